@@ -1,0 +1,40 @@
+# What a person does with Hunch, one target each. The work is in scripts/.
+.DEFAULT_GOAL := help
+.PHONY: help setup ui run test check bench mac-check app
+
+# What bench measures; override as in: make bench TARGET=qwen.gguf DRAFT=small.gguf
+TARGET ?= smollm2-135m-instruct-q4_1
+DRAFT ?=
+
+help: ## Say what can be done here
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
+
+setup: ## Install what is missing on this machine, and the default model
+	@scripts/setup run
+
+ui: ## Build the user interface
+	@scripts/setup check
+	@scripts/build-ui
+
+run: ## Set up, then open the window (without a display: answer in the terminal)
+	@scripts/setup run
+	@scripts/run
+
+test: ## Set up, then run every test: Rust, TypeScript, browser, real window
+	@scripts/setup test
+	@scripts/test
+
+check: ## Format, lints and types, with warnings as errors
+	@scripts/setup check
+	@scripts/check
+
+bench: ## Measure plain against speculative decoding (TARGET=..., DRAFT=...)
+	@scripts/setup run
+	@cargo run --release --package hunch -- bench --target "$(TARGET)" $(if $(DRAFT),--draft "$(DRAFT)")
+
+mac-check: ## Type-check everything for Apple Silicon, also on Debian
+	@scripts/mac-check
+
+app: ## Build the bundle: .app and .dmg on a Mac, .deb on Debian
+	@scripts/setup run
+	@scripts/app

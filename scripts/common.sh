@@ -1,0 +1,72 @@
+# Shared by the scripts in this folder: where things lie, how they speak. Sourced, never run.
+# shellcheck shell=bash
+
+# Root of the repository.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# Tools that are built or downloaded once and can be thrown away at any time.
+case "$(uname -s)" in
+  Darwin) cache="${XDG_CACHE_HOME:-$HOME/Library/Caches}/hunch" ;;
+  *) cache="${XDG_CACHE_HOME:-$HOME/.cache}/hunch" ;;
+esac
+
+# The user's data folder, as the app itself chooses it.
+if [ -n "${HUNCH_DATA_DIR:-}" ]; then
+  data=$HUNCH_DATA_DIR
+elif [ "$(uname -s)" = Darwin ]; then
+  data="$HOME/Library/Application Support/hunch"
+else
+  data="${XDG_DATA_HOME:-$HOME/.local/share}/hunch"
+fi
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+  printf '\n%s\n' "$*" >&2
+  exit 1
+}
+
+is_mac() { [ "$(uname -s)" = Darwin ]; }
+
+# Whether a window can open here.
+has_display() { is_mac || [ -n "${DISPLAY:-}" ] || [ -n "${WAYLAND_DISPLAY:-}" ]; }
+
+# Whether version $1 is at least $2, both as 1.2.3.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
+sha256_of() {
+  if command -v sha256sum >/dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d ' ' -f 1
+}
+
+need_python() {
+  command -v python3 >/dev/null || die "Python 3 is missing. Install it (Debian: apt-get install python3 python3-pip, macOS: xcode-select --install) and run the same command again."
+}
+
+# The pip command of this machine, as words.
+pip_words() {
+  need_python
+  if python3 -m pip --version >/dev/null 2>&1; then
+    echo "python3 -m pip"
+  elif command -v pip3 >/dev/null; then
+    echo "pip3"
+  else
+    die "pip is missing. Install it (Debian: apt-get install python3-pip, elsewhere: python3 -m ensurepip --user) and run the same command again."
+  fi
+}
+
+# Downloads one wheel ($1, as name==version, for this machine) and unpacks it into folder $2.
+unpack_wheel() {
+  local pip wheel download
+  pip=$(pip_words)
+  download=$(mktemp -d)
+  # shellcheck disable=SC2086  # pip_words gives words.
+  if ! $pip download --quiet --disable-pip-version-check --no-deps --dest "$download" "$1"; then
+    rm -rf "$download"
+    die "$1 could not be downloaded from the Python package index. Check the connection and run the same command again."
+  fi
+  wheel=$(find "$download" -name '*.whl' | head -n 1)
+  [ -n "$wheel" ] || { rm -rf "$download"; die "$1 came without a wheel for this machine."; }
+  mkdir -p "$2"
+  python3 -m zipfile -e "$wheel" "$2"
+  rm -rf "$download"
+}

@@ -1,0 +1,24 @@
+//! Build script of the shell: Tauri's code generation, with the list of commands the window may
+//! call, and clear words when the user interface has not been built yet.
+
+use std::path::Path;
+
+/// Every command of `src/commands.rs`. The capability file allows them one by one; a command that
+/// is missing here cannot be called from the window.
+const COMMANDS: &[&str] =
+    &["app_info", "list_models", "load_models", "generate", "stop_generation", "generation_snapshot"];
+
+fn main() {
+    // The built user interface is compiled into the binary: build again when it changes.
+    println!("cargo:rerun-if-changed=../ui/dist");
+    if !Path::new("../ui/dist/index.html").exists() {
+        println!(
+            "cargo::error=The user interface is not built (ui/dist is missing). \
+             Run `make ui`, or `make run`, which does it and opens the window."
+        );
+        return;
+    }
+    let manifest = tauri_build::AppManifest::new().commands(COMMANDS);
+    tauri_build::try_build(tauri_build::Attributes::new().app_manifest(manifest))
+        .expect("tauri.conf.json and capabilities/ are part of this repository and valid");
+}

@@ -1,0 +1,64 @@
+//! From the application's stream to the page's channel. The application numbers the events, gathers
+//! a frame's worth and keeps messages small; here they are only handed on.
+
+use hunch::api::StreamMessage;
+use tauri::ipc::Channel;
+
+use crate::engine::Sink;
+
+/// The sink that sends to this channel.
+pub(crate) fn channel_sink(channel: Channel<StreamMessage>) -> Sink {
+    Box::new(move |message| {
+        // Fails when the page is gone; its window then stops the answer.
+        let _ = channel.send(message);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use hunch::event::GenerationEvent;
+    use tauri::ipc::InvokeResponseBody;
+
+    use super::*;
+
+    fn message(seq: u32) -> StreamMessage {
+        StreamMessage {
+            generation_id: 7,
+            seq,
+            events: vec![GenerationEvent::Prefill { done: seq, total: 9 }],
+        }
+    }
+
+    #[test]
+    fn the_page_gets_every_message_in_order_as_the_wire_spells_it() {
+        let (sender, receiver) = mpsc::channel();
+        let mut sink = channel_sink(Channel::new(move |body| {
+            sender.send(body).expect("the test listens");
+            Ok(())
+        }));
+        (0..3).for_each(|seq| sink(message(seq)));
+        drop(sink);
+        let received: Vec<StreamMessage> = receiver
+            .iter()
+            .map(|body| match body {
+                InvokeResponseBody::Json(json) => serde_json::from_str(&json).expect("the wire type"),
+                InvokeResponseBody::Raw(_) => panic!("messages are JSON"),
+            })
+            .collect();
+        assert_eq!(received, (0..3).map(message).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_page_that_is_gone_does_not_disturb_the_answer() {
+        let (sender, receiver) = mpsc::channel();
+        let mut sink = channel_sink(Channel::new(move |_| {
+            sender.send(()).expect("the test listens");
+            Err(std::io::Error::other("the page is gone").into())
+        }));
+        sink(message(0));
+        sink(message(1));
+        assert_eq!(receiver.try_iter().count(), 2);
+    }
+}

@@ -1,0 +1,74 @@
+//! The shell: a Tauri window around [`hunch::app::App`]. It adapts and passes on; whatever would
+//! still make sense on a command line lives in the root crate. Only this package knows Tauri.
+
+mod channel_sink;
+mod commands;
+mod engine;
+mod menu;
+
+use tauri::webview::PageLoadEvent;
+use tauri::{AppHandle, Manager, RunEvent, Runtime, WindowEvent};
+use tauri_plugin_window_state::StateFlags;
+
+use crate::engine::Engine;
+
+/// Opens the window and runs until it is closed.
+///
+/// The engine starts first and its failure does not keep the window shut: every command then
+/// rejects with the reason. The default model, if it is there, loads in the background.
+///
+/// # Errors
+/// When the system cannot open a window or set up its menu.
+pub fn run() -> tauri::Result<()> {
+    let engine = Engine::start();
+    engine.load_default();
+
+    let mut builder = tauri::Builder::default();
+    // A window with a data folder of its own (a test, a demonstration) is an app of its own.
+    if std::env::var_os("HUNCH_DATA_DIR").is_none() {
+        builder = builder.plugin(tauri_plugin_single_instance::init(|app, _, _| show(app)));
+    }
+    let remembered = StateFlags::SIZE | StateFlags::POSITION | StateFlags::MAXIMIZED;
+    let app = builder
+        .plugin(tauri_plugin_dialog::init())
+        .plugin(tauri_plugin_window_state::Builder::default().with_state_flags(remembered).build())
+        .manage(engine)
+        .menu(menu::build)
+        .on_menu_event(menu::chosen)
+        .on_page_load(|webview, payload| {
+            // A page that is loaded anew knows nothing of the answer its predecessor asked for.
+            if payload.event() == PageLoadEvent::Started {
+                webview.state::<Engine>().abandon();
+            }
+        })
+        .on_window_event(|window, event| {
+            if matches!(event, WindowEvent::Destroyed) {
+                window.state::<Engine>().abandon();
+            }
+        })
+        .invoke_handler(tauri::generate_handler![
+            commands::app_info,
+            commands::list_models,
+            commands::load_models,
+            commands::generate,
+            commands::stop_generation,
+            commands::generation_snapshot,
+        ])
+        .build(tauri::generate_context!())?;
+    app.run(|app, event| {
+        if matches!(event, RunEvent::Exit) {
+            app.state::<Engine>().shutdown();
+        }
+    });
+    Ok(())
+}
+
+/// Brings the window that is already open to the front.
+fn show<R: Runtime>(app: &AppHandle<R>) {
+    if let Some(window) = app.get_webview_window("main") {
+        // Each may be refused by the window system; the window is then where it was.
+        let _ = window.unminimize();
+        let _ = window.show();
+        let _ = window.set_focus();
+    }
+}

@@ -1,0 +1,150 @@
+//! The wire: what the window and the engine say to each other. Types only, and one list of
+//! commands; `ui/src/lib/ipc/schema.gen.ts` is written from here and a test keeps it current.
+
+pub mod schema;
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+use crate::event::GenerationEvent;
+use crate::propose::Method;
+use crate::sample::SamplingParams;
+
+/// Who said a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Instructions for the whole conversation.
+    System,
+    /// The person.
+    User,
+    /// The model.
+    Assistant,
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct ChatMessage {
+    /// Who said it.
+    pub role: Role,
+    /// What was said.
+    pub content: String,
+}
+
+/// Asks for an answer to a conversation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct GenerateRequest {
+    /// The conversation so far, oldest first; the last message is the user's.
+    pub messages: Vec<ChatMessage>,
+    /// How to guess ahead.
+    pub method: Method,
+    /// Most tokens to draft a round, 1..=15.
+    pub max_draft: u32,
+    /// Most tokens to generate, 1 or more.
+    pub max_tokens: u32,
+    /// How tokens are drawn.
+    pub sampling: SamplingParams,
+    /// Texts that end the answer.
+    #[serde(default)]
+    pub stop: Vec<String>,
+}
+
+/// A model file on this machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct ModelEntry {
+    /// Short name, usable on the command line: the file's name without `.gguf`.
+    pub name: String,
+    /// Where it lies.
+    pub path: String,
+    /// Size of the file in bytes.
+    #[ts(type = "number")]
+    pub size_bytes: u64,
+    /// `general.architecture`.
+    pub architecture: String,
+    /// Number of weights.
+    #[ts(type = "number")]
+    pub parameters: u64,
+    /// The quantisation most weights have, as "Q4_K".
+    pub quantisation: String,
+    /// Context length in tokens.
+    pub context_length: u32,
+    /// Whether it is the model Hunch starts with.
+    pub is_default: bool,
+    /// Why it cannot be used, if so.
+    pub problem: Option<String>,
+}
+
+/// The models in memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct LoadedModels {
+    /// The target.
+    pub target: ModelEntry,
+    /// The draft model, if one is loaded.
+    pub draft: Option<ModelEntry>,
+    /// "cpu" or "metal".
+    pub device: String,
+    /// Methods that can be used now.
+    pub methods: Vec<Method>,
+}
+
+/// What the window asks once at the start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct AppInfo {
+    /// Hunch's version.
+    pub version: String,
+    /// "cpu" or "metal".
+    pub device: String,
+    /// CPU threads the engine uses.
+    pub threads: u32,
+    /// Folder where models are looked for.
+    pub models_folder: String,
+    /// What is loaded now.
+    pub loaded: Option<LoadedModels>,
+    /// Sampling parameters a new conversation starts with.
+    pub default_sampling: SamplingParams,
+    /// Allowed range of each numeric setting.
+    pub ranges: Vec<ParameterRange>,
+}
+
+/// Allowed values of a numeric setting, both ends included.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct ParameterRange {
+    /// The setting's field name, as `temperature`.
+    pub name: String,
+    /// Smallest value.
+    pub min: f64,
+    /// Largest value.
+    pub max: f64,
+}
+
+/// Which models to load.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct LoadRequest {
+    /// Path or short name of the target.
+    pub target: String,
+    /// Path or short name of the draft model.
+    pub draft: Option<String>,
+}
+
+/// Events on the channel, several at a time. `seq` of a message is the number of the first event
+/// in it, so a reader sees a gap and asks for a [`GenerationSnapshot`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct StreamMessage {
+    /// The generation.
+    pub generation_id: u32,
+    /// Number of the first event, from 0.
+    pub seq: u32,
+    /// The events, in order; never empty.
+    pub events: Vec<GenerationEvent>,
+}
+
+/// Everything a generation has said so far, for a reader that missed something.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct GenerationSnapshot {
+    /// The generation.
+    pub generation_id: u32,
+    /// Number the next event will have.
+    pub next_seq: u32,
+    /// Every event from 0 to `next_seq - 1`.
+    pub events: Vec<GenerationEvent>,
+}

@@ -1,0 +1,85 @@
+//! Writes `ui/src/lib/ipc/schema.gen.ts`: every wire type, and the list of commands.
+
+use ts_rs::{Config, TS};
+
+use super::*;
+use crate::error::ErrorCode;
+use crate::event::{ErrorInfo, RejectedEvent, RoundEvent, StopReason, TokenEvent};
+use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
+use crate::token::TokenOrigin;
+
+/// One command: its name on the wire, its arguments and its result, as TypeScript.
+pub struct Command {
+    /// Name on the wire.
+    pub name: &'static str,
+    /// Type of the arguments.
+    pub args: &'static str,
+    /// Type of the result.
+    pub result: &'static str,
+}
+
+/// Every command the window may call. The shell adapts each with one line.
+pub const COMMANDS: [Command; 6] = [
+    Command { name: "app_info", args: "Record<string, never>", result: "AppInfo" },
+    Command { name: "list_models", args: "Record<string, never>", result: "ModelEntry[]" },
+    Command { name: "load_models", args: "{ request: LoadRequest }", result: "LoadedModels" },
+    Command { name: "generate", args: "{ request: GenerateRequest }", result: "number" },
+    Command { name: "stop_generation", args: "{ generationId: number }", result: "null" },
+    Command { name: "generation_snapshot", args: "{ generationId: number }", result: "GenerationSnapshot" },
+];
+
+/// The whole file.
+pub fn typescript() -> String {
+    let config = Config::default();
+    let mut out =
+        String::from("// Written from src/api by `hunch schema`; do not edit. A test keeps it current.\n");
+    macro_rules! types {
+        ($($name:ty),* $(,)?) => { $(
+            out.push('\n');
+            if let Some(docs) = <$name as TS>::docs() {
+                out.push_str(docs.trim_end());
+                out.push('\n');
+            }
+            out.push_str("export ");
+            out.push_str(&<$name as TS>::decl(&config));
+            out.push('\n');
+        )* };
+    }
+    types!(
+        TokenOrigin,
+        Method,
+        ErrorCode,
+        ErrorInfo,
+        SamplingParams,
+        Role,
+        ChatMessage,
+        GenerateRequest,
+        ModelEntry,
+        LoadedModels,
+        LoadRequest,
+        ParameterRange,
+        AppInfo,
+        StopReason,
+        TokenEvent,
+        RejectedEvent,
+        RoundTiming,
+        LiveFigures,
+        RoundEvent,
+        GenerationStats,
+        GenerationEvent,
+        StreamMessage,
+        GenerationSnapshot,
+    );
+    out.push_str(
+        "\n/** Every command of the engine, by name. `generate` also takes a channel of StreamMessage. */\n",
+    );
+    out.push_str("export interface Commands {\n");
+    for command in &COMMANDS {
+        out.push_str(&format!(
+            "  {}: {{ args: {}; result: {} }};\n",
+            command.name, command.args, command.result
+        ));
+    }
+    out.push_str("}\n");
+    out
+}

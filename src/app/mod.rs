@@ -1,0 +1,213 @@
+//! The application, without a host: what the window and the command line do with the engine. No
+//! Tauri, no terminal; the shell adapts each method to a command.
+
+mod stream;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::api::{
+    AppInfo, GenerateRequest, GenerationSnapshot, LoadRequest, LoadedModels, ModelEntry, ParameterRange,
+    StreamMessage,
+};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::generate::{GenerationPlan, Prompt};
+use crate::library;
+use crate::model::device::{Compute, DeviceChoice};
+use crate::propose::Method;
+use crate::sample::SamplingParams;
+use crate::session::MAX_DRAFT;
+use stream::GenerationLog;
+
+/// Generations whose events are kept for a reader that missed some.
+const LOGS_KEPT: usize = 4;
+
+/// How to start the application.
+#[derive(Clone, Debug, Default)]
+pub struct AppConfig {
+    /// Where models are looked for; the user's data folder when absent.
+    pub models_folder: Option<PathBuf>,
+    /// CPU threads; chosen by the machine when absent.
+    pub threads: Option<usize>,
+    /// Which device to run on.
+    pub device: DeviceChoice,
+}
+
+/// The running application. Cheap to clone; all clones are the same one.
+#[derive(Clone)]
+pub struct App {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Engine,
+    compute: Compute,
+    models_folder: PathBuf,
+    loaded: Mutex<Option<LoadedModels>>,
+    logs: Mutex<VecDeque<Arc<GenerationLog>>>,
+    next_id: AtomicU32,
+}
+
+/// Nothing that panics runs under these locks, so a poisoned one still holds sound data.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl App {
+    /// Starts the engine. No model is loaded yet.
+    ///
+    /// # Errors
+    /// When the device cannot be opened.
+    pub fn start(config: AppConfig) -> Result<Self> {
+        let compute = Compute::open(config.device, config.threads)?;
+        let models_folder = match config.models_folder {
+            Some(folder) => folder,
+            None => library::models_folder()?,
+        };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                engine: Engine::start(compute.clone())?,
+                compute,
+                models_folder,
+                loaded: Mutex::new(None),
+                logs: Mutex::new(VecDeque::new()),
+                next_id: AtomicU32::new(1),
+            }),
+        })
+    }
+
+    /// What the window asks once at the start.
+    pub fn info(&self) -> AppInfo {
+        let sampling = SamplingParams::ranges().iter().map(|range| (range.name, range.min, range.max));
+        let others = [("max_draft", 1.0, MAX_DRAFT as f64), ("max_tokens", 1.0, 1_048_576.0)];
+        AppInfo {
+            version: env!("CARGO_PKG_VERSION").into(),
+            device: self.shared.compute.name().into(),
+            threads: self.shared.compute.threads() as u32,
+            models_folder: self.shared.models_folder.display().to_string(),
+            loaded: lock(&self.shared.loaded).clone(),
+            default_sampling: SamplingParams::default(),
+            ranges: sampling
+                .chain(others)
+                .map(|(name, min, max)| ParameterRange { name: name.into(), min, max })
+                .collect(),
+        }
+    }
+
+    /// The models in the models folder. Reads files.
+    ///
+    /// # Errors
+    /// When the folder is there and cannot be read.
+    pub fn list_models(&self) -> Result<Vec<ModelEntry>> {
+        library::list(&self.shared.models_folder)
+    }
+
+    /// The file of a model given by path or short name.
+    ///
+    /// # Errors
+    /// [`Error::ModelNotFound`].
+    pub fn find_model(&self, name: &str) -> Result<PathBuf> {
+        library::find(name, &self.shared.models_folder)
+    }
+
+    /// Loads a target and, if asked, a draft. What was loaded before stays when this fails.
+    /// Blocks for as long as loading takes.
+    ///
+    /// # Errors
+    /// When a file is missing, unsound or unsupported, the pair does not share a vocabulary, or an
+    /// answer is being generated.
+    pub fn load_models(&self, request: LoadRequest) -> Result<LoadedModels> {
+        let target = self.find_model(&request.target)?;
+        let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
+        self.shared.engine.load(&target, draft.as_deref())?;
+        let entry = |path: &Path| library::inspect(path).map(|inspection| inspection.entry);
+        let mut methods = vec![Method::Plain, Method::Ngram];
+        if draft.is_some() {
+            methods.insert(1, Method::DraftModel);
+        }
+        let loaded = LoadedModels {
+            target: entry(&target)?,
+            draft: draft.as_deref().map(entry).transpose()?,
+            device: self.shared.compute.name().into(),
+            methods,
+        };
+        *lock(&self.shared.loaded) = Some(loaded.clone());
+        Ok(loaded)
+    }
+
+    /// Loads the default model when it is on this machine; does nothing when it is not.
+    ///
+    /// # Errors
+    /// As [`App::load_models`].
+    pub fn load_default_model(&self) -> Result<Option<LoadedModels>> {
+        match self.find_model(library::DEFAULT_MODEL) {
+            Ok(path) => {
+                let request = LoadRequest { target: path.display().to_string(), draft: None };
+                self.load_models(request).map(Some)
+            }
+            Err(Error::ModelNotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Starts an answer and returns its number at once. `sink` receives the events from a thread
+    /// of their own, a frame's worth at a time.
+    ///
+    /// # Errors
+    /// When the request is invalid, no model is loaded, or another answer is being generated.
+    pub fn generate(
+        &self,
+        request: GenerateRequest,
+        sink: Box<dyn FnMut(StreamMessage) + Send>,
+    ) -> Result<u32> {
+        let plan = GenerationPlan {
+            method: request.method,
+            max_draft: request.max_draft as usize,
+            max_tokens: request.max_tokens as usize,
+            sampling: request.sampling,
+            stop: request.stop,
+        };
+        plan.validate()?;
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let log = GenerationLog::new(id);
+        self.shared.engine.generate(id, Prompt::Chat(request.messages), plan, log.sink())?;
+        log.pump(sink)?;
+        let mut logs = lock(&self.shared.logs);
+        logs.push_back(log);
+        while logs.len() > LOGS_KEPT {
+            logs.pop_front();
+        }
+        Ok(id)
+    }
+
+    /// Stops an answer: it ends within one round. Stopping one that has ended does nothing.
+    ///
+    /// # Errors
+    /// None today; a host that is remote would have some.
+    pub fn stop_generation(&self, generation_id: u32) -> Result<()> {
+        self.shared.engine.cancel(generation_id);
+        Ok(())
+    }
+
+    /// Everything a recent generation has said so far.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] for a generation that is not among the last ones.
+    pub fn generation_snapshot(&self, generation_id: u32) -> Result<GenerationSnapshot> {
+        lock(&self.shared.logs)
+            .iter()
+            .find(|log| log.id() == generation_id)
+            .map(|log| log.snapshot())
+            .ok_or_else(|| {
+                Error::invalid(format!("Generation {generation_id} is not among the last {LOGS_KEPT}."))
+            })
+    }
+
+    /// Ends the engine after what it is doing now is stopped.
+    pub fn shutdown(&self) {
+        self.shared.engine.shutdown();
+    }
+}

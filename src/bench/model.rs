@@ -1,0 +1,77 @@
+//! The bench on loaded models: what [`Bench`] asks for, measured by the wall clock.
+
+use std::time::Instant;
+
+use crate::api::{ChatMessage, Role};
+use crate::bench::runner::{Answer, Bench};
+use crate::bench::suite::SuitePrompt;
+use crate::engine::WallClock;
+use crate::error::Result;
+use crate::event::GenerationEvent;
+use crate::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
+use crate::model::{LanguageModel, LogitRows, Step};
+use crate::token::TokenId;
+
+/// Tokens in the cache behind a timed pass.
+const CONTEXT: usize = 128;
+
+/// Measures loaded models.
+pub struct ModelBench<'a> {
+    models: &'a mut Models,
+}
+
+impl<'a> ModelBench<'a> {
+    /// A bench over these models.
+    pub fn new(models: &'a mut Models) -> Self {
+        Self { models }
+    }
+}
+
+impl Bench for ModelBench<'_> {
+    fn generate(&mut self, prompt: &SuitePrompt, plan: &GenerationPlan) -> Result<Answer> {
+        self.models.forget()?;
+        let system = prompt.system.iter().map(|s| ChatMessage { role: Role::System, content: s.clone() });
+        let user = ChatMessage { role: Role::User, content: prompt.prompt.clone() };
+        let prompt = self.models.prompt_ids(&Prompt::Chat(system.chain([user]).collect()))?;
+        let mut ids: Vec<TokenId> = Vec::new();
+        let mut sink = |event: GenerationEvent| {
+            if let GenerationEvent::Round(round) = event {
+                ids.extend(round.tokens.iter().map(|t| t.id));
+            }
+        };
+        let clock = WallClock::start();
+        let context = GenerationContext { id: 0, clock: &clock, cancelled: &|| false };
+        let finished = generate(self.models, &prompt, plan, &context, &mut sink)?;
+        ids.extend(finished.held.iter().map(|t| t.id));
+        Ok(Answer { stats: finished.stats, ids })
+    }
+
+    fn target_pass(&mut self, rows: usize) -> Result<f64> {
+        timed_pass(self.models.target(), rows)
+    }
+
+    fn draft_pass(&mut self) -> Result<Option<f64>> {
+        self.models.draft()?.map(|draft| timed_pass(draft, 1)).transpose()
+    }
+}
+
+/// Seconds of one pass of `rows` rows, logits for all of them, behind [`CONTEXT`] tokens.
+///
+/// # Errors
+/// When the model fails.
+pub fn timed_pass(model: &mut dyn LanguageModel, rows: usize) -> Result<f64> {
+    let n_vocab = model.spec().n_vocab;
+    let token = |i: usize| (i * 7 + 100).rem_euclid(n_vocab) as TokenId;
+    let context = CONTEXT.min(model.spec().context_length.saturating_sub(rows));
+    if model.cache_len() != context {
+        model.truncate(0)?;
+        let tokens: Vec<TokenId> = (0..context).map(token).collect();
+        model.forward(Step::chain(&tokens, LogitRows::None))?;
+    }
+    let tokens: Vec<TokenId> = (context..context + rows).map(token).collect();
+    let begun = Instant::now();
+    model.forward(Step::chain(&tokens, LogitRows::All))?;
+    let seconds = begun.elapsed().as_secs_f64();
+    model.truncate(context)?;
+    Ok(seconds)
+}

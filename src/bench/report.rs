@@ -1,0 +1,386 @@
+//! What a bench says: the object `hunch bench --json` ends with, and the same as a table for a
+//! terminal. Nothing is measured or computed here.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+use crate::propose::Method;
+
+/// Differences listed in the table; the JSON has all of them.
+const DIFFERENCES_SHOWN: usize = 5;
+
+/// Everything a bench found out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct BenchReport {
+    /// t(M) / t(1) of the target by rows M: what a pass of M rows costs in passes of one.
+    #[ts(type = "Record<string, number>")]
+    pub target_cost: BTreeMap<usize, f64>,
+    /// c: a pass of the draft model over one of the target, one row each. `null` without a draft.
+    pub draft_cost: Option<f64>,
+    /// A row for each suite and method.
+    pub methods: Vec<MethodReport>,
+    /// "cpu" or "metal".
+    pub device: String,
+    /// CPU threads.
+    pub threads: u32,
+    /// Name of the target.
+    pub target: String,
+    /// Name of the draft model, if there is one.
+    pub draft: Option<String>,
+    /// How often each prompt was answered with each method, the warm-up not counted.
+    pub runs: u32,
+    /// Most tokens of an answer.
+    pub max_tokens: u32,
+    /// Whether the methods' answers are the same tokens; `null` above temperature 0, where they
+    /// only follow the same law.
+    pub identity: Option<IdentityReport>,
+}
+
+/// One method on one suite.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct MethodReport {
+    /// The method.
+    pub method: Method,
+    /// The suite's name.
+    pub suite: String,
+    /// Temperature of the answers.
+    pub temperature: f32,
+    /// Most tokens drafted a round; 0 for plain.
+    pub max_draft: u32,
+    /// Tokens a second after prefill: the median over all answers.
+    pub tok_s: f64,
+    /// Plain wall time / this method's for the same prompt: the median over the prompts, each the
+    /// median of its runs.
+    pub speedup: f64,
+    /// 10th percentile of the prompts' speedups.
+    pub speedup_low: f64,
+    /// 90th percentile of the prompts' speedups.
+    pub speedup_high: f64,
+    /// The same for decoding alone: this method's decode tok/s / plain's. What
+    /// `predicted_speedup` is to be compared with, for theory knows no prefill.
+    pub decode_speedup: f64,
+    /// What theory predicts from measured alpha, c and t(M); `null` when alpha or c is unknown.
+    pub predicted_speedup: Option<f64>,
+    /// accepted / drafted over all answers.
+    pub acceptance_rate: f64,
+    /// 1 + accepted / rounds over all answers.
+    pub mean_acceptance_length: f64,
+}
+
+/// Whether greedy answers are the same, token for token.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct IdentityReport {
+    /// Answers compared with the prompt's first plain answer.
+    pub compared: u32,
+    /// Those that differ.
+    pub differences: Vec<Difference>,
+}
+
+/// An answer that differs from plain's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct Difference {
+    /// The suite.
+    pub suite: String,
+    /// The prompt's id.
+    pub prompt: String,
+    /// The method.
+    pub method: Method,
+    /// Most tokens drafted a round; 0 for plain.
+    pub max_draft: u32,
+    /// Number of the run, from 0.
+    pub run: u32,
+    /// The first token that differs, from 0; the shorter length when one answer begins the other.
+    pub position: u32,
+}
+
+impl BenchReport {
+    /// The report for a terminal, 100 columns wide, with a line break at its end.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        self.write_setting(&mut text);
+        self.write_costs(&mut text);
+        self.write_methods(&mut text);
+        self.write_notes(&mut text);
+        text
+    }
+
+    fn write_setting(&self, text: &mut String) {
+        let draft = self.draft.as_deref().unwrap_or("none");
+        let threads = count(self.threads, "thread");
+        line(
+            text,
+            format_args!("target  {}\ndraft   {draft}\ndevice  {}, {threads}", self.target, self.device),
+        );
+    }
+
+    fn write_costs(&self, text: &mut String) {
+        line(text, format_args!("\nCost of a target pass by its rows M, in passes of one row"));
+        let (mut rows, mut costs) = (format!("{:<10}", "M"), format!("{:<10}", "t(M)/t(1)"));
+        for (m, cost) in &self.target_cost {
+            rows += &format!("{m:>5}");
+            costs += &format!("{cost:>5.2}");
+        }
+        line(text, format_args!("{rows}\n{costs}"));
+        if let Some(c) = self.draft_cost {
+            line(text, format_args!("c = {c:.3}: a pass of the draft model, one row"));
+        }
+    }
+
+    fn write_methods(&self, text: &mut String) {
+        let width = self.methods.iter().map(|m| m.suite.chars().count()).max().unwrap_or(0).clamp(5, 20);
+        line(
+            text,
+            format_args!(
+                "\n{:<width$}  {:<11} {:>2} {:>5} {:>7} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6}",
+                "suite",
+                "method",
+                "K",
+                "temp",
+                "tok/s",
+                "speedup",
+                "p10-p90",
+                "decode",
+                "predicted",
+                "accepted",
+                "tokens"
+            ),
+        );
+        for row in &self.methods {
+            let suite: String = row.suite.chars().take(width).collect();
+            let plain = row.method == Method::Plain;
+            let or_dash = |value: String| if plain { "-".to_owned() } else { value };
+            line(
+                text,
+                format_args!(
+                    "{suite:<width$}  {:<11} {:>2} {:>5} {:>7.1} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6.2}",
+                    row.method.name(),
+                    or_dash(row.max_draft.to_string()),
+                    row.temperature,
+                    row.tok_s,
+                    format!("{:.2}x", row.speedup),
+                    or_dash(format!("{:.2}-{:.2}x", row.speedup_low, row.speedup_high)),
+                    format!("{:.2}x", row.decode_speedup),
+                    row.predicted_speedup.map_or("-".to_owned(), |s| or_dash(format!("{s:.2}x"))),
+                    or_dash(format!("{:.1}%", row.acceptance_rate * 100.0)),
+                    row.mean_acceptance_length,
+                ),
+            );
+        }
+    }
+
+    fn write_notes(&self, text: &mut String) {
+        let runs = count(self.runs, "run");
+        let tokens = count(self.max_tokens, "token");
+        line(
+            text,
+            format_args!(
+                "\nspeedup    plain wall time / this method's, same prompt, both warm: median over the\n           \
+                 prompts ({runs} each, at most {tokens} an answer), and 10th to 90th percentile\n\
+                 decode     the same without prefill\n\
+                 predicted  for decoding, by theory from measured acceptance, c and t(M)\n\
+                 accepted   share of the drafted tokens\n\
+                 tokens     emitted per target pass (mean acceptance length)"
+            ),
+        );
+        match &self.identity {
+            None => line(
+                text,
+                format_args!(
+                    "Above temperature 0 answers differ in length; plain's time is scaled to the tokens of the other."
+                ),
+            ),
+            Some(identity) => write_identity(text, identity),
+        }
+    }
+}
+
+fn write_identity(text: &mut String, identity: &IdentityReport) {
+    let compared = count(identity.compared, "answer");
+    if identity.differences.is_empty() {
+        line(text, format_args!("Greedy identity: {compared} compared, every token equal to plain's."));
+        return;
+    }
+    let different = identity.differences.len();
+    line(text, format_args!("Greedy identity FAILED: {different} of {compared} differ from plain's."));
+    for d in identity.differences.iter().take(DIFFERENCES_SHOWN) {
+        line(
+            text,
+            format_args!(
+                "  {} / {}: {} with K = {}, run {}, from token {}",
+                d.suite,
+                d.prompt,
+                d.method,
+                d.max_draft,
+                d.run + 1,
+                d.position
+            ),
+        );
+    }
+    if different > DIFFERENCES_SHOWN {
+        line(text, format_args!("  and {} more", different - DIFFERENCES_SHOWN));
+    }
+}
+
+fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
+    writeln!(text, "{content}").expect("a String takes every text");
+}
+
+fn count(number: u32, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> BenchReport {
+        let plain = MethodReport {
+            method: Method::Plain,
+            suite: "code".into(),
+            temperature: 0.0,
+            max_draft: 0,
+            tok_s: 81.5,
+            speedup: 1.0,
+            speedup_low: 1.0,
+            speedup_high: 1.0,
+            decode_speedup: 1.0,
+            predicted_speedup: Some(1.0),
+            acceptance_rate: 0.0,
+            mean_acceptance_length: 1.0,
+        };
+        let draft = MethodReport {
+            method: Method::DraftModel,
+            temperature: 0.7,
+            max_draft: 4,
+            tok_s: 120.25,
+            speedup: 1.4321,
+            speedup_low: 0.98,
+            speedup_high: 1.75,
+            decode_speedup: 1.5,
+            predicted_speedup: None,
+            acceptance_rate: 0.625,
+            mean_acceptance_length: 3.5,
+            ..plain.clone()
+        };
+        BenchReport {
+            target_cost: (1..=10).map(|m| (m, 1.0 + (m - 1) as f64 / 8.0)).collect(),
+            draft_cost: Some(0.34),
+            methods: vec![plain, draft],
+            device: "cpu".into(),
+            threads: 2,
+            target: "big".into(),
+            draft: Some("small".into()),
+            runs: 3,
+            max_tokens: 128,
+            identity: Some(IdentityReport { compared: 36, differences: Vec::new() }),
+        }
+    }
+
+    #[test]
+    fn json_has_the_documented_names() {
+        let json = serde_json::to_value(report()).unwrap();
+        let names =
+            |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(
+            names(&json),
+            [
+                "target_cost",
+                "draft_cost",
+                "methods",
+                "device",
+                "threads",
+                "target",
+                "draft",
+                "runs",
+                "max_tokens",
+                "identity"
+            ]
+        );
+        assert_eq!(
+            names(&json["methods"][1]),
+            [
+                "method",
+                "suite",
+                "temperature",
+                "max_draft",
+                "tok_s",
+                "speedup",
+                "speedup_low",
+                "speedup_high",
+                "decode_speedup",
+                "predicted_speedup",
+                "acceptance_rate",
+                "mean_acceptance_length"
+            ]
+        );
+        assert_eq!(names(&json["target_cost"]), (1..=10).map(|m| m.to_string()).collect::<Vec<_>>());
+        assert_eq!(json["target_cost"]["1"], 1.0);
+        assert_eq!(json["methods"][1]["method"], "draft-model");
+        assert!(json["methods"][1]["predicted_speedup"].is_null());
+        assert!(serde_json::to_string(&report()).unwrap().contains("\"temperature\":0.7,"));
+        let back: BenchReport = serde_json::from_value(json).unwrap();
+        assert_eq!(back, report());
+    }
+
+    #[test]
+    fn the_table_shows_each_figure_and_fits_a_terminal() {
+        let table = report().table();
+        let row = table.lines().find(|l| l.contains("draft-model")).unwrap();
+        let cells: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(
+            cells,
+            [
+                "code",
+                "draft-model",
+                "4",
+                "0.7",
+                "120.2",
+                "1.43x",
+                "0.98-1.75x",
+                "1.50x",
+                "-",
+                "62.5%",
+                "3.50"
+            ]
+        );
+        let head: Vec<_> =
+            table.lines().find(|l| l.starts_with("suite")).unwrap().split_whitespace().collect();
+        assert_eq!(head.len(), cells.len());
+        let plain: Vec<_> =
+            table.lines().find(|l| l.contains("plain  ")).unwrap().split_whitespace().collect();
+        assert_eq!(plain, ["code", "plain", "-", "0", "81.5", "1.00x", "-", "1.00x", "-", "-", "1.00"]);
+        assert!(table.contains("t(M)/t(1)  1.00 1.12"), "{table}");
+        assert!(
+            table.contains("c = 0.340")
+                && table.starts_with("target  big\ndraft   small\ndevice  cpu, 2 threads\n")
+        );
+        assert!(table.contains("3 runs each") && table.contains("36 answers compared, every token equal"));
+        assert!(table.lines().all(|l| l.chars().count() <= 100), "{table}");
+        assert!(table.ends_with('\n'));
+    }
+
+    #[test]
+    fn differences_and_what_is_missing_are_said() {
+        let mut report = report();
+        let difference = Difference {
+            suite: "code".into(),
+            prompt: "python-lru".into(),
+            method: Method::Ngram,
+            max_draft: 10,
+            run: 1,
+            position: 17,
+        };
+        report.identity = Some(IdentityReport { compared: 9, differences: vec![difference; 7] });
+        report.draft = None;
+        report.draft_cost = None;
+        let table = report.table();
+        assert!(table.contains("Greedy identity FAILED: 7 of 9 answers differ"), "{table}");
+        assert!(table.contains("code / python-lru: ngram with K = 10, run 2, from token 17"));
+        assert!(table.contains("and 2 more") && table.contains("draft   none\n") && !table.contains("c = "));
+        report.identity = None;
+        assert!(report.table().contains("scaled to the tokens of the other"));
+    }
+}

@@ -1,0 +1,413 @@
+//! The measurement: interleaved and warm. For every prompt all methods answer in turn, and who is
+//! first rotates from prompt to prompt and run to run, so that heat, clocks and other programs hit
+//! all methods alike; every ratio is taken within one such turn. No model, no clock and no output
+//! here: the caller passes a [`Bench`] that answers and times.
+
+use std::collections::BTreeMap;
+
+use crate::bench::figures::{self, CostRound, CostTable, Pooled, SPREAD, median, quantile};
+use crate::bench::report::{BenchReport, Difference, IdentityReport, MethodReport};
+use crate::bench::suite::{Suite, SuitePrompt};
+use crate::error::{Error, Result};
+use crate::generate::GenerationPlan;
+use crate::propose::Method;
+use crate::sample::SamplingParams;
+use crate::stats::GenerationStats;
+use crate::token::TokenId;
+
+/// The cost table always reaches to a pass of this many rows.
+const COST_ROWS: usize = 9;
+
+/// Largest seed, as [`SamplingParams::seed`] says.
+const MAX_SEED: u64 = (1 << 53) - 1;
+
+/// One finished answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// Its figures.
+    pub stats: GenerationStats,
+    /// Its tokens.
+    pub ids: Vec<TokenId>,
+}
+
+/// What the runner needs of an engine.
+pub trait Bench {
+    /// Answers a prompt cold: caches are emptied first, so that prefill is part of the time.
+    ///
+    /// # Errors
+    /// When the answer fails; the bench ends.
+    fn generate(&mut self, prompt: &SuitePrompt, plan: &GenerationPlan) -> Result<Answer>;
+
+    /// Seconds of one target pass of `rows` rows behind a context of the caller's choice, the same
+    /// for every call.
+    ///
+    /// # Errors
+    /// When the pass fails.
+    fn target_pass(&mut self, rows: usize) -> Result<f64>;
+
+    /// Seconds of one pass of the draft model, one row behind the same context; `None` without a
+    /// draft model.
+    ///
+    /// # Errors
+    /// When the pass fails.
+    fn draft_pass(&mut self) -> Result<Option<f64>>;
+}
+
+/// A method that takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contender {
+    /// The method.
+    pub method: Method,
+    /// Most tokens drafted a round, 1..=15; plain drafts none whatever it says.
+    pub max_draft: usize,
+}
+
+impl Contender {
+    /// `max_draft` as the report shows it: 0 for plain.
+    fn drafts(self) -> u32 {
+        if self.method == Method::Plain { 0 } else { self.max_draft as u32 }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct BenchPlan {
+    /// The suites, in order.
+    pub suites: Vec<Suite>,
+    /// The methods. Plain is added when it is not among them: speedups are over it.
+    pub contenders: Vec<Contender>,
+    /// Most tokens of an answer, 1 or more.
+    pub max_tokens: usize,
+    /// How tokens are drawn. All methods of a turn use one seed; the next run uses the next.
+    pub sampling: SamplingParams,
+    /// Texts that end an answer.
+    pub stop: Vec<String>,
+    /// How often every method answers every prompt, 1 or more.
+    pub runs: usize,
+    /// Rounds of the cost table, 1 or more; each passes every number of rows once.
+    pub cost_rounds: usize,
+}
+
+impl Default for BenchPlan {
+    /// Greedy, 128 tokens, 3 runs, no suite and no method yet.
+    fn default() -> Self {
+        Self {
+            suites: Vec::new(),
+            contenders: Vec::new(),
+            max_tokens: 128,
+            sampling: SamplingParams::greedy(),
+            stop: Vec::new(),
+            runs: 3,
+            cost_rounds: 7,
+        }
+    }
+}
+
+impl BenchPlan {
+    /// The plan of one answer. Run 0 has the plan's seed (0 when it names none), run 1 the next.
+    fn generation(&self, by: Contender, run: usize) -> GenerationPlan {
+        let seed = self.sampling.seed.unwrap_or(0).wrapping_add(run as u64) & MAX_SEED;
+        GenerationPlan {
+            method: by.method,
+            max_draft: by.max_draft,
+            max_tokens: self.max_tokens,
+            sampling: SamplingParams { seed: Some(seed), ..self.sampling.clone() },
+            stop: self.stop.clone(),
+        }
+    }
+}
+
+/// On what is measured: goes into the report as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// "cpu" or "metal".
+    pub device: String,
+    /// CPU threads.
+    pub threads: u32,
+    /// Name of the target.
+    pub target: String,
+    /// Name of the draft model, if there is one.
+    pub draft: Option<String>,
+}
+
+/// What is about to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress<'a> {
+    /// A round of the cost table.
+    Cost {
+        /// Rounds done, the warm-up among them.
+        done: usize,
+        /// Rounds in all.
+        total: usize,
+    },
+    /// An answer.
+    Answer {
+        /// The suite.
+        suite: &'a str,
+        /// The prompt's id.
+        prompt: &'a str,
+        /// The method.
+        method: Method,
+        /// Whether it only warms up and is not counted.
+        warm_up: bool,
+        /// Answers done, warm-ups among them.
+        done: usize,
+        /// Answers in all.
+        total: usize,
+    },
+}
+
+/// Measures. First the cost table, then suite by suite: every method answers the first prompt once
+/// to warm up, uncounted; then `runs` times through the prompts, all methods in turn.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] for a plan without suites, a number out of its range or a method named
+/// twice with one `max_draft`; [`Error::Internal`] when a measured time is not a positive number;
+/// else what `bench` reports.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &BenchPlan,
+    setting: Setting,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<BenchReport> {
+    let contenders = contenders(plan)?;
+    let costs = measure_costs(bench, plan.cost_rounds, cost_rows(&contenders), progress)?;
+    let mut measurement = Measurement { bench, plan, contenders: &contenders, progress, done: 0 };
+    let mut identity = IdentityReport::default();
+    let mut methods = Vec::new();
+    for suite in &plan.suites {
+        let turns = measurement.suite(suite)?;
+        compare(suite, &contenders, &turns, &mut identity);
+        methods.extend(summarise(plan, suite, &contenders, &turns, &costs)?);
+    }
+    Ok(BenchReport {
+        target_cost: costs.target,
+        draft_cost: costs.draft,
+        methods,
+        device: setting.device,
+        threads: setting.threads,
+        target: setting.target,
+        draft: setting.draft,
+        runs: plan.runs as u32,
+        max_tokens: plan.max_tokens as u32,
+        identity: (plan.sampling.temperature == 0.0).then_some(identity),
+    })
+}
+
+/// The plan's methods, plain first, after a check of the plan.
+fn contenders(plan: &BenchPlan) -> Result<Vec<Contender>> {
+    if plan.suites.iter().all(|suite| suite.prompts.is_empty()) {
+        return Err(Error::invalid("There is no prompt to measure. Choose a suite."));
+    }
+    for (name, value) in [("runs", plan.runs), ("cost_rounds", plan.cost_rounds)] {
+        if value == 0 {
+            return Err(Error::invalid(format!("{name} is 0; it must be 1 or more.")));
+        }
+    }
+    let plain = Contender { method: Method::Plain, max_draft: 1 };
+    plan.generation(plain, 0).validate()?;
+    let mut contenders = vec![plain];
+    for &contender in plan.contenders.iter().filter(|c| c.method != Method::Plain) {
+        plan.generation(contender, 0).validate()?;
+        if contenders.contains(&contender) {
+            return Err(Error::invalid(format!(
+                "The method {} with max_draft {} is named twice; name it once.",
+                contender.method, contender.max_draft
+            )));
+        }
+        contenders.push(contender);
+    }
+    Ok(contenders)
+}
+
+/// How many rows the cost table needs for the predictions.
+fn cost_rows(contenders: &[Contender]) -> usize {
+    contenders.iter().map(|c| c.drafts() as usize + 1).fold(COST_ROWS, usize::max)
+}
+
+/// The cost table: each round passes 1..=`most` rows and the draft once, starting one further than
+/// the round before; the first round warms up and is dropped.
+fn measure_costs(
+    bench: &mut dyn Bench,
+    rounds: usize,
+    most: usize,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<CostTable> {
+    // 0 stands for the draft.
+    let passes = most + 1;
+    let mut measured = Vec::with_capacity(rounds);
+    for round in 0..=rounds {
+        progress(Progress::Cost { done: round, total: rounds + 1 });
+        let mut times = CostRound::default();
+        for turn in 0..passes {
+            match (round + turn) % passes {
+                0 => times.draft = bench.draft_pass()?,
+                rows => {
+                    times.target.insert(rows, bench.target_pass(rows)?);
+                }
+            }
+        }
+        if round > 0 {
+            measured.push(times);
+        }
+    }
+    CostTable::new(&measured)
+}
+
+/// The answers of all contenders to one prompt in one run, in the contenders' order.
+struct Turn {
+    prompt: usize,
+    run: usize,
+    answers: Vec<Answer>,
+}
+
+struct Measurement<'a> {
+    bench: &'a mut dyn Bench,
+    plan: &'a BenchPlan,
+    contenders: &'a [Contender],
+    progress: &'a mut dyn FnMut(Progress<'_>),
+    done: usize,
+}
+
+impl Measurement<'_> {
+    fn suite(&mut self, suite: &Suite) -> Result<Vec<Turn>> {
+        let mut turns = Vec::with_capacity(self.plan.runs * suite.prompts.len());
+        if let Some(prompt) = suite.prompts.first() {
+            for &contender in self.contenders {
+                self.answer(suite, prompt, contender, None)?;
+            }
+        }
+        let n = self.contenders.len();
+        for run in 0..self.plan.runs {
+            for (index, prompt) in suite.prompts.iter().enumerate() {
+                let mut answers: Vec<Option<Answer>> = vec![None; n];
+                for turn in 0..n {
+                    let who = (index + run + turn) % n;
+                    answers[who] = Some(self.answer(suite, prompt, self.contenders[who], Some(run))?);
+                }
+                turns.push(Turn { prompt: index, run, answers: answers.into_iter().flatten().collect() });
+            }
+        }
+        Ok(turns)
+    }
+
+    /// One answer; `run` is `None` for a warm-up.
+    fn answer(
+        &mut self,
+        suite: &Suite,
+        prompt: &SuitePrompt,
+        by: Contender,
+        run: Option<usize>,
+    ) -> Result<Answer> {
+        let total = self.total();
+        (self.progress)(Progress::Answer {
+            suite: &suite.name,
+            prompt: &prompt.id,
+            method: by.method,
+            warm_up: run.is_none(),
+            done: self.done,
+            total,
+        });
+        let answer = self.bench.generate(prompt, &self.plan.generation(by, run.unwrap_or(0)))?;
+        self.done += 1;
+        Ok(answer)
+    }
+
+    fn total(&self) -> usize {
+        let answers =
+            |suite: &Suite| suite.prompts.len() * self.plan.runs + usize::from(!suite.prompts.is_empty());
+        self.plan.suites.iter().map(answers).sum::<usize>() * self.contenders.len()
+    }
+}
+
+/// Compares every answer with the first plain one to its prompt.
+fn compare(suite: &Suite, contenders: &[Contender], turns: &[Turn], identity: &mut IdentityReport) {
+    let mut references: BTreeMap<usize, &[TokenId]> = BTreeMap::new();
+    for turn in turns {
+        let first_turn = !references.contains_key(&turn.prompt);
+        let reference = *references.entry(turn.prompt).or_insert(&turn.answers[0].ids);
+        for (contender, answer) in contenders.iter().zip(&turn.answers).skip(usize::from(first_turn)) {
+            identity.compared += 1;
+            if answer.ids == reference {
+                continue;
+            }
+            let same = answer.ids.iter().zip(reference).take_while(|(a, b)| a == b).count();
+            identity.differences.push(Difference {
+                suite: suite.name.clone(),
+                prompt: suite.prompts[turn.prompt].id.clone(),
+                method: contender.method,
+                max_draft: contender.drafts(),
+                run: turn.run as u32,
+                position: same as u32,
+            });
+        }
+    }
+}
+
+/// The rows of one suite.
+fn summarise(
+    plan: &BenchPlan,
+    suite: &Suite,
+    contenders: &[Contender],
+    turns: &[Turn],
+    costs: &CostTable,
+) -> Result<Vec<MethodReport>> {
+    let cost = costs.pass_cost()?;
+    let mut rows = Vec::with_capacity(contenders.len());
+    for (who, contender) in contenders.iter().enumerate() {
+        let mut pooled = Pooled::default();
+        let mut rates = Vec::with_capacity(turns.len());
+        for turn in turns {
+            let stats = &turn.answers[who].stats;
+            pooled.add(stats);
+            if stats.generated_tokens > 0 {
+                rates.push(stats.decode_tok_s);
+            }
+        }
+        let by_prompt = paired(turns, who, figures::speedup);
+        let decode = paired(turns, who, figures::decode_speedup);
+        let of = |values: &[f64], at: f64| {
+            quantile(values, at).ok_or_else(|| {
+                Error::invalid(format!(
+                    "The method {} gave no measurable answer to any prompt of the suite \"{}\". Choose other prompts or more max_tokens.",
+                    contender.method, suite.name
+                ))
+            })
+        };
+        rows.push(MethodReport {
+            method: contender.method,
+            suite: suite.name.clone(),
+            temperature: plan.sampling.temperature,
+            max_draft: contender.drafts(),
+            tok_s: of(&rates, 0.5)?,
+            speedup: of(&by_prompt, 0.5)?,
+            speedup_low: of(&by_prompt, SPREAD.0)?,
+            speedup_high: of(&by_prompt, SPREAD.1)?,
+            decode_speedup: of(&decode, 0.5)?,
+            predicted_speedup: costs
+                .draft_cost_of(contender.method)
+                .and_then(|c| pooled.predicted_speedup(c, &cost)),
+            acceptance_rate: pooled.acceptance_rate(),
+            mean_acceptance_length: pooled.mean_acceptance_length(),
+        });
+    }
+    Ok(rows)
+}
+
+/// For each prompt the median over its runs of `ratio(plain, contender)`, both of one turn.
+fn paired(
+    turns: &[Turn],
+    who: usize,
+    ratio: fn(&GenerationStats, &GenerationStats) -> Option<f64>,
+) -> Vec<f64> {
+    let mut by_prompt: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for turn in turns {
+        // Plain is the first contender.
+        let ratio = ratio(&turn.answers[0].stats, &turn.answers[who].stats);
+        by_prompt.entry(turn.prompt).or_default().extend(ratio);
+    }
+    by_prompt.values().filter_map(|runs| median(runs)).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! The runner against an engine whose every time is written down.
+
+use super::*;
+
+/// Prefill of every answer.
+const PREFILL_MS: f64 = 100.0;
+/// A pass of the target of one row.
+const PASS_MS: f64 = 40.0;
+
+/// An engine of known speed that notes what it is asked.
+#[derive(Default)]
+struct Scripted {
+    calls: Vec<(String, Method, Option<u64>)>,
+    passes: Vec<usize>,
+    has_draft: bool,
+    /// Method and prompt whose tokens come out wrong.
+    wrong: Option<(Method, &'static str)>,
+}
+
+/// t(M) / t(1) of the scripted target.
+fn cost(rows: usize) -> f64 {
+    1.0 + (rows - 1) as f64 / 16.0
+}
+
+impl Scripted {
+    /// Each round of ten passes is slower than the one before, as a machine that warms up is.
+    fn slowness(&self) -> f64 {
+        1.0 + ((self.passes.len() - 1) / 10) as f64 / 10.0
+    }
+}
+
+impl Bench for Scripted {
+    fn generate(&mut self, prompt: &SuitePrompt, plan: &GenerationPlan) -> Result<Answer> {
+        self.calls.push((prompt.id.clone(), plan.method, plan.sampling.seed));
+        // 40 tokens in 40 plain rounds, or in 20 rounds of two drafted: 20 accepted, 10 rejected.
+        let (rounds, drafted, accepted, resampled, bonus, plain) =
+            if plan.method == Method::Plain { (40, 0, 0, 0, 0, 40) } else { (20, 40, 20, 10, 10, 0) };
+        // What a round costs depends on the prompt: "b" is slow for who drafts.
+        let round_ms = match (plan.method, prompt.id.as_str()) {
+            (Method::Plain, _) => 40.0,
+            (_, "b") => 80.0,
+            _ => 30.0,
+        };
+        let decode_ms = f64::from(rounds) * round_ms;
+        let mut ids: Vec<TokenId> = (0..40).collect();
+        if self.wrong.is_some_and(|(method, id)| method == plan.method && id == prompt.id) {
+            ids[7] = 99;
+        }
+        Ok(Answer {
+            stats: GenerationStats {
+                generated_tokens: 40,
+                rounds,
+                drafted,
+                accepted,
+                resampled,
+                bonus,
+                plain,
+                target_ms: decode_ms,
+                wall_ms: PREFILL_MS + decode_ms,
+                decode_tok_s: 40.0 / decode_ms * 1e3,
+                ..GenerationStats::default()
+            },
+            ids,
+        })
+    }
+
+    fn target_pass(&mut self, rows: usize) -> Result<f64> {
+        self.passes.push(rows);
+        Ok(PASS_MS / 1e3 * cost(rows) * self.slowness())
+    }
+
+    fn draft_pass(&mut self) -> Result<Option<f64>> {
+        self.passes.push(0);
+        Ok(self.has_draft.then_some(PASS_MS / 4e3 * self.slowness()))
+    }
+}
+
+fn suite(ids: &[&str]) -> Suite {
+    let prompt = |id: &&str| SuitePrompt { id: (*id).to_owned(), system: None, prompt: "Hello".to_owned() };
+    Suite { name: "mine".into(), prompts: ids.iter().map(prompt).collect() }
+}
+
+fn plan(methods: &[(Method, usize)], ids: &[&str], runs: usize) -> BenchPlan {
+    BenchPlan {
+        suites: vec![suite(ids)],
+        contenders: methods.iter().map(|&(method, max_draft)| Contender { method, max_draft }).collect(),
+        runs,
+        ..BenchPlan::default()
+    }
+}
+
+fn measure(bench: &mut Scripted, plan: &BenchPlan) -> Result<BenchReport> {
+    run(
+        bench,
+        plan,
+        Setting { device: "cpu".into(), threads: 2, target: "t".into(), draft: None },
+        &mut |_| {},
+    )
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-9
+}
+
+#[test]
+fn known_times_give_known_speedups() {
+    let mut bench = Scripted { has_draft: true, ..Scripted::default() };
+    let plan = plan(&[(Method::DraftModel, 2), (Method::Plain, 1), (Method::Ngram, 2)], &["a", "b", "c"], 2);
+    let report = measure(&mut bench, &plan).unwrap();
+    assert_eq!(
+        report.methods.iter().map(|m| m.method).collect::<Vec<_>>(),
+        [Method::Plain, Method::DraftModel, Method::Ngram]
+    );
+    let plain = &report.methods[0];
+    assert!(close(plain.tok_s, 25.0) && close(plain.speedup, 1.0) && close(plain.decode_speedup, 1.0));
+    assert_eq!((plain.speedup_low, plain.speedup_high, plain.max_draft), (1.0, 1.0, 0));
+    assert_eq!((plain.predicted_speedup, plain.mean_acceptance_length), (Some(1.0), 1.0));
+    // Prompts a and c: (100 + 1600) / (100 + 600); prompt b: 1700 / 1700.
+    let draft = &report.methods[1];
+    assert!(close(draft.speedup, 17.0 / 7.0));
+    assert!(close(draft.speedup_low, 1.0 + 0.2 * (17.0 / 7.0 - 1.0)));
+    assert!(close(draft.speedup_high, 17.0 / 7.0));
+    assert!(close(draft.decode_speedup, 1600.0 / 600.0));
+    assert!(close(draft.tok_s, 40.0 / 0.6));
+    assert_eq!((draft.acceptance_rate, draft.mean_acceptance_length), (0.5, 2.0));
+    assert_eq!((draft.suite.as_str(), draft.max_draft, draft.temperature), ("mine", 2, 0.0));
+}
+
+#[test]
+fn predictions_use_measured_alpha_and_costs() {
+    let mut bench = Scripted { has_draft: true, ..Scripted::default() };
+    let report =
+        measure(&mut bench, &plan(&[(Method::DraftModel, 2), (Method::Ngram, 2)], &["a", "b"], 1)).unwrap();
+    assert_eq!(report.target_cost.len(), 9);
+    assert!(report.target_cost.iter().all(|(&m, &t)| close(t, cost(m))));
+    assert!(report.draft_cost.is_some_and(|c| close(c, 0.25)));
+    // alpha = 20 / 30, two tokens a round: E = 1 + 2/3 + 4/9; t(3) = 1.125; looking up costs nothing.
+    let tokens = 19.0 / 9.0;
+    assert!(report.methods[1].predicted_speedup.is_some_and(|s| close(s, tokens / (1.125 + 0.5))));
+    assert!(report.methods[2].predicted_speedup.is_some_and(|s| close(s, tokens / 1.125)));
+}
+
+#[test]
+fn without_the_drafts_cost_nothing_is_predicted_for_it() {
+    let report = measure(&mut Scripted::default(), &plan(&[(Method::DraftModel, 2)], &["a"], 1)).unwrap();
+    assert_eq!(report.draft_cost, None);
+    assert_eq!(report.methods[1].predicted_speedup, None);
+}
+
+#[test]
+fn the_order_rotates_from_prompt_to_prompt_and_run_to_run() {
+    use Method::{DraftModel as D, Ngram as N, Plain as P};
+    let mut bench = Scripted::default();
+    measure(&mut bench, &plan(&[(D, 2), (N, 2)], &["a", "b"], 2)).unwrap();
+    let order: Vec<_> = bench.calls.iter().map(|(id, method, _)| (id.as_str(), *method)).collect();
+    let expected = [
+        [("a", P), ("a", D), ("a", N)], // warm-up
+        [("a", P), ("a", D), ("a", N)],
+        [("b", D), ("b", N), ("b", P)],
+        [("a", D), ("a", N), ("a", P)],
+        [("b", N), ("b", P), ("b", D)],
+    ];
+    assert_eq!(order, expected.concat());
+    let seeds: Vec<_> = bench.calls.iter().map(|(_, _, seed)| seed.unwrap()).collect();
+    assert_eq!(seeds, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
+}
+
+#[test]
+fn the_cost_table_interleaves_and_reaches_to_the_deepest_draft() {
+    let mut bench = Scripted::default();
+    let mut plan = plan(&[(Method::Ngram, 10)], &["a"], 1);
+    plan.cost_rounds = 2;
+    let report = measure(&mut bench, &plan).unwrap();
+    assert_eq!(report.target_cost.keys().copied().collect::<Vec<_>>(), (1..=11).collect::<Vec<_>>());
+    let rounds: Vec<_> = bench.passes.chunks(12).collect();
+    assert_eq!(rounds.len(), 3);
+    assert_eq!(rounds[0], (0..=11).collect::<Vec<_>>());
+    assert_eq!(rounds[1], (1..=11).chain(0..1).collect::<Vec<_>>());
+    assert_eq!(rounds[2], (2..=11).chain(0..2).collect::<Vec<_>>());
+}
+
+#[test]
+fn greedy_answers_are_compared_with_plains() {
+    let methods = [(Method::Ngram, 4)];
+    let mut bench = Scripted::default();
+    let identity = measure(&mut bench, &plan(&methods, &["a", "b"], 2)).unwrap().identity.unwrap();
+    // Two prompts, two runs, two methods, less the two plain answers that are the reference.
+    assert_eq!((identity.compared, identity.differences), (6, vec![]));
+    let mut bench = Scripted { wrong: Some((Method::Ngram, "b")), ..Scripted::default() };
+    let identity = measure(&mut bench, &plan(&methods, &["a", "b"], 2)).unwrap().identity.unwrap();
+    let found: Vec<_> = identity
+        .differences
+        .iter()
+        .map(|d| (d.prompt.as_str(), d.method, d.max_draft, d.run, d.position))
+        .collect();
+    assert_eq!(found, [("b", Method::Ngram, 4, 0, 7), ("b", Method::Ngram, 4, 1, 7)]);
+    let mut warm = plan(&methods, &["a"], 1);
+    warm.sampling = SamplingParams { seed: Some(MAX_SEED), ..SamplingParams::unfiltered() };
+    let mut bench = Scripted { wrong: Some((Method::Ngram, "a")), ..Scripted::default() };
+    assert_eq!(measure(&mut bench, &warm).unwrap().identity, None);
+    assert!(bench.calls.iter().all(|(_, _, seed)| *seed == Some(MAX_SEED)));
+}
+
+#[test]
+fn progress_counts_every_answer_once() {
+    let mut bench = Scripted::default();
+    let (mut answers, mut costs) = (Vec::new(), Vec::new());
+    run(&mut bench, &plan(&[(Method::Ngram, 2)], &["a", "b"], 2), Setting::default(), &mut |p| match p {
+        Progress::Cost { done, total } => costs.push((done, total)),
+        Progress::Answer { suite, warm_up, done, total, .. } => {
+            answers.push((suite.to_owned(), warm_up, done, total))
+        }
+    })
+    .unwrap();
+    assert_eq!(costs, (0..8).map(|done| (done, 8)).collect::<Vec<_>>());
+    assert_eq!(answers, (0..10).map(|done| ("mine".to_owned(), done < 2, done, 10)).collect::<Vec<_>>());
+    assert_eq!(bench.calls.len(), 10);
+}
+
+#[test]
+fn plans_that_make_no_sense_are_refused_before_anything_runs() {
+    let good = plan(&[(Method::Ngram, 2)], &["a"], 1);
+    let refused = |plan: BenchPlan| {
+        let mut bench = Scripted::default();
+        let error = measure(&mut bench, &plan).expect_err("refused");
+        assert!(bench.calls.is_empty() && bench.passes.is_empty());
+        assert!(matches!(error, Error::InvalidRequest(_)));
+        error.to_string()
+    };
+    assert!(refused(BenchPlan { suites: Vec::new(), ..good.clone() }).contains("Choose a suite"));
+    assert!(refused(BenchPlan { runs: 0, ..good.clone() }).contains("runs is 0"));
+    assert!(refused(BenchPlan { max_tokens: 0, ..good.clone() }).contains("max_tokens is 0"));
+    assert!(refused(BenchPlan { cost_rounds: 0, ..good.clone() }).contains("cost_rounds is 0"));
+    assert!(refused(plan(&[(Method::Ngram, 16)], &["a"], 1)).contains("max_draft is 16"));
+    assert!(refused(plan(&[(Method::Ngram, 2), (Method::Ngram, 2)], &["a"], 1)).contains("named twice"));
+    let mut hot = good;
+    hot.sampling.temperature = f32::NAN;
+    assert!(refused(hot).contains("temperature"));
+}

@@ -1,0 +1,229 @@
+//! Suites: the prompts a bench answers. Three are built in, written for Hunch; any JSON Lines file
+//! of the same form is one too. Nothing is measured here.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The built-in suites by name: `code` writes, explains and repairs programs; `prose` is stories,
+/// explanations, letters and summaries; `edit` asks for a small change to a text in the prompt, so
+/// most of the answer can be looked up there.
+const BUILT_IN: [(&str, &str); 3] = [
+    ("code", include_str!("suites/code.jsonl")),
+    ("prose", include_str!("suites/prose.jsonl")),
+    ("edit", include_str!("suites/edit.jsonl")),
+];
+
+/// A suite is read into memory whole; a file above this is no list of prompts.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// One prompt of a suite: one line of its file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuitePrompt {
+    /// Its name, unique in the suite.
+    pub id: String,
+    /// The system message, if any.
+    #[serde(default)]
+    pub system: Option<String>,
+    /// The user's message.
+    pub prompt: String,
+}
+
+/// Prompts that are measured together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suite {
+    /// The built-in name, or the file's name without its ending.
+    pub name: String,
+    /// The prompts, in the file's order; at least one.
+    pub prompts: Vec<SuitePrompt>,
+}
+
+impl Suite {
+    /// The names of the built-in suites.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|&(name, _)| name)
+    }
+
+    /// The built-in suite of this name, else the suite in the file at this path.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when it is neither, or what [`Suite::load`] says.
+    pub fn named_or_file(name: &str) -> Result<Self> {
+        if let Some((name, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
+            return Self::parse(name, text);
+        }
+        let path = Path::new(name);
+        if !path.exists() {
+            let names = Self::names().collect::<Vec<_>>().join(", ");
+            return Err(Error::invalid(format!(
+                "There is no suite and no file \"{name}\". Choose one of {names}, or give the path of a .jsonl file."
+            )));
+        }
+        Self::load(path)
+    }
+
+    /// Reads a suite from a file of JSON Lines: `{"id": "...", "system": null, "prompt": "..."}`,
+    /// one object a line, `system` optional, empty lines ignored.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be read as UTF-8 text, [`Error::InvalidRequest`] with the
+    /// number of the line when it is not a suite.
+    pub fn load(path: &Path) -> Result<Self> {
+        let read = |source| Error::Io { action: "read", path: path.to_owned(), source };
+        let size = fs::metadata(path).map_err(read)?.len();
+        if size > MAX_FILE_BYTES {
+            return Err(Error::invalid(format!(
+                "{} has {} MiB, and a suite may have {}. Split it, or choose another file.",
+                path.display(),
+                size >> 20,
+                MAX_FILE_BYTES >> 20
+            )));
+        }
+        let text = fs::read_to_string(path).map_err(read)?;
+        let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
+        Self::parse(&name, &text)
+    }
+
+    /// Reads a suite called `name` from the text of its file.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] naming the line that is no prompt, repeats an id, or has an empty
+    /// id or prompt; also when there is no prompt at all.
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
+        let mut prompts = Vec::new();
+        let mut lines: HashMap<String, usize> = HashMap::new();
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.trim().is_empty() {
+                continue;
+            }
+            let wrong =
+                |what: String| Error::invalid(format!("Line {number} of the suite \"{name}\" {what}"));
+            let prompt: SuitePrompt = serde_json::from_str(line).map_err(|e| {
+                wrong(format!(
+                    "is not a prompt: {}. Each line is one object: {{\"id\": \"...\", \"system\": null, \"prompt\": \"...\"}}.",
+                    reason(&e)
+                ))
+            })?;
+            if prompt.id.trim().is_empty() {
+                return Err(wrong("has an empty id. Give each prompt a name of its own.".into()));
+            }
+            if prompt.prompt.trim().is_empty() {
+                return Err(wrong("has an empty prompt. Fill it in or delete the line.".into()));
+            }
+            if let Some(first) = lines.insert(prompt.id.clone(), number) {
+                let id = &prompt.id;
+                return Err(wrong(format!(
+                    "has the id \"{id}\" of line {first}. Give each prompt a name of its own."
+                )));
+            }
+            prompts.push(prompt);
+        }
+        if prompts.is_empty() {
+            return Err(Error::invalid(format!(
+                "The suite \"{name}\" has no prompts. Add at least one line."
+            )));
+        }
+        Ok(Self { name: name.to_owned(), prompts })
+    }
+}
+
+/// What serde_json says, without its own position: it sees one line only and would call it line 1.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    match text.strip_suffix(&position) {
+        Some(reason) => format!("{reason} (column {})", error.column()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        Suite::parse("mine", text).expect_err("this is no suite").to_string()
+    }
+
+    #[test]
+    fn built_in_suites_have_a_dozen_different_prompts() {
+        for name in Suite::names() {
+            let suite = Suite::named_or_file(name).unwrap();
+            assert_eq!(suite.name, name);
+            assert!(suite.prompts.len() >= 12, "{name}: {}", suite.prompts.len());
+            let mut texts: Vec<_> = suite.prompts.iter().map(|p| p.prompt.as_str()).collect();
+            texts.sort_unstable();
+            texts.dedup();
+            assert_eq!(texts.len(), suite.prompts.len(), "{name} repeats a prompt");
+        }
+        assert_eq!(Suite::names().collect::<Vec<_>>(), ["code", "prose", "edit"]);
+    }
+
+    #[test]
+    fn every_edit_prompt_holds_the_text_it_wants_changed() {
+        for prompt in Suite::named_or_file("edit").unwrap().prompts {
+            let parts: Vec<_> = prompt.prompt.split("```").collect();
+            assert_eq!(parts.len(), 3, "{}", prompt.id);
+            assert!(parts[0].len() > 40, "{} asks for nothing", prompt.id);
+            // The first line of the part names the language.
+            let lines = parts[1].lines().count() - 1;
+            assert!((20..=60).contains(&lines), "{} has {lines} lines", prompt.id);
+        }
+    }
+
+    #[test]
+    fn a_suite_reads_back_and_system_is_optional() {
+        let text = "\u{feff}{\"id\": \"a\", \"prompt\": \"one\"}\n\n{\"id\": \"b\", \"system\": \"S\", \"prompt\": \"two\"}\r\n";
+        let suite = Suite::parse("mine", text).unwrap();
+        assert_eq!(suite.prompts.len(), 2);
+        assert_eq!(suite.prompts[0].system, None);
+        assert_eq!(suite.prompts[1].system.as_deref(), Some("S"));
+        assert_eq!(suite.prompts[1].prompt, "two");
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        let good = "{\"id\": \"a\", \"prompt\": \"one\"}\n";
+        let broken = refusal(&format!("{good}\n{{\"id\": \"b\""));
+        assert!(broken.starts_with("Line 3 of the suite \"mine\" is not a prompt:"), "{broken}");
+        assert!(
+            broken.contains("EOF") && broken.contains("column") && !broken.contains("line 1"),
+            "{broken}"
+        );
+        let unknown = refusal(&format!("{good}{{\"id\": \"b\", \"text\": \"x\"}}"));
+        assert!(unknown.contains("Line 2") && unknown.contains("`text`"), "{unknown}");
+        assert!(
+            refusal(&format!("{good}{{\"id\": \"b\", \"prompt\": \" \"}}"))
+                .contains("Line 2 of the suite \"mine\" has an empty prompt")
+        );
+        assert!(
+            refusal("{\"id\": \"\", \"prompt\": \"x\"}")
+                .contains("Line 1 of the suite \"mine\" has an empty id")
+        );
+        assert!(
+            refusal(&format!("{good}\n{good}"))
+                .contains("Line 3 of the suite \"mine\" has the id \"a\" of line 1")
+        );
+        assert!(refusal("\n \n").contains("has no prompts"));
+    }
+
+    #[test]
+    fn a_file_is_a_suite_and_a_missing_one_is_explained() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.jsonl");
+        fs::write(&path, "{\"id\": \"a\", \"prompt\": \"one\"}\n").unwrap();
+        let suite = Suite::named_or_file(path.to_str().unwrap()).unwrap();
+        assert_eq!((suite.name.as_str(), suite.prompts.len()), ("mine", 1));
+        let missing = Suite::named_or_file("poetry").expect_err("no such suite").to_string();
+        assert!(missing.contains("\"poetry\"") && missing.contains("code, prose, edit"), "{missing}");
+        fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
+        assert!(matches!(Suite::load(&path), Err(Error::Io { action: "read", .. })));
+        assert!(matches!(Suite::load(folder.path()), Err(Error::Io { .. })));
+    }
+}

@@ -1,0 +1,144 @@
+//! The commands and their arguments. Each command has a file; what they share (colour, cards) is in
+//! `render`.
+
+mod bench;
+mod demo;
+mod models;
+mod render;
+mod run;
+mod verify;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use hunch::api::schema;
+use hunch::error::{Error, ErrorCode};
+use hunch::library;
+use hunch::model::device::{Compute, DeviceChoice};
+
+/// Speculative decoding you can see, and check.
+///
+/// A small draft guesses tokens ahead; the target checks all guesses in one pass and keeps what it
+/// would have said itself. The output law is exactly the target's. Every token is coloured by where
+/// it came from: accepted from the draft (green), resampled after a rejection (yellow), bonus after
+/// a fully accepted draft (magenta), plain when nothing was drafted.
+#[derive(Parser)]
+#[command(name = "hunch", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done; for `verify`: every check passed
+  1  `verify`: a check failed
+  2  the command line is wrong
+  3  a model is missing, unsound, unsupported, or does not fit the other one
+  4  the request is invalid (a parameter, the prompt, the context)
+  5  the device failed, memory ran out, a file could not be read or written
+  70 a defect in Hunch
+
+The default model is fetched by `make setup`. NO_COLOR=1 switches colour off.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Answers a prompt and streams the tokens in colour
+    Run(Box<run::RunArgs>),
+    /// Measures methods against plain decoding on this machine
+    Bench(bench::BenchArgs),
+    /// Proves that speculation changes nothing: identity, row invariance, token law, oracle
+    Verify(verify::VerifyArgs),
+    /// Lists models, or shows what one file is
+    Models(models::ModelsArgs),
+    /// Shows speculation on the default model: an answer in colour, then plain against speculative
+    Demo(demo::DemoArgs),
+    /// Prints the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Prints the types of the window's interface as TypeScript
+    #[command(hide = true)]
+    Schema,
+}
+
+/// Which models, where.
+#[derive(Args, Clone)]
+pub(crate) struct ModelArgs {
+    /// The model that answers: a GGUF file, or a name from `hunch models`
+    #[arg(long, default_value = library::DEFAULT_MODEL, value_name = "PATH|NAME")]
+    pub(crate) target: String,
+    /// The small model that guesses: a GGUF file or a name, of the target's vocabulary
+    #[arg(long, value_name = "PATH|NAME")]
+    pub(crate) draft: Option<String>,
+    /// Where to compute: auto is Metal on a Mac and the CPU elsewhere
+    #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
+    pub(crate) device: DeviceChoice,
+    /// CPU threads [default: one for each core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+}
+
+impl ModelArgs {
+    pub(crate) fn compute(&self) -> Result<Compute, Error> {
+        Compute::open(self.device, self.threads)
+    }
+
+    pub(crate) fn target_path(&self) -> Result<PathBuf, Error> {
+        library::find(&self.target, &library::models_folder()?)
+    }
+
+    pub(crate) fn draft_path(&self) -> Result<Option<PathBuf>, Error> {
+        let folder = library::models_folder()?;
+        self.draft.as_deref().map(|name| library::find(name, &folder)).transpose()
+    }
+}
+
+/// Runs a command and turns its outcome into an exit code.
+pub(crate) fn run(cli: Cli) -> ExitCode {
+    let outcome = match cli.command {
+        Command::Run(args) => run::run(&args).map(|()| true),
+        Command::Bench(args) => bench::run(&args).map(|()| true),
+        Command::Verify(args) => verify::run(&args),
+        Command::Models(args) => models::run(&args).map(|()| true),
+        Command::Demo(args) => demo::run(&args).map(|()| true),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "hunch", &mut std::io::stdout());
+            Ok(true)
+        }
+        Command::Schema => {
+            write!(std::io::stdout(), "{}", schema::typescript()).map(|()| true).map_err(anyhow::Error::from)
+        }
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            // A reader that went away (`hunch ... | head`) is no failure of ours.
+            let closed = error
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe);
+            if closed {
+                return ExitCode::SUCCESS;
+            }
+            eprintln!("hunch: {error:#}");
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    let Some(error) = error.downcast_ref::<Error>() else { return 5 };
+    match error.code() {
+        ErrorCode::ModelNotFound
+        | ErrorCode::InvalidModelFile
+        | ErrorCode::UnsupportedModel
+        | ErrorCode::VocabularyMismatch
+        | ErrorCode::NoModel => 3,
+        ErrorCode::InvalidRequest | ErrorCode::ContextOverflow | ErrorCode::Busy => 4,
+        ErrorCode::OutOfMemory | ErrorCode::Io | ErrorCode::Device => 5,
+        ErrorCode::Internal => 70,
+    }
+}

@@ -1,0 +1,241 @@
+//! `hunch run`: one prompt, one answer.
+
+use std::io::{IsTerminal, Read, Write};
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use hunch::api::{ChatMessage, Role};
+use hunch::engine::WallClock;
+use hunch::error::Error;
+use hunch::event::{GenerationEvent, TokenEvent};
+use hunch::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
+use hunch::propose::Method;
+use hunch::sample::SamplingParams;
+use hunch::token::TokenId;
+
+use super::{ModelArgs, render};
+
+/// The methods of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MethodArg {
+    /// No speculation
+    Plain,
+    /// The model of --draft guesses
+    DraftModel,
+    /// What followed the same words earlier is guessed
+    Ngram,
+}
+
+impl From<MethodArg> for Method {
+    fn from(arg: MethodArg) -> Method {
+        match arg {
+            MethodArg::Plain => Method::Plain,
+            MethodArg::DraftModel => Method::DraftModel,
+            MethodArg::Ngram => Method::Ngram,
+        }
+    }
+}
+
+/// Answers a prompt and streams the tokens in colour.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// What to ask; read from standard input when absent or "-"
+    prompt: Option<String>,
+    #[command(flatten)]
+    models: ModelArgs,
+    /// How to guess ahead [default: draft-model with --draft, else ngram]
+    #[arg(long, value_enum)]
+    method: Option<MethodArg>,
+    /// Most tokens to draft a round
+    #[arg(long, default_value_t = 4, value_name = "K")]
+    max_draft: usize,
+    /// Most tokens to generate
+    #[arg(long, default_value_t = 512, value_name = "N")]
+    max_tokens: usize,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Instructions for the whole conversation
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Text that ends the answer; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Continue the prompt as it is, without the chat template
+    #[arg(long)]
+    raw: bool,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    json: bool,
+}
+
+/// How tokens are drawn; what is not given is as in a new conversation.
+#[derive(Args, Clone)]
+pub(crate) struct SamplingArgs {
+    /// 0 always takes the likeliest token
+    #[arg(long, value_name = "T")]
+    temperature: Option<f32>,
+    /// Keep the K likeliest tokens; 0 keeps all
+    #[arg(long, value_name = "K")]
+    top_k: Option<u32>,
+    /// Keep the likeliest tokens that add up to P
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Keep tokens at least P times as likely as the likeliest
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+    /// Weaken tokens seen lately; 1 changes nothing
+    #[arg(long, value_name = "R")]
+    repeat_penalty: Option<f32>,
+    /// Taken from the logit of tokens seen lately
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    presence_penalty: Option<f32>,
+    /// Taken from the logit for each time a token was seen lately
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    frequency_penalty: Option<f32>,
+    /// Add BIAS to the logit of token ID; may be given several times
+    #[arg(long, value_name = "ID=BIAS", value_parser = parse_bias)]
+    logit_bias: Vec<(TokenId, f32)>,
+    /// Makes the answer repeatable
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+fn parse_bias(text: &str) -> Result<(TokenId, f32), String> {
+    let (id, bias) = text.split_once('=').ok_or("write it as ID=BIAS, such as 42=-1.5")?;
+    let id = id.trim().parse().map_err(|_| format!("\"{id}\" is not a token number"))?;
+    let bias = bias.trim().parse().map_err(|_| format!("\"{bias}\" is not a number"))?;
+    Ok((id, bias))
+}
+
+impl SamplingArgs {
+    /// Whether no way of drawing was asked for; a seed alone asks for none.
+    pub(crate) fn is_default(&self) -> bool {
+        SamplingParams { seed: None, ..self.params() } == SamplingParams::default()
+    }
+
+    pub(crate) fn params(&self) -> SamplingParams {
+        let default = SamplingParams::default();
+        SamplingParams {
+            temperature: self.temperature.unwrap_or(default.temperature),
+            top_k: self.top_k.unwrap_or(default.top_k),
+            top_p: self.top_p.unwrap_or(default.top_p),
+            min_p: self.min_p.unwrap_or(default.min_p),
+            repeat_penalty: self.repeat_penalty.unwrap_or(default.repeat_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(default.frequency_penalty),
+            logit_bias: self.logit_bias.iter().copied().collect(),
+            seed: self.seed,
+            ..default
+        }
+    }
+}
+
+pub(crate) fn run(args: &RunArgs) -> Result<()> {
+    let default = if args.models.draft.is_some() { MethodArg::DraftModel } else { MethodArg::Ngram };
+    let plan = GenerationPlan {
+        method: args.method.unwrap_or(default).into(),
+        max_draft: args.max_draft,
+        max_tokens: args.max_tokens,
+        sampling: args.sampling.params(),
+        stop: args.stop.clone(),
+    };
+    plan.validate()?;
+    let prompt = prompt(args)?;
+    let mut models = load(&args.models)?;
+    let ids = models.prompt_ids(&prompt)?;
+    let colour = render::colour_wanted();
+    let answer = stream(&mut models, &ids, &plan, |event| {
+        let mut out = std::io::stdout().lock();
+        render::tokens_of(&mut out, event, colour)
+    })?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n")?;
+    if args.json {
+        return Ok(writeln!(out, "{}", answer.json(plan.method, &ids))?);
+    }
+    Ok(writeln!(out, "{}", render::card(&answer.finished.stats, colour))?)
+}
+
+/// Loads the models of the command line.
+pub(crate) fn load(args: &ModelArgs) -> Result<Models> {
+    let compute = args.compute()?;
+    Ok(Models::load(&args.target_path()?, args.draft_path()?.as_deref(), &compute)?)
+}
+
+fn prompt(args: &RunArgs) -> Result<Prompt> {
+    let text = match args.prompt.as_deref() {
+        Some(text) if text != "-" => text.to_owned(),
+        given => {
+            if given.is_none() && std::io::stdin().is_terminal() {
+                return Err(
+                    Error::invalid("There is no prompt. Write it after `hunch run`, or pipe it in.").into()
+                );
+            }
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            text
+        }
+    };
+    if args.raw {
+        return Ok(Prompt::Raw(text));
+    }
+    let system = args.system.iter().map(|s| ChatMessage { role: Role::System, content: s.clone() });
+    let user = ChatMessage { role: Role::User, content: text.clone() };
+    if text.trim().is_empty() {
+        return Err(Error::invalid("The prompt is empty; write something.").into());
+    }
+    Ok(Prompt::Chat(system.chain([user]).collect()))
+}
+
+/// An answer with all it told.
+pub(crate) struct Answer {
+    pub(crate) finished: Finished,
+    pub(crate) tokens: Vec<TokenEvent>,
+}
+
+impl Answer {
+    fn json(&self, method: Method, prompt_ids: &[TokenId]) -> serde_json::Value {
+        let token = |t: &TokenEvent| serde_json::json!({ "id": t.id, "origin": t.origin, "text": t.text });
+        serde_json::json!({
+            "method": method,
+            "prompt_ids": prompt_ids,
+            "tokens": self.tokens.iter().map(token).collect::<Vec<_>>(),
+            "text": self.tokens.iter().map(|t| t.text.as_str()).collect::<String>(),
+            "stop": self.finished.stop,
+            "stats": self.finished.stats,
+        })
+    }
+}
+
+/// Generates and passes every event that brings tokens to `show` as it happens.
+pub(crate) fn stream(
+    models: &mut Models,
+    ids: &[TokenId],
+    plan: &GenerationPlan,
+    mut show: impl FnMut(&GenerationEvent) -> std::io::Result<()> + Send,
+) -> Result<Answer> {
+    let clock = WallClock::start();
+    let closed = std::sync::atomic::AtomicBool::new(false);
+    let mut failure = None;
+    let mut tokens = Vec::new();
+    let mut take = |event: &GenerationEvent| {
+        if let GenerationEvent::Round(round) = event {
+            tokens.extend(round.tokens.iter().cloned());
+        }
+        if let Err(error) = show(event) {
+            closed.store(true, std::sync::atomic::Ordering::Relaxed);
+            failure.get_or_insert(error);
+        }
+    };
+    // A reader that went away ends the generation.
+    let cancelled = || closed.load(std::sync::atomic::Ordering::Relaxed);
+    let context = GenerationContext { id: 0, clock: &clock, cancelled: &cancelled };
+    let mut sink = |event: GenerationEvent| take(&event);
+    let finished = generate(models, ids, plan, &context, &mut sink)?;
+    take(&finished.clone().into_event());
+    if let Some(error) = failure {
+        return Err(error.into());
+    }
+    tokens.extend(finished.held.iter().cloned());
+    Ok(Answer { finished, tokens })
+}

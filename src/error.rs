@@ -1,0 +1,148 @@
+//! What can go wrong, in words a person can act on. Every message says what happened and what to
+//! do; [`ErrorCode`] is the closed list the window and the command line branch on.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+/// The result of every fallible operation of the engine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The kinds of failure a caller may branch on. Closed: the window has a card for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// A parameter is out of its range or the request makes no sense.
+    InvalidRequest,
+    /// No file or model of that name.
+    ModelNotFound,
+    /// The file is not a GGUF, is truncated, or contradicts itself.
+    InvalidModelFile,
+    /// A sound file of a kind Hunch does not run.
+    UnsupportedModel,
+    /// Draft and target do not share a vocabulary.
+    VocabularyMismatch,
+    /// The prompt does not fit the context.
+    ContextOverflow,
+    /// Not enough memory.
+    OutOfMemory,
+    /// Reading or writing a file failed.
+    Io,
+    /// No model is loaded.
+    NoModel,
+    /// A generation is already running.
+    Busy,
+    /// The compute device failed.
+    Device,
+    /// A defect in Hunch.
+    Internal,
+}
+
+/// A failure of the engine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A parameter is out of its range, or the request makes no sense. The text names the range.
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// No model file at this path or under this name.
+    #[error("No model called \"{name}\" was found. {remedy}")]
+    ModelNotFound {
+        /// What was asked for.
+        name: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// Not a GGUF, truncated, or self-contradictory.
+    #[error("{} is not a usable GGUF model: {reason}. The file was left as it is; download it again or choose another one.", path.display())]
+    InvalidModelFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Sound, but of a kind Hunch does not run.
+    #[error("{} cannot be run: {reason}. Hunch runs GGUF models of the architectures llama, qwen2, qwen3 and smollm3.", path.display())]
+    UnsupportedModel {
+        /// The file.
+        path: PathBuf,
+        /// What is unsupported.
+        reason: String,
+    },
+    /// Draft and target disagree about a token.
+    #[error(
+        "The draft cannot be used with this target: {0}. Choose a draft of the same model family, or a method that needs none (ngram)."
+    )]
+    VocabularyMismatch(String),
+    /// The prompt does not fit.
+    #[error(
+        "The prompt has {prompt} tokens, and this model's context holds {context}. Shorten the prompt or the conversation."
+    )]
+    ContextOverflow {
+        /// Tokens in the prompt.
+        prompt: usize,
+        /// Tokens the context holds.
+        context: usize,
+    },
+    /// Not enough memory for what was asked.
+    #[error("Not enough memory: {0}. Choose a smaller model, quantisation or context.")]
+    OutOfMemory(String),
+    /// Reading or writing a file failed.
+    #[error("Could not {action} {}: {source}.", path.display())]
+    Io {
+        /// What was tried ("read", "write").
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// No model is loaded.
+    #[error("No model is loaded. Open a model first.")]
+    NoModel,
+    /// Another generation is running.
+    #[error("An answer is being generated. Stop it or wait until it has finished.")]
+    Busy,
+    /// The compute device failed.
+    #[error("The {device} device failed: {reason}. Try again with --device cpu.")]
+    Device {
+        /// "cpu" or "metal".
+        device: &'static str,
+        /// The device's reason.
+        reason: String,
+    },
+    /// A numeric operation failed inside the engine.
+    #[error(
+        "The model could not be evaluated: {0}. This is a defect in Hunch; please report it with the model's name."
+    )]
+    Compute(#[from] candle_core::Error),
+    /// Something that cannot happen happened.
+    #[error("Internal error: {0}. This is a defect in Hunch; please report it.")]
+    Internal(String),
+}
+
+impl Error {
+    /// The kind of this failure.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Error::InvalidRequest(_) => ErrorCode::InvalidRequest,
+            Error::ModelNotFound { .. } => ErrorCode::ModelNotFound,
+            Error::InvalidModelFile { .. } => ErrorCode::InvalidModelFile,
+            Error::UnsupportedModel { .. } => ErrorCode::UnsupportedModel,
+            Error::VocabularyMismatch(_) => ErrorCode::VocabularyMismatch,
+            Error::ContextOverflow { .. } => ErrorCode::ContextOverflow,
+            Error::OutOfMemory(_) => ErrorCode::OutOfMemory,
+            Error::Io { .. } => ErrorCode::Io,
+            Error::NoModel => ErrorCode::NoModel,
+            Error::Busy => ErrorCode::Busy,
+            Error::Device { .. } => ErrorCode::Device,
+            Error::Compute(_) | Error::Internal(_) => ErrorCode::Internal,
+        }
+    }
+
+    /// An [`Error::InvalidRequest`] with this text.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Error::InvalidRequest(message.into())
+    }
+}

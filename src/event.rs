@@ -1,0 +1,154 @@
+//! What a running generation tells the outside: the events, and the sink that receives them.
+//! The window, the command line and the recorded streams all see exactly these.
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+use crate::error::{Error, ErrorCode};
+use crate::propose::Method;
+use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
+use crate::token::{TokenId, TokenOrigin};
+
+/// Why a generation ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The model ended its turn.
+    EndOfTurn,
+    /// A stop string appeared; the text ends before it.
+    StopString,
+    /// `max_tokens` were generated.
+    MaxTokens,
+    /// The context is full.
+    ContextFull,
+    /// The user stopped it.
+    Cancelled,
+}
+
+/// A token as the outside sees it. The texts of all tokens, joined, are the answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct TokenEvent {
+    /// Vocabulary number.
+    pub id: TokenId,
+    /// The text this token completes; empty while a character is still incomplete.
+    pub text: String,
+    /// Where it came from.
+    pub origin: TokenOrigin,
+    /// Target probability under the law it was tested with.
+    pub p: f32,
+    /// Draft probability; absent for certain proposals and tokens that were not drafted.
+    pub q: Option<f32>,
+    /// The target's softmax probability at temperature 1 without filters.
+    pub confidence: f32,
+    /// Round, from 0.
+    pub round: u32,
+    /// Position inside the round, from 0.
+    pub position: u32,
+}
+
+/// A drafted token that was rejected, as the outside sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct RejectedEvent {
+    /// Vocabulary number.
+    pub id: TokenId,
+    /// Its text on its own.
+    pub text: String,
+    /// Target probability when it was tested.
+    pub p: f32,
+    /// Draft probability; absent for certain proposals.
+    pub q: Option<f32>,
+    /// The uniform number that rejected it.
+    pub u: f32,
+    /// Position inside the round of the token that replaced it.
+    pub position: u32,
+}
+
+/// One round: a target pass and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct RoundEvent {
+    /// Round, from 0.
+    pub round: u32,
+    /// Tokens drafted.
+    pub drafted: u32,
+    /// Tokens emitted, in order. May hold tokens of earlier rounds that waited for a stop string.
+    pub tokens: Vec<TokenEvent>,
+    /// Drafted tokens that were tested and rejected.
+    pub rejected: Vec<RejectedEvent>,
+    /// Where the time went.
+    pub timing: RoundTiming,
+    /// The figures of the generation so far.
+    pub figures: LiveFigures,
+}
+
+/// An error as the outside sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct ErrorInfo {
+    /// The kind, for branching.
+    pub code: ErrorCode,
+    /// What happened, what is safe, what to do.
+    pub message: String,
+}
+
+impl From<&Error> for ErrorInfo {
+    fn from(error: &Error) -> Self {
+        Self { code: error.code(), message: error.to_string() }
+    }
+}
+
+/// What a generation tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum GenerationEvent {
+    /// The request was understood; prefill begins.
+    Started {
+        /// Identifies the generation.
+        generation_id: u32,
+        /// The method.
+        method: Method,
+        /// Name of the target.
+        target: String,
+        /// Name of the draft model, when the method uses one.
+        draft: Option<String>,
+        /// "cpu" or "metal".
+        device: String,
+        /// Tokens in the prompt.
+        prompt_tokens: u32,
+        /// Most tokens drafted a round.
+        max_draft: u32,
+    },
+    /// Prefill goes on.
+    Prefill {
+        /// Prompt tokens processed.
+        done: u32,
+        /// Prompt tokens in all.
+        total: u32,
+    },
+    /// A round ended.
+    Round(RoundEvent),
+    /// The generation ended well.
+    Finished {
+        /// Why.
+        stop: StopReason,
+        /// Tokens still held back when it ended (they waited for a stop string that never came).
+        tokens: Vec<TokenEvent>,
+        /// All figures.
+        stats: GenerationStats,
+    },
+    /// The generation failed; what was emitted stays valid.
+    Failed {
+        /// The reason.
+        error: ErrorInfo,
+    },
+}
+
+/// Receives the events of one generation, in order, on the engine's thread: be quick.
+pub trait EventSink: Send {
+    /// One event.
+    fn send(&mut self, event: GenerationEvent);
+}
+
+impl<F: FnMut(GenerationEvent) + Send> EventSink for F {
+    fn send(&mut self, event: GenerationEvent) {
+        self(event);
+    }
+}

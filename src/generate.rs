@@ -1,0 +1,414 @@
+//! One generation, from a prompt to its events: models, text and the round loop brought together.
+//! Synchronous; the engine runs it on its thread, the command line and the benchmarks on theirs.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::ChatMessage;
+use crate::error::{Error, Result};
+use crate::event::{EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent};
+use crate::model::LanguageModel;
+use crate::model::decoder::Decoder;
+use crate::model::device::{Compute, peak_memory_bytes};
+use crate::model::weights::WeightFile;
+use crate::propose::draft_model::DraftModel;
+use crate::propose::ngram::Ngram;
+use crate::propose::none::Plain;
+use crate::propose::{Method, Proposer};
+use crate::sample::{Sampler, SamplingParams};
+use crate::session::{EndReason, MAX_DRAFT, Round, Session, SessionConfig};
+use crate::stats::{GenerationStats, Stopwatch};
+use crate::text::{
+    ChatTemplate, Detokenizer, EncodeOptions, Released, StopFilter, Tokenizer, compare_vocabularies,
+};
+use crate::token::{EmittedToken, TokenId};
+
+/// Seeds stay exact in JavaScript.
+const SEED_MASK: u64 = (1 << 53) - 1;
+
+/// What to continue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// A conversation, through the model's chat template.
+    Chat(Vec<ChatMessage>),
+    /// Text as it is.
+    Raw(String),
+}
+
+/// How to continue it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerationPlan {
+    /// How to guess ahead.
+    pub method: Method,
+    /// Most tokens to draft a round, 1..=15; plain decoding ignores it.
+    pub max_draft: usize,
+    /// Most tokens to generate, 1 or more.
+    pub max_tokens: usize,
+    /// How tokens are drawn.
+    pub sampling: SamplingParams,
+    /// Texts that end the answer; not empty ones.
+    pub stop: Vec<String>,
+}
+
+impl GenerationPlan {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] naming the value and its range.
+    pub fn validate(&self) -> Result<()> {
+        if !(1..=MAX_DRAFT).contains(&self.max_draft) {
+            return Err(Error::invalid(format!(
+                "max_draft is {}; it must be 1 to {MAX_DRAFT}.",
+                self.max_draft
+            )));
+        }
+        if self.max_tokens == 0 {
+            return Err(Error::invalid("max_tokens is 0; it must be 1 or more."));
+        }
+        if self.stop.iter().any(String::is_empty) {
+            return Err(Error::invalid("A stop string is empty; give it at least one character."));
+        }
+        self.sampling.validate()
+    }
+}
+
+/// What a generation needs from whoever runs it.
+pub struct GenerationContext<'a> {
+    /// Number of the generation, for its events.
+    pub id: u32,
+    /// Time since the request arrived.
+    pub clock: &'a dyn Stopwatch,
+    /// Whether to stop; asked before every pass.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+/// How a generation ended.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Why.
+    pub stop: StopReason,
+    /// Tokens that were held back until the end.
+    pub held: Vec<TokenEvent>,
+    /// All figures.
+    pub stats: GenerationStats,
+}
+
+impl Finished {
+    /// As the last event.
+    pub fn into_event(self) -> GenerationEvent {
+        GenerationEvent::Finished { stop: self.stop, tokens: self.held, stats: self.stats }
+    }
+}
+
+/// A target, maybe a draft, and the text side of the target.
+pub struct Models {
+    target: Decoder,
+    draft: Option<DraftModel>,
+    tokenizer: Arc<Tokenizer>,
+    template: ChatTemplate,
+    device: &'static str,
+    /// The tokens whose rows the target's cache holds.
+    cached: Vec<TokenId>,
+}
+
+impl Models {
+    /// Loads a target and, if given, a draft for it.
+    ///
+    /// # Errors
+    /// When a file is unsound or unsupported, the vocabularies differ, or the draft is larger than
+    /// the target.
+    pub fn load(target: &Path, draft: Option<&Path>, compute: &Compute) -> Result<Self> {
+        let target_file = WeightFile::open(target)?;
+        let tokenizer = Arc::new(Tokenizer::from_gguf(target_file.gguf())?);
+        let draft = draft.map(|path| load_draft(path, &target_file, &tokenizer, compute)).transpose()?;
+        Ok(Self {
+            target: Decoder::load(&target_file, compute)?,
+            draft,
+            template: template_of(&tokenizer),
+            tokenizer,
+            device: compute.name(),
+            cached: Vec::new(),
+        })
+    }
+
+    /// The target.
+    pub fn target(&mut self) -> &mut dyn LanguageModel {
+        self.cached.clear();
+        &mut self.target
+    }
+
+    /// The draft model, alone. Its cache is emptied.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn draft(&mut self) -> Result<Option<&mut dyn LanguageModel>> {
+        self.draft.as_mut().map(DraftModel::borrow_model).transpose()
+    }
+
+    /// The target's tokeniser.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Empties the caches, so that the next generation starts cold.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn forget(&mut self) -> Result<()> {
+        self.cached.clear();
+        self.target.truncate(0)?;
+        if let Some(draft) = &mut self.draft {
+            draft.borrow_model()?;
+        }
+        Ok(())
+    }
+
+    /// The tokens of a prompt.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] for an empty prompt, [`Error::ContextOverflow`] for one too long.
+    pub fn prompt_ids(&self, prompt: &Prompt) -> Result<Vec<TokenId>> {
+        let ids = match prompt {
+            Prompt::Raw(text) => {
+                self.tokenizer.encode(text, EncodeOptions { parse_special: true, add_bos: true })?
+            }
+            Prompt::Chat(messages) => {
+                let blank = messages.iter().all(|m| m.content.trim().is_empty());
+                if blank {
+                    return Err(Error::invalid("The prompt is empty; write something."));
+                }
+                let text = self.template.render(messages, true)?.text;
+                self.tokenizer.encode(&text, EncodeOptions { parse_special: true, add_bos: true })?
+            }
+        };
+        let context = self.target.spec().context_length;
+        if ids.is_empty() {
+            return Err(Error::invalid("The prompt is empty; write something."));
+        }
+        if ids.len() >= context {
+            return Err(Error::ContextOverflow { prompt: ids.len(), context });
+        }
+        Ok(ids)
+    }
+}
+
+fn template_of(tokenizer: &Tokenizer) -> ChatTemplate {
+    let text = |id: Option<TokenId>| id.map_or("", |id| tokenizer.token_text(id));
+    ChatTemplate::from_source(tokenizer.chat_template(), text(tokenizer.bos()), text(tokenizer.eos()))
+}
+
+fn load_draft(
+    path: &Path,
+    target: &WeightFile,
+    tokenizer: &Tokenizer,
+    compute: &Compute,
+) -> Result<DraftModel> {
+    let file = WeightFile::open(path)?;
+    compare_vocabularies(tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
+    let weights = |file: &WeightFile| file.gguf().tensors.values().map(|t| t.range.len()).sum::<usize>();
+    if weights(&file) > weights(target) {
+        return Err(Error::invalid(
+            "The draft is larger than the target, so it cannot save time. Swap the two, or choose a smaller draft.",
+        ));
+    }
+    DraftModel::new(Box::new(Decoder::load(&file, compute)?))
+}
+
+/// Generates an answer to `prompt` and tells `sink` about every step but the last event, which is
+/// the result.
+///
+/// # Errors
+/// When the plan is invalid, its method needs a draft that is not loaded, or a model fails. What was
+/// told before stays valid.
+pub fn generate(
+    models: &mut Models,
+    prompt: &[TokenId],
+    plan: &GenerationPlan,
+    context: &GenerationContext<'_>,
+    sink: &mut dyn EventSink,
+) -> Result<Finished> {
+    plan.validate()?;
+    let sampler = Sampler::new(plan.sampling.clone())?;
+    let Models { target, draft, tokenizer, device, cached, .. } = models;
+    let draft_name = draft.as_ref().map(|d| d.model().spec().name.clone());
+    let (mut plain, mut ngram) = (Plain, Ngram::default());
+    let proposer: &mut dyn Proposer = match (plan.method, draft) {
+        (Method::Plain, _) => &mut plain,
+        (Method::Ngram, _) => &mut ngram,
+        (Method::DraftModel, Some(draft)) => draft,
+        (Method::DraftModel, None) => {
+            return Err(Error::invalid(
+                "The method draft-model needs a draft model. Open one (--draft), or choose ngram or plain.",
+            ));
+        }
+        (Method::Synthetic, _) => {
+            return Err(Error::invalid("The method synthetic is for tests and benchmarks only."));
+        }
+    };
+    sink.send(GenerationEvent::Started {
+        generation_id: context.id,
+        method: plan.method,
+        target: target.spec().name.clone(),
+        draft: draft_name.filter(|_| plan.method == Method::DraftModel),
+        device: (*device).into(),
+        prompt_tokens: prompt.len() as u32,
+        max_draft: if plan.method == Method::Plain { 0 } else { plan.max_draft as u32 },
+    });
+
+    let shared = cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+    let reuse = shared.min(prompt.len().saturating_sub(1));
+    target.truncate(reuse)?;
+    cached.clear();
+    let config = SessionConfig {
+        max_draft: if plan.method == Method::Plain { 0 } else { plan.max_draft },
+        max_tokens: plan.max_tokens,
+        end_tokens: tokenizer.end_tokens().iter().copied().collect(),
+        seed: plan.sampling.seed.unwrap_or_else(fresh_seed),
+    };
+    let mut session = Session::new(target, proposer, &sampler, context.clock, config)?;
+    session.started_at(Duration::ZERO);
+    let mut text = TextStream::new(tokenizer.clone(), &plan.stop)?;
+    let ended = answer(&mut session, prompt, reuse, &mut text, context, sink);
+    let stats = session.stats(device, peak_memory_bytes());
+    *cached = session.cached().to_vec();
+    ended.map(|stop| Finished { stop, held: text.finish(), stats })
+}
+
+fn answer(
+    session: &mut Session<'_>,
+    prompt: &[TokenId],
+    reuse: usize,
+    text: &mut TextStream,
+    context: &GenerationContext<'_>,
+    sink: &mut dyn EventSink,
+) -> Result<StopReason> {
+    let progress = session.prefill(prompt, reuse, &mut |done, total| {
+        sink.send(GenerationEvent::Prefill { done: done as u32, total: total as u32 });
+        if (context.cancelled)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    if progress.is_break() {
+        return Ok(StopReason::Cancelled);
+    }
+    let mut index = 0;
+    loop {
+        if (context.cancelled)() {
+            return Ok(StopReason::Cancelled);
+        }
+        let round = session.round()?;
+        let mut tokens = Vec::new();
+        let mut stopped = false;
+        for (i, token) in round.emitted.iter().enumerate() {
+            let released = text.push(token);
+            tokens.extend(released);
+            if text.stopped() {
+                session.withdraw(&round.emitted[i + 1..])?;
+                stopped = true;
+                break;
+            }
+        }
+        sink.send(GenerationEvent::Round(RoundEvent {
+            round: index,
+            drafted: round.drafted as u32,
+            tokens,
+            rejected: rejected(&round, text),
+            timing: round.timing,
+            figures: session.figures(),
+        }));
+        index += 1;
+        if stopped {
+            return Ok(StopReason::StopString);
+        }
+        match round.ended {
+            None => {}
+            Some(EndReason::EndToken) => return Ok(StopReason::EndOfTurn),
+            Some(EndReason::MaxTokens) => return Ok(StopReason::MaxTokens),
+            Some(EndReason::ContextFull) => return Ok(StopReason::ContextFull),
+        }
+    }
+}
+
+fn rejected(round: &Round, text: &TextStream) -> Vec<RejectedEvent> {
+    let event = |r: &crate::token::RejectedToken| RejectedEvent {
+        id: r.id,
+        text: text.text_of(r.id),
+        p: r.p,
+        q: r.q,
+        u: r.u,
+        position: r.position,
+    };
+    round.rejected.iter().map(event).collect()
+}
+
+fn fresh_seed() -> u64 {
+    // The standard library seeds its hash maps from the system's randomness.
+    RandomState::new().build_hasher().finish() & SEED_MASK
+}
+
+/// Tokens on their way to text: each gets the text it completes, and waits while that text may be
+/// the start of a stop string.
+struct TextStream {
+    tokenizer: Arc<Tokenizer>,
+    detokenizer: Detokenizer,
+    stop: StopFilter,
+    waiting: VecDeque<TokenEvent>,
+}
+
+impl TextStream {
+    fn new(tokenizer: Arc<Tokenizer>, stop: &[String]) -> Result<Self> {
+        Ok(Self {
+            detokenizer: Detokenizer::new(tokenizer.clone()),
+            tokenizer,
+            stop: StopFilter::new(stop)?,
+            waiting: VecDeque::new(),
+        })
+    }
+
+    /// Takes a token and gives the tokens whose text is settled, in order.
+    fn push(&mut self, token: &EmittedToken) -> Vec<TokenEvent> {
+        let text = self.detokenizer.push(token.id);
+        self.waiting.push_back(TokenEvent {
+            id: token.id,
+            text: String::new(),
+            origin: token.origin,
+            p: token.p,
+            q: token.q,
+            confidence: token.confidence,
+            round: token.round,
+            position: token.position,
+        });
+        // Tokens come out in the order they went in, so their numbers are of no use here.
+        let released = self.stop.push(0, &text);
+        self.settle(released)
+    }
+
+    fn settle(&mut self, released: Vec<Released>) -> Vec<TokenEvent> {
+        let texts = released.into_iter().map(|r| r.text);
+        texts.filter_map(|text| self.waiting.pop_front().map(|token| TokenEvent { text, ..token })).collect()
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.stopped().is_some()
+    }
+
+    /// The text of a token on its own, as the inspector shows it.
+    fn text_of(&self, id: TokenId) -> String {
+        String::from_utf8_lossy(&self.tokenizer.token_bytes(id)).into_owned()
+    }
+
+    /// Gives the tokens that still wait: no stop string will come any more. An incomplete
+    /// character at the very end belongs to the last of them.
+    fn finish(&mut self) -> Vec<TokenEvent> {
+        let rest = if self.stopped() { String::new() } else { self.detokenizer.finish() };
+        let released = self.stop.finish();
+        let mut tokens = self.settle(released);
+        if let Some(last) = tokens.last_mut() {
+            last.text.push_str(&rest);
+        }
+        tokens
+    }
+}

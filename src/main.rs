@@ -1,0 +1,11 @@
+//! The command line. Parses, calls the library, prints; no figure is computed here.
+
+mod cli;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    cli::run(cli::Cli::parse())
+}

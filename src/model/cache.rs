@@ -1,0 +1,233 @@
+//! The key and value cache. It appends, truncates in O(1) and keeps chosen rows; it knows nothing
+//! of drafts.
+
+use candle_core::{DType, Device, Tensor};
+
+use crate::error::{Error, Result};
+use crate::model::linear::with_host_slice;
+use crate::model::spec::ModelSpec;
+
+/// Rows allocated at first; doubled when full.
+const FIRST_CAPACITY: usize = 256;
+
+/// Keys and values of all layers, `[n_kv_head, capacity, head_dim]` each.
+pub struct KvCache {
+    layers: Vec<LayerCache>,
+    len: usize,
+    capacity: usize,
+    max_len: usize,
+    n_kv_head: usize,
+    head_dim: usize,
+    device: Device,
+}
+
+/// One layer's part of the cache.
+pub enum LayerCache {
+    /// f32 in host memory, for the CPU kernels.
+    Host {
+        /// Keys.
+        k: Vec<f32>,
+        /// Values.
+        v: Vec<f32>,
+    },
+    /// On the GPU.
+    Device {
+        /// Keys.
+        k: Tensor,
+        /// Values.
+        v: Tensor,
+    },
+}
+
+impl KvCache {
+    /// An empty cache for at most `max_len` rows.
+    pub fn new(spec: &ModelSpec, max_len: usize, device: &Device) -> Self {
+        Self {
+            layers: Vec::with_capacity(spec.n_layer),
+            len: 0,
+            capacity: 0,
+            max_len,
+            n_kv_head: spec.n_kv_head,
+            head_dim: spec.head_dim,
+            device: device.clone(),
+        }
+        .with_layers(spec.n_layer)
+    }
+
+    fn with_layers(mut self, n_layer: usize) -> Self {
+        for _ in 0..n_layer {
+            self.layers.push(LayerCache::Host { k: Vec::new(), v: Vec::new() });
+        }
+        self
+    }
+
+    /// Rows held.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no row is held.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Rows there is room for before the next growth.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Most rows it may ever hold.
+    pub fn max_len(&self) -> usize {
+        self.max_len
+    }
+
+    /// One layer's keys and values.
+    pub fn layer(&self, layer: usize) -> &LayerCache {
+        &self.layers[layer]
+    }
+
+    /// Makes room for `rows` more rows.
+    ///
+    /// # Errors
+    /// [`Error::ContextOverflow`] past the maximum, [`Error::OutOfMemory`] when the system has no
+    /// room. The cache is then as it was.
+    pub fn reserve(&mut self, rows: usize) -> Result<()> {
+        let needed = self.len + rows;
+        if needed > self.max_len {
+            return Err(Error::ContextOverflow { prompt: needed, context: self.max_len });
+        }
+        if needed <= self.capacity {
+            return Ok(());
+        }
+        let capacity = needed.max(2 * self.capacity).max(FIRST_CAPACITY).min(self.max_len);
+        let grown = self.layers.iter().map(|layer| self.grow(layer, capacity)).collect::<Result<Vec<_>>>()?;
+        self.layers = grown;
+        self.capacity = capacity;
+        Ok(())
+    }
+
+    fn grow(&self, layer: &LayerCache, capacity: usize) -> Result<LayerCache> {
+        let width = capacity * self.head_dim;
+        if self.device.is_cpu() {
+            let LayerCache::Host { k, v } = layer else {
+                return Err(Error::Internal("a CPU cache holds GPU rows".into()));
+            };
+            return Ok(LayerCache::Host { k: self.grow_host(k, width)?, v: self.grow_host(v, width)? });
+        }
+        let shape = (self.n_kv_head, capacity, self.head_dim);
+        let k = Tensor::zeros(shape, DType::F32, &self.device)?;
+        let v = Tensor::zeros(shape, DType::F32, &self.device)?;
+        if let LayerCache::Device { k: old_k, v: old_v } = layer
+            && self.len > 0
+        {
+            k.slice_set(&old_k.narrow(1, 0, self.len)?.force_contiguous()?, 1, 0)?;
+            v.slice_set(&old_v.narrow(1, 0, self.len)?.force_contiguous()?, 1, 0)?;
+        }
+        Ok(LayerCache::Device { k, v })
+    }
+
+    fn grow_host(&self, old: &[f32], width: usize) -> Result<Vec<f32>> {
+        let mut new = Vec::new();
+        let size = self.n_kv_head * width;
+        new.try_reserve_exact(size).map_err(|_| {
+            Error::OutOfMemory(format!(
+                "the cache needs {} MiB more",
+                (2 * self.layers.len() * size * size_of::<f32>()) >> 20
+            ))
+        })?;
+        new.resize(size, 0.0);
+        let old_width = self.capacity * self.head_dim;
+        let used = self.len * self.head_dim;
+        for head in 0..self.n_kv_head {
+            new[head * width..head * width + used]
+                .copy_from_slice(&old[head * old_width..head * old_width + used]);
+        }
+        Ok(new)
+    }
+
+    /// Writes rows after the held ones: k `[n_kv_head, rows, head_dim]`, v `[rows, n_kv_head *
+    /// head_dim]`, both contiguous. They count only once [`KvCache::advance`] is called, after all
+    /// layers have written.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn write(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<()> {
+        let (heads, d) = (self.n_kv_head, self.head_dim);
+        let (len, capacity) = (self.len, self.capacity);
+        let rows = v.dim(0)?;
+        match &mut self.layers[layer] {
+            LayerCache::Host { k: keys, v: values } => {
+                with_host_slice(k, |k| {
+                    for head in 0..heads {
+                        let to = (head * capacity + len) * d;
+                        keys[to..to + rows * d].copy_from_slice(&k[head * rows * d..(head + 1) * rows * d]);
+                    }
+                })?;
+                with_host_slice(v, |v| {
+                    for (index, part) in v.chunks_exact(d).enumerate() {
+                        let to = (index % heads * capacity + len + index / heads) * d;
+                        values[to..to + d].copy_from_slice(part);
+                    }
+                })
+            }
+            LayerCache::Device { k: keys, v: values } => {
+                let v = v.reshape((rows, heads, d))?.transpose(0, 1)?.contiguous()?;
+                keys.slice_set(&k.reshape((heads, rows, d))?, 1, len)?;
+                Ok(values.slice_set(&v, 1, len)?)
+            }
+        }
+    }
+
+    /// Counts `rows` written rows as held.
+    pub fn advance(&mut self, rows: usize) {
+        self.len += rows;
+        debug_assert!(self.len <= self.capacity);
+    }
+
+    /// Forgets the rows from `len` on. O(1).
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Keeps rows `base + rows[i]`, ascending, behind `base`; forgets the others from `base` on.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when a row is not held or the order is wrong.
+    pub fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
+        let ascending = rows.windows(2).all(|pair| pair[0] < pair[1]);
+        let held = rows.last().is_none_or(|last| base + last < self.len);
+        if !ascending || !held || base > self.len {
+            return Err(Error::Internal(format!(
+                "rows {rows:?} after {base} cannot be kept of {} rows",
+                self.len
+            )));
+        }
+        let moved = rows.iter().enumerate().position(|(to, &from)| to != from);
+        if let Some(first) = moved {
+            for layer in &mut self.layers {
+                match layer {
+                    LayerCache::Host { k, v } => {
+                        for cache in [k, v] {
+                            for head in cache.chunks_exact_mut(self.capacity * self.head_dim) {
+                                for (to, &from) in rows.iter().enumerate().skip(first) {
+                                    let from = (base + from) * self.head_dim;
+                                    head.copy_within(from..from + self.head_dim, (base + to) * self.head_dim);
+                                }
+                            }
+                        }
+                    }
+                    LayerCache::Device { k, v } => {
+                        let index: Vec<u32> = rows.iter().map(|r| (base + r) as u32).collect();
+                        let index = Tensor::new(index, &self.device)?;
+                        for cache in [k, v] {
+                            let kept = cache.index_select(&index, 1)?;
+                            cache.slice_set(&kept, 1, base)?;
+                        }
+                    }
+                }
+            }
+        }
+        self.len = base + rows.len();
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Where the tensors live: Metal or the CPU, how many threads, how much memory. Nothing here knows
+//! what a model is.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use candle_core::Device;
+
+use crate::error::{Error, Result};
+
+/// Which device to run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// Metal on a Mac, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The Metal GPU; an error where there is none.
+    Metal,
+}
+
+impl FromStr for DeviceChoice {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "metal" => Ok(Self::Metal),
+            other => {
+                Err(Error::invalid(format!("There is no device \"{other}\". Choose auto, cpu or metal.")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Cpu => "cpu",
+            Self::Metal => "metal",
+        })
+    }
+}
+
+/// A device and the CPU threads that serve it. Cheap to clone.
+#[derive(Clone)]
+pub struct Compute {
+    device: Device,
+    pool: Arc<rayon::ThreadPool>,
+}
+
+impl Compute {
+    /// Opens a device. `threads` is the number of CPU threads, 1..=256, by default one for each
+    /// physical core the process may use.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when Metal is asked for and not there; [`Error::InvalidRequest`] for an
+    /// absurd number of threads.
+    pub fn open(choice: DeviceChoice, threads: Option<usize>) -> Result<Self> {
+        let threads = threads.unwrap_or_else(default_threads);
+        if !(1..=256).contains(&threads) {
+            return Err(Error::invalid(format!("threads is {threads}; it must be 1 to 256.")));
+        }
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|i| format!("hunch-cpu-{i}"))
+            .build()
+            .map_err(|e| Error::Device { device: "cpu", reason: e.to_string() })?;
+        let device = match choice {
+            DeviceChoice::Cpu => Device::Cpu,
+            DeviceChoice::Metal => metal()?,
+            DeviceChoice::Auto if cfg!(target_os = "macos") => metal().unwrap_or(Device::Cpu),
+            DeviceChoice::Auto => Device::Cpu,
+        };
+        Ok(Self { device, pool: Arc::new(pool) })
+    }
+
+    /// The candle device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// "metal" or "cpu".
+    pub fn name(&self) -> &'static str {
+        if self.device.is_metal() { "metal" } else { "cpu" }
+    }
+
+    /// CPU threads.
+    pub fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    /// Runs `work` on the pool: kernels inside it split over these threads and no others.
+    pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.pool.install(work)
+    }
+
+    /// Waits until the device has done what it was given, so that a clock read next is true.
+    ///
+    /// # Errors
+    /// When the device failed meanwhile.
+    pub fn synchronise(&self) -> Result<()> {
+        Ok(self.device.synchronize()?)
+    }
+}
+
+fn metal() -> Result<Device> {
+    // candle panics rather than fails when a machine has no GPU at all (a virtual machine).
+    std::panic::catch_unwind(|| Device::new_metal(0))
+        .map_err(|_| Error::Device { device: "metal", reason: "this machine has no Metal GPU".into() })?
+        .map_err(|e| Error::Device { device: "metal", reason: e.to_string() })
+}
+
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(16)
+}
+
+/// The most memory this process has had resident so far, in bytes; 0 where the system does not tell.
+pub fn peak_memory_bytes() -> u64 {
+    #[cfg(target_os = "linux")]
+    {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let kib = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+        kib.unwrap_or(0) * 1024
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        use nix::sys::resource::{UsageWho, getrusage};
+        // macOS counts in bytes, where the other systems count in KiB.
+        getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| usage.max_rss().max(0) as u64)
+    }
+}

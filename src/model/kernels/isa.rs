@@ -1,0 +1,220 @@
+//! Instruction sets: the inner dot product of a panel with one row of activations, once in plain
+//! Rust (the readable reference) and once for each x86 extension worth having. Chosen at run time.
+
+use super::blocks::{GROUP, GROUPS, PANEL, Panel};
+
+/// 256 activations of one row, quantised: activation i is `scale[i / 16] * codes[i]`. Scales are
+/// made per 32 values and stored per 16 to match [`Panel`].
+#[repr(C, align(64))]
+#[derive(Clone)]
+pub(super) struct ActivationPanel {
+    pub(super) codes: [i8; PANEL],
+    pub(super) scale: [f32; GROUPS],
+    /// `scale * sum(codes)` of each group: what the weights' minima are multiplied with.
+    pub(super) sums: [f32; GROUPS],
+}
+
+impl ActivationPanel {
+    pub(super) const ZERO: ActivationPanel =
+        ActivationPanel { codes: [0; PANEL], scale: [0.0; GROUPS], sums: [0.0; GROUPS] };
+
+    /// Quantises `values` (at most 256, a multiple of 32) to 8 bits, one scale per 32.
+    #[inline(always)]
+    pub(super) fn quantise(&mut self, values: &[f32]) {
+        for (block, chunk) in values.chunks_exact(32).enumerate() {
+            let chunk: &[f32; 32] = chunk.try_into().expect("the chunk has 32 values");
+            let mut top = [0f32; 8];
+            for part in chunk.chunks_exact(8) {
+                for (t, v) in top.iter_mut().zip(part) {
+                    *t = t.max(v.abs());
+                }
+            }
+            let top = top.iter().fold(0f32, |a, &b| a.max(b));
+            let scale = top / 127.0;
+            let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+            let codes: &mut [i8; 32] =
+                (&mut self.codes[32 * block..32 * block + 32]).try_into().expect("the slice has 32 codes");
+            for i in 0..32 {
+                codes[i] = (chunk[i] * inverse).round_ties_even() as i8;
+            }
+            for side in 0..2 {
+                let sum: i32 = codes[16 * side..16 * side + 16].iter().map(|&c| i32::from(c)).sum();
+                self.scale[2 * block + side] = scale;
+                self.sums[2 * block + side] = scale * sum as f32;
+            }
+        }
+    }
+}
+
+/// One instruction set.
+///
+/// # Safety
+/// The methods may only run on a CPU that has the set's instructions, inside a function that
+/// enables them.
+pub(super) trait Isa {
+    /// Partial sums of one output.
+    type Acc: Copy;
+    /// No sum yet.
+    unsafe fn zero() -> Self::Acc;
+    /// IEEE half to single.
+    unsafe fn f16(bits: u16) -> f32;
+    /// Adds the product of the first `quads * 64` weights of a panel with as many activations.
+    unsafe fn dot(panel: &Panel, activations: &ActivationPanel, quads: usize, acc: Self::Acc) -> Self::Acc;
+    /// The sum of the partial sums, always in the same order.
+    unsafe fn sum(acc: Self::Acc) -> f32;
+}
+
+/// Plain Rust, for every CPU: the reference the others are tested against.
+pub(super) struct Scalar;
+
+impl Isa for Scalar {
+    type Acc = f32;
+
+    #[inline(always)]
+    unsafe fn zero() -> f32 {
+        0.0
+    }
+
+    #[inline(always)]
+    unsafe fn f16(bits: u16) -> f32 {
+        half::f16::from_bits(bits).to_f32()
+    }
+
+    #[inline(always)]
+    unsafe fn dot(panel: &Panel, activations: &ActivationPanel, quads: usize, acc: f32) -> f32 {
+        let mut acc = acc;
+        for group in 0..quads * 4 {
+            let from = group * GROUP;
+            let weights = &panel.codes[from..from + GROUP];
+            let codes = &activations.codes[from..from + GROUP];
+            let dot: i32 = weights.iter().zip(codes).map(|(&w, &a)| i32::from(w) * i32::from(a)).sum();
+            acc += panel.scale[group] * activations.scale[group] * dot as f32;
+            acc -= panel.min[group] * activations.sums[group];
+        }
+        acc
+    }
+
+    #[inline(always)]
+    unsafe fn sum(acc: f32) -> f32 {
+        acc
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod x86 {
+    //! AVX2 and AVX-512 VNNI.
+
+    use std::arch::x86_64::*;
+
+    use super::{ActivationPanel, GROUP, Isa, Panel};
+
+    /// AVX2 with FMA and F16C: any x86 Mac or PC since 2013.
+    pub(in super::super) struct Avx2;
+
+    impl Isa for Avx2 {
+        type Acc = __m256;
+
+        #[inline(always)]
+        unsafe fn zero() -> __m256 {
+            // SAFETY: the caller enabled AVX2 (contract of Isa).
+            unsafe { _mm256_setzero_ps() }
+        }
+
+        #[inline(always)]
+        unsafe fn f16(bits: u16) -> f32 {
+            // SAFETY: the caller enabled F16C (contract of Isa).
+            unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+        }
+
+        #[inline(always)]
+        unsafe fn dot(panel: &Panel, activations: &ActivationPanel, quads: usize, acc: __m256) -> __m256 {
+            let mut acc = acc;
+            // SAFETY: the caller enabled AVX2 and FMA; every load is inside the arrays, because
+            // `quads` is at most 4 and a group is 16 codes long.
+            unsafe {
+                for group in 0..quads * 4 {
+                    // Widened to 16 bits: u8 * i8 pairs would overflow the saturating 8-bit product.
+                    let w =
+                        _mm256_cvtepu8_epi16(_mm_load_si128(panel.codes.as_ptr().add(group * GROUP).cast()));
+                    let a = _mm256_cvtepi8_epi16(_mm_load_si128(
+                        activations.codes.as_ptr().add(group * GROUP).cast(),
+                    ));
+                    let dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(w, a));
+                    let scale = _mm256_set1_ps(panel.scale[group] * activations.scale[group]);
+                    acc = _mm256_fmadd_ps(dot, scale, acc);
+                }
+                for half in 0..quads.div_ceil(2) {
+                    let min = _mm256_load_ps(panel.min.as_ptr().add(8 * half));
+                    let sums = _mm256_load_ps(activations.sums.as_ptr().add(8 * half));
+                    acc = _mm256_fnmadd_ps(min, sums, acc);
+                }
+            }
+            acc
+        }
+
+        #[inline(always)]
+        unsafe fn sum(acc: __m256) -> f32 {
+            // SAFETY: the caller enabled AVX2 (contract of Isa).
+            unsafe {
+                let four = _mm_add_ps(_mm256_castps256_ps128(acc), _mm256_extractf128_ps::<1>(acc));
+                let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+                _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
+            }
+        }
+    }
+
+    /// AVX-512 with VNNI: Ice Lake and Zen 4 onwards.
+    pub(in super::super) struct Avx512;
+
+    impl Isa for Avx512 {
+        type Acc = __m512;
+
+        #[inline(always)]
+        unsafe fn zero() -> __m512 {
+            // SAFETY: the caller enabled AVX-512 (contract of Isa).
+            unsafe { _mm512_setzero_ps() }
+        }
+
+        #[inline(always)]
+        unsafe fn f16(bits: u16) -> f32 {
+            // SAFETY: the caller enabled F16C (contract of Isa).
+            unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+        }
+
+        #[inline(always)]
+        unsafe fn dot(panel: &Panel, activations: &ActivationPanel, quads: usize, acc: __m512) -> __m512 {
+            let mut acc = acc;
+            // SAFETY: the caller enabled AVX-512 F and VNNI; every load is inside the arrays,
+            // because `quads` is at most 4 and a quad is 64 codes long.
+            unsafe {
+                let scales = _mm512_mul_ps(
+                    _mm512_load_ps(panel.scale.as_ptr()),
+                    _mm512_load_ps(activations.scale.as_ptr()),
+                );
+                // Lane i of quad q holds codes 4i.. of the quad: its scale is number 4q + i / 4.
+                let mut lane = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+                let next = _mm512_set1_epi32(4);
+                for quad in 0..quads {
+                    let w = _mm512_load_si512(panel.codes.as_ptr().add(64 * quad).cast());
+                    let a = _mm512_load_si512(activations.codes.as_ptr().add(64 * quad).cast());
+                    let dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), w, a));
+                    acc = _mm512_fmadd_ps(dot, _mm512_permutexvar_ps(lane, scales), acc);
+                    lane = _mm512_add_epi32(lane, next);
+                }
+                let min = _mm512_load_ps(panel.min.as_ptr());
+                let sums = _mm512_load_ps(activations.sums.as_ptr());
+                acc = _mm512_fnmadd_ps(min, sums, acc);
+            }
+            acc
+        }
+
+        #[inline(always)]
+        unsafe fn sum(acc: __m512) -> f32 {
+            // SAFETY: the caller enabled AVX-512 (contract of Isa).
+            unsafe {
+                let high = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(acc)));
+                super::x86::Avx2::sum(_mm256_add_ps(_mm512_castps512_ps256(acc), high))
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Device code: the mapped file, and the CPU's quantised matrix product and attention. This is the
+//! only folder that may use `unsafe`; every block says why it is sound.
+//!
+//! Rule of the folder: **row invariance**. What an output row is must not depend on how many rows
+//! were in the call: one partition of K, one order of additions, the same instructions for one row
+//! and for sixteen.
+
+#![allow(unsafe_code)]
+
+pub mod activation;
+pub mod attention;
+mod blocks;
+mod isa;
+pub mod mapping;
+pub mod matmul;
+
+pub use mapping::MappedFile;
+pub use matmul::WeightMatrix;

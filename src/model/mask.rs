@@ -1,0 +1,159 @@
+//! Which cache slots a row of a pass sees. Pure: no tensors, no model.
+
+use crate::error::{Error, Result};
+use crate::model::RowLayout;
+
+/// The rows of one pass: `base` slots before it, seen by all, then a slot per row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowMask {
+    base: usize,
+    rows: usize,
+    /// `None` = causal. Else bit j of `bits[i]`: row i sees row j; its own bit is set.
+    bits: Option<Vec<u64>>,
+    depths: Vec<usize>,
+}
+
+impl RowMask {
+    /// Row i sees rows 0..=i.
+    pub fn causal(base: usize, rows: usize) -> Self {
+        Self { base, rows, bits: None, depths: (0..rows).collect() }
+    }
+
+    /// The mask of a layout for `rows` rows behind `base` slots.
+    ///
+    /// # Errors
+    /// When the layout does not describe `rows` rows, has more than 64 of them (trees and custom
+    /// layouts), lets a row see a later one or hides a row from itself.
+    pub fn new(base: usize, rows: usize, layout: RowLayout<'_>) -> Result<Self> {
+        let (bits, depths) = match layout {
+            RowLayout::Chain => return Ok(Self::causal(base, rows)),
+            RowLayout::Tree { parents } => tree_bits(parents, rows)?,
+            RowLayout::Custom { depths, visible } => (visible.to_vec(), depths.to_vec()),
+        };
+        let fits = rows <= 64 && bits.len() == rows && depths.len() == rows;
+        let sound = fits && bits.iter().enumerate().all(|(i, b)| b >> i == 1);
+        if !sound {
+            return Err(Error::Internal(format!("a layout does not describe its {rows} rows")));
+        }
+        // A tree that is a chain takes the shorter path; the result is the same.
+        let chain = bits.iter().enumerate().all(|(i, b)| b.count_ones() as usize == i + 1)
+            && depths.iter().enumerate().all(|(i, d)| i == *d);
+        Ok(Self { base, rows, bits: (!chain).then_some(bits), depths })
+    }
+
+    /// Slots before the pass.
+    pub fn base(&self) -> usize {
+        self.base
+    }
+
+    /// Rows of the pass.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The absolute position of each row.
+    pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
+        self.depths.iter().map(|d| self.base + d)
+    }
+
+    /// Whether row i simply sees every slot up to its own.
+    pub fn is_causal(&self) -> bool {
+        self.bits.is_none()
+    }
+
+    /// The slots row `row` sees, in the order of their positions.
+    #[inline(always)]
+    pub fn visible(&self, row: usize) -> impl Iterator<Item = usize> + '_ {
+        let (prefix, mut rest) = match &self.bits {
+            None => (self.base + row + 1, 0),
+            Some(bits) => (self.base, bits[row]),
+        };
+        let base = self.base;
+        (0..prefix).chain(std::iter::from_fn(move || {
+            if rest == 0 {
+                return None;
+            }
+            let row = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            Some(base + row)
+        }))
+    }
+
+    /// The additive mask `[rows, base + rows]`: 0 where seen, minus infinity elsewhere.
+    pub fn additive(&self) -> Vec<f32> {
+        let width = self.base + self.rows;
+        let mut mask = vec![f32::NEG_INFINITY; self.rows * width];
+        for row in 0..self.rows {
+            for slot in self.visible(row) {
+                mask[row * width + slot] = 0.0;
+            }
+        }
+        mask
+    }
+}
+
+fn tree_bits(parents: &[Option<usize>], rows: usize) -> Result<(Vec<u64>, Vec<usize>)> {
+    if rows > 64 || parents.len() != rows {
+        return Err(Error::Internal(format!(
+            "a tree of {} parents for {rows} rows; at most 64 fit",
+            parents.len()
+        )));
+    }
+    let (mut bits, mut depths) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    for (i, &parent) in parents.iter().enumerate() {
+        let (seen, depth) = match parent {
+            None => (0, 0),
+            Some(p) if p < i => (bits[p], depths[p] + 1),
+            Some(p) => return Err(Error::Internal(format!("row {i} has the later row {p} as parent"))),
+        };
+        bits.push(seen | 1 << i);
+        depths.push(depth);
+    }
+    Ok((bits, depths))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_row_of_a_tree_sees_its_ancestors_only() {
+        let parents = [None, Some(0), Some(0), Some(1)];
+        let mask = RowMask::new(2, 4, RowLayout::Tree { parents: &parents }).unwrap();
+        assert_eq!(mask.visible(3).collect::<Vec<_>>(), [0, 1, 2, 3, 5]);
+        assert_eq!(mask.visible(2).collect::<Vec<_>>(), [0, 1, 2, 4]);
+        assert_eq!(mask.positions().collect::<Vec<_>>(), [2, 3, 3, 4]);
+    }
+
+    #[test]
+    fn impossible_layouts_are_refused() {
+        let forward = [Some(1), None];
+        assert!(RowMask::new(0, 2, RowLayout::Tree { parents: &forward }).is_err());
+        assert!(RowMask::new(0, 3, RowLayout::Tree { parents: &[None] }).is_err());
+        let blind = RowLayout::Custom { depths: &[0], visible: &[0] };
+        assert!(RowMask::new(0, 1, blind).is_err());
+        let future = RowLayout::Custom { depths: &[0, 1], visible: &[0b11, 0b11] };
+        assert!(RowMask::new(0, 2, future).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_chain_written_as_a_tree_is_causal(base in 0usize..50, rows in 1usize..40) {
+            let parents: Vec<_> = (0..rows).map(|i: usize| i.checked_sub(1)).collect();
+            let tree = RowMask::new(base, rows, RowLayout::Tree { parents: &parents }).unwrap();
+            prop_assert_eq!(tree, RowMask::causal(base, rows));
+        }
+
+        #[test]
+        fn a_row_sees_as_many_rows_as_it_is_deep(seeds in proptest::collection::vec(any::<u32>(), 1..60)) {
+            let parents: Vec<_> = seeds.iter().enumerate()
+                .map(|(i, s)| (*s as usize % (i + 1)).checked_sub(1)).collect();
+            let mask = RowMask::new(7, parents.len(), RowLayout::Tree { parents: &parents }).unwrap();
+            for (row, position) in mask.positions().enumerate() {
+                prop_assert_eq!(mask.visible(row).count(), position + 1);
+                prop_assert_eq!(mask.visible(row).last(), Some(7 + row));
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Models: what turns tokens into logits. The trait every model keeps lives here, and the types a
+//! forward pass takes and gives. Nothing in this folder knows of drafts, acceptance or text.
+
+pub mod attention;
+pub mod cache;
+pub mod decoder;
+pub mod device;
+pub mod gguf;
+pub mod kernels;
+pub mod linear;
+pub mod mask;
+pub mod spec;
+pub mod table;
+pub mod weights;
+
+use crate::error::Result;
+use crate::token::TokenId;
+pub use spec::ModelSpec;
+
+/// How the rows of a [`Step`] see each other. Every row sees the whole cache before the step.
+#[derive(Clone, Copy, Debug)]
+pub enum RowLayout<'a> {
+    /// Row i sees rows 0..=i; its position is `cache_len + i`.
+    Chain,
+    /// Row i sees its ancestors and itself. `parents[i] < i`, or `None` for a row that hangs on
+    /// the cache directly; its position is `cache_len + depth`.
+    Tree {
+        /// The parent row of each row.
+        parents: &'a [Option<usize>],
+    },
+    /// Row i sees the rows j whose bit `visible[i] >> j & 1` is set (at most 64 rows, its own bit
+    /// set); its position is `cache_len + depths[i]`.
+    Custom {
+        /// Distance of each row's position from `cache_len`.
+        depths: &'a [usize],
+        /// One bit set per row.
+        visible: &'a [u64],
+    },
+}
+
+/// Which layers a pass runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum LayerPlan<'a> {
+    /// All of them.
+    #[default]
+    All,
+    /// The first n, then the output norm and head (early exit).
+    Exit(usize),
+    /// All but these (sorted layer numbers).
+    Skip(&'a [usize]),
+}
+
+/// For which rows a pass computes logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogitRows {
+    /// Every row.
+    All,
+    /// The last row only.
+    Last,
+    /// No row (prefill).
+    None,
+}
+
+/// One forward pass. Its rows are appended to the cache provisionally: truncate or keep rows after.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// The input tokens, one a row; not empty.
+    pub tokens: &'a [TokenId],
+    /// How the rows see each other.
+    pub layout: RowLayout<'a>,
+    /// Which layers run.
+    pub layers: LayerPlan<'a>,
+    /// For which rows logits are wanted.
+    pub logits: LogitRows,
+    /// Layers after which the residual stream is wanted, for every row.
+    pub taps: &'a [usize],
+}
+
+impl<'a> Step<'a> {
+    /// A causal chain through all layers, without taps.
+    pub fn chain(tokens: &'a [TokenId], logits: LogitRows) -> Self {
+        Self { tokens, layout: RowLayout::Chain, layers: LayerPlan::All, logits, taps: &[] }
+    }
+}
+
+/// Rows of f32 of one width, row-major: logits `[rows, vocab]`, hidden states `[rows, n_embd]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rows {
+    width: usize,
+    data: Vec<f32>,
+}
+
+impl Rows {
+    /// Rows of `width` over `data`.
+    ///
+    /// # Panics
+    /// If `data` does not divide into rows of `width`.
+    pub fn new(width: usize, data: Vec<f32>) -> Self {
+        assert!(width > 0 && data.len().is_multiple_of(width), "data divides into rows");
+        Self { width, data }
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.data.len().checked_div(self.width).unwrap_or(0)
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// Row `i`.
+    pub fn row(&self, i: usize) -> &[f32] {
+        &self.data[i * self.width..(i + 1) * self.width]
+    }
+}
+
+/// What a forward pass gives back.
+#[derive(Clone, Debug, Default)]
+pub struct StepOutput {
+    /// `[rows, vocab]`: all rows, the last, or none, as [`Step::logits`] asked.
+    pub logits: Rows,
+    /// One `[rows, n_embd]` for each of [`Step::taps`], in that order.
+    pub taps: Vec<Rows>,
+}
+
+/// A language model with a cache: the only thing the round loop and the proposers know of a model.
+pub trait LanguageModel: Send {
+    /// What the model is.
+    fn spec(&self) -> &ModelSpec;
+    /// Rows in the cache.
+    fn cache_len(&self) -> usize;
+    /// Runs one pass. The rows are in the cache afterwards, `cache_len` grows by their number.
+    ///
+    /// # Errors
+    /// When a token is outside the vocabulary, the step does not fit the context, or the device
+    /// fails; the cache is then as it was.
+    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput>;
+    /// Forgets every cache row from `len` on, in O(1). A `len` past the end changes nothing.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn truncate(&mut self, len: usize) -> Result<()>;
+    /// Keeps the cache rows `base + rows[i]` (ascending) as the new tail after `base` and forgets
+    /// the other rows from `base` on: a tree path becomes contiguous.
+    ///
+    /// # Errors
+    /// When a row does not exist or the device fails.
+    fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()>;
+}

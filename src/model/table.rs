@@ -1,0 +1,397 @@
+//! An exact toy model: its law is a function of the last few tokens, known in closed form, so what
+//! the round loop puts out can be compared with what it should put out. For tests and the lab. No
+//! weights, no candle; the numbers come from a seeded hash.
+//!
+//! Its cache is a real one in miniature: each row remembers its token and position, a row's law is
+//! made only of the rows it may see, and distances count, so a wrong position, a wrong mask or a
+//! wrong row kept changes the logits, as in a transformer.
+
+use super::spec::RopeKind;
+use super::{LanguageModel, LayerPlan, LogitRows, ModelSpec, RowLayout, Rows, Step, StepOutput};
+use crate::error::{Error, Result};
+use crate::token::TokenId;
+
+/// What a [`TableModel`] is made from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableConfig {
+    /// Which law: models with the same seed have the same.
+    pub seed: u64,
+    /// Tokens in the vocabulary, 1 or more.
+    pub n_vocab: usize,
+    /// How many of the last tokens the law depends on.
+    pub order: usize,
+    /// Longest sequence, in tokens.
+    pub context_length: usize,
+    /// Layers; each adds its part to the logits.
+    pub n_layer: usize,
+    /// Standard deviation of the logits: 0 is uniform, 4 nearly sure.
+    pub sharpness: f32,
+    /// Standard deviation of noise added to the logits: what makes a worse draft of the same law.
+    pub noise: f32,
+}
+
+impl Default for TableConfig {
+    fn default() -> Self {
+        Self { seed: 0, n_vocab: 16, order: 2, context_length: 512, n_layer: 4, sharpness: 1.5, noise: 0.0 }
+    }
+}
+
+/// One row of the cache, as visible to later rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CacheRow {
+    token: TokenId,
+    position: usize,
+}
+
+/// The toy model. Its residual stream is the logits themselves (`n_embd == n_vocab`): each layer
+/// adds its part, so an early exit or a skipped layer gives a nearby law and a tap the partial sum.
+#[derive(Clone, Debug)]
+pub struct TableModel {
+    config: TableConfig,
+    spec: ModelSpec,
+    cache: Vec<CacheRow>,
+}
+
+impl TableModel {
+    /// A model with an empty cache.
+    ///
+    /// # Panics
+    /// If the vocabulary, the context or the layers are empty.
+    pub fn new(config: TableConfig) -> Self {
+        let TableConfig { n_vocab, context_length, n_layer, .. } = config;
+        assert!(n_vocab > 0 && context_length > 0 && n_layer > 0, "a model has tokens, context and layers");
+        let spec = ModelSpec {
+            architecture: "table".into(),
+            name: format!("table-{}", config.seed),
+            n_layer,
+            n_embd: n_vocab,
+            n_ff: n_vocab,
+            n_head: 1,
+            n_kv_head: 1,
+            head_dim: n_vocab,
+            n_vocab,
+            context_length,
+            rms_eps: 0.0,
+            rope_kind: RopeKind::Halves,
+            rope_dim: 0,
+            rope_base: 1.0,
+            rope_scale: 1.0,
+            no_rope_step: 0,
+        };
+        Self { config, spec, cache: Vec::new() }
+    }
+
+    /// The exact logits after `context`, by all layers, whatever the cache holds.
+    pub fn logits_after(&self, context: &[TokenId]) -> Vec<f32> {
+        let rows: Vec<CacheRow> =
+            context.iter().enumerate().map(|(position, &token)| CacheRow { token, position }).collect();
+        self.streams(&rows, LayerPlan::All).pop().expect("a model has a layer")
+    }
+
+    /// The residual stream after each layer for the last of `seen`, which is what the row sees, by
+    /// position, itself last.
+    fn streams(&self, seen: &[CacheRow], plan: LayerPlan<'_>) -> Vec<Vec<f32>> {
+        let own = seen.last().map_or(0, |row| row.position);
+        let recent = &seen[seen.len().saturating_sub(self.config.order)..];
+        let state = recent.iter().fold(mix(self.config.seed), |state, row| {
+            mix(state ^ mix((u64::from(row.token) << 32) | (own - row.position) as u64))
+        });
+        // Layers are independent, so their variances add up to sharpness squared.
+        let scale = self.config.sharpness / (self.config.n_layer as f32).sqrt();
+        let mut stream = vec![0.0; self.config.n_vocab];
+        let mut streams = Vec::with_capacity(self.config.n_layer);
+        for layer in 0..self.config.n_layer {
+            let runs = match plan {
+                LayerPlan::All => true,
+                LayerPlan::Exit(n) => layer < n,
+                LayerPlan::Skip(skipped) => !skipped.contains(&layer),
+            };
+            if runs {
+                for (token, value) in stream.iter_mut().enumerate() {
+                    *value += scale * gaussian(state, layer as u64, token as u64);
+                }
+            }
+            if runs && layer == 0 && self.config.noise > 0.0 {
+                for (token, value) in stream.iter_mut().enumerate() {
+                    *value += self.config.noise * gaussian(state, u64::MAX, token as u64);
+                }
+            }
+            streams.push(stream.clone());
+        }
+        streams
+    }
+
+    /// What row `i` of a step sees, by position, itself last.
+    fn seen(&self, step: &Step<'_>, fresh: &[CacheRow], i: usize) -> Vec<CacheRow> {
+        // Only the last `order` rows count, and the cache is in order of position but for rows
+        // just appended by an unsettled pass.
+        let mut seen = self.cache.clone();
+        match step.layout {
+            RowLayout::Chain => seen.extend_from_slice(&fresh[..=i]),
+            RowLayout::Tree { parents } => {
+                let path = std::iter::successors(Some(i), |&row| parents[row]);
+                seen.extend(path.map(|row| fresh[row]));
+            }
+            RowLayout::Custom { visible, .. } => {
+                let rows = fresh.iter().enumerate().filter(|(j, _)| visible[i] >> j & 1 == 1);
+                seen.extend(rows.map(|(_, row)| *row));
+            }
+        }
+        seen.sort_by_key(|row| row.position);
+        seen
+    }
+
+    /// The position of each row, after checking that the step makes sense.
+    fn positions(&self, step: &Step<'_>) -> Result<Vec<usize>> {
+        let rows = step.tokens.len();
+        let base = self.cache.len();
+        if rows == 0 {
+            return Err(Error::Internal("a pass without a row was asked for".into()));
+        }
+        if let Some(token) = step.tokens.iter().find(|&&t| t as usize >= self.config.n_vocab) {
+            return Err(Error::invalid(format!(
+                "Token {token} is outside this model's vocabulary of {} tokens.",
+                self.config.n_vocab
+            )));
+        }
+        if base + rows > self.config.context_length {
+            return Err(Error::ContextOverflow { prompt: base + rows, context: self.config.context_length });
+        }
+        let wrong = || Error::Internal("the layout of a pass does not fit its rows".into());
+        match step.layout {
+            RowLayout::Chain => Ok((base..base + rows).collect()),
+            RowLayout::Tree { parents } => {
+                let mut positions: Vec<usize> = Vec::with_capacity(rows);
+                for (i, parent) in parents.iter().enumerate() {
+                    match *parent {
+                        None => positions.push(base),
+                        Some(p) if p < i => positions.push(positions[p] + 1),
+                        Some(_) => return Err(wrong()),
+                    }
+                }
+                if positions.len() == rows { Ok(positions) } else { Err(wrong()) }
+            }
+            RowLayout::Custom { depths, visible } => {
+                let fits = rows <= 64 && depths.len() == rows && visible.len() == rows;
+                if !fits || visible.iter().enumerate().any(|(i, bits)| bits >> i & 1 == 0) {
+                    return Err(wrong());
+                }
+                Ok(depths.iter().map(|d| base + d).collect())
+            }
+        }
+    }
+}
+
+impl LanguageModel for TableModel {
+    fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    fn cache_len(&self) -> usize {
+        self.cache.len()
+    }
+
+    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+        let positions = self.positions(&step)?;
+        if step.taps.iter().any(|&layer| layer >= self.config.n_layer) {
+            return Err(Error::Internal("a layer that does not exist was tapped".into()));
+        }
+        let rows = step.tokens.iter().zip(&positions);
+        let fresh: Vec<CacheRow> = rows.map(|(&token, &position)| CacheRow { token, position }).collect();
+        let mut logits = Vec::new();
+        let mut taps = vec![Vec::new(); step.taps.len()];
+        for i in 0..fresh.len() {
+            let wanted = match step.logits {
+                LogitRows::All => true,
+                LogitRows::Last => i + 1 == fresh.len(),
+                LogitRows::None => false,
+            };
+            if !wanted && step.taps.is_empty() {
+                continue;
+            }
+            let streams = self.streams(&self.seen(&step, &fresh, i), step.layers);
+            for (tap, &layer) in taps.iter_mut().zip(step.taps) {
+                tap.extend_from_slice(&streams[layer]);
+            }
+            if wanted {
+                logits.extend_from_slice(&streams[self.config.n_layer - 1]);
+            }
+        }
+        self.cache.extend(fresh);
+        let width = self.config.n_vocab;
+        Ok(StepOutput {
+            logits: Rows::new(width, logits),
+            taps: taps.into_iter().map(|tap| Rows::new(width, tap)).collect(),
+        })
+    }
+
+    fn truncate(&mut self, len: usize) -> Result<()> {
+        self.cache.truncate(len);
+        Ok(())
+    }
+
+    fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
+        let ascending = rows.windows(2).all(|pair| pair[0] < pair[1]);
+        let exist = base <= self.cache.len() && rows.last().is_none_or(|&row| base + row < self.cache.len());
+        if !ascending || !exist {
+            return Err(Error::Internal("cache rows that do not exist were to be kept".into()));
+        }
+        for (i, &row) in rows.iter().enumerate() {
+            self.cache[base + i] = self.cache[base + row];
+        }
+        self.cache.truncate(base + rows.len());
+        Ok(())
+    }
+}
+
+/// splitmix64's finaliser (Steele, Lea and Flood, OOPSLA 2014): every input bit moves every output
+/// bit.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// A number from the standard normal law that depends on its three inputs only: the sum of twelve
+/// uniform numbers, less six, which needs no transcendental function and so gives the same bits on
+/// every machine.
+fn gaussian(state: u64, layer: u64, token: u64) -> f32 {
+    let mut word = mix(state ^ mix(layer.wrapping_mul(0x1_0000_0001) ^ (token << 17)));
+    let mut total = 0u64;
+    for _ in 0..4 {
+        word = mix(word);
+        total += (word & 0x1f_ffff) + (word >> 21 & 0x1f_ffff) + (word >> 42 & 0x1f_ffff);
+    }
+    (total as f64 / f64::from(1 << 21) - 6.0) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model() -> TableModel {
+        TableModel::new(TableConfig { order: 3, ..TableConfig::default() })
+    }
+
+    fn step<'a>(tokens: &'a [TokenId], layout: RowLayout<'a>) -> Step<'a> {
+        Step { layout, ..Step::chain(tokens, LogitRows::All) }
+    }
+
+    #[test]
+    fn the_numbers_look_normal() {
+        let values: Vec<f64> = (0..20_000).map(|i| f64::from(gaussian(1, i, i * 7))).collect();
+        let mean = values.iter().sum::<f64>() / 20_000.0;
+        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 20_000.0;
+        assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.03, "{mean} {variance}");
+    }
+
+    #[test]
+    fn a_chain_gives_the_exact_law_and_rows_do_not_disturb_each_other() {
+        let tokens = [3, 1, 4, 1, 5, 9, 2, 6];
+        let mut together = model();
+        let all = together.forward(Step::chain(&tokens, LogitRows::All)).unwrap();
+        let mut alone = model();
+        for (i, token) in tokens.iter().enumerate() {
+            let one = alone.forward(Step::chain(std::slice::from_ref(token), LogitRows::Last)).unwrap();
+            assert_eq!(one.logits.row(0), all.logits.row(i));
+            assert_eq!(one.logits.row(0), model().logits_after(&tokens[..=i]));
+        }
+        assert_eq!(together.cache, alone.cache);
+    }
+
+    #[test]
+    fn tree_rows_equal_each_path_alone() {
+        let mut model = model();
+        model.forward(Step::chain(&[7, 8], LogitRows::None)).unwrap();
+        let parents = [None, Some(0), Some(0), Some(1), Some(2)];
+        let out = model.forward(step(&[1, 2, 3, 4, 5], RowLayout::Tree { parents: &parents })).unwrap();
+        let paths: [&[TokenId]; 5] =
+            [&[7, 8, 1], &[7, 8, 1, 2], &[7, 8, 1, 3], &[7, 8, 1, 2, 4], &[7, 8, 1, 3, 5]];
+        for (i, path) in paths.iter().enumerate() {
+            assert_eq!(out.logits.row(i), model.logits_after(path), "row {i}");
+        }
+        model.keep_rows(2, &[0, 2, 4]).unwrap();
+        assert_eq!(model.cache_len(), 5);
+        let next = model.forward(Step::chain(&[6], LogitRows::Last)).unwrap();
+        assert_eq!(next.logits.row(0), model.logits_after(&[7, 8, 1, 3, 5, 6]));
+    }
+
+    #[test]
+    fn custom_layouts_say_the_same_as_trees_and_chains() {
+        let parents = [None, Some(0), Some(0), Some(2)];
+        let mut tree = model();
+        let by_tree = tree.forward(step(&[1, 2, 3, 4], RowLayout::Tree { parents: &parents })).unwrap();
+        let layout = RowLayout::Custom { depths: &[0, 1, 1, 2], visible: &[0b0001, 0b0011, 0b0101, 0b1101] };
+        let mut custom = model();
+        assert_eq!(custom.forward(step(&[1, 2, 3, 4], layout)).unwrap().logits, by_tree.logits);
+        let blind = RowLayout::Custom { depths: &[0, 1], visible: &[0b01, 0b10] };
+        let out = model().forward(step(&[1, 2], blind)).unwrap();
+        assert_ne!(out.logits.row(1), model().logits_after(&[1, 2]));
+    }
+
+    #[test]
+    fn a_wrong_row_kept_shows() {
+        let mut model = model();
+        model.forward(Step::chain(&[1, 2, 3], LogitRows::None)).unwrap();
+        model.keep_rows(0, &[0, 2]).unwrap();
+        let out = model.forward(Step::chain(&[4], LogitRows::Last)).unwrap();
+        assert_ne!(out.logits.row(0), model.logits_after(&[1, 3, 4]));
+    }
+
+    #[test]
+    fn truncating_forgets() {
+        let mut model = model();
+        model.forward(Step::chain(&[1, 2, 3, 4], LogitRows::None)).unwrap();
+        model.truncate(9).unwrap();
+        assert_eq!(model.cache_len(), 4);
+        model.truncate(2).unwrap();
+        let out = model.forward(Step::chain(&[5], LogitRows::Last)).unwrap();
+        assert_eq!(out.logits.row(0), model.logits_after(&[1, 2, 5]));
+    }
+
+    #[test]
+    fn layers_add_up_and_can_be_left_out() {
+        let run = |layers: LayerPlan<'_>, taps: &[usize]| {
+            let step = Step { layers, taps, ..Step::chain(&[1, 2], LogitRows::All) };
+            model().forward(step).unwrap()
+        };
+        let all = run(LayerPlan::All, &[0, 3]);
+        assert_eq!(all.taps[1], all.logits);
+        assert_eq!(run(LayerPlan::Exit(1), &[]).logits, all.taps[0]);
+        assert_eq!(run(LayerPlan::Skip(&[1, 2, 3]), &[]).logits, all.taps[0]);
+        assert_ne!(all.taps[0], all.logits);
+    }
+
+    #[test]
+    fn noise_makes_a_nearby_law() {
+        let exact = model().logits_after(&[1, 2]);
+        let noisy = TableModel::new(TableConfig { noise: 0.5, order: 3, ..TableConfig::default() });
+        let near = noisy.logits_after(&[1, 2]);
+        let distance: f32 = exact.iter().zip(&near).map(|(a, b)| (a - b).powi(2)).sum::<f32>() / 16.0;
+        assert!(distance > 0.02 && distance < 1.0, "{distance}");
+    }
+
+    #[test]
+    fn impossible_steps_are_refused_and_change_nothing() {
+        let mut model = TableModel::new(TableConfig { context_length: 3, ..TableConfig::default() });
+        model.forward(Step::chain(&[1, 2], LogitRows::None)).unwrap();
+        let unordered = RowLayout::Tree { parents: &[Some(0)] };
+        let short = RowLayout::Custom { depths: &[], visible: &[] };
+        let bad = [
+            step(&[], RowLayout::Chain),
+            step(&[16], RowLayout::Chain),
+            step(&[1, 2], RowLayout::Chain),
+            step(&[1], unordered),
+            step(&[1], short),
+            Step { taps: &[4], ..step(&[1], RowLayout::Chain) },
+        ];
+        for step in bad {
+            assert!(model.forward(step).is_err(), "{step:?}");
+            assert_eq!(model.cache_len(), 2);
+        }
+        assert!(model.keep_rows(1, &[1]).is_err());
+        assert!(model.keep_rows(0, &[1, 0]).is_err());
+        assert!(model.keep_rows(3, &[]).is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! From a GGUF file to weights on a device. The dtype policy lives here: on the CPU a matrix stays
+//! where it lies in the mapped file; on Metal its bytes are copied once into a GPU buffer.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
+use candle_core::{Device, Tensor};
+
+use crate::error::{Error, Result};
+use crate::model::gguf::{Gguf, TensorInfo};
+use crate::model::kernels::{MappedFile, WeightMatrix};
+use crate::model::linear::{Linear, Product};
+
+/// An opened model file: its header and its bytes.
+#[derive(Clone, Debug)]
+pub struct WeightFile {
+    file: Arc<MappedFile>,
+    gguf: Arc<Gguf>,
+}
+
+impl WeightFile {
+    /// Maps the file and checks its header.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not a sound GGUF.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = MappedFile::open(path)?;
+        let gguf = Gguf::parse(path, file.bytes())?;
+        Ok(Self { file: Arc::new(file), gguf: Arc::new(gguf) })
+    }
+
+    /// The header.
+    pub fn gguf(&self) -> &Gguf {
+        &self.gguf
+    }
+
+    /// Whether the tensor is there.
+    pub fn has(&self, name: &str) -> bool {
+        self.gguf.tensors.contains_key(name)
+    }
+
+    fn info(&self, name: &str, shape: &[usize]) -> Result<&TensorInfo> {
+        let invalid = |reason| Error::InvalidModelFile { path: self.gguf.path.clone(), reason };
+        let info =
+            self.gguf.tensors.get(name).ok_or_else(|| invalid(format!("the tensor {name} is missing")))?;
+        if info.shape == shape {
+            return Ok(info);
+        }
+        Err(invalid(format!("the tensor {name} has the shape {:?}, expected {shape:?}", info.shape)))
+    }
+
+    fn storage(&self, info: &TensorInfo, device: &Device) -> Result<QStorage> {
+        let bytes = &self.file.bytes()[info.range.clone()];
+        Ok(QStorage::from_data(Cow::Borrowed(bytes), device, info.dtype)?)
+    }
+
+    /// A vector (norm weight, bias) as f32 on the device.
+    ///
+    /// # Errors
+    /// When it is missing or has another length.
+    pub fn vector(&self, name: &str, len: usize, device: &Device) -> Result<Tensor> {
+        let info = self.info(name, &[len])?;
+        let storage = self.storage(info, &Device::Cpu)?;
+        let tensor = QTensor::new(storage, len)?.dequantize(&Device::Cpu)?;
+        Ok(tensor.to_device(device)?)
+    }
+
+    /// A linear layer of `n` outputs and `k` inputs: `{name}.weight`, and `{name}.bias` if there.
+    ///
+    /// # Errors
+    /// When the weight is missing or has another shape.
+    pub fn linear(&self, name: &str, n: usize, k: usize, device: &Device) -> Result<Linear> {
+        let info = self.info(&format!("{name}.weight"), &[n, k])?;
+        let bias = format!("{name}.bias");
+        let bias = if self.has(&bias) { Some(self.vector(&bias, n, device)?) } else { None };
+        let host = if device.is_cpu() {
+            WeightMatrix::new(self.file.clone(), info.range.clone(), info.dtype, n, k)
+        } else {
+            None
+        };
+        let product = match host {
+            Some(matrix) => Product::Host(matrix),
+            None => {
+                let tensor = QTensor::new(self.storage(info, device)?, (n, k))?;
+                Product::Candle(QMatMul::from_qtensor(tensor)?)
+            }
+        };
+        Ok(Linear::new(product, bias))
+    }
+
+    /// The embedding table, still quantised.
+    ///
+    /// # Errors
+    /// When it is missing or has another shape.
+    pub fn embedding(&self, name: &str, rows: usize, width: usize, device: &Device) -> Result<Embedding> {
+        let info = self.info(name, &[rows, width])?;
+        if device.is_cpu() {
+            let row_bytes = info.range.len() / rows;
+            let (file, start, dtype) = (self.file.clone(), info.range.start, info.dtype);
+            return Ok(Embedding::Host { file, start, row_bytes, dtype, width });
+        }
+        let tensor = QTensor::new(self.storage(info, device)?, (rows, width))?;
+        Ok(Embedding::Device(tensor))
+    }
+}
+
+/// A token embedding table that stays quantised: rows are looked up.
+pub enum Embedding {
+    /// Rows lie in the mapped file.
+    Host {
+        /// The file.
+        file: Arc<MappedFile>,
+        /// First byte of the table.
+        start: usize,
+        /// Bytes of a row.
+        row_bytes: usize,
+        /// Type of the table.
+        dtype: GgmlDType,
+        /// Values in a row.
+        width: usize,
+    },
+    /// The table is on the GPU.
+    Device(QTensor),
+}
+
+impl Embedding {
+    /// The rows of `ids` (inside the vocabulary) as f32 `[ids, width]`.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn rows(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
+        match self {
+            Self::Host { file, start, row_bytes, dtype, width } => {
+                let mut bytes = Vec::with_capacity(ids.len() * row_bytes);
+                for &id in ids {
+                    let from = start + id as usize * row_bytes;
+                    bytes.extend_from_slice(&file.bytes()[from..from + row_bytes]);
+                }
+                let storage = QStorage::from_data(Cow::Owned(bytes), device, *dtype)?;
+                Ok(QTensor::new(storage, (ids.len(), *width))?.dequantize(device)?)
+            }
+            Self::Device(table) => Ok(table.embedding(&Tensor::new(ids, device)?)?),
+        }
+    }
+}

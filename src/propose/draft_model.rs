@@ -1,0 +1,247 @@
+//! A smaller model drafts a chain (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318). It
+//! owns that model and its cache, and catches the cache up from the committed tokens at the start
+//! of each proposal, so nobody else has to know what the draft model has seen.
+
+use std::sync::Arc;
+
+use super::{Method, ProposeContext, Proposer, RoundOutcome};
+use crate::draft::{DraftProb, DraftTree};
+use crate::error::Result;
+use crate::model::{LanguageModel, LogitRows, Step};
+use crate::sample::{argmax, draw, unit};
+use crate::token::TokenId;
+
+/// Tokens of one pass when catching up.
+const CHUNK: usize = 256;
+
+/// Drafts with a model of its own.
+pub struct DraftModel {
+    model: Box<dyn LanguageModel>,
+    seen: Vec<TokenId>,
+}
+
+impl DraftModel {
+    /// Drafts with `model`, whose cache is emptied. Its vocabulary agrees with the target's where
+    /// both have a token; checking that is the business of whoever pairs them.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn new(mut model: Box<dyn LanguageModel>) -> Result<Self> {
+        model.truncate(0)?;
+        Ok(Self { model, seen: Vec::new() })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &dyn LanguageModel {
+        &*self.model
+    }
+
+    /// The model, for whoever measures it alone. Whatever it does to the cache, the next proposal
+    /// starts from an empty one.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn borrow_model(&mut self) -> Result<&mut dyn LanguageModel> {
+        self.forget(0)?;
+        Ok(&mut *self.model)
+    }
+
+    /// Keeps the first `len` tokens of the cache.
+    fn forget(&mut self, len: usize) -> Result<()> {
+        self.seen.truncate(len);
+        self.model.truncate(len)
+    }
+
+    /// Runs tokens through the model.
+    fn feed(&mut self, tokens: &[TokenId], logits: LogitRows) -> Result<Vec<f32>> {
+        let output = self.model.forward(Step::chain(tokens, logits))?;
+        self.seen.extend_from_slice(tokens);
+        Ok(if output.logits.is_empty() { Vec::new() } else { output.logits.row(0).to_vec() })
+    }
+
+    /// Whether the model can read these tokens: a target may have a few more (padding, special).
+    fn can_read(&self, tokens: &[TokenId]) -> bool {
+        tokens.iter().all(|&token| (token as usize) < self.model.spec().n_vocab)
+    }
+
+    /// Makes the cache hold the longest prefix it shares with `tokens`, and returns its length.
+    fn rewind(&mut self, tokens: &[TokenId]) -> Result<usize> {
+        // The cache may have been used behind our back; then nothing in it is known.
+        if self.model.cache_len() != self.seen.len() {
+            self.forget(0)?;
+        }
+        let shared = self.seen.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        self.forget(shared)?;
+        Ok(shared)
+    }
+
+    /// Brings the cache up to `tokens`, whose last is not run.
+    fn catch_up(&mut self, tokens: &[TokenId]) -> Result<()> {
+        let Some(last) = tokens.len().checked_sub(1) else {
+            return Ok(());
+        };
+        let shared = self.rewind(&tokens[..last])?;
+        for chunk in tokens[shared..last].chunks(CHUNK) {
+            self.feed(chunk, LogitRows::None)?;
+        }
+        Ok(())
+    }
+
+    /// How many tokens can be drafted after `committed`: the model's context bounds what it reads.
+    fn room(&self, committed: &[TokenId]) -> usize {
+        (self.model.spec().context_length + 1).saturating_sub(committed.len())
+    }
+}
+
+impl Proposer for DraftModel {
+    fn method(&self) -> Method {
+        Method::DraftModel
+    }
+
+    fn begin(&mut self, prompt: &[TokenId]) -> Result<()> {
+        // What the last generation left and this prompt shares need not run again.
+        if self.room(prompt) > 0 && self.can_read(prompt) {
+            self.catch_up(prompt)?;
+        }
+        Ok(())
+    }
+
+    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
+        let ProposeContext { committed, max_draft, sampler, rng, target } = cx;
+        let n_vocab = target.spec().n_vocab;
+        let depth = max_draft.min(self.room(committed));
+        let mut tree = DraftTree::new();
+        let shared = self.rewind(&committed[..committed.len().saturating_sub(1)])?;
+        let pending = &committed[shared..];
+        if depth == 0 || !self.can_read(pending) {
+            return Ok(tree);
+        }
+        // After a fully accepted draft two tokens wait, else one; more when it was not asked for a
+        // while. All but the last chunk are context only.
+        let mut chunks = pending.chunks(CHUNK).peekable();
+        let mut logits = Vec::new();
+        while let Some(chunk) = chunks.next() {
+            let rows = if chunks.peek().is_some() { LogitRows::None } else { LogitRows::Last };
+            logits = self.feed(chunk, rows)?;
+        }
+        let window = sampler.window();
+        let mut recent = committed[committed.len().saturating_sub(window)..].to_vec();
+        let mut parent = None;
+        loop {
+            // q lives on the target's vocabulary: what only one of the two has is impossible.
+            logits.resize(n_vocab, f32::NEG_INFINITY);
+            let q = sampler.law(&logits, &recent)?;
+            let (token, prob) = if sampler.is_greedy() {
+                (argmax(&q), DraftProb::Certain)
+            } else {
+                let q: Arc<[f32]> = q.into();
+                (draw(&q, unit(rng)), DraftProb::Sampled(q))
+            };
+            parent = Some(tree.push(parent, token, prob));
+            if tree.len() == depth {
+                return Ok(tree);
+            }
+            recent.push(token);
+            logits = self.feed(&[token], LogitRows::Last)?;
+        }
+    }
+
+    fn accept(&mut self, _outcome: &RoundOutcome<'_>) -> Result<()> {
+        // The next proposal rewinds to what was committed.
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::model::table::{TableConfig, TableModel};
+    use crate::sample::{Sampler, SamplingParams};
+
+    fn table(context_length: usize, n_vocab: usize) -> TableModel {
+        TableModel::new(TableConfig { context_length, n_vocab, ..TableConfig::default() })
+    }
+
+    fn propose(draft: &mut DraftModel, committed: &[TokenId], params: SamplingParams) -> DraftTree {
+        let sampler = Sampler::new(params).unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        let mut target = table(64, 16);
+        let cx =
+            ProposeContext { committed, max_draft: 4, sampler: &sampler, rng: &mut rng, target: &mut target };
+        draft.propose(cx).unwrap()
+    }
+
+    fn greedy_continuation(committed: &[TokenId], n: usize) -> Vec<TokenId> {
+        let mut tokens = committed.to_vec();
+        for _ in 0..n {
+            tokens.push(argmax(&table(64, 16).logits_after(&tokens)));
+        }
+        tokens.split_off(committed.len())
+    }
+
+    #[test]
+    fn it_drafts_its_own_continuation_whatever_its_cache_held() {
+        let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
+        draft.begin(&[1, 2, 3, 4]).unwrap();
+        assert_eq!(draft.model().cache_len(), 3);
+        for committed in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 9, 9], &[1, 2, 8], &[5], &[5, 6, 7]] {
+            let tree = propose(&mut draft, committed, SamplingParams::greedy());
+            assert_eq!(tree.tokens(), greedy_continuation(committed, 4));
+            assert!(matches!(tree.prob(0), DraftProb::Certain));
+            assert_eq!(draft.seen.len(), draft.model().cache_len());
+        }
+    }
+
+    #[test]
+    fn sampled_drafts_carry_the_law_they_came_from() {
+        let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
+        let params = SamplingParams { presence_penalty: 1.0, ..SamplingParams::unfiltered() };
+        let tree = propose(&mut draft, &[1, 2], params.clone());
+        let sampler = Sampler::new(params).unwrap();
+        let mut path = vec![1, 2];
+        for (node, &token) in tree.tokens().iter().enumerate() {
+            let DraftProb::Sampled(q) = tree.prob(node) else { panic!("sampled") };
+            let exact = sampler.law(&table(64, 16).logits_after(&path), &path).unwrap();
+            assert_eq!(q[..], exact[..]);
+            path.push(token);
+        }
+    }
+
+    #[test]
+    fn it_stops_at_the_end_of_its_own_context() {
+        let mut draft = DraftModel::new(Box::new(table(5, 16))).unwrap();
+        for (len, drafted) in [(3, 3), (4, 2), (5, 1), (6, 0), (9, 0)] {
+            let committed: Vec<TokenId> = (0..len).collect();
+            draft.begin(&committed).unwrap();
+            let tree = propose(&mut draft, &committed, SamplingParams::greedy());
+            assert_eq!(tree.len(), drafted, "{len}");
+        }
+    }
+
+    #[test]
+    fn vocabularies_may_differ_in_their_tails() {
+        for n_vocab in [12, 20] {
+            let mut draft = DraftModel::new(Box::new(table(64, n_vocab))).unwrap();
+            let tree = propose(&mut draft, &[1, 2], SamplingParams::unfiltered());
+            let DraftProb::Sampled(q) = tree.prob(0) else { panic!("sampled") };
+            assert_eq!(q.len(), 16);
+            assert!(q.iter().skip(12).all(|&q| n_vocab == 20 || q == 0.0));
+        }
+        let mut small = DraftModel::new(Box::new(table(64, 12))).unwrap();
+        small.begin(&[1, 14, 2]).unwrap();
+        assert!(propose(&mut small, &[1, 14, 2], SamplingParams::greedy()).is_empty());
+    }
+
+    #[test]
+    fn a_borrowed_model_does_not_confuse_it() {
+        let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
+        propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
+        let model = draft.borrow_model().unwrap();
+        model.forward(Step::chain(&[9, 9, 9], LogitRows::None)).unwrap();
+        let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
+        assert_eq!(tree.tokens(), greedy_continuation(&[1, 2, 3], 4));
+    }
+}

@@ -1,0 +1,126 @@
+//! Proposers: every way to guess what comes next. One trait; a file per method. A proposer never
+//! decides acceptance, never commits a token and leaves the target's cache as it found it.
+
+pub mod draft_model;
+pub mod ngram;
+pub mod none;
+pub mod synthetic;
+
+use std::fmt;
+use std::str::FromStr;
+
+use rand::RngCore;
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+use crate::draft::DraftTree;
+use crate::error::{Error, Result};
+use crate::model::{LanguageModel, StepOutput};
+use crate::sample::Sampler;
+use crate::token::TokenId;
+
+/// How tokens are guessed ahead of the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Nothing is guessed: one token a pass.
+    #[default]
+    Plain,
+    /// A smaller model drafts (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318).
+    DraftModel,
+    /// The continuation of the longest earlier n-gram (prompt lookup decoding).
+    Ngram,
+    /// Guesses that are accepted at given rates: measures the loop itself. Tests and bench only.
+    Synthetic,
+}
+
+impl Method {
+    /// The method's name on the command line and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Plain => "plain",
+            Method::DraftModel => "draft-model",
+            Method::Ngram => "ngram",
+            Method::Synthetic => "synthetic",
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Method {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "plain" => Ok(Method::Plain),
+            "draft-model" => Ok(Method::DraftModel),
+            "ngram" => Ok(Method::Ngram),
+            "synthetic" => Ok(Method::Synthetic),
+            other => Err(Error::invalid(format!(
+                "There is no method \"{other}\". Choose plain, draft-model or ngram."
+            ))),
+        }
+    }
+}
+
+/// What a proposer wants from every target pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetDemand {
+    /// Layers of the target whose residual stream it reads.
+    pub taps: Vec<usize>,
+}
+
+/// What a proposer may look at when it proposes.
+pub struct ProposeContext<'a> {
+    /// Every committed token: prompt and answer. The last one has no row in the target's cache yet.
+    pub committed: &'a [TokenId],
+    /// Most tokens to draft in depth; at least 1.
+    pub max_draft: usize,
+    /// The sampling rules of this generation: p and q come from the same function.
+    pub sampler: &'a Sampler,
+    /// The generation's own random numbers.
+    pub rng: &'a mut dyn RngCore,
+    /// The target, for methods that draft with parts of it. Its cache length must be restored.
+    pub target: &'a mut dyn LanguageModel,
+}
+
+/// What became of a proposal.
+pub struct RoundOutcome<'a> {
+    /// The nodes of the proposed tree on the accepted path, from the root on.
+    pub kept: &'a [usize],
+    /// Every committed token after this round.
+    pub committed: &'a [TokenId],
+    /// What the target pass gave back: row 0 is the last token committed before the round, row
+    /// `i + 1` is node i of the tree.
+    pub target: &'a StepOutput,
+}
+
+/// A way to guess.
+pub trait Proposer: Send {
+    /// Which method this is.
+    fn method(&self) -> Method;
+    /// What it wants from every target pass.
+    fn demand(&self) -> TargetDemand {
+        TargetDemand::default()
+    }
+    /// Starts a generation: forget what belonged to the last one. `prompt` is the whole prompt.
+    ///
+    /// # Errors
+    /// When a model of its own fails.
+    fn begin(&mut self, prompt: &[TokenId]) -> Result<()>;
+    /// Proposes a continuation of the committed tokens. An empty tree = nothing now: a plain step.
+    /// A proposer with a cache of its own catches it up from `committed` here.
+    ///
+    /// # Errors
+    /// When a model of its own fails.
+    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree>;
+    /// Learns what became of its proposal.
+    ///
+    /// # Errors
+    /// When a model of its own fails.
+    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()>;
+}

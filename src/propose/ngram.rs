@@ -1,0 +1,139 @@
+//! Prompt lookup: what followed the last few tokens when they occurred before (Saxena, "Prompt
+//! Lookup Decoding", 2023). No model, no state: the committed tokens say it all.
+
+use super::{Method, ProposeContext, Proposer, RoundOutcome};
+use crate::draft::DraftTree;
+use crate::error::Result;
+use crate::token::TokenId;
+
+/// Proposes the continuation of the most recent earlier occurrence of the longest n-gram that the
+/// committed tokens end with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ngram {
+    /// Longest n-gram looked for, and tried first; shorter ones follow, down to one token.
+    pub longest: usize,
+    /// Most tokens proposed.
+    pub max_tokens: usize,
+}
+
+impl Default for Ngram {
+    fn default() -> Self {
+        Self { longest: 3, max_tokens: 10 }
+    }
+}
+
+impl Ngram {
+    /// The continuation, at most `limit` tokens; empty when nothing occurred before.
+    pub fn lookup(&self, committed: &[TokenId], limit: usize) -> Vec<TokenId> {
+        let limit = limit.min(self.max_tokens);
+        let Some(mut source) = self.find(committed) else {
+            return Vec::new();
+        };
+        let mut found: Vec<TokenId> = Vec::with_capacity(limit);
+        while found.len() < limit {
+            // Past the end the copy goes on with itself, so that a repetition keeps repeating.
+            let token = match committed.get(source) {
+                Some(&token) => token,
+                None => found[source - committed.len()],
+            };
+            found.push(token);
+            source += 1;
+        }
+        found
+    }
+
+    /// Where the continuation starts. One scan from the end for all lengths: the longest match
+    /// wins, of equals the most recent.
+    fn find(&self, committed: &[TokenId]) -> Option<usize> {
+        let last = *committed.last()?;
+        let mut best = (0, None);
+        for end in (1..committed.len()).rev() {
+            // Most tokens differ from the last one, and then the scan costs one comparison.
+            if committed[end - 1] != last {
+                continue;
+            }
+            let backwards = committed[..end].iter().rev().zip(committed.iter().rev());
+            let length = backwards.take(self.longest).take_while(|(a, b)| a == b).count();
+            if length > best.0 {
+                best = (length, Some(end));
+            }
+            if length == self.longest {
+                break;
+            }
+        }
+        best.1
+    }
+}
+
+impl Proposer for Ngram {
+    fn method(&self) -> Method {
+        Method::Ngram
+    }
+
+    fn begin(&mut self, _prompt: &[TokenId]) -> Result<()> {
+        Ok(())
+    }
+
+    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
+        Ok(DraftTree::certain_chain(self.lookup(cx.committed, cx.max_draft)))
+    }
+
+    fn accept(&mut self, _outcome: &RoundOutcome<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn look(tokens: &[TokenId], limit: usize) -> Vec<TokenId> {
+        Ngram::default().lookup(tokens, limit)
+    }
+
+    #[test]
+    fn the_longest_match_goes_before_a_more_recent_shorter_one() {
+        let tokens = [1, 2, 3, 7, 8, 9, 3, 5, 1, 2, 3];
+        assert_eq!(look(&tokens, 2), [7, 8]);
+    }
+
+    #[test]
+    fn of_equal_matches_the_most_recent_wins() {
+        assert_eq!(look(&[1, 2, 4, 1, 2, 5, 1, 2], 1), [5]);
+    }
+
+    #[test]
+    fn without_an_earlier_occurrence_there_is_nothing() {
+        assert_eq!(look(&[], 4), [] as [TokenId; 0]);
+        assert_eq!(look(&[1], 4), [] as [TokenId; 0]);
+        assert_eq!(look(&[1, 2, 3], 4), [] as [TokenId; 0]);
+    }
+
+    #[test]
+    fn a_repetition_goes_on() {
+        assert_eq!(look(&[4, 1, 2, 1, 2], 5), [1, 2, 1, 2, 1]);
+        assert_eq!(look(&[6, 6], 3), [6, 6, 6]);
+    }
+
+    #[test]
+    fn both_limits_hold() {
+        let tokens: Vec<TokenId> = (0..40).chain([0]).collect();
+        assert_eq!(look(&tokens, 15), (1..=10).collect::<Vec<_>>());
+        assert_eq!(look(&tokens, 3), [1, 2, 3]);
+    }
+
+    proptest! {
+        #[test]
+        fn one_scan_finds_what_a_scan_for_each_length_finds(
+            tokens in prop::collection::vec(0u32..4, 0..60),
+        ) {
+            let by_length = (1..=3usize.min(tokens.len())).rev().find_map(|n| {
+                let suffix = &tokens[tokens.len() - n..];
+                (0..tokens.len() - n).rev().find(|&i| &tokens[i..i + n] == suffix).map(|i| i + n)
+            });
+            prop_assert_eq!(Ngram::default().find(&tokens), by_length);
+        }
+    }
+}

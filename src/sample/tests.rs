@@ -1,0 +1,261 @@
+//! Tests of the sampler against a slow, sorted reference in f64.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn sampler(params: SamplingParams) -> Sampler {
+    Sampler::new(params).unwrap()
+}
+
+/// Every stage in f64 with a full sort: the definition the fast path must match.
+fn reference(params: &SamplingParams, logits: &[f32]) -> Vec<f64> {
+    let clean = |l: f32| if l.is_nan() { f64::NEG_INFINITY } else { f64::from(l) };
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| clean(logits[b]).total_cmp(&clean(logits[a])).then(a.cmp(&b)));
+    let max = clean(logits[order[0]]);
+    if params.top_k > 0 {
+        order.truncate(params.top_k as usize);
+    }
+    let weight = |i: usize| (clean(logits[i]) - max).exp();
+    let total: f64 = order.iter().map(|&i| weight(i)).sum();
+    if params.top_p < 1.0 {
+        let mut reached = 0.0;
+        let mut keep = 0;
+        while keep < order.len() && (keep == 0 || reached < f64::from(params.top_p) * total) {
+            reached += weight(order[keep]);
+            keep += 1;
+        }
+        order.truncate(keep);
+    }
+    order.retain(|&i| weight(i) >= f64::from(params.min_p));
+    let mut law = vec![0.0; logits.len()];
+    for &i in &order {
+        law[i] = ((clean(logits[i]) - max) / f64::from(params.temperature)).exp();
+    }
+    let total: f64 = law.iter().sum();
+    law.iter().map(|w| w / total).collect()
+}
+
+#[test]
+fn exp_is_within_two_units_in_the_last_place() {
+    let mut worst: f64 = 0.0;
+    for i in 0..=873_000 {
+        let x = -(i as f32) * 1e-4;
+        let exact = f64::from(x).exp();
+        let ulp = f64::from(f32::from_bits((exact as f32).to_bits() + 1) - exact as f32);
+        worst = worst.max((f64::from(exp_nonpositive(x)) - exact).abs() / ulp);
+    }
+    assert!(worst <= 2.0, "{worst} ulp");
+    assert_eq!(exp_nonpositive(0.0), 1.0);
+    assert_eq!(exp_nonpositive(f32::INFINITY), 1.0);
+    for x in [f32::NEG_INFINITY, f32::NAN, -88.0, f32::MIN] {
+        assert_eq!(exp_nonpositive(x), 0.0);
+    }
+}
+
+#[test]
+fn greedy_takes_the_lowest_of_equal_maxima() {
+    let law = sampler(SamplingParams::greedy()).law(&[1.0, f32::NAN, 3.0, 3.0], &[]).unwrap();
+    assert_eq!(law, [0.0, 0.0, 1.0, 0.0]);
+    assert_eq!(argmax(&[1.0, f32::NAN, 3.0, 3.0]), 2);
+}
+
+#[test]
+fn a_row_without_a_usable_logit_is_an_error() {
+    for params in [SamplingParams::greedy(), SamplingParams::default()] {
+        let error = sampler(params).law(&[f32::NAN, f32::NEG_INFINITY], &[]).unwrap_err();
+        assert!(matches!(error, Error::Internal(_)));
+    }
+}
+
+#[test]
+fn infinite_logits_share_the_mass() {
+    let law = sampler(SamplingParams::unfiltered())
+        .law(&[f32::INFINITY, 0.0, f32::INFINITY, f32::NEG_INFINITY], &[])
+        .unwrap();
+    assert_eq!(law, [0.5, 0.0, 0.5, 0.0]);
+}
+
+#[test]
+fn ties_at_the_edge_go_to_the_lower_token() {
+    let logits = vec![0.0; 300];
+    let top_k = SamplingParams { top_k: 3, ..SamplingParams::unfiltered() };
+    let law = sampler(top_k).law(&logits, &[]).unwrap();
+    let kept: Vec<usize> = (0..300).filter(|&i| law[i] > 0.0).collect();
+    assert_eq!(kept, [0, 1, 2]);
+    let top_p = SamplingParams { top_p: 0.25, ..SamplingParams::unfiltered() };
+    let law = sampler(top_p).law(&logits, &[]).unwrap();
+    assert!((0..300).all(|i| (law[i] > 0.0) == (i < 75)));
+}
+
+#[test]
+fn a_zero_top_p_still_keeps_the_likeliest() {
+    for top_k in [0, 2] {
+        let params = SamplingParams { top_p: 0.0, top_k, ..SamplingParams::unfiltered() };
+        assert_eq!(sampler(params).law(&[0.5, 2.0, 1.0], &[]).unwrap(), [0.0, 1.0, 0.0]);
+    }
+}
+
+#[test]
+fn penalties_follow_their_definitions() {
+    let params = SamplingParams {
+        repeat_penalty: 2.0,
+        presence_penalty: 0.5,
+        frequency_penalty: 0.25,
+        penalty_last_n: 3,
+        ..SamplingParams::unfiltered()
+    };
+    let sampler = sampler(params);
+    // Token 3 was seen too long ago; token 9 is outside the vocabulary.
+    let adjusted = sampler.adjusted(&[4.0, -2.0, 1.0, 1.0], &[3, 9, 0, 1, 0]).unwrap();
+    assert_eq!(*adjusted, [4.0 / 2.0 - 0.5 - 0.5, -2.0 * 2.0 - 0.5 - 0.25, 1.0, 1.0]);
+    assert_eq!(sampler.window(), 3);
+    assert_eq!(Sampler::new(SamplingParams::default()).unwrap().window(), 0);
+}
+
+#[test]
+fn bias_moves_a_logit_and_refuses_an_unknown_token() {
+    let mut params = SamplingParams::greedy();
+    params.logit_bias.insert(0, 5.0);
+    assert_eq!(sampler(params.clone()).law(&[0.0, 4.0], &[]).unwrap(), [1.0, 0.0]);
+    params.logit_bias.insert(2, 1.0);
+    let error = sampler(params).law(&[0.0, 4.0], &[]).unwrap_err();
+    assert!(error.to_string().contains("token 2"), "{error}");
+}
+
+#[test]
+fn bad_values_are_refused_with_the_range() {
+    type Change = fn(&mut SamplingParams);
+    let cases: [(&str, Change); 8] = [
+        ("temperature is NaN; choose a number from 0 to 5.", |p| p.temperature = f32::NAN),
+        ("temperature is -1; choose a number from 0 to 5.", |p| p.temperature = -1.0),
+        ("top_p is 1.1; choose a number from 0 to 1.", |p| p.top_p = 1.1),
+        ("min_p is inf; choose a number from 0 to 1.", |p| p.min_p = f32::INFINITY),
+        ("repeat_penalty is 0; choose a number from 0.5 to 4.", |p| p.repeat_penalty = 0.0),
+        ("presence_penalty is 3; choose a number from -2 to 2.", |p| p.presence_penalty = 3.0),
+        ("from 0 to 9007199254740991.", |p| p.seed = Some(1 << 53)),
+        ("logit_bias of token 7 is NaN", |p| {
+            p.logit_bias.insert(7, f32::NAN);
+        }),
+    ];
+    for (text, change) in cases {
+        let mut params = SamplingParams::default();
+        change(&mut params);
+        let message = params.validate().unwrap_err().to_string();
+        assert!(message.contains(text), "{message}");
+    }
+    for range in SamplingParams::ranges() {
+        assert!(range.min < range.max);
+    }
+    let largest = SamplingParams { seed: Some((1 << 53) - 1), ..SamplingParams::default() };
+    largest.validate().unwrap();
+}
+
+#[test]
+fn params_survive_json_and_missing_fields_take_the_default() {
+    let mut params = SamplingParams { seed: Some(7), ..SamplingParams::default() };
+    params.logit_bias.insert(12, -1.5);
+    let json = serde_json::to_string(&params).unwrap();
+    assert_eq!(serde_json::from_str::<SamplingParams>(&json).unwrap(), params);
+    let partial: SamplingParams = serde_json::from_str(r#"{"temperature": 0}"#).unwrap();
+    assert_eq!(partial, SamplingParams { temperature: 0.0, ..SamplingParams::default() });
+}
+
+#[test]
+fn draw_inverts_the_cumulative_sum() {
+    let law = [0.0, 0.25, 0.0, 0.5, 0.25, 0.0];
+    assert_eq!([0.0, 0.24, 0.25, 0.74, 0.75, 0.999_999].map(|u| draw(&law, u)), [1, 1, 3, 3, 4, 4]);
+    let mut long = vec![0.0; 1000];
+    long[300] = 1.0;
+    long[900] = 3.0;
+    assert_eq!([0.0, 0.2499, 0.25, 0.99].map(|u| draw(&long, u)), [300, 300, 900, 900]);
+}
+
+#[test]
+fn confidence_is_the_plain_softmax() {
+    let logits = [1.0f32, 2.0, f32::NAN, -1.0];
+    let total: f64 = [1.0f64, 2.0, -1.0].iter().map(|l| l.exp()).sum();
+    for (token, logit) in [(0, 1.0f64), (1, 2.0), (3, -1.0)] {
+        assert!((f64::from(confidence(&logits, token)) - logit.exp() / total).abs() < 1e-7);
+    }
+    assert_eq!(confidence(&logits, 2), 0.0);
+    assert_eq!(confidence(&[f32::NAN], 0), 0.0);
+}
+
+fn logit() -> impl Strategy<Value = f32> {
+    // Few distinct values make ties, and a NaN or an infinity comes up often.
+    prop_oneof![
+        8 => (-40i32..40).prop_map(|i| i as f32 * 0.25),
+        8 => -12.0f32..12.0,
+        1 => Just(f32::NAN),
+        1 => Just(f32::NEG_INFINITY),
+    ]
+}
+
+fn params() -> impl Strategy<Value = SamplingParams> {
+    (0.2f32..3.0, 0u32..60, 0.0f32..1.2, 0.0f32..0.6).prop_map(|(temperature, top_k, top_p, min_p)| {
+        SamplingParams {
+            temperature,
+            top_k: if top_k > 40 { 0 } else { top_k },
+            top_p: top_p.min(1.0),
+            min_p: (min_p - 0.2).max(0.0),
+            ..SamplingParams::default()
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_fast_law_is_the_sorted_law(
+        logits in prop::collection::vec(logit(), 1..400),
+        params in params(),
+    ) {
+        prop_assume!(logits.iter().any(|l| l.is_finite()));
+        let law = sampler(params.clone()).law(&logits, &[]).unwrap();
+        let exact = reference(&params, &logits);
+        // A cut that falls within rounding of a border may differ by the token at the border.
+        let differing = law.iter().zip(&exact).filter(|(a, b)| (f64::from(**a) - **b).abs() > 2e-6).count();
+        if differing > 0 {
+            let nudge = |by: f32| {
+                let moved = SamplingParams {
+                    top_p: (params.top_p * (1.0 + by)).min(1.0),
+                    min_p: params.min_p * (1.0 + by),
+                    ..params.clone()
+                };
+                reference(&moved, &logits)
+            };
+            let near = [nudge(1e-6), nudge(-1e-6)].into_iter().any(|near| {
+                law.iter().zip(&near).all(|(a, b)| (f64::from(*a) - b).abs() <= 2e-6)
+            });
+            prop_assert!(near, "{law:?}\n{exact:?}");
+        }
+        prop_assert!((sum(&law) - 1.0).abs() < 1e-5);
+    }
+
+    #[test]
+    fn draw_never_takes_an_impossible_token(
+        weights in prop::collection::vec(prop_oneof![Just(0.0f32), 0.0f32..1.0, Just(1e-30)], 1..600),
+        u in 0.0f64..1.0,
+    ) {
+        prop_assume!(weights.iter().any(|&w| w > 0.0));
+        for u in [u, 0.0, 1.0 - f64::EPSILON / 2.0] {
+            prop_assert!(weights[draw(&weights, u) as usize] > 0.0);
+        }
+    }
+
+    #[test]
+    fn no_input_panics(
+        bits in prop::collection::vec(any::<u32>(), 1..200),
+        params in params(),
+        context in prop::collection::vec(0u32..300, 0..30),
+    ) {
+        let logits: Vec<f32> = bits.into_iter().map(f32::from_bits).collect();
+        let params = SamplingParams { repeat_penalty: 1.3, frequency_penalty: 0.5, ..params };
+        if let Ok(law) = sampler(params).law(&logits, &context) {
+            prop_assert!((sum(&law) - 1.0).abs() < 1e-5);
+            prop_assert!(law.iter().all(|&p| p >= 0.0));
+            confidence(&logits, 0);
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The round loop: propose, forward, verify, keep, emit. One loop for every method; plain decoding
+//! is the proposer that proposes nothing. Only here the committed sequence grows. No threads, no
+//! text, no wall clock: time comes from a [`Stopwatch`], chance from a seed.
+//!
+//! The target's cache always holds the first `cache_len` committed tokens, and between rounds all
+//! but the last: that one is the root of the next pass, whose row 0 says what follows it. So the
+//! first generated token, too, comes out of a round, and every emitted token out of the verifier.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::draft::DraftTree;
+use crate::error::{Error, Result};
+use crate::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Step, StepOutput};
+use crate::propose::{ProposeContext, Proposer, RoundOutcome};
+use crate::sample::{self, Sampler};
+use crate::stats::{GenerationStats, LiveFigures, RoundCounts, RoundTiming, Stopwatch, Tally, millis};
+use crate::token::{EmittedToken, RejectedToken, TokenId, TokenOrigin};
+use crate::verify::{SampledRows, Verdict, Verifier};
+
+/// Most rows of one target pass: the last committed token and what was drafted after it.
+pub const MAX_ROWS: usize = 16;
+/// Most tokens drafted a round.
+pub const MAX_DRAFT: usize = MAX_ROWS - 1;
+/// Prompt tokens of one prefill pass: how often progress is told and a cancel is seen.
+pub const PREFILL_CHUNK: usize = 256;
+
+/// What bounds a generation.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// Most tokens to draft a round, up to [`MAX_DRAFT`]; 0 is plain decoding.
+    pub max_draft: usize,
+    /// Most tokens to generate, 1 or more.
+    pub max_tokens: usize,
+    /// Tokens that end the answer. They are not emitted.
+    pub end_tokens: Vec<TokenId>,
+    /// Seed of the generation's random numbers.
+    pub seed: u64,
+}
+
+/// Why the round loop ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// The model gave an end token.
+    EndToken,
+    /// `max_tokens` were generated.
+    MaxTokens,
+    /// The context is full.
+    ContextFull,
+}
+
+/// What one round gave.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// The tokens it added, in order; empty only when it began with the end token.
+    pub emitted: Vec<EmittedToken>,
+    /// Drafted tokens that were tested and rejected.
+    pub rejected: Vec<RejectedToken>,
+    /// Tokens drafted.
+    pub drafted: usize,
+    /// Where the time went.
+    pub timing: RoundTiming,
+    /// Why this was the last round, if it was.
+    pub ended: Option<EndReason>,
+}
+
+/// One generation.
+pub struct Session<'a> {
+    target: &'a mut dyn LanguageModel,
+    proposer: &'a mut dyn Proposer,
+    sampler: &'a Sampler,
+    clock: &'a dyn Stopwatch,
+    config: SessionConfig,
+    verifier: Verifier,
+    rng: ChaCha8Rng,
+    committed: Vec<TokenId>,
+    prompt_len: usize,
+    rounds: u32,
+    ended: Option<EndReason>,
+    over: bool,
+    tally: Tally,
+}
+
+impl<'a> Session<'a> {
+    /// A generation that has not begun; the request arrived now, by `clock`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when `max_draft` or `max_tokens` is out of its range.
+    pub fn new(
+        target: &'a mut dyn LanguageModel,
+        proposer: &'a mut dyn Proposer,
+        sampler: &'a Sampler,
+        clock: &'a dyn Stopwatch,
+        config: SessionConfig,
+    ) -> Result<Self> {
+        if config.max_draft > MAX_DRAFT {
+            return Err(Error::invalid(format!(
+                "max_draft is {}; choose a number from 0 to {MAX_DRAFT}.",
+                config.max_draft
+            )));
+        }
+        if config.max_tokens == 0 {
+            return Err(Error::invalid("max_tokens is 0; choose 1 or more."));
+        }
+        Ok(Self {
+            target,
+            proposer,
+            sampler,
+            clock,
+            verifier: Verifier,
+            rng: ChaCha8Rng::seed_from_u64(config.seed),
+            committed: Vec::new(),
+            prompt_len: 0,
+            rounds: 0,
+            ended: None,
+            over: false,
+            tally: Tally::new(clock.elapsed()),
+            config,
+        })
+    }
+
+    /// Counts time from `at` instead of from [`new`](Self::new): when the request really arrived,
+    /// by the same stopwatch. To be called before [`prefill`](Self::prefill).
+    pub fn started_at(&mut self, at: Duration) {
+        self.tally = Tally::new(at);
+    }
+
+    /// Runs all of the prompt but its last token through the target, in chunks. The target's cache
+    /// holds the first `reuse` tokens of the prompt already, and nothing else. After each chunk
+    /// `progress` hears how many of the tokens to run are done, and may break: then this gives
+    /// `Break`, and no round can follow.
+    ///
+    /// # Errors
+    /// When the prompt is empty or does not fit the context, and when a model fails.
+    pub fn prefill(
+        &mut self,
+        prompt: &[TokenId],
+        reuse: usize,
+        progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let context = self.target.spec().context_length;
+        let Some(last) = prompt.len().checked_sub(1) else {
+            return Err(Error::invalid("The prompt is empty; write something."));
+        };
+        if prompt.len() > context {
+            return Err(Error::ContextOverflow { prompt: prompt.len(), context });
+        }
+        if !self.committed.is_empty() || reuse > last || self.target.cache_len() != reuse {
+            return Err(Error::Internal(format!(
+                "prefill was to reuse {reuse} of {} tokens with {} in the cache",
+                prompt.len(),
+                self.target.cache_len()
+            )));
+        }
+        self.committed = prompt.to_vec();
+        self.prompt_len = prompt.len();
+        let begun = self.clock.elapsed();
+        let mut done = 0;
+        for chunk in prompt[reuse..last].chunks(PREFILL_CHUNK) {
+            self.target.forward(Step::chain(chunk, LogitRows::None))?;
+            done += chunk.len();
+            if progress(done, last - reuse).is_break() {
+                self.over = true;
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        let took = self.clock.elapsed().saturating_sub(begun);
+        self.proposer.begin(prompt)?;
+        self.tally.prefilled(prompt.len(), last - reuse, took, self.clock.elapsed());
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Runs one round. When it fails, the session is over, and what was emitted before stays
+    /// valid: the cache is as it was before the round.
+    ///
+    /// # Errors
+    /// When a model fails; [`Error::Internal`] when the session is over or prefill was not run to
+    /// its end, or when the proposer breaks its contract.
+    pub fn round(&mut self) -> Result<Round> {
+        let base = self.target.cache_len();
+        if self.over || self.ended.is_some() || base + 1 != self.committed.len() {
+            return Err(Error::Internal("a round was asked for outside a generation".into()));
+        }
+        let before = self.committed.len();
+        let round = self.attempt(base);
+        if round.is_err() {
+            self.over = true;
+            self.committed.truncate(before);
+            // The first error is the one to tell.
+            let _ = self.target.truncate(base);
+        }
+        round
+    }
+
+    fn attempt(&mut self, base: usize) -> Result<Round> {
+        let start = self.clock.elapsed();
+        let tree = self.propose(base)?;
+        let proposed = self.clock.elapsed();
+        let output = self.forward(&tree)?;
+        let passed = self.clock.elapsed();
+        let mut target = SampledRows::new(&output.logits, self.sampler, &self.committed);
+        let verdict = self.verifier.verify(&tree, &mut target, &mut self.rng)?;
+        let (emitted, ended) = self.emit(&verdict, &output);
+        let verified = self.clock.elapsed();
+        self.keep(base, &tree, &verdict, &emitted)?;
+        let survived = emitted.iter().filter(|t| t.origin == TokenOrigin::Accepted).count();
+        self.proposer.accept(&RoundOutcome {
+            kept: &verdict.kept()[..survived],
+            committed: &self.committed,
+            target: &output,
+        })?;
+        let full = self.target.cache_len() == self.target.spec().context_length;
+        self.ended = ended.or(full.then_some(EndReason::ContextFull));
+        self.rounds += 1;
+        let now = self.clock.elapsed();
+        let timing = RoundTiming {
+            propose_ms: millis(proposed.saturating_sub(start)),
+            target_ms: millis(passed.saturating_sub(proposed)),
+            verify_ms: millis(verified.saturating_sub(passed)),
+            other_ms: millis(now.saturating_sub(verified)),
+        };
+        let depth = (0..tree.len()).map(|node| tree.depth(node) + 1).max().unwrap_or(0);
+        let drafted = tree.len();
+        self.tally.round(&RoundCounts { drafted, depth, emitted: &emitted, timing }, now);
+        Ok(Round { emitted, rejected: verdict.rejected, drafted, timing, ended: self.ended })
+    }
+
+    /// Asks for a draft, and checks that the proposer kept its contract.
+    fn propose(&mut self, base: usize) -> Result<DraftTree> {
+        // A round emits one token more than it accepts, and its root takes a row of the context.
+        let wanted = self.config.max_tokens - self.generated() - 1;
+        let room = self.target.spec().context_length - base - 1;
+        let max_draft = self.config.max_draft.min(wanted).min(room);
+        if max_draft == 0 {
+            return Ok(DraftTree::new());
+        }
+        let tree = self.proposer.propose(ProposeContext {
+            committed: &self.committed,
+            max_draft,
+            sampler: self.sampler,
+            rng: &mut self.rng,
+            target: &mut *self.target,
+        })?;
+        let deep = (0..tree.len()).any(|node| tree.depth(node) >= max_draft);
+        if deep || tree.len() > MAX_DRAFT.min(room) {
+            return Err(Error::Internal(format!(
+                "the method {} drafted {} tokens where depth {max_draft} was allowed",
+                self.proposer.method(),
+                tree.len()
+            )));
+        }
+        if self.target.cache_len() != base {
+            return Err(Error::Internal(format!(
+                "the method {} left {} rows in the target's cache and found {base}",
+                self.proposer.method(),
+                self.target.cache_len()
+            )));
+        }
+        Ok(tree)
+    }
+
+    /// One target pass over the last committed token and the tree.
+    fn forward(&mut self, tree: &DraftTree) -> Result<StepOutput> {
+        let root = *self.committed.last().expect("a round has a prompt");
+        let tokens: Vec<TokenId> = std::iter::once(root).chain(tree.tokens().iter().copied()).collect();
+        let hang = |parent: &Option<usize>| Some(parent.map_or(0, |p| p + 1));
+        let parents: Vec<Option<usize>> =
+            std::iter::once(None).chain(tree.parents().iter().map(hang)).collect();
+        let layout = if tree.is_chain() { RowLayout::Chain } else { RowLayout::Tree { parents: &parents } };
+        let taps = self.proposer.demand().taps;
+        let step =
+            Step { tokens: &tokens, layout, layers: LayerPlan::All, logits: LogitRows::All, taps: &taps };
+        self.target.forward(step)
+    }
+
+    /// The tokens of a verdict up to the end token or the limit, and why they end there.
+    fn emit(&self, verdict: &Verdict, output: &StepOutput) -> (Vec<EmittedToken>, Option<EndReason>) {
+        let accepted = verdict.accepted.iter().map(|a| (a.token, TokenOrigin::Accepted, a.p, a.q));
+        let last = (verdict.last, verdict.last_origin, verdict.last_p, None);
+        let rows = std::iter::once(0).chain(verdict.accepted.iter().map(|a| a.node + 1));
+        let mut emitted = Vec::with_capacity(verdict.accepted.len() + 1);
+        for ((id, origin, p, q), row) in accepted.chain(std::iter::once(last)).zip(rows) {
+            if self.config.end_tokens.contains(&id) {
+                return (emitted, Some(EndReason::EndToken));
+            }
+            emitted.push(EmittedToken {
+                id,
+                origin,
+                p,
+                q,
+                confidence: sample::confidence(output.logits.row(row), id),
+                round: self.rounds,
+                position: emitted.len() as u32,
+            });
+            if self.generated() + emitted.len() == self.config.max_tokens {
+                return (emitted, Some(EndReason::MaxTokens));
+            }
+        }
+        (emitted, None)
+    }
+
+    /// Commits the emitted tokens and leaves in the cache exactly the rows of the committed
+    /// tokens, but the last.
+    fn keep(
+        &mut self,
+        base: usize,
+        tree: &DraftTree,
+        verdict: &Verdict,
+        emitted: &[EmittedToken],
+    ) -> Result<()> {
+        if !tree.is_chain() {
+            let path = verdict.accepted.iter().map(|a| a.node + 1);
+            let rows: Vec<usize> = std::iter::once(0).chain(path).collect();
+            self.target.keep_rows(base, &rows)?;
+        }
+        self.committed.extend(emitted.iter().map(|t| t.id));
+        self.target.truncate(self.committed.len() - 1)
+    }
+
+    /// Takes back the last emitted tokens, which are these: text after a stop string is not part
+    /// of the answer. Ends the session.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when these are not the last generated tokens; else when the device fails.
+    pub fn withdraw(&mut self, tokens: &[EmittedToken]) -> Result<()> {
+        let keep = self.committed.len() - tokens.len().min(self.generated());
+        if !self.committed[keep..].iter().eq(tokens.iter().map(|t| &t.id)) {
+            return Err(Error::Internal("tokens that were not generated were to be withdrawn".into()));
+        }
+        tokens.iter().for_each(|token| self.tally.withdraw(token));
+        self.committed.truncate(keep);
+        self.over = true;
+        self.target.truncate(keep.saturating_sub(1))
+    }
+
+    /// The prompt and everything generated.
+    pub fn committed(&self) -> &[TokenId] {
+        &self.committed
+    }
+
+    /// The tokens in the target's cache now: a prefix of [`committed`](Self::committed), also
+    /// after an error. What a next generation may reuse.
+    pub fn cached(&self) -> &[TokenId] {
+        &self.committed[..self.target.cache_len().min(self.committed.len())]
+    }
+
+    /// Tokens generated so far.
+    pub fn generated(&self) -> usize {
+        self.committed.len() - self.prompt_len
+    }
+
+    /// Why the loop ended by itself; `None` while it goes on.
+    pub fn ended(&self) -> Option<EndReason> {
+        self.ended
+    }
+
+    /// The figures so far.
+    pub fn figures(&self) -> LiveFigures {
+        self.tally.figures()
+    }
+
+    /// All figures, as of now. `device` is where the target runs, `peak_memory_bytes` what the
+    /// process took at most.
+    pub fn stats(&self, device: &str, peak_memory_bytes: u64) -> GenerationStats {
+        self.tally.finish(self.clock.elapsed(), device, peak_memory_bytes)
+    }
+}
+
+/// The rounds until the generation ends or fails.
+impl Iterator for Session<'_> {
+    type Item = Result<Round>;
+
+    fn next(&mut self) -> Option<Result<Round>> {
+        if self.over || self.ended.is_some() {
+            return None;
+        }
+        Some(self.round())
+    }
+}

@@ -1,0 +1,337 @@
+//! The one definition of each figure. The window and the command line print these; nobody else
+//! computes a rate or a mean.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+use crate::token::{EmittedToken, TokenOrigin};
+
+/// Where the time of one round went, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+pub struct RoundTiming {
+    /// Drafting.
+    pub propose_ms: f64,
+    /// The target's pass.
+    pub target_ms: f64,
+    /// Distributions and acceptance.
+    pub verify_ms: f64,
+    /// Everything else: cache upkeep, text, events.
+    pub other_ms: f64,
+}
+
+/// The figures of a generation while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+pub struct LiveFigures {
+    /// Tokens generated so far.
+    pub generated_tokens: u32,
+    /// Rounds so far: target passes after prefill.
+    pub rounds: u32,
+    /// Tokens a second since prefill ended.
+    pub decode_tok_s: f64,
+    /// accepted / drafted; 0 when nothing was drafted.
+    pub acceptance_rate: f64,
+    /// Tokens per target pass: 1 + accepted / rounds.
+    pub mean_acceptance_length: f64,
+}
+
+/// All figures of a finished generation. `accepted + resampled + bonus + plain ==
+/// generated_tokens`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+pub struct GenerationStats {
+    /// Tokens in the prompt.
+    pub prompt_tokens: u32,
+    /// Tokens emitted; the end-of-turn token is not among them.
+    pub generated_tokens: u32,
+    /// Target passes after prefill.
+    pub rounds: u32,
+    /// Tokens drafted.
+    pub drafted: u32,
+    /// Emitted tokens that were drafted and accepted.
+    pub accepted: u32,
+    /// Emitted tokens drawn after a rejection.
+    pub resampled: u32,
+    /// Emitted tokens drawn after a fully accepted path.
+    pub bonus: u32,
+    /// Emitted tokens of rounds without a draft.
+    pub plain: u32,
+    /// accepted / drafted; 0 when nothing was drafted.
+    pub acceptance_rate: f64,
+    /// 1 + accepted / rounds: tokens per target pass, the bonus included, as vLLM and Spec-Bench count.
+    pub mean_acceptance_length: f64,
+    /// Of the rounds that drafted at least i + 1 deep, the share whose position i was accepted.
+    pub accepted_at_position: Vec<f64>,
+    /// From request to the first token, in milliseconds.
+    pub ttft_ms: f64,
+    /// Prompt tokens a second during prefill.
+    pub prefill_tok_s: f64,
+    /// Generated tokens a second after prefill.
+    pub decode_tok_s: f64,
+    /// Request to end, in milliseconds.
+    pub wall_ms: f64,
+    /// Total drafting, in milliseconds.
+    pub propose_ms: f64,
+    /// Total target passes after prefill, in milliseconds.
+    pub target_ms: f64,
+    /// Total distributions and acceptance, in milliseconds.
+    pub verify_ms: f64,
+    /// Total of the rest after prefill, in milliseconds.
+    pub other_ms: f64,
+    /// Peak resident memory of the process, in bytes; 0 when the system does not tell.
+    #[ts(type = "number")]
+    pub peak_memory_bytes: u64,
+    /// "cpu" or "metal".
+    pub device: String,
+}
+
+/// Time, as the core sees it: how long since some fixed moment. The engine passes the wall clock,
+/// tests a clock of their own.
+pub trait Stopwatch: Send {
+    /// Time since a fixed moment; never goes back.
+    fn elapsed(&self) -> Duration;
+}
+
+/// What one round added, as the round loop tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct RoundCounts<'a> {
+    /// Tokens drafted.
+    pub drafted: usize,
+    /// Positions drafted: the depth of the tree, equal to `drafted` for a chain.
+    pub depth: usize,
+    /// Tokens emitted.
+    pub emitted: &'a [EmittedToken],
+    /// Where the time went.
+    pub timing: RoundTiming,
+}
+
+/// Gathers the figures of one generation. Fed by the round loop, read by everybody.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    started: Duration,
+    decoding_since: Duration,
+    first_token: Option<Duration>,
+    last_round: Duration,
+    prompt_tokens: usize,
+    prefill: (usize, Duration),
+    rounds: u32,
+    drafted: u32,
+    accepted: u32,
+    resampled: u32,
+    bonus: u32,
+    plain: u32,
+    positions: Vec<PositionCount>,
+    propose_ms: f64,
+    target_ms: f64,
+    verify_ms: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct PositionCount {
+    drafted: u32,
+    accepted: u32,
+}
+
+impl Tally {
+    /// Nothing counted yet. `started` is when the request arrived, by the generation's stopwatch.
+    pub fn new(started: Duration) -> Self {
+        Self {
+            started,
+            decoding_since: started,
+            first_token: None,
+            last_round: started,
+            prompt_tokens: 0,
+            prefill: (0, Duration::ZERO),
+            rounds: 0,
+            drafted: 0,
+            accepted: 0,
+            resampled: 0,
+            bonus: 0,
+            plain: 0,
+            positions: Vec::new(),
+            propose_ms: 0.0,
+            target_ms: 0.0,
+            verify_ms: 0.0,
+        }
+    }
+
+    /// Prefill is over at `now`: of `prompt_tokens`, `run` went through the target in `took` (the
+    /// others were in its cache, and the last belongs to the first round).
+    pub fn prefilled(&mut self, prompt_tokens: usize, run: usize, took: Duration, now: Duration) {
+        self.prompt_tokens = prompt_tokens;
+        self.prefill = (run, took);
+        self.decoding_since = now;
+        self.last_round = now;
+    }
+
+    /// Counts a round that ended at `now`.
+    pub fn round(&mut self, round: &RoundCounts<'_>, now: Duration) {
+        self.rounds += 1;
+        self.last_round = now;
+        self.drafted += round.drafted as u32;
+        if self.positions.len() < round.depth {
+            self.positions.resize(round.depth, PositionCount::default());
+        }
+        self.positions[..round.depth].iter_mut().for_each(|p| p.drafted += 1);
+        for token in round.emitted {
+            self.first_token.get_or_insert(now);
+            self.count(token, 1);
+        }
+        self.propose_ms += round.timing.propose_ms;
+        self.target_ms += round.timing.target_ms;
+        self.verify_ms += round.timing.verify_ms;
+    }
+
+    /// Takes back a counted token that will not be shown after all (it follows a stop string).
+    pub fn withdraw(&mut self, token: &EmittedToken) {
+        self.count(token, -1);
+    }
+
+    fn count(&mut self, token: &EmittedToken, by: i32) {
+        let count = match token.origin {
+            TokenOrigin::Accepted => {
+                if let Some(p) = self.positions.get_mut(token.position as usize) {
+                    p.accepted = p.accepted.saturating_add_signed(by);
+                }
+                &mut self.accepted
+            }
+            TokenOrigin::Resampled => &mut self.resampled,
+            TokenOrigin::Bonus => &mut self.bonus,
+            TokenOrigin::Plain => &mut self.plain,
+            TokenOrigin::Prompt => return,
+        };
+        *count = count.saturating_add_signed(by);
+    }
+
+    fn generated(&self) -> u32 {
+        self.accepted + self.resampled + self.bonus + self.plain
+    }
+
+    /// The figures so far, as of the last round.
+    pub fn figures(&self) -> LiveFigures {
+        LiveFigures {
+            generated_tokens: self.generated(),
+            rounds: self.rounds,
+            decode_tok_s: rate(self.generated(), self.last_round.saturating_sub(self.decoding_since)),
+            acceptance_rate: share(self.accepted, self.drafted),
+            mean_acceptance_length: self.mean_acceptance_length(),
+        }
+    }
+
+    /// All figures of the generation, over at `now`.
+    pub fn finish(&self, now: Duration, device: &str, peak_memory_bytes: u64) -> GenerationStats {
+        let decode = now.saturating_sub(self.decoding_since);
+        let measured = self.propose_ms + self.target_ms + self.verify_ms;
+        GenerationStats {
+            prompt_tokens: self.prompt_tokens as u32,
+            generated_tokens: self.generated(),
+            rounds: self.rounds,
+            drafted: self.drafted,
+            accepted: self.accepted,
+            resampled: self.resampled,
+            bonus: self.bonus,
+            plain: self.plain,
+            acceptance_rate: share(self.accepted, self.drafted),
+            mean_acceptance_length: self.mean_acceptance_length(),
+            accepted_at_position: self.positions.iter().map(|p| share(p.accepted, p.drafted)).collect(),
+            ttft_ms: self.first_token.map_or(0.0, |at| millis(at.saturating_sub(self.started))),
+            prefill_tok_s: rate(self.prefill.0 as u32, self.prefill.1),
+            decode_tok_s: rate(self.generated(), decode),
+            wall_ms: millis(now.saturating_sub(self.started)),
+            propose_ms: self.propose_ms,
+            target_ms: self.target_ms,
+            verify_ms: self.verify_ms,
+            other_ms: (millis(decode) - measured).max(0.0),
+            peak_memory_bytes,
+            device: device.to_owned(),
+        }
+    }
+
+    /// 1 + accepted / rounds; 0 before the first round.
+    fn mean_acceptance_length(&self) -> f64 {
+        if self.rounds == 0 { 0.0 } else { 1.0 + share(self.accepted, self.rounds) }
+    }
+}
+
+/// A duration in milliseconds.
+pub fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// `part / whole`, 0 of nothing.
+fn share(part: u32, whole: u32) -> f64 {
+    if whole == 0 { 0.0 } else { f64::from(part) / f64::from(whole) }
+}
+
+/// `count` a second, 0 in no time.
+fn rate(count: u32, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { f64::from(count) / time.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(origin: TokenOrigin, position: u32) -> EmittedToken {
+        EmittedToken { id: 1, origin, p: 1.0, q: None, confidence: 1.0, round: 0, position }
+    }
+
+    const fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn sample() -> Tally {
+        use TokenOrigin::{Accepted, Bonus, Plain, Resampled};
+        let timing = RoundTiming { propose_ms: 10.0, target_ms: 20.0, verify_ms: 5.0, other_ms: 1.0 };
+        let mut tally = Tally::new(at(100));
+        tally.prefilled(11, 10, at(50), at(200));
+        let rounds = [
+            (4, 4, vec![token(Accepted, 0), token(Accepted, 1), token(Resampled, 2)]),
+            (2, 2, vec![token(Accepted, 0), token(Accepted, 1), token(Bonus, 2)]),
+            (2, 2, vec![token(Resampled, 0)]),
+            (0, 0, vec![token(Plain, 0)]),
+        ];
+        for (i, (drafted, depth, emitted)) in rounds.iter().enumerate() {
+            let counts = RoundCounts { drafted: *drafted, depth: *depth, emitted, timing };
+            tally.round(&counts, at(250 + 50 * i as u64));
+        }
+        tally
+    }
+
+    #[test]
+    fn figures_by_hand() {
+        let stats = sample().finish(at(450), "cpu", 7);
+        assert_eq!(stats.generated_tokens, 8);
+        assert_eq!((stats.accepted, stats.resampled, stats.bonus, stats.plain), (4, 2, 1, 1));
+        assert_eq!((stats.rounds, stats.drafted), (4, 8));
+        assert_eq!(stats.acceptance_rate, 0.5);
+        assert_eq!(stats.mean_acceptance_length, 2.0);
+        assert_eq!(stats.accepted_at_position, [2.0 / 3.0, 2.0 / 3.0, 0.0, 0.0]);
+        assert_eq!((stats.ttft_ms, stats.wall_ms), (150.0, 350.0));
+        assert_eq!(stats.prefill_tok_s, 200.0);
+        assert_eq!(stats.decode_tok_s, 32.0);
+        assert_eq!((stats.propose_ms, stats.target_ms, stats.verify_ms), (40.0, 80.0, 20.0));
+        assert_eq!(stats.other_ms, 110.0);
+        assert_eq!((stats.prompt_tokens, stats.peak_memory_bytes, stats.device.as_str()), (11, 7, "cpu"));
+        let live = sample().figures();
+        assert_eq!((live.generated_tokens, live.rounds, live.decode_tok_s), (8, 4, 40.0));
+    }
+
+    #[test]
+    fn a_withdrawn_token_is_not_counted() {
+        let mut tally = sample();
+        tally.withdraw(&token(TokenOrigin::Plain, 0));
+        tally.withdraw(&token(TokenOrigin::Accepted, 1));
+        let stats = tally.finish(at(450), "cpu", 0);
+        assert_eq!((stats.generated_tokens, stats.accepted, stats.plain), (6, 3, 0));
+        assert_eq!(stats.accepted_at_position[1], 1.0 / 3.0);
+    }
+
+    #[test]
+    fn nothing_divides_by_zero() {
+        let tally = Tally::new(at(5));
+        let stats = tally.finish(at(5), "cpu", 0);
+        assert_eq!(stats, GenerationStats { device: "cpu".into(), ..GenerationStats::default() });
+        assert_eq!(tally.figures(), LiveFigures::default());
+    }
+}

@@ -1,0 +1,152 @@
+//! Templates of the structures that models come with, written here.
+
+use super::*;
+
+const QWEN: &str = "{%- if messages[0]['role'] == 'system' %}\n    {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}\n{%- else %}\n    {{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}\n{%- endif %}\n{%- for message in messages %}\n    {%- if (message.role == \"user\") or (message.role == \"system\" and not loop.first) or (message.role == \"assistant\" and not message.tool_calls) %}\n        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}\n    {%- endif %}\n{%- endfor %}\n{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' }}\n{%- endif %}\n";
+
+const LLAMA3: &str = "{{- bos_token }}\n{%- if not date_string is defined %}\n    {%- if strftime_now is defined %}\n        {%- set date_string = strftime_now(\"%d %b %Y\") %}\n    {%- else %}\n        {%- set date_string = \"26 Jul 2024\" %}\n    {%- endif %}\n{%- endif %}\n{%- if messages[0]['role'] == 'system' %}\n    {%- set system_message = messages[0]['content']|trim %}\n    {%- set messages = messages[1:] %}\n{%- else %}\n    {%- set system_message = \"\" %}\n{%- endif %}\n{{- \"<|start_header_id|>system<|end_header_id|>\\n\\n\" }}\n{{- \"Today Date: \" + date_string + \"\\n\\n\" }}\n{{- system_message }}\n{{- \"<|eot_id|>\" }}\n{%- for message in messages %}\n    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' }}\n{%- endfor %}\n{%- if add_generation_prompt %}\n    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}\n{%- endif %}\n";
+
+const MISTRAL: &str = "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token}}{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}";
+
+fn conversation(parts: &[(Role, &str)]) -> Vec<ChatMessage> {
+    let message = |&(role, content): &(Role, &str)| ChatMessage { role, content: content.into() };
+    parts.iter().map(message).collect()
+}
+
+fn rendered(source: &str, parts: &[(Role, &str)]) -> RenderedPrompt {
+    ChatTemplate::from_source(Some(source), "<s>", "</s>").render(&conversation(parts), true).unwrap()
+}
+
+fn text(source: &str) -> String {
+    let rendered = rendered(source, &[(Role::User, "Hi")]);
+    assert_eq!((rendered.origin, rendered.note), (TemplateOrigin::Model, None));
+    rendered.text
+}
+
+#[test]
+fn qwen_adds_its_default_system_prompt_only_when_there_is_none() {
+    let plain = rendered(QWEN, &[(Role::User, "Hi")]);
+    assert_eq!(
+        plain.text,
+        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    );
+    let parts = [(Role::System, "Be brief"), (Role::User, "a"), (Role::Assistant, "b"), (Role::User, "c")];
+    assert_eq!(
+        rendered(QWEN, &parts).text,
+        "<|im_start|>system\nBe brief<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
+    );
+}
+
+#[test]
+fn llama_3_takes_the_date_it_is_given_or_its_own() {
+    let mut template = ChatTemplate::from_source(Some(LLAMA3), "<|begin_of_text|>", "<|eot_id|>");
+    let parts = conversation(&[(Role::System, " S "), (Role::User, "Hi\n")]);
+    let expected = |date| {
+        format!(
+            "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nToday Date: {date}\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+        )
+    };
+    assert_eq!(template.render(&parts, true).unwrap().text, expected("26 Jul 2024"));
+    template.set_time(1_800_000_000);
+    assert_eq!(template.render(&parts, true).unwrap().text, expected("15 Jan 2027"));
+    assert!(!template.render(&parts, false).unwrap().text.contains("assistant"));
+}
+
+#[test]
+fn mistral_takes_the_system_message_into_the_first_turn() {
+    let parts = [(Role::System, "Rhyme."), (Role::User, "Hi"), (Role::Assistant, "Ho"), (Role::User, "x")];
+    let prompt = rendered(MISTRAL, &parts);
+    assert_eq!(prompt.text, "<s>[INST] Rhyme.\n\nHi [/INST]Ho</s>[INST] x [/INST]");
+    assert_eq!(prompt.origin, TemplateOrigin::Model);
+    assert!(prompt.note.unwrap().contains("no system message"));
+}
+
+#[test]
+fn a_template_that_raises_is_replaced_and_its_words_are_kept() {
+    let prompt = rendered(MISTRAL, &[(Role::User, "a"), (Role::User, "b")]);
+    assert_eq!(prompt.origin, TemplateOrigin::Plain);
+    assert_eq!(prompt.text, "User: a\n\nUser: b\n\nAssistant:");
+    assert!(prompt.note.unwrap().contains("roles must alternate"));
+}
+
+#[test]
+fn without_a_template_the_form_follows_the_end_token() {
+    let parts = conversation(&[(Role::System, "S"), (Role::User, "u"), (Role::Assistant, "a")]);
+    let chat_ml = ChatTemplate::from_source(None, "", "<|im_end|>");
+    let prompt = chat_ml.render(&parts, true).unwrap();
+    assert_eq!(prompt.origin, TemplateOrigin::ChatMl);
+    assert_eq!(
+        prompt.text,
+        "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\n"
+    );
+    let plain = ChatTemplate::from_source(Some(" "), "<s>", "</s>");
+    assert_eq!(plain.render(&parts, false).unwrap().text, "S\n\nUser: u\n\nAssistant: a</s>\n\n");
+    assert!(plain.problem().unwrap().contains("no chat template"));
+}
+
+#[test]
+fn a_template_that_does_not_parse_is_replaced() {
+    let template = ChatTemplate::from_source(Some("{% for m in %}"), "", "");
+    assert!(template.problem().unwrap().contains("cannot be read"));
+    let prompt = template.render(&conversation(&[(Role::User, "Hi")]), true).unwrap();
+    assert_eq!(prompt.origin, TemplateOrigin::Plain);
+    assert_eq!(prompt.note.as_deref(), template.problem());
+}
+
+#[test]
+fn an_empty_conversation_is_refused() {
+    assert!(ChatTemplate::from_source(None, "", "").render(&[], true).is_err());
+}
+
+#[test]
+fn blocks_are_trimmed_as_transformers_does() {
+    assert_eq!(text("a\n  {% if true %}\n  b\n  {% endif %}\nc\n"), "a\n  b\nc");
+    assert_eq!(text("{%- generation %}x{% endgeneration -%} y"), "xy");
+    assert_eq!(
+        text("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"),
+        "Hi"
+    );
+}
+
+#[test]
+fn python_methods_namespaces_and_loop_controls_work() {
+    assert_eq!(text("{{ ' a b '.strip().split(' ') | join('-') }}"), "a-b");
+    assert_eq!(
+        text("{{ 'abc'.startswith('ab') }}|{{ 'a'.upper() }}|{{ 'a</t>b'.split('</t>')[-1].lstrip('\\n') }}"),
+        "True|A|b"
+    );
+    assert_eq!(
+        text(
+            "{% set ns = namespace(n=0) %}{% for i in range(9) %}{% if i == 3 %}{% break %}{% endif %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}"
+        ),
+        "3"
+    );
+    assert_eq!(text("{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}{{ v }}{% endfor %}"), "a1b2");
+    assert_eq!(text("{% if tools is none and not x and messages[0].content is string %}ok{% endif %}"), "ok");
+    assert_eq!(
+        text(
+            "{% macro f(m) %}<{{ m.role }}>{% endmacro %}{% for m in messages[::-1] %}{{ f(m) }}{% endfor %}"
+        ),
+        "<user>"
+    );
+}
+
+#[test]
+fn tojson_writes_what_python_would() {
+    assert_eq!(
+        text("{{ {'b': [1, 2.5, true, none], 'a': 'é\"<\\n'} | tojson }}"),
+        "{\"b\": [1, 2.5, true, null], \"a\": \"é\\\"<\\n\"}"
+    );
+    assert_eq!(
+        text("{{ {'b': [1], 'c': {}, 'a': []} | tojson(indent=2, sort_keys=true) }}"),
+        "{\n  \"a\": [],\n  \"b\": [\n    1\n  ],\n  \"c\": {}\n}"
+    );
+    assert_eq!(text("{{ 'é😀' | tojson(ensure_ascii=true) }}"), "\"\\u00e9\\ud83d\\ude00\"");
+}
+
+#[test]
+fn a_template_without_end_is_stopped() {
+    let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}";
+    let prompt = rendered(endless, &[(Role::User, "Hi")]);
+    assert_eq!(prompt.origin, TemplateOrigin::Plain);
+}

@@ -1,0 +1,318 @@
+//! The papers' formulas, once: what acceptance and cost predict. Pure numbers; whatever comes out
+//! of here is `predicted`, never measured. No model, no candle, no clock.
+//!
+//! Leviathan et al. (arXiv 2211.17192) call the probability that a drafted token is accepted
+//! alpha, the number of drafted tokens gamma (here `depth`) and the draft's cost per token, in
+//! passes of the target, c. They take a target pass to cost the same for every number of rows;
+//! here its measured cost goes in.
+
+use crate::error::{Error, Result};
+
+/// The probability that a token drawn from q is accepted by p: the sum of min(p, q)
+/// (Leviathan et al., theorem 3.5). Both must have the same length.
+pub fn acceptance(p: &[f32], q: &[f32]) -> f64 {
+    p.iter().zip(q).map(|(&p, &q)| f64::from(p.min(q))).sum()
+}
+
+/// The total variation distance of two laws, half the sum of |p - q|. It equals
+/// 1 - [`acceptance`] (Leviathan et al., corollary 3.6).
+pub fn total_variation(p: &[f32], q: &[f32]) -> f64 {
+    0.5 * p.iter().zip(q).map(|(&p, &q)| (f64::from(p) - f64::from(q)).abs()).sum::<f64>()
+}
+
+/// alpha as measured on chains: of the drafted tokens that were tested, the share accepted. Tokens
+/// behind a rejected one were never tested, so this is more than the acceptance rate. `None` when
+/// nothing was tested.
+pub fn alpha(accepted: u64, rejected: u64) -> Option<f64> {
+    let tested = accepted + rejected;
+    (tested > 0).then(|| accepted as f64 / tested as f64)
+}
+
+/// Tokens a round is expected to yield when each of `depth` drafted tokens is accepted with
+/// probability `alpha`: (1 - alpha^(depth + 1)) / (1 - alpha) (Leviathan et al., equation 1).
+pub fn expected_tokens(alpha: f64, depth: usize) -> f64 {
+    // The geometric sum itself: exact at alpha = 1, where the fraction is 0 / 0.
+    (0..=depth).map(|i| alpha.powi(i as i32)).sum()
+}
+
+/// What a pass of the target costs by its number of rows, in passes of one row: t(M) / t(1).
+#[derive(Clone, Debug, PartialEq)]
+pub struct PassCost {
+    points: Vec<(usize, f64)>,
+}
+
+impl PassCost {
+    /// From measured times of passes, `(rows, time)` in any unit and order; one row is among them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when one row is missing, or a time is not a positive number.
+    pub fn new(times: impl IntoIterator<Item = (usize, f64)>) -> Result<Self> {
+        let mut points: Vec<(usize, f64)> = times.into_iter().collect();
+        points.sort_by_key(|&(rows, _)| rows);
+        points.dedup_by_key(|&mut (rows, _)| rows);
+        if points.iter().any(|&(_, t)| !(t > 0.0 && t.is_finite())) {
+            return Err(Error::invalid(
+                "The time of a target pass must be a positive number; measure again.",
+            ));
+        }
+        let Some(&(1, one)) = points.first() else {
+            return Err(Error::invalid("The cost of a target pass of one row is missing; measure it first."));
+        };
+        points.iter_mut().for_each(|(_, t)| *t /= one);
+        Ok(Self { points })
+    }
+
+    /// The papers' assumption: a pass costs the same for every number of rows.
+    pub fn flat() -> Self {
+        Self { points: vec![(1, 1.0)] }
+    }
+
+    /// t(rows) / t(1): between measured points a straight line, beyond the last the last slope.
+    pub fn at(&self, rows: usize) -> f64 {
+        let last = self.points.len() - 1;
+        if last == 0 {
+            return self.points[0].1;
+        }
+        let right = self.points.iter().position(|&(m, _)| m >= rows).unwrap_or(last).max(1);
+        let ((m0, t0), (m1, t1)) = (self.points[right - 1], self.points[right]);
+        t0 + (t1 - t0) * (rows as f64 - m0 as f64) / (m1 - m0) as f64
+    }
+}
+
+/// Predicted speedup over plain decoding: expected tokens over the cost of a round, which is
+/// `depth` draft tokens at `c` and one target pass of depth + 1 rows. With [`PassCost::flat`] this
+/// is Leviathan et al., theorem 3.8.
+pub fn speedup(alpha: f64, depth: usize, c: f64, cost: &PassCost) -> f64 {
+    expected_tokens(alpha, depth) / (depth as f64 * c + cost.at(depth + 1))
+}
+
+/// The depth of `0..=max_depth` with the highest predicted [`speedup`] and that speedup; of equals
+/// the smaller. Depth 0 is plain decoding, speedup 1.
+pub fn best_depth(alpha: f64, c: f64, cost: &PassCost, max_depth: usize) -> (usize, f64) {
+    let mut best = (0, 1.0);
+    for depth in 1..=max_depth {
+        let speedup = speedup(alpha, depth, c, cost);
+        if speedup > best.1 {
+            best = (depth, speedup);
+        }
+    }
+    best
+}
+
+/// How many times more arithmetic a token costs than in plain decoding, where one draft token costs
+/// `c_ops` of one target token: (1 - alpha)(depth * c_ops + depth + 1) / (1 - alpha^(depth + 1))
+/// (Leviathan et al., theorem 3.11).
+pub fn operations_factor(alpha: f64, depth: usize, c_ops: f64) -> f64 {
+    let depth_f = depth as f64;
+    (depth_f * c_ops + depth_f + 1.0) / expected_tokens(alpha, depth)
+}
+
+/// The result of a chi-square test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChiSquare {
+    /// Sum of (observed - expected)^2 / expected.
+    pub statistic: f64,
+    /// Degrees of freedom.
+    pub degrees: usize,
+    /// Probability of a statistic at least this large if the law is right.
+    pub p_value: f64,
+}
+
+/// Pearson's test that `observed` counts come from `law` (same length, adding up to 1). Outcomes
+/// expected fewer than five times are pooled, as the approximation asks. A count where the law says
+/// 0 refutes it outright: p-value 0. With fewer than two pools there is nothing to test: p-value 1.
+pub fn goodness_of_fit(observed: &[u64], law: &[f64]) -> ChiSquare {
+    let total: u64 = observed.iter().sum();
+    let mut pools: Vec<(f64, f64)> = Vec::new();
+    let mut rare = (0.0, 0.0);
+    for (&count, &p) in observed.iter().zip(law) {
+        if p <= 0.0 && count > 0 {
+            return ChiSquare { statistic: f64::INFINITY, degrees: 1, p_value: 0.0 };
+        }
+        let expected = p * total as f64;
+        if expected >= 5.0 {
+            pools.push((count as f64, expected));
+        } else {
+            rare = (rare.0 + count as f64, rare.1 + expected);
+        }
+    }
+    if rare.1 >= 5.0 {
+        pools.push(rare);
+    } else if let Some(pool) = pools.iter_mut().min_by(|a, b| a.1.total_cmp(&b.1)) {
+        *pool = (pool.0 + rare.0, pool.1 + rare.1);
+    }
+    if pools.len() < 2 {
+        return ChiSquare { statistic: 0.0, degrees: 0, p_value: 1.0 };
+    }
+    let statistic = pools.iter().map(|(o, e)| (o - e).powi(2) / e).sum();
+    let degrees = pools.len() - 1;
+    ChiSquare { statistic, degrees, p_value: chi_square_tail(statistic, degrees) }
+}
+
+/// Pearson's test that two samples over the same outcomes come from one law, whatever it is.
+/// Outcomes seen fewer than ten times in both together are pooled.
+pub fn same_law(a: &[u64], b: &[u64]) -> ChiSquare {
+    let (total_a, total_b) = (a.iter().sum::<u64>() as f64, b.iter().sum::<u64>() as f64);
+    let mut pools: Vec<(f64, f64)> = Vec::new();
+    let mut rare = (0.0, 0.0);
+    for (&a, &b) in a.iter().zip(b) {
+        if a + b >= 10 {
+            pools.push((a as f64, b as f64));
+        } else {
+            rare = (rare.0 + a as f64, rare.1 + b as f64);
+        }
+    }
+    if rare.0 + rare.1 > 0.0 {
+        pools.push(rare);
+    }
+    if pools.len() < 2 || total_a == 0.0 || total_b == 0.0 {
+        return ChiSquare { statistic: 0.0, degrees: 0, p_value: 1.0 };
+    }
+    let (weight_a, weight_b) = ((total_b / total_a).sqrt(), (total_a / total_b).sqrt());
+    let statistic = pools.iter().map(|(a, b)| (weight_a * a - weight_b * b).powi(2) / (a + b)).sum();
+    let degrees = pools.len() - 1;
+    ChiSquare { statistic, degrees, p_value: chi_square_tail(statistic, degrees) }
+}
+
+/// The probability that a chi-square variable with `degrees` degrees of freedom exceeds `x`: the
+/// regularised upper incomplete gamma function at (degrees / 2, x / 2), by the recurrence
+/// Q(a + 1, y) = Q(a, y) + y^a e^-y / Gamma(a + 1) (DLMF 8.8.6), which ends in e^-y for whole a
+/// and in erfc(sqrt y) for halves.
+pub fn chi_square_tail(x: f64, degrees: usize) -> f64 {
+    if x <= 0.0 || degrees == 0 {
+        return 1.0;
+    }
+    let y = x / 2.0;
+    let (mut tail, mut a, mut ln_gamma) = if degrees.is_multiple_of(2) {
+        ((-y).exp(), 1.0, 0.0)
+    } else {
+        // ln Gamma(1.5) = ln(sqrt(pi) / 2)
+        let ln_gamma = (std::f64::consts::PI.sqrt() / 2.0).ln();
+        (erfc(y.sqrt()), 0.5, ln_gamma)
+    };
+    // ln_gamma is ln Gamma(a + 1).
+    while a < degrees as f64 / 2.0 {
+        tail += (a * y.ln() - y - ln_gamma).exp();
+        a += 1.0;
+        ln_gamma += a.ln();
+    }
+    tail.clamp(0.0, 1.0)
+}
+
+/// 1 - erf(x) for x >= 0: the series of erf below 2.5, the continued fraction above (DLMF 7.6.2
+/// and 7.9.2).
+fn erfc(x: f64) -> f64 {
+    let scale = (-x * x).exp() / std::f64::consts::PI.sqrt();
+    if x < 2.5 {
+        let (mut term, mut series) = (x, x);
+        let mut n = 0.0;
+        while term > series * 1e-17 {
+            n += 1.0;
+            term *= 2.0 * x * x / (2.0 * n + 1.0);
+            series += term;
+        }
+        return 1.0 - 2.0 * scale * series;
+    }
+    let fraction = (1..=80).rev().fold(x, |tail, k| x + f64::from(k) / 2.0 / tail);
+    scale / fraction
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-9
+    }
+
+    #[test]
+    fn acceptance_and_distance_add_up_to_one() {
+        let (p, q) = ([0.5, 0.25, 0.25], [0.25, 0.75, 0.0]);
+        assert!(close(acceptance(&p, &q), 0.5));
+        assert!(close(total_variation(&p, &q), 0.5));
+        assert_eq!(alpha(3, 1), Some(0.75));
+        assert_eq!(alpha(0, 0), None);
+    }
+
+    #[test]
+    fn expected_tokens_by_hand() {
+        assert!(close(expected_tokens(0.5, 2), 1.75));
+        assert!(close(expected_tokens(0.8, 4), (1.0 - 0.8f64.powi(5)) / 0.2));
+        assert!(close(expected_tokens(1.0, 4), 5.0));
+        assert!(close(expected_tokens(0.0, 4), 1.0));
+    }
+
+    #[test]
+    fn the_papers_table_comes_out() {
+        // Leviathan et al., table 1: alpha, gamma -> operations factor and speed at c = c_ops = 0.
+        let rows = [
+            (0.6, 2, 1.53, 1.96),
+            (0.7, 3, 1.58, 2.53),
+            (0.8, 2, 1.23, 2.44),
+            (0.8, 5, 1.63, 3.69),
+            (0.9, 2, 1.11, 2.71),
+            (0.9, 10, 1.60, 6.86),
+        ];
+        for (alpha, gamma, operations, speed) in rows {
+            assert!((operations_factor(alpha, gamma, 0.0) - operations).abs() < 0.006);
+            assert!((speedup(alpha, gamma, 0.0, &PassCost::flat()) - speed).abs() < 0.006);
+        }
+    }
+
+    #[test]
+    fn measured_cost_is_normalised_interpolated_and_extended() {
+        let cost = PassCost::new([(4, 20.0), (1, 10.0), (2, 12.0)]).unwrap();
+        for (rows, expected) in [(1, 1.0), (2, 1.2), (3, 1.6), (4, 2.0), (6, 2.8)] {
+            assert!(close(cost.at(rows), expected), "{rows}");
+        }
+        assert!(close(speedup(0.5, 1, 0.3, &cost), 1.5 / (0.3 + 1.2)));
+        assert!(PassCost::new([(2, 1.0)]).is_err());
+        assert!(PassCost::new([(1, 0.0)]).is_err());
+        assert!(PassCost::new([(1, 1.0), (2, f64::NAN)]).is_err());
+    }
+
+    #[test]
+    fn the_best_depth_is_plain_when_drafting_does_not_pay() {
+        let steep = PassCost::new([(1, 1.0), (2, 2.0), (3, 3.0)]).unwrap();
+        assert_eq!(best_depth(0.9, 0.1, &steep, 8), (0, 1.0));
+        let (depth, gain) = best_depth(0.8, 0.1, &PassCost::flat(), 8);
+        // By hand: E(4) / 1.4 = 2.401, E(5) / 1.5 = 2.459, E(6) / 1.6 = 2.470, E(7) / 1.7 = 2.448.
+        assert_eq!(depth, 6);
+        assert!((gain - 2.470).abs() < 0.001);
+    }
+
+    #[test]
+    fn chi_square_tail_matches_printed_tables() {
+        // Critical values of the usual tables.
+        let table = [
+            (3.841_459, 1, 0.05),
+            (6.634_897, 1, 0.01),
+            (5.991_465, 2, 0.05),
+            (11.070_498, 5, 0.05),
+            (15.086_272, 5, 0.01),
+            (18.307_038, 10, 0.05),
+            (24.995_790, 15, 0.05),
+            (10.827_566, 1, 0.001),
+            (124.342_113, 100, 0.05),
+        ];
+        for (x, degrees, p) in table {
+            let tail = chi_square_tail(x, degrees);
+            assert!((tail - p).abs() < 1e-7, "{x} {degrees}: {tail}");
+        }
+        assert_eq!(chi_square_tail(0.0, 3), 1.0);
+        assert!(chi_square_tail(500.0, 3) < 1e-100);
+    }
+
+    #[test]
+    fn a_wrong_law_is_refuted_and_a_right_one_is_not() {
+        let fair = [0.25; 4];
+        assert!(goodness_of_fit(&[251, 240, 260, 249], &fair).p_value > 0.5);
+        assert!(goodness_of_fit(&[351, 240, 160, 249], &fair).p_value < 1e-9);
+        assert_eq!(goodness_of_fit(&[10, 1], &[1.0, 0.0]).p_value, 0.0);
+        assert_eq!(goodness_of_fit(&[10, 0], &[1.0, 0.0]).p_value, 1.0);
+        // Rare outcomes are pooled: 100 and the pool of three.
+        assert_eq!(goodness_of_fit(&[94, 2, 2, 2], &[0.94, 0.02, 0.02, 0.02]).degrees, 1);
+        assert!(same_law(&[500, 300, 200], &[980, 620, 400]).p_value > 0.3);
+        assert!(same_law(&[500, 300, 200], &[700, 620, 680]).p_value < 1e-9);
+    }
+}

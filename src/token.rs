@@ -1,0 +1,59 @@
+//! Tokens and where they came from. No model, no text, no candle lives here.
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+/// The number of a token in a model's vocabulary.
+pub type TokenId = u32;
+
+/// Where a token in the committed sequence came from. The colours of the window are these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenOrigin {
+    /// Part of the prompt.
+    Prompt,
+    /// Drafted by the proposer and accepted by the target.
+    Accepted,
+    /// Drawn from the residual law after every draft at its position was rejected.
+    Resampled,
+    /// Drawn from the target after a whole drafted path was accepted.
+    Bonus,
+    /// Drawn from the target in a round where nothing was drafted.
+    Plain,
+}
+
+/// One generated token with the numbers that decided it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EmittedToken {
+    /// The token.
+    pub id: TokenId,
+    /// Where it came from; never [`TokenOrigin::Prompt`].
+    pub origin: TokenOrigin,
+    /// p(token): its probability under the target's law at its position, after temperature,
+    /// filters and penalties (so 1 when greedy).
+    pub p: f32,
+    /// q(token): its probability under the law the draft was sampled from. `None` when it was not
+    /// drafted, or was a certain proposal (greedy draft, n-gram).
+    pub q: Option<f32>,
+    /// The target's own softmax probability of the token: temperature 1, no filter, no penalty.
+    pub confidence: f32,
+    /// Round of the generation, from 0.
+    pub round: u32,
+    /// Position inside its round, from 0.
+    pub position: u32,
+}
+
+/// A drafted token that the target rejected.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RejectedToken {
+    /// The token.
+    pub id: TokenId,
+    /// p(token) at its position when it was tested (after earlier siblings were ruled out).
+    pub p: f32,
+    /// q(token), or `None` for a certain proposal.
+    pub q: Option<f32>,
+    /// The uniform number drawn: the token was rejected because `u >= min(1, p/q)`.
+    pub u: f32,
+    /// Position inside the round, from 0: the emitted token at this position replaced it.
+    pub position: u32,
+}

@@ -1,0 +1,412 @@
+//! Which drafted tokens stand: the one acceptance rule of every method. A pure function of a draft
+//! tree, the target's laws and random numbers: no model, no cache, no text, no IO, no candle. Only
+//! this module decides acceptance.
+//!
+//! At a node with target law p each child x is tested in order. A certain child is accepted with
+//! probability p(x), else p becomes norm(p without x). A child sampled from q is accepted with
+//! probability min(1, p(x) / q(x)), else p becomes norm(max(p - q, 0)) and q norm(q without x)
+//! (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318; for siblings SpecInfer, 2305.09781).
+//! When all children are rejected, or there is none, the token is drawn from what p has become. The
+//! law of the output is exactly the target's, whatever was drafted.
+
+use std::sync::Arc;
+
+use rand::RngCore;
+
+use crate::draft::{DraftProb, DraftTree};
+use crate::error::{Error, Result};
+use crate::model::Rows;
+use crate::sample::{self, Sampler};
+use crate::token::{RejectedToken, TokenId, TokenOrigin};
+
+/// The target's laws over a draft tree, made when they are asked for: most rows of a rejected
+/// draft are never looked at.
+pub trait TargetRows {
+    /// The law of the token after row `row` (row 0 is the root, row `i + 1` is node i), where
+    /// `path` holds the drafted tokens from the root to that row. Adds up to 1.
+    ///
+    /// # Errors
+    /// When the row does not exist or holds no usable numbers.
+    fn law(&mut self, row: usize, path: &[TokenId]) -> Result<Vec<f32>>;
+}
+
+/// Laws of a target pass: its logits through the sampler of the generation.
+pub struct SampledRows<'a> {
+    logits: &'a Rows,
+    sampler: &'a Sampler,
+    recent: Vec<TokenId>,
+    committed: usize,
+}
+
+impl<'a> SampledRows<'a> {
+    /// Laws over `logits` of one pass, row 0 being the last of `committed`.
+    pub fn new(logits: &'a Rows, sampler: &'a Sampler, committed: &[TokenId]) -> Self {
+        // The penalties look back a window, not the whole conversation.
+        let recent = committed[committed.len().saturating_sub(sampler.window())..].to_vec();
+        Self { logits, sampler, committed: recent.len(), recent }
+    }
+}
+
+impl TargetRows for SampledRows<'_> {
+    fn law(&mut self, row: usize, path: &[TokenId]) -> Result<Vec<f32>> {
+        if row >= self.logits.len() {
+            return Err(missing_row(row, self.logits.len()));
+        }
+        self.recent.truncate(self.committed);
+        self.recent.extend_from_slice(path);
+        self.sampler.law(self.logits.row(row), &self.recent)
+    }
+}
+
+/// Laws given outright, one a row: tests and the lab.
+#[derive(Clone, Debug)]
+pub struct GivenLaws(pub Vec<Vec<f32>>);
+
+impl TargetRows for GivenLaws {
+    fn law(&mut self, row: usize, _path: &[TokenId]) -> Result<Vec<f32>> {
+        self.0.get(row).cloned().ok_or_else(|| missing_row(row, self.0.len()))
+    }
+}
+
+fn missing_row(row: usize, rows: usize) -> Error {
+    Error::Internal(format!("the target pass gave {rows} rows, row {row} was asked for"))
+}
+
+/// An accepted node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AcceptedNode {
+    /// The node of the tree.
+    pub node: usize,
+    /// Its token.
+    pub token: TokenId,
+    /// p(token) under the target's law at its position.
+    pub p: f32,
+    /// q(token) when it was tested; `None` for a certain proposal.
+    pub q: Option<f32>,
+    /// The uniform number drawn in its test.
+    pub u: f32,
+}
+
+/// What became of a draft tree.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// The accepted path, from the root on.
+    pub accepted: Vec<AcceptedNode>,
+    /// Drafted tokens that were tested and rejected, in order.
+    pub rejected: Vec<RejectedToken>,
+    /// The token after the accepted path, drawn by the target.
+    pub last: TokenId,
+    /// How it was drawn: after a rejection, after a whole path, or without a draft.
+    pub last_origin: TokenOrigin,
+    /// p(last) under the target's law at its position.
+    pub last_p: f32,
+}
+
+impl Verdict {
+    /// The nodes on the accepted path, from the root on.
+    pub fn kept(&self) -> Vec<usize> {
+        self.accepted.iter().map(|a| a.node).collect()
+    }
+}
+
+/// Applies the lossless acceptance rule.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Verifier;
+
+impl Verifier {
+    /// Walks `tree` from the root, testing children in order, and draws the token after the path.
+    ///
+    /// # Errors
+    /// When a law cannot be made, or the tree contradicts itself: a token outside the vocabulary,
+    /// or one its own q could not have produced.
+    pub fn verify(
+        &self,
+        tree: &DraftTree,
+        target: &mut dyn TargetRows,
+        rng: &mut dyn RngCore,
+    ) -> Result<Verdict> {
+        let mut accepted = Vec::<AcceptedNode>::new();
+        let mut rejected = Vec::new();
+        let mut path = Vec::new();
+        let mut node = None;
+        loop {
+            let law = target.law(node.map_or(0, |n| n + 1), &path)?;
+            let mut position = Position::new(law);
+            let mut winner = None;
+            for child in tree.children(node) {
+                let token = tree.tokens()[child];
+                let test = position.test(token, tree.prob(child), rng)?;
+                if test.passed {
+                    let p = position.law[token as usize];
+                    winner = Some(AcceptedNode { node: child, token, p, q: test.q, u: test.u });
+                    break;
+                }
+                rejected.push(RejectedToken {
+                    id: token,
+                    p: test.p,
+                    q: test.q,
+                    u: test.u,
+                    position: path.len() as u32,
+                });
+            }
+            if let Some(winner) = winner {
+                node = Some(winner.node);
+                path.push(winner.token);
+                accepted.push(winner);
+                continue;
+            }
+            let last_origin = match (tree.is_empty(), position.tested) {
+                (true, _) => TokenOrigin::Plain,
+                (false, true) => TokenOrigin::Resampled,
+                (false, false) => TokenOrigin::Bonus,
+            };
+            let last = sample::draw(position.current(), sample::unit(rng));
+            let last_p = position.law[last as usize];
+            return Ok(Verdict { accepted, rejected, last, last_origin, last_p });
+        }
+    }
+}
+
+/// The outcome of testing one child, with p and q as they stood.
+struct Test {
+    passed: bool,
+    p: f32,
+    q: Option<f32>,
+    u: f32,
+}
+
+/// One position of the walk: the target's law and what rejections have made of it.
+struct Position {
+    law: Vec<f32>,
+    /// Weights of the residual law and their sum, once something was rejected.
+    residual: Option<(Vec<f32>, f64)>,
+    /// Sampled children tested so far: their q no longer holds their token.
+    drawn: Vec<(Arc<[f32]>, TokenId)>,
+    tested: bool,
+}
+
+impl Position {
+    fn new(law: Vec<f32>) -> Self {
+        Self { law, residual: None, drawn: Vec::new(), tested: false }
+    }
+
+    /// Weights the next token is drawn from.
+    fn current(&self) -> &[f32] {
+        self.residual.as_ref().map_or(&self.law, |(weights, _)| weights)
+    }
+
+    /// The sum of [`current`](Self::current). A law adds up to 1 by contract.
+    fn mass(&self) -> f64 {
+        self.residual.as_ref().map_or(1.0, |(_, mass)| *mass)
+    }
+
+    fn test(&mut self, token: TokenId, prob: &DraftProb, rng: &mut dyn RngCore) -> Result<Test> {
+        let x = token as usize;
+        if x >= self.law.len() {
+            return Err(Error::Internal(format!(
+                "token {token} was drafted, the target has {} tokens",
+                self.law.len()
+            )));
+        }
+        self.tested = true;
+        let p = f64::from(self.current()[x]) / self.mass();
+        let u = sample::unit(rng);
+        let (q, ratio) = match prob {
+            DraftProb::Certain => (None, p),
+            DraftProb::Sampled(law) => {
+                let q = f64::from(law[..].get(x).copied().unwrap_or(0.0)) / self.draft_mass(law);
+                let drawn_before = self.drawn.iter().any(|(l, t)| Arc::ptr_eq(l, law) && *t == token);
+                if law.len() != self.law.len() || drawn_before || !(q > 0.0 && q.is_finite()) {
+                    return Err(Error::Internal(format!(
+                        "token {token} was drafted with a law that cannot produce it"
+                    )));
+                }
+                (Some(q), p / q)
+            }
+        };
+        let passed = u < ratio;
+        if !passed {
+            match prob {
+                DraftProb::Certain => self.rule_out(x),
+                DraftProb::Sampled(law) => {
+                    self.subtract(law);
+                    self.drawn.push((law.clone(), token));
+                }
+            }
+        }
+        Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), u: u as f32 })
+    }
+
+    /// Tokens already drawn from this very law, by number.
+    fn drawn_from<'a>(&'a self, law: &'a Arc<[f32]>) -> impl Iterator<Item = usize> + 'a {
+        self.drawn.iter().filter(|(l, _)| Arc::ptr_eq(l, law)).map(|(_, t)| *t as usize)
+    }
+
+    /// What is left of q after the tokens already drawn from it.
+    fn draft_mass(&self, law: &Arc<[f32]>) -> f64 {
+        if self.drawn_from(law).next().is_none() {
+            return 1.0;
+        }
+        // Summed anew: 1 - drawn would cancel where the draft was nearly sure.
+        let mut rest = law.to_vec();
+        self.drawn_from(law).for_each(|x| rest[x] = 0.0);
+        sample::sum(&rest)
+    }
+
+    /// p <- norm(p without x).
+    fn rule_out(&mut self, x: usize) {
+        let mut weights = self.current().to_vec();
+        weights[x] = 0.0;
+        self.replace(weights);
+    }
+
+    /// p <- norm(max(p - q, 0)). What was drawn from q before needs no removing here: its own
+    /// rejection left p(x) at 0.
+    fn subtract(&mut self, law: &Arc<[f32]>) {
+        let (p_scale, q_scale) = (1.0 / self.mass(), 1.0 / self.draft_mass(law));
+        let difference =
+            |(&p, &q): (&f32, &f32)| (f64::from(p) * p_scale - f64::from(q) * q_scale).max(0.0) as f32;
+        let weights = self.current().iter().zip(law.iter()).map(difference).collect();
+        self.replace(weights);
+    }
+
+    /// Takes the residual weights, unless nothing is left of them: then p equalled q to rounding
+    /// (the rejection itself was rounding) and stays as it is.
+    fn replace(&mut self, weights: Vec<f32>) {
+        let mass = sample::sum(&weights);
+        if mass > 0.0 {
+            self.residual = Some((weights, mass));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    /// Numbers that make `unit` give the listed values, one after the other.
+    struct Script(Vec<f64>);
+
+    impl RngCore for Script {
+        fn next_u32(&mut self) -> u32 {
+            (self.next_u64() >> 32) as u32
+        }
+        fn next_u64(&mut self) -> u64 {
+            ((self.0.remove(0) * 9_007_199_254_740_992.0) as u64) << 11
+        }
+        fn fill_bytes(&mut self, _: &mut [u8]) {
+            unreachable!("the verifier draws numbers only")
+        }
+    }
+
+    fn run(tree: &DraftTree, laws: &[&[f32]], numbers: &[f64]) -> Verdict {
+        let mut target = GivenLaws(laws.iter().map(|l| l.to_vec()).collect());
+        Verifier.verify(tree, &mut target, &mut Script(numbers.to_vec())).unwrap()
+    }
+
+    #[test]
+    fn nothing_drafted_is_a_plain_draw() {
+        let verdict = run(&DraftTree::new(), &[&[0.25, 0.75]], &[0.5]);
+        assert_eq!((verdict.last, verdict.last_origin), (1, TokenOrigin::Plain));
+        assert_eq!(verdict.last_p, 0.75);
+        assert!(verdict.accepted.is_empty() && verdict.rejected.is_empty());
+    }
+
+    #[test]
+    fn a_whole_path_earns_a_bonus() {
+        let tree = DraftTree::certain_chain([1, 0]);
+        let laws: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
+        let verdict = run(&tree, &laws, &[0.49, 0.74, 0.3]);
+        assert_eq!(verdict.kept(), [0, 1]);
+        assert_eq!((verdict.last, verdict.last_origin), (1, TokenOrigin::Bonus));
+        assert_eq!(verdict.accepted[1].p, 0.75);
+        assert_eq!(verdict.accepted[1].q, None);
+    }
+
+    #[test]
+    fn a_rejected_certain_token_cannot_come_back() {
+        let tree = DraftTree::certain_chain([1, 0]);
+        let laws: [&[f32]; 3] = [&[0.25, 0.5, 0.25], &[1.0, 0.0, 0.0], &[1.0, 0.0, 0.0]];
+        let verdict = run(&tree, &laws, &[0.5, 0.6]);
+        assert_eq!((verdict.last, verdict.last_origin), (2, TokenOrigin::Resampled));
+        assert_eq!(verdict.last_p, 0.25);
+        let rejected = &verdict.rejected[0];
+        assert_eq!((rejected.id, rejected.p, rejected.u, rejected.position), (1, 0.5, 0.5, 0));
+    }
+
+    #[test]
+    fn a_sampled_token_is_tested_against_the_ratio_and_replaced_from_the_residual() {
+        let q: Arc<[f32]> = vec![0.75, 0.25, 0.0].into();
+        let mut tree = DraftTree::new();
+        tree.push(None, 0, DraftProb::Sampled(q));
+        let laws: [&[f32]; 2] = [&[0.25, 0.5, 0.25], &[1.0, 0.0, 0.0]];
+        let kept = run(&tree, &laws, &[0.33, 0.0]);
+        assert_eq!((kept.accepted[0].p, kept.accepted[0].q), (0.25, Some(0.75)));
+        // Residual (0, 0.25, 0.25): the border is at one half.
+        assert_eq!(run(&tree, &laws, &[0.34, 0.49]).last, 1);
+        assert_eq!(run(&tree, &laws, &[0.34, 0.5]).last, 2);
+    }
+
+    #[test]
+    fn siblings_of_one_law_are_renormalised() {
+        let q: Arc<[f32]> = vec![0.5, 0.25, 0.25].into();
+        let mut tree = DraftTree::new();
+        tree.push(None, 0, DraftProb::Sampled(q.clone()));
+        tree.push(None, 1, DraftProb::Sampled(q));
+        let laws: [&[f32]; 3] = [&[0.0, 0.375, 0.625], &[1.0, 0.0, 0.0], &[1.0, 0.0, 0.0]];
+        // After the first: p = norm(0, 0.125, 0.375) = (0, 1/4, 3/4), q = (0, 1/2, 1/2).
+        let verdict = run(&tree, &laws, &[0.0, 0.49, 0.0]);
+        assert_eq!((verdict.accepted[0].node, verdict.accepted[0].q), (1, Some(0.5)));
+        let verdict = run(&tree, &laws, &[0.0, 0.5, 0.0]);
+        assert_eq!(verdict.rejected.len(), 2);
+        assert_eq!((verdict.rejected[1].p, verdict.rejected[1].q), (0.25, Some(0.5)));
+        assert_eq!(verdict.last, 2);
+    }
+
+    #[test]
+    fn without_a_residual_the_law_stays() {
+        // p(0) < q(0) by rounding only, and nothing else has mass.
+        let q: Arc<[f32]> = vec![1.0, 0.0].into();
+        let mut tree = DraftTree::new();
+        tree.push(None, 0, DraftProb::Sampled(q));
+        let laws: [&[f32]; 2] = [&[1.0 - f32::EPSILON, 0.0], &[1.0, 0.0]];
+        let verdict = run(&tree, &laws, &[1.0 - 1e-9, 0.9]);
+        assert_eq!((verdict.last, verdict.last_origin), (0, TokenOrigin::Resampled));
+    }
+
+    #[test]
+    fn contradictions_are_errors() {
+        let q: Arc<[f32]> = vec![0.0, 1.0].into();
+        let short: Arc<[f32]> = vec![1.0].into();
+        let cases = [(0, DraftProb::Sampled(q)), (0, DraftProb::Sampled(short)), (2, DraftProb::Certain)];
+        for (token, prob) in cases {
+            let mut tree = DraftTree::new();
+            tree.push(None, token, prob);
+            let mut target = GivenLaws(vec![vec![0.5, 0.5]]);
+            let mut rng = ChaCha8Rng::seed_from_u64(1);
+            assert!(Verifier.verify(&tree, &mut target, &mut rng).is_err());
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let tree = DraftTree::certain_chain([0]);
+        assert!(Verifier.verify(&tree, &mut GivenLaws(vec![vec![1.0]]), &mut rng).is_err());
+    }
+
+    #[test]
+    fn sampled_rows_see_the_path() {
+        let params = crate::sample::SamplingParams {
+            presence_penalty: 2.0,
+            penalty_last_n: 2,
+            ..crate::sample::SamplingParams::greedy()
+        };
+        let sampler = Sampler::new(params).unwrap();
+        let logits = Rows::new(3, vec![1.0, 0.5, 0.0, 1.0, 0.5, 0.0]);
+        let mut rows = SampledRows::new(&logits, &sampler, &[0, 2, 2]);
+        assert_eq!(rows.law(0, &[]).unwrap(), [1.0, 0.0, 0.0]);
+        assert_eq!(rows.law(1, &[0]).unwrap(), [0.0, 1.0, 0.0]);
+        assert_eq!(rows.law(1, &[1, 0]).unwrap(), [0.0, 0.0, 1.0]);
+        assert!(rows.law(2, &[]).is_err());
+    }
+}

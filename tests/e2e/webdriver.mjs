@@ -1,0 +1,165 @@
+// A window of Hunch under WebDriver: starts the driver with an environment of its own, opens the app,
+// and says the few words of the W3C protocol that the tests need. No test and no expectation here.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, mkdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** The key under which the protocol names an element. */
+const ELEMENT = 'element-6066-11e4-a52e-4f735466cecf';
+
+/** Keys as the protocol spells them. */
+export const keys = { enter: '\uE007', escape: '\uE00C' };
+
+/** A port nobody listens on. */
+async function freePort() {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address();
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+/** Waits until `ask` gives something true and gives that back; says `what` was awaited when it never comes. */
+export async function eventually(what, ask, seconds = 60) {
+  const end = Date.now() + seconds * 1000;
+  let last;
+  while (Date.now() < end) {
+    last = await ask();
+    if (last) return last;
+    await sleep(50);
+  }
+  throw new Error(`waited ${seconds} s for ${what}; it was ${JSON.stringify(last)}`);
+}
+
+export class HunchWindow {
+  #driver;
+  #home;
+  #base;
+  #session;
+  /** What driver and app wrote to their terminal. */
+  output = '';
+
+  /**
+   * Opens the app with a home folder of its own.
+   * @param {{driver: string, app: string, models?: string}} options `models`: files in that folder are offered to the app.
+   */
+  static async open({ driver, app, models }) {
+    const window = new HunchWindow();
+    try {
+      await window.#start(driver, models);
+      await window.#openSession(app);
+    } catch (error) {
+      await window.close();
+      throw new Error(`${error.message}\n${window.output}`, { cause: error });
+    }
+    return window;
+  }
+
+  async #start(driver, models) {
+    this.#home = await mkdtemp(join(tmpdir(), 'hunch-e2e-'));
+    const data = join(this.#home, 'hunch');
+    await mkdir(data);
+    if (models) await symlink(models, join(data, 'models'));
+    const port = await freePort();
+    const nativePort = await freePort();
+    this.#base = `http://127.0.0.1:${port}`;
+    const own = (name) => join(this.#home, name);
+    this.#driver = spawn(driver, ['--port', String(port), '--native-port', String(nativePort)], {
+      env: {
+        ...process.env,
+        HUNCH_DATA_DIR: data,
+        XDG_DATA_HOME: own('data'),
+        XDG_CONFIG_HOME: own('config'),
+        XDG_CACHE_HOME: own('cache'),
+      },
+      stdio: ['ignore', 'pipe', 'pipe'],
+      // A group of its own, so that closing ends the driver's children as well.
+      detached: true,
+    });
+    for (const stream of [this.#driver.stdout, this.#driver.stderr]) {
+      stream.on('data', (chunk) => (this.output += chunk));
+    }
+    await eventually('the driver', async () => {
+      if (this.#driver.exitCode !== null) throw new Error(`the driver ended with ${this.#driver.exitCode}`);
+      return fetch(`${this.#base}/status`).then((answer) => answer.ok, () => false);
+    });
+  }
+
+  async #openSession(application) {
+    const capabilities = { alwaysMatch: { browserName: 'wry', 'tauri:options': { application } } };
+    const { sessionId } = await this.#request('POST', '/session', { capabilities });
+    this.#session = `/session/${sessionId}`;
+  }
+
+  async #request(method, path, body) {
+    const answer = await fetch(this.#base + path, {
+      method,
+      headers: { 'content-type': 'application/json' },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+    const { value } = await answer.json();
+    if (!answer.ok) throw new Error(`${method} ${path}: ${value?.error}: ${value?.message}`);
+    return value;
+  }
+
+  #say(method, path, body) {
+    return this.#request(method, this.#session + path, body);
+  }
+
+  /** Runs a function in the page and gives back what it returns. */
+  run(fn, ...args) {
+    return this.#say('POST', '/execute/sync', { script: `return (${fn})(...arguments)`, args });
+  }
+
+  /** Runs a function in the page whose last parameter is called with the result. */
+  runAsync(fn, ...args) {
+    return this.#say('POST', '/execute/async', { script: `(${fn})(...arguments)`, args });
+  }
+
+  /** The element with this test id; waits for it. */
+  async element(testid) {
+    const selector = { using: 'css selector', value: `[data-testid="${testid}"]` };
+    const found = await eventually(`[data-testid="${testid}"]`, async () => {
+      const [element] = await this.#say('POST', '/elements', selector);
+      return element;
+    });
+    return found[ELEMENT];
+  }
+
+  /** Presses the element with this test id. */
+  async click(testid) {
+    await this.#say('POST', `/element/${await this.element(testid)}/click`, {});
+  }
+
+  /** Types into the element with this test id. */
+  async type(testid, text) {
+    await this.#say('POST', `/element/${await this.element(testid)}/value`, { text });
+  }
+
+  /** Loads the page anew. */
+  async reload() {
+    await this.#say('POST', '/refresh', {});
+  }
+
+  /** Writes a picture of the window. */
+  async screenshot(path) {
+    await writeFile(path, Buffer.from(await this.#say('GET', '/screenshot'), 'base64'));
+  }
+
+  /** Closes the window and everything that was started for it. */
+  async close() {
+    if (this.#session) await this.#say('DELETE', '').catch(() => {});
+    if (this.#driver && this.#driver.exitCode === null) {
+      const gone = once(this.#driver, 'exit');
+      process.kill(-this.#driver.pid, 'SIGTERM');
+      await gone;
+    }
+    if (this.#home) await rm(this.#home, { recursive: true, force: true, maxRetries: 5 });
+  }
+}

@@ -1,0 +1,198 @@
+// The real window, the real engine, the default model: what a person does, done over WebDriver.
+// Started by scripts/e2e, which names the driver, the app and the folder of models.
+
+import assert from 'node:assert/strict';
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { HunchWindow, eventually, keys } from './webdriver.mjs';
+
+const { HUNCH_E2E_DRIVER: driver, HUNCH_E2E_APP: app, HUNCH_E2E_MODELS: models } = process.env;
+const output = fileURLToPath(new URL('../output/', import.meta.url));
+
+if (!driver || !app || !models) throw new Error('Run scripts/e2e: it builds the app and starts this test.');
+
+/** What the last turn shows. Runs in the page. */
+function lastTurn() {
+  const turn = [...document.querySelectorAll('[data-testid="turn"]')].at(-1);
+  if (!turn) return null;
+  const tokens = [...turn.querySelectorAll('[data-testid="token"]')];
+  const legend = Object.fromEntries(
+    [...turn.querySelectorAll('[data-legend]')].map((entry) => [
+      entry.dataset.legend,
+      Number(entry.querySelector('[data-count]').dataset.count),
+    ]),
+  );
+  return {
+    text: turn.querySelector('[data-testid="answer"]')?.textContent ?? '',
+    shown: tokens.length,
+    origins: [...new Set(tokens.map((token) => token.dataset.origin))],
+    underlines: Object.fromEntries(tokens.map((token) => [token.dataset.origin, getComputedStyle(token).textDecorationStyle])),
+    legend,
+    total: Number(turn.querySelector('[data-total]')?.dataset.total),
+    figures: turn.querySelector('[data-testid="figures"]')?.textContent.trim() ?? '',
+    stop: turn.querySelector('[data-testid="stats"]')?.dataset.stop ?? null,
+    error: turn.querySelector('[data-testid="error"]')?.textContent.trim() ?? null,
+  };
+}
+
+/** Waits until the last turn has ended and gives back what it shows. */
+async function ended(window) {
+  return eventually(
+    'the end of the answer',
+    async () => {
+      const turn = await window.run(lastTurn);
+      assert.equal(turn?.error ?? null, null);
+      return turn?.stop && turn;
+    },
+    240,
+  );
+}
+
+const sum = (counts) => Object.values(counts).reduce((total, count) => total + count, 0);
+
+/** Sets how the next answer is made, the way a person does. */
+async function choose(window, method) {
+  await window.click('method');
+  await window.click(`method-${method}`);
+  await eventually(`the method ${method}`, () =>
+    window.run((wanted) => document.querySelector('[data-testid="method"]').dataset.method === wanted, method),
+  );
+}
+
+describe('the window with the default model', () => {
+  /** @type {HunchWindow} */
+  let window;
+
+  before(async () => {
+    await mkdir(output, { recursive: true });
+    window = await HunchWindow.open({ driver, app, models });
+    await window.run(() => {
+      globalThis.refused = [];
+      document.addEventListener('securitypolicyviolation', (event) =>
+        globalThis.refused.push(`${event.violatedDirective} ${event.blockedURI}`),
+      );
+    });
+  });
+
+  after(async () => window?.close());
+
+  test('opens with the model loaded and asks for a question', async () => {
+    await eventually('an enabled choice of methods', () =>
+      window.run(() => document.querySelector('[data-testid="method"]')?.disabled === false),
+    );
+    const empty = await window.run(() => document.querySelector('[data-testid="empty"]').textContent);
+    assert.match(empty, /smollm2/i);
+    assert.equal(await window.run(() => document.activeElement.dataset.testid), 'prompt');
+    await window.screenshot(join(output, 'window-empty.png'));
+  });
+
+  test('streams a plain answer token by token', async () => {
+    await choose(window, 'plain');
+    await window.type('prompt', `Explain in three sentences why the sky is blue.${keys.enter}`);
+    const early = await eventually('the first tokens', async () => {
+      const turn = await window.run(lastTurn);
+      assert.equal(turn?.error ?? null, null);
+      return turn?.shown > 0 && turn;
+    });
+    const turn = await ended(window);
+    assert.equal(early.stop, null, 'nothing was shown before the answer had ended');
+    assert.ok(turn.shown > early.shown, `${early.shown} tokens at first, ${turn.shown} at the end`);
+    assert.ok(turn.text.startsWith(early.text), 'text that was shown has changed');
+    assert.deepEqual(turn.origins, ['plain']);
+    assert.equal(turn.legend.plain, turn.total);
+    assert.match(turn.figures, /tok\/s/);
+  });
+
+  test('colours a speculative answer by origin, and the legend sums to its tokens', async () => {
+    await choose(window, 'ngram');
+    const line = 'The lighthouse keeper counted the ships in the bay.';
+    await window.type('prompt', `Repeat this text word for word: ${line} ${line} ${line}${keys.enter}`);
+    const turn = await ended(window);
+    assert.ok(turn.legend.accepted > 0, `no draft was accepted: ${JSON.stringify(turn.legend)}`);
+    assert.equal(sum(turn.legend), turn.total);
+    assert.ok(turn.shown > 0 && turn.shown <= turn.total, `${turn.shown} tokens drawn of ${turn.total}`);
+    assert.ok(turn.origins.includes('accepted'));
+    const styles = { accepted: 'solid', resampled: 'wavy', bonus: 'double' };
+    for (const [origin, style] of Object.entries(styles)) {
+      if (turn.origins.includes(origin)) assert.equal(turn.underlines[origin], style, origin);
+    }
+    assert.match(turn.figures, /tokens a pass/);
+    await window.screenshot(join(output, 'window-answer.png'));
+  });
+
+  test('stops at once and keeps what was said', async (t) => {
+    await choose(window, 'plain');
+    await window.type('prompt', `Write a very long story about a lighthouse and a storm.${keys.enter}`);
+    await eventually('a few tokens', async () => (await window.run(lastTurn))?.shown > 5);
+    const took = await window.runAsync((done) => {
+      const pressed = performance.now();
+      document.querySelector('[data-testid="stop"]').click();
+      const look = () => {
+        if (document.querySelector('[data-testid="stop"]')) requestAnimationFrame(look);
+        else done(performance.now() - pressed);
+      };
+      look();
+    });
+    const turn = await ended(window);
+    assert.equal(turn.stop, 'cancelled');
+    assert.equal(sum(turn.legend), turn.total);
+    assert.ok(turn.shown > 5);
+    t.diagnostic(`from the press to the stopped answer: ${took.toFixed(0)} ms`);
+    // The promise is 100 ms; the bound leaves room for a machine that is busy with something else.
+    assert.ok(took < 1000, `${took} ms`);
+  });
+
+  test('Escape stops too', async () => {
+    await window.type('prompt', `Count from one to one thousand in words.${keys.enter}`);
+    await eventually('a few tokens', async () => (await window.run(lastTurn))?.shown > 3);
+    await window.type('prompt', keys.escape);
+    assert.equal((await ended(window)).stop, 'cancelled');
+  });
+
+  test('has met no refusal of its own policy, and the policy refuses the network', async () => {
+    assert.deepEqual(await window.run(() => globalThis.refused), []);
+    const answer = await window.runAsync((done) => {
+      fetch('http://127.0.0.1:9/').then(
+        () => done('reached'),
+        () => setTimeout(() => done(globalThis.refused.join('\n')), 100),
+      );
+    });
+    assert.match(answer, /connect-src/);
+    assert.equal(await window.run(() => '__TAURI__' in globalThis), false);
+  });
+
+  test('a page loaded anew answers, though the last answer was not finished', async () => {
+    await window.type('prompt', `Write a very long poem about rain.${keys.enter}`);
+    await eventually('a few tokens', async () => (await window.run(lastTurn))?.shown > 3);
+    await window.reload();
+    await eventually('an enabled choice of methods', () =>
+      window.run(() => document.querySelector('[data-testid="method"]')?.disabled === false),
+    );
+    await window.type('prompt', `Say hello.${keys.enter}`);
+    await eventually('a few tokens', async () => {
+      const turn = await window.run(lastTurn);
+      assert.equal(turn?.error ?? null, null);
+      return turn?.shown > 0;
+    });
+  });
+});
+
+describe('the window without a model', () => {
+  /** @type {HunchWindow} */
+  let window;
+
+  before(async () => {
+    window = await HunchWindow.open({ driver, app });
+  });
+
+  after(async () => window?.close());
+
+  test('opens and says what to do', async () => {
+    await window.element('open-model');
+    const words = await window.run(() => document.querySelector('[data-testid="empty"]').textContent);
+    assert.match(words, /Open a model/);
+    await window.screenshot(join(output, 'window-no-model.png'));
+  });
+});

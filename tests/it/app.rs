@@ -1,0 +1,313 @@
+//! The application on tiny models: loading, answering, stopping, snapshots, errors that keep it
+//! usable. Records the streams the browser tests replay (`HUNCH_RECORD=1`).
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use hunch::api::{ChatMessage, GenerateRequest, LoadRequest, Role, StreamMessage};
+use hunch::app::{App, AppConfig};
+use hunch::error::ErrorCode;
+use hunch::event::{GenerationEvent, StopReason};
+use hunch::model::device::DeviceChoice;
+use hunch::propose::Method;
+use hunch::sample::SamplingParams;
+use hunch::token::TokenOrigin;
+
+use crate::support::tiny::Tiny;
+
+/// Long enough for a loaded machine; nothing waits for it when all is well.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn app(folder: &Path) -> App {
+    let config =
+        AppConfig { models_folder: Some(folder.into()), threads: Some(2), device: DeviceChoice::Cpu };
+    App::start(config).unwrap()
+}
+
+fn request(method: Method, max_tokens: u32) -> GenerateRequest {
+    GenerateRequest {
+        messages: vec![ChatMessage { role: Role::User, content: "abc abc abc abc".into() }],
+        method,
+        max_draft: 4,
+        max_tokens,
+        sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
+        stop: Vec::new(),
+    }
+}
+
+fn load(app: &App, target: &str, draft: Option<&str>) {
+    app.load_models(LoadRequest { target: target.into(), draft: draft.map(Into::into) }).unwrap();
+}
+
+fn start(app: &App, request: GenerateRequest) -> (u32, Receiver<StreamMessage>) {
+    let (sender, receiver) = channel();
+    let sink = Box::new(move |message| {
+        let _ = sender.send(message);
+    });
+    (app.generate(request, sink).unwrap(), receiver)
+}
+
+fn events(receiver: &Receiver<StreamMessage>) -> Vec<GenerationEvent> {
+    let mut events = Vec::new();
+    while let Ok(message) = receiver.recv_timeout(PATIENCE) {
+        assert_eq!(message.seq as usize, events.len(), "a message is missing or came twice");
+        events.extend(message.events);
+    }
+    events
+}
+
+fn pair(folder: &Path) {
+    Tiny::default().write(folder, "target");
+    // The same weights with one layer fewer: a draft that is sometimes right.
+    Tiny { layers: 1, ..Tiny::default() }.write(folder, "draft");
+}
+
+#[test]
+fn an_answer_adds_up_for_every_method() {
+    let folder = tempfile::tempdir().unwrap();
+    pair(folder.path());
+    let app = app(folder.path());
+    load(&app, "target", Some("draft"));
+    for method in [Method::Plain, Method::DraftModel, Method::Ngram] {
+        let (id, receiver) = start(&app, request(method, 40));
+        let events = events(&receiver);
+        let GenerationEvent::Started { generation_id, method: started, .. } = &events[0] else {
+            panic!("the first event is {:?}", events[0]);
+        };
+        assert_eq!((*generation_id, *started), (id, method));
+        let Some(GenerationEvent::Finished { tokens: held, stats, .. }) = events.last() else {
+            panic!("the last event is {:?}", events.last());
+        };
+        let rounds: Vec<_> = events
+            .iter()
+            .filter_map(|e| if let GenerationEvent::Round(r) = e { Some(r) } else { None })
+            .collect();
+        let tokens: Vec<_> = rounds.iter().flat_map(|r| &r.tokens).chain(held).collect();
+        let count = |origin| tokens.iter().filter(|t| t.origin == origin).count() as u32;
+        assert_eq!(tokens.len() as u32, stats.generated_tokens);
+        assert_eq!(count(TokenOrigin::Accepted), stats.accepted);
+        assert_eq!(count(TokenOrigin::Resampled), stats.resampled);
+        assert_eq!(count(TokenOrigin::Bonus), stats.bonus);
+        assert_eq!(count(TokenOrigin::Plain), stats.plain);
+        assert_eq!(stats.accepted + stats.resampled + stats.bonus + stats.plain, stats.generated_tokens);
+        assert_eq!(rounds.len() as u32, stats.rounds);
+        assert!(tokens.iter().all(|t| (0.0..=1.0).contains(&t.p) && t.p > 0.0 && t.confidence > 0.0));
+        assert_eq!(app.generation_snapshot(id).unwrap().events, events);
+        if method == Method::Plain {
+            assert_eq!(stats.drafted, 0);
+            assert_eq!(stats.plain, stats.generated_tokens);
+        } else {
+            assert!(stats.drafted > 0);
+        }
+    }
+}
+
+#[test]
+fn one_seed_gives_one_answer_also_from_a_warm_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    pair(folder.path());
+    let app = app(folder.path());
+    load(&app, "target", Some("draft"));
+    let text = |events: Vec<GenerationEvent>| -> Vec<u32> {
+        events
+            .into_iter()
+            .filter_map(|e| if let GenerationEvent::Round(r) = e { Some(r.tokens) } else { None })
+            .flatten()
+            .map(|t| t.id)
+            .collect()
+    };
+    let first = text(events(&start(&app, request(Method::DraftModel, 30)).1));
+    let second = text(events(&start(&app, request(Method::DraftModel, 30)).1));
+    assert_eq!(first, second);
+    assert!(!first.is_empty());
+}
+
+#[test]
+fn stopping_ends_the_answer_and_the_next_one_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    Tiny { context: 100_000, ..Tiny::default() }.write(folder.path(), "target");
+    let app = app(folder.path());
+    load(&app, "target", None);
+    let mut endless = request(Method::Plain, 90_000);
+    // The end of turn can never come.
+    endless.sampling.logit_bias.insert(crate::support::tiny::END_OF_TURN, -100.0);
+    let (id, receiver) = start(&app, endless.clone());
+    let first = receiver.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(first.seq, 0);
+    let busy = app.generate(endless, Box::new(|_| ())).unwrap_err();
+    assert_eq!(busy.code(), ErrorCode::Busy);
+    let loading = app.load_models(LoadRequest { target: "target".into(), draft: None }).unwrap_err();
+    assert_eq!(loading.code(), ErrorCode::Busy);
+    app.stop_generation(id + 1).unwrap();
+    app.stop_generation(id).unwrap();
+    let last = receiver.iter().flat_map(|m| m.events).last();
+    let Some(GenerationEvent::Finished { stop, stats, .. }) = last else { panic!("{last:?}") };
+    assert_eq!(stop, StopReason::Cancelled);
+    assert!(stats.generated_tokens < 90_000);
+    let next = events(&start(&app, request(Method::Ngram, 5)).1);
+    assert!(matches!(next.last(), Some(GenerationEvent::Finished { .. })));
+}
+
+#[test]
+fn a_stop_string_ends_the_text_before_it_and_counts_only_what_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    pair(folder.path());
+    let app = app(folder.path());
+    load(&app, "target", Some("draft"));
+    let shown = |request| {
+        let events = events(&start(&app, request).1);
+        let mut text = String::new();
+        let mut count = 0;
+        for event in &events {
+            let tokens = match event {
+                GenerationEvent::Round(round) => &round.tokens,
+                GenerationEvent::Finished { tokens, .. } => tokens,
+                _ => continue,
+            };
+            count += tokens.len() as u32;
+            text.extend(tokens.iter().map(|t| t.text.as_str()));
+        }
+        (text, count, events.last().cloned().unwrap())
+    };
+    let mut greedy = request(Method::DraftModel, 60);
+    greedy.sampling = SamplingParams::greedy();
+    let (whole, ..) = shown(greedy.clone());
+    let stop: String = whole.chars().skip(8).take(3).collect();
+    let before = whole.split(&stop).next().unwrap().to_owned();
+    greedy.stop = vec![stop.clone()];
+    let (cut, count, last) = shown(greedy);
+    assert_eq!(cut, before, "{whole:?} was to stop at {stop:?}");
+    let GenerationEvent::Finished { stop, stats, .. } = last else { panic!("{last:?}") };
+    assert_eq!(stop, StopReason::StopString);
+    assert_eq!(stats.generated_tokens, count);
+}
+
+#[test]
+fn errors_are_told_and_leave_the_application_usable() {
+    let folder = tempfile::tempdir().unwrap();
+    pair(folder.path());
+    std::fs::write(folder.path().join("broken.gguf"), b"GGUF is not all there is to it").unwrap();
+    let big = Tiny { layers: 4, ..Tiny::default() };
+    big.write(folder.path(), "big");
+    let app = app(folder.path());
+
+    let no_model = events(&start(&app, request(Method::Plain, 5)).1);
+    assert!(matches!(&no_model[..], [GenerationEvent::Failed { error }] if error.code == ErrorCode::NoModel));
+
+    load(&app, "target", None);
+    let code = |target: &str, draft: Option<&str>| {
+        let request = LoadRequest { target: target.into(), draft: draft.map(Into::into) };
+        app.load_models(request).unwrap_err().code()
+    };
+    assert_eq!(code("nothing", None), ErrorCode::ModelNotFound);
+    assert_eq!(code("broken", None), ErrorCode::InvalidModelFile);
+    assert_eq!(code("target", Some("big")), ErrorCode::InvalidRequest);
+
+    let refused = |request| app.generate(request, Box::new(|_| ())).unwrap_err();
+    let mut hot = request(Method::Plain, 5);
+    hot.sampling.temperature = 9.0;
+    assert!(refused(hot).to_string().contains('5'), "the range is named");
+    assert_eq!(refused(request(Method::Plain, 0)).code(), ErrorCode::InvalidRequest);
+    let mut deep = request(Method::Ngram, 5);
+    deep.max_draft = 16;
+    assert_eq!(refused(deep).code(), ErrorCode::InvalidRequest);
+
+    let failed = |request| match &events(&start(&app, request).1)[..] {
+        [.., GenerationEvent::Failed { error }] => error.code,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(failed(request(Method::DraftModel, 5)), ErrorCode::InvalidRequest);
+    let mut empty = request(Method::Plain, 5);
+    empty.messages[0].content = " \n".into();
+    assert_eq!(failed(empty), ErrorCode::InvalidRequest);
+    let mut long = request(Method::Plain, 5);
+    long.messages[0].content = "too long ".repeat(200);
+    assert_eq!(failed(long), ErrorCode::ContextOverflow);
+
+    // After all that the model that was loaded still answers.
+    let answer = events(&start(&app, request(Method::Ngram, 5)).1);
+    assert!(matches!(answer.last(), Some(GenerationEvent::Finished { .. })));
+    assert!(app.generation_snapshot(9999).is_err());
+}
+
+#[test]
+fn drafts_of_another_vocabulary_are_refused_by_the_first_token_that_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    pair(folder.path());
+    let tiny = Tiny { layers: 1, ..Tiny::default() };
+    let mut tokens: Vec<String> = match tiny.writer().metadata("tokenizer.ggml.tokens") {
+        Some(hunch::model::gguf::Value::Array(hunch::model::gguf::Array::String(tokens))) => tokens,
+        other => panic!("{other:?}"),
+    };
+    tokens[65] = "another".into();
+    let path = folder.path().join("stranger.gguf");
+    let stranger =
+        tiny.writer().without_key("tokenizer.ggml.tokens").strings("tokenizer.ggml.tokens", tokens);
+    std::fs::write(path, stranger.bytes()).unwrap();
+    let app = app(folder.path());
+    let request = LoadRequest { target: "target".into(), draft: Some("stranger".into()) };
+    let error = app.load_models(request).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::VocabularyMismatch);
+    let text = error.to_string();
+    assert!(text.contains("65") && text.contains("another"), "{text}");
+}
+
+/// The streams under `tests/streams` are what this engine says: recorded here, replayed by the
+/// browser tests. Times differ from run to run, so they are compared without them.
+#[test]
+fn the_recorded_streams_are_those_of_this_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    pair(folder.path());
+    let app = app(folder.path());
+    load(&app, "target", Some("draft"));
+    let streams = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/streams");
+    for (name, method) in
+        [("draft-model", Method::DraftModel), ("ngram", Method::Ngram), ("plain", Method::Plain)]
+    {
+        let (_, receiver) = start(&app, request(method, 32));
+        let recorded: Vec<GenerationEvent> = events(&receiver);
+        let path = streams.join(format!("tiny-{name}.jsonl"));
+        if std::env::var_os("HUNCH_RECORD").is_some() {
+            std::fs::create_dir_all(&streams).unwrap();
+            let lines: Vec<String> = recorded
+                .iter()
+                .enumerate()
+                .map(|(seq, event)| StreamMessage {
+                    generation_id: 1,
+                    seq: seq as u32,
+                    events: vec![event.clone()],
+                })
+                .map(|message| serde_json::to_string(&message).unwrap())
+                .collect();
+            std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let kept: Vec<GenerationEvent> = text
+            .lines()
+            .flat_map(|line| serde_json::from_str::<StreamMessage>(line).unwrap().events)
+            .collect();
+        let shape = |events: &[GenerationEvent]| -> Vec<String> { events.iter().map(outline).collect() };
+        assert_eq!(
+            shape(&recorded),
+            shape(&kept),
+            "{name}: run with HUNCH_RECORD=1 if this was meant to change"
+        );
+    }
+}
+
+/// An event without times and rounding.
+fn outline(event: &GenerationEvent) -> String {
+    match event {
+        GenerationEvent::Started { method, prompt_tokens, .. } => format!("started {method} {prompt_tokens}"),
+        GenerationEvent::Prefill { done, total } => format!("prefill {done}/{total}"),
+        GenerationEvent::Round(round) => {
+            let tokens: Vec<_> = round.tokens.iter().map(|t| (t.id, t.origin, t.position)).collect();
+            format!("round {} drafted {} {tokens:?}", round.round, round.drafted)
+        }
+        GenerationEvent::Finished { stop, stats, .. } => {
+            format!("finished {stop:?} {}", stats.generated_tokens)
+        }
+        GenerationEvent::Failed { error } => format!("failed {:?}", error.code),
+    }
+}

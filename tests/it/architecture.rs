@@ -1,0 +1,111 @@
+//! The invariants of ARCHITECTURE.md that a look at the source can check.
+
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).into()
+}
+
+/// Every source file below a folder with one of the endings.
+fn sources(folder: &str, endings: &[&str]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                if !path.ends_with("node_modules") && !path.ends_with("dist") {
+                    folders.push(path);
+                }
+            } else if endings.iter().any(|e| path.extension().is_some_and(|x| x == *e)) {
+                let name = path.strip_prefix(root()).unwrap().display().to_string();
+                found.push((name, std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "{folder} holds no source");
+    found
+}
+
+/// Code lines: what is not a comment.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.trim_start().starts_with("//"))
+}
+
+#[test]
+fn the_engine_does_not_know_tauri() {
+    for (name, text) in sources("src", &["rs"]) {
+        assert!(!code(&text).any(|line| line.contains("tauri")), "{name} names tauri");
+    }
+}
+
+#[test]
+fn the_pure_core_does_not_know_candle() {
+    for name in ["token", "draft", "sample", "verify", "theory", "stats", "session"] {
+        let text = std::fs::read_to_string(root().join(format!("src/{name}.rs"))).unwrap();
+        assert!(!code(&text).any(|line| line.contains("candle")), "{name} names candle");
+    }
+}
+
+#[test]
+fn the_core_reads_no_clock_and_no_global_randomness() {
+    for name in ["draft", "sample", "verify", "theory", "stats", "session"] {
+        let text = std::fs::read_to_string(root().join(format!("src/{name}.rs"))).unwrap();
+        for word in ["Instant::now", "SystemTime", "thread_rng", "rand::rng"] {
+            assert!(!code(&text).any(|line| line.contains(word)), "{name} uses {word}");
+        }
+    }
+    for (name, text) in sources("src/propose", &["rs"]) {
+        assert!(!code(&text).any(|line| line.contains("Instant")), "{name} reads a clock");
+    }
+}
+
+#[test]
+fn unsafe_code_stays_in_the_kernels() {
+    for (name, text) in sources("src", &["rs"]).into_iter().chain(sources("src-tauri/src", &["rs"])) {
+        if !name.contains("kernels") {
+            assert!(!code(&text).any(|line| line.contains("unsafe ")), "{name} has unsafe code");
+        }
+    }
+}
+
+#[test]
+fn unsafe_blocks_say_why() {
+    for (name, text) in sources("src/model/kernels", &["rs"]) {
+        let lines: Vec<&str> = text.lines().collect();
+        for (i, line) in lines.iter().enumerate() {
+            if line.contains("unsafe {") || line.contains("unsafe impl") {
+                let reason = lines[i.saturating_sub(7)..=i].iter().any(|l| l.contains("SAFETY"));
+                assert!(reason, "{name}:{}: no SAFETY reason", i + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_module_says_what_lives_there() {
+    for folder in ["src", "src-tauri/src", "tests/it"] {
+        for (name, text) in sources(folder, &["rs"]) {
+            assert!(text.starts_with("//!"), "{name} does not open with //!");
+        }
+    }
+}
+
+#[test]
+fn one_file_of_the_interface_knows_tauri() {
+    for (name, text) in sources("ui/src", &["ts", "svelte"]) {
+        if !name.ends_with("lib/host/tauri.ts") {
+            let imports = text.lines().any(|line| line.contains("@tauri-apps") && line.contains("import"));
+            assert!(!imports, "{name} imports @tauri-apps");
+        }
+    }
+}
+
+#[test]
+fn the_interface_never_trusts_markup() {
+    for (name, text) in sources("ui/src", &["ts", "svelte"]) {
+        for word in ["{@html", "innerHTML", "insertAdjacentHTML"] {
+            assert!(!code(&text).any(|line| line.contains(word)), "{name} uses {word}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The command line as a user has it: the real program, its output and its exit codes.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::support::tiny::Tiny;
+
+fn hunch(data: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hunch"))
+        .args(arguments)
+        .env("HUNCH_DATA_DIR", data)
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn data_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let models = folder.path().join("models");
+    std::fs::create_dir(&models).unwrap();
+    Tiny::default().write(&models, "target");
+    Tiny { layers: 1, ..Tiny::default() }.write(&models, "draft");
+    folder
+}
+
+fn last_json(output: &Output) -> Value {
+    let out = text(&output.stdout);
+    assert!(output.status.success(), "{out}{}", text(&output.stderr));
+    serde_json::from_str(out.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn run_ends_with_one_json_object_that_adds_up() {
+    let data = data_folder();
+    for method in ["plain", "draft-model", "ngram"] {
+        let json = last_json(&hunch(
+            data.path(),
+            &[
+                "run",
+                "hello hello hello",
+                "--target",
+                "target",
+                "--draft",
+                "draft",
+                "--method",
+                method,
+                "--max-tokens",
+                "24",
+                "--seed",
+                "3",
+                "--json",
+            ],
+        ));
+        assert_eq!(json["method"], method);
+        let stats = &json["stats"];
+        let tokens = json["tokens"].as_array().unwrap();
+        let sum: u64 =
+            ["accepted", "resampled", "bonus", "plain"].map(|k| stats[k].as_u64().unwrap()).iter().sum();
+        assert_eq!(sum, stats["generated_tokens"].as_u64().unwrap());
+        assert_eq!(sum as usize, tokens.len());
+        let joined: String = tokens.iter().map(|t| t["text"].as_str().unwrap()).collect();
+        assert_eq!(json["text"], joined);
+        assert_eq!(
+            json["prompt_ids"].as_array().unwrap().len() as u64,
+            stats["prompt_tokens"].as_u64().unwrap()
+        );
+        for key in [
+            "rounds",
+            "drafted",
+            "acceptance_rate",
+            "mean_acceptance_length",
+            "accepted_at_position",
+            "ttft_ms",
+            "prefill_tok_s",
+            "decode_tok_s",
+            "wall_ms",
+            "propose_ms",
+            "target_ms",
+            "verify_ms",
+            "other_ms",
+            "peak_memory_bytes",
+            "device",
+        ] {
+            assert!(!stats[key].is_null(), "stats lack {key}");
+        }
+        assert!(json["stop"].is_string());
+    }
+}
+
+#[test]
+fn there_are_no_colour_codes_where_nobody_sees_them() {
+    let data = data_folder();
+    let output =
+        hunch(data.path(), &["run", "hello", "--target", "target", "--max-tokens", "8", "--seed", "1"]);
+    assert!(output.status.success());
+    assert!(!text(&output.stdout).contains('\x1b'));
+    assert!(text(&output.stdout).contains("tokens a pass"));
+}
+
+#[test]
+fn exit_codes_are_as_documented() {
+    let data = data_folder();
+    let broken = data.path().join("broken.gguf");
+    std::fs::write(&broken, b"GGUF").unwrap();
+    let code = |arguments: &[&str]| {
+        let output = hunch(data.path(), arguments);
+        let errors = text(&output.stderr);
+        assert!(!errors.contains("panicked"), "{errors}");
+        (output.status.code().unwrap(), errors)
+    };
+    assert_eq!(code(&["run", "--nonsense"]).0, 2);
+    let (missing, words) = code(&["run", "hi", "--target", "nowhere"]);
+    assert_eq!(missing, 3);
+    assert!(words.contains("draft, target"), "the names that exist are listed: {words}");
+    assert_eq!(code(&["run", "hi", "--target", broken.to_str().unwrap()]).0, 3);
+    assert_eq!(code(&["run", " ", "--target", "target"]).0, 4);
+    let (hot, words) = code(&["run", "hi", "--target", "target", "--temperature", "99"]);
+    assert_eq!(hot, 4);
+    assert!(words.contains("temperature") && words.contains('5'), "{words}");
+    assert_eq!(code(&["run", "hi", "--target", "target", "--threads", "0"]).0, 4);
+    assert_eq!(code(&["run", &"long ".repeat(300), "--target", "target"]).0, 4);
+    assert_eq!(code(&["run", "hi", "--target", "target", "--method", "draft-model"]).0, 4);
+    #[cfg(not(target_os = "macos"))]
+    assert_eq!(code(&["run", "hi", "--target", "target", "--device", "metal"]).0, 5);
+}
+
+#[test]
+fn models_are_listed_and_inspected() {
+    let data = data_folder();
+    let list = last_json(&hunch(data.path(), &["models", "--json"]));
+    let names: Vec<&str> = list.as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["draft", "target"]);
+    let json = last_json(&hunch(data.path(), &["models", "inspect", "target", "--context", "100", "--json"]));
+    assert_eq!(json["spec"]["architecture"], "llama");
+    assert!(json["predicted_memory_bytes"].as_u64() > json["weight_bytes"].as_u64());
+    let words = text(&hunch(data.path(), &["models", "inspect", "target"]).stdout);
+    assert!(words.contains("predicted"), "{words}");
+}
+
+#[test]
+fn bench_gives_the_documented_object() {
+    let data = data_folder();
+    let suite = data.path().join("mine.jsonl");
+    std::fs::write(&suite, "{\"id\": \"a\", \"prompt\": \"one two one two\"}\n").unwrap();
+    let json = last_json(&hunch(
+        data.path(),
+        &[
+            "bench",
+            "--target",
+            "target",
+            "--draft",
+            "draft",
+            "--suite",
+            suite.to_str().unwrap(),
+            "--runs",
+            "1",
+            "--max-tokens",
+            "12",
+            "--json",
+        ],
+    ));
+    let cost = json["target_cost"].as_object().unwrap();
+    for rows in 1..=9 {
+        assert!(cost[&rows.to_string()].as_f64().unwrap() > 0.0);
+    }
+    assert_eq!(cost["1"], 1.0);
+    assert!(json["draft_cost"].as_f64().unwrap() > 0.0);
+    let methods: Vec<&str> =
+        json["methods"].as_array().unwrap().iter().map(|m| m["method"].as_str().unwrap()).collect();
+    assert_eq!(methods, ["plain", "ngram", "draft-model"]);
+    assert_eq!(json["identity"]["differences"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn verify_passes_on_a_sound_engine() {
+    let data = data_folder();
+    let output = hunch(data.path(), &["verify", "--target", "target", "--draft", "draft", "--samples", "40"]);
+    let out = text(&output.stdout);
+    assert!(output.status.success(), "{out}{}", text(&output.stderr));
+    assert_eq!(out.lines().last(), Some("PASS"));
+}
+
+#[test]
+fn help_teaches_and_completions_complete() {
+    let data = tempfile::tempdir().unwrap();
+    let help = text(&hunch(data.path(), &["--help"]).stdout);
+    assert!(help.contains("Exit codes") && help.contains("accepted"), "{help}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&hunch(data.path(), &["completions", shell]).stdout);
+        assert!(script.contains("max-draft"), "{shell}");
+    }
+}

@@ -1,0 +1,256 @@
+//! The decoder on tiny random models: against candle-transformers' own models on the same weights,
+//! row invariance bit for bit on every type, truncation, trees, taps, and what it refuses.
+
+use candle_core::Device;
+use candle_core::quantized::GgmlDType;
+use hunch::bench::candle::CandleModel;
+use hunch::error::{Error, ErrorCode};
+use hunch::model::decoder::Decoder;
+use hunch::model::device::{Compute, DeviceChoice};
+use hunch::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
+use hunch::token::TokenId;
+
+use crate::support::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
+
+const TYPES: [GgmlDType; 13] = [
+    GgmlDType::F32,
+    GgmlDType::F16,
+    GgmlDType::BF16,
+    GgmlDType::Q4_0,
+    GgmlDType::Q4_1,
+    GgmlDType::Q5_0,
+    GgmlDType::Q5_1,
+    GgmlDType::Q8_0,
+    GgmlDType::Q2K,
+    GgmlDType::Q3K,
+    GgmlDType::Q4K,
+    GgmlDType::Q5K,
+    GgmlDType::Q6K,
+];
+
+fn cpu() -> Compute {
+    Compute::open(DeviceChoice::Cpu, Some(2)).unwrap()
+}
+
+fn load(tiny: Tiny) -> Decoder {
+    let folder = tempfile::tempdir().unwrap();
+    Decoder::open(&tiny.write(folder.path(), "tiny"), &cpu()).unwrap()
+}
+
+fn tokens(count: usize, seed: u64) -> Vec<TokenId> {
+    let mut noise = Noise::new(seed);
+    (0..count).map(|_| ((noise.next() + 1.0) * 0.5 * (VOCABULARY - 1) as f32) as TokenId).collect()
+}
+
+fn bits(rows: &Rows, i: usize) -> Vec<u32> {
+    rows.row(i).iter().map(|v| v.to_bits()).collect()
+}
+
+fn chain(model: &mut Decoder, tokens: &[TokenId]) -> Rows {
+    model.forward(Step::chain(tokens, LogitRows::All)).unwrap().logits
+}
+
+#[test]
+fn logits_equal_those_of_candle_transformers() {
+    for (architecture, tied) in
+        [("llama", true), ("llama", false), ("qwen2", true), ("qwen2", false), ("qwen3", true)]
+    {
+        let tiny = Tiny { architecture, tied, ..Tiny::default() };
+        let folder = tempfile::tempdir().unwrap();
+        let path = tiny.write(folder.path(), "tiny");
+        let mut ours = Decoder::open(&path, &cpu()).unwrap();
+        let mut theirs = CandleModel::open(&path, architecture, &Device::Cpu).unwrap();
+        let ids = tokens(24, 5);
+        let prompt = 10;
+        let rows = chain(&mut ours, &ids);
+        for end in prompt..=ids.len() {
+            let (from, position) = if end == prompt { (0, 0) } else { (end - 1, end - 1) };
+            let reference = theirs.forward(&ids[from..end], position, &Device::Cpu).unwrap();
+            let scale = reference.iter().fold(0f32, |m, v| m.max(v.abs()));
+            for (a, b) in rows.row(end - 1).iter().zip(&reference) {
+                // candle's Qwen3 keeps its rotation table in half precision.
+                let tolerance = if architecture == "qwen3" { 2e-2 } else { 1e-4 };
+                assert!(
+                    (a - b).abs() <= tolerance * scale,
+                    "{architecture} tied {tied} at {end}: {a}, not {b}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_alone_and_in_a_pass_of_any_size_for_every_type() {
+    for dtype in TYPES {
+        for architecture in ["llama", "qwen2"] {
+            let mut model = load(Tiny { architecture, dtype, ..Tiny::default() });
+            let ids = tokens(21, 9);
+            let base = 5;
+            chain(&mut model, &ids[..base]);
+            let alone: Vec<_> =
+                ids[base..].iter().map(|id| bits(&chain(&mut model, std::slice::from_ref(id)), 0)).collect();
+            for rows in 2..=16 {
+                model.truncate(base).unwrap();
+                let together = chain(&mut model, &ids[base..base + rows]);
+                for (i, expected) in alone[..rows].iter().enumerate() {
+                    assert_eq!(&bits(&together, i), expected, "{architecture} {dtype:?}: row {i} of {rows}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Tiny { dtype: GgmlDType::Q4K, ..Tiny::default() }.write(folder.path(), "tiny");
+    let ids = tokens(30, 2);
+    let logits: Vec<_> = [1, 2, 5]
+        .into_iter()
+        .map(|threads| {
+            let compute = Compute::open(DeviceChoice::Cpu, Some(threads)).unwrap();
+            chain(&mut Decoder::open(&path, &compute).unwrap(), &ids)
+        })
+        .collect();
+    assert_eq!(logits[0], logits[1]);
+    assert_eq!(logits[0], logits[2]);
+}
+
+#[test]
+fn every_architecture_runs_and_they_differ() {
+    let ids = tokens(12, 4);
+    let mut seen: Vec<Vec<u32>> = Vec::new();
+    for (architecture, layers) in [("llama", 4), ("qwen2", 4), ("qwen3", 4), ("smollm3", 4)] {
+        let mut model = load(Tiny { architecture, layers, ..Tiny::default() });
+        let last = bits(&chain(&mut model, &ids), ids.len() - 1);
+        assert!(last.iter().all(|b| f32::from_bits(*b).is_finite()));
+        assert!(!seen.contains(&last), "{architecture} computes what another one does");
+        seen.push(last);
+    }
+    let mut scaled = load(Tiny { layers: 4, rope_factors: true, ..Tiny::default() });
+    let last = bits(&chain(&mut scaled, &ids), ids.len() - 1);
+    assert!(!seen.contains(&last), "rope_freqs.weight has no effect");
+}
+
+#[test]
+fn truncating_equals_running_from_scratch() {
+    let mut model = load(Tiny { dtype: GgmlDType::Q8_0, ..Tiny::default() });
+    let ids = tokens(300, 6);
+    // Past the first allocation of the cache, so that growth is part of it.
+    chain(&mut model, &ids);
+    for len in [0, 1, 100, 255, 256, 298] {
+        model.truncate(len).unwrap();
+        let again = chain(&mut model, &ids[len..len + 1]);
+        model.truncate(0).unwrap();
+        let scratch = chain(&mut model, &ids[..len + 1]);
+        assert_eq!(bits(&again, 0), bits(&scratch, len), "after truncating to {len}");
+        chain(&mut model, &ids[len + 1..]);
+    }
+}
+
+#[test]
+fn rows_of_a_tree_equal_each_path_alone_and_a_kept_path_goes_on_as_if_it_had_been_a_chain() {
+    for dtype in [GgmlDType::F32, GgmlDType::Q4_0, GgmlDType::Q6K] {
+        let mut model = load(Tiny { architecture: "qwen3", dtype, ..Tiny::default() });
+        let prefix = tokens(9, 1);
+        let nodes = tokens(7, 8);
+        let parents = [None, Some(0), Some(0), Some(2), None, Some(4), Some(3)];
+        chain(&mut model, &prefix);
+        let layout = RowLayout::Tree { parents: &parents };
+        let tree = model.forward(Step { layout, ..Step::chain(&nodes, LogitRows::All) }).unwrap().logits;
+        let path_of = |mut node: usize| {
+            let mut path = vec![node];
+            while let Some(parent) = parents[node] {
+                path.insert(0, parent);
+                node = parent;
+            }
+            path
+        };
+        for node in 0..nodes.len() {
+            let path: Vec<TokenId> = path_of(node).into_iter().map(|i| nodes[i]).collect();
+            let mut alone = load(Tiny { architecture: "qwen3", dtype, ..Tiny::default() });
+            chain(&mut alone, &prefix);
+            let rows = chain(&mut alone, &path);
+            assert_eq!(bits(&tree, node), bits(&rows, path.len() - 1), "{dtype:?} node {node}");
+        }
+        let path = path_of(6);
+        model.keep_rows(prefix.len(), &path).unwrap();
+        assert_eq!(model.cache_len(), prefix.len() + path.len());
+        let mut whole = prefix.clone();
+        whole.extend(path.iter().map(|&i| nodes[i]));
+        whole.push(42);
+        let next = chain(&mut model, &[42]);
+        let mut scratch = load(Tiny { architecture: "qwen3", dtype, ..Tiny::default() });
+        assert_eq!(bits(&next, 0), bits(&chain(&mut scratch, &whole), whole.len() - 1), "{dtype:?}");
+    }
+}
+
+#[test]
+fn taps_early_exit_and_skipping_give_what_they_say() {
+    let mut model = load(Tiny { layers: 3, ..Tiny::default() });
+    let ids = tokens(6, 3);
+    let all = model.forward(Step { taps: &[0, 2], ..Step::chain(&ids, LogitRows::Last) }).unwrap();
+    assert_eq!((all.taps.len(), all.taps[0].len(), all.taps[1].row(0).len()), (2, 6, WIDTH));
+    model.truncate(0).unwrap();
+    let exit = Step { layers: LayerPlan::Exit(2), ..Step::chain(&ids, LogitRows::Last) };
+    let exit = model.forward(exit).unwrap().logits;
+    model.truncate(0).unwrap();
+    let skip = Step { layers: LayerPlan::Skip(&[2]), ..Step::chain(&ids, LogitRows::Last) };
+    let skip = model.forward(skip).unwrap().logits;
+    assert_eq!(exit, skip);
+    assert_ne!(exit, all.logits);
+    assert_eq!(exit.len(), 1);
+}
+
+fn refusal(writer: crate::support::gguf_writer::GgufWriter) -> Error {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("odd.gguf");
+    std::fs::write(&path, writer.bytes()).unwrap();
+    match Decoder::open(&path, &cpu()) {
+        Ok(_) => panic!("an odd model was loaded"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn what_cannot_run_is_refused_by_name() {
+    let unknown = refusal(Tiny { architecture: "mamba", ..Tiny::default() }.writer());
+    assert_eq!(unknown.code(), ErrorCode::UnsupportedModel);
+    assert!(unknown.to_string().contains("mamba"), "{unknown}");
+
+    let window = refusal(Tiny::default().writer().u32("llama.attention.sliding_window", 64));
+    assert!(window.to_string().contains("sliding attention window of 64"), "{window}");
+
+    let experts = refusal(Tiny::default().writer().u32("llama.expert_count", 8));
+    assert!(experts.to_string().contains("8 experts"), "{experts}");
+
+    let yarn = refusal(Tiny::default().writer().str("llama.rope.scaling.type", "yarn"));
+    assert!(yarn.to_string().contains("yarn"), "{yarn}");
+}
+
+#[test]
+fn missing_and_misshapen_tensors_are_named() {
+    let missing = refusal(Tiny { layers: 1, ..Tiny::default() }.writer().without("blk.0.ffn_up.weight"));
+    assert_eq!(missing.code(), ErrorCode::InvalidModelFile);
+    assert!(missing.to_string().contains("blk.0.ffn_up.weight is missing"), "{missing}");
+
+    let writer = Tiny { layers: 1, ..Tiny::default() }.writer().without("blk.0.attn_norm.weight");
+    let short = refusal(writer.tensor("blk.0.attn_norm.weight", &[32], GgmlDType::F32, &[1.0; 32]));
+    assert!(short.to_string().contains("[32], expected [256]"), "{short}");
+}
+
+#[test]
+fn bad_steps_are_errors_and_leave_the_cache() {
+    let mut model = load(Tiny { context: 16, ..Tiny::default() });
+    chain(&mut model, &tokens(10, 1));
+    let outside = model.forward(Step::chain(&[VOCABULARY as TokenId], LogitRows::All)).unwrap_err();
+    assert_eq!(outside.code(), ErrorCode::InvalidRequest);
+    let overflow = model.forward(Step::chain(&tokens(7, 1), LogitRows::All)).unwrap_err();
+    assert_eq!(overflow.code(), ErrorCode::ContextOverflow);
+    assert!(model.forward(Step::chain(&[], LogitRows::All)).is_err());
+    assert!(model.keep_rows(8, &[1, 0]).is_err());
+    assert!(model.keep_rows(8, &[2]).is_err());
+    assert_eq!(model.cache_len(), 10);
+    chain(&mut model, &tokens(6, 1));
+    assert_eq!(model.cache_len(), 16);
+}

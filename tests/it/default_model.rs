@@ -1,0 +1,66 @@
+//! The default model, real weights: the oracle's distributions, row invariance, greedy identity and
+//! the law of its tokens, by the same code as `hunch verify`.
+
+use hunch::generate::{Models, Prompt};
+use hunch::library;
+use hunch::model::device::{Compute, DeviceChoice};
+use hunch::proof::{self, Check, Oracle, Thoroughness};
+
+use crate::support::default_model;
+
+fn models(draft: bool) -> Models {
+    let path = default_model();
+    let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
+    // The model as its own draft: everything a draft model takes part in, on real weights.
+    Models::load(&path, draft.then_some(path.as_path()), &compute).unwrap()
+}
+
+fn oracle() -> Oracle {
+    let text = include_str!("../golden/smollm2-135m-instruct-q4_1.json");
+    serde_json::from_str(text).unwrap()
+}
+
+fn assert_all(checks: Vec<Check>) {
+    assert!(!checks.is_empty());
+    for check in checks {
+        assert!(check.passed, "{}: {}", check.name, check.finding);
+    }
+}
+
+#[test]
+fn rows_do_not_depend_on_each_other() {
+    assert_all(proof::row_invariance(&mut models(false)).unwrap());
+}
+
+#[test]
+fn greedy_speculation_equals_plain_decoding() {
+    assert_all(proof::greedy_identity(&mut models(true)).unwrap());
+}
+
+#[test]
+fn distributions_are_those_of_the_oracle() {
+    assert_all(proof::against_oracle(&mut models(false), &oracle()).unwrap());
+}
+
+#[test]
+fn tokens_follow_the_law_at_temperature_one() {
+    assert_all(proof::token_law(&mut models(true), Thoroughness { samples: 60 }).unwrap());
+}
+
+#[test]
+fn the_template_and_the_tokeniser_make_the_oracle_s_prompts() {
+    let models = models(false);
+    for case in oracle().cases {
+        assert_eq!(models.prompt_ids(&Prompt::Raw(case.prompt)).unwrap(), case.prompt_ids);
+    }
+}
+
+#[test]
+fn the_file_is_what_it_is_known_to_be() {
+    let inspection = library::inspect(&default_model()).unwrap();
+    assert_eq!(inspection.spec.architecture, "llama");
+    assert_eq!(inspection.spec.n_vocab, 49_152);
+    assert!(inspection.has_template);
+    assert_eq!(inspection.entry.quantisation, "Q4_1");
+    assert!(inspection.memory_bytes(1000) > inspection.weight_bytes);
+}

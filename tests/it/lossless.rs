@@ -1,0 +1,273 @@
+//! The law of the output is the target's, whatever was drafted: by exact enumeration of the
+//! acceptance rule, and by chi-square tests of whole sessions against the closed form.
+
+use std::sync::Arc;
+
+use hunch::draft::{DraftProb, DraftTree};
+use hunch::sample::{Sampler, SamplingParams, draw, unit};
+use hunch::theory::goodness_of_fit;
+use hunch::token::{TokenId, TokenOrigin};
+use hunch::verify::{GivenLaws, Verdict, Verifier};
+use proptest::prelude::*;
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::toy::{config, generate, greedy_continuation, proposers, table};
+
+/// Below this a test fails. Seeds are fixed, so it either always does or never.
+const SIGNIFICANCE: f64 = 1e-3;
+
+/// Gives the uniform numbers it is told to.
+struct Scripted<'a>(std::slice::Iter<'a, f64>);
+
+impl RngCore for Scripted<'_> {
+    fn next_u32(&mut self) -> u32 {
+        (self.next_u64() >> 32) as u32
+    }
+    fn next_u64(&mut self) -> u64 {
+        let u = self.0.next().expect("the enumeration scripts every number");
+        ((u * 9_007_199_254_740_992.0) as u64) << 11
+    }
+    fn fill_bytes(&mut self, _: &mut [u8]) {
+        unreachable!("the verifier draws numbers only")
+    }
+}
+
+/// The law of the first token out of the verifier for a fixed tree, exactly but for the last draw,
+/// which is scanned. In a run whose numbers are all next to 1, every test that can fail does, and
+/// the verdict tells p and q of each, so the probability of passing it.
+fn first_token_law(siblings: &[(TokenId, DraftProb)], p: &[f32]) -> Vec<f64> {
+    const STEPS: usize = 1 << 14;
+    let mut tree = DraftTree::new();
+    for (token, prob) in siblings {
+        tree.push(None, *token, prob.clone());
+    }
+    let mut numbers = vec![1.0 - f64::EPSILON / 2.0; siblings.len() + 1];
+    let verdict = verify(&tree, p, &numbers);
+    let mut law = vec![0.0; p.len()];
+    let mut weight = 1.0;
+    for rejected in &verdict.rejected {
+        let ratio = (f64::from(rejected.p) / rejected.q.map_or(1.0, f64::from)).min(1.0);
+        law[rejected.id as usize] += weight * ratio;
+        weight *= 1.0 - ratio;
+    }
+    if let Some(certain) = verdict.accepted.first() {
+        law[certain.token as usize] += weight;
+        return law;
+    }
+    for step in 0..STEPS {
+        numbers[siblings.len()] = (step as f64 + 0.5) / STEPS as f64;
+        law[verify(&tree, p, &numbers).last as usize] += weight / STEPS as f64;
+    }
+    law
+}
+
+fn verify(tree: &DraftTree, p: &[f32], numbers: &[f64]) -> Verdict {
+    let mut target = GivenLaws(vec![p.to_vec(); tree.len() + 1]);
+    Verifier.verify(tree, &mut target, &mut Scripted(numbers.iter())).unwrap()
+}
+
+/// All ways to draw `left` more siblings without replacement from q, with their probabilities.
+fn draws(q: &[f32], left: usize, drawn: &[TokenId]) -> Vec<(Vec<TokenId>, f64)> {
+    let rest: f64 = (0..q.len()).filter(|&x| !drawn.contains(&(x as u32))).map(|x| f64::from(q[x])).sum();
+    if left == 0 || rest <= 0.0 {
+        return vec![(drawn.to_vec(), 1.0)];
+    }
+    let mut ways = Vec::new();
+    for x in (0..q.len() as TokenId).filter(|x| !drawn.contains(x) && q[*x as usize] > 0.0) {
+        let more = [drawn, &[x]].concat();
+        let first = f64::from(q[x as usize]) / rest;
+        ways.extend(draws(q, left - 1, &more).into_iter().map(|(way, w)| (way, w * first)));
+    }
+    ways
+}
+
+fn law_strategy(n: usize) -> impl Strategy<Value = Vec<f32>> {
+    prop::collection::vec(0u32..10, n).prop_map(|mut counts| {
+        if counts.iter().all(|&c| c == 0) {
+            counts[0] = 1;
+        }
+        let total: u32 = counts.iter().sum();
+        counts.iter().map(|&c| c as f32 / total as f32).collect()
+    })
+}
+
+fn laws() -> impl Strategy<Value = (Vec<f32>, Vec<f32>)> {
+    (2usize..5).prop_flat_map(|n| (law_strategy(n), law_strategy(n)))
+}
+
+fn assert_close(law: &[f64], p: &[f32]) {
+    for (a, &b) in law.iter().zip(p) {
+        // The final draw is scanned in steps of 2^-14.
+        assert!((a - f64::from(b)).abs() < 4e-4, "{law:?} is not {p:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn certain_siblings_keep_the_law((p, _) in laws(), order in prop::collection::vec(0u32..5, 1..5)) {
+        let kids: Vec<_> = order.iter().filter(|&&x| (x as usize) < p.len()).collect();
+        let kids: Vec<_> = kids.into_iter().map(|&x| (x, DraftProb::Certain)).collect();
+        assert_close(&first_token_law(&kids, &p), &p);
+    }
+
+    #[test]
+    fn sampled_siblings_keep_the_law((p, q) in laws(), k in 1usize..4) {
+        let shared: Arc<[f32]> = q.clone().into();
+        let mut law = vec![0.0; p.len()];
+        for (way, weight) in draws(&q, k, &[]) {
+            let kids: Vec<_> =
+                way.iter().map(|&x| (x, DraftProb::Sampled(shared.clone()))).collect();
+            for (total, part) in law.iter_mut().zip(first_token_law(&kids, &p)) {
+                *total += weight * part;
+            }
+        }
+        assert_close(&law, &p);
+    }
+
+    #[test]
+    fn mixed_siblings_keep_the_law(
+        (p, q) in laws(),
+        certain in 0u32..4,
+        certain_at in 0usize..3,
+        k in 1usize..3,
+    ) {
+        let shared: Arc<[f32]> = q.clone().into();
+        let certain = certain % p.len() as u32;
+        let mut law = vec![0.0; p.len()];
+        for (way, weight) in draws(&q, k, &[]) {
+            let mut kids: Vec<_> =
+                way.iter().map(|&x| (x, DraftProb::Sampled(shared.clone()))).collect();
+            kids.insert(certain_at.min(kids.len()), (certain, DraftProb::Certain));
+            for (total, part) in law.iter_mut().zip(first_token_law(&kids, &p)) {
+                *total += weight * part;
+            }
+        }
+        assert_close(&law, &p);
+    }
+}
+
+/// The exact law of the next `n` tokens, by the chain rule over the closed form. Index: the tokens
+/// as digits in base `n_vocab`, the first the most significant.
+fn joint_law(sampler: &Sampler, n_vocab: usize, context: &[TokenId], n: usize) -> Vec<f64> {
+    if n == 0 {
+        return vec![1.0];
+    }
+    let law = sampler.law(&table(n_vocab, 0.0).logits_after(context), context).unwrap();
+    let mut joint = Vec::new();
+    for (token, &p) in law.iter().enumerate() {
+        let longer = [context, &[token as TokenId]].concat();
+        if p == 0.0 {
+            joint.extend(vec![0.0; n_vocab.pow(n as u32 - 1)]);
+        } else {
+            joint.extend(joint_law(sampler, n_vocab, &longer, n - 1).iter().map(|q| q * f64::from(p)));
+        }
+    }
+    joint
+}
+
+fn index(tokens: &[TokenId], n_vocab: usize) -> usize {
+    tokens.iter().fold(0, |i, &t| i * n_vocab + t as usize)
+}
+
+const PROMPT: [TokenId; 7] = [0, 3, 1, 2, 0, 3, 1];
+
+#[test]
+fn the_joint_law_of_three_tokens_is_exact_for_every_proposer() {
+    const VOCAB: usize = 5;
+    const RUNS: u64 = 6000;
+    let penalised = SamplingParams {
+        repeat_penalty: 1.5,
+        frequency_penalty: 0.4,
+        penalty_last_n: 4,
+        ..SamplingParams::unfiltered()
+    };
+    let filtered = SamplingParams {
+        temperature: 1.4,
+        top_k: 4,
+        top_p: 0.97,
+        min_p: 0.02,
+        ..SamplingParams::unfiltered()
+    };
+    for params in [SamplingParams::unfiltered(), filtered, penalised] {
+        let sampler = Sampler::new(params).unwrap();
+        let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
+        let mut target = table(VOCAB, 0.0);
+        let script = greedy_continuation(&target, &PROMPT, 4);
+        for (name, mut proposer) in proposers(VOCAB, &script) {
+            let mut counts = vec![0; exact.len()];
+            let mut drafted = 0;
+            for seed in 0..RUNS {
+                let run = generate(&mut target, proposer.as_mut(), &sampler, &PROMPT, config(3, 4, seed));
+                counts[index(&run.ids()[..3], VOCAB)] += 1;
+                drafted += run.stats.drafted;
+            }
+            assert!(name == "none" || drafted > 0, "{name} drafted nothing");
+            let fit = goodness_of_fit(&counts, &exact);
+            assert!(fit.degrees > 20, "{name}: {} pools test nothing", fit.degrees);
+            assert!(fit.p_value > SIGNIFICANCE, "{name}: {fit:?}");
+        }
+    }
+}
+
+/// The test above has teeth: a loop that accepted every draft would not pass it.
+#[test]
+fn the_joint_law_of_the_draft_is_refuted() {
+    const VOCAB: usize = 5;
+    let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
+    let exact = joint_law(&sampler, VOCAB, &PROMPT, 1);
+    let q = sampler.law(&table(VOCAB, 0.4).logits_after(&PROMPT), &[]).unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    let mut counts = vec![0; VOCAB];
+    for _ in 0..6000 {
+        counts[draw(&q, unit(&mut rng)) as usize] += 1;
+    }
+    assert!(goodness_of_fit(&counts, &exact).p_value < SIGNIFICANCE);
+}
+
+/// Every origin's tokens together follow the law; each origin alone need not. This one checks that
+/// the numbers a token carries are those of its position.
+#[test]
+fn a_token_carries_the_probabilities_of_its_position() {
+    const VOCAB: usize = 8;
+    let sampler = Sampler::new(SamplingParams { temperature: 0.8, ..SamplingParams::unfiltered() }).unwrap();
+    let plain = Sampler::new(SamplingParams::unfiltered()).unwrap();
+    let mut target = table(VOCAB, 0.0);
+    let script = greedy_continuation(&target, &PROMPT, 40);
+    for (name, mut proposer) in proposers(VOCAB, &script) {
+        let run = generate(&mut target, proposer.as_mut(), &sampler, &PROMPT, config(4, 40, 9));
+        let mut context = PROMPT.to_vec();
+        for (i, token) in run.tokens.iter().enumerate() {
+            let logits = target.logits_after(&context);
+            let p = sampler.law(&logits, &context).unwrap()[token.id as usize];
+            let confidence = plain.law(&logits, &context).unwrap()[token.id as usize];
+            assert_eq!(token.p, p, "{name}: token {i}");
+            assert!((token.confidence - confidence).abs() < 1e-6, "{name}: token {i}");
+            assert!(token.q.is_none() || token.origin == TokenOrigin::Accepted, "{name}");
+            assert_ne!(token.origin, TokenOrigin::Prompt);
+            context.push(token.id);
+        }
+        for round in &run.rounds {
+            for rejected in &round.rejected {
+                let ratio = f64::from(rejected.p) / rejected.q.map_or(1.0, f64::from);
+                assert!(f64::from(rejected.u) >= ratio - 1e-6, "{name}: {rejected:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_seed_gives_one_answer() {
+    let sampler = Sampler::new(SamplingParams::default()).unwrap();
+    let mut target = table(16, 0.0);
+    let script = greedy_continuation(&target, &PROMPT, 60);
+    let mut once = || -> Vec<Vec<TokenId>> {
+        proposers(16, &script)
+            .into_iter()
+            .map(|(_, mut p)| generate(&mut target, p.as_mut(), &sampler, &PROMPT, config(5, 60, 4)).ids())
+            .collect()
+    };
+    assert_eq!(once(), once());
+}

@@ -1,0 +1,18 @@
+//! Every integration test, in one binary: linking is what costs time.
+
+#![allow(clippy::unwrap_used)]
+
+mod alloc_count;
+mod app;
+mod architecture;
+mod cli;
+mod decoder;
+mod default_model;
+mod equivalence;
+mod gguf_fuzz;
+mod lossless;
+mod rollback;
+mod schema;
+mod support;
+mod text;
+mod toy;

@@ -1,0 +1,102 @@
+//! Rolling back is as if it had never happened: truncating and keeping rows equal running the same
+//! tokens from scratch.
+
+use std::ops::ControlFlow;
+
+use hunch::model::{LanguageModel, LogitRows, RowLayout, Rows, Step};
+use hunch::propose::ngram::Ngram;
+use hunch::sample::{Sampler, SamplingParams};
+use hunch::session::Session;
+use hunch::token::TokenId;
+use proptest::prelude::*;
+
+use crate::toy::{Ticks, config, greedy_continuation, table};
+
+const VOCAB: usize = 16;
+
+fn next_logits(model: &mut dyn LanguageModel, token: TokenId) -> Rows {
+    model.forward(Step::chain(&[token], LogitRows::Last)).unwrap().logits
+}
+
+fn from_scratch(tokens: &[TokenId], token: TokenId) -> Rows {
+    let mut model = table(VOCAB, 0.0);
+    if !tokens.is_empty() {
+        model.forward(Step::chain(tokens, LogitRows::None)).unwrap();
+    }
+    next_logits(&mut model, token)
+}
+
+fn tokens(n: std::ops::Range<usize>) -> impl Strategy<Value = Vec<TokenId>> {
+    prop::collection::vec(0..VOCAB as TokenId, n)
+}
+
+/// Parents of a random tree of up to 15 nodes: each hangs on an earlier one or on the cache.
+fn parents() -> impl Strategy<Value = Vec<Option<usize>>> {
+    prop::collection::vec(any::<prop::sample::Index>(), 1..16).prop_map(|picks| {
+        picks.iter().enumerate().map(|(i, pick)| pick.index(i + 1).checked_sub(1)).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn truncating_equals_running_from_scratch(
+        kept in tokens(0..20), dropped in tokens(1..16), token in 0..VOCAB as TokenId,
+    ) {
+        let mut model = table(VOCAB, 0.0);
+        let all = [&kept[..], &dropped].concat();
+        model.forward(Step::chain(&all, LogitRows::None)).unwrap();
+        model.truncate(kept.len()).unwrap();
+        prop_assert_eq!(next_logits(&mut model, token), from_scratch(&kept, token));
+    }
+
+    #[test]
+    fn keeping_a_path_equals_running_it_from_scratch(
+        before in tokens(0..10),
+        parents in parents(),
+        drafted in tokens(15..16),
+        leaf in any::<prop::sample::Index>(),
+        token in 0..VOCAB as TokenId,
+    ) {
+        let drafted = &drafted[..parents.len()];
+        let mut path: Vec<usize> =
+            std::iter::successors(Some(leaf.index(parents.len())), |&i| parents[i]).collect();
+        path.reverse();
+        let mut model = table(VOCAB, 0.0);
+        if !before.is_empty() {
+            model.forward(Step::chain(&before, LogitRows::None)).unwrap();
+        }
+        let layout = RowLayout::Tree { parents: &parents };
+        let step = Step { layout, ..Step::chain(drafted, LogitRows::All) };
+        let output = model.forward(step).unwrap();
+        let walked: Vec<TokenId> =
+            before.iter().copied().chain(path.iter().map(|&i| drafted[i])).collect();
+        prop_assert_eq!(output.logits.row(*path.last().unwrap()), model.logits_after(&walked));
+        model.keep_rows(before.len(), &path).unwrap();
+        prop_assert_eq!(model.cache_len(), walked.len());
+        prop_assert_eq!(next_logits(&mut model, token), from_scratch(&walked, token));
+    }
+}
+
+#[test]
+fn withdrawn_tokens_leave_no_trace() {
+    let prompt: [TokenId; 8] = [5, 6, 7, 5, 6, 7, 5, 6];
+    let mut target = table(VOCAB, 0.0);
+    let plain = greedy_continuation(&target, &prompt, 20);
+    let clock = Ticks::default();
+    let sampler = Sampler::new(SamplingParams::greedy()).unwrap();
+    let mut proposer = Ngram::default();
+    let mut session = Session::new(&mut target, &mut proposer, &sampler, &clock, config(4, 20, 0)).unwrap();
+    let _ = session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    let emitted: Vec<_> = session.by_ref().flat_map(|r| r.unwrap().emitted).collect();
+    assert!(session.withdraw(&emitted[..3]).is_err(), "these are not the last");
+    session.withdraw(&emitted[15..]).unwrap();
+    assert_eq!(session.generated(), 15);
+    assert_eq!(session.committed(), [&prompt[..], &plain[..15]].concat());
+    assert_eq!(session.cached().len(), prompt.len() + 14);
+    let stats = session.stats("cpu", 0);
+    assert_eq!(stats.generated_tokens, 15);
+    assert_eq!(stats.accepted + stats.resampled + stats.bonus + stats.plain, 15);
+    assert!(session.next().is_none());
+    let kept = [&prompt[..], &plain[..14]].concat();
+    assert_eq!(next_logits(&mut target, plain[14]), from_scratch(&kept, plain[14]));
+}

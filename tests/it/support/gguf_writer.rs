@@ -1,0 +1,264 @@
+//! Writes GGUF files, sound or (with the raw calls) not: what the reader's tests feed it, and how
+//! tiny random models are made. Written from the specification, not from the reader.
+
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{Device, Tensor};
+use hunch::model::gguf::{Array, Value};
+
+/// A number in the written header that says how long, how many, of what type or where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    /// Its first byte.
+    pub(crate) at: usize,
+    /// 4 or 8 bytes.
+    pub(crate) width: usize,
+}
+
+struct Source {
+    name: String,
+    /// In the file's order, innermost first.
+    dims: Vec<u64>,
+    kind: u32,
+    /// Where the header says it is, if not where it is.
+    offset: Option<u64>,
+    bytes: Vec<u8>,
+}
+
+/// A GGUF file in the making.
+pub(crate) struct GgufWriter {
+    version: u32,
+    alignment: usize,
+    entries: Vec<(String, Value)>,
+    tensors: Vec<Source>,
+}
+
+impl GgufWriter {
+    /// An empty file of version 3, data aligned to 32 bytes.
+    pub(crate) fn new() -> Self {
+        Self { version: 3, alignment: 32, entries: Vec::new(), tensors: Vec::new() }
+    }
+
+    /// Writes another version number.
+    pub(crate) fn version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Aligns data to so many bytes, and says so in the metadata.
+    pub(crate) fn alignment(mut self, alignment: u32) -> Self {
+        self.alignment = alignment as usize;
+        self.value("general.alignment", Value::U32(alignment))
+    }
+
+    /// Adds a metadata entry of any type; a key may be added twice.
+    pub(crate) fn value(mut self, key: &str, value: Value) -> Self {
+        self.entries.push((key.to_owned(), value));
+        self
+    }
+
+    /// Adds a whole number.
+    pub(crate) fn u32(self, key: &str, value: u32) -> Self {
+        self.value(key, Value::U32(value))
+    }
+
+    /// Adds a number.
+    pub(crate) fn f32(self, key: &str, value: f32) -> Self {
+        self.value(key, Value::F32(value))
+    }
+
+    /// Adds true or false.
+    pub(crate) fn bool(self, key: &str, value: bool) -> Self {
+        self.value(key, Value::Bool(value))
+    }
+
+    /// Adds text.
+    pub(crate) fn str(self, key: &str, value: &str) -> Self {
+        self.value(key, Value::String(value.to_owned()))
+    }
+
+    /// Adds a list of texts.
+    pub(crate) fn strings<S: Into<String>>(self, key: &str, values: impl IntoIterator<Item = S>) -> Self {
+        let values = values.into_iter().map(Into::into).collect();
+        self.value(key, Value::Array(Array::String(values)))
+    }
+
+    /// Adds a list of numbers.
+    pub(crate) fn f32s(self, key: &str, values: &[f32]) -> Self {
+        self.value(key, Value::Array(Array::F32(values.to_vec())))
+    }
+
+    /// Adds a list of whole numbers.
+    pub(crate) fn i32s(self, key: &str, values: &[i32]) -> Self {
+        self.value(key, Value::Array(Array::I32(values.to_vec())))
+    }
+
+    /// Adds a tensor of this shape (outermost dimension first) quantised from f32 values.
+    pub(crate) fn tensor(self, name: &str, shape: &[usize], dtype: GgmlDType, data: &[f32]) -> Self {
+        let tensor = Tensor::from_slice(data, shape, &Device::Cpu).expect("shape fits the data");
+        let quantised = QTensor::quantize(&tensor, dtype).expect("rows are whole blocks");
+        let bytes = quantised.data().expect("a tensor on the CPU has bytes").into_owned();
+        let dims: Vec<u64> = shape.iter().rev().map(|&d| d as u64).collect();
+        self.raw_tensor(name, &dims, type_number(dtype), None, bytes)
+    }
+
+    /// Adds a tensor as the header is to describe it, true or not.
+    pub(crate) fn raw_tensor(
+        mut self,
+        name: &str,
+        dims: &[u64],
+        kind: u32,
+        offset: Option<u64>,
+        bytes: Vec<u8>,
+    ) -> Self {
+        self.tensors.push(Source { name: name.into(), dims: dims.to_vec(), kind, offset, bytes });
+        self
+    }
+
+    /// Takes a metadata entry out again.
+    pub(crate) fn without_key(mut self, key: &str) -> Self {
+        self.entries.retain(|(name, _)| name != key);
+        self
+    }
+
+    /// A metadata entry as it will be written.
+    pub(crate) fn metadata(&self, key: &str) -> Option<Value> {
+        self.entries.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone())
+    }
+
+    /// Takes a tensor out again.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.tensors.retain(|tensor| tensor.name != name);
+        self
+    }
+
+    /// The file.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.bytes_and_fields().0
+    }
+
+    /// The file, and where its lengths, counts, types and offsets are.
+    pub(crate) fn bytes_and_fields(&self) -> (Vec<u8>, Vec<Field>) {
+        let mut out = Out { bytes: b"GGUF".to_vec(), fields: Vec::new() };
+        out.u32(self.version);
+        out.u64(self.tensors.len() as u64);
+        out.u64(self.entries.len() as u64);
+        for (key, value) in &self.entries {
+            out.text(key);
+            out.value(value);
+        }
+        let mut data = Vec::new();
+        for tensor in &self.tensors {
+            data.resize(data.len().next_multiple_of(self.alignment), 0);
+            out.text(&tensor.name);
+            out.u32(tensor.dims.len() as u32);
+            tensor.dims.iter().for_each(|&dim| out.u64(dim));
+            out.u32(tensor.kind);
+            out.u64(tensor.offset.unwrap_or(data.len() as u64));
+            data.extend_from_slice(&tensor.bytes);
+        }
+        out.bytes.resize(out.bytes.len().next_multiple_of(self.alignment), 0);
+        out.bytes.extend_from_slice(&data);
+        (out.bytes, out.fields)
+    }
+}
+
+struct Out {
+    bytes: Vec<u8>,
+    fields: Vec<Field>,
+}
+
+impl Out {
+    fn u32(&mut self, value: u32) {
+        self.fields.push(Field { at: self.bytes.len(), width: 4 });
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.fields.push(Field { at: self.bytes.len(), width: 8 });
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.u64(text.len() as u64);
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    fn value(&mut self, value: &Value) {
+        let (kind, bytes) = match value {
+            Value::U8(v) => (0, v.to_le_bytes().to_vec()),
+            Value::I8(v) => (1, v.to_le_bytes().to_vec()),
+            Value::U16(v) => (2, v.to_le_bytes().to_vec()),
+            Value::I16(v) => (3, v.to_le_bytes().to_vec()),
+            Value::U32(v) => (4, v.to_le_bytes().to_vec()),
+            Value::I32(v) => (5, v.to_le_bytes().to_vec()),
+            Value::F32(v) => (6, v.to_le_bytes().to_vec()),
+            Value::Bool(v) => (7, vec![u8::from(*v)]),
+            Value::U64(v) => (10, v.to_le_bytes().to_vec()),
+            Value::I64(v) => (11, v.to_le_bytes().to_vec()),
+            Value::F64(v) => (12, v.to_le_bytes().to_vec()),
+            Value::String(text) => {
+                self.u32(8);
+                return self.text(text);
+            }
+            Value::Array(array) => {
+                self.u32(9);
+                return self.array(array);
+            }
+        };
+        self.u32(kind);
+        self.bytes.extend(bytes);
+    }
+
+    fn numbers<const N: usize>(&mut self, kind: u32, values: impl ExactSizeIterator<Item = [u8; N]>) {
+        self.u32(kind);
+        self.u64(values.len() as u64);
+        values.for_each(|bytes| self.bytes.extend(bytes));
+    }
+
+    fn array(&mut self, array: &Array) {
+        match array {
+            Array::U8(v) => self.numbers(0, v.iter().map(|v| v.to_le_bytes())),
+            Array::I8(v) => self.numbers(1, v.iter().map(|v| v.to_le_bytes())),
+            Array::U16(v) => self.numbers(2, v.iter().map(|v| v.to_le_bytes())),
+            Array::I16(v) => self.numbers(3, v.iter().map(|v| v.to_le_bytes())),
+            Array::U32(v) => self.numbers(4, v.iter().map(|v| v.to_le_bytes())),
+            Array::I32(v) => self.numbers(5, v.iter().map(|v| v.to_le_bytes())),
+            Array::F32(v) => self.numbers(6, v.iter().map(|v| v.to_le_bytes())),
+            Array::Bool(v) => self.numbers(7, v.iter().map(|&v| [u8::from(v)])),
+            Array::U64(v) => self.numbers(10, v.iter().map(|v| v.to_le_bytes())),
+            Array::I64(v) => self.numbers(11, v.iter().map(|v| v.to_le_bytes())),
+            Array::F64(v) => self.numbers(12, v.iter().map(|v| v.to_le_bytes())),
+            Array::String(texts) => {
+                self.u32(8);
+                self.u64(texts.len() as u64);
+                texts.iter().for_each(|text| self.text(text));
+            }
+            Array::Array(arrays) => {
+                self.u32(9);
+                self.u64(arrays.len() as u64);
+                arrays.iter().for_each(|array| self.array(array));
+            }
+        }
+    }
+}
+
+/// ggml's number of a type (`enum ggml_type`).
+pub(crate) fn type_number(dtype: GgmlDType) -> u32 {
+    match dtype {
+        GgmlDType::F32 => 0,
+        GgmlDType::F16 => 1,
+        GgmlDType::Q4_0 => 2,
+        GgmlDType::Q4_1 => 3,
+        GgmlDType::Q5_0 => 6,
+        GgmlDType::Q5_1 => 7,
+        GgmlDType::Q8_0 => 8,
+        GgmlDType::Q8_1 => 9,
+        GgmlDType::Q2K => 10,
+        GgmlDType::Q3K => 11,
+        GgmlDType::Q4K => 12,
+        GgmlDType::Q5K => 13,
+        GgmlDType::Q6K => 14,
+        GgmlDType::Q8K => 15,
+        GgmlDType::BF16 => 30,
+    }
+}

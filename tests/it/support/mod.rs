@@ -1,0 +1,17 @@
+//! What several tests build on: a writer of GGUF files, damage to do to them, tiny models made of
+//! chance, and the default model.
+
+pub(crate) mod gguf_writer;
+pub(crate) mod mutate;
+pub(crate) mod tiny;
+
+use std::path::PathBuf;
+
+use hunch::library;
+
+/// The default model's file; `make setup` puts it there.
+pub(crate) fn default_model() -> PathBuf {
+    let path = library::default_model_path().unwrap();
+    assert!(path.exists(), "{} is missing: run `make setup`", path.display());
+    path
+}

@@ -1,0 +1,139 @@
+//! Damage to files: random bits and bytes, truncation, lengths that lie, parts moved about.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use super::gguf_writer::Field;
+
+/// One thing done to a file.
+#[derive(Clone, Debug)]
+pub(crate) enum Mutation {
+    /// Turns one bit.
+    Flip(Index, u8),
+    /// Writes one byte.
+    Byte(Index, u8),
+    /// Writes one byte of what the lengths, counts, types and offsets describe.
+    Content(Index, u8),
+    /// Cuts the file.
+    Truncate(Index),
+    /// Writes a length, count, type or offset.
+    Field(Index, u64),
+    /// Adds to a length, count, type or offset.
+    Nudge(Index, i8),
+    /// Copies a part over another place.
+    Splice(Index, Index, usize),
+    /// Puts bytes in.
+    Insert(Index, Vec<u8>),
+    /// Takes bytes out.
+    Remove(Index, usize),
+}
+
+/// Numbers that break readers.
+pub(crate) const BOMBS: [u64; 14] = [
+    0,
+    1,
+    64,
+    1 << 12,
+    1 << 20,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 32) - 1,
+    1 << 40,
+    (1 << 61) - 1,
+    1 << 62,
+    i64::MAX as u64,
+    u64::MAX - 7,
+    u64::MAX,
+];
+
+/// One to three things to do to a file.
+pub(crate) fn mutations() -> impl Strategy<Value = Vec<Mutation>> {
+    let at = any::<Index>;
+    let number = prop_oneof![prop::sample::select(BOMBS.to_vec()), any::<u64>(), 0u64..64];
+    let one = prop_oneof![
+        1 => (at(), 0u8..8).prop_map(|(at, bit)| Mutation::Flip(at, bit)),
+        1 => (at(), any::<u8>()).prop_map(|(at, byte)| Mutation::Byte(at, byte)),
+        2 => (at(), any::<u8>()).prop_map(|(at, byte)| Mutation::Content(at, byte)),
+        1 => at().prop_map(Mutation::Truncate),
+        1 => (at(), number).prop_map(|(at, number)| Mutation::Field(at, number)),
+        1 => (at(), -9i8..=9).prop_map(|(at, by)| Mutation::Nudge(at, by)),
+        1 => (at(), at(), 1usize..64).prop_map(|(from, to, len)| Mutation::Splice(from, to, len)),
+        1 => (at(), prop::collection::vec(any::<u8>(), 1..16)).prop_map(|(at, b)| Mutation::Insert(at, b)),
+        1 => (at(), 1usize..32).prop_map(|(at, len)| Mutation::Remove(at, len)),
+    ];
+    prop::collection::vec(one, 1..4)
+}
+
+/// Damage that leaves the structure of the header whole: one to five bytes of contents.
+pub(crate) fn content_mutations() -> impl Strategy<Value = Vec<Mutation>> {
+    let one = (any::<Index>(), 0u8..0x80).prop_map(|(at, byte)| Mutation::Content(at, byte));
+    prop::collection::vec(one, 1..6)
+}
+
+/// Does it. `header` is where random damage is aimed: the bytes before it.
+pub(crate) fn apply(bytes: &mut Vec<u8>, fields: &[Field], header: usize, mutation: &Mutation) {
+    if bytes.is_empty() {
+        return;
+    }
+    let place = |index: &Index| index.index(bytes.len().min(header.max(1)));
+    match mutation {
+        Mutation::Flip(at, bit) => {
+            let at = place(at);
+            bytes[at] ^= 1 << bit;
+        }
+        Mutation::Byte(at, byte) => {
+            let at = place(at);
+            bytes[at] = *byte;
+        }
+        Mutation::Content(at, byte) => {
+            let from = place(at);
+            let structural = |at: usize| fields.iter().any(|f| (f.at..f.at + f.width).contains(&at));
+            if let Some(at) = (from..bytes.len()).find(|&at| at >= 4 && !structural(at)) {
+                bytes[at] = *byte;
+            }
+        }
+        Mutation::Truncate(at) => bytes.truncate(at.index(bytes.len())),
+        Mutation::Field(at, number) => set(bytes, fields[at.index(fields.len())], *number),
+        Mutation::Nudge(at, by) => {
+            let field = fields[at.index(fields.len())];
+            let number = get(bytes, field).wrapping_add_signed(i64::from(*by));
+            set(bytes, field, number);
+        }
+        Mutation::Splice(from, to, len) => {
+            let (from, to) = (place(from), place(to));
+            let len = (*len).min(bytes.len() - from).min(bytes.len() - to);
+            bytes.copy_within(from..from + len, to);
+        }
+        Mutation::Insert(at, inserted) => {
+            let at = place(at);
+            bytes.splice(at..at, inserted.iter().copied());
+        }
+        Mutation::Remove(at, len) => {
+            let at = place(at);
+            let end = (at + len).min(bytes.len());
+            bytes.drain(at..end);
+        }
+    }
+}
+
+fn get(bytes: &[u8], field: Field) -> u64 {
+    let mut number = [0; 8];
+    if let Some(read) = bytes.get(field.at..field.at + field.width) {
+        number[..field.width].copy_from_slice(read);
+    }
+    u64::from_le_bytes(number)
+}
+
+/// Writes a number of the header, if the file is still that long.
+pub(crate) fn set(bytes: &mut [u8], field: Field, number: u64) {
+    if let Some(place) = bytes.get_mut(field.at..field.at + field.width) {
+        place.copy_from_slice(&number.to_le_bytes()[..field.width]);
+    }
+}
+
+/// A runner of so many cases that are the same every time.
+pub(crate) fn runner(cases: u32) -> TestRunner {
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+}

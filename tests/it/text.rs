@@ -1,0 +1,386 @@
+//! Tokenisers built from metadata, streaming text, and templates: on small vocabularies made here,
+//! and on the default model against what llama.cpp says (`tests/golden`).
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use hunch::api::{ChatMessage, Role};
+use hunch::error::{Error, ErrorCode};
+use hunch::model::gguf::Gguf;
+use hunch::text::{
+    ChatTemplate, Detokenizer, EncodeOptions, StopFilter, TemplateOrigin, Tokenizer, compare_vocabularies,
+};
+use proptest::prelude::*;
+use serde::Deserialize;
+
+use crate::support::default_model;
+use crate::support::gguf_writer::GgufWriter;
+use crate::support::mutate::{apply, content_mutations, runner};
+
+const SPECIAL: EncodeOptions = EncodeOptions { parse_special: true, add_bos: true };
+const RAW: EncodeOptions = EncodeOptions { parse_special: false, add_bos: false };
+
+fn gguf(writer: &GgufWriter) -> Gguf {
+    Gguf::parse(Path::new("model.gguf"), &writer.bytes()).expect("the writer writes sound files")
+}
+
+fn tokenizer(writer: &GgufWriter) -> Tokenizer {
+    Tokenizer::from_gguf(&gguf(writer)).expect("a sound vocabulary")
+}
+
+fn refusal(writer: &GgufWriter) -> Error {
+    Tokenizer::from_gguf(&gguf(writer)).expect_err("this vocabulary is to be refused")
+}
+
+/// GPT-2's characters for the 256 bytes, in order of the bytes.
+fn byte_characters() -> Vec<String> {
+    let mut others = 0x100..;
+    let printable = |byte: u32| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+    let code = |byte| if printable(byte) { byte } else { others.next().expect("endless") };
+    (0..256).map(code).map(|code| char::from_u32(code).expect("below U+0144").into()).collect()
+}
+
+/// Every byte, some merges, control tokens, a user-defined one and padding.
+fn byte_level() -> GgufWriter {
+    let merged = ["Ġt", "he", "Ġthe", "Ã©", "ĠĠ", "12"];
+    let special = ["<|im_start|>", "<|im_end|>", "<tool>", "[PAD265]", "<|endoftext|>"];
+    let mut kinds = vec![1; 256 + merged.len()];
+    kinds.extend([3, 1, 4, 5, 3]);
+    let texts = byte_characters();
+    let texts = texts.iter().map(String::as_str).chain(merged).chain(special);
+    GgufWriter::new()
+        .str("tokenizer.ggml.model", "gpt2")
+        .str("tokenizer.ggml.pre", "qwen2")
+        .strings("tokenizer.ggml.tokens", texts)
+        .strings("tokenizer.ggml.merges", ["Ġ t", "h e", "Ġt he", "Ã ©", "Ġ Ġ", "1 2"])
+        .i32s("tokenizer.ggml.token_type", &kinds)
+        .u32("tokenizer.ggml.bos_token_id", 262)
+        .u32("tokenizer.ggml.eos_token_id", 266)
+}
+
+/// A SentencePiece vocabulary: unknown, bos, eos, the bytes, then words with their scores.
+fn scored() -> GgufWriter {
+    let words = [
+        ("\u{2581}", -9.0),
+        ("a", -10.0),
+        ("b", -11.0),
+        ("é", -12.0),
+        ("ab", -1.0),
+        ("ba", -1.0),
+        ("aba", -3.0),
+        ("\u{2581}a", -2.0),
+        ("\u{2581}ab", -4.0),
+        ("bb", -5.0),
+        ("\u{2581}\u{2581}", -6.0),
+        ("éa", -0.5),
+    ];
+    let bytes = (0..256).map(|byte| format!("<0x{byte:02X}>"));
+    let first = ["<unk>", "<s>", "</s>"].map(str::to_owned);
+    let texts = first.into_iter().chain(bytes).chain(words.map(|(text, _)| text.to_owned()));
+    let scores: Vec<f32> = std::iter::repeat_n(0.0, 259).chain(words.map(|word| word.1)).collect();
+    let kinds: Vec<i32> = [2, 3, 3].into_iter().chain([6; 256]).chain(words.map(|_| 1)).collect();
+    GgufWriter::new()
+        .str("tokenizer.ggml.model", "llama")
+        .strings("tokenizer.ggml.tokens", texts)
+        .f32s("tokenizer.ggml.scores", &scores)
+        .i32s("tokenizer.ggml.token_type", &kinds)
+        .u32("tokenizer.ggml.unknown_token_id", 0)
+        .u32("tokenizer.ggml.bos_token_id", 1)
+        .u32("tokenizer.ggml.eos_token_id", 2)
+}
+
+#[derive(Deserialize)]
+struct Oracle {
+    cases: Vec<OracleCase>,
+}
+
+#[derive(Deserialize)]
+struct OracleCase {
+    prompt: String,
+    prompt_ids: Vec<u32>,
+    greedy_ids: Vec<u32>,
+    greedy_text: String,
+}
+
+#[test]
+fn the_default_model_tokenises_as_llama_cpp_does() {
+    let path = default_model();
+    let bytes = std::fs::read(&path).unwrap();
+    let tokenizer = Arc::new(Tokenizer::from_gguf(&Gguf::parse(&path, &bytes).unwrap()).unwrap());
+    let golden = include_str!("../golden/smollm2-135m-instruct-q4_1.json");
+    let oracle: Oracle = serde_json::from_str(golden).unwrap();
+    assert_eq!(oracle.cases.len(), 6);
+    for case in &oracle.cases {
+        assert_eq!(tokenizer.encode(&case.prompt, SPECIAL).unwrap(), case.prompt_ids);
+        assert_eq!(tokenizer.decode(&case.prompt_ids, true), case.prompt);
+        let mut detokenizer = Detokenizer::new(Arc::clone(&tokenizer));
+        let mut text: String = case.greedy_ids.iter().map(|&id| detokenizer.push(id)).collect();
+        text += &detokenizer.finish();
+        assert_eq!(text, case.greedy_text);
+    }
+    let end = tokenizer.eos().unwrap();
+    assert_eq!(tokenizer.token_text(end), "<|im_end|>");
+    assert_eq!((tokenizer.eot(), tokenizer.end_tokens().contains(&end)), (Some(end), true));
+
+    let template = ChatTemplate::from_source(tokenizer.chat_template(), "", "<|im_end|>");
+    let message = |role, content: &str| ChatMessage { role, content: content.into() };
+    let conversation = [
+        message(Role::System, "You are a helpful assistant."),
+        message(Role::User, "Explain why the sky is blue."),
+    ];
+    let prompt = template.render(&conversation, true).unwrap();
+    assert_eq!((prompt.origin, &prompt.text), (TemplateOrigin::Model, &oracle.cases[1].prompt));
+}
+
+#[test]
+fn merges_and_special_tokens_make_the_expected_ids() {
+    let tokenizer = tokenizer(&byte_level());
+    let encode = |text, options| tokenizer.encode(text, options).unwrap();
+    assert_eq!(encode("the the é", RAW), [116, 257, 258, 32, 259]);
+    assert_eq!(encode("12 12", RAW), [49, 50, 32, 49, 50], "digits are cut before merging");
+    assert_eq!(encode("<|im_start|>x<|im_end|>", SPECIAL), [262, 120, 263]);
+    assert_eq!(encode("a<tool>b", RAW), [97, 264, 98], "user-defined tokens are always parsed");
+    let raw = encode("<|im_start|>", RAW);
+    assert_eq!((raw.len(), tokenizer.decode(&raw, false).as_str()), (12, "<|im_start|>"));
+    assert!(encode("", SPECIAL).is_empty());
+}
+
+#[test]
+fn what_ends_an_answer_is_known_by_key_and_by_text() {
+    let tokenizer = tokenizer(&byte_level());
+    // <|im_end|> is an ordinary token in this file, as some files have it.
+    assert_eq!(tokenizer.end_tokens().iter().copied().collect::<Vec<_>>(), [263, 266]);
+    assert_eq!((tokenizer.bos(), tokenizer.eos(), tokenizer.eot()), (Some(262), Some(266), Some(263)));
+    assert!(tokenizer.is_special(263) && !tokenizer.is_special(264) && !tokenizer.is_special(9_999));
+    assert_eq!((tokenizer.token_text(9_999), tokenizer.token_bytes(9_999)), ("", vec![]));
+    assert_eq!(tokenizer.vocab_size(), 267);
+}
+
+#[test]
+fn the_beginning_is_added_once_and_only_where_the_file_asks() {
+    let with = tokenizer(&byte_level().bool("tokenizer.ggml.add_bos_token", true));
+    assert_eq!(with.encode("a", SPECIAL).unwrap(), [262, 97]);
+    assert_eq!(with.encode("<|im_start|>a", SPECIAL).unwrap(), [262, 97]);
+    assert_eq!(with.encode("a", RAW).unwrap(), [97]);
+    let without = tokenizer(&byte_level());
+    assert_eq!((without.adds_bos(), without.encode("a", SPECIAL).unwrap()), (false, vec![97]));
+    let llama = tokenizer(&scored());
+    assert_eq!((llama.adds_bos(), llama.encode("a", SPECIAL).unwrap()), (true, vec![1, 266]));
+}
+
+#[test]
+fn sentencepiece_merges_by_score_and_falls_back_to_bytes() {
+    let tokenizer = tokenizer(&scored());
+    let texts = |text: &str| -> Vec<String> {
+        let ids = tokenizer.encode(text, RAW).unwrap();
+        ids.iter().map(|&id| tokenizer.token_text(id).to_owned()).collect()
+    };
+    assert_eq!(texts("ab"), ["\u{2581}ab"]);
+    assert_eq!(texts("aba b"), ["\u{2581}", "aba", "\u{2581}", "b"]);
+    assert_eq!(texts("日"), ["\u{2581}", "<0xE6>", "<0x97>", "<0xA5>"]);
+    assert_eq!(tokenizer.encode("a</s>a", SPECIAL).unwrap(), [1, 266, 2, 266]);
+    assert_eq!(tokenizer.decode(&[1, 266, 2, 266], false), " a a");
+    let bare = self::tokenizer(&scored().bool("tokenizer.ggml.add_space_prefix", false));
+    assert_eq!(bare.encode("ab", RAW).unwrap(), [263]);
+}
+
+/// SentencePiece's rule, word for word: while any neighbours are a token together, join those of
+/// the highest score, the leftmost of equals.
+fn naive_merge(text: &str, scores: &HashMap<String, f32>) -> Vec<String> {
+    let escaped = format!(" {text}").replace(' ', "\u{2581}");
+    let mut parts: Vec<String> = escaped.chars().map(String::from).collect();
+    loop {
+        let mut best: Option<(f32, usize)> = None;
+        for at in 1..parts.len() {
+            if let Some(&score) = scores.get(&parts[at - 1..=at].concat())
+                && best.is_none_or(|(highest, _)| score > highest)
+            {
+                best = Some((score, at));
+            }
+        }
+        let Some((_, at)) = best else { return parts };
+        let right = parts.remove(at);
+        parts[at - 1] += &right;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn sentencepiece_agrees_with_its_definition(text in "[ab é]{1,24}") {
+        let gguf = gguf(&scored());
+        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        let texts = gguf.strings("tokenizer.ggml.tokens").unwrap();
+        let scores = gguf.f32s("tokenizer.ggml.scores").unwrap();
+        let scores = texts.iter().cloned().zip(scores.iter().copied()).collect();
+        let ids = tokenizer.encode(&text, RAW).unwrap();
+        let found: Vec<&str> = ids.iter().map(|&id| tokenizer.token_text(id)).collect();
+        prop_assert_eq!(found, naive_merge(&text, &scores));
+    }
+
+    #[test]
+    fn any_text_survives_both_ways(text in "(\\PC|[ \n\t\u{0}é日😀]|the|12|  ){0,24}") {
+        let options = EncodeOptions { parse_special: false, add_bos: false };
+        let byte_level = tokenizer(&byte_level());
+        prop_assert_eq!(byte_level.decode(&byte_level.encode(&text, options).unwrap(), true), &text[..]);
+        let scored = tokenizer(&scored());
+        let ids = scored.encode(&text, options).unwrap();
+        // SentencePiece writes a space as U+2581, so that character comes back as a space.
+        let prefix = if text.is_empty() { "" } else { " " };
+        prop_assert_eq!(scored.decode(&ids, true), format!("{prefix}{text}").replace('\u{2581}', " "));
+    }
+
+    #[test]
+    fn streamed_tokens_joined_are_the_sequence_decoded_at_once(
+        ids in prop::collection::vec(0u32..300, 0..40),
+        emoji in "[😀-🙏日é]{0,4}",
+        at in any::<prop::sample::Index>(),
+    ) {
+        for writer in [byte_level(), scored()] {
+            let tokenizer = Arc::new(tokenizer(&writer));
+            let mut ids = ids.clone();
+            let at = at.index(ids.len() + 1);
+            ids.splice(at..at, tokenizer.encode(&emoji, RAW).unwrap());
+            for show_special in [false, true] {
+                let mut stream = Detokenizer::new(Arc::clone(&tokenizer));
+                if show_special {
+                    stream = stream.with_special();
+                }
+                let mut text: String = ids.iter().map(|&id| stream.push(id)).collect();
+                text += &stream.finish();
+                prop_assert_eq!(text, tokenizer.decode(&ids, show_special));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stop_string_is_found_across_the_tokens_of_a_model() {
+    let tokenizer = Arc::new(tokenizer(&byte_level()));
+    let mut detokenizer = Detokenizer::new(Arc::clone(&tokenizer));
+    let mut filter = StopFilter::new(&["é the".to_owned()]).unwrap();
+    let ids = tokenizer.encode("the cafe\u{e9} the end", RAW).unwrap();
+    let pushed = ids.iter().enumerate();
+    let released: Vec<_> = pushed.flat_map(|(i, &id)| filter.push(i, &detokenizer.push(id))).collect();
+    let text: String = released.iter().map(|r| r.text.as_str()).collect();
+    assert_eq!((text.as_str(), filter.stopped()), ("the cafe", Some("é the")));
+    assert!(released.iter().map(|r| r.token).eq(0..ids.len()), "each token once, in order");
+}
+
+#[test]
+fn vocabularies_hunch_cannot_use_are_refused_by_name() {
+    let texts = |writer: GgufWriter| writer.strings("tokenizer.ggml.tokens", ["a", "b", "ab"]);
+    let model = |name| texts(GgufWriter::new().str("tokenizer.ggml.model", name));
+    let gpt2 = || model("gpt2").str("tokenizer.ggml.pre", "gpt-2");
+    let cases = [
+        (model("bert"), ErrorCode::UnsupportedModel, "\"bert\""),
+        (model("t5"), ErrorCode::UnsupportedModel, "\"t5\""),
+        (texts(GgufWriter::new()), ErrorCode::InvalidModelFile, "tokenizer.ggml.model is missing"),
+        (GgufWriter::new(), ErrorCode::InvalidModelFile, "tokenizer.ggml.tokens is missing"),
+        (
+            model("gpt2").str("tokenizer.ggml.pre", "nobody's"),
+            ErrorCode::UnsupportedModel,
+            "pre-tokeniser \"nobody's\"",
+        ),
+        (gpt2(), ErrorCode::InvalidModelFile, "tokenizer.ggml.merges is missing"),
+        (
+            gpt2().strings("tokenizer.ggml.merges", ["ab"]),
+            ErrorCode::InvalidModelFile,
+            "the merge \"ab\" is not two texts",
+        ),
+        (
+            gpt2().strings("tokenizer.ggml.merges", ["a b", "b a"]),
+            ErrorCode::InvalidModelFile,
+            "needs \"ba\"",
+        ),
+        (
+            gpt2().i32s("tokenizer.ggml.token_type", &[1]),
+            ErrorCode::InvalidModelFile,
+            "3 tokens and the types of 1",
+        ),
+        (
+            model("llama").f32s("tokenizer.ggml.scores", &[0.0]),
+            ErrorCode::InvalidModelFile,
+            "3 tokens and 1 scores",
+        ),
+        (
+            model("llama").f32s("tokenizer.ggml.scores", &[0.0; 3]),
+            ErrorCode::InvalidModelFile,
+            "no token for the byte 0",
+        ),
+    ];
+    for (writer, code, expected) in cases {
+        let error = refusal(&writer);
+        assert!(error.to_string().contains(expected), "expected {expected:?} in: {error}");
+        assert_eq!(error.code(), code, "{error}");
+    }
+}
+
+/// A vocabulary of these texts and types.
+fn vocabulary(entries: &[(&str, i32)]) -> GgufWriter {
+    GgufWriter::new()
+        .str("tokenizer.ggml.model", "gpt2")
+        .str("tokenizer.ggml.pre", "qwen2")
+        .strings("tokenizer.ggml.tokens", entries.iter().map(|entry| entry.0))
+        .strings("tokenizer.ggml.merges", [""; 0])
+        .i32s("tokenizer.ggml.token_type", &entries.iter().map(|entry| entry.1).collect::<Vec<_>>())
+}
+
+#[test]
+fn padding_sizes_and_special_ids_may_differ_between_target_and_draft() {
+    let target = [("a", 1), ("b", 1), ("<tool>", 4), ("<|reserved_7|>", 3), ("[PAD4]", 5), ("x", 1)];
+    let draft = [("a", 1), ("b", 1), ("[PAD2]", 1), ("<|new|>", 3), ("<unused>", 5)];
+    let target = tokenizer(&vocabulary(&target).u32("tokenizer.ggml.eos_token_id", 0));
+    let draft = tokenizer(&vocabulary(&draft).u32("tokenizer.ggml.eos_token_id", 1));
+    let found = compare_vocabularies(&target, &draft).unwrap();
+    assert_eq!((found.shared, found.padding), (2, 3));
+    let note = "the token for the end of a text is 0 (\"a\") in the target and 1 (\"b\") in the draft";
+    assert_eq!(found.special_differences, [note]);
+    let same = compare_vocabularies(&target, &target).unwrap();
+    assert_eq!((same.shared, same.padding, same.special_differences.len()), (6, 0, 0));
+}
+
+#[test]
+fn the_first_token_that_differs_is_named_with_both_texts() {
+    let target = tokenizer(&vocabulary(&[("a", 1), ("b", 1), ("c", 1)]));
+    let draft = tokenizer(&vocabulary(&[("a", 1), ("B", 1), ("C", 1)]));
+    let error = compare_vocabularies(&target, &draft).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::VocabularyMismatch);
+    let expected = "token 1 is \"b\" in the target and \"B\" in the draft";
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
+#[test]
+fn damaged_vocabularies_never_panic() {
+    let template = "{% for m in messages %}{{ m.role + ': ' + m.content | trim }}{% endfor %}";
+    let bases: Vec<_> = [byte_level(), scored()]
+        .into_iter()
+        .map(|writer| writer.str("tokenizer.chat_template", template).bytes_and_fields())
+        .collect();
+    let (mut built, mut refused) = (0, 0);
+    let counts = std::cell::RefCell::new((&mut built, &mut refused));
+    let result = runner(1_500).run(&(0..bases.len(), content_mutations()), |(base, mutations)| {
+        let (mut bytes, fields) = bases[base].clone();
+        let header = bytes.len();
+        for mutation in &mutations {
+            apply(&mut bytes, &fields, header, mutation);
+        }
+        let Ok(gguf) = Gguf::parse(Path::new("model.gguf"), &bytes) else { return Ok(()) };
+        let Ok(tokenizer) = Tokenizer::from_gguf(&gguf) else {
+            *counts.borrow_mut().1 += 1;
+            return Ok(());
+        };
+        let ids = tokenizer.encode("the <|im_start|> 12é日 <s>\n", SPECIAL).unwrap();
+        prop_assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
+        prop_assert!(tokenizer.end_tokens().iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
+        let hello = [ChatMessage { role: Role::User, content: "Hi".into() }];
+        let template = ChatTemplate::from_source(tokenizer.chat_template(), "", "");
+        prop_assert!(template.render(&hello, true).is_ok());
+        *counts.borrow_mut().0 += 1;
+        Ok(())
+    });
+    result.unwrap();
+    assert!(built > 100 && refused > 20, "{built} built, {refused} refused");
+}

@@ -1,0 +1,203 @@
+//! What the tests of the round loop share: a clock of their own, the toy models, every proposer.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hunch::draft::{DraftProb, DraftTree};
+use hunch::error::Result;
+use hunch::model::table::{TableConfig, TableModel};
+use hunch::model::{LanguageModel, LogitRows, ModelSpec, Step, StepOutput};
+use hunch::propose::draft_model::DraftModel;
+use hunch::propose::ngram::Ngram;
+use hunch::propose::none::Plain;
+use hunch::propose::synthetic::Synthetic;
+use hunch::propose::{Method, ProposeContext, Proposer, RoundOutcome};
+use hunch::sample::{Sampler, SamplingParams, argmax, draw, unit};
+use hunch::session::{Round, Session, SessionConfig};
+use hunch::stats::Stopwatch;
+use hunch::token::{EmittedToken, TokenId};
+
+/// Goes on by a millisecond each time it is read.
+#[derive(Default)]
+pub(crate) struct Ticks(AtomicU64);
+
+impl Stopwatch for Ticks {
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A toy model; `noise` makes a worse draft of the same law.
+pub(crate) fn table(n_vocab: usize, noise: f32) -> TableModel {
+    TableModel::new(TableConfig { seed: 11, n_vocab, noise, ..TableConfig::default() })
+}
+
+/// The plain greedy continuation, from the closed form: no session, no cache.
+pub(crate) fn greedy_continuation(model: &TableModel, prompt: &[TokenId], n: usize) -> Vec<TokenId> {
+    let mut tokens = prompt.to_vec();
+    for _ in 0..n {
+        tokens.push(argmax(&model.logits_after(&tokens)));
+    }
+    tokens.split_off(prompt.len())
+}
+
+/// Siblings without replacement from q at every node: a tree proposer, to try the loop's tree path
+/// with sampled nodes. Certain when the sampler is greedy: then the likeliest ones.
+pub(crate) struct Branching {
+    /// The law it drafts with.
+    pub(crate) model: TableModel,
+    /// Children of each node.
+    pub(crate) width: usize,
+}
+
+impl Proposer for Branching {
+    fn method(&self) -> Method {
+        Method::Synthetic
+    }
+
+    fn begin(&mut self, _prompt: &[TokenId]) -> Result<()> {
+        Ok(())
+    }
+
+    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
+        let mut tree = DraftTree::new();
+        let mut level: Vec<(Option<usize>, Vec<TokenId>)> = vec![(None, cx.committed.to_vec())];
+        let room = cx.target.spec().context_length - cx.target.cache_len() - 1;
+        for _ in 0..cx.max_draft {
+            let mut next = Vec::new();
+            for (parent, path) in level {
+                if tree.len() + self.width > room.min(15) {
+                    return Ok(tree);
+                }
+                let logits = self.model.logits_after(&path);
+                let law = if cx.sampler.is_greedy() {
+                    Sampler::new(SamplingParams::unfiltered())?.law(&logits, &path)?
+                } else {
+                    cx.sampler.law(&logits, &path)?
+                };
+                let q: std::sync::Arc<[f32]> = law.clone().into();
+                let mut rest = law;
+                for _ in 0..self.width {
+                    if rest.iter().all(|&w| w == 0.0) {
+                        break;
+                    }
+                    let (token, prob) = if cx.sampler.is_greedy() {
+                        (argmax(&rest), DraftProb::Certain)
+                    } else {
+                        (draw(&rest, unit(cx.rng)), DraftProb::Sampled(q.clone()))
+                    };
+                    rest[token as usize] = 0.0;
+                    let node = tree.push(parent, token, prob);
+                    next.push((Some(node), path.iter().copied().chain([token]).collect()));
+                }
+            }
+            level = next;
+        }
+        Ok(tree)
+    }
+
+    fn accept(&mut self, _outcome: &RoundOutcome<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Every proposer, by name. `script` is what the synthetic one knows beforehand.
+pub(crate) fn proposers(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, Box<dyn Proposer>)> {
+    let draft = |noise| Box::new(DraftModel::new(Box::new(table(n_vocab, noise))).unwrap());
+    let stranger = TableModel::new(TableConfig { seed: 12, n_vocab, ..TableConfig::default() });
+    let synthetic = Synthetic::new(script.to_vec(), vec![0.9, 0.6, 0.8]).unwrap();
+    vec![
+        ("none", Box::new(Plain)),
+        ("draft model, close", draft(0.4)),
+        ("draft model, the same", draft(0.0)),
+        ("draft model, a stranger", Box::new(DraftModel::new(Box::new(stranger)).unwrap())),
+        ("ngram", Box::new(Ngram::default())),
+        ("synthetic", Box::new(synthetic)),
+        ("tree of width 2", Box::new(Branching { model: table(n_vocab, 0.4), width: 2 })),
+        ("tree of width 3", Box::new(Branching { model: table(n_vocab, 0.8), width: 3 })),
+    ]
+}
+
+/// What one generation gave.
+pub(crate) struct Generated {
+    /// All emitted tokens.
+    pub(crate) tokens: Vec<EmittedToken>,
+    /// The rounds.
+    pub(crate) rounds: Vec<Round>,
+    /// The figures.
+    pub(crate) stats: hunch::stats::GenerationStats,
+}
+
+impl Generated {
+    /// The numbers of the tokens.
+    pub(crate) fn ids(&self) -> Vec<TokenId> {
+        self.tokens.iter().map(|t| t.id).collect()
+    }
+}
+
+/// A whole generation from an empty cache; checks the loop's invariants after every round.
+pub(crate) fn generate(
+    target: &mut dyn LanguageModel,
+    proposer: &mut dyn Proposer,
+    sampler: &Sampler,
+    prompt: &[TokenId],
+    config: SessionConfig,
+) -> Generated {
+    target.truncate(0).unwrap();
+    let clock = Ticks::default();
+    let mut session = Session::new(target, proposer, sampler, &clock, config).unwrap();
+    let flow = session.prefill(prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    assert!(flow.is_continue());
+    let mut rounds = Vec::new();
+    while let Some(round) = session.next() {
+        rounds.push(round.unwrap());
+        assert_eq!(session.cached().len(), session.committed().len() - 1);
+    }
+    let tokens: Vec<EmittedToken> = rounds.iter().flat_map(|r| r.emitted.clone()).collect();
+    let ids: Vec<TokenId> = tokens.iter().map(|t| t.id).collect();
+    assert_eq!(session.committed(), [prompt, &ids[..]].concat());
+    let stats = session.stats("cpu", 0);
+    let by_origin = stats.accepted + stats.resampled + stats.bonus + stats.plain;
+    assert_eq!(by_origin, stats.generated_tokens);
+    assert_eq!(stats.generated_tokens as usize, tokens.len());
+    assert_eq!(stats.drafted as usize, rounds.iter().map(|r| r.drafted).sum::<usize>());
+    assert_eq!(stats.rounds as usize, rounds.len());
+    Generated { tokens, rounds, stats }
+}
+
+/// A configuration without end tokens.
+pub(crate) fn config(max_draft: usize, max_tokens: usize, seed: u64) -> SessionConfig {
+    SessionConfig { max_draft, max_tokens, end_tokens: Vec::new(), seed }
+}
+
+/// A model that fails at its n-th pass, to see what a failure leaves behind.
+pub(crate) struct Failing {
+    /// The model.
+    pub(crate) inner: TableModel,
+    /// Passes that still succeed.
+    pub(crate) passes: usize,
+}
+
+impl LanguageModel for Failing {
+    fn spec(&self) -> &ModelSpec {
+        self.inner.spec()
+    }
+    fn cache_len(&self) -> usize {
+        self.inner.cache_len()
+    }
+    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+        if self.passes == 0 {
+            // Out of the vocabulary: the inner model's own error.
+            return self.inner.forward(Step::chain(&[TokenId::MAX], LogitRows::None));
+        }
+        self.passes -= 1;
+        self.inner.forward(step)
+    }
+    fn truncate(&mut self, len: usize) -> Result<()> {
+        self.inner.truncate(len)
+    }
+    fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
+        self.inner.keep_rows(base, rows)
+    }
+}

@@ -1,0 +1,388 @@
+// The conversation in the built window: tokens and their marks, legend, card, keyboard, stop, errors.
+
+import { existsSync, readdirSync } from 'node:fs';
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { origins } from '../../ui/src/lib/origin';
+import { ask, calls, ended, legend, useWindow } from './harness';
+
+const hunch = useWindow();
+
+/** Calls of one command and what was on screen, before and after something happens in a single task. */
+async function callsDuring(page: Page, command: string, act: 'escape' | 'stop-button'): Promise<number[]> {
+  return page.evaluate(
+    ([name, how]) => {
+      const count = () => (window.hunchReplay?.calls ?? []).filter((call) => call.command === name).length;
+      const before = count();
+      if (how === 'escape') document.activeElement?.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }));
+      else document.querySelector<HTMLButtonElement>('[data-testid=stop]')?.click();
+      return [before, count()];
+    },
+    [command, act] as const,
+  );
+}
+
+const tokensShown = (page: Page) => page.getByTestId('token').count();
+
+async function writing(page: Page, tokens = 12): Promise<void> {
+  await page.waitForFunction((least) => document.querySelectorAll('[data-testid=token]').length >= least, tokens);
+}
+
+describe('an answer', () => {
+  it('shows its text exactly, each token marked by origin in colour and in pattern', async () => {
+    const page = await hunch.open({ replay: 'fixture-story' });
+    await ask(page);
+    await ended(page);
+    const text = await page.getByTestId('answer').evaluate((element) => element.textContent);
+    expect(text).toMatch(/^The lamp had burned[^]*\n\nRain ☂ came[^]*answered hers\.$/);
+    const marks = await page.evaluate(() =>
+      ['accepted', 'resampled', 'bonus', 'plain'].map((origin) => {
+        const token = document.querySelector(`[data-testid=token][data-origin=${origin}]`);
+        if (!token) return null;
+        const { textDecorationLine, textDecorationStyle, textDecorationColor, backgroundColor } = getComputedStyle(token);
+        return { origin, textDecorationLine, textDecorationStyle, textDecorationColor, backgroundColor };
+      }),
+    );
+    for (const { origin, underline, colour } of origins) {
+      const mark = marks.find((found) => found?.origin === origin);
+      expect(mark, origin).toBeTruthy();
+      if (underline === 'none') expect(mark?.textDecorationLine).toBe('none');
+      else expect(mark).toMatchObject({ textDecorationLine: 'underline', textDecorationStyle: underline });
+      if (colour === null) expect(mark?.backgroundColor).toBe('rgba(0, 0, 0, 0)');
+    }
+    expect(new Set(marks.map((mark) => mark?.backgroundColor)).size).toBe(4);
+    expect(new Set(marks.map((mark) => mark?.textDecorationColor)).size).toBe(4);
+  });
+
+  it('tints a token by ten to sixteen per cent', async () => {
+    for (const colours of ['light', 'dark'] as const) {
+      const page = await hunch.open({ replay: 'fixture-story', colours });
+      await ask(page);
+      await ended(page);
+      const alphas = await page.evaluate(() =>
+        ['accepted', 'resampled', 'bonus'].map((origin) => {
+          const token = document.querySelector(`[data-testid=token][data-origin=${origin}]`);
+          const colour = token ? getComputedStyle(token).backgroundColor : '';
+          return Number(/(?:\/|,)\s*([\d.]+)\)$/.exec(colour)?.[1]);
+        }),
+      );
+      for (const alpha of alphas) {
+        expect(alpha).toBeGreaterThanOrEqual(0.1);
+        expect(alpha).toBeLessThanOrEqual(0.16);
+      }
+    }
+  });
+
+  it('has a legend whose counts are those of its tokens, those without text included', async () => {
+    const page = await hunch.open({ replay: 'fixture-story' });
+    await ask(page);
+    await ended(page);
+    const { counts, total } = await legend(page);
+    const stats = await page.evaluate(() =>
+      [...document.querySelectorAll('[data-testid=token]')].map((token) => token.getAttribute('data-origin') ?? ''),
+    );
+    expect(Object.values(counts).reduce((sum, count) => sum + count)).toBe(total);
+    // The umbrella takes two tokens, and the first of them has no text to show.
+    expect(total).toBe(stats.length + 1);
+    const missing = origins.map(({ origin }) => (counts[origin] ?? 0) - stats.filter((shown) => shown === origin).length);
+    expect(missing.filter((count) => count === 1)).toHaveLength(1);
+    expect(missing.filter((count) => count === 0)).toHaveLength(3);
+  });
+
+  it('keeps the legend true at every moment while it is written', async () => {
+    const page = await hunch.open({ replay: 'fixture-ngram', speed: 20 });
+    await ask(page);
+    for (const least of [3, 15, 30]) {
+      await writing(page, least);
+      const moment = await page.evaluate(() => ({
+        tokens: document.querySelectorAll('[data-testid=token]').length,
+        counts: [...document.querySelectorAll('[data-testid=legend] .count')].map((count) => Number(count.textContent)),
+      }));
+      expect(moment.counts.reduce((sum, count) => sum + count)).toBe(moment.tokens);
+    }
+    await ended(page);
+  });
+
+  it('shows live figures while it is written, and why and how it ended after', async () => {
+    const page = await hunch.open({ speed: 4 });
+    await ask(page);
+    await writing(page);
+    const live = await page.getByTestId('figures').textContent();
+    expect(live).toMatch(/[\d.]+ tok\/s.*\d+% of drafts accepted.*[\d.]+ tokens a pass.*\d+ rounds/s);
+    expect(await page.getByTestId('stats').count()).toBe(0);
+    await page.keyboard.press('Escape');
+    await ended(page);
+    const stats = await page.getByTestId('stats').textContent();
+    expect(stats).toMatch(/Stopped by you.*first token after .* ms.*prompt read at [\d.]+ tok\/s.*measured/s);
+  });
+
+  it('counts only plain tokens in a plain answer, and claims no acceptance', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain' });
+    await ask(page);
+    await ended(page);
+    const { counts, total } = await legend(page);
+    expect(counts).toEqual({ accepted: 0, resampled: 0, bonus: 0, plain: total });
+    expect(await page.getByTestId('figures').textContent()).not.toContain('accepted');
+  });
+
+  it('dims the other origins when a legend entry is pressed, and none when pressed again', async () => {
+    const page = await hunch.open({ replay: 'fixture-story' });
+    await ask(page);
+    await ended(page);
+    const dimmed = () =>
+      page.evaluate(() =>
+        [...document.querySelectorAll('[data-testid=token]')]
+          .filter((token) => Number(getComputedStyle(token).opacity) < 1)
+          .map((token) => token.getAttribute('data-origin')),
+      );
+    await page.locator('[data-legend=bonus]').click();
+    const shown = await tokensShown(page);
+    const bonus = await page.locator('[data-testid=token][data-origin=bonus]').count();
+    expect(await dimmed()).toHaveLength(shown - bonus);
+    expect(await dimmed()).not.toContain('bonus');
+    expect(await page.locator('[data-legend=bonus]').getAttribute('aria-pressed')).toBe('true');
+    await page.locator('[data-legend=bonus]').click();
+    expect(await dimmed()).toEqual([]);
+  });
+
+  it('is complete when messages are lost on the way, the last one too', async () => {
+    const page = await hunch.open({ replay: 'fixture-ngram', lose: [3, 4, 11, 29, 30, 31, 32, 33] });
+    await ask(page);
+    await ended(page);
+    const lossy = { text: await page.getByTestId('answer').textContent(), ...(await legend(page)) };
+    const whole = await hunch.open({ replay: 'fixture-ngram' });
+    await ask(whole);
+    await ended(whole);
+    expect(lossy).toEqual({ text: await whole.getByTestId('answer').textContent(), ...(await legend(whole)) });
+    expect((await calls(page, 'generation_snapshot')).length).toBeGreaterThan(0);
+    expect(await calls(whole, 'generation_snapshot')).toEqual([]);
+  });
+});
+
+describe('the card over a token', () => {
+  it('tells what decided the token under the pointer', async () => {
+    const page = await hunch.open({ replay: 'fixture-story' });
+    await ask(page);
+    await ended(page);
+    await page.locator('[data-testid=token][data-origin=resampled]').nth(3).hover();
+    const card = page.getByTestId('token-card');
+    await card.waitFor();
+    const text = (await card.innerText()).replace(/\s+/g, ' ');
+    expect(text).toMatch(/id \d+ resampled .* p \.?\d+ q not drafted confidence \.?\d+ round \d+ position \d+ drafted 4/);
+    expect(text).toMatch(/Rejected here \S+ p \.?\d+ q \.?\d+ u \.?\d+/);
+    const struck = await card.locator('s').first().evaluate((element) => getComputedStyle(element).textDecorationLine);
+    expect(struck).toBe('line-through');
+    const box = await card.boundingBox();
+    expect(box && box.x >= 0 && box.y >= 0 && box.x + box.width <= 900 && box.y + box.height <= 700).toBe(true);
+    await page.mouse.move(5, 400);
+    await card.waitFor({ state: 'detached' });
+  });
+
+  it('shows q of an accepted token, and "certain" where the draft left nothing to chance', async () => {
+    const sampled = await hunch.open({ replay: 'fixture-story' });
+    await ask(sampled);
+    await ended(sampled);
+    await sampled.locator('[data-testid=token][data-origin=accepted]').first().hover();
+    expect(await sampled.getByTestId('token-card').innerText()).toMatch(/q\s+(\.\d{3}|1)/);
+    const certain = await hunch.open({ replay: 'fixture-ngram' });
+    await ask(certain);
+    await ended(certain);
+    await certain.locator('[data-testid=token][data-origin=accepted]').first().hover();
+    expect(await certain.getByTestId('token-card').innerText()).toMatch(/q\s+certain/);
+  });
+
+  it('follows the keyboard: one tab stop, arrows, Home, End, lines', async () => {
+    const page = await hunch.open({ replay: 'fixture-story' });
+    await ask(page);
+    await ended(page);
+    expect(await page.locator('[data-token][tabindex="0"]').count()).toBe(1);
+    await page.getByTestId('new-conversation').focus();
+    await page.keyboard.press('Tab');
+    const focused = () => page.evaluate(() => Number(document.activeElement?.getAttribute('data-token') ?? -1));
+    expect(await focused()).toBe(0);
+    await page.getByTestId('token-card').waitFor();
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('ArrowRight');
+    expect(await focused()).toBe(2);
+    expect(await page.evaluate(() => document.activeElement?.getAttribute('aria-describedby'))).toBe('token-card');
+    const top = () => page.evaluate(() => document.activeElement?.getBoundingClientRect().top ?? 0);
+    const first = await top();
+    await page.keyboard.press('ArrowDown');
+    expect(await top()).toBeGreaterThan(first + 10);
+    await page.keyboard.press('ArrowUp');
+    expect(Math.abs((await top()) - first)).toBeLessThan(4);
+    await page.keyboard.press('End');
+    expect(await focused()).toBe((await tokensShown(page)) + 1 - 1);
+    await page.keyboard.press('Home');
+    expect(await focused()).toBe(0);
+    await page.keyboard.press('ArrowLeft');
+    expect(await focused()).toBe(0);
+    expect(await page.locator('[data-token][tabindex="0"]').count()).toBe(1);
+    await page.keyboard.press('Tab');
+    expect(await focused()).toBe(-1);
+    await page.getByTestId('token-card').waitFor({ state: 'detached' });
+  });
+});
+
+describe('stopping', () => {
+  it.each(['escape', 'stop-button'] as const)('by %s calls the engine in the same task', async (act) => {
+    const page = await hunch.open({ speed: 2 });
+    await ask(page);
+    await writing(page);
+    expect(await callsDuring(page, 'stop_generation', act)).toEqual([0, 1]);
+    await ended(page);
+    expect(await page.getByTestId('stats').getAttribute('data-stop')).toBe('cancelled');
+    const { total } = await legend(page);
+    expect(total).toBe(await tokensShown(page));
+    await page.getByTestId('send').waitFor();
+    expect(await page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('prompt');
+  });
+
+  it('does not happen when Escape only closes a menu', async () => {
+    const page = await hunch.open({ speed: 2 });
+    await ask(page);
+    await writing(page);
+    await page.getByTestId('method').click();
+    await page.getByTestId('method-plain').waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByTestId('method-plain').waitFor({ state: 'detached' });
+    expect(await calls(page, 'stop_generation')).toEqual([]);
+    await page.keyboard.press('Escape');
+    await ended(page);
+    expect(await calls(page, 'stop_generation')).toHaveLength(1);
+  });
+});
+
+describe('typing', () => {
+  it('sends with Enter, breaks the line with Shift+Enter, and waits for an input method', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain' });
+    const prompt = page.getByTestId('prompt');
+    await prompt.fill('one');
+    await prompt.press('Shift+Enter');
+    await page.keyboard.type('two');
+    expect(await prompt.inputValue()).toBe('one\ntwo');
+    await prompt.dispatchEvent('keydown', { key: 'Enter', isComposing: true });
+    expect(await calls(page, 'generate')).toEqual([]);
+    await prompt.press('Enter');
+    await ended(page);
+    expect(await prompt.inputValue()).toBe('');
+    expect(await page.getByTestId('question').innerText()).toBe('one\ntwo');
+  });
+
+  it('sends nothing that is blank, and nothing while an answer is being written', async () => {
+    const page = await hunch.open({ speed: 2 });
+    await ask(page, '   ');
+    expect(await calls(page, 'generate')).toEqual([]);
+    await ask(page, 'first');
+    await writing(page);
+    await ask(page, 'second');
+    expect(await calls(page, 'generate')).toHaveLength(1);
+    expect(await page.getByTestId('prompt').inputValue()).toBe('second');
+  });
+
+  it('goes on with the whole conversation, and begins a new one with Ctrl+N', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain,fixture-ngram' });
+    await ask(page, 'one');
+    await ended(page);
+    await ask(page, 'two');
+    await page.getByTestId('stats').nth(1).waitFor();
+    const requests = (await calls(page, 'generate')).map((args) => args['request'] as { messages: { role: string }[] });
+    expect(requests[1]?.messages.map((message) => message.role)).toEqual(['user', 'assistant', 'user']);
+    await page.getByTestId('prompt').fill('half typed');
+    await page.keyboard.press('Control+n');
+    await page.getByTestId('empty').waitFor();
+    expect(await page.getByTestId('turn').count()).toBe(0);
+    expect(await page.getByTestId('prompt').inputValue()).toBe('half typed');
+  });
+
+  it('begins a new conversation from the native menu', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain' });
+    await ask(page);
+    await ended(page);
+    await page.evaluate(() => window.hunchReplay?.menu('new-conversation'));
+    await page.getByTestId('empty').waitFor();
+  });
+
+  it('asks an example when it is pressed', async () => {
+    const page = await hunch.open();
+    const example = page.getByTestId('example').first();
+    const text = await example.innerText();
+    await example.click();
+    await ended(page);
+    expect(await page.getByTestId('question').innerText()).toBe(text);
+  });
+});
+
+describe('an error', () => {
+  it('shows a card with message and code, and the prompt is where it was typed', async () => {
+    const page = await hunch.open({ replay: 'fixture-refused,fixture-plain' });
+    await ask(page, 'a long prompt');
+    const card = page.getByTestId('error');
+    await card.waitFor();
+    expect(await card.getAttribute('data-code')).toBe('context_overflow');
+    expect(await card.innerText()).toContain('Shorten the prompt or the conversation.');
+    expect(await card.innerText()).toContain('context_overflow');
+    expect(await page.getByTestId('prompt').inputValue()).toBe('a long prompt');
+    await page.getByTestId('retry').click();
+    await ended(page);
+    expect(await card.count()).toBe(0);
+    expect(await page.getByTestId('turn').count()).toBe(1);
+    expect(await page.getByTestId('prompt').inputValue()).toBe('');
+  });
+
+  it('in the middle keeps what was written', async () => {
+    const started = { type: 'started', generation_id: 1, method: 'plain', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4 };
+    const figures = { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 };
+    const timing = { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 };
+    const tokens = [{ id: 4, text: 'Half', origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }];
+    const events = [
+      started,
+      { type: 'round', round: 0, drafted: 0, tokens, rejected: [], timing, figures },
+      { type: 'failed', error: { code: 'device', message: 'The metal device failed: out of heap. Try again.' } },
+    ];
+    const page = await hunch.open({ replay: 'broken', recordings: { broken: JSON.stringify({ generation_id: 1, seq: 0, events }) } });
+    await ask(page);
+    await page.getByTestId('error').waitFor();
+    expect(await page.getByTestId('answer').textContent()).toBe('Half');
+    expect((await legend(page)).total).toBe(1);
+    await page.getByTestId('send').waitFor();
+  });
+
+  it('never becomes markup, nor does an answer', async () => {
+    const text = '<img src=x onerror="document.title=1"><b>bold</b>';
+    const events = [
+      { type: 'started', generation_id: 1, method: 'plain', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4 },
+      {
+        type: 'round',
+        round: 0,
+        drafted: 0,
+        tokens: [{ id: 4, text, origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }],
+        rejected: [],
+        timing: { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 },
+        figures: { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 },
+      },
+      { type: 'failed', error: { code: 'internal', message: text } },
+    ];
+    const page = await hunch.open({ replay: 'markup', recordings: { markup: JSON.stringify({ generation_id: 1, seq: 0, events }) } });
+    await ask(page, text);
+    await page.getByTestId('error').waitFor();
+    expect(await page.getByTestId('answer').textContent()).toBe(text);
+    expect(await page.locator('main img, main b:has-text("bold")').count()).toBe(0);
+  });
+});
+
+const streams = new URL('../streams/', import.meta.url);
+const recorded = existsSync(streams) ? readdirSync(streams).filter((name) => name.endsWith('.jsonl')) : [];
+const everyRecording = [...recorded, 'fixture-answer.jsonl'].map((name) => name.replace(/\.jsonl$/, ''));
+
+describe('recordings', () => {
+  it.each(everyRecording)('%s plays to its end with a true legend', async (name) => {
+    const page = await hunch.open({ replay: name });
+    await ask(page);
+    await page.locator('[data-testid=stats], [data-testid=error]').first().waitFor();
+    if ((await page.getByTestId('legend').count()) === 0) return;
+    const { counts, total } = await legend(page);
+    expect(Object.values(counts).reduce((sum, count) => sum + count)).toBe(total);
+    expect(await tokensShown(page)).toBeLessThanOrEqual(total);
+  });
+});

@@ -1,0 +1,152 @@
+// The built window in Chromium on the replay host: one server and one browser a test file, a fresh page
+// a test, and nothing in the console left unseen.
+
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { chromium, type Browser, type Page } from 'playwright-core';
+import { preview, type PreviewServer } from 'vite';
+import type { ReplayControl } from '../../ui/src/lib/host/replay';
+import { afterAll, afterEach, beforeAll, expect } from 'vitest';
+
+const ui = fileURLToPath(new URL('../../ui', import.meta.url));
+
+const browsers = [
+  process.env['HUNCH_CHROMIUM'],
+  '/usr/bin/chromium',
+  '/usr/bin/chromium-browser',
+  '/usr/bin/google-chrome',
+  '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome',
+  '/Applications/Chromium.app/Contents/MacOS/Chromium',
+];
+
+/** What a page is opened with. */
+export interface Opening {
+  /** Recordings, one a generation. */
+  replay?: string;
+  app?: string;
+  speed?: number | 'instant';
+  lose?: number[];
+  width?: number;
+  height?: number;
+  colours?: 'light' | 'dark';
+  reducedMotion?: boolean;
+  /** Recordings that are not files, by name. */
+  recordings?: Record<string, string>;
+  /** Applications that are not files, by name. */
+  apps?: Record<string, unknown>;
+  userAgent?: string;
+}
+
+function findBrowser(): string {
+  const found = browsers.find((path) => path !== undefined && path !== '' && existsSync(path));
+  if (!found) throw new Error('No Chromium was found. Install chromium, or name one in HUNCH_CHROMIUM.');
+  return found;
+}
+
+/** Starts server and browser for a test file and gives a way to open the window. */
+export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
+  let server: PreviewServer;
+  let browser: Browser;
+  let pages: { page: Page; troubles: string[] }[] = [];
+
+  beforeAll(async () => {
+    server = await preview({ root: ui, logLevel: 'error', preview: { port: 0, host: '127.0.0.1' } });
+    browser = await chromium.launch({
+      executablePath: findBrowser(),
+      args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--force-color-profile=srgb'],
+    });
+  });
+
+  afterEach(async () => {
+    const seen = pages.flatMap(({ troubles }) => troubles);
+    await Promise.all(pages.map(({ page }) => page.context().close()));
+    pages = [];
+    expect(seen, 'errors in the console, content security policy included').toEqual([]);
+  });
+
+  afterAll(async () => {
+    await browser?.close();
+    await new Promise((resolve) => server?.httpServer.close(resolve));
+  });
+
+  return {
+    async open(opening = {}) {
+      const context = await browser.newContext({
+        viewport: { width: opening.width ?? 900, height: opening.height ?? 700 },
+        colorScheme: opening.colours ?? 'light',
+        reducedMotion: opening.reducedMotion ? 'reduce' : 'no-preference',
+        userAgent: opening.userAgent,
+      });
+      // The real window freezes it too, which breaks libraries that assign to inherited names.
+      await context.addInitScript(() => void Object.freeze(Object.prototype));
+      const page = await context.newPage();
+      const troubles: string[] = [];
+      page.on('console', (message) => {
+        if (message.type() === 'error' || message.type() === 'warning') troubles.push(message.text());
+      });
+      page.on('pageerror', (error) => troubles.push(String(error)));
+      page.on('request', (request) => {
+        const { protocol, hostname } = new URL(request.url());
+        if (protocol !== 'data:' && hostname !== '127.0.0.1') troubles.push(`remote origin: ${request.url()}`);
+      });
+      for (const [name, text] of Object.entries(opening.recordings ?? {})) {
+        await page.route(`**/replay/${name}.jsonl`, (route) => route.fulfill({ body: text, contentType: 'text/plain' }));
+      }
+      for (const [name, app] of Object.entries(opening.apps ?? {})) {
+        await page.route(`**/replay/${name}.json`, (route) => route.fulfill({ json: app }));
+      }
+      pages.push({ page, troubles });
+      const answer = await page.goto(`${address(server)}?${query(opening)}`);
+      expect(answer?.headers()['content-security-policy']).toContain("default-src 'none'; script-src 'self'; style-src 'self'");
+      await page.getByTestId('prompt').waitFor();
+      return page;
+    },
+  };
+}
+
+function address(server: PreviewServer): string {
+  const at = server.httpServer.address();
+  if (at === null || typeof at === 'string') throw new Error('the preview server listens on a port');
+  return `http://127.0.0.1:${at.port}/`;
+}
+
+function query(opening: Opening): URLSearchParams {
+  const asked = new URLSearchParams();
+  if (opening.replay) asked.set('replay', opening.replay);
+  if (opening.app) asked.set('app', opening.app);
+  asked.set('speed', String(opening.speed ?? 'instant'));
+  if (opening.lose) asked.set('lose', opening.lose.join(','));
+  return asked;
+}
+
+/** Types a prompt and sends it with Enter. */
+export async function ask(page: Page, prompt = 'Write a function that merges two sorted lists.'): Promise<void> {
+  await page.getByTestId('prompt').fill(prompt);
+  await page.getByTestId('prompt').press('Enter');
+}
+
+/** Waits until the last answer has ended. */
+export async function ended(page: Page): Promise<void> {
+  await page.getByTestId('stats').last().waitFor();
+}
+
+/** Calls the window made of the engine. */
+export async function calls(page: Page, command: string): Promise<Record<string, unknown>[]> {
+  const all: ReplayControl['calls'] = await page.evaluate(() => window.hunchReplay?.calls ?? []);
+  return all.filter((call) => call.command === command).map((call) => call.args);
+}
+
+/** Counts in a legend, by origin, and its total. */
+export async function legend(page: Page, turn = 0): Promise<{ counts: Record<string, number>; total: number }> {
+  const element = page.getByTestId('legend').nth(turn);
+  const entries = await element
+    .locator('[data-legend]')
+    .evaluateAll((all) =>
+      all.map((entry) => [
+        entry.getAttribute('data-legend') ?? '',
+        Number(entry.querySelector('.count')?.textContent?.replace(/,/g, '')),
+      ]),
+    );
+  const total = Number((await element.locator('.total').textContent())?.replace(/\D/g, ''));
+  return { counts: Object.fromEntries(entries) as Record<string, number>, total };
+}

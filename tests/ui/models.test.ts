@@ -1,0 +1,110 @@
+// Models, methods and settings in the built window.
+
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { ask, calls, ended, useWindow } from './harness';
+
+const hunch = useWindow();
+const recordedApp = (name: string) => JSON.parse(readFileSync(new URL(`./fixtures/${name}.json`, import.meta.url), 'utf8'));
+
+describe('models', () => {
+  it('without one, says what to do, and opens one', async () => {
+    const page = await hunch.open({ app: 'fixture-app-empty' });
+    await page.getByTestId('open-model').waitFor();
+    await page.getByTestId('prompt').fill('kept');
+    await page.getByTestId('prompt').press('Enter');
+    expect(await page.getByTestId('send').isDisabled()).toBe(true);
+    expect(await page.getByTestId('prompt').inputValue()).toBe('kept');
+    expect(await calls(page, 'generate')).toEqual([]);
+    await page.getByTestId('open-model').click();
+    await page.getByTestId('example').first().waitFor();
+    expect(await page.getByTestId('target-menu').innerText()).toContain('qwen2.5-coder-1.5b');
+    expect(await page.getByTestId('prompt').inputValue()).toBe('kept');
+  });
+
+  it('shows a bar while one is loaded, and begins with the default one', async () => {
+    const page = await hunch.open({ app: 'fixture-app-default' });
+    await page.getByTestId('loading').waitFor();
+    expect(await page.getByTestId('loading').getAttribute('role')).toBe('progressbar');
+    expect(await page.getByTestId('send').isDisabled()).toBe(true);
+    await page.getByTestId('example').first().waitFor();
+    expect(await page.getByTestId('loading').count()).toBe(0);
+    expect(await page.getByTestId('target-menu').innerText()).toContain('smollm2-135m');
+  });
+
+  it('that cannot be used says why, and the loaded one stays', async () => {
+    const app = recordedApp('fixture-app');
+    app.picks = Object.keys(app.load_errors);
+    const page = await hunch.open({ app: 'broken-pick', apps: { 'broken-pick': app } });
+    await page.getByTestId('example').first().waitFor();
+    await page.keyboard.press('Control+o');
+    await page.getByTestId('error').waitFor();
+    expect(await page.getByTestId('error').getAttribute('data-code')).toBe('invalid_model_file');
+    expect(await page.getByTestId('target-menu').innerText()).toContain('qwen2.5-coder-1.5b');
+    await ask(page);
+    await ended(page);
+    await page.getByTestId('dismiss').click();
+    expect(await page.getByTestId('error').count()).toBe(0);
+  });
+
+  it('can be chosen from the list, and a draft beside it', async () => {
+    const page = await hunch.open({ app: 'fixture-app-plain' });
+    await page.getByTestId('target-menu').click();
+    await page.getByRole('menuitem', { name: /half-a-download/ }).waitFor();
+    expect(await page.getByRole('menuitem', { name: /half-a-download/ }).getAttribute('data-disabled')).not.toBeNull();
+    await page.getByRole('menuitem', { name: /1\.5b/ }).click();
+    await page.getByTestId('draft-menu').click();
+    await page.getByRole('menuitem', { name: /0\.5b/ }).click();
+    await page.locator('[data-testid=method][data-method=draft-model]').waitFor();
+    const requests = (await calls(page, 'load_models')).map((args) => args['request'] as { target: string; draft: string | null });
+    expect(requests.map(({ draft }) => draft !== null)).toEqual([false, true]);
+    expect(requests[1]?.target).toContain('1.5b');
+  });
+});
+
+describe('method and settings', () => {
+  it('offers only methods that work, and says why not for the others', async () => {
+    const page = await hunch.open({ app: 'fixture-app-plain' });
+    await page.getByTestId('method').click();
+    const draft = page.getByTestId('method-draft-model');
+    await draft.waitFor();
+    expect(await draft.getAttribute('aria-disabled')).toBe('true');
+    expect(await draft.innerText()).toContain('Open a draft first');
+    await page.getByTestId('method-ngram').click();
+    await ask(page);
+    await ended(page);
+    expect((await calls(page, 'generate'))[0]?.['request']).toMatchObject({ method: 'ngram', max_draft: 4 });
+  });
+
+  it('sends what is set, and keeps every number in its range', async () => {
+    const page = await hunch.open();
+    const depth = page.getByTestId('max-draft');
+    await depth.fill('99');
+    await depth.press('Tab');
+    expect(await depth.inputValue()).toBe('15');
+    await depth.press('ArrowDown');
+    await page.getByTestId('settings').click();
+    await page.getByTestId('temperature').fill('0,8');
+    await page.getByTestId('temperature').press('Tab');
+    await page.getByTestId('max-tokens').fill('none');
+    await page.getByTestId('max-tokens').press('Tab');
+    await page.getByTestId('seed').fill('42');
+    await page.getByTestId('seed').press('Tab');
+    expect(await page.getByTestId('max-tokens').inputValue()).toBe('512');
+    await page.keyboard.press('Escape');
+    await ask(page);
+    await ended(page);
+    expect((await calls(page, 'generate'))[0]?.['request']).toMatchObject({
+      max_draft: 14,
+      max_tokens: 512,
+      sampling: { temperature: 0.8, seed: 42 },
+    });
+  });
+
+  it('has no depth to set in a plain run', async () => {
+    const page = await hunch.open();
+    await page.getByTestId('method').click();
+    await page.getByTestId('method-plain').click();
+    expect(await page.getByTestId('max-draft').isDisabled()).toBe(true);
+  });
+});

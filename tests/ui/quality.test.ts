@@ -1,0 +1,246 @@
+// What must hold everywhere: contrast, long answers, reading while text arrives, quiet motion.
+
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { runLength } from '../../ui/src/lib/text/blocks';
+import { record, toLines } from './fixtures/build';
+import { ask, ended, legend, useWindow } from './harness';
+
+const hunch = useWindow();
+
+const words = 'the lamp turned and the sea came over the rail while she wrote the hour in the log and waited ';
+const longText = Array.from({ length: 40 }, (_, index) => words.repeat(index % 3 === 0 ? 8 : 4).trim()).join('.\n\n');
+const long = { long: toLines(record({ text: longText, method: 'draft-model', maxDraft: 4, seed: 2, perMessage: 8 })) };
+
+/** The text on screen with less contrast than WCAG AA asks, disabled controls left out. */
+async function faintText(page: Page): Promise<string[]> {
+  return page.evaluate(() => {
+    const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+    if (!context) return ['no canvas'];
+    const luminance = ([r, g, b]: number[]) =>
+      [r, g, b]
+        .map((channel = 0) => channel / 255)
+        .map((channel) => (channel <= 0.04045 ? channel / 12.92 : ((channel + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, channel, index) => sum + channel * [0.2126, 0.7152, 0.0722][index]!, 0);
+    const paint = (colours: string[]) => {
+      context.fillStyle = 'white';
+      context.fillRect(0, 0, 1, 1);
+      for (const colour of colours) {
+        context.fillStyle = colour;
+        context.fillRect(0, 0, 1, 1);
+      }
+      return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+    };
+    const faint: string[] = [];
+    for (const element of document.querySelectorAll<HTMLElement>('body *')) {
+      const own = [...element.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE && node.textContent?.trim());
+      if (own.length === 0 || element.closest(':disabled, [data-disabled], .only-read, s')) continue;
+      if (!element.checkVisibility({ opacityProperty: true })) continue;
+      const chain: Element[] = [];
+      for (let at: Element | null = element; at; at = at.parentElement) chain.unshift(at);
+      const behind = chain.map((at) => getComputedStyle(at).backgroundColor);
+      const back = luminance(paint(behind));
+      const front = luminance(paint([...behind, getComputedStyle(element).color]));
+      const ratio = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
+      if (ratio < 4.5) faint.push(`${own[0]?.textContent?.trim().slice(0, 30)}: ${ratio.toFixed(2)}`);
+    }
+    return faint;
+  });
+}
+
+describe.each(['light', 'dark'] as const)('%s', (colours) => {
+  it('gives all text the contrast WCAG AA asks, over tints too', async () => {
+    const answer = await hunch.open({ colours, replay: 'fixture-story' });
+    await ask(answer);
+    await ended(answer);
+    await answer.locator('[data-testid=token][data-origin=bonus]').first().hover();
+    await answer.getByTestId('token-card').waitFor();
+    expect(await faintText(answer)).toEqual([]);
+
+    const error = await hunch.open({ colours, replay: 'fixture-refused' });
+    await ask(error);
+    await error.getByTestId('error').waitFor();
+    expect(await faintText(error)).toEqual([]);
+
+    const empty = await hunch.open({ colours, app: 'fixture-app-empty' });
+    await empty.getByTestId('open-model').waitFor();
+    expect(await faintText(empty)).toEqual([]);
+
+    const menu = await hunch.open({ colours });
+    await menu.getByTestId('target-menu').click();
+    await menu.getByTestId('open-target').waitFor();
+    expect(await faintText(menu)).toEqual([]);
+  });
+
+  it('draws underlines that can be seen', async () => {
+    const page = await hunch.open({ colours, replay: 'fixture-story' });
+    await ask(page);
+    await ended(page);
+    const ratios = await page.evaluate(() => {
+      const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+      const light = (colour: string) => {
+        if (!context) return 0;
+        context.fillStyle = colour;
+        context.fillRect(0, 0, 1, 1);
+        const channels = [...context.getImageData(0, 0, 1, 1).data].slice(0, 3).map((channel) => channel / 255);
+        return channels
+          .map((channel) => (channel <= 0.04045 ? channel / 12.92 : ((channel + 0.055) / 1.055) ** 2.4))
+          .reduce((sum, channel, index) => sum + channel * [0.2126, 0.7152, 0.0722][index]!, 0);
+      };
+      const back = light(getComputedStyle(document.body).backgroundColor);
+      return ['accepted', 'resampled', 'bonus'].map((origin) => {
+        const token = document.querySelector(`[data-testid=token][data-origin=${origin}]`);
+        const front = token ? light(getComputedStyle(token).textDecorationColor) : back;
+        return (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
+      });
+    });
+    for (const ratio of ratios) expect(ratio).toBeGreaterThanOrEqual(3);
+  });
+});
+
+describe('an answer of thousands of tokens', () => {
+  it('draws each token once and leaves finished runs alone', async () => {
+    const page = await hunch.open({ replay: 'long', recordings: long });
+    await page.evaluate(() => {
+      const seen = { added: 0, removed: 0, changed: 0, flushes: 0 };
+      const tokens = (nodes: NodeList) =>
+        [...nodes].reduce((sum, node) => {
+          if (!(node instanceof Element)) return sum;
+          return sum + (node.matches('[data-token]') ? 1 : node.querySelectorAll('[data-token]').length);
+        }, 0);
+      new MutationObserver((records) => {
+        // An element that was added with its children inside is one record; added later, one each.
+        const counted = new Set<Node>();
+        for (const record of records) {
+          if (record.type !== 'childList') {
+            if ((record.target instanceof Element ? record.target : record.target.parentElement)?.closest('[data-run]')) seen.changed += 1;
+            continue;
+          }
+          const fresh = [...record.addedNodes].filter((node) => ![...counted].some((other) => other.contains(node)));
+          for (const node of fresh) counted.add(node);
+          seen.added += tokens(fresh as unknown as NodeList);
+          seen.removed += tokens(record.removedNodes);
+        }
+        seen.flushes += 1;
+      }).observe(document.querySelector('main') as Element, {
+        subtree: true,
+        childList: true,
+        characterData: true,
+        attributes: true,
+      });
+      Object.assign(window, { seen });
+    });
+    await ask(page);
+    await ended(page);
+    const pieces = await page.locator('[data-token]').count();
+    const seen = await page.evaluate(() => (window as unknown as { seen: Record<string, number> }).seen);
+    expect((await legend(page)).total).toBeGreaterThan(4000);
+    expect(seen['flushes']).toBeGreaterThan(20);
+    expect(seen['added']).toBe(pieces);
+    expect(seen['removed']).toBe(0);
+    expect(seen['changed']).toBe(0);
+  });
+
+  it('keeps the page small: a span a piece, a wrapper a run, nothing else', async () => {
+    const page = await hunch.open({ replay: 'long', recordings: long });
+    await ask(page);
+    await ended(page);
+    const size = await page.getByTestId('answer').evaluate((answer) => ({
+      elements: answer.querySelectorAll('*').length,
+      pieces: answer.querySelectorAll('[data-token]').length,
+      runs: answer.querySelectorAll('[data-run]').length,
+      blocks: answer.querySelectorAll('.block').length,
+      largest: Math.max(...[...answer.querySelectorAll('[data-run]')].map((run) => run.childElementCount)),
+    }));
+    expect(size.elements).toBe(size.pieces + size.runs + size.blocks);
+    expect(size.runs).toBeLessThanOrEqual(Math.ceil(size.pieces / runLength) + size.blocks);
+    expect(size.largest).toBeLessThanOrEqual(runLength);
+  });
+
+  it('stays at its end while the reader is there, and where they are when they are not', async () => {
+    const page = await hunch.open({ replay: 'long', recordings: long, speed: 30 });
+    await ask(page);
+    const place = () =>
+      page.getByTestId('conversation').evaluate((main) => ({
+        top: main.scrollTop,
+        left: main.scrollHeight - main.clientHeight - main.scrollTop,
+        height: main.scrollHeight,
+      }));
+    const grows = async (from: number) =>
+      page.waitForFunction((height) => (document.querySelector('main')?.scrollHeight ?? 0) > height + 100, from);
+    await page.waitForFunction(() => (document.querySelector('main')?.scrollHeight ?? 0) > 1200);
+    expect((await place()).left).toBeLessThanOrEqual(24);
+    await page.getByTestId('conversation').hover();
+    await page.mouse.wheel(0, -300);
+    await page.getByTestId('to-end').waitFor();
+    const left = await place();
+    await grows(left.height);
+    expect((await place()).top).toBe(left.top);
+    await page.getByTestId('to-end').click();
+    await page.getByTestId('to-end').waitFor({ state: 'detached' });
+    await grows((await place()).height);
+    expect((await place()).left).toBeLessThanOrEqual(24);
+  });
+});
+
+describe('manners', () => {
+  it('moves for at most 150 ms, and not at all when asked not to', async () => {
+    for (const reducedMotion of [false, true]) {
+      const page = await hunch.open({ reducedMotion, app: 'fixture-app-default' });
+      await page.getByTestId('loading').waitFor();
+      const longest = await page.evaluate(() => {
+        const seconds = (list: string) => Math.max(...list.split(',').map((time) => parseFloat(time)));
+        return Math.max(...[...document.querySelectorAll('*')].map((element) => seconds(getComputedStyle(element).transitionDuration)));
+      });
+      expect(longest).toBeLessThanOrEqual(reducedMotion ? 0 : 0.15);
+      const animation = await page.getByTestId('loading').evaluate((bar) => getComputedStyle(bar, '::after').animationName);
+      expect(animation === 'none').toBe(reducedMotion);
+    }
+  });
+
+  it('uses the five sizes of type and no other', async () => {
+    const page = await hunch.open({ replay: 'fixture-answer' });
+    await ask(page);
+    await ended(page);
+    await page.getByTestId('settings').click();
+    const sizes = await page.evaluate(() => [
+      ...new Set(
+        [...document.querySelectorAll('body *')]
+          .filter((element) => [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.textContent?.trim()))
+          .map((element) => getComputedStyle(element).fontSize),
+      ),
+    ]);
+    for (const size of sizes) expect(['12px', '13px', '15px', '18px', '24px']).toContain(size);
+  });
+
+  it('lets text be selected where it is read, and nowhere else', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain' });
+    await ask(page);
+    await ended(page);
+    const selectable = (selector: string) => page.locator(selector).first().evaluate((element) => getComputedStyle(element).userSelect);
+    expect(await selectable('[data-testid=token]')).not.toBe('none');
+    expect(await selectable('[data-testid=question]')).not.toBe('none');
+    expect(await selectable('[data-testid=legend] .count')).toBe('none');
+    expect(await selectable('header')).toBe('none');
+  });
+
+  it('tells a screen reader that an answer begins and how it ended, and not its tokens', async () => {
+    const page = await hunch.open({ speed: 4 });
+    await ask(page);
+    await page.getByTestId('token').first().waitFor();
+    expect(await page.getByTestId('status').textContent()).toBe('Answering');
+    expect(await page.getByTestId('status').getAttribute('aria-live')).toBe('polite');
+    await page.keyboard.press('Escape');
+    await ended(page);
+    expect(await page.getByTestId('status').textContent()).toMatch(/^Finished\. \d+ tokens?, [\d.]+ tokens a pass\.$/);
+  });
+
+  it('can be dragged by its title bar, with room for the window buttons of a Mac', async () => {
+    const page = await hunch.open({
+      userAgent: 'Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0 Safari/605.1.15',
+    });
+    expect(await page.locator('header[data-tauri-drag-region]').count()).toBe(1);
+    expect(await page.locator('html').getAttribute('data-platform')).toBe('mac');
+    expect(await page.getByTestId('new-conversation').getAttribute('title')).toContain('⌘N');
+  });
+});

@@ -1,0 +1,36 @@
+import js from '@eslint/js';
+import svelte from 'eslint-plugin-svelte';
+import globals from 'globals';
+import ts from 'typescript-eslint';
+import svelteConfig from './svelte.config.js';
+
+/** Only the Tauri host may know Tauri; model output never becomes markup. */
+const restrictions = {
+  'no-restricted-imports': [
+    'error',
+    { patterns: [{ group: ['@tauri-apps/*'], message: 'Only src/lib/host/tauri.ts imports Tauri.' }] },
+  ],
+  'no-restricted-properties': [
+    'error',
+    { property: 'innerHTML', message: 'Model output is never trusted: build text nodes.' },
+    { property: 'outerHTML', message: 'Model output is never trusted: build text nodes.' },
+    { property: 'insertAdjacentHTML', message: 'Model output is never trusted: build text nodes.' },
+  ],
+  'no-console': 'error',
+  eqeqeq: 'error',
+};
+
+export default ts.config(
+  { ignores: ['**/dist/', '**/node_modules/', '**/schema.gen.ts'] },
+  js.configs.recommended,
+  ...ts.configs.recommended,
+  ...svelte.configs.recommended,
+  { languageOptions: { globals: { ...globals.browser } }, rules: restrictions },
+  {
+    files: ['**/*.svelte', '**/*.svelte.ts'],
+    languageOptions: { parserOptions: { parser: ts.parser, svelteConfig } },
+    rules: { 'svelte/no-at-html-tags': 'error' },
+  },
+  { files: ['**/lib/host/tauri.ts'], rules: { 'no-restricted-imports': 'off' } },
+  { files: ['ui/*.config.*', 'tests/**'], languageOptions: { globals: { ...globals.node } } },
+);

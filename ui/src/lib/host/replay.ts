@@ -1,0 +1,157 @@
+// The replay host: recorded streams instead of an engine, for the browser tests and for working on
+// the window without a model. What to replay comes from the page's address:
+//   replay=NAME[,NAME]  recordings, one a generation, the last one again and again
+//   app=NAME            the recorded answer to app_info and list_models
+//   speed=N|instant     1 as recorded; lose=3,4  messages that get lost
+// The page's tests read `window.hunchReplay`.
+
+import type { AppInfo, ErrorInfo, GenerateRequest, LoadRequest, ModelEntry, StreamMessage } from '../ipc/schema.gen';
+import { parseRecording, ReplayedGeneration, type Playback, type Recording } from './recording';
+import type { Host, WireArguments } from './types';
+
+/** A recorded application: what it says of itself, the models it lists, and which files fail to load. */
+export interface RecordedApp {
+  info: AppInfo;
+  models: ModelEntry[];
+  /** What the file dialog gives back, in turn. */
+  picks: string[];
+  /** Why loading fails, by path. */
+  load_errors: Record<string, ErrorInfo>;
+  /** Milliseconds that loading a model takes. */
+  load_ms: number;
+}
+
+/** What a test may see and do. */
+export interface ReplayControl {
+  calls: { command: string; args: WireArguments }[];
+  menu: (item: string) => void;
+}
+
+declare global {
+  interface Window {
+    hunchReplay?: ReplayControl;
+  }
+}
+
+const defaultRecording = 'fixture-answer';
+const defaultApp = 'fixture-app';
+
+async function read(file: string): Promise<string> {
+  const response = await fetch(`/replay/${encodeURIComponent(file)}`);
+  if (!response.ok) throw new Error(`There is no recording "${file}".`);
+  return response.text();
+}
+
+function playback(query: URLSearchParams): Playback {
+  const speed = query.get('speed') ?? '1';
+  return {
+    speed: speed === 'instant' ? Infinity : Number(speed) || 1,
+    lost: new Set((query.get('lose') ?? '').split(',').filter(Boolean).map(Number)),
+    later: (milliseconds, then) => void setTimeout(then, milliseconds),
+  };
+}
+
+/** Opens the replay host that the page's address asks for. */
+export async function openReplay(query: URLSearchParams): Promise<Host> {
+  const names = (query.get('replay') ?? defaultRecording).split(',');
+  const recordings = await Promise.all(names.map(async (name) => parseRecording(await read(`${name}.jsonl`))));
+  const app = JSON.parse(await read(`${query.get('app') ?? defaultApp}.json`)) as RecordedApp;
+  return new ReplayHost(app, recordings, playback(query));
+}
+
+class ReplayHost implements Host {
+  readonly kind = 'replay';
+  readonly #app: RecordedApp;
+  readonly #recordings: Recording[];
+  readonly #playback: Playback;
+  readonly #control: ReplayControl = { calls: [], menu: () => {} };
+  #channels: ((message: StreamMessage) => void)[] = [];
+  #generations: ReplayedGeneration[] = [];
+  #picked = 0;
+
+  constructor(app: RecordedApp, recordings: Recording[], how: Playback) {
+    this.#app = app;
+    this.#recordings = recordings;
+    this.#playback = how;
+    window.hunchReplay = this.#control;
+  }
+
+  invoke(command: string, args: WireArguments): Promise<unknown> {
+    this.#control.calls.push({ command, args: JSON.parse(JSON.stringify(args)) as WireArguments });
+    return this.#answer(command, args);
+  }
+
+  openChannel<T>(receive: (message: T) => void): unknown {
+    this.#channels.push(receive as (message: unknown) => void);
+    return this.#channels.length - 1;
+  }
+
+  async pickModelFile(): Promise<string | null> {
+    return this.#app.picks[this.#picked++] ?? null;
+  }
+
+  onMenu(choose: (item: string) => void): void {
+    this.#control.menu = choose;
+  }
+
+  async #answer(command: string, args: WireArguments): Promise<unknown> {
+    switch (command) {
+      case 'app_info':
+        return structuredClone(this.#app.info);
+      case 'list_models':
+        return structuredClone(this.#app.models);
+      case 'load_models':
+        return this.#load(args['request'] as LoadRequest);
+      case 'generate':
+        return this.#generate(args['request'] as GenerateRequest, args['channel'] as number);
+      case 'stop_generation':
+        this.#generation(args).stop();
+        return null;
+      case 'generation_snapshot':
+        return structuredClone(this.#generation(args).snapshot());
+      default:
+        throw refusal('internal', `The replay host has no command "${command}".`);
+    }
+  }
+
+  async #load(request: LoadRequest): Promise<unknown> {
+    await new Promise<void>((resolve) => this.#playback.later(this.#app.load_ms, resolve));
+    const failing = [request.target, request.draft ?? ''].find((path) => path in this.#app.load_errors);
+    if (failing !== undefined) throw this.#app.load_errors[failing];
+    const draft = request.draft === null ? null : this.#model(request.draft);
+    const methods = draft ? ['plain', 'draft-model', 'ngram'] : ['plain', 'ngram'];
+    const loaded = { target: this.#model(request.target), draft, device: this.#app.info.device, methods };
+    this.#app.info.loaded = loaded as AppInfo['loaded'];
+    return structuredClone(loaded);
+  }
+
+  #model(path: string): ModelEntry {
+    const found = this.#app.models.find((model) => model.path === path || model.name === path);
+    if (!found) throw refusal('model_not_found', `No model called "${path}" was found. Choose another file.`);
+    return found;
+  }
+
+  async #generate(request: GenerateRequest, channel: number): Promise<number> {
+    if (!this.#app.info.loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
+    if (request.messages.at(-1)?.role !== 'user') throw refusal('invalid_request', 'The last message is not the user’s.');
+    const id = this.#generations.length + 1;
+    const recording = this.#recordings[Math.min(id, this.#recordings.length) - 1];
+    const deliver = this.#channels[channel];
+    if (!recording || !deliver) throw refusal('internal', 'There is nothing to replay.');
+    const generation = new ReplayedGeneration(id, recording, this.#playback, deliver);
+    this.#generations.push(generation);
+    if (recording.reject) throw recording.reject;
+    generation.start();
+    return id;
+  }
+
+  #generation(args: WireArguments): ReplayedGeneration {
+    const found = this.#generations.find((generation) => generation.id === args['generationId']);
+    if (!found) throw refusal('invalid_request', 'There is no such generation.');
+    return found;
+  }
+}
+
+function refusal(code: ErrorInfo['code'], message: string): ErrorInfo {
+  return { code, message };
+}

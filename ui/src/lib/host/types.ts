@@ -1,0 +1,18 @@
+// What the window needs from whatever it runs in. One file per host beside this one; nothing else
+// knows which host it is.
+
+/** A command by name, with the arguments as they go over the wire. */
+export type WireArguments = Record<string, unknown>;
+
+/** What carries calls and streams: the real window, or the replay of a recording. */
+export interface Host {
+  readonly kind: 'tauri' | 'replay';
+  /** Calls a command; rejects with what the other side rejected with. */
+  invoke(command: string, args: WireArguments): Promise<unknown>;
+  /** Makes a channel to pass as an argument; `receive` gets each message in the order it arrives. */
+  openChannel<T>(receive: (message: T) => void): unknown;
+  /** Asks the person for a GGUF file; null when they changed their mind. */
+  pickModelFile(title: string): Promise<string | null>;
+  /** Calls `choose` with the id of each native menu item that is chosen. */
+  onMenu(choose: (item: string) => void): void;
+}

@@ -1,0 +1,46 @@
+// Typed calls of the commands in the schema, and every failure as an ErrorInfo.
+
+import type { Host } from '../host';
+import type { Commands, ErrorInfo, GenerateRequest, StreamMessage } from './schema.gen';
+
+type Name = keyof Commands;
+
+/** Calls a command of the schema; rejects with an ErrorInfo. */
+export async function call<N extends Name>(
+  host: Host,
+  name: N,
+  args: Commands[N]['args'],
+): Promise<Commands[N]['result']> {
+  return invoke(host, name, { ...args });
+}
+
+/** Starts a generation whose events go to `receive`, and gives back its number. */
+export async function generate(
+  host: Host,
+  request: GenerateRequest,
+  receive: (message: StreamMessage) => void,
+): Promise<number> {
+  return invoke(host, 'generate', { request, channel: host.openChannel(receive) });
+}
+
+async function invoke<N extends Name>(
+  host: Host,
+  name: N,
+  args: Record<string, unknown>,
+): Promise<Commands[N]['result']> {
+  try {
+    return (await host.invoke(name, args)) as Commands[N]['result'];
+  } catch (thrown) {
+    throw toErrorInfo(thrown);
+  }
+}
+
+/** Any thrown value as an ErrorInfo: the engine's own stay as they are, the rest are defects. */
+export function toErrorInfo(thrown: unknown): ErrorInfo {
+  if (typeof thrown === 'object' && thrown !== null && 'code' in thrown && 'message' in thrown) {
+    const { code, message } = thrown as { code: unknown; message: unknown };
+    if (typeof code === 'string' && typeof message === 'string') return thrown as ErrorInfo;
+  }
+  const message = thrown instanceof Error ? thrown.message : String(thrown);
+  return { code: 'internal', message };
+}

@@ -1,0 +1,161 @@
+import { describe, expect, it } from 'vitest';
+import type { ErrorInfo, GenerationEvent, GenerationSnapshot, StreamMessage } from './schema.gen';
+import { GenerationStream, lossySilenceMs, silenceMs } from './stream';
+
+const prefill = (done: number): GenerationEvent => ({ type: 'prefill', done, total: 100 });
+const failed: GenerationEvent = { type: 'failed', error: { code: 'device', message: 'gone' } };
+const message = (seq: number, ...events: GenerationEvent[]): StreamMessage => ({ generation_id: 7, seq, events });
+
+/** A clock that a test moves by hand. */
+class HandClock {
+  #now = 0;
+  #waiting: { at: number; then: () => void }[] = [];
+
+  after(milliseconds: number, then: () => void): () => void {
+    const entry = { at: this.#now + milliseconds, then };
+    this.#waiting.push(entry);
+    return () => void (this.#waiting = this.#waiting.filter((other) => other !== entry));
+  }
+
+  async advance(milliseconds: number): Promise<void> {
+    this.#now += milliseconds;
+    const due = this.#waiting.filter((entry) => entry.at <= this.#now);
+    this.#waiting = this.#waiting.filter((entry) => entry.at > this.#now);
+    for (const entry of due) entry.then();
+    for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
+  }
+
+  get waiting(): number {
+    return this.#waiting.length;
+  }
+}
+
+function follow(said: GenerationEvent[] = []) {
+  const clock = new HandClock();
+  const seen: GenerationEvent[] = [];
+  const asked: number[] = [];
+  const lost: ErrorInfo[] = [];
+  let refusal: ErrorInfo | null = null;
+  const stream = new GenerationStream({
+    async snapshot(id): Promise<GenerationSnapshot> {
+      asked.push(id);
+      if (refusal) throw refusal;
+      return { generation_id: id, next_seq: said.length, events: [...said] };
+    },
+    deliver: (events) => seen.push(...events),
+    lost: (error) => lost.push(error),
+    clock,
+  });
+  return { stream, clock, seen, asked, lost, said, refuse: (error: ErrorInfo) => (refusal = error) };
+}
+
+describe('GenerationStream', () => {
+  it('delivers messages in order and asks for nothing', async () => {
+    const { stream, seen, asked, clock } = follow();
+    stream.begin(7);
+    stream.receive(message(0, prefill(0), prefill(1)));
+    stream.receive(message(2, prefill(2)));
+    await clock.advance(silenceMs - 1);
+    expect(seen).toEqual([prefill(0), prefill(1), prefill(2)]);
+    expect(asked).toEqual([]);
+  });
+
+  it('ignores duplicates and takes only the new part of an overlap', () => {
+    const { stream, seen } = follow();
+    stream.receive(message(0, prefill(0), prefill(1)));
+    stream.receive(message(0, prefill(0), prefill(1)));
+    stream.receive(message(1, prefill(1), prefill(2)));
+    expect(seen).toEqual([prefill(0), prefill(1), prefill(2)]);
+  });
+
+  it('ignores messages of another generation', () => {
+    const { stream, seen } = follow();
+    stream.begin(7);
+    stream.receive({ ...message(0, prefill(0)), generation_id: 6 });
+    expect(seen).toEqual([]);
+  });
+
+  it('fills a gap from a snapshot, asked for once, and drops nothing that came early', async () => {
+    const said = [0, 1, 2, 3].map(prefill);
+    const { stream, seen, asked, clock } = follow(said);
+    stream.begin(7);
+    stream.receive(message(0, prefill(0)));
+    stream.receive(message(2, prefill(2)));
+    stream.receive(message(3, prefill(3)));
+    expect(seen).toEqual([prefill(0)]);
+    await clock.advance(0);
+    expect(asked).toEqual([7]);
+    expect(seen).toEqual(said);
+    stream.receive(message(4, prefill(4)));
+    expect(seen).toEqual([...said, prefill(4)]);
+  });
+
+  it('takes early messages that reach past the snapshot', async () => {
+    const { stream, seen, clock } = follow([0, 1].map(prefill));
+    stream.begin(7);
+    stream.receive(message(2, prefill(2)));
+    await clock.advance(0);
+    expect(seen).toEqual([0, 1, 2].map(prefill));
+  });
+
+  it('asks again after a while when the snapshot did not fill the gap', async () => {
+    const { stream, seen, asked, said, clock } = follow([prefill(0)]);
+    stream.begin(7);
+    stream.receive(message(2, prefill(2)));
+    await clock.advance(0);
+    expect(seen).toEqual([prefill(0)]);
+    said.push(prefill(1), prefill(2));
+    await clock.advance(lossySilenceMs);
+    expect(asked).toEqual([7, 7]);
+    expect(seen).toEqual([0, 1, 2].map(prefill));
+  });
+
+  it('asks after two seconds of silence, and more often once the channel is known to lose', async () => {
+    const { stream, seen, asked, said, clock } = follow();
+    stream.begin(7);
+    await clock.advance(silenceMs);
+    expect(asked).toHaveLength(1);
+    said.push(prefill(0));
+    await clock.advance(silenceMs);
+    expect(seen).toEqual([prefill(0)]);
+    said.push(prefill(1));
+    await clock.advance(lossySilenceMs);
+    expect(asked).toHaveLength(3);
+    expect(seen).toEqual([prefill(0), prefill(1)]);
+    stream.receive(message(2, prefill(2)));
+    await clock.advance(lossySilenceMs);
+    expect(asked).toHaveLength(3);
+  });
+
+  it('ends with the last event and waits for nothing more', async () => {
+    const { stream, seen, clock, asked } = follow();
+    stream.begin(7);
+    stream.receive(message(0, failed));
+    expect(stream.over).toBe(true);
+    expect(clock.waiting).toBe(0);
+    stream.receive(message(1, prefill(1)));
+    await clock.advance(silenceMs * 3);
+    expect(seen).toEqual([failed]);
+    expect(asked).toEqual([]);
+  });
+
+  it('ends when the last event was lost and a snapshot brings it', async () => {
+    const { stream, seen, said, clock } = follow();
+    stream.begin(7);
+    stream.receive(message(0, prefill(0)));
+    said.push(prefill(0), failed);
+    await clock.advance(silenceMs);
+    expect(seen).toEqual([prefill(0), failed]);
+    expect(stream.over).toBe(true);
+    expect(clock.waiting).toBe(0);
+  });
+
+  it('says so when the generation can no longer be followed', async () => {
+    const { stream, lost, clock, refuse } = follow();
+    stream.begin(7);
+    refuse({ code: 'invalid_request', message: 'no such generation' });
+    await clock.advance(silenceMs);
+    expect(lost).toEqual([{ code: 'invalid_request', message: 'no such generation' }]);
+    expect(stream.over).toBe(true);
+  });
+});

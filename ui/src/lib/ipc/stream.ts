@@ -1,0 +1,137 @@
+// One generation's events, each once and in order, whatever the channel does to its messages.
+// Events are numbered. A message may come twice, late, or never: duplicates are ignored, and on a gap
+// or a silence the whole generation is asked for again and the missing events are taken from it.
+// No DOM, no state of the window.
+
+import type { ErrorInfo, GenerationEvent, GenerationSnapshot, StreamMessage } from './schema.gen';
+import { toErrorInfo } from './rpc';
+
+/** Time, as the stream sees it. Tests bring their own. */
+export interface Clock {
+  /** Runs `then` after so many milliseconds, unless the returned function is called before. */
+  after(milliseconds: number, then: () => void): () => void;
+}
+
+/** The page's own clock. */
+export const pageClock: Clock = {
+  after(milliseconds, then) {
+    const timer = setTimeout(then, milliseconds);
+    return () => clearTimeout(timer);
+  },
+};
+
+/** What a stream needs. */
+export interface StreamPort {
+  /** Everything the generation has said so far. */
+  snapshot(generationId: number): Promise<GenerationSnapshot>;
+  /** Takes the next events. */
+  deliver(events: GenerationEvent[]): void;
+  /** The generation can no longer be followed. Nothing comes after this. */
+  lost(error: ErrorInfo): void;
+  clock: Clock;
+}
+
+/** Silence after which the stream asks, in milliseconds. */
+export const silenceMs = 2000;
+/** How often it asks once the channel is known to have lost something, in milliseconds. */
+export const lossySilenceMs = 250;
+
+/** Follows one generation until it has finished or failed. */
+export class GenerationStream {
+  readonly #port: StreamPort;
+  #generationId: number | null = null;
+  #next = 0;
+  #early = new Map<number, StreamMessage>();
+  #asking = false;
+  #channelLoses = false;
+  #over = false;
+  #cancelTimer: () => void = () => {};
+
+  constructor(port: StreamPort) {
+    this.#port = port;
+  }
+
+  /** Number of the event that comes next. */
+  get next(): number {
+    return this.#next;
+  }
+
+  /** Whether the last event has been delivered. */
+  get over(): boolean {
+    return this.#over;
+  }
+
+  /** The generation's number is known: watch for silence from here on. */
+  begin(generationId: number): void {
+    this.#generationId ??= generationId;
+    this.#listen();
+  }
+
+  /** Takes a message from the channel. */
+  receive(message: StreamMessage): void {
+    if (this.#over || (this.#generationId !== null && message.generation_id !== this.#generationId)) return;
+    this.#generationId = message.generation_id;
+    if (message.seq > this.#next) {
+      this.#early.set(message.seq, message);
+      void this.#ask();
+    } else if (this.#take(message.seq, message.events)) {
+      this.#channelLoses = false;
+      this.#takeEarly();
+    }
+    this.#listen();
+  }
+
+  /** Follows no longer. */
+  close(): void {
+    this.#over = true;
+    this.#early.clear();
+    this.#cancelTimer();
+  }
+
+  /** Delivers what is new of events numbered from `seq`, which must not be past the next one. */
+  #take(seq: number, events: readonly GenerationEvent[]): boolean {
+    const fresh = events.slice(this.#next - seq);
+    if (fresh.length === 0) return false;
+    this.#next += fresh.length;
+    const last = fresh[fresh.length - 1];
+    const ended = last?.type === 'finished' || last?.type === 'failed';
+    this.#port.deliver(fresh);
+    if (ended) this.close();
+    return true;
+  }
+
+  #takeEarly(): void {
+    const waiting = [...this.#early.values()].sort((a, b) => a.seq - b.seq);
+    for (const message of waiting) {
+      if (this.#over || message.seq > this.#next) break;
+      this.#early.delete(message.seq);
+      this.#take(message.seq, message.events);
+    }
+  }
+
+  #listen(): void {
+    this.#cancelTimer();
+    if (this.#over) return;
+    const wait = this.#channelLoses ? lossySilenceMs : silenceMs;
+    this.#cancelTimer = this.#port.clock.after(wait, () => void this.#ask());
+  }
+
+  async #ask(): Promise<void> {
+    if (this.#asking || this.#over || this.#generationId === null) return;
+    this.#asking = true;
+    try {
+      const snapshot = await this.#port.snapshot(this.#generationId);
+      if (this.#over) return;
+      if (this.#take(0, snapshot.events)) this.#channelLoses = true;
+      this.#takeEarly();
+    } catch (thrown) {
+      if (this.#over) return;
+      this.close();
+      this.#port.lost(toErrorInfo(thrown));
+    } finally {
+      this.#asking = false;
+    }
+    if (this.#early.size > 0) this.#channelLoses = true;
+    this.#listen();
+  }
+}

@@ -1,0 +1,17 @@
+import { describe, expect, it } from 'vitest';
+import { noTokens, originRules, origins, originStyle } from './origin';
+
+describe('origins', () => {
+  it('tells every origin apart by more than colour', () => {
+    expect(new Set(origins.map((row) => row.underline)).size).toBe(origins.length);
+    expect(new Set(origins.map((row) => row.colour)).size).toBe(origins.length);
+  });
+
+  it('has a row for every counted origin, and a rule for every row', () => {
+    expect(origins.map((row) => row.origin).sort()).toEqual(Object.keys(noTokens()).sort());
+    for (const row of origins) {
+      expect(originStyle(row.origin)).toBe(row);
+      expect(originRules()).toContain(`[data-origin='${row.origin}']`);
+    }
+  });
+});

@@ -1,0 +1,149 @@
+// One answer while it is being written and after: its tokens, what was rejected, its figures as the
+// engine gave them. Nothing here computes a rate; counts are the counts of the tokens shown. No DOM.
+
+import type {
+  ErrorInfo,
+  GenerationEvent,
+  GenerationStats,
+  LiveFigures,
+  Method,
+  RejectedEvent,
+  RoundEvent,
+  StopReason,
+  TokenEvent,
+} from '../ipc/schema.gen';
+import { noTokens, type AnswerOrigin, type OriginCounts } from '../origin';
+import { Layout, type Block } from '../text/blocks';
+
+/** Where an answer stands. */
+export type AnswerPhase = 'waiting' | 'prefill' | 'streaming' | 'finished' | 'failed';
+
+/** What produced the answer, as the engine said when it began. */
+export interface AnswerSetup {
+  method: Method;
+  target: string;
+  draft: string | null;
+  device: string;
+  maxDraft: number;
+  promptTokens: number;
+}
+
+/** How far the prompt has been read, in tokens. */
+export interface Progress {
+  done: number;
+  total: number;
+}
+
+/** A token with what the round said about its place. */
+export interface TokenDetail {
+  index: number;
+  token: TokenEvent;
+  rejected: readonly RejectedEvent[];
+  /** Tokens drafted in its round, when that round's event has come. */
+  drafted: number | null;
+}
+
+/** An answer. */
+export class Answer {
+  phase = $state<AnswerPhase>('waiting');
+  setup = $state.raw<AnswerSetup | null>(null);
+  prefill = $state.raw<Progress | null>(null);
+  counts = $state.raw<OriginCounts>(noTokens());
+  blocks = $state.raw<readonly Block[]>([]);
+  figures = $state.raw<LiveFigures | null>(null);
+  stop = $state<StopReason | null>(null);
+  stats = $state.raw<GenerationStats | null>(null);
+  error = $state.raw<ErrorInfo | null>(null);
+
+  readonly #tokens: TokenEvent[] = [];
+  readonly #layout = new Layout();
+  // Looked up when a token is pointed at, never drawn from: reactive maps would cost a signal a round.
+  // eslint-disable-next-line svelte/prefer-svelte-reactivity
+  readonly #rejected = new Map<number, RejectedEvent[]>();
+  // eslint-disable-next-line svelte/prefer-svelte-reactivity
+  readonly #drafted = new Map<number, number>();
+
+  /** Tokens so far, those without text included. */
+  get tokens(): readonly TokenEvent[] {
+    return this.#tokens;
+  }
+
+  /** The answer's text. */
+  get text(): string {
+    return this.#tokens.map((token) => token.text).join('');
+  }
+
+  /** Whether nothing more will come. */
+  get over(): boolean {
+    return this.phase === 'finished' || this.phase === 'failed';
+  }
+
+  /** Takes the next events of the generation, in order. */
+  apply(events: readonly GenerationEvent[]): void {
+    const counts = { ...this.counts };
+    for (const event of events) this.#applyOne(event, counts);
+    this.counts = counts;
+    this.blocks = this.#layout.blocks;
+  }
+
+  /** Ends the answer with an error; what was written stays. */
+  fail(error: ErrorInfo): void {
+    this.phase = 'failed';
+    this.error = error;
+  }
+
+  /** Everything known about token number `index`, or null when there is none. */
+  detail(index: number): TokenDetail | null {
+    const token = this.#tokens[index];
+    if (!token) return null;
+    const rejected = this.#rejected.get(token.round)?.filter((draft) => draft.position === token.position) ?? [];
+    return { index, token, rejected, drafted: this.#drafted.get(token.round) ?? null };
+  }
+
+  #applyOne(event: GenerationEvent, counts: OriginCounts): void {
+    switch (event.type) {
+      case 'started':
+        this.phase = 'prefill';
+        this.setup = {
+          method: event.method,
+          target: event.target,
+          draft: event.draft,
+          device: event.device,
+          maxDraft: event.max_draft,
+          promptTokens: event.prompt_tokens,
+        };
+        break;
+      case 'prefill':
+        this.prefill = { done: event.done, total: event.total };
+        break;
+      case 'round':
+        this.#applyRound(event, counts);
+        break;
+      case 'finished':
+        this.#append(event.tokens, counts);
+        this.phase = 'finished';
+        this.stop = event.stop;
+        this.stats = event.stats;
+        break;
+      case 'failed':
+        this.fail(event.error);
+        break;
+    }
+  }
+
+  #applyRound(round: RoundEvent, counts: OriginCounts): void {
+    this.phase = 'streaming';
+    this.figures = round.figures;
+    this.#drafted.set(round.round, round.drafted);
+    if (round.rejected.length > 0) this.#rejected.set(round.round, round.rejected);
+    this.#append(round.tokens, counts);
+  }
+
+  #append(tokens: readonly TokenEvent[], counts: OriginCounts): void {
+    for (const token of tokens) {
+      if (token.text !== '') this.#layout.append(this.#tokens.length, token.text);
+      this.#tokens.push(token);
+      counts[token.origin as AnswerOrigin] += 1;
+    }
+  }
+}

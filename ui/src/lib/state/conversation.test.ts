@@ -1,0 +1,229 @@
+import { describe, expect, it } from 'vitest';
+import type { Host } from '../host';
+import type { AppInfo, ErrorInfo, GenerateRequest, GenerationEvent, StreamMessage, TokenEvent } from '../ipc/schema.gen';
+import { Conversation } from './conversation.svelte';
+import { Settings } from './settings.svelte';
+
+const info: AppInfo = {
+  version: '0',
+  device: 'cpu',
+  threads: 1,
+  models_folder: '',
+  loaded: null,
+  default_sampling: {
+    temperature: 0,
+    top_k: 0,
+    top_p: 1,
+    min_p: 0,
+    repeat_penalty: 1,
+    presence_penalty: 0,
+    frequency_penalty: 0,
+    penalty_last_n: 64,
+    logit_bias: {},
+    seed: null,
+  },
+  ranges: [{ name: 'max_draft', min: 1, max: 15 }],
+};
+
+/** An engine that a test answers for. */
+class HandHost implements Host {
+  readonly kind = 'replay';
+  calls: { command: string; args: Record<string, unknown> }[] = [];
+  refusal: ErrorInfo | null = null;
+  /** Holds the number of a generation back until it is called. */
+  release: (() => void) | null = null;
+  holdBack = false;
+  #receive: (message: StreamMessage) => void = () => {};
+  #generations = 0;
+
+  async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+    this.calls.push({ command, args });
+    if (command !== 'generate') return null;
+    if (this.refusal) throw this.refusal;
+    if (this.holdBack) await new Promise<void>((resolve) => (this.release = resolve));
+    return ++this.#generations;
+  }
+
+  openChannel<T>(receive: (message: T) => void): unknown {
+    this.#receive = receive as (message: StreamMessage) => void;
+    return 0;
+  }
+
+  pickModelFile = async () => null;
+  onMenu = () => {};
+
+  say(seq: number, ...events: GenerationEvent[]): void {
+    this.#receive({ generation_id: this.#generations, seq, events });
+  }
+
+  named(command: string): Record<string, unknown>[] {
+    return this.calls.filter((call) => call.command === command).map((call) => call.args);
+  }
+}
+
+const token = (text: string): TokenEvent => ({ id: 1, text, origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 });
+const failed: GenerationEvent = { type: 'failed', error: { code: 'device', message: 'gone' } };
+const round = (text: string): GenerationEvent => ({
+  type: 'round',
+  round: 0,
+  drafted: 0,
+  tokens: [token(text)],
+  rejected: [],
+  timing: { propose_ms: 0, target_ms: 0, verify_ms: 0, other_ms: 0 },
+  figures: { generated_tokens: 1, rounds: 1, decode_tok_s: 1, acceptance_rate: 0, mean_acceptance_length: 1 },
+});
+const ended: GenerationEvent = {
+  type: 'finished',
+  stop: 'end_of_turn',
+  tokens: [],
+  stats: {
+    prompt_tokens: 1,
+    generated_tokens: 1,
+    rounds: 1,
+    drafted: 0,
+    accepted: 0,
+    resampled: 0,
+    bonus: 0,
+    plain: 1,
+    acceptance_rate: 0,
+    mean_acceptance_length: 1,
+    accepted_at_position: [],
+    ttft_ms: 1,
+    prefill_tok_s: 1,
+    decode_tok_s: 1,
+    wall_ms: 1,
+    propose_ms: 0,
+    target_ms: 1,
+    verify_ms: 0,
+    other_ms: 0,
+    peak_memory_bytes: 0,
+    device: 'cpu',
+  },
+};
+
+const settled = async () => {
+  for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
+};
+
+function converse() {
+  const host = new HandHost();
+  const settings = new Settings();
+  settings.adopt(info);
+  const frames: (() => void)[] = [];
+  const pace = { clock: { after: () => () => {} }, nextFrame: (then: () => void) => void frames.push(then) };
+  const conversation = new Conversation(host, settings, pace);
+  const frame = () => frames.splice(0).forEach((then) => then());
+  const send = async (text: string) => {
+    conversation.draft = text;
+    await conversation.send();
+  };
+  return { host, conversation, frame, send, frames };
+}
+
+describe('Conversation', () => {
+  it('sends the whole conversation each time', async () => {
+    const { host, conversation, frame, send } = converse();
+    await send('one');
+    host.say(0, round('ONE'), ended);
+    frame();
+    await send('two');
+    expect((host.named('generate')[1]?.['request'] as GenerateRequest).messages).toEqual([
+      { role: 'user', content: 'one' },
+      { role: 'assistant', content: 'ONE' },
+      { role: 'user', content: 'two' },
+    ]);
+    expect(conversation.turns).toHaveLength(2);
+  });
+
+  it('draws once a frame, however many messages came', async () => {
+    const { host, conversation, frame, frames, send } = converse();
+    await send('go');
+    host.say(0, round('a'));
+    host.say(1, round('b'));
+    expect(conversation.turns[0]?.answer.text).toBe('');
+    expect(frames).toHaveLength(1);
+    frame();
+    expect(conversation.turns[0]?.answer.text).toBe('ab');
+  });
+
+  it('calls stop at once, and only once', async () => {
+    const { host, conversation, send } = converse();
+    await send('go');
+    conversation.stop();
+    conversation.stop();
+    expect(host.named('stop_generation')).toEqual([{ generationId: 1 }]);
+    expect(conversation.stopping).toBe(true);
+  });
+
+  it('stops a generation whose number was not known yet', async () => {
+    const { host, conversation } = converse();
+    host.holdBack = true;
+    conversation.draft = 'go';
+    void conversation.send();
+    await settled();
+    conversation.stop();
+    expect(host.named('stop_generation')).toEqual([]);
+    host.release?.();
+    await settled();
+    expect(host.named('stop_generation')).toEqual([{ generationId: 1 }]);
+  });
+
+  it('does nothing while an answer is being written, and loses nothing typed', async () => {
+    const { host, conversation, send } = converse();
+    await send('one');
+    await send('two');
+    expect(host.named('generate')).toHaveLength(1);
+    expect(conversation.draft).toBe('two');
+  });
+
+  it('gives a refused prompt back, and leaves its turn out of the next request', async () => {
+    const { host, conversation, send } = converse();
+    host.refusal = { code: 'context_overflow', message: 'too long' };
+    await send('long');
+    expect(conversation.draft).toBe('long');
+    expect(conversation.turns[0]?.answer.error?.code).toBe('context_overflow');
+    expect(conversation.running).toBe(false);
+    host.refusal = null;
+    await send('short');
+    expect((host.named('generate')[1]?.['request'] as GenerateRequest).messages).toEqual([{ role: 'user', content: 'short' }]);
+    expect(conversation.turns.map((turn) => turn.prompt)).toEqual(['short']);
+  });
+
+  it('does not write over what was typed since', async () => {
+    const { host, conversation, send } = converse();
+    host.refusal = { code: 'busy', message: 'busy' };
+    const sending = send('one');
+    conversation.draft = 'something else';
+    await sending;
+    expect(conversation.draft).toBe('something else');
+    expect(conversation.turns[0]?.prompt).toBe('one');
+  });
+
+  it('keeps an answer that failed half way, and asks again when told to', async () => {
+    const { host, conversation, frame, send } = converse();
+    await send('one');
+    host.say(0, round('half'), failed);
+    frame();
+    const turn = conversation.turns[0]!;
+    expect(turn.answer.text).toBe('half');
+    expect(conversation.running).toBe(false);
+    await conversation.retry(turn);
+    expect(conversation.turns).toHaveLength(1);
+    expect((host.named('generate')[1]?.['request'] as GenerateRequest).messages).toEqual([{ role: 'user', content: 'one' }]);
+  });
+
+  it('stops what is running when a new conversation begins, and hears no more of it', async () => {
+    const { host, conversation, frame, send } = converse();
+    await send('one');
+    const turn = conversation.turns[0]!;
+    conversation.draft = 'half typed';
+    conversation.clear();
+    expect(host.named('stop_generation')).toEqual([{ generationId: 1 }]);
+    host.say(0, round('late'));
+    frame();
+    expect(turn.answer.text).toBe('');
+    expect(conversation.turns).toEqual([]);
+    expect(conversation.running).toBe(false);
+    expect(conversation.draft).toBe('half typed');
+  });
+});

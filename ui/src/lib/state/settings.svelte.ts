@@ -1,0 +1,94 @@
+// What the next answer is asked with: method, depth, sampling. Ranges come from the engine. No DOM.
+
+import type { AppInfo, GenerateRequest, LoadedModels, Method, SamplingParams } from '../ipc/schema.gen';
+
+/** Methods the window offers, the one to take first in front. The synthetic one is for tests and bench. */
+export const offeredMethods = ['draft-model', 'ngram', 'plain'] as const satisfies readonly Method[];
+
+/** A method the window offers. */
+export type OfferedMethod = (typeof offeredMethods)[number];
+
+/** How a method is named and explained. */
+export const methodWords: Record<OfferedMethod, { label: string; meaning: string }> = {
+  'draft-model': { label: 'Draft model', meaning: 'A smaller model guesses ahead' },
+  ngram: { label: 'N-gram', meaning: 'Guesses from text already there' },
+  plain: { label: 'Plain', meaning: 'No guessing, one token a pass' },
+};
+
+/** Allowed values of a number, both ends included. */
+export interface Range {
+  min: number;
+  max: number;
+}
+
+/** Largest whole number that survives the trip through JSON. */
+const largestWhole = Number.MAX_SAFE_INTEGER;
+
+/** Ranges that hold until the engine has told its own. */
+const startingRanges: Record<string, Range> = {
+  max_draft: { min: 1, max: 15 },
+  max_tokens: { min: 1, max: largestWhole },
+  temperature: { min: 0, max: largestWhole },
+  seed: { min: 0, max: largestWhole },
+};
+
+/** The settings of a conversation. */
+export class Settings {
+  method = $state<OfferedMethod>('plain');
+  maxDraft = $state(4);
+  maxTokens = $state(512);
+  temperature = $state(0);
+  /** Null: a new one for every answer. */
+  seed = $state<number | null>(null);
+
+  #sampling = $state.raw<SamplingParams | null>(null);
+  #ranges = $state.raw<Record<string, Range>>(startingRanges);
+
+  /** Takes the engine's defaults and ranges. */
+  adopt(info: AppInfo): void {
+    const told = info.ranges.map(({ name, min, max }) => [name, { min, max: Math.min(max, largestWhole) }] as const);
+    this.#ranges = { ...startingRanges, ...Object.fromEntries(told) };
+    this.#sampling = info.default_sampling;
+    this.temperature = info.default_sampling.temperature;
+    this.seed = info.default_sampling.seed;
+    this.maxDraft = this.clamp('max_draft', this.maxDraft);
+    this.maxTokens = this.clamp('max_tokens', this.maxTokens);
+  }
+
+  /** The models changed: take the first method that works when asked to, or when the chosen one does not. */
+  fit(loaded: LoadedModels, choose: boolean): void {
+    const usable = offeredMethods.filter((method) => loaded.methods.includes(method));
+    if (choose || !usable.includes(this.method)) this.method = usable[0] ?? 'plain';
+  }
+
+  /** Allowed values of a setting, by its field name. */
+  range(name: string): Range {
+    return this.#ranges[name] ?? { min: 0, max: largestWhole };
+  }
+
+  /** The allowed value nearest to `value`. */
+  clamp(name: string, value: number): number {
+    const { min, max } = this.range(name);
+    return Math.min(max, Math.max(min, value));
+  }
+
+  /** The settings as part of a request; null before the engine has told its defaults. */
+  request(): Omit<GenerateRequest, 'messages'> | null {
+    if (!this.#sampling) return null;
+    return {
+      method: this.method,
+      max_draft: this.maxDraft,
+      max_tokens: this.maxTokens,
+      sampling: { ...this.#sampling, temperature: this.temperature, seed: this.seed },
+      stop: [],
+    };
+  }
+}
+
+/** Why a method cannot be chosen now, or null when it can. */
+export function whyNot(method: OfferedMethod, loaded: LoadedModels | null): string | null {
+  if (!loaded) return 'Open a model first';
+  if (loaded.methods.includes(method)) return null;
+  if (method === 'draft-model') return loaded.draft ? 'This draft does not fit the model' : 'Open a draft first';
+  return 'Not available with this model';
+}

@@ -1,0 +1,89 @@
+import { describe, expect, it } from 'vitest';
+import type { AppInfo, LoadedModels, Method, ModelEntry } from '../ipc/schema.gen';
+import { Settings, whyNot } from './settings.svelte';
+
+const model = (name: string): ModelEntry => ({
+  name,
+  path: name,
+  size_bytes: 1,
+  architecture: 'llama',
+  parameters: 1,
+  quantisation: 'Q4_K',
+  context_length: 1,
+  is_default: false,
+  problem: null,
+});
+const loaded = (methods: Method[], draft: ModelEntry | null = null): LoadedModels => ({
+  target: model('t'),
+  draft,
+  device: 'cpu',
+  methods,
+});
+const info = (ranges: AppInfo['ranges']): AppInfo => ({
+  version: '0',
+  device: 'cpu',
+  threads: 1,
+  models_folder: '',
+  loaded: null,
+  default_sampling: {
+    temperature: 0.7,
+    top_k: 40,
+    top_p: 0.9,
+    min_p: 0,
+    repeat_penalty: 1,
+    presence_penalty: 0,
+    frequency_penalty: 0,
+    penalty_last_n: 64,
+    logit_bias: {},
+    seed: null,
+  },
+  ranges,
+});
+
+describe('Settings', () => {
+  it('has no request before the engine has told its defaults, and carries them after', () => {
+    const settings = new Settings();
+    expect(settings.request()).toBeNull();
+    settings.adopt(info([]));
+    settings.seed = 5;
+    expect(settings.request()?.sampling).toMatchObject({ temperature: 0.7, top_k: 40, seed: 5 });
+  });
+
+  it('keeps values within the ranges the engine told', () => {
+    const settings = new Settings();
+    settings.maxDraft = 12;
+    settings.adopt(info([{ name: 'max_draft', min: 1, max: 8 }]));
+    expect(settings.maxDraft).toBe(8);
+    expect(settings.clamp('max_draft', 0)).toBe(1);
+    expect(settings.range('max_tokens').min).toBe(1);
+  });
+
+  it('begins with the method that shows most, and keeps a choice that still works', () => {
+    const settings = new Settings();
+    settings.fit(loaded(['plain', 'ngram']), true);
+    expect(settings.method).toBe('ngram');
+    settings.method = 'plain';
+    settings.fit(loaded(['plain', 'ngram']), false);
+    expect(settings.method).toBe('plain');
+    settings.fit(loaded(['plain', 'draft-model', 'ngram'], model('d')), true);
+    expect(settings.method).toBe('draft-model');
+    settings.fit(loaded(['plain', 'ngram']), false);
+    expect(settings.method).toBe('ngram');
+  });
+
+  it('never offers the synthetic method', () => {
+    const settings = new Settings();
+    settings.fit(loaded(['synthetic']), true);
+    expect(settings.method).toBe('plain');
+  });
+});
+
+describe('whyNot', () => {
+  it('gives a reason for every method that cannot be chosen, and none for the others', () => {
+    expect(whyNot('plain', null)).toBe('Open a model first');
+    expect(whyNot('plain', loaded(['plain']))).toBeNull();
+    expect(whyNot('draft-model', loaded(['plain']))).toBe('Open a draft first');
+    expect(whyNot('draft-model', loaded(['plain'], model('d')))).toBe('This draft does not fit the model');
+    expect(whyNot('ngram', loaded(['plain']))).toBe('Not available with this model');
+  });
+});

@@ -1,0 +1,144 @@
+// An answer's tokens as ranges of text in blocks: paragraphs and fenced code, each in small runs, so
+// that drawing one more token touches only the last run. Runs that are closed keep their identity and
+// never change. No DOM, no origins, no figures.
+
+/** A stretch of one token's text. A token that crosses a block's border has more than one. */
+export interface Piece {
+  /** Index of the token in the answer. */
+  token: number;
+  text: string;
+  /** Whether it is the token's first piece. */
+  first: boolean;
+}
+
+/** Pieces drawn together. */
+export interface Run {
+  readonly id: number;
+  readonly pieces: readonly Piece[];
+}
+
+/** A paragraph or a fenced code block, its fence lines included. */
+export interface Block {
+  readonly id: number;
+  readonly kind: 'text' | 'code';
+  readonly runs: readonly Run[];
+}
+
+/** Most pieces in a run. */
+export const runLength = 64;
+
+const fence = /^ {0,3}```/;
+
+/** Lays tokens out as they come. The joined text of all pieces is the joined text of all tokens. */
+export class Layout {
+  #blocks: Block[] = [];
+  #nextId = 0;
+  /** The current line so far, and how many of the last block's pieces it has. */
+  #line = '';
+  #linePieces = 0;
+  #lineIsFence = false;
+  /** The next piece starts a new block of this kind, if there is one. */
+  #pending: Block['kind'] | null = 'text';
+
+  /** The blocks so far. Blocks and runs that did not change are the same objects as before. */
+  get blocks(): readonly Block[] {
+    return this.#blocks;
+  }
+
+  /** Adds the text of token number `token`. */
+  append(token: number, text: string): void {
+    let first = true;
+    for (const part of lines(text)) {
+      this.#appendPart({ token, text: part, first });
+      first = false;
+    }
+  }
+
+  /** Adds text that holds at most one line end, as its last character. */
+  #appendPart(piece: Piece): void {
+    this.#line += piece.text;
+    if (!this.#lineIsFence && fence.test(this.#line)) this.#beginFence();
+    if (this.#pending) this.#open(this.#pending);
+    this.#push(piece);
+    this.#linePieces += 1;
+    if (piece.text.endsWith('\n')) this.#endLine();
+  }
+
+  /** The current line turns out to be a fence: outside code, it and its pieces so far begin a block. */
+  #beginFence(): void {
+    this.#lineIsFence = true;
+    if (this.#insideCode || this.#pending === 'code') return;
+    const moved = this.#pending ? [] : this.#takeBack(this.#linePieces);
+    this.#open('code');
+    for (const piece of moved) this.#push(piece);
+  }
+
+  #endLine(): void {
+    const blank = this.#line.trim() === '';
+    if (this.#insideCode) {
+      // A block's own first line opens it; any later fence line closes it.
+      const opening = this.#blockPieces === this.#linePieces;
+      if (this.#lineIsFence && !opening) this.#pending = 'text';
+    } else if (blank) {
+      this.#pending = 'text';
+    }
+    this.#line = '';
+    this.#linePieces = 0;
+    this.#lineIsFence = false;
+  }
+
+  get #insideCode(): boolean {
+    return this.#pending === null && this.#blocks.at(-1)?.kind === 'code';
+  }
+
+  get #blockPieces(): number {
+    return this.#blocks.at(-1)?.runs.reduce((sum, run) => sum + run.pieces.length, 0) ?? 0;
+  }
+
+  #open(kind: Block['kind']): void {
+    this.#blocks = [...this.#blocks, { id: this.#nextId++, kind, runs: [] }];
+    this.#pending = null;
+  }
+
+  #push(piece: Piece): void {
+    const block = this.#lastBlock();
+    const run = block.runs.at(-1);
+    const runs =
+      run && run.pieces.length < runLength
+        ? [...block.runs.slice(0, -1), { id: run.id, pieces: [...run.pieces, piece] }]
+        : [...block.runs, { id: this.#nextId++, pieces: [piece] }];
+    this.#replaceLast({ ...block, runs });
+  }
+
+  /** Takes the last pieces out of the last block, and the block away if nothing is left. */
+  #takeBack(count: number): Piece[] {
+    const taken: Piece[] = [];
+    while (taken.length < count) {
+      const block = this.#lastBlock();
+      const run = block.runs.at(-1);
+      const piece = run?.pieces.at(-1);
+      if (!run || !piece) break;
+      taken.unshift(piece);
+      const rest = run.pieces.slice(0, -1);
+      const kept = block.runs.slice(0, -1);
+      this.#replaceLast({ ...block, runs: rest.length > 0 ? [...kept, { id: run.id, pieces: rest }] : kept });
+    }
+    if (this.#lastBlock().runs.length === 0) this.#blocks = this.#blocks.slice(0, -1);
+    return taken;
+  }
+
+  #lastBlock(): Block {
+    const block = this.#blocks.at(-1);
+    if (!block) throw new Error('a block is open whenever pieces are added or taken back');
+    return block;
+  }
+
+  #replaceLast(block: Block): void {
+    this.#blocks = [...this.#blocks.slice(0, -1), block];
+  }
+}
+
+/** Cuts text after each line end; no part is empty. */
+function lines(text: string): string[] {
+  return text.match(/[^\n]*\n|[^\n]+/g) ?? [];
+}

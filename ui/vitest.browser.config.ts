@@ -1,0 +1,25 @@
+// Browser tests: the built window on the replay host, in Chromium. They lie in tests/ui.
+
+import { fileURLToPath } from 'node:url';
+import { defineConfig } from 'vitest/config';
+
+const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
+
+export default defineConfig({
+  root: here('..'),
+  cacheDir: here('./node_modules/.vite-browser'),
+  resolve: {
+    alias: {
+      'playwright-core': here('./node_modules/playwright-core/index.mjs'),
+      vitest: here('./node_modules/vitest/dist/index.js'),
+      vite: here('./node_modules/vite/dist/node/index.js'),
+    },
+  },
+  test: {
+    environment: 'node',
+    include: ['tests/ui/**/*.test.ts'],
+    fileParallelism: false,
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
+  },
+});
