@@ -1,54 +1,587 @@
-// Generated from src/api by the Rust tests. Do not edit.
+// Written from src/api by `hunch schema`; do not edit. A test keeps it current.
 
-export type AppInfo = { version: string, device: string, threads: number, models_folder: string, loaded: LoadedModels | null, default_sampling: SamplingParams, ranges: Array<ParameterRange>, };
-
-export type ChatMessage = { role: Role, content: string, };
-
-export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "no_model" | "busy" | "device" | "internal";
-
-export type ErrorInfo = { code: ErrorCode, message: string, };
-
-export type GenerateRequest = { messages: Array<ChatMessage>, method: Method, max_draft: number, max_tokens: number, sampling: SamplingParams, stop: Array<string>, };
-
-export type GenerationEvent = { "type": "started", generation_id: number, method: Method, target: string, draft: string | null, device: string, prompt_tokens: number, max_draft: number, } | { "type": "prefill", done: number, total: number, } | { "type": "round" } & RoundEvent | { "type": "finished", stop: StopReason, tokens: Array<TokenEvent>, stats: GenerationStats, } | { "type": "failed", error: ErrorInfo, };
-
-export type GenerationSnapshot = { generation_id: number, next_seq: number, events: Array<GenerationEvent>, };
-
-export type GenerationStats = { prompt_tokens: number, generated_tokens: number, rounds: number, drafted: number, accepted: number, resampled: number, bonus: number, plain: number, acceptance_rate: number, mean_acceptance_length: number, accepted_at_position: Array<number>, ttft_ms: number, prefill_tok_s: number, decode_tok_s: number, wall_ms: number, propose_ms: number, target_ms: number, verify_ms: number, other_ms: number, peak_memory_bytes: number, device: string, };
-
-export type LiveFigures = { generated_tokens: number, rounds: number, decode_tok_s: number, acceptance_rate: number, mean_acceptance_length: number, };
-
-export type LoadRequest = { target: string, draft: string | null, };
-
-export type LoadedModels = { target: ModelEntry, draft: ModelEntry | null, device: string, methods: Array<Method>, };
-
-export type Method = "plain" | "draft-model" | "ngram" | "synthetic";
-
-export type ModelEntry = { name: string, path: string, size_bytes: number, architecture: string, parameters: number, quantisation: string, context_length: number, is_default: boolean, problem: string | null, };
-
-export type ParameterRange = { name: string, min: number, max: number, };
-
-export type RejectedEvent = { id: number, text: string, p: number, q: number | null, u: number, position: number, };
-
-export type Role = "system" | "user" | "assistant";
-
-export type RoundEvent = { round: number, drafted: number, tokens: Array<TokenEvent>, rejected: Array<RejectedEvent>, timing: RoundTiming, figures: LiveFigures, };
-
-export type RoundTiming = { propose_ms: number, target_ms: number, verify_ms: number, other_ms: number, };
-
-export type SamplingParams = { temperature: number, top_k: number, top_p: number, min_p: number, repeat_penalty: number, presence_penalty: number, frequency_penalty: number, penalty_last_n: number, logit_bias: Record<number, number>, seed: number | null, };
-
-export type StopReason = "end_of_turn" | "stop_string" | "max_tokens" | "context_full" | "cancelled";
-
-export type StreamMessage = { generation_id: number, seq: number, events: Array<GenerationEvent>, };
-
-export type TokenEvent = { id: number, text: string, origin: TokenOrigin, p: number, q: number | null, confidence: number, round: number, position: number, };
-
+/**
+ * Where a token in the committed sequence came from. The colours of the window are these.
+ */
 export type TokenOrigin = "prompt" | "accepted" | "resampled" | "bonus" | "plain";
 
+/**
+ * How tokens are guessed ahead of the target.
+ */
+export type Method = "plain" | "draft-model" | "ngram" | "synthetic";
+
+/**
+ * The kinds of failure a caller may branch on. Closed: the window has a card for each.
+ */
+export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "no_model" | "busy" | "device" | "internal";
+
+/**
+ * An error as the outside sees it.
+ */
+export type ErrorInfo = { 
+/**
+ * The kind, for branching.
+ */
+code: ErrorCode, 
+/**
+ * What happened, what is safe, what to do.
+ */
+message: string, };
+
+/**
+ * How tokens are drawn. Settings form, command line and bench plan share this one struct.
+ *
+ * The stages run in llama.cpp's order: penalties, logit bias, top-k, top-p, min-p, temperature;
+ * so the filters judge the law at temperature 1.
+ */
+export type SamplingParams = { 
+/**
+ * Flattens (above 1) or sharpens (below 1) the law; 0 always takes the likeliest token.
+ */
+temperature: number, 
+/**
+ * Keeps this many likeliest tokens; 0 keeps all.
+ */
+top_k: number, 
+/**
+ * Keeps the fewest likeliest tokens whose probabilities add up to this; 1 keeps all.
+ */
+top_p: number, 
+/**
+ * Keeps tokens at least this share as likely as the likeliest; 0 keeps all.
+ */
+min_p: number, 
+/**
+ * Weakens tokens seen lately: positive logits are divided, negative ones multiplied by this
+ * (CTRL, arXiv 1909.05858); 1 changes nothing.
+ */
+repeat_penalty: number, 
+/**
+ * Taken from the logit of every token seen lately; 0 changes nothing.
+ */
+presence_penalty: number, 
+/**
+ * Taken from the logit of a token once for each time it was seen lately; 0 changes nothing.
+ */
+frequency_penalty: number, 
+/**
+ * How many of the last tokens, prompt included, count as lately; 0 turns penalties off.
+ */
+penalty_last_n: number, 
+/**
+ * Added to the logit of a token, by token number.
+ */
+logit_bias: Record<number, number>, 
+/**
+ * Makes a generation repeatable; `None` draws a new seed each time. At most 2^53 - 1, so that
+ * JavaScript can hold it.
+ */
+seed: number | null, };
+
+/**
+ * Who said a message.
+ */
+export type Role = "system" | "user" | "assistant";
+
+/**
+ * One message of a conversation.
+ */
+export type ChatMessage = { 
+/**
+ * Who said it.
+ */
+role: Role, 
+/**
+ * What was said.
+ */
+content: string, };
+
+/**
+ * Asks for an answer to a conversation.
+ */
+export type GenerateRequest = { 
+/**
+ * The conversation so far, oldest first; the last message is the user's.
+ */
+messages: Array<ChatMessage>, 
+/**
+ * How to guess ahead.
+ */
+method: Method, 
+/**
+ * Most tokens to draft a round, 1..=15.
+ */
+max_draft: number, 
+/**
+ * Most tokens to generate, 1 or more.
+ */
+max_tokens: number, 
+/**
+ * How tokens are drawn.
+ */
+sampling: SamplingParams, 
+/**
+ * Texts that end the answer.
+ */
+stop: Array<string>, };
+
+/**
+ * A model file on this machine.
+ */
+export type ModelEntry = { 
+/**
+ * Short name, usable on the command line: the file's name without `.gguf`.
+ */
+name: string, 
+/**
+ * Where it lies.
+ */
+path: string, 
+/**
+ * Size of the file in bytes.
+ */
+size_bytes: number, 
+/**
+ * `general.architecture`.
+ */
+architecture: string, 
+/**
+ * Number of weights.
+ */
+parameters: number, 
+/**
+ * The quantisation most weights have, as "Q4_K".
+ */
+quantisation: string, 
+/**
+ * Context length in tokens.
+ */
+context_length: number, 
+/**
+ * Whether it is the model Hunch starts with.
+ */
+is_default: boolean, 
+/**
+ * Why it cannot be used, if so.
+ */
+problem: string | null, };
+
+/**
+ * The models in memory.
+ */
+export type LoadedModels = { 
+/**
+ * The target.
+ */
+target: ModelEntry, 
+/**
+ * The draft model, if one is loaded.
+ */
+draft: ModelEntry | null, 
+/**
+ * "cpu" or "metal".
+ */
+device: string, 
+/**
+ * Methods that can be used now.
+ */
+methods: Array<Method>, };
+
+/**
+ * Which models to load.
+ */
+export type LoadRequest = { 
+/**
+ * Path or short name of the target.
+ */
+target: string, 
+/**
+ * Path or short name of the draft model.
+ */
+draft: string | null, };
+
+/**
+ * Allowed values of a numeric setting, both ends included.
+ */
+export type ParameterRange = { 
+/**
+ * The setting's field name, as `temperature`.
+ */
+name: string, 
+/**
+ * Smallest value.
+ */
+min: number, 
+/**
+ * Largest value.
+ */
+max: number, };
+
+/**
+ * What the window asks once at the start.
+ */
+export type AppInfo = { 
+/**
+ * Hunch's version.
+ */
+version: string, 
+/**
+ * "cpu" or "metal".
+ */
+device: string, 
+/**
+ * CPU threads the engine uses.
+ */
+threads: number, 
+/**
+ * Folder where models are looked for.
+ */
+models_folder: string, 
+/**
+ * What is loaded now.
+ */
+loaded: LoadedModels | null, 
+/**
+ * Sampling parameters a new conversation starts with.
+ */
+default_sampling: SamplingParams, 
+/**
+ * Allowed range of each numeric setting.
+ */
+ranges: Array<ParameterRange>, };
+
+/**
+ * Why a generation ended.
+ */
+export type StopReason = "end_of_turn" | "stop_string" | "max_tokens" | "context_full" | "cancelled";
+
+/**
+ * A token as the outside sees it. The texts of all tokens, joined, are the answer.
+ */
+export type TokenEvent = { 
+/**
+ * Vocabulary number.
+ */
+id: number, 
+/**
+ * The text this token completes; empty while a character is still incomplete.
+ */
+text: string, 
+/**
+ * Where it came from.
+ */
+origin: TokenOrigin, 
+/**
+ * Target probability under the law it was tested with.
+ */
+p: number, 
+/**
+ * Draft probability; absent for certain proposals and tokens that were not drafted.
+ */
+q: number | null, 
+/**
+ * The target's softmax probability at temperature 1 without filters.
+ */
+confidence: number, 
+/**
+ * Round, from 0.
+ */
+round: number, 
+/**
+ * Position inside the round, from 0.
+ */
+position: number, };
+
+/**
+ * A drafted token that was rejected, as the outside sees it.
+ */
+export type RejectedEvent = { 
+/**
+ * Vocabulary number.
+ */
+id: number, 
+/**
+ * Its text on its own.
+ */
+text: string, 
+/**
+ * Target probability when it was tested.
+ */
+p: number, 
+/**
+ * Draft probability; absent for certain proposals.
+ */
+q: number | null, 
+/**
+ * The uniform number that rejected it.
+ */
+u: number, 
+/**
+ * Position inside the round of the token that replaced it.
+ */
+position: number, };
+
+/**
+ * Where the time of one round went, in milliseconds.
+ */
+export type RoundTiming = { 
+/**
+ * Drafting.
+ */
+propose_ms: number, 
+/**
+ * The target's pass.
+ */
+target_ms: number, 
+/**
+ * Distributions and acceptance.
+ */
+verify_ms: number, 
+/**
+ * Everything else: cache upkeep, text, events.
+ */
+other_ms: number, };
+
+/**
+ * The figures of a generation while it runs.
+ */
+export type LiveFigures = { 
+/**
+ * Tokens generated so far.
+ */
+generated_tokens: number, 
+/**
+ * Rounds so far: target passes after prefill.
+ */
+rounds: number, 
+/**
+ * Tokens a second since prefill ended.
+ */
+decode_tok_s: number, 
+/**
+ * accepted / drafted; 0 when nothing was drafted.
+ */
+acceptance_rate: number, 
+/**
+ * Tokens per target pass: 1 + accepted / rounds.
+ */
+mean_acceptance_length: number, };
+
+/**
+ * One round: a target pass and what came of it.
+ */
+export type RoundEvent = { 
+/**
+ * Round, from 0.
+ */
+round: number, 
+/**
+ * Tokens drafted.
+ */
+drafted: number, 
+/**
+ * Tokens emitted, in order. May hold tokens of earlier rounds that waited for a stop string.
+ */
+tokens: Array<TokenEvent>, 
+/**
+ * Drafted tokens that were tested and rejected.
+ */
+rejected: Array<RejectedEvent>, 
+/**
+ * Where the time went.
+ */
+timing: RoundTiming, 
+/**
+ * The figures of the generation so far.
+ */
+figures: LiveFigures, };
+
+/**
+ * All figures of a finished generation. `accepted + resampled + bonus + plain ==
+ * generated_tokens`.
+ */
+export type GenerationStats = { 
+/**
+ * Tokens in the prompt.
+ */
+prompt_tokens: number, 
+/**
+ * Tokens emitted; the end-of-turn token is not among them.
+ */
+generated_tokens: number, 
+/**
+ * Target passes after prefill.
+ */
+rounds: number, 
+/**
+ * Tokens drafted.
+ */
+drafted: number, 
+/**
+ * Emitted tokens that were drafted and accepted.
+ */
+accepted: number, 
+/**
+ * Emitted tokens drawn after a rejection.
+ */
+resampled: number, 
+/**
+ * Emitted tokens drawn after a fully accepted path.
+ */
+bonus: number, 
+/**
+ * Emitted tokens of rounds without a draft.
+ */
+plain: number, 
+/**
+ * accepted / drafted; 0 when nothing was drafted.
+ */
+acceptance_rate: number, 
+/**
+ * 1 + accepted / rounds: tokens per target pass, the bonus included, as vLLM and Spec-Bench count.
+ */
+mean_acceptance_length: number, 
+/**
+ * Of the rounds that drafted at least i + 1 deep, the share whose position i was accepted.
+ */
+accepted_at_position: Array<number>, 
+/**
+ * From request to the first token, in milliseconds.
+ */
+ttft_ms: number, 
+/**
+ * Prompt tokens a second during prefill.
+ */
+prefill_tok_s: number, 
+/**
+ * Generated tokens a second after prefill.
+ */
+decode_tok_s: number, 
+/**
+ * Request to end, in milliseconds.
+ */
+wall_ms: number, 
+/**
+ * Total drafting, in milliseconds.
+ */
+propose_ms: number, 
+/**
+ * Total target passes after prefill, in milliseconds.
+ */
+target_ms: number, 
+/**
+ * Total distributions and acceptance, in milliseconds.
+ */
+verify_ms: number, 
+/**
+ * Total of the rest after prefill, in milliseconds.
+ */
+other_ms: number, 
+/**
+ * Peak resident memory of the process, in bytes; 0 when the system does not tell.
+ */
+peak_memory_bytes: number, 
+/**
+ * "cpu" or "metal".
+ */
+device: string, };
+
+/**
+ * What a generation tells.
+ */
+export type GenerationEvent = { "type": "started", 
+/**
+ * Identifies the generation.
+ */
+generation_id: number, 
+/**
+ * The method.
+ */
+method: Method, 
+/**
+ * Name of the target.
+ */
+target: string, 
+/**
+ * Name of the draft model, when the method uses one.
+ */
+draft: string | null, 
+/**
+ * "cpu" or "metal".
+ */
+device: string, 
+/**
+ * Tokens in the prompt.
+ */
+prompt_tokens: number, 
+/**
+ * Most tokens drafted a round.
+ */
+max_draft: number, } | { "type": "prefill", 
+/**
+ * Prompt tokens processed.
+ */
+done: number, 
+/**
+ * Prompt tokens in all.
+ */
+total: number, } | { "type": "round" } & RoundEvent | { "type": "finished", 
+/**
+ * Why.
+ */
+stop: StopReason, 
+/**
+ * Tokens still held back when it ended (they waited for a stop string that never came).
+ */
+tokens: Array<TokenEvent>, 
+/**
+ * All figures.
+ */
+stats: GenerationStats, } | { "type": "failed", 
+/**
+ * The reason.
+ */
+error: ErrorInfo, };
+
+/**
+ * Events on the channel, several at a time. `seq` of a message is the number of the first event
+ * in it, so a reader sees a gap and asks for a [`GenerationSnapshot`].
+ */
+export type StreamMessage = { 
+/**
+ * The generation.
+ */
+generation_id: number, 
+/**
+ * Number of the first event, from 0.
+ */
+seq: number, 
+/**
+ * The events, in order; never empty.
+ */
+events: Array<GenerationEvent>, };
+
+/**
+ * Everything a generation has said so far, for a reader that missed something.
+ */
+export type GenerationSnapshot = { 
+/**
+ * The generation.
+ */
+generation_id: number, 
+/**
+ * Number the next event will have.
+ */
+next_seq: number, 
+/**
+ * Every event from 0 to `next_seq - 1`.
+ */
+events: Array<GenerationEvent>, };
+
+/** Every command of the engine, by name. `generate` also takes a channel of StreamMessage. */
 export interface Commands {
-  app_info: { args: {}; result: AppInfo };
-  list_models: { args: {}; result: Array<ModelEntry> };
+  app_info: { args: Record<string, never>; result: AppInfo };
+  list_models: { args: Record<string, never>; result: ModelEntry[] };
   load_models: { args: { request: LoadRequest }; result: LoadedModels };
   generate: { args: { request: GenerateRequest }; result: number };
   stop_generation: { args: { generationId: number }; result: null };
