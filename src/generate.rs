@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::api::ChatMessage;
 use crate::error::{Error, Result};
@@ -199,7 +199,13 @@ impl Models {
 
 fn template_of(tokenizer: &Tokenizer) -> ChatTemplate {
     let text = |id: Option<TokenId>| id.map_or("", |id| tokenizer.token_text(id));
-    ChatTemplate::from_source(tokenizer.chat_template(), text(tokenizer.bos()), text(tokenizer.eos()))
+    let mut template =
+        ChatTemplate::from_source(tokenizer.chat_template(), text(tokenizer.bos()), text(tokenizer.eos()));
+    // Some templates tell the model the date. UTC: the standard library knows no time zone.
+    if let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) {
+        template.set_time(i64::try_from(now.as_secs()).unwrap_or(0));
+    }
+    template
 }
 
 fn load_draft(

@@ -25,8 +25,6 @@ use crate::verify::{SampledRows, Verdict, Verifier};
 pub const MAX_ROWS: usize = 16;
 /// Most tokens drafted a round.
 pub const MAX_DRAFT: usize = MAX_ROWS - 1;
-/// Prompt tokens of one prefill pass: how often progress is told and a cancel is seen.
-pub const PREFILL_CHUNK: usize = 256;
 
 /// What bounds a generation.
 #[derive(Clone, Debug)]
@@ -159,7 +157,8 @@ impl<'a> Session<'a> {
         self.prompt_len = prompt.len();
         let begun = self.clock.elapsed();
         let mut done = 0;
-        for chunk in prompt[reuse..last].chunks(PREFILL_CHUNK) {
+        let rows = self.target.prefill_rows().max(1);
+        for chunk in prompt[reuse..last].chunks(rows) {
             self.target.forward(Step::chain(chunk, LogitRows::None))?;
             done += chunk.len();
             if progress(done, last - reuse).is_break() {

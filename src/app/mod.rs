@@ -173,8 +173,10 @@ impl App {
         plan.validate()?;
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let log = GenerationLog::new(id);
-        self.shared.engine.generate(id, Prompt::Chat(request.messages), plan, log.sink())?;
+        // The pump first: an answer nobody hears must not run. A refused one ends the pump.
+        let events = log.sink();
         log.pump(sink)?;
+        self.shared.engine.generate(id, Prompt::Chat(request.messages), plan, events)?;
         let mut logs = lock(&self.shared.logs);
         logs.push_back(log);
         while logs.len() > LOGS_KEPT {

@@ -131,6 +131,11 @@ pub trait LanguageModel: Send {
     fn spec(&self) -> &ModelSpec;
     /// Rows in the cache.
     fn cache_len(&self) -> usize;
+    /// Rows of one pass over a prompt: how often prefill tells its progress and a cancel is seen.
+    /// Small enough to answer within 100 ms, large enough for the device to be efficient.
+    fn prefill_rows(&self) -> usize {
+        32
+    }
     /// Runs one pass. The rows are in the cache afterwards, `cache_len` grows by their number.
     ///
     /// # Errors

@@ -11,9 +11,6 @@ use crate::model::{LanguageModel, LogitRows, Step};
 use crate::sample::{argmax, draw, unit};
 use crate::token::TokenId;
 
-/// Tokens of one pass when catching up.
-const CHUNK: usize = 256;
-
 /// Drafts with a model of its own.
 pub struct DraftModel {
     model: Box<dyn LanguageModel>,
@@ -81,7 +78,8 @@ impl DraftModel {
             return Ok(());
         };
         let shared = self.rewind(&tokens[..last])?;
-        for chunk in tokens[shared..last].chunks(CHUNK) {
+        let rows = self.model.prefill_rows().max(1);
+        for chunk in tokens[shared..last].chunks(rows) {
             self.feed(chunk, LogitRows::None)?;
         }
         Ok(())
@@ -118,7 +116,7 @@ impl Proposer for DraftModel {
         }
         // After a fully accepted draft two tokens wait, else one; more when it was not asked for a
         // while. All but the last chunk are context only.
-        let mut chunks = pending.chunks(CHUNK).peekable();
+        let mut chunks = pending.chunks(self.model.prefill_rows().max(1)).peekable();
         let mut logits = Vec::new();
         while let Some(chunk) = chunks.next() {
             let rows = if chunks.peek().is_some() { LogitRows::None } else { LogitRows::Last };

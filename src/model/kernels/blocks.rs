@@ -4,6 +4,8 @@
 
 use candle_core::quantized::GgmlDType;
 
+use super::isa::Isa;
+
 /// Weights in a panel.
 pub(super) const PANEL: usize = 256;
 /// Weights that share a scale in a panel.
@@ -31,7 +33,10 @@ pub(super) trait Format {
     /// Bytes in a block.
     const BYTES: usize;
     /// Unpacks the block `bytes` into weights `at .. at + BLOCK` of the panel.
-    fn unpack(bytes: &[u8], at: usize, panel: &mut Panel, f16: impl Fn(u16) -> f32);
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `I`, and the caller is a function that enables them.
+    unsafe fn unpack<I: Isa>(bytes: &[u8], at: usize, panel: &mut Panel);
 }
 
 /// The bytes of a block as an array, which lets the compiler drop the bounds checks.
@@ -56,24 +61,8 @@ fn set_pair(panel: &mut Panel, at: usize, scale: f32, min: f32) {
 }
 
 #[inline(always)]
-fn nibbles(qs: &[u8; 16], out: &mut [u8; 32]) {
-    for i in 0..16 {
-        out[i] = qs[i] & 0xf;
-        out[i + 16] = qs[i] >> 4;
-    }
-}
-
-#[inline(always)]
 fn codes_32(panel: &mut Panel, at: usize) -> &mut [u8; 32] {
     (&mut panel.codes[at..at + 32]).try_into().expect("the slice has 32 codes")
-}
-
-/// Adds the fifth bits of Q5_0 and Q5_1: bit i of `high` belongs to code i.
-#[inline(always)]
-fn add_fifth_bits(high: u32, out: &mut [u8; 32]) {
-    for (i, code) in out.iter_mut().enumerate() {
-        *code |= (((high >> i) & 1) << 4) as u8;
-    }
 }
 
 pub(super) struct Q4_0;
@@ -81,9 +70,11 @@ impl Format for Q4_0 {
     const BLOCK: usize = 32;
     const BYTES: usize = 18;
     #[inline(always)]
-    fn unpack(bytes: &[u8], at: usize, panel: &mut Panel, f16: impl Fn(u16) -> f32) {
-        let d = f16(half_at(bytes, 0));
-        nibbles(array(bytes, 2), codes_32(panel, at));
+    unsafe fn unpack<I: Isa>(bytes: &[u8], at: usize, panel: &mut Panel) {
+        // SAFETY: the caller's contract.
+        let d = unsafe { I::f16(half_at(bytes, 0)) };
+        // SAFETY: the caller's contract.
+        unsafe { I::nibbles(array(bytes, 2), codes_32(panel, at)) };
         set_pair(panel, at, d, 8.0 * d);
     }
 }
@@ -93,10 +84,13 @@ impl Format for Q4_1 {
     const BLOCK: usize = 32;
     const BYTES: usize = 20;
     #[inline(always)]
-    fn unpack(bytes: &[u8], at: usize, panel: &mut Panel, f16: impl Fn(u16) -> f32) {
-        let d = f16(half_at(bytes, 0));
-        let m = f16(half_at(bytes, 2));
-        nibbles(array(bytes, 4), codes_32(panel, at));
+    unsafe fn unpack<I: Isa>(bytes: &[u8], at: usize, panel: &mut Panel) {
+        // SAFETY: the caller's contract.
+        let d = unsafe { I::f16(half_at(bytes, 0)) };
+        // SAFETY: the caller's contract.
+        let m = unsafe { I::f16(half_at(bytes, 2)) };
+        // SAFETY: the caller's contract.
+        unsafe { I::nibbles(array(bytes, 4), codes_32(panel, at)) };
         set_pair(panel, at, d, -m);
     }
 }
@@ -106,11 +100,14 @@ impl Format for Q5_0 {
     const BLOCK: usize = 32;
     const BYTES: usize = 22;
     #[inline(always)]
-    fn unpack(bytes: &[u8], at: usize, panel: &mut Panel, f16: impl Fn(u16) -> f32) {
-        let d = f16(half_at(bytes, 0));
+    unsafe fn unpack<I: Isa>(bytes: &[u8], at: usize, panel: &mut Panel) {
+        // SAFETY: the caller's contract.
+        let d = unsafe { I::f16(half_at(bytes, 0)) };
         let out = codes_32(panel, at);
-        nibbles(array(bytes, 6), out);
-        add_fifth_bits(u32::from_le_bytes(*array(bytes, 2)), out);
+        // SAFETY: the caller's contract.
+        unsafe { I::nibbles(array(bytes, 6), out) };
+        // SAFETY: the caller's contract.
+        unsafe { I::add_fifth_bits(u32::from_le_bytes(*array(bytes, 2)), out) };
         set_pair(panel, at, d, 16.0 * d);
     }
 }
@@ -120,12 +117,16 @@ impl Format for Q5_1 {
     const BLOCK: usize = 32;
     const BYTES: usize = 24;
     #[inline(always)]
-    fn unpack(bytes: &[u8], at: usize, panel: &mut Panel, f16: impl Fn(u16) -> f32) {
-        let d = f16(half_at(bytes, 0));
-        let m = f16(half_at(bytes, 2));
+    unsafe fn unpack<I: Isa>(bytes: &[u8], at: usize, panel: &mut Panel) {
+        // SAFETY: the caller's contract.
+        let d = unsafe { I::f16(half_at(bytes, 0)) };
+        // SAFETY: the caller's contract.
+        let m = unsafe { I::f16(half_at(bytes, 2)) };
         let out = codes_32(panel, at);
-        nibbles(array(bytes, 8), out);
-        add_fifth_bits(u32::from_le_bytes(*array(bytes, 4)), out);
+        // SAFETY: the caller's contract.
+        unsafe { I::nibbles(array(bytes, 8), out) };
+        // SAFETY: the caller's contract.
+        unsafe { I::add_fifth_bits(u32::from_le_bytes(*array(bytes, 4)), out) };
         set_pair(panel, at, d, -m);
     }
 }
@@ -135,8 +136,9 @@ impl Format for Q8_0 {
     const BLOCK: usize = 32;
     const BYTES: usize = 34;
     #[inline(always)]
-    fn unpack(bytes: &[u8], at: usize, panel: &mut Panel, f16: impl Fn(u16) -> f32) {
-        let d = f16(half_at(bytes, 0));
+    unsafe fn unpack<I: Isa>(bytes: &[u8], at: usize, panel: &mut Panel) {
+        // SAFETY: the caller's contract.
+        let d = unsafe { I::f16(half_at(bytes, 0)) };
         let qs: &[u8; 32] = array(bytes, 2);
         let out = codes_32(panel, at);
         for i in 0..32 {
@@ -179,8 +181,9 @@ impl Format for Q4K {
     const BLOCK: usize = 256;
     const BYTES: usize = 144;
     #[inline(always)]
-    fn unpack(bytes: &[u8], _at: usize, panel: &mut Panel, f16: impl Fn(u16) -> f32) {
-        let (d, dmin) = (f16(half_at(bytes, 0)), f16(half_at(bytes, 2)));
+    unsafe fn unpack<I: Isa>(bytes: &[u8], _at: usize, panel: &mut Panel) {
+        // SAFETY: the caller's contract.
+        let (d, dmin) = unsafe { (I::f16(half_at(bytes, 0)), I::f16(half_at(bytes, 2))) };
         set_k_scales(panel, d, dmin, array(bytes, 4));
         let qs: &[u8; 128] = array(bytes, 16);
         for pair in 0..4 {
@@ -198,8 +201,9 @@ impl Format for Q5K {
     const BLOCK: usize = 256;
     const BYTES: usize = 176;
     #[inline(always)]
-    fn unpack(bytes: &[u8], _at: usize, panel: &mut Panel, f16: impl Fn(u16) -> f32) {
-        let (d, dmin) = (f16(half_at(bytes, 0)), f16(half_at(bytes, 2)));
+    unsafe fn unpack<I: Isa>(bytes: &[u8], _at: usize, panel: &mut Panel) {
+        // SAFETY: the caller's contract.
+        let (d, dmin) = unsafe { (I::f16(half_at(bytes, 0)), I::f16(half_at(bytes, 2))) };
         set_k_scales(panel, d, dmin, array(bytes, 4));
         let qh: &[u8; 32] = array(bytes, 16);
         let qs: &[u8; 128] = array(bytes, 48);
@@ -218,11 +222,12 @@ impl Format for Q6K {
     const BLOCK: usize = 256;
     const BYTES: usize = 210;
     #[inline(always)]
-    fn unpack(bytes: &[u8], _at: usize, panel: &mut Panel, f16: impl Fn(u16) -> f32) {
+    unsafe fn unpack<I: Isa>(bytes: &[u8], _at: usize, panel: &mut Panel) {
         let ql: &[u8; 128] = array(bytes, 0);
         let qh: &[u8; 64] = array(bytes, 128);
         let scales: &[u8; 16] = array(bytes, 192);
-        let d = f16(half_at(bytes, 208));
+        // SAFETY: the caller's contract.
+        let d = unsafe { I::f16(half_at(bytes, 208)) };
         for side in 0..2 {
             for i in 0..32 {
                 let (a, b, h) = (ql[64 * side + i], ql[64 * side + 32 + i], qh[32 * side + i]);

@@ -58,6 +58,21 @@ pub(super) trait Isa {
     unsafe fn zero() -> Self::Acc;
     /// IEEE half to single.
     unsafe fn f16(bits: u16) -> f32;
+    /// Splits 16 bytes: low halves into codes 0..16, high halves into codes 16..32.
+    #[inline(always)]
+    unsafe fn nibbles(qs: &[u8; 16], out: &mut [u8; 32]) {
+        for i in 0..16 {
+            out[i] = qs[i] & 0xf;
+            out[i + 16] = qs[i] >> 4;
+        }
+    }
+    /// Adds 16 to code i where bit i of `high` is set.
+    #[inline(always)]
+    unsafe fn add_fifth_bits(high: u32, out: &mut [u8; 32]) {
+        for (i, code) in out.iter_mut().enumerate() {
+            *code |= (((high >> i) & 1) << 4) as u8;
+        }
+    }
     /// Adds the product of the first `quads * 64` weights of a panel with as many activations.
     unsafe fn dot(panel: &Panel, activations: &ActivationPanel, quads: usize, acc: Self::Acc) -> Self::Acc;
     /// The sum of the partial sums, always in the same order.
@@ -127,6 +142,36 @@ pub(super) mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn nibbles(qs: &[u8; 16], out: &mut [u8; 32]) {
+            // SAFETY: the caller enabled AVX2; the load and the store have the arrays' sizes.
+            unsafe {
+                let bytes = _mm_loadu_si128(qs.as_ptr().cast());
+                let both = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
+                _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_and_si256(both, _mm256_set1_epi8(0xf)));
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn add_fifth_bits(high: u32, out: &mut [u8; 32]) {
+            // SAFETY: the caller enabled AVX2; load and store have the array's size.
+            unsafe {
+                // Byte i of the vector gets byte i / 8 of the bits, then bit i % 8 of it is tested.
+                let spread = _mm256_setr_epi64x(
+                    0,
+                    0x0101_0101_0101_0101,
+                    0x0202_0202_0202_0202,
+                    0x0303_0303_0303_0303,
+                );
+                let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(high as i32), spread);
+                let tested = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+                let set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, tested), tested);
+                let fifth = _mm256_and_si256(set, _mm256_set1_epi8(16));
+                let codes = _mm256_loadu_si256(out.as_ptr().cast());
+                _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_or_si256(codes, fifth));
+            }
+        }
+
+        #[inline(always)]
         unsafe fn dot(panel: &Panel, activations: &ActivationPanel, quads: usize, acc: __m256) -> __m256 {
             let mut acc = acc;
             // SAFETY: the caller enabled AVX2 and FMA; every load is inside the arrays, because
@@ -182,6 +227,22 @@ pub(super) mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn nibbles(qs: &[u8; 16], out: &mut [u8; 32]) {
+            // SAFETY: AVX-512 comes with AVX2; the rest is the caller's contract.
+            unsafe { Avx2::nibbles(qs, out) }
+        }
+
+        #[inline(always)]
+        unsafe fn add_fifth_bits(high: u32, out: &mut [u8; 32]) {
+            // SAFETY: the caller enabled AVX-512 BW and VL; load and store have the array's size.
+            unsafe {
+                let codes = _mm256_loadu_si256(out.as_ptr().cast());
+                let fifth = _mm256_maskz_mov_epi8(high, _mm256_set1_epi8(16));
+                _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_or_si256(codes, fifth));
+            }
+        }
+
+        #[inline(always)]
         unsafe fn dot(panel: &Panel, activations: &ActivationPanel, quads: usize, acc: __m512) -> __m512 {
             let mut acc = acc;
             // SAFETY: the caller enabled AVX-512 F and VNNI; every load is inside the arrays,
@@ -213,7 +274,7 @@ pub(super) mod x86 {
             // SAFETY: the caller enabled AVX-512 (contract of Isa).
             unsafe {
                 let high = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(acc)));
-                super::x86::Avx2::sum(_mm256_add_ps(_mm512_castps512_ps256(acc), high))
+                Avx2::sum(_mm256_add_ps(_mm512_castps512_ps256(acc), high))
             }
         }
     }

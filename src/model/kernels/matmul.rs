@@ -250,7 +250,7 @@ unsafe fn quantised_rows<F: Format, I: Isa>(task: Task<'_, ActivationPanel>) {
                 let blocks = bytes.len() / F::BYTES;
                 for (b, block) in bytes.chunks_exact(F::BYTES).enumerate() {
                     // SAFETY: the caller's contract.
-                    F::unpack(block, b * F::BLOCK, &mut panel, |h| unsafe { I::f16(h) });
+                    unsafe { F::unpack::<I>(block, b * F::BLOCK, &mut panel) };
                 }
                 let used = blocks * F::BLOCK;
                 if used < PANEL {
