@@ -104,10 +104,9 @@ impl Format for Q5_0 {
         // SAFETY: the caller's contract.
         let d = unsafe { I::f16(half_at(bytes, 0)) };
         let out = codes_32(panel, at);
+        let fifth = u32::from_le_bytes(*array(bytes, 2));
         // SAFETY: the caller's contract.
-        unsafe { I::nibbles(array(bytes, 6), out) };
-        // SAFETY: the caller's contract.
-        unsafe { I::add_fifth_bits(u32::from_le_bytes(*array(bytes, 2)), out) };
+        unsafe { I::five_bits(array(bytes, 6), fifth, out) };
         set_pair(panel, at, d, 16.0 * d);
     }
 }
@@ -123,10 +122,9 @@ impl Format for Q5_1 {
         // SAFETY: the caller's contract.
         let m = unsafe { I::f16(half_at(bytes, 2)) };
         let out = codes_32(panel, at);
+        let fifth = u32::from_le_bytes(*array(bytes, 4));
         // SAFETY: the caller's contract.
-        unsafe { I::nibbles(array(bytes, 8), out) };
-        // SAFETY: the caller's contract.
-        unsafe { I::add_fifth_bits(u32::from_le_bytes(*array(bytes, 4)), out) };
+        unsafe { I::five_bits(array(bytes, 8), fifth, out) };
         set_pair(panel, at, d, -m);
     }
 }
@@ -223,20 +221,15 @@ impl Format for Q6K {
     const BYTES: usize = 210;
     #[inline(always)]
     unsafe fn unpack<I: Isa>(bytes: &[u8], _at: usize, panel: &mut Panel) {
-        let ql: &[u8; 128] = array(bytes, 0);
-        let qh: &[u8; 64] = array(bytes, 128);
+        for side in 0..2 {
+            let out =
+                (&mut panel.codes[128 * side..128 * side + 128]).try_into().expect("the slice has 128 codes");
+            // SAFETY: the caller's contract.
+            unsafe { I::six_bits(array(bytes, 64 * side), array(bytes, 128 + 32 * side), out) };
+        }
         let scales: &[u8; 16] = array(bytes, 192);
         // SAFETY: the caller's contract.
         let d = unsafe { I::f16(half_at(bytes, 208)) };
-        for side in 0..2 {
-            for i in 0..32 {
-                let (a, b, h) = (ql[64 * side + i], ql[64 * side + 32 + i], qh[32 * side + i]);
-                panel.codes[128 * side + i] = (a & 0xf) | ((h & 0x03) << 4);
-                panel.codes[128 * side + 32 + i] = (b & 0xf) | ((h & 0x0c) << 2);
-                panel.codes[128 * side + 64 + i] = (a >> 4) | (h & 0x30);
-                panel.codes[128 * side + 96 + i] = (b >> 4) | ((h & 0xc0) >> 2);
-            }
-        }
         for (group, &scale) in scales.iter().enumerate() {
             let scale = d * f32::from(scale as i8);
             panel.scale[group] = scale;

@@ -66,11 +66,23 @@ pub(super) trait Isa {
             out[i + 16] = qs[i] >> 4;
         }
     }
-    /// Adds 16 to code i where bit i of `high` is set.
+    /// As `nibbles`, with 16 added to code i where bit i of `fifth` is set.
     #[inline(always)]
-    unsafe fn add_fifth_bits(high: u32, out: &mut [u8; 32]) {
-        for (i, code) in out.iter_mut().enumerate() {
-            *code |= (((high >> i) & 1) << 4) as u8;
+    unsafe fn five_bits(qs: &[u8; 16], fifth: u32, out: &mut [u8; 32]) {
+        for i in 0..16 {
+            out[i] = (qs[i] & 0xf) | (((fifth >> i) & 1) << 4) as u8;
+            out[i + 16] = (qs[i] >> 4) | (((fifth >> (i + 16)) & 1) << 4) as u8;
+        }
+    }
+    /// Half a block of Q6_K: low four bits from `low`, two more from `high`.
+    #[inline(always)]
+    unsafe fn six_bits(low: &[u8; 64], high: &[u8; 32], out: &mut [u8; 128]) {
+        for i in 0..32 {
+            let (a, b, h) = (low[i], low[32 + i], high[i]);
+            out[i] = (a & 0xf) | ((h & 0x03) << 4);
+            out[32 + i] = (b & 0xf) | ((h & 0x0c) << 2);
+            out[64 + i] = (a >> 4) | (h & 0x30);
+            out[96 + i] = (b >> 4) | ((h & 0xc0) >> 2);
         }
     }
     /// Adds the product of the first `quads * 64` weights of a panel with as many activations.
@@ -123,6 +135,20 @@ pub(super) mod x86 {
 
     use super::{ActivationPanel, GROUP, Isa, Panel};
 
+    /// Low halves of 16 bytes, then their high halves.
+    ///
+    /// # Safety
+    /// The caller enabled AVX2.
+    #[inline(always)]
+    unsafe fn halves(qs: &[u8; 16]) -> __m256i {
+        // SAFETY: the caller's contract; the load has the array's size.
+        unsafe {
+            let bytes = _mm_loadu_si128(qs.as_ptr().cast());
+            let both = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
+            _mm256_and_si256(both, _mm256_set1_epi8(0xf))
+        }
+    }
+
     /// AVX2 with FMA and F16C: any x86 Mac or PC since 2013.
     pub(in super::super) struct Avx2;
 
@@ -143,17 +169,13 @@ pub(super) mod x86 {
 
         #[inline(always)]
         unsafe fn nibbles(qs: &[u8; 16], out: &mut [u8; 32]) {
-            // SAFETY: the caller enabled AVX2; the load and the store have the arrays' sizes.
-            unsafe {
-                let bytes = _mm_loadu_si128(qs.as_ptr().cast());
-                let both = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
-                _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_and_si256(both, _mm256_set1_epi8(0xf)));
-            }
+            // SAFETY: the caller enabled AVX2; the store has the array's size.
+            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), halves(qs)) }
         }
 
         #[inline(always)]
-        unsafe fn add_fifth_bits(high: u32, out: &mut [u8; 32]) {
-            // SAFETY: the caller enabled AVX2; load and store have the array's size.
+        unsafe fn five_bits(qs: &[u8; 16], fifth: u32, out: &mut [u8; 32]) {
+            // SAFETY: the caller enabled AVX2; the store has the array's size.
             unsafe {
                 // Byte i of the vector gets byte i / 8 of the bits, then bit i % 8 of it is tested.
                 let spread = _mm256_setr_epi64x(
@@ -162,12 +184,45 @@ pub(super) mod x86 {
                     0x0202_0202_0202_0202,
                     0x0303_0303_0303_0303,
                 );
-                let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(high as i32), spread);
+                let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(fifth as i32), spread);
                 let tested = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
                 let set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, tested), tested);
-                let fifth = _mm256_and_si256(set, _mm256_set1_epi8(16));
-                let codes = _mm256_loadu_si256(out.as_ptr().cast());
-                _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_or_si256(codes, fifth));
+                let sixteen = _mm256_and_si256(set, _mm256_set1_epi8(16));
+                _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_or_si256(halves(qs), sixteen));
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn six_bits(low: &[u8; 64], high: &[u8; 32], out: &mut [u8; 128]) {
+            // SAFETY: the caller enabled AVX2; loads and stores are inside the arrays.
+            unsafe {
+                let a = _mm256_loadu_si256(low.as_ptr().cast());
+                let b = _mm256_loadu_si256(low.as_ptr().add(32).cast());
+                let h = _mm256_loadu_si256(high.as_ptr().cast());
+                let mask = |bits: u8| _mm256_set1_epi8(bits as i8);
+                let nibble = mask(0xf);
+                // Shifts are of 16 bits; the masks take away what crosses into the other byte.
+                let codes = [
+                    _mm256_or_si256(
+                        _mm256_and_si256(a, nibble),
+                        _mm256_slli_epi16::<4>(_mm256_and_si256(h, mask(0x03))),
+                    ),
+                    _mm256_or_si256(
+                        _mm256_and_si256(b, nibble),
+                        _mm256_slli_epi16::<2>(_mm256_and_si256(h, mask(0x0c))),
+                    ),
+                    _mm256_or_si256(
+                        _mm256_and_si256(_mm256_srli_epi16::<4>(a), nibble),
+                        _mm256_and_si256(h, mask(0x30)),
+                    ),
+                    _mm256_or_si256(
+                        _mm256_and_si256(_mm256_srli_epi16::<4>(b), nibble),
+                        _mm256_srli_epi16::<2>(_mm256_and_si256(h, mask(0xc0))),
+                    ),
+                ];
+                for (i, part) in codes.into_iter().enumerate() {
+                    _mm256_storeu_si256(out.as_mut_ptr().add(32 * i).cast(), part);
+                }
             }
         }
 
@@ -233,13 +288,18 @@ pub(super) mod x86 {
         }
 
         #[inline(always)]
-        unsafe fn add_fifth_bits(high: u32, out: &mut [u8; 32]) {
-            // SAFETY: the caller enabled AVX-512 BW and VL; load and store have the array's size.
+        unsafe fn five_bits(qs: &[u8; 16], fifth: u32, out: &mut [u8; 32]) {
+            // SAFETY: the caller enabled AVX-512 BW and VL; the store has the array's size.
             unsafe {
-                let codes = _mm256_loadu_si256(out.as_ptr().cast());
-                let fifth = _mm256_maskz_mov_epi8(high, _mm256_set1_epi8(16));
-                _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_or_si256(codes, fifth));
+                let sixteen = _mm256_maskz_mov_epi8(fifth, _mm256_set1_epi8(16));
+                _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_or_si256(halves(qs), sixteen));
             }
+        }
+
+        #[inline(always)]
+        unsafe fn six_bits(low: &[u8; 64], high: &[u8; 32], out: &mut [u8; 128]) {
+            // SAFETY: AVX-512 comes with AVX2; the rest is the caller's contract.
+            unsafe { Avx2::six_bits(low, high, out) }
         }
 
         #[inline(always)]

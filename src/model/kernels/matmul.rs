@@ -53,6 +53,7 @@ impl Level {
         Self::Scalar
     }
 
+    #[cfg(any(test, target_arch = "x86_64"))]
     fn available(self) -> bool {
         match self {
             Self::Scalar => true,
