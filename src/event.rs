@@ -115,6 +115,9 @@ pub enum GenerationEvent {
         prompt_tokens: u32,
         /// Most tokens drafted a round.
         max_draft: u32,
+        /// Seed of its random numbers: with the same request it gives the same answer.
+        #[ts(type = "number")]
+        seed: u64,
     },
     /// Prefill goes on.
     Prefill {

@@ -28,8 +28,8 @@ use crate::text::{
 };
 use crate::token::{EmittedToken, TokenId};
 
-/// Seeds stay exact in JavaScript.
-const SEED_MASK: u64 = (1 << 53) - 1;
+/// Seeds nobody chose: short enough to be read out and typed again, and exact in JavaScript.
+const SEED_MASK: u64 = (1 << 32) - 1;
 
 /// What to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -256,6 +256,8 @@ pub fn generate(
             return Err(Error::invalid("The method synthetic is for tests and benchmarks only."));
         }
     };
+    let seed = plan.sampling.seed.unwrap_or_else(fresh_seed);
+    let max_draft = if plan.method == Method::Plain { 0 } else { plan.max_draft };
     sink.send(GenerationEvent::Started {
         generation_id: context.id,
         method: plan.method,
@@ -263,7 +265,8 @@ pub fn generate(
         draft: draft_name.filter(|_| plan.method == Method::DraftModel),
         device: (*device).into(),
         prompt_tokens: prompt.len() as u32,
-        max_draft: if plan.method == Method::Plain { 0 } else { plan.max_draft as u32 },
+        max_draft: max_draft as u32,
+        seed,
     });
 
     let shared = cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
@@ -271,10 +274,10 @@ pub fn generate(
     target.truncate(reuse)?;
     cached.clear();
     let config = SessionConfig {
-        max_draft: if plan.method == Method::Plain { 0 } else { plan.max_draft },
+        max_draft,
         max_tokens: plan.max_tokens,
         end_tokens: tokenizer.end_tokens().iter().copied().collect(),
-        seed: plan.sampling.seed.unwrap_or_else(fresh_seed),
+        seed,
     };
     let mut session = Session::new(target, proposer, &sampler, context.clock, config)?;
     session.started_at(Duration::ZERO);

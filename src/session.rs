@@ -129,7 +129,7 @@ impl<'a> Session<'a> {
     /// Runs all of the prompt but its last token through the target, in chunks. The target's cache
     /// holds the first `reuse` tokens of the prompt already, and nothing else. After each chunk
     /// `progress` hears how many of the tokens to run are done, and may break: then this gives
-    /// `Break`, and no round can follow.
+    /// `Break`, and no round can follow. The proposer's own preparation asks it as well.
     ///
     /// # Errors
     /// When the prompt is empty or does not fit the context, and when a model fails.
@@ -167,7 +167,11 @@ impl<'a> Session<'a> {
             }
         }
         let took = self.clock.elapsed().saturating_sub(begun);
-        self.proposer.begin(prompt)?;
+        let begun = self.proposer.begin(prompt, &mut || progress(done, last - reuse))?;
+        if begun.is_break() {
+            self.over = true;
+            return Ok(ControlFlow::Break(()));
+        }
         self.tally.prefilled(prompt.len(), last - reuse, took, self.clock.elapsed());
         Ok(ControlFlow::Continue(()))
     }

@@ -85,6 +85,42 @@ pub struct GenerationStats {
     pub device: String,
 }
 
+/// The counts of one answer, or of many added up: rates of many are rates of the sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PooledCounts {
+    /// Target passes after prefill.
+    pub rounds: u64,
+    /// Tokens drafted.
+    pub drafted: u64,
+    /// Emitted tokens that were drafted and accepted.
+    pub accepted: u64,
+    /// Emitted tokens drawn after a rejection.
+    pub resampled: u64,
+    /// Emitted tokens of rounds without a draft.
+    pub plain: u64,
+}
+
+impl PooledCounts {
+    /// Adds the counts of one answer.
+    pub fn add(&mut self, stats: &GenerationStats) {
+        self.rounds += u64::from(stats.rounds);
+        self.drafted += u64::from(stats.drafted);
+        self.accepted += u64::from(stats.accepted);
+        self.resampled += u64::from(stats.resampled);
+        self.plain += u64::from(stats.plain);
+    }
+
+    /// accepted / drafted; 0 when nothing was drafted.
+    pub fn acceptance_rate(&self) -> f64 {
+        share(self.accepted, self.drafted)
+    }
+
+    /// 1 + accepted / rounds: tokens per target pass; 0 before the first round.
+    pub fn mean_acceptance_length(&self) -> f64 {
+        if self.rounds == 0 { 0.0 } else { 1.0 + share(self.accepted, self.rounds) }
+    }
+}
+
 /// Time, as the core sees it: how long since some fixed moment. The engine passes the wall clock,
 /// tests a clock of their own.
 pub trait Stopwatch: Send {
@@ -213,8 +249,8 @@ impl Tally {
             generated_tokens: self.generated(),
             rounds: self.rounds,
             decode_tok_s: rate(self.generated(), self.last_round.saturating_sub(self.decoding_since)),
-            acceptance_rate: share(self.accepted, self.drafted),
-            mean_acceptance_length: self.mean_acceptance_length(),
+            acceptance_rate: self.counts().acceptance_rate(),
+            mean_acceptance_length: self.counts().mean_acceptance_length(),
         }
     }
 
@@ -231,9 +267,13 @@ impl Tally {
             resampled: self.resampled,
             bonus: self.bonus,
             plain: self.plain,
-            acceptance_rate: share(self.accepted, self.drafted),
-            mean_acceptance_length: self.mean_acceptance_length(),
-            accepted_at_position: self.positions.iter().map(|p| share(p.accepted, p.drafted)).collect(),
+            acceptance_rate: self.counts().acceptance_rate(),
+            mean_acceptance_length: self.counts().mean_acceptance_length(),
+            accepted_at_position: self
+                .positions
+                .iter()
+                .map(|p| share(p.accepted.into(), p.drafted.into()))
+                .collect(),
             ttft_ms: self.first_token.map_or(0.0, |at| millis(at.saturating_sub(self.started))),
             prefill_tok_s: rate(self.prefill.0 as u32, self.prefill.1),
             decode_tok_s: rate(self.generated(), decode),
@@ -247,9 +287,10 @@ impl Tally {
         }
     }
 
-    /// 1 + accepted / rounds; 0 before the first round.
-    fn mean_acceptance_length(&self) -> f64 {
-        if self.rounds == 0 { 0.0 } else { 1.0 + share(self.accepted, self.rounds) }
+    fn counts(&self) -> PooledCounts {
+        let [rounds, drafted, accepted, resampled, plain] =
+            [self.rounds, self.drafted, self.accepted, self.resampled, self.plain].map(u64::from);
+        PooledCounts { rounds, drafted, accepted, resampled, plain }
     }
 }
 
@@ -259,8 +300,8 @@ pub fn millis(duration: Duration) -> f64 {
 }
 
 /// `part / whole`, 0 of nothing.
-fn share(part: u32, whole: u32) -> f64 {
-    if whole == 0 { 0.0 } else { f64::from(part) / f64::from(whole) }
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// `count` a second, 0 in no time.
@@ -325,6 +366,18 @@ mod tests {
         let stats = tally.finish(at(450), "cpu", 0);
         assert_eq!((stats.generated_tokens, stats.accepted, stats.plain), (6, 3, 0));
         assert_eq!(stats.accepted_at_position[1], 1.0 / 3.0);
+    }
+
+    #[test]
+    fn counts_pool_before_they_are_divided() {
+        let mut pooled = PooledCounts::default();
+        for (rounds, drafted, accepted) in [(10, 40, 30), (30, 120, 10)] {
+            pooled.add(&GenerationStats { rounds, drafted, accepted, ..GenerationStats::default() });
+        }
+        assert_eq!(pooled.acceptance_rate(), 0.25);
+        assert_eq!(pooled.mean_acceptance_length(), 2.0);
+        assert_eq!(PooledCounts::default().acceptance_rate(), 0.0);
+        assert_eq!(PooledCounts::default().mean_acceptance_length(), 0.0);
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! What is made of many answers: quantiles, speedups of pairs, counts pooled over a suite, the
+//! What is made of many answers: quantiles, speedups of pairs, the
 //! table of costs and the prediction. Pure arithmetic over the figures of [`crate::stats`].
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::propose::Method;
-use crate::stats::GenerationStats;
+use crate::stats::{GenerationStats, PooledCounts};
 use crate::theory::{self, PassCost};
 
 /// Where a spread begins and ends: the 10th and the 90th percentile.
@@ -59,68 +59,28 @@ fn ratio(over: f64, under: f64) -> Option<f64> {
     (ratio.is_finite() && ratio > 0.0).then_some(ratio)
 }
 
-/// The counts of many answers, added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pooled {
-    /// Target passes after prefill.
-    pub rounds: u64,
-    /// Tokens drafted.
-    pub drafted: u64,
-    /// Tokens accepted.
-    pub accepted: u64,
-    /// Tokens drawn after a rejection: the rejections, for a chain is cut at its first.
-    pub resampled: u64,
-    /// Tokens of rounds without a draft: such rounds, each yields one.
-    pub plain: u64,
-}
-
-impl Pooled {
-    /// Adds the counts of one answer.
-    pub fn add(&mut self, stats: &GenerationStats) {
-        self.rounds += u64::from(stats.rounds);
-        self.drafted += u64::from(stats.drafted);
-        self.accepted += u64::from(stats.accepted);
-        self.resampled += u64::from(stats.resampled);
-        self.plain += u64::from(stats.plain);
+/// What theory predicts for the speedup of decoding from the measured alpha (accepted / tested),
+/// the draft's cost `c` of one row and the target's measured cost by rows. Rounds that drafted
+/// nothing count as the plain passes they are, and a mean depth between two whole numbers as a
+/// mixture of both (Leviathan et al., arXiv 2211.17192, theorem 3.8 over such a mixture). `None`
+/// when there was a draft but no test of it, so that alpha is unknown.
+pub fn predicted_speedup(counts: &PooledCounts, c: f64, cost: &PassCost) -> Option<f64> {
+    if counts.drafted == 0 {
+        return Some(1.0);
     }
-
-    /// accepted / drafted over all answers; 0 when nothing was drafted. As
-    /// [`GenerationStats::acceptance_rate`] of one.
-    pub fn acceptance_rate(&self) -> f64 {
-        share(self.accepted, self.drafted)
-    }
-
-    /// 1 + accepted / rounds over all answers; 0 before the first round. As
-    /// [`GenerationStats::mean_acceptance_length`] of one.
-    pub fn mean_acceptance_length(&self) -> f64 {
-        if self.rounds == 0 { 0.0 } else { 1.0 + share(self.accepted, self.rounds) }
-    }
-
-    /// What theory predicts for the speedup of decoding from the measured alpha (accepted / tested),
-    /// the draft's cost `c` of one row and the target's measured cost by rows. Rounds that drafted
-    /// nothing count as the plain passes they are, and a mean depth between two whole numbers as a
-    /// mixture of both (Leviathan et al., arXiv 2211.17192, theorem 3.8 over such a mixture). `None`
-    /// when there was a draft but no test of it, so that alpha is unknown.
-    pub fn predicted_speedup(&self, c: f64, cost: &PassCost) -> Option<f64> {
-        if self.drafted == 0 {
-            return Some(1.0);
-        }
-        let alpha = theory::alpha(self.accepted, self.resampled)?;
-        let drafting = self.rounds.saturating_sub(self.plain).max(1);
-        let depth = self.drafted as f64 / drafting as f64;
-        let drafted_share = drafting as f64 / self.rounds.max(1) as f64;
-        let mixture = |of: &dyn Fn(usize) -> f64| {
-            let (low, part) = (depth.floor() as usize, depth.fract());
-            let drafted = of(low) * (1.0 - part) + of(low + 1) * part;
-            drafted * drafted_share + of(0) * (1.0 - drafted_share)
-        };
-        let tokens = mixture(&|depth| theory::expected_tokens(alpha, depth));
-        Some(tokens / mixture(&|depth| depth as f64 * c + cost.at(depth + 1)))
-    }
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    // Every resampled token is a rejection: a chain is cut at its first.
+    let alpha = theory::alpha(counts.accepted, counts.resampled)?;
+    // A plain token is a round without a draft: each yields one.
+    let drafting = counts.rounds.saturating_sub(counts.plain).max(1);
+    let depth = counts.drafted as f64 / drafting as f64;
+    let drafted_share = drafting as f64 / counts.rounds.max(1) as f64;
+    let mixture = |of: &dyn Fn(usize) -> f64| {
+        let (low, part) = (depth.floor() as usize, depth.fract());
+        let drafted = of(low) * (1.0 - part) + of(low + 1) * part;
+        drafted * drafted_share + of(0) * (1.0 - drafted_share)
+    };
+    let tokens = mixture(&|depth| theory::expected_tokens(alpha, depth));
+    Some(tokens / mixture(&|depth| depth as f64 * c + cost.at(depth + 1)))
 }
 
 /// The measured costs of passes, as ratios to the target's pass of one row.
@@ -234,23 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn counts_pool_before_they_are_divided() {
-        let mut pooled = Pooled::default();
-        for (rounds, drafted, accepted) in [(10, 40, 30), (30, 120, 10)] {
-            pooled.add(&GenerationStats { rounds, drafted, accepted, ..GenerationStats::default() });
-        }
-        assert_eq!(pooled.acceptance_rate(), 0.25);
-        assert_eq!(pooled.mean_acceptance_length(), 2.0);
-        assert_eq!(Pooled::default().acceptance_rate(), 0.0);
-        assert_eq!(Pooled::default().mean_acceptance_length(), 0.0);
-    }
-
-    #[test]
     fn a_full_chain_is_predicted_by_the_papers_formula() {
         let cost = PassCost::new([(1, 1.0), (2, 1.25), (3, 1.5), (4, 2.0)]).unwrap();
         // alpha = 60 / 80 = 0.75 at depth 2: E = 1 + 0.75 + 0.5625; a round costs 1.5 + 2 * 0.25.
-        let pooled = Pooled { rounds: 50, drafted: 100, accepted: 60, resampled: 20, plain: 0 };
-        assert!(close(pooled.predicted_speedup(0.25, &cost), 2.3125 / 2.0));
+        let counts = PooledCounts { rounds: 50, drafted: 100, accepted: 60, resampled: 20, plain: 0 };
+        assert!(close(predicted_speedup(&counts, 0.25, &cost), 2.3125 / 2.0));
     }
 
     #[test]
@@ -258,12 +206,12 @@ mod tests {
         let cost = PassCost::new([(1, 1.0), (2, 1.25), (3, 1.5), (4, 2.0)]).unwrap();
         // Half of the rounds drafted 2.5 tokens each; alpha = 0.5.
         // E(2) = 1.75, E(3) = 1.875, so 1.8125 mixed with 1; cost 1.75 mixed with 1.
-        let pooled = Pooled { rounds: 40, drafted: 50, accepted: 15, resampled: 15, plain: 20 };
-        assert!(close(pooled.predicted_speedup(0.0, &cost), (1.8125 + 1.0) / (1.75 + 1.0)));
-        let nothing = Pooled { rounds: 40, plain: 40, ..Pooled::default() };
-        assert_eq!(nothing.predicted_speedup(0.0, &cost), Some(1.0));
-        let untested = Pooled { rounds: 1, drafted: 4, ..Pooled::default() };
-        assert_eq!(untested.predicted_speedup(0.0, &cost), None);
+        let counts = PooledCounts { rounds: 40, drafted: 50, accepted: 15, resampled: 15, plain: 20 };
+        assert!(close(predicted_speedup(&counts, 0.0, &cost), (1.8125 + 1.0) / (1.75 + 1.0)));
+        let nothing = PooledCounts { rounds: 40, plain: 40, ..PooledCounts::default() };
+        assert_eq!(predicted_speedup(&nothing, 0.0, &cost), Some(1.0));
+        let untested = PooledCounts { rounds: 1, drafted: 4, ..PooledCounts::default() };
+        assert_eq!(predicted_speedup(&untested, 0.0, &cost), None);
     }
 
     #[test]

@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::bench::figures::{self, CostRound, CostTable, Pooled, SPREAD, median, quantile};
+use crate::bench::figures::{self, CostRound, CostTable, SPREAD, median, quantile};
 use crate::bench::report::{BenchReport, Difference, IdentityReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
 use crate::error::{Error, Result};
 use crate::generate::GenerationPlan;
 use crate::propose::Method;
 use crate::sample::SamplingParams;
-use crate::stats::GenerationStats;
+use crate::stats::{GenerationStats, PooledCounts};
 use crate::token::TokenId;
 
 /// The cost table always reaches to a pass of this many rows.
@@ -355,7 +355,7 @@ fn summarise(
     let cost = costs.pass_cost()?;
     let mut rows = Vec::with_capacity(contenders.len());
     for (who, contender) in contenders.iter().enumerate() {
-        let mut pooled = Pooled::default();
+        let mut pooled = PooledCounts::default();
         let mut rates = Vec::with_capacity(turns.len());
         for turn in turns {
             let stats = &turn.answers[who].stats;
@@ -386,7 +386,7 @@ fn summarise(
             decode_speedup: of(&decode, 0.5)?,
             predicted_speedup: costs
                 .draft_cost_of(contender.method)
-                .and_then(|c| pooled.predicted_speedup(c, &cost)),
+                .and_then(|c| figures::predicted_speedup(&pooled, c, &cost)),
             acceptance_rate: pooled.acceptance_rate(),
             mean_acceptance_length: pooled.mean_acceptance_length(),
         });

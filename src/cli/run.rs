@@ -153,7 +153,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     if args.json {
         return Ok(writeln!(out, "{}", answer.json(plan.method, &ids))?);
     }
-    Ok(writeln!(out, "{}", render::card(&answer.finished.stats, colour))?)
+    write!(out, "{}", render::card(&answer.finished.stats, colour))?;
+    if plan.sampling.temperature > 0.0 {
+        write!(out, "   seed {}", answer.seed)?;
+    }
+    Ok(writeln!(out)?)
 }
 
 /// Loads the models of the command line.
@@ -191,6 +195,7 @@ fn prompt(args: &RunArgs) -> Result<Prompt> {
 pub(crate) struct Answer {
     pub(crate) finished: Finished,
     pub(crate) tokens: Vec<TokenEvent>,
+    pub(crate) seed: u64,
 }
 
 impl Answer {
@@ -198,6 +203,7 @@ impl Answer {
         let token = |t: &TokenEvent| serde_json::json!({ "id": t.id, "origin": t.origin, "text": t.text });
         serde_json::json!({
             "method": method,
+            "seed": self.seed,
             "prompt_ids": prompt_ids,
             "tokens": self.tokens.iter().map(token).collect::<Vec<_>>(),
             "text": self.tokens.iter().map(|t| t.text.as_str()).collect::<String>(),
@@ -218,9 +224,12 @@ pub(crate) fn stream(
     let closed = std::sync::atomic::AtomicBool::new(false);
     let mut failure = None;
     let mut tokens = Vec::new();
+    let mut drawn_with = 0;
     let mut take = |event: &GenerationEvent| {
-        if let GenerationEvent::Round(round) = event {
-            tokens.extend(round.tokens.iter().cloned());
+        match event {
+            GenerationEvent::Started { seed, .. } => drawn_with = *seed,
+            GenerationEvent::Round(round) => tokens.extend(round.tokens.iter().cloned()),
+            _ => {}
         }
         if let Err(error) = show(event) {
             closed.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -237,5 +246,5 @@ pub(crate) fn stream(
         return Err(error.into());
     }
     tokens.extend(finished.held.iter().cloned());
-    Ok(Answer { finished, tokens })
+    Ok(Answer { finished, tokens, seed: drawn_with })
 }

@@ -42,8 +42,10 @@ pub enum LayerCache {
 impl KvCache {
     /// An empty cache for at most `max_len` rows.
     pub fn new(spec: &ModelSpec, max_len: usize, device: &Device) -> Self {
+        // Memory is taken when the first rows come.
+        let empty = || LayerCache::Host { k: Vec::new(), v: Vec::new() };
         Self {
-            layers: Vec::with_capacity(spec.n_layer),
+            layers: (0..spec.n_layer).map(|_| empty()).collect(),
             len: 0,
             capacity: 0,
             max_len,
@@ -51,14 +53,6 @@ impl KvCache {
             head_dim: spec.head_dim,
             device: device.clone(),
         }
-        .with_layers(spec.n_layer)
-    }
-
-    fn with_layers(mut self, n_layer: usize) -> Self {
-        for _ in 0..n_layer {
-            self.layers.push(LayerCache::Host { k: Vec::new(), v: Vec::new() });
-        }
-        self
     }
 
     /// Rows held.

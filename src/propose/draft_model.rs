@@ -2,6 +2,7 @@
 //! owns that model and its cache, and catches the cache up from the committed tokens at the start
 //! of each proposal, so nobody else has to know what the draft model has seen.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
@@ -72,17 +73,24 @@ impl DraftModel {
         Ok(shared)
     }
 
-    /// Brings the cache up to `tokens`, whose last is not run.
-    fn catch_up(&mut self, tokens: &[TokenId]) -> Result<()> {
+    /// Brings the cache up to `tokens`, whose last is not run, unless `go_on` breaks before.
+    fn catch_up(
+        &mut self,
+        tokens: &[TokenId],
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         let Some(last) = tokens.len().checked_sub(1) else {
-            return Ok(());
+            return Ok(ControlFlow::Continue(()));
         };
         let shared = self.rewind(&tokens[..last])?;
         let rows = self.model.prefill_rows().max(1);
         for chunk in tokens[shared..last].chunks(rows) {
             self.feed(chunk, LogitRows::None)?;
+            if go_on().is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     /// How many tokens can be drafted after `committed`: the model's context bounds what it reads.
@@ -96,12 +104,16 @@ impl Proposer for DraftModel {
         Method::DraftModel
     }
 
-    fn begin(&mut self, prompt: &[TokenId]) -> Result<()> {
+    fn begin(
+        &mut self,
+        prompt: &[TokenId],
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         // What the last generation left and this prompt shares need not run again.
         if self.room(prompt) > 0 && self.can_read(prompt) {
-            self.catch_up(prompt)?;
+            return self.catch_up(prompt, go_on);
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
@@ -163,6 +175,11 @@ mod tests {
         TableModel::new(TableConfig { context_length, n_vocab, ..TableConfig::default() })
     }
 
+    fn begin(draft: &mut DraftModel, prompt: &[TokenId]) {
+        let flow = draft.begin(prompt, &mut || ControlFlow::Continue(())).unwrap();
+        assert!(flow.is_continue());
+    }
+
     fn propose(draft: &mut DraftModel, committed: &[TokenId], params: SamplingParams) -> DraftTree {
         let sampler = Sampler::new(params).unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(3);
@@ -183,7 +200,7 @@ mod tests {
     #[test]
     fn it_drafts_its_own_continuation_whatever_its_cache_held() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
-        draft.begin(&[1, 2, 3, 4]).unwrap();
+        begin(&mut draft, &[1, 2, 3, 4]);
         assert_eq!(draft.model().cache_len(), 3);
         for committed in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 9, 9], &[1, 2, 8], &[5], &[5, 6, 7]] {
             let tree = propose(&mut draft, committed, SamplingParams::greedy());
@@ -191,6 +208,23 @@ mod tests {
             assert!(matches!(tree.prob(0), DraftProb::Certain));
             assert_eq!(draft.seen.len(), draft.model().cache_len());
         }
+    }
+
+    #[test]
+    fn catching_up_ends_with_the_pass_that_runs() {
+        let mut draft = DraftModel::new(Box::new(table(200, 16))).unwrap();
+        let prompt: Vec<TokenId> = (0..150).map(|i| i % 16).collect();
+        let mut asked = 0;
+        let flow = draft.begin(&prompt, &mut || {
+            asked += 1;
+            ControlFlow::Break(())
+        });
+        assert!(flow.unwrap().is_break());
+        assert_eq!((asked, draft.seen.len()), (1, draft.model().cache_len()));
+        assert!(draft.seen.len() < prompt.len() - 1, "{} of the prompt ran", draft.seen.len());
+        // What did run is not lost, and the next generation is none the worse for it.
+        begin(&mut draft, &prompt);
+        assert_eq!(draft.seen, prompt[..149]);
     }
 
     #[test]
@@ -213,7 +247,7 @@ mod tests {
         let mut draft = DraftModel::new(Box::new(table(5, 16))).unwrap();
         for (len, drafted) in [(3, 3), (4, 2), (5, 1), (6, 0), (9, 0)] {
             let committed: Vec<TokenId> = (0..len).collect();
-            draft.begin(&committed).unwrap();
+            begin(&mut draft, &committed);
             let tree = propose(&mut draft, &committed, SamplingParams::greedy());
             assert_eq!(tree.len(), drafted, "{len}");
         }
@@ -229,7 +263,7 @@ mod tests {
             assert!(q.iter().skip(12).all(|&q| n_vocab == 20 || q == 0.0));
         }
         let mut small = DraftModel::new(Box::new(table(64, 12))).unwrap();
-        small.begin(&[1, 14, 2]).unwrap();
+        begin(&mut small, &[1, 14, 2]);
         assert!(propose(&mut small, &[1, 14, 2], SamplingParams::greedy()).is_empty());
     }
 

@@ -7,6 +7,7 @@ pub mod none;
 pub mod synthetic;
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::str::FromStr;
 
 use rand::RngCore;
@@ -108,10 +109,15 @@ pub trait Proposer: Send {
         TargetDemand::default()
     }
     /// Starts a generation: forget what belonged to the last one. `prompt` is the whole prompt.
+    /// Asks `go_on` after each pass of a model of its own, and gives `Break` when that says so.
     ///
     /// # Errors
     /// When a model of its own fails.
-    fn begin(&mut self, prompt: &[TokenId]) -> Result<()>;
+    fn begin(
+        &mut self,
+        prompt: &[TokenId],
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>>;
     /// Proposes a continuation of the committed tokens. An empty tree = nothing now: a plain step.
     /// A proposer with a cache of its own catches it up from `committed` here.
     ///

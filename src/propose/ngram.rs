@@ -1,6 +1,8 @@
 //! Prompt lookup: what followed the last few tokens when they occurred before (Saxena, "Prompt
 //! Lookup Decoding", 2023). No model, no state: the committed tokens say it all.
 
+use std::ops::ControlFlow;
+
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::Result;
@@ -70,8 +72,12 @@ impl Proposer for Ngram {
         Method::Ngram
     }
 
-    fn begin(&mut self, _prompt: &[TokenId]) -> Result<()> {
-        Ok(())
+    fn begin(
+        &mut self,
+        _prompt: &[TokenId],
+        _go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        Ok(ControlFlow::Continue(()))
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {

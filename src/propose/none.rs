@@ -1,5 +1,7 @@
 //! Plain decoding: the proposer that proposes nothing.
 
+use std::ops::ControlFlow;
+
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::Result;
@@ -14,8 +16,12 @@ impl Proposer for Plain {
         Method::Plain
     }
 
-    fn begin(&mut self, _prompt: &[TokenId]) -> Result<()> {
-        Ok(())
+    fn begin(
+        &mut self,
+        _prompt: &[TokenId],
+        _go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        Ok(ControlFlow::Continue(()))
     }
 
     fn propose(&mut self, _cx: ProposeContext<'_>) -> Result<DraftTree> {

@@ -7,6 +7,8 @@
 //! thumb on the scale. Under any other sampling the output is still lossless, but the rates are
 //! then the target's own, not the ones asked for.
 
+use std::ops::ControlFlow;
+
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
@@ -42,10 +44,14 @@ impl Proposer for Synthetic {
         Method::Synthetic
     }
 
-    fn begin(&mut self, prompt: &[TokenId]) -> Result<()> {
+    fn begin(
+        &mut self,
+        prompt: &[TokenId],
+        _go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         self.prompt_len = prompt.len();
         self.followed = 0;
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {

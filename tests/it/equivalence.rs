@@ -219,8 +219,12 @@ impl Proposer for Rude {
     fn method(&self) -> Method {
         Method::Synthetic
     }
-    fn begin(&mut self, _prompt: &[TokenId]) -> Result<()> {
-        Ok(())
+    fn begin(
+        &mut self,
+        _prompt: &[TokenId],
+        _go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        Ok(ControlFlow::Continue(()))
     }
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         if self.touches_cache {

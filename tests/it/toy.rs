@@ -56,8 +56,12 @@ impl Proposer for Branching {
         Method::Synthetic
     }
 
-    fn begin(&mut self, _prompt: &[TokenId]) -> Result<()> {
-        Ok(())
+    fn begin(
+        &mut self,
+        _prompt: &[TokenId],
+        _go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        Ok(ControlFlow::Continue(()))
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {

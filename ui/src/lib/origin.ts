@@ -68,8 +68,10 @@ export function noTokens(): OriginCounts {
 export function originRules(): string {
   return origins
     .map(({ origin, colour, underline }) => {
+      // WebKit's wave is low: a line as thick as the others would fill it.
+      const thin = underline === 'wavy' ? 'text-decoration-thickness:1px;' : '';
       const mark = colour
-        ? `[data-origin='${origin}']{--mark:var(${colour});text-decoration-line:underline;text-decoration-style:${underline};}`
+        ? `[data-origin='${origin}']{--mark:var(${colour});text-decoration-line:underline;text-decoration-style:${underline};${thin}}`
         : `[data-origin='${origin}']{--mark:transparent;text-decoration-line:none;}`;
       return `${mark}[data-only='${origin}'] .token:not([data-origin='${origin}']){opacity:var(--dimmed);}`;
     })

@@ -517,7 +517,11 @@ prompt_tokens: number,
 /**
  * Most tokens drafted a round.
  */
-max_draft: number, } | { "type": "prefill", 
+max_draft: number, 
+/**
+ * Seed of its random numbers: with the same request it gives the same answer.
+ */
+seed: number, } | { "type": "prefill", 
 /**
  * Prompt tokens processed.
  */

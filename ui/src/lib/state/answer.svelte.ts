@@ -26,6 +26,8 @@ export interface AnswerSetup {
   device: string;
   maxDraft: number;
   promptTokens: number;
+  /** Of its random numbers: with the same request it gives the same answer. */
+  seed: number;
 }
 
 /** How far the prompt has been read, in tokens. */
@@ -111,6 +113,7 @@ export class Answer {
           device: event.device,
           maxDraft: event.max_draft,
           promptTokens: event.prompt_tokens,
+          seed: event.seed,
         };
         break;
       case 'prefill':
