@@ -175,7 +175,7 @@ impl KvCache {
     /// Counts `rows` written rows as held.
     pub fn advance(&mut self, rows: usize) {
         self.len += rows;
-        debug_assert!(self.len <= self.capacity);
+        assert!(self.len <= self.capacity, "rows were reserved before they were written");
     }
 
     /// Forgets the rows from `len` on. O(1).

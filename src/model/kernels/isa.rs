@@ -1,341 +1,297 @@
-//! Instruction sets: the inner dot product of a panel with one row of activations, once in plain
-//! Rust (the readable reference) and once for each x86 extension worth having. Chosen at run time.
+//! Instruction sets. Each works on a *group* of weight rows abreast: a vector has one lane per
+//! weight row, so a dot product needs no sum across lanes, scales are vectors, and the order of
+//! additions of an output is the order of its weights, however many activation rows there are.
+//!
+//! The formats of `blocks.rs` are written once over these operations. [`Scalar`] is the readable
+//! reference; the others are chosen at run time.
 
-use super::blocks::{GROUP, GROUPS, PANEL, Panel};
+#[cfg(target_arch = "x86_64")]
+pub(super) mod x86;
 
-/// 256 activations of one row, quantised: activation i is `scale[i / 16] * codes[i]`. Scales are
-/// made per 32 values and stored per 16 to match [`Panel`].
-#[repr(C, align(64))]
-#[derive(Clone)]
-pub(super) struct ActivationPanel {
-    pub(super) codes: [i8; PANEL],
-    pub(super) scale: [f32; GROUPS],
-    /// `scale * sum(codes)` of each group: what the weights' minima are multiplied with.
-    pub(super) sums: [f32; GROUPS],
+/// Most weight rows abreast in any instruction set.
+pub(super) const MAX_GROUP: usize = 16;
+
+/// A group of weight rows: row `r` begins `r * stride` bytes after `first`.
+#[derive(Clone, Copy)]
+pub(super) struct WeightRows {
+    pub(super) first: *const u8,
+    pub(super) stride: usize,
 }
 
-impl ActivationPanel {
-    pub(super) const ZERO: ActivationPanel =
-        ActivationPanel { codes: [0; PANEL], scale: [0.0; GROUPS], sums: [0.0; GROUPS] };
-
-    /// Quantises `values` (at most 256, a multiple of 32) to 8 bits, one scale per 32.
+impl WeightRows {
+    /// The address of byte `at` of row `r`.
     #[inline(always)]
-    pub(super) fn quantise(&mut self, values: &[f32]) {
-        for (block, chunk) in values.chunks_exact(32).enumerate() {
-            let chunk: &[f32; 32] = chunk.try_into().expect("the chunk has 32 values");
-            let mut top = [0f32; 8];
-            for part in chunk.chunks_exact(8) {
-                for (t, v) in top.iter_mut().zip(part) {
-                    *t = t.max(v.abs());
-                }
-            }
-            let top = top.iter().fold(0f32, |a, &b| a.max(b));
-            let scale = top / 127.0;
-            let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-            let codes: &mut [i8; 32] =
-                (&mut self.codes[32 * block..32 * block + 32]).try_into().expect("the slice has 32 codes");
-            for i in 0..32 {
-                codes[i] = (chunk[i] * inverse).round_ties_even() as i8;
-            }
-            for side in 0..2 {
-                let sum: i32 = codes[16 * side..16 * side + 16].iter().map(|&c| i32::from(c)).sum();
-                self.scale[2 * block + side] = scale;
-                self.sums[2 * block + side] = scale * sum as f32;
-            }
-        }
+    pub(super) fn byte(self, r: usize, at: usize) -> *const u8 {
+        // Wrapping, for a check of each address would cost more than the product; it does not wrap.
+        self.first.wrapping_add(r.wrapping_mul(self.stride).wrapping_add(at))
     }
 }
 
 /// One instruction set.
 ///
 /// # Safety
-/// The methods may only run on a CPU that has the set's instructions, inside a function that
-/// enables them.
+/// The methods may only run on a CPU that has the set's instructions, inside a function that enables
+/// them; they are inlined into it. Where a method reads weight bytes, every row of the group has
+/// them.
 pub(super) trait Isa {
-    /// Partial sums of one output.
-    type Acc: Copy;
-    /// No sum yet.
-    unsafe fn zero() -> Self::Acc;
-    /// IEEE half to single.
-    unsafe fn f16(bits: u16) -> f32;
-    /// Splits 16 bytes: low halves into codes 0..16, high halves into codes 16..32.
-    #[inline(always)]
-    unsafe fn nibbles(qs: &[u8; 16], out: &mut [u8; 32]) {
-        for i in 0..16 {
-            out[i] = qs[i] & 0xf;
-            out[i + 16] = qs[i] >> 4;
+    /// Weight rows in a group; at most [`MAX_GROUP`].
+    const ROWS: usize;
+    /// Whether codes of the full eight bits are stored with 128 added.
+    const BIASED_BYTES: bool;
+    /// Four bytes of each row.
+    type Bytes: Copy;
+    /// An i32 for each row.
+    type Ints: Copy;
+    /// An f32 for each row.
+    type Floats: Copy;
+
+    /// Bytes `at .. at + 16` of each row; element i has bytes `4 i .. 4 i + 4`.
+    unsafe fn chunk(rows: WeightRows, at: usize) -> [Self::Bytes; 4];
+    /// Bytes `at .. at + 4` of each row.
+    unsafe fn word(rows: WeightRows, at: usize) -> Self::Bytes;
+    /// Asks for the line at `address` to be brought near; any address is sound.
+    unsafe fn prefetch(address: *const u8);
+
+    /// Each byte with `mask`.
+    unsafe fn and(a: Self::Bytes, mask: u8) -> Self::Bytes;
+    /// Each byte with the other's.
+    unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// Each byte shifted right; what comes in from above is anything, so mask it.
+    unsafe fn shr(a: Self::Bytes, by: u32) -> Self::Bytes;
+    /// Each byte shifted left; what comes in from below is anything, so mask before.
+    unsafe fn shl(a: Self::Bytes, by: u32) -> Self::Bytes;
+    /// 16 in byte b of a row where bit `4 * nibble + b` of its word is set, else 0.
+    unsafe fn fifth_bits(word: Self::Bytes, nibble: usize) -> Self::Bytes;
+    /// Signed bytes as codes: 128 added where [`Isa::BIASED_BYTES`].
+    unsafe fn byte_codes(a: Self::Bytes) -> Self::Bytes;
+
+    /// The low half of each word as IEEE half precision.
+    unsafe fn low_half(word: Self::Bytes) -> Self::Floats;
+    /// The high half of each word as IEEE half precision.
+    unsafe fn high_half(word: Self::Bytes) -> Self::Floats;
+    /// Byte `i` of each word, unsigned.
+    unsafe fn unsigned_byte(word: Self::Bytes, i: u32) -> Self::Floats;
+    /// Byte `i` of each word, signed.
+    unsafe fn signed_byte(word: Self::Bytes, i: u32) -> Self::Floats;
+
+    /// `value << shift` in every lane.
+    unsafe fn splat_shifted(value: i32, shift: u32) -> Self::Ints;
+    /// Adds the products of 16 codes below 64 of each row with 16 activations.
+    unsafe fn dot(acc: Self::Ints, codes: &[Self::Bytes], activations: &[i8; 16]) -> Self::Ints;
+    /// As [`Isa::dot`] for the codes of [`Isa::byte_codes`].
+    unsafe fn dot_bytes(acc: Self::Ints, codes: &[Self::Bytes], activations: &[i8; 16]) -> Self::Ints;
+    /// To f32.
+    unsafe fn floats(a: Self::Ints) -> Self::Floats;
+
+    /// `value` in every lane.
+    unsafe fn splat(value: f32) -> Self::Floats;
+    /// a * b.
+    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// a * b + c, rounded once.
+    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// Lane r to `to[r]`.
+    unsafe fn store(a: Self::Floats, to: &mut [f32; MAX_GROUP]);
+}
+
+/// The instruction set in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Level {
+    /// All there are, the best last.
+    pub(super) const ALL: &[Level] = &[
+        Level::Scalar,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Level::AvxVnni,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512,
+    ];
+
+    /// The best this CPU has.
+    pub(super) fn best() -> Self {
+        Self::ALL.iter().rev().copied().find(|level| level.available()).unwrap_or(Self::Scalar)
+    }
+
+    /// Whether this CPU has it.
+    pub(super) fn available(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => Self::Avx2.available() && is_x86_feature_detected!("avxvnni"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                Self::Avx2.available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni")
+            }
         }
     }
-    /// As `nibbles`, with 16 added to code i where bit i of `fifth` is set.
-    #[inline(always)]
-    unsafe fn five_bits(qs: &[u8; 16], fifth: u32, out: &mut [u8; 32]) {
-        for i in 0..16 {
-            out[i] = (qs[i] & 0xf) | (((fifth >> i) & 1) << 4) as u8;
-            out[i + 16] = (qs[i] >> 4) | (((fifth >> (i + 16)) & 1) << 4) as u8;
+
+    /// Weight rows in a group.
+    pub(super) fn rows(self) -> usize {
+        match self {
+            Self::Scalar => Scalar::ROWS,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => x86::Avx2::ROWS,
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => x86::AvxVnni::ROWS,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => x86::Avx512::ROWS,
         }
     }
-    /// Half a block of Q6_K: low four bits from `low`, two more from `high`.
-    #[inline(always)]
-    unsafe fn six_bits(low: &[u8; 64], high: &[u8; 32], out: &mut [u8; 128]) {
-        for i in 0..32 {
-            let (a, b, h) = (low[i], low[32 + i], high[i]);
-            out[i] = (a & 0xf) | ((h & 0x03) << 4);
-            out[32 + i] = (b & 0xf) | ((h & 0x0c) << 2);
-            out[64 + i] = (a >> 4) | (h & 0x30);
-            out[96 + i] = (b >> 4) | ((h & 0xc0) >> 2);
-        }
-    }
-    /// Adds the product of the first `quads * 64` weights of a panel with as many activations.
-    unsafe fn dot(panel: &Panel, activations: &ActivationPanel, quads: usize, acc: Self::Acc) -> Self::Acc;
-    /// The sum of the partial sums, always in the same order.
-    unsafe fn sum(acc: Self::Acc) -> f32;
 }
 
 /// Plain Rust, for every CPU: the reference the others are tested against.
 pub(super) struct Scalar;
 
-impl Isa for Scalar {
-    type Acc = f32;
+const LANES: usize = 4;
 
-    #[inline(always)]
-    unsafe fn zero() -> f32 {
-        0.0
-    }
-
-    #[inline(always)]
-    unsafe fn f16(bits: u16) -> f32 {
-        half::f16::from_bits(bits).to_f32()
-    }
-
-    #[inline(always)]
-    unsafe fn dot(panel: &Panel, activations: &ActivationPanel, quads: usize, acc: f32) -> f32 {
-        let mut acc = acc;
-        for group in 0..quads * 4 {
-            let from = group * GROUP;
-            let weights = &panel.codes[from..from + GROUP];
-            let codes = &activations.codes[from..from + GROUP];
-            let dot: i32 = weights.iter().zip(codes).map(|(&w, &a)| i32::from(w) * i32::from(a)).sum();
-            acc += panel.scale[group] * activations.scale[group] * dot as f32;
-            acc -= panel.min[group] * activations.sums[group];
-        }
-        acc
-    }
-
-    #[inline(always)]
-    unsafe fn sum(acc: f32) -> f32 {
-        acc
-    }
+#[inline(always)]
+fn each<A: Copy, B>(a: [A; LANES], f: impl Fn(A) -> B) -> [B; LANES] {
+    a.map(f)
 }
 
-#[cfg(target_arch = "x86_64")]
-pub(super) mod x86 {
-    //! AVX2 and AVX-512 VNNI.
+#[inline(always)]
+fn both<A: Copy, B: Copy, C: Default + Copy>(
+    a: [A; LANES],
+    b: [B; LANES],
+    f: impl Fn(A, B) -> C,
+) -> [C; LANES] {
+    let mut out = [C::default(); LANES];
+    for i in 0..LANES {
+        out[i] = f(a[i], b[i]);
+    }
+    out
+}
 
-    use std::arch::x86_64::*;
+impl Isa for Scalar {
+    const ROWS: usize = LANES;
+    const BIASED_BYTES: bool = false;
+    type Bytes = [[u8; 4]; LANES];
+    type Ints = [i32; LANES];
+    type Floats = [f32; LANES];
 
-    use super::{ActivationPanel, GROUP, Isa, Panel};
-
-    /// Low halves of 16 bytes, then their high halves.
-    ///
-    /// # Safety
-    /// The caller enabled AVX2.
     #[inline(always)]
-    unsafe fn halves(qs: &[u8; 16]) -> __m256i {
-        // SAFETY: the caller's contract; the load has the array's size.
-        unsafe {
-            let bytes = _mm_loadu_si128(qs.as_ptr().cast());
-            let both = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
-            _mm256_and_si256(both, _mm256_set1_epi8(0xf))
-        }
+    unsafe fn chunk(rows: WeightRows, at: usize) -> [Self::Bytes; 4] {
+        // SAFETY: the caller's contract.
+        unsafe { [0, 4, 8, 12].map(|i| Self::word(rows, at + i)) }
     }
-
-    /// AVX2 with FMA and F16C: any x86 Mac or PC since 2013.
-    pub(in super::super) struct Avx2;
-
-    impl Isa for Avx2 {
-        type Acc = __m256;
-
-        #[inline(always)]
-        unsafe fn zero() -> __m256 {
-            // SAFETY: the caller enabled AVX2 (contract of Isa).
-            unsafe { _mm256_setzero_ps() }
+    #[inline(always)]
+    unsafe fn word(rows: WeightRows, at: usize) -> Self::Bytes {
+        let mut out = [[0; 4]; LANES];
+        for (r, out) in out.iter_mut().enumerate() {
+            // SAFETY: the caller's contract.
+            *out = unsafe { rows.byte(r, at).cast::<[u8; 4]>().read_unaligned() };
         }
-
-        #[inline(always)]
-        unsafe fn f16(bits: u16) -> f32 {
-            // SAFETY: the caller enabled F16C (contract of Isa).
-            unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
-        }
-
-        #[inline(always)]
-        unsafe fn nibbles(qs: &[u8; 16], out: &mut [u8; 32]) {
-            // SAFETY: the caller enabled AVX2; the store has the array's size.
-            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), halves(qs)) }
-        }
-
-        #[inline(always)]
-        unsafe fn five_bits(qs: &[u8; 16], fifth: u32, out: &mut [u8; 32]) {
-            // SAFETY: the caller enabled AVX2; the store has the array's size.
-            unsafe {
-                // Byte i of the vector gets byte i / 8 of the bits, then bit i % 8 of it is tested.
-                let spread = _mm256_setr_epi64x(
-                    0,
-                    0x0101_0101_0101_0101,
-                    0x0202_0202_0202_0202,
-                    0x0303_0303_0303_0303,
-                );
-                let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(fifth as i32), spread);
-                let tested = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
-                let set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, tested), tested);
-                let sixteen = _mm256_and_si256(set, _mm256_set1_epi8(16));
-                _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_or_si256(halves(qs), sixteen));
-            }
-        }
-
-        #[inline(always)]
-        unsafe fn six_bits(low: &[u8; 64], high: &[u8; 32], out: &mut [u8; 128]) {
-            // SAFETY: the caller enabled AVX2; loads and stores are inside the arrays.
-            unsafe {
-                let a = _mm256_loadu_si256(low.as_ptr().cast());
-                let b = _mm256_loadu_si256(low.as_ptr().add(32).cast());
-                let h = _mm256_loadu_si256(high.as_ptr().cast());
-                let mask = |bits: u8| _mm256_set1_epi8(bits as i8);
-                let nibble = mask(0xf);
-                // Shifts are of 16 bits; the masks take away what crosses into the other byte.
-                let codes = [
-                    _mm256_or_si256(
-                        _mm256_and_si256(a, nibble),
-                        _mm256_slli_epi16::<4>(_mm256_and_si256(h, mask(0x03))),
-                    ),
-                    _mm256_or_si256(
-                        _mm256_and_si256(b, nibble),
-                        _mm256_slli_epi16::<2>(_mm256_and_si256(h, mask(0x0c))),
-                    ),
-                    _mm256_or_si256(
-                        _mm256_and_si256(_mm256_srli_epi16::<4>(a), nibble),
-                        _mm256_and_si256(h, mask(0x30)),
-                    ),
-                    _mm256_or_si256(
-                        _mm256_and_si256(_mm256_srli_epi16::<4>(b), nibble),
-                        _mm256_srli_epi16::<2>(_mm256_and_si256(h, mask(0xc0))),
-                    ),
-                ];
-                for (i, part) in codes.into_iter().enumerate() {
-                    _mm256_storeu_si256(out.as_mut_ptr().add(32 * i).cast(), part);
-                }
-            }
-        }
-
-        #[inline(always)]
-        unsafe fn dot(panel: &Panel, activations: &ActivationPanel, quads: usize, acc: __m256) -> __m256 {
-            let mut acc = acc;
-            // SAFETY: the caller enabled AVX2 and FMA; every load is inside the arrays, because
-            // `quads` is at most 4 and a group is 16 codes long.
-            unsafe {
-                for group in 0..quads * 4 {
-                    // Widened to 16 bits: u8 * i8 pairs would overflow the saturating 8-bit product.
-                    let w =
-                        _mm256_cvtepu8_epi16(_mm_load_si128(panel.codes.as_ptr().add(group * GROUP).cast()));
-                    let a = _mm256_cvtepi8_epi16(_mm_load_si128(
-                        activations.codes.as_ptr().add(group * GROUP).cast(),
-                    ));
-                    let dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(w, a));
-                    let scale = _mm256_set1_ps(panel.scale[group] * activations.scale[group]);
-                    acc = _mm256_fmadd_ps(dot, scale, acc);
-                }
-                for half in 0..quads.div_ceil(2) {
-                    let min = _mm256_load_ps(panel.min.as_ptr().add(8 * half));
-                    let sums = _mm256_load_ps(activations.sums.as_ptr().add(8 * half));
-                    acc = _mm256_fnmadd_ps(min, sums, acc);
-                }
-            }
-            acc
-        }
-
-        #[inline(always)]
-        unsafe fn sum(acc: __m256) -> f32 {
-            // SAFETY: the caller enabled AVX2 (contract of Isa).
-            unsafe {
-                let four = _mm_add_ps(_mm256_castps256_ps128(acc), _mm256_extractf128_ps::<1>(acc));
-                let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-                _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
-            }
-        }
+        out
     }
-
-    /// AVX-512 with VNNI: Ice Lake and Zen 4 onwards.
-    pub(in super::super) struct Avx512;
-
-    impl Isa for Avx512 {
-        type Acc = __m512;
-
-        #[inline(always)]
-        unsafe fn zero() -> __m512 {
-            // SAFETY: the caller enabled AVX-512 (contract of Isa).
-            unsafe { _mm512_setzero_ps() }
-        }
-
-        #[inline(always)]
-        unsafe fn f16(bits: u16) -> f32 {
-            // SAFETY: the caller enabled F16C (contract of Isa).
-            unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
-        }
-
-        #[inline(always)]
-        unsafe fn nibbles(qs: &[u8; 16], out: &mut [u8; 32]) {
-            // SAFETY: AVX-512 comes with AVX2; the rest is the caller's contract.
-            unsafe { Avx2::nibbles(qs, out) }
-        }
-
-        #[inline(always)]
-        unsafe fn five_bits(qs: &[u8; 16], fifth: u32, out: &mut [u8; 32]) {
-            // SAFETY: the caller enabled AVX-512 BW and VL; the store has the array's size.
-            unsafe {
-                let sixteen = _mm256_maskz_mov_epi8(fifth, _mm256_set1_epi8(16));
-                _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_or_si256(halves(qs), sixteen));
+    #[inline(always)]
+    unsafe fn prefetch(_address: *const u8) {}
+    #[inline(always)]
+    unsafe fn and(a: Self::Bytes, mask: u8) -> Self::Bytes {
+        each(a, |a| a.map(|a| a & mask))
+    }
+    #[inline(always)]
+    unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
+        both(a, b, |a, b| [a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3]])
+    }
+    #[inline(always)]
+    unsafe fn shr(a: Self::Bytes, by: u32) -> Self::Bytes {
+        each(a, |a| a.map(|a| a >> by))
+    }
+    #[inline(always)]
+    unsafe fn shl(a: Self::Bytes, by: u32) -> Self::Bytes {
+        each(a, |a| a.map(|a| a << by))
+    }
+    #[inline(always)]
+    unsafe fn fifth_bits(word: Self::Bytes, nibble: usize) -> Self::Bytes {
+        each(word, |word| {
+            let bits = u32::from_le_bytes(word) >> (4 * nibble);
+            [0, 1, 2, 3].map(|b| (((bits >> b) & 1) << 4) as u8)
+        })
+    }
+    #[inline(always)]
+    unsafe fn byte_codes(a: Self::Bytes) -> Self::Bytes {
+        a
+    }
+    #[inline(always)]
+    unsafe fn low_half(word: Self::Bytes) -> Self::Floats {
+        each(word, |w| half::f16::from_le_bytes([w[0], w[1]]).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn high_half(word: Self::Bytes) -> Self::Floats {
+        each(word, |w| half::f16::from_le_bytes([w[2], w[3]]).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn unsigned_byte(word: Self::Bytes, i: u32) -> Self::Floats {
+        each(word, |w| f32::from(w[i as usize]))
+    }
+    #[inline(always)]
+    unsafe fn signed_byte(word: Self::Bytes, i: u32) -> Self::Floats {
+        each(word, |w| f32::from(w[i as usize] as i8))
+    }
+    #[inline(always)]
+    unsafe fn splat_shifted(value: i32, shift: u32) -> Self::Ints {
+        [value << shift; LANES]
+    }
+    #[inline(always)]
+    unsafe fn dot(acc: Self::Ints, codes: &[Self::Bytes], activations: &[i8; 16]) -> Self::Ints {
+        let mut acc = acc;
+        for (word, a) in codes.iter().zip(activations.chunks_exact(4)) {
+            for (acc, codes) in acc.iter_mut().zip(word) {
+                *acc += codes.iter().zip(a).map(|(&c, &a)| i32::from(c) * i32::from(a)).sum::<i32>();
             }
         }
-
-        #[inline(always)]
-        unsafe fn six_bits(low: &[u8; 64], high: &[u8; 32], out: &mut [u8; 128]) {
-            // SAFETY: AVX-512 comes with AVX2; the rest is the caller's contract.
-            unsafe { Avx2::six_bits(low, high, out) }
-        }
-
-        #[inline(always)]
-        unsafe fn dot(panel: &Panel, activations: &ActivationPanel, quads: usize, acc: __m512) -> __m512 {
-            let mut acc = acc;
-            // SAFETY: the caller enabled AVX-512 F and VNNI; every load is inside the arrays,
-            // because `quads` is at most 4 and a quad is 64 codes long.
-            unsafe {
-                let scales = _mm512_mul_ps(
-                    _mm512_load_ps(panel.scale.as_ptr()),
-                    _mm512_load_ps(activations.scale.as_ptr()),
-                );
-                // Lane i of quad q holds codes 4i.. of the quad: its scale is number 4q + i / 4.
-                let mut lane = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-                let next = _mm512_set1_epi32(4);
-                for quad in 0..quads {
-                    let w = _mm512_load_si512(panel.codes.as_ptr().add(64 * quad).cast());
-                    let a = _mm512_load_si512(activations.codes.as_ptr().add(64 * quad).cast());
-                    let dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), w, a));
-                    acc = _mm512_fmadd_ps(dot, _mm512_permutexvar_ps(lane, scales), acc);
-                    lane = _mm512_add_epi32(lane, next);
-                }
-                let min = _mm512_load_ps(panel.min.as_ptr());
-                let sums = _mm512_load_ps(activations.sums.as_ptr());
-                acc = _mm512_fnmadd_ps(min, sums, acc);
-            }
-            acc
-        }
-
-        #[inline(always)]
-        unsafe fn sum(acc: __m512) -> f32 {
-            // SAFETY: the caller enabled AVX-512 (contract of Isa).
-            unsafe {
-                let high = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(acc)));
-                Avx2::sum(_mm256_add_ps(_mm512_castps512_ps256(acc), high))
+        acc
+    }
+    #[inline(always)]
+    unsafe fn dot_bytes(acc: Self::Ints, codes: &[Self::Bytes], activations: &[i8; 16]) -> Self::Ints {
+        let mut acc = acc;
+        for (word, a) in codes.iter().zip(activations.chunks_exact(4)) {
+            for (acc, codes) in acc.iter_mut().zip(word) {
+                *acc += codes.iter().zip(a).map(|(&c, &a)| i32::from(c as i8) * i32::from(a)).sum::<i32>();
             }
         }
+        acc
+    }
+    #[inline(always)]
+    unsafe fn floats(a: Self::Ints) -> Self::Floats {
+        each(a, |a| a as f32)
+    }
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self::Floats {
+        [value; LANES]
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        both(a, b, |a, b| a * b)
+    }
+    #[inline(always)]
+    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+        let ab = both(a, b, |a, b| (a, b));
+        both(ab, c, |(a, b), c| a.mul_add(b, c))
+    }
+    #[inline(always)]
+    unsafe fn store(a: Self::Floats, to: &mut [f32; MAX_GROUP]) {
+        to[..LANES].copy_from_slice(&a);
     }
 }

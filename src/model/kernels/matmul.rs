@@ -3,8 +3,9 @@
 //! number.
 //!
 //! Each row of activations is quantised once to 8 bits with a scale per 32 values (float weights
-//! keep float activations); each piece of 256 weights is unpacked once and used for up to
-//! [`TILE`] rows while it is in the first-level cache.
+//! keep float activations). The weights are taken in groups of rows, as many as the instruction set
+//! has lanes: 32 or 64 weights of each row of the group are unpacked into registers, where they
+//! serve all activation rows before the next are touched.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,89 +13,60 @@ use std::sync::Arc;
 use candle_core::quantized::GgmlDType;
 use rayon::prelude::*;
 
-use super::blocks::{self, Format, PANEL, Panel};
-use super::isa::{ActivationPanel, Isa, Scalar};
+use super::blocks::{self, Format};
+use super::float::{self, FloatJob, FloatKernel};
+use super::isa::{Isa, Level, MAX_GROUP, Scalar, WeightRows};
 use super::mapping::MappedFile;
+use super::quantise::{ActivationBlock, BLOCK, QuantisedRows};
 
-/// Rows that share one unpacking of the weights.
-const TILE: usize = 16;
+/// Activation rows that share one unpacking of the weights.
+pub(super) const TILE: usize = 32;
+
+/// The outputs of up to [`TILE`] activation rows for one group of weight rows.
+pub(super) type Tile = [[f32; MAX_GROUP]; TILE];
 
 /// A weight matrix `[n, k]` inside a mapped file.
 #[derive(Clone, Debug)]
 pub struct WeightMatrix {
     file: Arc<MappedFile>,
     range: Range<usize>,
-    dtype: GgmlDType,
     n: usize,
     k: usize,
+    row_bytes: usize,
+    group: usize,
+    kernel: Kernel,
 }
 
-/// The instruction set in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
-    Scalar,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
+/// How one group of weight rows is multiplied.
+#[derive(Clone, Copy, Debug)]
+enum Kernel {
+    Quantised(QuantisedKernel),
+    Float(FloatKernel),
 }
 
-impl Level {
-    fn best() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if Self::Avx512.available() {
-                return Self::Avx512;
-            }
-            if Self::Avx2.available() {
-                return Self::Avx2;
-            }
-        }
-        Self::Scalar
-    }
+/// # Safety
+/// The CPU has the instructions the kernel was made for; every row of the job has all its blocks,
+/// and there are at most [`TILE`] rows of activations.
+type QuantisedKernel = unsafe fn(&Job<'_>, &mut Tile);
 
-    #[cfg(any(test, target_arch = "x86_64"))]
-    fn available(self) -> bool {
-        match self {
-            Self::Scalar => true,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => {
-                is_x86_feature_detected!("avx2")
-                    && is_x86_feature_detected!("fma")
-                    && is_x86_feature_detected!("f16c")
-            }
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => {
-                Self::Avx2.available()
-                    && is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512dq")
-                    && is_x86_feature_detected!("avx512vl")
-                    && is_x86_feature_detected!("avx512vnni")
-            }
-        }
-    }
+/// One group of weight rows against up to [`TILE`] rows of activations.
+struct Job<'a> {
+    rows: WeightRows,
+    /// `[m, per_row]`
+    activations: &'a [ActivationBlock],
+    per_row: usize,
+    /// What will be read next, if there is more: the group after this one.
+    ahead: *const u8,
 }
 
 /// A pointer to the output that the tasks of one product share.
 #[derive(Clone, Copy)]
 struct Output(*mut f32);
-// SAFETY: each task writes the columns of its own range of weight rows and nobody reads before all
-// are done, so no two threads touch one element.
+// SAFETY: each task writes the columns of its own weight rows and nobody reads before all are done,
+// so no two threads touch one element.
 unsafe impl Send for Output {}
 // SAFETY: as above.
 unsafe impl Sync for Output {}
-
-/// What one task computes: weight rows `rows` against all activation rows.
-struct Task<'a, A> {
-    weights: &'a [u8],
-    k: usize,
-    n: usize,
-    m: usize,
-    activations: &'a [A],
-    rows: Range<usize>,
-    out: Output,
-}
 
 impl WeightMatrix {
     /// A matrix of `n` rows of `k` weights at `range` of `file`. `None` when the CPU kernels have
@@ -106,16 +78,26 @@ impl WeightMatrix {
         n: usize,
         k: usize,
     ) -> Option<Self> {
-        let float = matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
-        if !(float || blocks::has_panels(dtype)) || n == 0 || k == 0 || !k.is_multiple_of(dtype.block_size())
-        {
+        Self::at_level(file, range, dtype, n, k, Level::best())
+    }
+
+    fn at_level(
+        file: Arc<MappedFile>,
+        range: Range<usize>,
+        dtype: GgmlDType,
+        n: usize,
+        k: usize,
+        level: Level,
+    ) -> Option<Self> {
+        let kernel = Kernel::of(dtype, level)?;
+        if n == 0 || k == 0 || !k.is_multiple_of(dtype.block_size()) {
             return None;
         }
-        let bytes = (k / dtype.block_size()).checked_mul(dtype.type_size())?.checked_mul(n)?;
-        if range.len() != bytes || range.end > file.bytes().len() {
+        let row_bytes = (k / dtype.block_size()).checked_mul(dtype.type_size())?;
+        if range.len() != row_bytes.checked_mul(n)? || range.end > file.bytes().len() {
             return None;
         }
-        Some(Self { file, range, dtype, n, k })
+        Some(Self { file, range, n, k, row_bytes, group: level.rows(), kernel })
     }
 
     /// Outputs a row.
@@ -128,263 +110,232 @@ impl WeightMatrix {
         self.k
     }
 
+    /// Whether the product takes its activations quantised.
+    pub fn wants_quantised(&self) -> bool {
+        matches!(self.kernel, Kernel::Quantised(_))
+    }
+
     /// y `[m, n]` = x `[m, k]` times the transposed matrix.
     ///
     /// # Panics
     /// If `x` is not rows of `k`.
     pub fn forward(&self, x: &[f32]) -> Vec<f32> {
-        self.forward_at(x, Level::best())
+        let quantised = if self.wants_quantised() { QuantisedRows::new(x) } else { QuantisedRows::default() };
+        self.forward_quantised(x, &quantised)
     }
 
-    fn forward_at(&self, x: &[f32], level: Level) -> Vec<f32> {
+    /// As [`forward`](Self::forward), with the quantised rows of `x` at hand where the matrix
+    /// [wants them](Self::wants_quantised).
+    ///
+    /// # Panics
+    /// If `x` is not rows of `k`, or `quantised` is not made of it.
+    pub fn forward_quantised(&self, x: &[f32], quantised: &QuantisedRows) -> Vec<f32> {
         assert_eq!(x.len() % self.k, 0, "x is made of rows of k");
+        assert!(!self.wants_quantised() || quantised.blocks().len() * BLOCK == x.len());
         let m = x.len() / self.k;
         let mut out = vec![0f32; m * self.n];
-        let weights = &self.file.bytes()[self.range.clone()];
-        use GgmlDType as T;
-        match self.dtype {
-            T::F32 => self.run(x, weights, m, &mut out, |t| rows_float(level, t, F32)),
-            T::F16 => self.run(x, weights, m, &mut out, |t| rows_float(level, t, F16)),
-            T::BF16 => self.run(x, weights, m, &mut out, |t| rows_float(level, t, Bf16)),
-            quantised => {
-                let activations = quantise(level, x, self.k);
-                let a = &activations[..];
-                match quantised {
-                    T::Q4_0 => self.run(a, weights, m, &mut out, |t| rows::<blocks::Q4_0>(level, t)),
-                    T::Q4_1 => self.run(a, weights, m, &mut out, |t| rows::<blocks::Q4_1>(level, t)),
-                    T::Q5_0 => self.run(a, weights, m, &mut out, |t| rows::<blocks::Q5_0>(level, t)),
-                    T::Q5_1 => self.run(a, weights, m, &mut out, |t| rows::<blocks::Q5_1>(level, t)),
-                    T::Q8_0 => self.run(a, weights, m, &mut out, |t| rows::<blocks::Q8_0>(level, t)),
-                    T::Q4K => self.run(a, weights, m, &mut out, |t| rows::<blocks::Q4K>(level, t)),
-                    T::Q5K => self.run(a, weights, m, &mut out, |t| rows::<blocks::Q5K>(level, t)),
-                    T::Q6K => self.run(a, weights, m, &mut out, |t| rows::<blocks::Q6K>(level, t)),
-                    other => unreachable!("WeightMatrix::new refuses {other:?}"),
-                }
+        let shared = Output(out.as_mut_ptr());
+        let groups = self.n.div_ceil(self.group);
+        let threads = rayon::current_num_threads().max(1);
+        let chunk = groups.div_ceil(4 * threads).max(1);
+        let task = |index: usize| {
+            for group in index * chunk..((index + 1) * chunk).min(groups) {
+                self.group(group, x, quantised, m, shared);
             }
+        };
+        let tasks = groups.div_ceil(chunk);
+        if tasks == 1 || threads == 1 {
+            (0..tasks).for_each(task);
+        } else {
+            (0..tasks).into_par_iter().with_max_len(1).for_each(task);
         }
         out
     }
 
-    /// Splits the weight rows over the threads of the current pool.
-    fn run<A: Sync>(
-        &self,
-        activations: &[A],
-        weights: &[u8],
-        m: usize,
-        out: &mut [f32],
-        task: impl Fn(Task<'_, A>) + Sync,
-    ) {
-        let threads = rayon::current_num_threads().max(1);
-        let chunk = self.n.div_ceil(4 * threads).max(16);
-        let shared = Output(out.as_mut_ptr());
-        let (n, k) = (self.n, self.k);
-        let one = |index: usize| {
-            let rows = index * chunk..((index + 1) * chunk).min(n);
-            task(Task { weights, k, n, m, activations, rows, out: shared });
-        };
-        let tasks = n.div_ceil(chunk);
-        if tasks == 1 || threads == 1 {
-            (0..tasks).for_each(one);
-        } else {
-            (0..tasks).into_par_iter().with_max_len(1).for_each(one);
+    /// Computes the outputs of one group of weight rows for all rows of activations.
+    fn group(&self, index: usize, x: &[f32], quantised: &QuantisedRows, m: usize, out: Output) {
+        let weights = &self.file.bytes()[self.range.clone()];
+        let first = index * self.group;
+        let valid = self.group.min(self.n - first);
+        let mut bytes = &weights[first * self.row_bytes..(first + valid) * self.row_bytes];
+        let padded;
+        if valid < self.group {
+            // The kernels take whole groups: rows of zeros fill the last one up.
+            let mut rows = bytes.to_vec();
+            rows.resize(self.group * self.row_bytes, 0);
+            padded = rows;
+            bytes = &padded;
         }
-    }
-}
-
-/// Gives a generic function one instance per instruction set and picks at run time.
-macro_rules! dispatch {
-    ($level:expr, $name:ident[$($generic:ident),*]($($arg:expr),*)) => {
-        match $level {
-            // SAFETY: plain Rust runs everywhere.
-            Level::Scalar => unsafe { $name::<$($generic,)* Scalar>($($arg),*) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the level is only used where `Level::available` holds.
-            Level::Avx2 => unsafe { x86::$name::avx2::<$($generic),*>($($arg),*) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the level is only used where `Level::available` holds.
-            Level::Avx512 => unsafe { x86::$name::avx512::<$($generic),*>($($arg),*) },
-        }
-    };
-}
-
-fn rows<F: Format>(level: Level, task: Task<'_, ActivationPanel>) {
-    dispatch!(level, quantised_rows[F](task))
-}
-
-fn quantise(level: Level, x: &[f32], k: usize) -> Vec<ActivationPanel> {
-    let mut panels = vec![ActivationPanel::ZERO; x.len() / k * k.div_ceil(PANEL)];
-    dispatch!(level, quantise_rows[](x, k, &mut panels));
-    panels
-}
-
-fn rows_float<W: FloatWeight>(level: Level, task: Task<'_, f32>, _: W) {
-    dispatch!(level, float_rows[W](task))
-}
-
-#[inline(always)]
-unsafe fn quantise_rows<I: Isa>(x: &[f32], k: usize, panels: &mut [ActivationPanel]) {
-    let per_row = k.div_ceil(PANEL);
-    for (row, panels) in x.chunks_exact(k).zip(panels.chunks_exact_mut(per_row)) {
-        for (values, panel) in row.chunks(PANEL).zip(panels) {
-            panel.quantise(values);
-        }
-    }
-}
-
-/// The product for quantised weights: unpack a panel once, use it for every row of the tile.
-///
-/// # Safety
-/// The CPU has the instructions of `I`; the task's output has `m * n` elements.
-#[inline(always)]
-unsafe fn quantised_rows<F: Format, I: Isa>(task: Task<'_, ActivationPanel>) {
-    let row_bytes = task.k / F::BLOCK * F::BYTES;
-    let panels_per_row = task.k.div_ceil(PANEL);
-    let blocks_per_panel = PANEL / F::BLOCK;
-    let mut panel = Panel::ZERO;
-    for n in task.rows.clone() {
-        let row = &task.weights[n * row_bytes..(n + 1) * row_bytes];
-        for tile in (0..task.m).step_by(TILE) {
-            let height = TILE.min(task.m - tile);
-            // SAFETY: the caller's contract.
-            let mut acc = [unsafe { I::zero() }; TILE];
-            for (index, bytes) in row.chunks(blocks_per_panel * F::BYTES).enumerate() {
-                let blocks = bytes.len() / F::BYTES;
-                for (b, block) in bytes.chunks_exact(F::BYTES).enumerate() {
-                    // SAFETY: the caller's contract.
-                    unsafe { F::unpack::<I>(block, b * F::BLOCK, &mut panel) };
+        let mut tile: Tile = [[0.0; MAX_GROUP]; TILE];
+        for from in (0..m).step_by(TILE) {
+            let height = TILE.min(m - from);
+            match self.kernel {
+                Kernel::Quantised(kernel) => {
+                    let per_row = self.k / BLOCK;
+                    let job = Job {
+                        rows: WeightRows { first: bytes.as_ptr(), stride: self.row_bytes },
+                        activations: &quantised.blocks()[from * per_row..(from + height) * per_row],
+                        per_row,
+                        ahead: bytes.as_ptr_range().end,
+                    };
+                    // SAFETY: `Kernel::of` chose it for this CPU, `bytes` holds a whole group of
+                    // whole rows, and a tile holds `height` rows.
+                    unsafe { kernel(&job, &mut tile) };
                 }
-                let used = blocks * F::BLOCK;
-                if used < PANEL {
-                    // A short last panel: what is left of the one before must count for nothing.
-                    panel.scale[used / 16..].fill(0.0);
-                    panel.min[used / 16..].fill(0.0);
-                }
-                let quads = used.div_ceil(64);
-                for (i, acc) in acc[..height].iter_mut().enumerate() {
-                    let activations = &task.activations[(tile + i) * panels_per_row + index];
-                    // SAFETY: the caller's contract; quads <= 4.
-                    *acc = unsafe { I::dot(&panel, activations, quads, *acc) };
+                Kernel::Float(kernel) => {
+                    let x = &x[from * self.k..(from + height) * self.k];
+                    let job = FloatJob { weights: bytes, x, k: self.k };
+                    // SAFETY: `Kernel::of` chose it for this CPU.
+                    unsafe { kernel(&job, &mut tile) };
                 }
             }
-            for (i, acc) in acc[..height].iter().enumerate() {
-                // SAFETY: row tile + i < m and column n < n of an m * n output, which only this
-                // task writes.
-                unsafe { *task.out.0.add((tile + i) * task.n + n) = I::sum(*acc) };
+            for (row, values) in tile[..height].iter().enumerate() {
+                let at = (from + row) * self.n + first;
+                // SAFETY: row `from + row` < m and columns first .. first + valid <= n of an m * n
+                // output, which only this task writes.
+                unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), out.0.add(at), valid) };
             }
         }
     }
 }
 
-/// How a float weight becomes f32.
-trait FloatWeight: Copy {
-    const BYTES: usize;
-    unsafe fn decode<I: Isa>(bytes: &[u8]) -> f32;
-}
-
-#[derive(Clone, Copy)]
-struct F32;
-impl FloatWeight for F32 {
-    const BYTES: usize = 4;
-    #[inline(always)]
-    unsafe fn decode<I: Isa>(bytes: &[u8]) -> f32 {
-        f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+impl Kernel {
+    /// The kernel of a type on an instruction set that this CPU has.
+    fn of(dtype: GgmlDType, level: Level) -> Option<Self> {
+        use GgmlDType as T;
+        assert!(level.available(), "a level is used where it is available");
+        Some(match dtype {
+            T::Q4_0 => Self::Quantised(kernel::<blocks::Q4_0>(level)),
+            T::Q4_1 => Self::Quantised(kernel::<blocks::Q4_1>(level)),
+            T::Q5_0 => Self::Quantised(kernel::<blocks::Q5_0>(level)),
+            T::Q5_1 => Self::Quantised(kernel::<blocks::Q5_1>(level)),
+            T::Q8_0 => Self::Quantised(kernel::<blocks::Q8_0>(level)),
+            T::Q4K => Self::Quantised(kernel::<blocks::Q4K>(level)),
+            T::Q5K => Self::Quantised(kernel::<blocks::Q5K>(level)),
+            T::Q6K => Self::Quantised(kernel::<blocks::Q6K>(level)),
+            other => Self::Float(float::kernel(other, level)?),
+        })
     }
 }
 
-#[derive(Clone, Copy)]
-struct F16;
-impl FloatWeight for F16 {
-    const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn decode<I: Isa>(bytes: &[u8]) -> f32 {
-        // SAFETY: the caller runs inside a function that enables I.
-        unsafe { I::f16(u16::from_le_bytes([bytes[0], bytes[1]])) }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Bf16;
-impl FloatWeight for Bf16 {
-    const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn decode<I: Isa>(bytes: &[u8]) -> f32 {
-        f32::from_bits(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16)
-    }
-}
-
-/// Partial sums of a float product: element i of a row goes to lane i % 16.
-const LANES: usize = 16;
-
-/// The product for float weights.
-///
-/// # Safety
-/// The CPU has the instructions of `I`; the task's output has `m * n` elements.
-#[inline(always)]
-unsafe fn float_rows<W: FloatWeight, I: Isa>(task: Task<'_, f32>) {
-    let row_bytes = task.k * W::BYTES;
-    let mut piece = [0f32; PANEL];
-    for n in task.rows.clone() {
-        let row = &task.weights[n * row_bytes..(n + 1) * row_bytes];
-        for tile in (0..task.m).step_by(TILE) {
-            let height = TILE.min(task.m - tile);
-            let mut acc = [[0f32; LANES]; TILE];
-            for (index, bytes) in row.chunks(PANEL * W::BYTES).enumerate() {
-                let used = bytes.len() / W::BYTES;
-                for (w, b) in piece.iter_mut().zip(bytes.chunks_exact(W::BYTES)) {
-                    // SAFETY: the caller's contract.
-                    *w = unsafe { W::decode::<I>(b) };
-                }
-                for (i, acc) in acc[..height].iter_mut().enumerate() {
-                    let from = (tile + i) * task.k + index * PANEL;
-                    let x = &task.activations[from..from + used];
-                    for (w, x) in piece[..used].chunks(LANES).zip(x.chunks(LANES)) {
-                        for (lane, (w, x)) in acc.iter_mut().zip(w.iter().zip(x)) {
-                            *lane += w * x;
-                        }
-                    }
-                }
-            }
-            for (i, acc) in acc[..height].iter().enumerate() {
-                // SAFETY: as in `quantised_rows`.
-                unsafe { *task.out.0.add((tile + i) * task.n + n) = acc.iter().sum() };
-            }
-        }
+fn kernel<F: Format>(level: Level) -> QuantisedKernel {
+    match level {
+        Level::Scalar => multiply_group::<F, Scalar>,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => x86::avx2::<F>,
+        #[cfg(target_arch = "x86_64")]
+        Level::AvxVnni => x86::avx_vnni::<F>,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => x86::avx512::<F>,
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! The generic functions compiled once per x86 extension.
+    //! The generic kernel compiled once per x86 extension.
 
-    macro_rules! compiled {
-        ($name:ident, <$($generic:ident: $bound:ident),*>, ($($arg:ident: $ty:ty),*)) => {
-            pub(super) mod $name {
-                #[allow(unused_imports)]
-                use super::super::*;
-                use super::super::super::isa::x86::{Avx2, Avx512};
+    use super::super::isa::x86::{Avx2, Avx512, AvxVnni};
+    use super::{Format, Job, Tile, multiply_group};
 
-                /// # Safety
-                /// The CPU has AVX2, FMA and F16C; the rest as in the generic function.
-                #[target_feature(enable = "avx2,fma,f16c")]
-                pub(in super::super) unsafe fn avx2<$($generic: $bound),*>($($arg: $ty),*) {
-                    // SAFETY: the caller's contract.
-                    unsafe { super::super::$name::<$($generic,)* Avx2>($($arg),*) }
-                }
-
-                /// # Safety
-                /// The CPU has AVX-512 F, BW, DQ, VL and VNNI; the rest as in the generic function.
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-                pub(in super::super) unsafe fn avx512<$($generic: $bound),*>($($arg: $ty),*) {
-                    // SAFETY: the caller's contract.
-                    unsafe { super::super::$name::<$($generic,)* Avx512>($($arg),*) }
-                }
-            }
-        };
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) unsafe fn avx2<F: Format>(job: &Job<'_>, out: &mut Tile) {
+        // SAFETY: the caller's contract.
+        unsafe { multiply_group::<F, Avx2>(job, out) }
     }
 
-    compiled!(quantised_rows, <F: Format>, (task: Task<'_, ActivationPanel>));
-    compiled!(float_rows, <W: FloatWeight>, (task: Task<'_, f32>));
-    compiled!(quantise_rows, <>, (x: &[f32], k: usize, panels: &mut [ActivationPanel]));
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+    pub(super) unsafe fn avx_vnni<F: Format>(job: &Job<'_>, out: &mut Tile) {
+        // SAFETY: the caller's contract.
+        unsafe { multiply_group::<F, AvxVnni>(job, out) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+    pub(super) unsafe fn avx512<F: Format>(job: &Job<'_>, out: &mut Tile) {
+        // SAFETY: the caller's contract.
+        unsafe { multiply_group::<F, Avx512>(job, out) }
+    }
+}
+
+/// One group of weight rows against the rows of activations. Each activation row takes part in the
+/// same instructions in the same order whatever the number of rows.
+///
+/// # Safety
+/// As [`QuantisedKernel`].
+#[inline(always)]
+unsafe fn multiply_group<F: Format, I: Isa>(job: &Job<'_>, out: &mut Tile) {
+    let blocks = job.per_row * BLOCK / F::BLOCK;
+    let m = job.activations.len() / job.per_row;
+    assert!(m <= TILE, "a tile holds {TILE} rows");
+    // SAFETY: the caller's contract: rows and instructions are there. Activations are addressed
+    // inside `[m, per_row]`: `k / BLOCK` is below the format's block length, and a block has 32
+    // codes, of which 16 are read from 0 or 16.
+    unsafe {
+        let mut sums = [I::splat(0.0); TILE];
+        let mut ahead = job.ahead;
+        for block in 0..blocks {
+            let at = block * F::BYTES;
+            let first = block * (F::BLOCK / BLOCK);
+            let header = F::header::<I>(job.rows, at);
+            for step in 0..F::STEPS {
+                let weights = F::step::<I>(&header, job.rows, at, step);
+                for _ in 0..F::BYTES * I::ROWS / F::STEPS / 64 {
+                    I::prefetch(ahead);
+                    ahead = ahead.wrapping_add(64);
+                }
+                for (row, sum) in sums[..m].iter_mut().enumerate() {
+                    let from = row.wrapping_mul(job.per_row).wrapping_add(first);
+                    let row = job.activations.as_ptr().wrapping_add(from);
+                    *sum = multiply_step::<F, I>(&weights, row, step, *sum);
+                }
+            }
+        }
+        for (sum, out) in sums[..m].iter().zip(out) {
+            I::store(*sum, out);
+        }
+    }
+}
+
+/// The weights of one step against one row of activations, whose blocks begin at `row`.
+///
+/// # Safety
+/// As [`QuantisedKernel`]; `row` points to the activations of the whole weight block.
+#[inline(always)]
+unsafe fn multiply_step<F: Format, I: Isa>(
+    weights: &blocks::Step<I>,
+    row: *const ActivationBlock,
+    step: usize,
+    mut sum: I::Floats,
+) -> I::Floats {
+    for run in 0..F::RUNS {
+        let k = F::first(step, run);
+        // SAFETY: the caller's contract; k is inside the weight block.
+        unsafe {
+            let a = &*row.add(k / BLOCK);
+            // Codes are stored with an offset added. What that adds to the sum is taken away first.
+            let mut dot = match F::OFFSET {
+                Some(shift) if F::CHUNKS == 1 => I::splat_shifted(a.negative_halves[k % BLOCK / 16], shift),
+                Some(shift) => I::splat_shifted(a.negative_sum, shift),
+                None if F::FULL_BYTES && I::BIASED_BYTES => I::splat_shifted(a.negative_sum, 7),
+                None => I::splat_shifted(0, 0),
+            };
+            for chunk in 0..F::CHUNKS {
+                let from = 4 * (F::CHUNKS * run + chunk);
+                let codes = &weights.codes[from..from + 4];
+                let sixteen = &*a.codes.as_ptr().add(k % BLOCK + 16 * chunk).cast::<[i8; 16]>();
+                dot = if F::FULL_BYTES {
+                    I::dot_bytes(dot, codes, sixteen)
+                } else {
+                    I::dot(dot, codes, sixteen)
+                };
+            }
+            let value = I::mul(I::floats(dot), weights.scale[run]);
+            sum = I::mul_add(value, I::splat(a.scale), sum);
+            if F::MINIMA {
+                sum = I::mul_add(weights.min[run], I::splat(a.scaled_sum), sum);
+            }
+        }
+    }
+    sum
 }
 
 #[cfg(test)]
@@ -411,11 +362,11 @@ mod tests {
     ];
 
     fn levels() -> Vec<Level> {
-        #[cfg(target_arch = "x86_64")]
-        let all = [Level::Scalar, Level::Avx2, Level::Avx512];
-        #[cfg(not(target_arch = "x86_64"))]
-        let all = [Level::Scalar];
-        all.into_iter().filter(|level| level.available()).collect()
+        Level::ALL.iter().copied().filter(|level| level.available()).collect()
+    }
+
+    fn is_quantised(dtype: GgmlDType) -> bool {
+        !matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16)
     }
 
     fn noise(count: usize, seed: u64) -> Vec<f32> {
@@ -444,8 +395,14 @@ mod tests {
         (matrix, values.flatten_all().unwrap().to_vec1().unwrap())
     }
 
+    /// The same matrix on another instruction set.
+    fn at(matrix: &WeightMatrix, dtype: GgmlDType, level: Level) -> WeightMatrix {
+        let WeightMatrix { file, range, n, k, .. } = matrix.clone();
+        WeightMatrix::at_level(file, range, dtype, n, k, level).unwrap()
+    }
+
     fn width(dtype: GgmlDType) -> usize {
-        // Not a multiple of a panel where the block size allows it.
+        // Not a multiple of 256 where the block size allows it.
         if dtype.block_size() == 256 { 768 } else { 608 }
     }
 
@@ -456,7 +413,7 @@ mod tests {
             let (n, k, m) = (37, width(dtype), 3);
             let (matrix, weights) = matrix(dtype, n, k, 2);
             let mut x = noise(m * k, 99);
-            if blocks::has_panels(dtype) {
+            if is_quantised(dtype) {
                 // Round the inputs to 8 bits a block first, so that only the arithmetic is tested.
                 for block in x.chunks_mut(32) {
                     let top = block.iter().fold(0f32, |a, v| a.max(v.abs()));
@@ -466,7 +423,7 @@ mod tests {
                 }
             }
             for level in levels() {
-                let y = matrix.forward_at(&x, level);
+                let y = at(&matrix, dtype, level).forward(&x);
                 for row in 0..m {
                     for col in 0..n {
                         let (a, b) = (&x[row * k..(row + 1) * k], &weights[col * k..(col + 1) * k]);
@@ -484,19 +441,17 @@ mod tests {
     #[test]
     fn a_row_has_the_same_bits_alone_and_among_others_on_any_number_of_threads() {
         for dtype in TYPES {
-            let (n, k, m) = (70, width(dtype), 19);
+            let (n, k, m) = (70, width(dtype), 40);
             let (matrix, _) = matrix(dtype, n, k, 0);
             let x = noise(m * k, 3);
             for level in levels() {
-                let alone: Vec<u32> = x
-                    .chunks_exact(k)
-                    .flat_map(|row| matrix.forward_at(row, level))
-                    .map(f32::to_bits)
-                    .collect();
-                for rows in [2, 3, 5, 9, 16, 19] {
+                let matrix = at(&matrix, dtype, level);
+                let alone: Vec<u32> =
+                    x.chunks_exact(k).flat_map(|row| matrix.forward(row)).map(f32::to_bits).collect();
+                for rows in [2, 3, 5, 9, 16, 19, 33, 40] {
                     for threads in [1, 3] {
                         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                        let y = pool.install(|| matrix.forward_at(&x[..rows * k], level));
+                        let y = pool.install(|| matrix.forward(&x[..rows * k]));
                         let together: Vec<u32> = y.into_iter().map(f32::to_bits).collect();
                         assert_eq!(together, alone[..rows * n], "{dtype:?} {level:?} {rows} rows");
                     }
@@ -507,7 +462,7 @@ mod tests {
 
     #[test]
     fn the_extremes_of_scales_and_codes_do_not_saturate() {
-        for dtype in TYPES.into_iter().filter(|t| blocks::has_panels(*t)) {
+        for dtype in TYPES.into_iter().filter(|t| is_quantised(*t)) {
             let k = width(dtype);
             let bytes_per_row = k / dtype.block_size() * dtype.type_size();
             // All bits set is a NaN scale in f16, so the halves that hold scales are put back to 1.
@@ -533,7 +488,7 @@ mod tests {
             for sign in [1.0f32, -1.0] {
                 let exact: f64 = weights.iter().map(|w| f64::from(sign) * f64::from(*w)).sum();
                 for level in levels() {
-                    let y = matrix.forward_at(&vec![sign; k], level)[0];
+                    let y = at(&matrix, dtype, level).forward(&vec![sign; k])[0];
                     let error = (f64::from(y) - exact).abs() / exact.abs();
                     assert!(error < 1e-4, "{dtype:?} {level:?}: {y}, not {exact}");
                 }

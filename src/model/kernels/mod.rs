@@ -10,9 +10,11 @@
 pub mod activation;
 pub mod attention;
 mod blocks;
+mod float;
 mod isa;
 pub mod mapping;
 pub mod matmul;
+pub mod quantise;
 
 pub use mapping::MappedFile;
 pub use matmul::WeightMatrix;

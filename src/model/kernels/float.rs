@@ -1,0 +1,140 @@
+//! The product with weights that are floats: F32, F16 and BF16. The activations stay f32.
+
+use candle_core::quantized::GgmlDType;
+
+use super::isa::Level;
+use super::matmul::{TILE, Tile};
+
+/// A group of weight rows against up to [`TILE`] rows of activations.
+pub(super) struct FloatJob<'a> {
+    /// Whole rows of `k` weights.
+    pub(super) weights: &'a [u8],
+    /// `[m, k]`
+    pub(super) x: &'a [f32],
+    pub(super) k: usize,
+}
+
+/// # Safety
+/// The CPU has the instructions the kernel was made for.
+pub(super) type FloatKernel = unsafe fn(&FloatJob<'_>, &mut Tile);
+
+/// The kernel of a float type on an instruction set that this CPU has; `None` for other types.
+pub(super) fn kernel(dtype: GgmlDType, level: Level) -> Option<FloatKernel> {
+    match dtype {
+        GgmlDType::F32 => Some(of::<F32>(level)),
+        GgmlDType::F16 => Some(of::<F16>(level)),
+        GgmlDType::BF16 => Some(of::<Bf16>(level)),
+        _ => None,
+    }
+}
+
+fn of<W: FloatWeight>(level: Level) -> FloatKernel {
+    match level {
+        Level::Scalar => multiply_rows::<W>,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => x86::avx2::<W>,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => x86::avx512::<W>,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    //! The generic kernel compiled once per x86 extension.
+
+    use super::{FloatJob, FloatWeight, Tile, multiply_rows};
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) unsafe fn avx2<W: FloatWeight>(job: &FloatJob<'_>, out: &mut Tile) {
+        multiply_rows::<W>(job, out);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+    pub(super) unsafe fn avx512<W: FloatWeight>(job: &FloatJob<'_>, out: &mut Tile) {
+        multiply_rows::<W>(job, out);
+    }
+}
+
+/// How a float weight becomes f32.
+trait FloatWeight {
+    const BYTES: usize;
+    fn decode(bytes: &[u8]) -> f32;
+}
+
+struct F32;
+impl FloatWeight for F32 {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    fn decode(bytes: &[u8]) -> f32 {
+        f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+}
+
+struct F16;
+impl FloatWeight for F16 {
+    const BYTES: usize = 2;
+    /// Exact for every finite half, the denormal ones too: the exponent is put right by a
+    /// multiplication. Plain arithmetic, so that it vectorises.
+    #[inline(always)]
+    fn decode(bytes: &[u8]) -> f32 {
+        let bits = u32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
+        let magnitude = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
+        f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
+    }
+}
+
+struct Bf16;
+impl FloatWeight for Bf16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    fn decode(bytes: &[u8]) -> f32 {
+        f32::from_bits(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16)
+    }
+}
+
+/// Partial sums of a product: element i of a row goes to lane i % 16.
+const LANES: usize = 16;
+/// Weights decoded at a time.
+const PIECE: usize = 256;
+
+/// Each activation row takes part in the same operations in the same order whatever the number of
+/// rows.
+#[inline(always)]
+fn multiply_rows<W: FloatWeight>(job: &FloatJob<'_>, out: &mut Tile) {
+    let mut piece = [0f32; PIECE];
+    for (n, weights) in job.weights.chunks_exact(job.k * W::BYTES).enumerate() {
+        let mut sums = [[0f32; LANES]; TILE];
+        for (index, bytes) in weights.chunks(PIECE * W::BYTES).enumerate() {
+            let used = bytes.len() / W::BYTES;
+            for (w, b) in piece.iter_mut().zip(bytes.chunks_exact(W::BYTES)) {
+                *w = W::decode(b);
+            }
+            for (x, sums) in job.x.chunks_exact(job.k).zip(&mut sums) {
+                let x = &x[index * PIECE..index * PIECE + used];
+                for (w, x) in piece[..used].chunks(LANES).zip(x.chunks(LANES)) {
+                    for (lane, (w, x)) in sums.iter_mut().zip(w.iter().zip(x)) {
+                        *lane += w * x;
+                    }
+                }
+            }
+        }
+        for (sums, out) in sums.iter().zip(out.iter_mut()) {
+            out[n] = sums.iter().sum();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_finite_half_is_decoded_exactly() {
+        for bits in 0..=u16::MAX {
+            let half = half::f16::from_bits(bits);
+            if half.is_finite() {
+                assert_eq!(F16::decode(&bits.to_le_bytes()).to_bits(), half.to_f32().to_bits());
+            }
+        }
+    }
+}

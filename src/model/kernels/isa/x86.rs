@@ -1,0 +1,386 @@
+//! AVX-512 VNNI (16 rows abreast), AVX2 with and without VNNI (8 rows).
+
+use std::arch::x86_64::*;
+
+use super::{Isa, MAX_GROUP, WeightRows};
+
+/// The four bytes of `activations` from `4 * i`, as one number to be spread over the lanes.
+#[inline(always)]
+fn four(activations: &[i8; 16], i: usize) -> i32 {
+    let bytes = [activations[4 * i], activations[4 * i + 1], activations[4 * i + 2], activations[4 * i + 3]];
+    i32::from_le_bytes([bytes[0] as u8, bytes[1] as u8, bytes[2] as u8, bytes[3] as u8])
+}
+
+// Macros, not closures: a closure is a function of its own, without the instructions of the function
+// that it is meant to be inlined into, and whether it is inlined after all is left to chance.
+/// 16 bytes of row `$r`.
+macro_rules! load {
+    ($rows:ident, $r:expr, $at:ident) => {
+        _mm_loadu_si128($rows.byte($r, $at).cast())
+    };
+}
+/// Four bytes of row `$r`.
+macro_rules! load_word {
+    ($rows:ident, $r:expr, $at:ident) => {
+        $rows.byte($r, $at).cast::<i32>().read_unaligned()
+    };
+}
+/// 16 bytes of rows `$j`, 4 + `$j`, 8 + `$j`, 12 + `$j`, each in its lane.
+macro_rules! load_four {
+    ($rows:ident, $j:expr, $at:ident) => {{
+        let v = _mm512_castsi128_si512(load!($rows, $j, $at));
+        let v = _mm512_inserti32x4::<1>(v, load!($rows, 4 + $j, $at));
+        let v = _mm512_inserti32x4::<2>(v, load!($rows, 8 + $j, $at));
+        _mm512_inserti32x4::<3>(v, load!($rows, 12 + $j, $at))
+    }};
+}
+/// 16 bytes of rows `$j` and 4 + `$j`, each in its lane.
+macro_rules! load_two {
+    ($rows:ident, $j:expr, $at:ident) => {
+        _mm256_set_m128i(load!($rows, 4 + $j, $at), load!($rows, $j, $at))
+    };
+}
+/// Four bytes of rows `$r .. $r + 4`.
+macro_rules! load_four_words {
+    ($rows:ident, $r:expr, $at:ident) => {{
+        let v = _mm_cvtsi32_si128(load_word!($rows, $r, $at));
+        let v = _mm_insert_epi32::<1>(v, load_word!($rows, $r + 1, $at));
+        let v = _mm_insert_epi32::<2>(v, load_word!($rows, $r + 2, $at));
+        _mm_insert_epi32::<3>(v, load_word!($rows, $r + 3, $at))
+    }};
+}
+
+/// AVX-512 with VNNI: Ice Lake and Zen 4 onwards.
+pub(in super::super) struct Avx512;
+
+impl Isa for Avx512 {
+    const ROWS: usize = 16;
+    const BIASED_BYTES: bool = true;
+    type Bytes = __m512i;
+    type Ints = __m512i;
+    type Floats = __m512;
+
+    #[inline(always)]
+    unsafe fn chunk(rows: WeightRows, at: usize) -> [__m512i; 4] {
+        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 16.
+        unsafe {
+            let (a, b) = (load_four!(rows, 0, at), load_four!(rows, 1, at));
+            let (c, d) = (load_four!(rows, 2, at), load_four!(rows, 3, at));
+            // A 4 x 4 transposition of words inside each lane.
+            let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+            let (cd_low, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+            [
+                _mm512_unpacklo_epi64(ab_low, cd_low),
+                _mm512_unpackhi_epi64(ab_low, cd_low),
+                _mm512_unpacklo_epi64(ab_high, cd_high),
+                _mm512_unpackhi_epi64(ab_high, cd_high),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn word(rows: WeightRows, at: usize) -> __m512i {
+        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 4.
+        unsafe {
+            let v = _mm512_castsi128_si512(load_four_words!(rows, 0, at));
+            let v = _mm512_inserti32x4::<1>(v, load_four_words!(rows, 4, at));
+            let v = _mm512_inserti32x4::<2>(v, load_four_words!(rows, 8, at));
+            _mm512_inserti32x4::<3>(v, load_four_words!(rows, 12, at))
+        }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(address: *const u8) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn and(a: __m512i, mask: u8) -> __m512i {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_and_si512(a, _mm512_set1_epi8(mask as i8)) }
+    }
+    #[inline(always)]
+    unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn shr(a: __m512i, by: u32) -> __m512i {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_srl_epi16(a, _mm_cvtsi32_si128(by as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn shl(a: __m512i, by: u32) -> __m512i {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_sll_epi16(a, _mm_cvtsi32_si128(by as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn fifth_bits(word: __m512i, nibble: usize) -> __m512i {
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            // The byte that has the four bits, in all bytes of its word.
+            let byte = (nibble / 2) as i32 * 0x0101_0101;
+            let spread = _mm512_add_epi32(
+                _mm512_set1_epi32(byte),
+                _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c)),
+            );
+            let bits = _mm512_shuffle_epi8(word, spread);
+            let tested = _mm512_set1_epi32(0x0804_0201 << (4 * (nibble % 2)));
+            let set = _mm512_test_epi8_mask(bits, tested);
+            _mm512_maskz_mov_epi8(set, _mm512_set1_epi8(16))
+        }
+    }
+    #[inline(always)]
+    unsafe fn byte_codes(a: __m512i) -> __m512i {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_xor_si512(a, _mm512_set1_epi8(-128)) }
+    }
+    #[inline(always)]
+    unsafe fn low_half(word: __m512i) -> __m512 {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_cvtph_ps(_mm512_cvtepi32_epi16(word)) }
+    }
+    #[inline(always)]
+    unsafe fn high_half(word: __m512i) -> __m512 {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(word))) }
+    }
+    #[inline(always)]
+    unsafe fn unsigned_byte(word: __m512i, i: u32) -> __m512 {
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            let shifted = _mm512_srl_epi32(word, _mm_cvtsi32_si128(8 * i as i32));
+            _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(0xff)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn signed_byte(word: __m512i, i: u32) -> __m512 {
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            let top = _mm512_sll_epi32(word, _mm_cvtsi32_si128(24 - 8 * i as i32));
+            _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(top))
+        }
+    }
+    #[inline(always)]
+    unsafe fn splat_shifted(value: i32, shift: u32) -> __m512i {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_sll_epi32(_mm512_set1_epi32(value), _mm_cvtsi32_si128(shift as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn dot(acc: __m512i, codes: &[__m512i], activations: &[i8; 16]) -> __m512i {
+        let mut acc = acc;
+        for (i, &codes) in codes.iter().enumerate() {
+            // SAFETY: the caller has the instructions. Unsigned codes times signed activations,
+            // four products a lane, added without saturation.
+            acc = unsafe { _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(four(activations, i))) };
+        }
+        acc
+    }
+    #[inline(always)]
+    unsafe fn dot_bytes(acc: __m512i, codes: &[__m512i], activations: &[i8; 16]) -> __m512i {
+        // SAFETY: the caller's contract; the codes are unsigned here.
+        unsafe { Self::dot(acc, codes, activations) }
+    }
+    #[inline(always)]
+    unsafe fn floats(a: __m512i) -> __m512 {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> __m512 {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn store(a: __m512, to: &mut [f32; MAX_GROUP]) {
+        // SAFETY: the caller has the instructions; the array has 16 lanes.
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), a) }
+    }
+}
+
+/// 256 bits wide, with FMA and F16C; `VNNI` tells whether it has the dot product of bytes.
+pub(in super::super) struct Narrow<const VNNI: bool>;
+/// Any x86 Mac or PC since 2013.
+pub(in super::super) type Avx2 = Narrow<false>;
+/// Alder Lake onwards, where AVX-512 is missing.
+pub(in super::super) type AvxVnni = Narrow<true>;
+
+/// acc + the products of four unsigned and four signed bytes a lane; two products fit 16 bits.
+///
+/// # Safety
+/// The caller enabled AVX2, and AVX-VNNI if `VNNI`.
+#[inline(always)]
+unsafe fn dot_256<const VNNI: bool>(acc: __m256i, unsigned: __m256i, signed: __m256i) -> __m256i {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if VNNI {
+            return _mm256_dpbusd_avx_epi32(acc, unsigned, signed);
+        }
+        let pairs = _mm256_maddubs_epi16(unsigned, signed);
+        _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+    }
+}
+
+impl<const VNNI: bool> Isa for Narrow<VNNI> {
+    const ROWS: usize = 8;
+    const BIASED_BYTES: bool = false;
+    type Bytes = __m256i;
+    type Ints = __m256i;
+    type Floats = __m256;
+
+    #[inline(always)]
+    unsafe fn chunk(rows: WeightRows, at: usize) -> [__m256i; 4] {
+        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 16.
+        unsafe {
+            let (a, b) = (load_two!(rows, 0, at), load_two!(rows, 1, at));
+            let (c, d) = (load_two!(rows, 2, at), load_two!(rows, 3, at));
+            let (ab_low, ab_high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+            let (cd_low, cd_high) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+            [
+                _mm256_unpacklo_epi64(ab_low, cd_low),
+                _mm256_unpackhi_epi64(ab_low, cd_low),
+                _mm256_unpacklo_epi64(ab_high, cd_high),
+                _mm256_unpackhi_epi64(ab_high, cd_high),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn word(rows: WeightRows, at: usize) -> __m256i {
+        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 4.
+        unsafe { _mm256_set_m128i(load_four_words!(rows, 4, at), load_four_words!(rows, 0, at)) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(address: *const u8) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn and(a: __m256i, mask: u8) -> __m256i {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm256_and_si256(a, _mm256_set1_epi8(mask as i8)) }
+    }
+    #[inline(always)]
+    unsafe fn or(a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm256_or_si256(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn shr(a: __m256i, by: u32) -> __m256i {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm256_srl_epi16(a, _mm_cvtsi32_si128(by as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn shl(a: __m256i, by: u32) -> __m256i {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm256_sll_epi16(a, _mm_cvtsi32_si128(by as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn fifth_bits(word: __m256i, nibble: usize) -> __m256i {
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            let byte = (nibble / 2) as i32 * 0x0101_0101;
+            let spread = _mm256_add_epi32(
+                _mm256_set1_epi32(byte),
+                _mm256_broadcastsi128_si256(_mm_setr_epi32(0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c)),
+            );
+            let tested = _mm256_set1_epi32(0x0804_0201 << (4 * (nibble % 2)));
+            let bits = _mm256_and_si256(_mm256_shuffle_epi8(word, spread), tested);
+            _mm256_and_si256(_mm256_cmpeq_epi8(bits, tested), _mm256_set1_epi8(16))
+        }
+    }
+    #[inline(always)]
+    unsafe fn byte_codes(a: __m256i) -> __m256i {
+        a
+    }
+    #[inline(always)]
+    unsafe fn low_half(word: __m256i) -> __m256 {
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            let low = _mm256_and_si256(word, _mm256_set1_epi32(0xffff));
+            let packed = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256::<1>(low));
+            _mm256_cvtph_ps(packed)
+        }
+    }
+    #[inline(always)]
+    unsafe fn high_half(word: __m256i) -> __m256 {
+        // SAFETY: the caller has the instructions.
+        unsafe { Self::low_half(_mm256_srli_epi32::<16>(word)) }
+    }
+    #[inline(always)]
+    unsafe fn unsigned_byte(word: __m256i, i: u32) -> __m256 {
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            let shifted = _mm256_srl_epi32(word, _mm_cvtsi32_si128(8 * i as i32));
+            _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(0xff)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn signed_byte(word: __m256i, i: u32) -> __m256 {
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            let top = _mm256_sll_epi32(word, _mm_cvtsi32_si128(24 - 8 * i as i32));
+            _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(top))
+        }
+    }
+    #[inline(always)]
+    unsafe fn splat_shifted(value: i32, shift: u32) -> __m256i {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm256_sll_epi32(_mm256_set1_epi32(value), _mm_cvtsi32_si128(shift as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn dot(acc: __m256i, codes: &[__m256i], activations: &[i8; 16]) -> __m256i {
+        let mut acc = acc;
+        for (i, &codes) in codes.iter().enumerate() {
+            // SAFETY: the caller has the instructions. Codes are below 64, so that two products fit
+            // 16 bits.
+            acc = unsafe { dot_256::<VNNI>(acc, codes, _mm256_set1_epi32(four(activations, i))) };
+        }
+        acc
+    }
+    #[inline(always)]
+    unsafe fn dot_bytes(acc: __m256i, codes: &[__m256i], activations: &[i8; 16]) -> __m256i {
+        let mut acc = acc;
+        for (i, &codes) in codes.iter().enumerate() {
+            // SAFETY: the caller has the instructions. |code| <= 128 and |activation| <= 127: two
+            // products fit 16 bits.
+            unsafe {
+                let a = _mm256_sign_epi8(_mm256_set1_epi32(four(activations, i)), codes);
+                acc = dot_256::<VNNI>(acc, _mm256_abs_epi8(codes), a);
+            }
+        }
+        acc
+    }
+    #[inline(always)]
+    unsafe fn floats(a: __m256i) -> __m256 {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm256_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> __m256 {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm256_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: the caller has the instructions.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn store(a: __m256, to: &mut [f32; MAX_GROUP]) {
+        // SAFETY: the caller has the instructions; the array has more than 8 lanes.
+        unsafe { _mm256_storeu_ps(to.as_mut_ptr(), a) }
+    }
+}

@@ -1,0 +1,124 @@
+//! Activations in 8 bits, as the matrix product wants them.
+
+use super::isa::Level;
+
+/// Values that share a scale.
+pub(super) const BLOCK: usize = 32;
+
+/// 32 activations of one row: activation i is `scale * codes[i]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ActivationBlock {
+    pub(super) codes: [i8; BLOCK],
+    pub(super) scale: f32,
+    /// `scale * sum(codes)`: what the minimum of the weights is multiplied with.
+    pub(super) scaled_sum: f32,
+    /// `-sum(codes)`: what the offset of the weights' codes is multiplied with.
+    pub(super) negative_sum: i32,
+    /// The same for each half of the codes.
+    pub(super) negative_halves: [i32; 2],
+}
+
+impl ActivationBlock {
+    const ZERO: ActivationBlock = ActivationBlock {
+        codes: [0; BLOCK],
+        scale: 0.0,
+        scaled_sum: 0.0,
+        negative_sum: 0,
+        negative_halves: [0; 2],
+    };
+
+    /// Quantises 32 values by their largest magnitude.
+    #[inline(always)]
+    fn quantise(&mut self, values: &[f32; BLOCK]) {
+        let mut top = [0f32; 8];
+        for part in values.chunks_exact(8) {
+            for (t, v) in top.iter_mut().zip(part) {
+                *t = t.max(v.abs());
+            }
+        }
+        let top = top.iter().fold(0f32, |a, &b| a.max(b));
+        let scale = top / 127.0;
+        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+        for (code, value) in self.codes.iter_mut().zip(values) {
+            *code = (value * inverse).round_ties_even() as i8;
+        }
+        let sum = |codes: &[i8]| codes.iter().map(|&c| i32::from(c)).sum::<i32>();
+        let halves = [sum(&self.codes[..16]), sum(&self.codes[16..])];
+        self.scale = scale;
+        self.scaled_sum = scale * (halves[0] + halves[1]) as f32;
+        self.negative_sum = -halves[0] - halves[1];
+        self.negative_halves = [-halves[0], -halves[1]];
+    }
+}
+
+/// Rows of activations in 8 bits, one scale per 32 values. Each row is quantised by itself.
+#[derive(Clone, Debug, Default)]
+pub struct QuantisedRows {
+    blocks: Vec<ActivationBlock>,
+}
+
+impl QuantisedRows {
+    /// Quantises values; rows are a multiple of 32 long, so no block has two rows.
+    pub fn new(x: &[f32]) -> Self {
+        let mut rows = Self::default();
+        rows.fill(x);
+        rows
+    }
+
+    /// Replaces the rows by those of `x`.
+    pub fn fill(&mut self, x: &[f32]) {
+        self.blocks.resize(x.len() / BLOCK, ActivationBlock::ZERO);
+        quantise(Level::best(), x, &mut self.blocks);
+    }
+
+    pub(super) fn blocks(&self) -> &[ActivationBlock] {
+        &self.blocks
+    }
+}
+
+#[inline(always)]
+fn quantise_all(x: &[f32], blocks: &mut [ActivationBlock]) {
+    for (values, block) in x.as_chunks::<BLOCK>().0.iter().zip(blocks) {
+        block.quantise(values);
+    }
+}
+
+fn quantise(level: Level, x: &[f32], blocks: &mut [ActivationBlock]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn avx2(x: &[f32], blocks: &mut [ActivationBlock]) {
+            quantise_all(x, blocks);
+        }
+        if level != Level::Scalar {
+            // SAFETY: every level but the first comes with AVX2, FMA and F16C.
+            return unsafe { avx2(x, blocks) };
+        }
+    }
+    let _ = level;
+    quantise_all(x, blocks);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_keeps_its_largest_value_and_its_sums() {
+        let x: Vec<f32> = (0..64).map(|i| (i as f32 - 20.0) * if i < 32 { 0.5 } else { 0.0 }).collect();
+        for level in Level::ALL.iter().filter(|level| level.available()) {
+            let mut blocks = [ActivationBlock::ZERO; 2];
+            quantise(*level, &x, &mut blocks);
+            assert_eq!(blocks[0].codes[0], -127);
+            assert_eq!(blocks[0].scale, 10.0 / 127.0);
+            let sum: i32 = blocks[0].codes.iter().map(|&c| i32::from(c)).sum();
+            assert_eq!(blocks[0].negative_sum, -sum);
+            assert_eq!(blocks[0].negative_halves.iter().sum::<i32>(), -sum);
+            assert_eq!(blocks[0].scaled_sum, blocks[0].scale * sum as f32);
+            for (code, value) in blocks[0].codes.iter().zip(&x) {
+                assert!((f32::from(*code) * blocks[0].scale - value).abs() <= blocks[0].scale * 0.5001);
+            }
+            assert_eq!((blocks[1].scale, blocks[1].negative_sum), (0.0, 0));
+        }
+    }
+}
