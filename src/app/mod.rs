@@ -86,7 +86,7 @@ impl App {
         AppInfo {
             version: env!("CARGO_PKG_VERSION").into(),
             device: self.shared.compute.name().into(),
-            threads: self.shared.compute.threads() as u32,
+            threads: self.shared.compute.threads().count() as u32,
             models_folder: self.shared.models_folder.display().to_string(),
             loaded: lock(&self.shared.loaded).clone(),
             default_sampling: SamplingParams::default(),

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let mut models = load(&args.models)?;
     let setting = Setting {
         device: compute.name().into(),
-        threads: compute.threads() as u32,
+        threads: compute.threads().count() as u32,
         target: models.target().spec().name.clone(),
         draft: models.draft()?.map(|draft| draft.spec().name.clone()),
     };

@@ -1,17 +1,15 @@
-//! Attention of one layer over the cache: causal, tree or custom, by the CPU kernel or by candle's
-//! operations. The candle path runs on Metal and is the readable reference of the kernel.
+//! Attention of one layer over the cache by candle's operations: causal, tree or custom.
 
 use candle_core::{D, Device, Tensor};
 use candle_nn::ops::softmax_last_dim;
 
 use crate::error::Result;
-use crate::model::cache::{KvCache, LayerCache};
-use crate::model::kernels::attention::{AttentionInput, AttentionShape, attend};
-use crate::model::linear::with_host_slice;
+use crate::model::cache::KvCache;
 use crate::model::mask::RowMask;
 
 /// Rotated queries `[1, n_head, rows, head_dim]`, contiguous, against the rows of `layer` that
-/// `mask` shows -> `[rows, n_head * head_dim]`. The rows' own keys are already written.
+/// `mask` shows -> `[rows, n_head * head_dim]`. The rows' own keys are already written; `bias` is the
+/// mask's [`mask_bias`].
 ///
 /// # Errors
 /// When the device fails.
@@ -22,17 +20,8 @@ pub fn attention(
     mask: &RowMask,
     bias: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let (_, n_head, rows, head_dim) = q.dims4()?;
-    let scale = 1.0 / (head_dim as f32).sqrt();
-    match cache.layer(layer) {
-        LayerCache::Host { k, v } => {
-            let n_kv_head = k.len() / (cache.capacity() * head_dim);
-            let shape = AttentionShape { n_head, n_kv_head, head_dim, capacity: cache.capacity(), scale };
-            let out = with_host_slice(q, |q| attend(shape, AttentionInput { q, k, v }, mask))?;
-            Ok(Tensor::from_vec(out, (rows, n_head * head_dim), &Device::Cpu)?)
-        }
-        LayerCache::Device { k, v } => by_tensors(q, k, v, mask, bias, scale),
-    }
+    let (k, v) = cache.device_layer(layer)?;
+    by_tensors(q, k, v, mask, bias, 1.0 / (q.dim(D::Minus1)? as f32).sqrt())
 }
 
 /// The additive mask as a tensor `[rows, slots]` for [`attention`], when the device needs one: once
@@ -41,7 +30,7 @@ pub fn attention(
 /// # Errors
 /// When the device fails.
 pub fn mask_bias(mask: &RowMask, device: &Device) -> Result<Option<Tensor>> {
-    if device.is_cpu() || (mask.is_causal() && mask.rows() == 1) {
+    if mask.is_causal() && mask.rows() == 1 {
         return Ok(None);
     }
     let slots = mask.base() + mask.rows();
@@ -84,24 +73,38 @@ mod tests {
     use super::*;
     use crate::model::RowLayout;
 
+    use crate::model::kernels::Threads;
+    use crate::model::kernels::attention::{
+        AttentionInput, AttentionScratch, AttentionShape, VisibleSlots, attend,
+    };
+
     /// The kernel and candle's operations agree, with and without a tree.
     #[test]
     fn the_kernel_agrees_with_candle() {
-        let (heads, kv_heads, d, capacity) = (6, 2, 20, 40);
-        let (base, rows) = (21, 5);
+        let (heads, kv_heads, d, capacity) = (6, 2, 20, 160);
+        let (base, rows) = (135, 5);
         let q = Tensor::randn(0f32, 1.0, (1, heads, rows, d), &Device::Cpu).unwrap();
         let k = Tensor::randn(0f32, 1.0, (kv_heads, capacity, d), &Device::Cpu).unwrap();
         let v = Tensor::randn(0f32, 1.0, (kv_heads, capacity, d), &Device::Cpu).unwrap();
         let parents = [None, Some(0), Some(0), Some(2), Some(1)];
         for layout in [RowLayout::Chain, RowLayout::Tree { parents: &parents }] {
             let mask = RowMask::new(base, rows, layout).unwrap();
-            let bias = Tensor::from_vec(mask.additive(), (rows, base + rows), &Device::Cpu).unwrap();
-            let expected = by_tensors(&q, &k, &v, &mask, Some(&bias), 0.25).unwrap();
+            let bias = mask_bias(&mask, &Device::Cpu).unwrap();
+            let expected = by_tensors(&q, &k, &v, &mask, bias.as_ref(), 0.25).unwrap();
             let flat = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f32>().unwrap();
-            let (qs, ks, vs) = (flat(&q), flat(&k), flat(&v));
+            let by_row = flat(&q.transpose(1, 2).unwrap().contiguous().unwrap());
+            let (k, v) = (flat(&k), flat(&v));
             let shape =
                 AttentionShape { n_head: heads, n_kv_head: kv_heads, head_dim: d, capacity, scale: 0.25 };
-            let ours = attend(shape, AttentionInput { q: &qs, k: &ks, v: &vs }, &mask);
+            let mut ours = vec![0.0; by_row.len()];
+            attend(
+                &Threads::new(2).unwrap(),
+                shape,
+                AttentionInput { q: &by_row, k: &k, v: &v },
+                &VisibleSlots::new(&mask),
+                &mut AttentionScratch::default(),
+                &mut ours,
+            );
             for (a, b) in ours.iter().zip(flat(&expected)) {
                 assert!((a - b).abs() < 1e-5, "{a} {b}");
             }

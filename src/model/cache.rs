@@ -4,7 +4,6 @@
 use candle_core::{DType, Device, Tensor};
 
 use crate::error::{Error, Result};
-use crate::model::linear::with_host_slice;
 use crate::model::spec::ModelSpec;
 
 /// Rows allocated at first; doubled when full.
@@ -18,11 +17,12 @@ pub struct KvCache {
     max_len: usize,
     n_kv_head: usize,
     head_dim: usize,
-    device: Device,
+    /// `None` = host memory.
+    device: Option<Device>,
 }
 
 /// One layer's part of the cache.
-pub enum LayerCache {
+enum LayerCache {
     /// f32 in host memory, for the CPU kernels.
     Host {
         /// Keys.
@@ -40,8 +40,17 @@ pub enum LayerCache {
 }
 
 impl KvCache {
-    /// An empty cache for at most `max_len` rows.
-    pub fn new(spec: &ModelSpec, max_len: usize, device: &Device) -> Self {
+    /// An empty cache in host memory for at most `max_len` rows.
+    pub fn on_host(spec: &ModelSpec, max_len: usize) -> Self {
+        Self::new(spec, max_len, None)
+    }
+
+    /// An empty cache of tensors on `device` for at most `max_len` rows.
+    pub fn on_device(spec: &ModelSpec, max_len: usize, device: &Device) -> Self {
+        Self::new(spec, max_len, Some(device.clone()))
+    }
+
+    fn new(spec: &ModelSpec, max_len: usize, device: Option<Device>) -> Self {
         // Memory is taken when the first rows come.
         let empty = || LayerCache::Host { k: Vec::new(), v: Vec::new() };
         Self {
@@ -51,7 +60,7 @@ impl KvCache {
             max_len,
             n_kv_head: spec.n_kv_head,
             head_dim: spec.head_dim,
-            device: device.clone(),
+            device,
         }
     }
 
@@ -75,9 +84,26 @@ impl KvCache {
         self.max_len
     }
 
-    /// One layer's keys and values.
-    pub fn layer(&self, layer: usize) -> &LayerCache {
-        &self.layers[layer]
+    /// Keys and values of a layer in host memory.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when they are on a device.
+    pub fn host_layer(&self, layer: usize) -> Result<(&[f32], &[f32])> {
+        match &self.layers[layer] {
+            LayerCache::Host { k, v } => Ok((k, v)),
+            LayerCache::Device { .. } => Err(wrong_place()),
+        }
+    }
+
+    /// Keys and values of a layer on a device.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when they are in host memory.
+    pub fn device_layer(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
+        match &self.layers[layer] {
+            LayerCache::Device { k, v } => Ok((k, v)),
+            LayerCache::Host { .. } => Err(wrong_place()),
+        }
     }
 
     /// Makes room for `rows` more rows.
@@ -102,15 +128,15 @@ impl KvCache {
 
     fn grow(&self, layer: &LayerCache, capacity: usize) -> Result<LayerCache> {
         let width = capacity * self.head_dim;
-        if self.device.is_cpu() {
+        let Some(device) = &self.device else {
             let LayerCache::Host { k, v } = layer else {
-                return Err(Error::Internal("a CPU cache holds GPU rows".into()));
+                return Err(wrong_place());
             };
             return Ok(LayerCache::Host { k: self.grow_host(k, width)?, v: self.grow_host(v, width)? });
-        }
+        };
         let shape = (self.n_kv_head, capacity, self.head_dim);
-        let k = Tensor::zeros(shape, DType::F32, &self.device)?;
-        let v = Tensor::zeros(shape, DType::F32, &self.device)?;
+        let k = Tensor::zeros(shape, DType::F32, device)?;
+        let v = Tensor::zeros(shape, DType::F32, device)?;
         if let LayerCache::Device { k: old_k, v: old_v } = layer
             && self.len > 0
         {
@@ -139,37 +165,39 @@ impl KvCache {
         Ok(new)
     }
 
-    /// Writes rows after the held ones: k `[n_kv_head, rows, head_dim]`, v `[rows, n_kv_head *
-    /// head_dim]`, both contiguous. They count only once [`KvCache::advance`] is called, after all
-    /// layers have written.
+    /// Writes rows after the held ones in host memory, k and v `[rows, n_kv_head * head_dim]`. They
+    /// count only once [`KvCache::advance`] is called, after all layers have written.
     ///
     /// # Errors
-    /// When the device fails.
-    pub fn write(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<()> {
-        let (heads, d) = (self.n_kv_head, self.head_dim);
-        let (len, capacity) = (self.len, self.capacity);
-        let rows = v.dim(0)?;
-        match &mut self.layers[layer] {
-            LayerCache::Host { k: keys, v: values } => {
-                with_host_slice(k, |k| {
-                    for head in 0..heads {
-                        let to = (head * capacity + len) * d;
-                        keys[to..to + rows * d].copy_from_slice(&k[head * rows * d..(head + 1) * rows * d]);
-                    }
-                })?;
-                with_host_slice(v, |v| {
-                    for (index, part) in v.chunks_exact(d).enumerate() {
-                        let to = (index % heads * capacity + len + index / heads) * d;
-                        values[to..to + d].copy_from_slice(part);
-                    }
-                })
-            }
-            LayerCache::Device { k: keys, v: values } => {
-                let v = v.reshape((rows, heads, d))?.transpose(0, 1)?.contiguous()?;
-                keys.slice_set(&k.reshape((heads, rows, d))?, 1, len)?;
-                Ok(values.slice_set(&v, 1, len)?)
+    /// [`Error::Internal`] when the cache is on a device.
+    pub fn write_rows(&mut self, layer: usize, k: &[f32], v: &[f32]) -> Result<()> {
+        let (heads, d, len, capacity) = (self.n_kv_head, self.head_dim, self.len, self.capacity);
+        let LayerCache::Host { k: keys, v: values } = &mut self.layers[layer] else {
+            return Err(wrong_place());
+        };
+        for (cache, rows) in [(keys, k), (values, v)] {
+            for (index, part) in rows.chunks_exact(d).enumerate() {
+                let to = (index % heads * capacity + len + index / heads) * d;
+                cache[to..to + d].copy_from_slice(part);
             }
         }
+        Ok(())
+    }
+
+    /// As [`KvCache::write_rows`] on a device: k `[1, n_kv_head, rows, head_dim]`, v `[rows, n_kv_head
+    /// * head_dim]`, both contiguous.
+    ///
+    /// # Errors
+    /// When the device fails, and [`Error::Internal`] when the cache is in host memory.
+    pub fn write_tensors(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<()> {
+        let (heads, d, len) = (self.n_kv_head, self.head_dim, self.len);
+        let rows = v.dim(0)?;
+        let LayerCache::Device { k: keys, v: values } = &mut self.layers[layer] else {
+            return Err(wrong_place());
+        };
+        let v = v.reshape((rows, heads, d))?.transpose(0, 1)?.contiguous()?;
+        keys.slice_set(&k.reshape((heads, rows, d))?, 1, len)?;
+        Ok(values.slice_set(&v, 1, len)?)
     }
 
     /// Counts `rows` written rows as held.
@@ -212,7 +240,7 @@ impl KvCache {
                     }
                     LayerCache::Device { k, v } => {
                         let index: Vec<u32> = rows.iter().map(|r| (base + r) as u32).collect();
-                        let index = Tensor::new(index, &self.device)?;
+                        let index = Tensor::new(index, k.device())?;
                         for cache in [k, v] {
                             let kept = cache.index_select(&index, 1)?;
                             cache.slice_set(&kept, 1, base)?;
@@ -224,4 +252,8 @@ impl KvCache {
         self.len = base + rows.len();
         Ok(())
     }
+}
+
+fn wrong_place() -> Error {
+    Error::Internal("the cache is not where the pass runs".into())
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use candle_core::Device;
 
 use crate::error::{Error, Result};
+use crate::model::kernels::Threads;
 
 /// Which device to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl fmt::Display for DeviceChoice {
 #[derive(Clone)]
 pub struct Compute {
     device: Device,
-    pool: Arc<rayon::ThreadPool>,
+    threads: Arc<Threads>,
 }
 
 impl Compute {
@@ -64,18 +65,17 @@ impl Compute {
         if !(1..=256).contains(&threads) {
             return Err(Error::invalid(format!("threads is {threads}; it must be 1 to 256.")));
         }
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|i| format!("hunch-cpu-{i}"))
-            .build()
-            .map_err(|e| Error::Device { device: "cpu", reason: e.to_string() })?;
+        let threads = Threads::new(threads).map_err(|e| Error::Device {
+            device: "cpu",
+            reason: format!("its threads did not start: {e}"),
+        })?;
         let device = match choice {
             DeviceChoice::Cpu => Device::Cpu,
             DeviceChoice::Metal => metal()?,
             DeviceChoice::Auto if cfg!(target_os = "macos") => metal().unwrap_or(Device::Cpu),
             DeviceChoice::Auto => Device::Cpu,
         };
-        Ok(Self { device, pool: Arc::new(pool) })
+        Ok(Self { device, threads: Arc::new(threads) })
     }
 
     /// The candle device.
@@ -88,14 +88,9 @@ impl Compute {
         if self.device.is_metal() { "metal" } else { "cpu" }
     }
 
-    /// CPU threads.
-    pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
-    }
-
-    /// Runs `work` on the pool: kernels inside it split over these threads and no others.
-    pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        self.pool.install(work)
+    /// The CPU's threads.
+    pub fn threads(&self) -> &Threads {
+        &self.threads
     }
 
     /// Waits until the device has done what it was given, so that a clock read next is true.

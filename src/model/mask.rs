@@ -62,21 +62,26 @@ impl RowMask {
     }
 
     /// The slots row `row` sees, in the order of their positions.
-    #[inline(always)]
     pub fn visible(&self, row: usize) -> impl Iterator<Item = usize> + '_ {
-        let (prefix, mut rest) = match &self.bits {
-            None => (self.base + row + 1, 0),
-            Some(bits) => (self.base, bits[row]),
+        (0..self.base).chain(self.visible_tail(row))
+    }
+
+    /// Those of them that belong to the pass.
+    pub fn visible_tail(&self, row: usize) -> impl Iterator<Item = usize> + '_ {
+        // Without bits every row up to its own is seen; then there may be more than 64 of them.
+        let (chain, mut rest) = match &self.bits {
+            None => (row + 1, 0),
+            Some(bits) => (0, bits[row]),
         };
         let base = self.base;
-        (0..prefix).chain(std::iter::from_fn(move || {
-            if rest == 0 {
-                return None;
-            }
+        let branch = std::iter::from_fn(move || {
             let row = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            Some(base + row)
-        }))
+            (rest != 0).then(|| {
+                rest &= rest - 1;
+                base + row
+            })
+        });
+        (base..base + chain).chain(branch)
     }
 
     /// The additive mask `[rows, base + rows]`: 0 where seen, minus infinity elsewhere.

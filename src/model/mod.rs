@@ -6,11 +6,15 @@ pub mod cache;
 pub mod decoder;
 pub mod device;
 pub mod gguf;
+pub mod host;
 pub mod kernels;
 pub mod linear;
 pub mod mask;
+pub mod pass;
+pub mod rope;
 pub mod spec;
 pub mod table;
+pub mod tensors;
 pub mod weights;
 
 use crate::error::Result;

@@ -11,7 +11,7 @@ use candle_core::{Device, Tensor};
 use crate::error::{Error, Result};
 use crate::model::gguf::{Gguf, TensorInfo};
 use crate::model::kernels::{MappedFile, WeightMatrix};
-use crate::model::linear::{Linear, Product};
+use crate::model::linear::Linear;
 
 /// An opened model file: its header and its bytes.
 #[derive(Clone, Debug)]
@@ -67,27 +67,34 @@ impl WeightFile {
         Ok(tensor.to_device(device)?)
     }
 
-    /// A linear layer of `n` outputs and `k` inputs: `{name}.weight`, and `{name}.bias` if there.
+    /// A linear layer of `n` outputs and `k` inputs on a device: `{name}.weight`, and `{name}.bias` if
+    /// there.
     ///
     /// # Errors
-    /// When the weight is missing or has another shape.
+    /// When the weight is missing or has another shape, and when the device has no room.
     pub fn linear(&self, name: &str, n: usize, k: usize, device: &Device) -> Result<Linear> {
-        let info = self.info(&format!("{name}.weight"), &[n, k])?;
         let bias = format!("{name}.bias");
         let bias = if self.has(&bias) { Some(self.vector(&bias, n, device)?) } else { None };
-        let host = if device.is_cpu() {
-            WeightMatrix::new(self.file.clone(), info.range.clone(), info.dtype, n, k)
-        } else {
-            None
-        };
-        let product = match host {
-            Some(matrix) => Product::Host(matrix),
-            None => {
-                let tensor = QTensor::new(self.storage(info, device)?, (n, k))?;
-                Product::Candle(QMatMul::from_qtensor(tensor)?)
-            }
-        };
-        Ok(Linear::new(product, bias))
+        Ok(Linear::new(self.quantised(&format!("{name}.weight"), n, k, device)?, bias))
+    }
+
+    /// A weight matrix as candle takes it.
+    ///
+    /// # Errors
+    /// As [`WeightFile::linear`].
+    pub fn quantised(&self, name: &str, n: usize, k: usize, device: &Device) -> Result<QMatMul> {
+        let tensor = QTensor::new(self.storage(self.info(name, &[n, k])?, device)?, (n, k))?;
+        Ok(QMatMul::from_qtensor(tensor)?)
+    }
+
+    /// A weight matrix where it lies in the mapped file; `None` when the CPU kernels have no path for
+    /// its type.
+    ///
+    /// # Errors
+    /// When it is missing or has another shape.
+    pub fn matrix(&self, name: &str, n: usize, k: usize) -> Result<Option<WeightMatrix>> {
+        let info = self.info(name, &[n, k])?;
+        Ok(WeightMatrix::new(self.file.clone(), info.range.clone(), info.dtype, n, k))
     }
 
     /// The embedding table, still quantised.
@@ -143,5 +150,15 @@ impl Embedding {
             }
             Self::Device(table) => Ok(table.embedding(&Tensor::new(ids, device)?)?),
         }
+    }
+
+    /// The rows of `ids` into `out`, `[ids, width]`.
+    ///
+    /// # Errors
+    /// When candle cannot read the table's type.
+    pub fn host_rows(&self, ids: &[u32], out: &mut Vec<f32>) -> Result<()> {
+        out.clear();
+        out.extend(self.rows(ids, &Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?);
+        Ok(())
     }
 }

@@ -1,8 +1,116 @@
-//! The gate of the feed-forward layer on the CPU. Element by element, so row-invariant by nature.
+//! Element by element and row by row: the norms, the rotation and the gate of a layer. Each row by
+//! itself, so row-invariant by nature.
 
-/// `silu(gate) * up`, where silu(x) = x / (1 + e^-x); both of one length.
-pub fn gated_silu(gate: &[f32], up: &[f32]) -> Vec<f32> {
-    gate.iter().zip(up).map(|(&g, &u)| g / (1.0 + (-g).exp()) * u).collect()
+use super::isa::Level;
+
+/// Partial sums: element i of a row goes to lane i % 16.
+const LANES: usize = 16;
+
+/// Gives a function one instance with AVX2 and picks at run time. Plain Rust inside: the compiler
+/// vectorises it.
+macro_rules! widened {
+    ($(#[$doc:meta])* pub $(($vis:tt))? fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+        $(#[$doc])*
+        pub $(($vis))? fn $name($($arg: $ty),*) {
+            #[inline(always)]
+            fn plain($($arg: $ty),*) $body
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma,f16c")]
+                fn avx2($($arg: $ty),*) {
+                    plain($($arg),*);
+                }
+                if Level::best() != Level::Scalar {
+                    // SAFETY: every level but the first comes with AVX2, FMA and F16C.
+                    return unsafe { avx2($($arg),*) };
+                }
+            }
+            plain($($arg),*);
+        }
+    };
+}
+
+widened! {
+    /// `gate = silu(gate) * up`, where silu(x) = x / (1 + e^-x); both of one length.
+    pub fn gated_silu(gate: &mut [f32], up: &[f32]) {
+        for (g, u) in gate.iter_mut().zip(up) {
+            *g = *g / (1.0 + exp(-*g)) * u;
+        }
+    }
+}
+
+widened! {
+    /// The RMS norm of one row (Zhang and Sennrich, arXiv 1910.07467): `out = x / sqrt(mean(x^2) +
+    /// eps) * weight`; all of one length.
+    pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+        let scale = inverse_rms(x, eps);
+        for (out, (x, w)) in out.iter_mut().zip(x.iter().zip(weight)) {
+            *out = x * scale * w;
+        }
+    }
+}
+
+widened! {
+    /// [`rms_norm`] of one row in place.
+    pub fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
+        let scale = inverse_rms(x, eps);
+        for (x, w) in x.iter_mut().zip(weight) {
+            *x = *x * scale * w;
+        }
+    }
+}
+
+#[inline(always)]
+fn inverse_rms(x: &[f32], eps: f32) -> f32 {
+    let mut sums = [0f32; LANES];
+    for part in x.chunks(LANES) {
+        for (sum, x) in sums.iter_mut().zip(part) {
+            *sum += x * x;
+        }
+    }
+    let mean = sums.iter().sum::<f32>() / x.len() as f32;
+    1.0 / (mean + eps).sqrt()
+}
+
+widened! {
+    /// Rotates one head in place (Su et al., arXiv 2104.09864); element i is paired with element
+    /// i + half. `cos` and `sin` have one value for each pair.
+    pub fn rotate_halves(x: &mut [f32], cos: &[f32], sin: &[f32]) {
+        let (low, high) = x.split_at_mut(cos.len());
+        for ((a, b), (c, s)) in low.iter_mut().zip(high).zip(cos.iter().zip(sin)) {
+            (*a, *b) = (*a * c - *b * s, *a * s + *b * c);
+        }
+    }
+}
+
+widened! {
+    /// As [`rotate_halves`]; element 2i is paired with element 2i + 1.
+    pub fn rotate_neighbours(x: &mut [f32], cos: &[f32], sin: &[f32]) {
+        for (pair, (c, s)) in x.chunks_exact_mut(2).zip(cos.iter().zip(sin)) {
+            let (a, b) = (pair[0], pair[1]);
+            pair[0] = a * c - b * s;
+            pair[1] = a * s + b * c;
+        }
+    }
+}
+
+/// e^x within 2 units in the last place where it is neither tiny nor huge; branch-free so that it
+/// vectorises. Cody-Waite reduction and a degree 6 polynomial (coefficients of the Taylor series).
+/// Below -87 it is e^-87, above 88 it is e^88.
+#[inline(always)]
+pub(super) fn exp(x: f32) -> f32 {
+    let x = x.clamp(-87.0, 88.0);
+    // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
+    let magic = 12_582_912.0_f32;
+    let n = (x * std::f32::consts::LOG2_E + magic) - magic;
+    let r = (x - n * 0.693_359_4) - n * -2.121_944_4e-4;
+    let p = 1.0 / 720.0;
+    let p = p * r + 1.0 / 120.0;
+    let p = p * r + 1.0 / 24.0;
+    let p = p * r + 1.0 / 6.0;
+    let p = p * r + 0.5;
+    let p = p * r * r + r + 1.0;
+    p * f32::from_bits((((n as i32) + 127) << 23) as u32)
 }
 
 #[cfg(test)]
@@ -10,12 +118,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_silu_times_up_and_survives_extremes() {
-        let out = gated_silu(&[0.0, 1.0, -1.0, 200.0, -200.0], &[3.0, 2.0, 2.0, 1.0, 1.0]);
+    fn exp_is_exact_to_a_few_units_in_the_last_place() {
+        let mut worst = 0f64;
+        for i in -88_000..87_000 {
+            let x = -(i as f32) / 1000.0;
+            let (ours, exact) = (f64::from(exp(x)), f64::from(x).exp());
+            worst = worst.max(((ours - exact) / exact).abs());
+        }
+        assert!(worst < 4e-7, "worst relative error {worst}");
+        assert_eq!(exp(0.0), 1.0);
+    }
+
+    #[test]
+    fn silu_times_up_survives_extremes() {
+        let mut out = [0.0, 1.0, -1.0, 200.0, -200.0];
+        gated_silu(&mut out, &[3.0, 2.0, 2.0, 1.0, 1.0]);
         assert_eq!(out[0], 0.0);
         assert!((out[1] - 2.0 * 0.731_058_6).abs() < 1e-6);
         assert!((out[2] + 2.0 * 0.268_941_4).abs() < 1e-6);
         assert_eq!(out[3], 200.0);
         assert!(out[4].abs() < 1e-30);
+    }
+
+    #[test]
+    fn a_normed_row_has_its_weight_as_magnitude() {
+        let x: Vec<f32> = (0..40).map(|i| if i % 2 == 0 { 3.0 } else { -3.0 }).collect();
+        let weight: Vec<f32> = (0..40).map(|i| i as f32).collect();
+        let mut out = vec![0.0; 40];
+        rms_norm(&x, &weight, 0.0, &mut out);
+        for (i, value) in out.iter().enumerate() {
+            assert!((value.abs() - i as f32).abs() < 1e-4);
+        }
+        let mut in_place = x.clone();
+        rms_norm_in_place(&mut in_place, &weight, 0.0);
+        assert_eq!(in_place, out);
+        rms_norm(&[0.0; 4], &[1.0; 4], 1e-6, &mut out[..4]);
+        assert_eq!(out[..4], [0.0; 4]);
+    }
+
+    #[test]
+    fn a_quarter_turn_swaps_a_pair() {
+        let mut x = [1.0, 2.0, 3.0, 4.0];
+        rotate_halves(&mut x, &[0.0, 1.0], &[1.0, 0.0]);
+        assert_eq!(x, [-3.0, 2.0, 1.0, 4.0]);
+        let mut x = [1.0, 2.0, 3.0, 4.0];
+        rotate_neighbours(&mut x, &[0.0, 1.0], &[1.0, 0.0]);
+        assert_eq!(x, [-2.0, 1.0, 3.0, 4.0]);
     }
 }

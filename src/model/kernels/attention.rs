@@ -1,10 +1,13 @@
-//! Grouped-query attention on the CPU over the cache, for any number of query rows.
+//! Grouped-query attention on the CPU over the cache, for any number of query rows: flash decoding
+//! (Dao et al., arXiv 2205.14135; pytorch.org/blog/flash-decoding) with the keys split by position.
 //!
-//! Every (row, head) is computed alone and in the order of the *visible* keys, wherever they lie in
-//! the cache: so a row gets the same bits alone, in a batch, as a chain or as a branch of a tree.
+//! A task takes one key-value head and one span of positions for all rows and all query heads of the
+//! group, so keys and values are read once. A row's keys are taken in the order of their *positions*,
+//! wherever they lie in the cache, in tiles and spans that begin at fixed positions: so a row gets the
+//! same bits alone, in a batch, as a chain or as a branch of a tree.
 
-use rayon::prelude::*;
-
+use super::activation::exp;
+use super::threads::{SharedSlice, Threads};
 use crate::model::mask::RowMask;
 
 /// The sizes of one attention call.
@@ -25,7 +28,7 @@ pub struct AttentionShape {
 /// Rotated queries and the cache of one layer.
 #[derive(Clone, Copy)]
 pub struct AttentionInput<'a> {
-    /// Queries `[n_head, rows, head_dim]`.
+    /// Queries `[rows, n_head * head_dim]`.
     pub q: &'a [f32],
     /// Keys `[n_kv_head, capacity, head_dim]`.
     pub k: &'a [f32],
@@ -33,106 +36,214 @@ pub struct AttentionInput<'a> {
     pub v: &'a [f32],
 }
 
-const LANES: usize = 16;
-/// Multiplications below which waking other threads costs more than it saves.
-const SERIAL_WORK: usize = 1 << 16;
-
-/// Softmax(q k^T * scale) v for every row and head, as `[rows, n_head * head_dim]`.
-pub fn attend(shape: AttentionShape, input: AttentionInput<'_>, mask: &RowMask) -> Vec<f32> {
-    let (rows, d) = (mask.rows(), shape.head_dim);
-    let mut out = vec![0f32; rows * shape.n_head * d];
-    let work = rows * shape.n_head * (mask.base() + rows) * d;
-    let one = |(index, out): (usize, &mut [f32])| {
-        head(shape, input, mask, index / shape.n_head, index % shape.n_head, out);
-    };
-    if work < SERIAL_WORK {
-        out.chunks_exact_mut(d).enumerate().for_each(one);
-    } else {
-        out.par_chunks_exact_mut(d).enumerate().for_each(one);
-    }
-    out
+/// Which slot of the cache holds each position a row sees. Made once a pass.
+pub struct VisibleSlots {
+    base: usize,
+    /// Positions each row sees.
+    lens: Vec<usize>,
+    /// Slots of the positions from `base` on, `[rows, rows]`.
+    tail: Vec<usize>,
 }
 
-fn head(
+impl VisibleSlots {
+    /// As the mask says.
+    pub fn new(mask: &RowMask) -> Self {
+        let (base, rows) = (mask.base(), mask.rows());
+        let mut tail = vec![0; rows * rows];
+        let mut lens = Vec::with_capacity(rows);
+        for row in 0..rows {
+            let mut len = base;
+            for (to, slot) in tail[row * rows..(row + 1) * rows].iter_mut().zip(mask.visible_tail(row)) {
+                *to = slot;
+                len += 1;
+            }
+            lens.push(len);
+        }
+        Self { base, lens, tail }
+    }
+
+    fn rows(&self) -> usize {
+        self.lens.len()
+    }
+
+    #[inline(always)]
+    fn slot(&self, row: usize, position: usize) -> usize {
+        if position < self.base { position } else { self.tail[row * self.rows() + position - self.base] }
+    }
+}
+
+/// Positions a task takes.
+const SPAN: usize = 128;
+/// Positions whose scores are computed before the next maximum is taken.
+const TILE: usize = 64;
+/// Partial sums of a dot product: element i in lane i % 16.
+const LANES: usize = 16;
+
+/// Memory of the partial results, kept between calls.
+#[derive(Default)]
+pub struct AttentionScratch {
+    /// For each span, row and head: the maximum, the sum of weights, the weighted values.
+    partial: Vec<f32>,
+}
+
+/// softmax(q k^T * scale) v for every row and head, as `[rows, n_head * head_dim]`.
+///
+/// # Panics
+/// If a size does not fit.
+pub fn attend(
+    threads: &Threads,
     shape: AttentionShape,
     input: AttentionInput<'_>,
-    mask: &RowMask,
-    row: usize,
-    head: usize,
+    visible: &VisibleSlots,
+    scratch: &mut AttentionScratch,
     out: &mut [f32],
 ) {
+    let (rows, d) = (visible.rows(), shape.head_dim);
+    assert_eq!(input.q.len(), rows * shape.n_head * d, "queries fit the shape");
+    assert_eq!(out.len(), input.q.len(), "there is an output for each query");
+    assert_eq!(input.k.len(), shape.n_kv_head * shape.capacity * d, "keys fit the shape");
+    assert_eq!(input.v.len(), input.k.len(), "values fit the shape");
+    let longest = visible.lens.iter().copied().max().unwrap_or(0);
+    let spans = longest.div_ceil(SPAN);
+    let stride = d + 2;
+    scratch.partial.resize(spans * rows * shape.n_head * stride, 0.0);
+    let partial = SharedSlice::new(&mut scratch.partial);
+    let group = shape.n_head / shape.n_kv_head;
+    threads.run(spans * shape.n_kv_head, &|task| {
+        let (span, kv_head) = (task / shape.n_kv_head, task % shape.n_kv_head);
+        for row in 0..rows {
+            let from = ((span * rows + row) * shape.n_head + kv_head * group) * stride;
+            // SAFETY: the scratch is borrowed until all tasks are done, and only this task has the
+            // heads of this key-value head in this span.
+            let partial = unsafe { partial.part(from, group * stride) };
+            partial.fill(0.0);
+            partial.chunks_exact_mut(stride).for_each(|partial| partial[0] = f32::NEG_INFINITY);
+        }
+        let first = kv_head * shape.capacity * d;
+        let (k, v) = (&input.k[first..][..shape.capacity * d], &input.v[first..][..shape.capacity * d]);
+        for tile in (span * SPAN..((span + 1) * SPAN).min(longest)).step_by(TILE) {
+            for row in 0..rows {
+                let len = visible.lens[row].saturating_sub(tile).min(TILE);
+                if len == 0 {
+                    continue;
+                }
+                let mut slots = [0; TILE];
+                for (i, slot) in slots[..len].iter_mut().enumerate() {
+                    *slot = visible.slot(row, tile + i) * d;
+                }
+                let from = ((span * rows + row) * shape.n_head + kv_head * group) * stride;
+                // SAFETY: as above.
+                let partial = unsafe { partial.part(from, group * stride) };
+                let q = &input.q[(row * shape.n_head + kv_head * group) * d..][..group * d];
+                attend_tile(Tile { q, k, v, slots: &slots[..len], d, scale: shape.scale }, partial);
+            }
+        }
+    });
+    for (index, out) in out.chunks_exact_mut(d).enumerate() {
+        let (row, head) = (index / shape.n_head, index % shape.n_head);
+        let spans = visible.lens[row].div_ceil(SPAN);
+        combine(
+            &scratch.partial,
+            spans,
+            rows * shape.n_head * stride,
+            (row * shape.n_head + head) * stride,
+            out,
+        );
+    }
+}
+
+/// One tile of positions for one row.
+struct Tile<'a> {
+    /// Queries of the group, `[group, d]`.
+    q: &'a [f32],
+    k: &'a [f32],
+    v: &'a [f32],
+    /// First element of each position's key and value.
+    slots: &'a [usize],
+    d: usize,
+    scale: f32,
+}
+
+/// Takes a tile into the partial results of the row's heads, `[group, 2 + d]`.
+fn attend_tile(tile: Tile<'_>, partial: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2,fma,avx512f,avx512vl,avx512dq,avx512bw")]
-        fn avx512(
-            s: AttentionShape,
-            i: AttentionInput<'_>,
-            m: &RowMask,
-            row: usize,
-            head: usize,
-            out: &mut [f32],
-        ) {
-            head_generic(s, i, m, row, head, out);
+        fn avx512(tile: Tile<'_>, partial: &mut [f32]) {
+            attend_tile_generic(tile, partial);
         }
         #[target_feature(enable = "avx2,fma")]
-        fn avx2(
-            s: AttentionShape,
-            i: AttentionInput<'_>,
-            m: &RowMask,
-            row: usize,
-            head: usize,
-            out: &mut [f32],
-        ) {
-            head_generic(s, i, m, row, head, out);
+        fn avx2(tile: Tile<'_>, partial: &mut [f32]) {
+            attend_tile_generic(tile, partial);
         }
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512bw")
-        {
-            // SAFETY: the extensions were detected just above (they imply AVX2 and FMA).
-            return unsafe { avx512(shape, input, mask, row, head, out) };
-        }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: the extensions were detected just above.
-            return unsafe { avx2(shape, input, mask, row, head, out) };
+        match super::isa::Level::best() {
+            super::isa::Level::Scalar => {}
+            // SAFETY: the level says that the CPU has the extensions.
+            super::isa::Level::Avx512 => return unsafe { avx512(tile, partial) },
+            // SAFETY: every level but the first comes with AVX2 and FMA.
+            _ => return unsafe { avx2(tile, partial) },
         }
     }
-    head_generic(shape, input, mask, row, head, out);
+    attend_tile_generic(tile, partial);
 }
 
 #[inline(always)]
-fn head_generic(
-    shape: AttentionShape,
-    input: AttentionInput<'_>,
-    mask: &RowMask,
-    row: usize,
-    head: usize,
-    out: &mut [f32],
-) {
-    let d = shape.head_dim;
-    let q = &input.q[(head * mask.rows() + row) * d..][..d];
-    let kv_head = head / (shape.n_head / shape.n_kv_head);
-    let first = kv_head * shape.capacity * d;
-    let keys = &input.k[first..first + shape.capacity * d];
-    let values = &input.v[first..first + shape.capacity * d];
-
-    let mut scores = Vec::with_capacity(mask.base() + mask.rows());
-    for slot in mask.visible(row) {
-        scores.push(dot(q, &keys[slot * d..(slot + 1) * d]) * shape.scale);
-    }
-    let sum = softmax_numerators(&mut scores);
-    out.fill(0.0);
-    for (slot, &weight) in mask.visible(row).zip(&scores) {
-        for (o, v) in out.iter_mut().zip(&values[slot * d..(slot + 1) * d]) {
-            *o += weight * v;
+fn attend_tile_generic(tile: Tile<'_>, partial: &mut [f32]) {
+    let d = tile.d;
+    for (q, partial) in tile.q.chunks_exact(d).zip(partial.chunks_exact_mut(d + 2)) {
+        let mut scores = [f32::NEG_INFINITY; TILE];
+        let mut max = f32::NEG_INFINITY;
+        for (score, &slot) in scores.iter_mut().zip(tile.slots) {
+            *score = dot(q, &tile.k[slot..slot + d]) * tile.scale;
+            max = max.max(*score);
+        }
+        let (state, sums) = partial.split_at_mut(2);
+        let new_max = max.max(state[0]);
+        let mut weight = 0.0;
+        if new_max > f32::NEG_INFINITY {
+            let keep = if state[0] > f32::NEG_INFINITY { exp(state[0] - new_max) } else { 0.0 };
+            let mut lanes = [0f32; LANES];
+            for chunk in scores.chunks_exact_mut(LANES) {
+                for (lane, score) in lanes.iter_mut().zip(chunk) {
+                    // What is not there has the score minus infinity, and no weight.
+                    let seen = *score > f32::NEG_INFINITY;
+                    *score = if seen { exp(*score - new_max) } else { 0.0 };
+                    *lane += *score;
+                }
+            }
+            weight += lanes.iter().sum::<f32>();
+            weight += state[1] * keep;
+            sums.iter_mut().for_each(|sum| *sum *= keep);
+        }
+        (state[0], state[1]) = (new_max, weight);
+        for (&weight, &slot) in scores.iter().zip(tile.slots) {
+            for (sum, value) in sums.iter_mut().zip(&tile.v[slot..slot + d]) {
+                *sum += weight * value;
+            }
         }
     }
-    let inverse = 1.0 / sum;
-    out.iter_mut().for_each(|o| *o *= inverse);
 }
 
-/// The dot product of two vectors of one length, element i in lane i % 16.
+/// Brings the partial results of the spans together, in their order.
+fn combine(partial: &[f32], spans: usize, span_stride: usize, from: usize, out: &mut [f32]) {
+    let d = out.len();
+    let of = |span: usize| &partial[from + span * span_stride..][..d + 2];
+    let max = (0..spans).fold(f32::NEG_INFINITY, |max, span| max.max(of(span)[0]));
+    out.fill(0.0);
+    let mut total = 0.0;
+    for span in 0..spans {
+        let (state, values) = of(span).split_at(2);
+        let factor = if state[0] == max { 1.0 } else { exp(state[0] - max) };
+        total += state[1] * factor;
+        for (out, value) in out.iter_mut().zip(values) {
+            *out += value * factor;
+        }
+    }
+    let inverse = 1.0 / total;
+    out.iter_mut().for_each(|out| *out *= inverse);
+}
+
+/// The dot product of two vectors of one length.
 #[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut acc = [0f32; LANES];
@@ -156,60 +267,79 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     acc[0]
 }
 
-/// Replaces scores by `exp(score - max)` and returns their sum.
-#[inline(always)]
-fn softmax_numerators(scores: &mut [f32]) -> f32 {
-    let max = scores.iter().fold(f32::NEG_INFINITY, |m, &s| m.max(s));
-    let mut sums = [0f32; LANES];
-    for chunk in scores.chunks_mut(LANES) {
-        for (lane, score) in sums.iter_mut().zip(chunk) {
-            *score = exp(*score - max);
-            *lane += *score;
-        }
-    }
-    sums.iter().sum()
-}
-
-/// e^x for x <= 0, within 2 units in the last place; branch-free so that it vectorises. Cody-Waite
-/// reduction and a degree 6 polynomial (coefficients of the Taylor series, adjusted end term).
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    let x = x.max(-87.0);
-    // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
-    let magic = 12_582_912.0_f32;
-    let n = (x * std::f32::consts::LOG2_E + magic) - magic;
-    let r = (x - n * 0.693_359_4) - n * -2.121_944_4e-4;
-    let p = 1.0 / 720.0;
-    let p = p * r + 1.0 / 120.0;
-    let p = p * r + 1.0 / 24.0;
-    let p = p * r + 1.0 / 6.0;
-    let p = p * r + 0.5;
-    let p = p * r * r + r + 1.0;
-    p * f32::from_bits((((n as i32) + 127) << 23) as u32)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn exp_is_exact_to_a_few_units_in_the_last_place() {
-        let mut worst = 0f64;
-        for i in 0..87_000 {
-            let x = -(i as f32) / 1000.0;
-            let (ours, exact) = (f64::from(exp(x)), f64::from(x).exp());
-            worst = worst.max(((ours - exact) / exact).abs());
-        }
-        assert!(worst < 4e-7, "worst relative error {worst}");
-        assert_eq!(exp(0.0), 1.0);
+    fn run(
+        shape: AttentionShape,
+        q: &[f32],
+        k: &[f32],
+        v: &[f32],
+        mask: &RowMask,
+        threads: usize,
+    ) -> Vec<f32> {
+        let mut out = vec![0.0; q.len()];
+        let input = AttentionInput { q, k, v };
+        let threads = Threads::new(threads).unwrap();
+        let visible = VisibleSlots::new(mask);
+        attend(&threads, shape, input, &visible, &mut AttentionScratch::default(), &mut out);
+        out
     }
 
     #[test]
     fn one_key_gives_back_its_value() {
         let shape = AttentionShape { n_head: 2, n_kv_head: 1, head_dim: 4, capacity: 3, scale: 0.5 };
         let (k, v) = (vec![0.3; 12], (0..12).map(|i| i as f32).collect::<Vec<_>>());
-        let input = AttentionInput { q: &[1.0; 8], k: &k, v: &v };
-        let out = attend(shape, input, &RowMask::causal(0, 1));
+        let out = run(shape, &[1.0; 8], &k, &v, &RowMask::causal(0, 1), 1);
         assert_eq!(out, [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0]);
+    }
+
+    /// Against softmax in f64, over contexts shorter and longer than tiles and spans, with scores far
+    /// apart; and each row alone has the same bits.
+    #[test]
+    fn it_is_softmax_whatever_the_length_and_rows_do_not_depend_on_each_other() {
+        let (n_head, n_kv_head, d, rows) = (4, 2, 24, 3);
+        for base in [0, 1, 62, 63, 64, 127, 128, 300] {
+            let capacity = base + rows + 2;
+            let shape = AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.7 };
+            let noise = |count: usize, seed: usize| -> Vec<f32> {
+                (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0).collect()
+            };
+            let q = noise(rows * n_head * d, 1);
+            let (k, v) = (noise(n_kv_head * capacity * d, 2), noise(n_kv_head * capacity * d, 3));
+            let out = run(shape, &q, &k, &v, &RowMask::causal(base, rows), 2);
+            for row in 0..rows {
+                let alone = &q[row * n_head * d..(row + 1) * n_head * d];
+                let alone = run(shape, alone, &k, &v, &RowMask::causal(base + row, 1), 1);
+                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&alone), bits(&out[row * n_head * d..(row + 1) * n_head * d]));
+                for head in 0..n_head {
+                    let at = (row * n_head + head) * d;
+                    let first = head / 2 * capacity * d;
+                    let key = |slot: usize| &k[first + slot * d..][..d];
+                    let score = |slot: usize| {
+                        let dot: f64 = q[at..at + d]
+                            .iter()
+                            .zip(key(slot))
+                            .map(|(a, b)| f64::from(*a) * f64::from(*b))
+                            .sum();
+                        dot * 0.7
+                    };
+                    let scores: Vec<f64> = (0..base + row + 1).map(score).collect();
+                    let max = scores.iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
+                    let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+                    for i in 0..d {
+                        let exact: f64 = scores
+                            .iter()
+                            .enumerate()
+                            .map(|(slot, s)| (s - max).exp() * f64::from(v[first + slot * d + i]) / total)
+                            .sum();
+                        let error = (f64::from(out[at + i]) - exact).abs();
+                        assert!(error < 2e-4, "base {base}: off by {error}");
+                    }
+                }
+            }
+        }
     }
 }

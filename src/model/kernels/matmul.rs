@@ -11,13 +11,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
-use rayon::prelude::*;
 
+use super::activation::gated_silu;
 use super::blocks::{self, Format};
 use super::float::{self, FloatJob, FloatKernel};
 use super::isa::{Isa, Level, MAX_GROUP, Scalar, WeightRows};
 use super::mapping::MappedFile;
 use super::quantise::{ActivationBlock, BLOCK, QuantisedRows};
+use super::threads::{SharedSlice, Threads};
 
 /// Activation rows that share one unpacking of the weights.
 pub(super) const TILE: usize = 32;
@@ -58,15 +59,6 @@ struct Job<'a> {
     /// What will be read next, if there is more: the group after this one.
     ahead: *const u8,
 }
-
-/// A pointer to the output that the tasks of one product share.
-#[derive(Clone, Copy)]
-struct Output(*mut f32);
-// SAFETY: each task writes the columns of its own weight rows and nobody reads before all are done,
-// so no two threads touch one element.
-unsafe impl Send for Output {}
-// SAFETY: as above.
-unsafe impl Sync for Output {}
 
 impl WeightMatrix {
     /// A matrix of `n` rows of `k` weights at `range` of `file`. `None` when the CPU kernels have
@@ -115,50 +107,18 @@ impl WeightMatrix {
         matches!(self.kernel, Kernel::Quantised(_))
     }
 
-    /// y `[m, n]` = x `[m, k]` times the transposed matrix.
-    ///
-    /// # Panics
-    /// If `x` is not rows of `k`.
-    pub fn forward(&self, x: &[f32]) -> Vec<f32> {
-        let quantised = if self.wants_quantised() { QuantisedRows::new(x) } else { QuantisedRows::default() };
-        self.forward_quantised(x, &quantised)
+    fn groups(&self) -> usize {
+        self.n.div_ceil(self.group)
     }
 
-    /// As [`forward`](Self::forward), with the quantised rows of `x` at hand where the matrix
-    /// [wants them](Self::wants_quantised).
-    ///
-    /// # Panics
-    /// If `x` is not rows of `k`, or `quantised` is not made of it.
-    pub fn forward_quantised(&self, x: &[f32], quantised: &QuantisedRows) -> Vec<f32> {
-        assert_eq!(x.len() % self.k, 0, "x is made of rows of k");
-        assert!(!self.wants_quantised() || quantised.blocks().len() * BLOCK == x.len());
-        let m = x.len() / self.k;
-        let mut out = vec![0f32; m * self.n];
-        let shared = Output(out.as_mut_ptr());
-        let groups = self.n.div_ceil(self.group);
-        let threads = rayon::current_num_threads().max(1);
-        let chunk = groups.div_ceil(4 * threads).max(1);
-        let task = |index: usize| {
-            for group in index * chunk..((index + 1) * chunk).min(groups) {
-                self.group(group, x, quantised, m, shared);
-            }
-        };
-        let tasks = groups.div_ceil(chunk);
-        if tasks == 1 || threads == 1 {
-            (0..tasks).for_each(task);
-        } else {
-            (0..tasks).into_par_iter().with_max_len(1).for_each(task);
-        }
-        out
-    }
-
-    /// Computes the outputs of one group of weight rows for all rows of activations.
-    fn group(&self, index: usize, x: &[f32], quantised: &QuantisedRows, m: usize, out: Output) {
-        let weights = &self.file.bytes()[self.range.clone()];
+    /// Computes the outputs of one group of weight rows and hands them over: `take(row, first,
+    /// outputs)` for each activation row, where output `first` of the row is the first of `outputs`.
+    fn group(&self, index: usize, input: Input<'_>, mut take: impl FnMut(usize, usize, &[f32])) {
         let first = index * self.group;
         let valid = self.group.min(self.n - first);
-        let mut bytes = &weights[first * self.row_bytes..(first + valid) * self.row_bytes];
         let padded;
+        let weights = &self.file.bytes()[self.range.clone()];
+        let mut bytes = &weights[first * self.row_bytes..(first + valid) * self.row_bytes];
         if valid < self.group {
             // The kernels take whole groups: rows of zeros fill the last one up.
             let mut rows = bytes.to_vec();
@@ -167,6 +127,7 @@ impl WeightMatrix {
             bytes = &padded;
         }
         let mut tile: Tile = [[0.0; MAX_GROUP]; TILE];
+        let m = input.x.len() / self.k;
         for from in (0..m).step_by(TILE) {
             let height = TILE.min(m - from);
             match self.kernel {
@@ -174,7 +135,7 @@ impl WeightMatrix {
                     let per_row = self.k / BLOCK;
                     let job = Job {
                         rows: WeightRows { first: bytes.as_ptr(), stride: self.row_bytes },
-                        activations: &quantised.blocks()[from * per_row..(from + height) * per_row],
+                        activations: &input.quantised.blocks()[from * per_row..(from + height) * per_row],
                         per_row,
                         ahead: bytes.as_ptr_range().end,
                     };
@@ -183,20 +144,117 @@ impl WeightMatrix {
                     unsafe { kernel(&job, &mut tile) };
                 }
                 Kernel::Float(kernel) => {
-                    let x = &x[from * self.k..(from + height) * self.k];
+                    let x = &input.x[from * self.k..(from + height) * self.k];
                     let job = FloatJob { weights: bytes, x, k: self.k };
                     // SAFETY: `Kernel::of` chose it for this CPU.
                     unsafe { kernel(&job, &mut tile) };
                 }
             }
             for (row, values) in tile[..height].iter().enumerate() {
-                let at = (from + row) * self.n + first;
-                // SAFETY: row `from + row` < m and columns first .. first + valid <= n of an m * n
-                // output, which only this task writes.
-                unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), out.0.add(at), valid) };
+                take(from + row, first, &values[..valid]);
             }
         }
     }
+
+    fn check(&self, input: Input<'_>, out: usize) {
+        assert!(input.x.len().is_multiple_of(self.k), "x is made of rows of k");
+        let quantised = input.quantised.blocks().len() * BLOCK;
+        assert!(!self.wants_quantised() || quantised == input.x.len(), "the quantised rows are those of x");
+        assert_eq!(out, input.x.len() / self.k * self.n, "there is an output for each row and weight row");
+    }
+}
+
+/// What products take: rows of f32, and the same quantised for the matrices that
+/// [want them](WeightMatrix::wants_quantised).
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// `[m, k]`
+    pub x: &'a [f32],
+    /// Made of `x`, or empty where no matrix wants it.
+    pub quantised: &'a QuantisedRows,
+}
+
+/// One product of several with the same input.
+pub struct Product<'a> {
+    /// The matrix, `[n, k]`.
+    pub matrix: &'a WeightMatrix,
+    /// Added to every row, `[n]`.
+    pub bias: Option<&'a [f32]>,
+    /// `[m, n]`
+    pub out: &'a mut [f32],
+    /// Whether the product is added to what `out` holds, or replaces it.
+    pub add: bool,
+}
+
+/// Computes products with one input in one go: `out = x W^T + bias`, or `out += x W^T + bias`.
+///
+/// # Panics
+/// If a size does not fit.
+pub fn multiply(threads: &Threads, input: Input<'_>, products: &mut [Product<'_>]) {
+    let mut parts = Vec::with_capacity(products.len());
+    let mut groups = 0;
+    for product in products {
+        product.matrix.check(input, product.out.len());
+        assert!(product.bias.is_none_or(|bias| bias.len() == product.matrix.n));
+        groups += product.matrix.groups();
+        parts.push((groups, product.matrix, product.bias, SharedSlice::new(product.out), product.add));
+    }
+    split(threads, groups, &|index| {
+        let mut before = 0;
+        for &(end, matrix, bias, out, add) in &parts {
+            if index >= end {
+                before = end;
+                continue;
+            }
+            matrix.group(index - before, input, |row, first, values| {
+                // SAFETY: `out` is borrowed until all tasks are done, and only this task has these
+                // columns.
+                let out = unsafe { out.part(row * matrix.n + first, values.len()) };
+                for (i, (out, &value)) in out.iter_mut().zip(values).enumerate() {
+                    let value = bias.map_or(value, |bias| value + bias[first + i]);
+                    *out = if add { *out + value } else { value };
+                }
+            });
+            return;
+        }
+    });
+}
+
+/// The gated half of a feed-forward layer: `out = silu(x Wg^T) * (x Wu^T)` with matrices of one shape.
+///
+/// # Panics
+/// If a size does not fit.
+pub fn multiply_gated(
+    threads: &Threads,
+    input: Input<'_>,
+    gate: &WeightMatrix,
+    up: &WeightMatrix,
+    out: &mut [f32],
+) {
+    assert!((gate.n, gate.k) == (up.n, up.k), "gate and up have one shape");
+    gate.check(input, out.len());
+    up.check(input, out.len());
+    let out = SharedSlice::new(out);
+    split(threads, gate.groups(), &|index| {
+        let place = |row: usize, first: usize, len: usize| {
+            // SAFETY: `out` is borrowed until all tasks are done, and only this task has these columns.
+            unsafe { out.part(row * gate.n + first, len) }
+        };
+        gate.group(index, input, |row, first, values| {
+            place(row, first, values.len()).copy_from_slice(values)
+        });
+        up.group(index, input, |row, first, values| {
+            gated_silu(place(row, first, values.len()), values);
+        });
+    });
+}
+
+/// Spreads `groups` over the threads, some at a time so that a thread that is held up holds up little.
+fn split(threads: &Threads, groups: usize, group: &(dyn Fn(usize) + Sync)) {
+    let chunk = groups.div_ceil(8 * threads.count()).max(1);
+    threads.run(groups.div_ceil(chunk), &|task| {
+        (task * chunk..((task + 1) * chunk).min(groups)).for_each(group);
+    });
 }
 
 impl Kernel {
@@ -401,6 +459,14 @@ mod tests {
         WeightMatrix::at_level(file, range, dtype, n, k, level).unwrap()
     }
 
+    fn forward(matrix: &WeightMatrix, x: &[f32], threads: usize) -> Vec<f32> {
+        let quantised = QuantisedRows::new(x);
+        let mut out = vec![0.0; x.len() / matrix.k * matrix.n];
+        let product = Product { matrix, bias: None, out: &mut out, add: false };
+        multiply(&Threads::new(threads).unwrap(), Input { x, quantised: &quantised }, &mut [product]);
+        out
+    }
+
     fn width(dtype: GgmlDType) -> usize {
         // Not a multiple of 256 where the block size allows it.
         if dtype.block_size() == 256 { 768 } else { 608 }
@@ -423,7 +489,7 @@ mod tests {
                 }
             }
             for level in levels() {
-                let y = at(&matrix, dtype, level).forward(&x);
+                let y = forward(&at(&matrix, dtype, level), &x, 2);
                 for row in 0..m {
                     for col in 0..n {
                         let (a, b) = (&x[row * k..(row + 1) * k], &weights[col * k..(col + 1) * k]);
@@ -447,11 +513,10 @@ mod tests {
             for level in levels() {
                 let matrix = at(&matrix, dtype, level);
                 let alone: Vec<u32> =
-                    x.chunks_exact(k).flat_map(|row| matrix.forward(row)).map(f32::to_bits).collect();
+                    x.chunks_exact(k).flat_map(|row| forward(&matrix, row, 1)).map(f32::to_bits).collect();
                 for rows in [2, 3, 5, 9, 16, 19, 33, 40] {
                     for threads in [1, 3] {
-                        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                        let y = pool.install(|| matrix.forward(&x[..rows * k]));
+                        let y = forward(&matrix, &x[..rows * k], threads);
                         let together: Vec<u32> = y.into_iter().map(f32::to_bits).collect();
                         assert_eq!(together, alone[..rows * n], "{dtype:?} {level:?} {rows} rows");
                     }
@@ -488,11 +553,44 @@ mod tests {
             for sign in [1.0f32, -1.0] {
                 let exact: f64 = weights.iter().map(|w| f64::from(sign) * f64::from(*w)).sum();
                 for level in levels() {
-                    let y = at(&matrix, dtype, level).forward(&vec![sign; k])[0];
+                    let y = forward(&at(&matrix, dtype, level), &vec![sign; k], 1)[0];
                     let error = (f64::from(y) - exact).abs() / exact.abs();
                     assert!(error < 1e-4, "{dtype:?} {level:?}: {y}, not {exact}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn products_that_share_an_input_are_those_alone_with_bias_sum_and_gate() {
+        let k = 64;
+        let (a, _) = matrix(GgmlDType::Q4_0, 37, k, 0);
+        let (b, _) = matrix(GgmlDType::F16, 20, k, 0);
+        let x = noise(3 * k, 5);
+        let (alone_a, alone_b) = (forward(&a, &x, 1), forward(&b, &x, 1));
+        let (mut out_a, mut out_b) = (vec![0.0; 3 * 37], vec![1.0; 3 * 20]);
+        let bias = noise(37, 8);
+        let threads = Threads::new(3).unwrap();
+        let quantised = QuantisedRows::new(&x);
+        let input = Input { x: &x, quantised: &quantised };
+        multiply(
+            &threads,
+            input,
+            &mut [
+                Product { matrix: &a, bias: Some(&bias), out: &mut out_a, add: false },
+                Product { matrix: &b, bias: None, out: &mut out_b, add: true },
+            ],
+        );
+        for (i, value) in out_a.iter().enumerate() {
+            assert_eq!(*value, alone_a[i] + bias[i % 37]);
+        }
+        for (i, value) in out_b.iter().enumerate() {
+            assert_eq!(*value, 1.0 + alone_b[i]);
+        }
+        let mut gated = vec![0.0; 3 * 37];
+        multiply_gated(&threads, input, &a, &a, &mut gated);
+        for (g, u) in gated.iter().zip(&alone_a) {
+            assert!((g - u / (1.0 + (-u).exp()) * u).abs() <= 1e-5 * u.abs(), "{g} {u}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Device code: the mapped file, and the CPU's quantised matrix product and attention. This is the
+//! Device code: the mapped file, and the CPU's threads, matrix product and attention. This is the
 //! only folder that may use `unsafe`; every block says why it is sound.
 //!
 //! Rule of the folder: **row invariance**. What an output row is must not depend on how many rows
@@ -15,6 +15,8 @@ mod isa;
 pub mod mapping;
 pub mod matmul;
 pub mod quantise;
+pub mod threads;
 
 pub use mapping::MappedFile;
 pub use matmul::WeightMatrix;
+pub use threads::Threads;

@@ -1,0 +1,342 @@
+//! The executor of the CPU: fused steps over our kernels, in memory that is kept from pass to pass.
+//! Row-invariant for any number of rows, so prefill and verify passes run the same code.
+
+use candle_core::quantized::QMatMul;
+use candle_core::{Device, Module, Tensor};
+
+use crate::error::Result;
+use crate::model::cache::KvCache;
+use crate::model::device::Compute;
+use crate::model::kernels::activation::{rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours};
+use crate::model::kernels::attention::{
+    AttentionInput, AttentionScratch, AttentionShape, VisibleSlots, attend,
+};
+use crate::model::kernels::matmul::{Input, Product, multiply, multiply_gated};
+use crate::model::kernels::quantise::QuantisedRows;
+use crate::model::kernels::{Threads, WeightMatrix};
+use crate::model::mask::RowMask;
+use crate::model::pass::{Executor, LayerStep};
+use crate::model::rope::{Angles, RopeTable};
+use crate::model::spec::{ModelSpec, RopeKind};
+use crate::model::weights::{Embedding, WeightFile};
+use crate::model::{LogitRows, Rows};
+use crate::token::TokenId;
+
+/// A model on the CPU.
+pub struct HostExecutor {
+    spec: ModelSpec,
+    compute: Compute,
+    embedding: Embedding,
+    layers: Vec<Layer>,
+    output_norm: Vec<f32>,
+    head: Linear,
+    rope: RopeTable,
+    cache: KvCache,
+    pass: Pass,
+    workspace: Workspace,
+}
+
+struct Layer {
+    attention_norm: Vec<f32>,
+    q: Linear,
+    k: Linear,
+    v: Linear,
+    q_norm: Option<Vec<f32>>,
+    k_norm: Option<Vec<f32>>,
+    output: Linear,
+    feed_forward_norm: Vec<f32>,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+struct Linear {
+    weight: Weight,
+    bias: Option<Vec<f32>>,
+    n: usize,
+}
+
+enum Weight {
+    /// Our kernels over the mapped file.
+    Mapped(WeightMatrix),
+    /// candle, for the types our kernels have no path for (Q2_K, Q3_K).
+    Candle(QMatMul),
+}
+
+/// What belongs to the pass that runs.
+struct Pass {
+    rows: usize,
+    angles: Angles,
+    visible: VisibleSlots,
+}
+
+/// Memory that passes share; all rows by width.
+#[derive(Default)]
+struct Workspace {
+    /// The residual stream.
+    x: Vec<f32>,
+    /// What goes into the next product.
+    h: Vec<f32>,
+    quantised: QuantisedRows,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    gated: Vec<f32>,
+    attention: AttentionScratch,
+}
+
+impl HostExecutor {
+    /// Brings a model file to the CPU. Nothing is copied but norms and biases.
+    ///
+    /// # Errors
+    /// When a tensor is missing or has another shape than the architecture asks for.
+    pub fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
+        let head = if file.has("output.weight") { "output" } else { "token_embd" };
+        Ok(Self {
+            embedding: file.embedding("token_embd.weight", spec.n_vocab, spec.n_embd, &Device::Cpu)?,
+            layers: (0..spec.n_layer).map(|i| Layer::load(file, spec, i)).collect::<Result<_>>()?,
+            output_norm: vector(file, "output_norm.weight", spec.n_embd)?,
+            head: Linear::load(file, head, spec.n_vocab, spec.n_embd)?,
+            rope: RopeTable::new(file, spec)?,
+            cache: KvCache::on_host(spec, spec.context_length),
+            pass: Pass {
+                rows: 0,
+                angles: Angles::default(),
+                visible: VisibleSlots::new(&RowMask::causal(0, 0)),
+            },
+            workspace: Workspace::default(),
+            compute: compute.clone(),
+            spec: spec.clone(),
+        })
+    }
+
+    fn query_key_value(&mut self, index: usize) -> Result<()> {
+        let (layer, spec, threads) = (&self.layers[index], &self.spec, self.compute.threads());
+        let Workspace { x, h, quantised, q, k, v, .. } = &mut self.workspace;
+        let eps = spec.rms_eps as f32;
+        norm_rows(x, &layer.attention_norm, eps, h);
+        for (out, linear) in [(&mut *q, &layer.q), (&mut *k, &layer.k), (&mut *v, &layer.v)] {
+            out.resize(self.pass.rows * linear.n, 0.0);
+        }
+        let linears = [(&layer.q, &mut **q), (&layer.k, &mut **k), (&layer.v, &mut **v)];
+        products(threads, h, quantised, linears, false)?;
+        for (heads, norm) in [(&mut *q, &layer.q_norm), (&mut *k, &layer.k_norm)] {
+            if let Some(norm) = norm {
+                heads.chunks_exact_mut(spec.head_dim).for_each(|head| rms_norm_in_place(head, norm, eps));
+            }
+            if spec.has_rope(index) {
+                self.pass.rotate(heads, spec, self.rope.half());
+            }
+        }
+        self.cache.write_rows(index, k, v)
+    }
+
+    fn attention(&mut self, index: usize) -> Result<()> {
+        let (keys, values) = self.cache.host_layer(index)?;
+        let shape = AttentionShape {
+            n_head: self.spec.n_head,
+            n_kv_head: self.spec.n_kv_head,
+            head_dim: self.spec.head_dim,
+            capacity: self.cache.capacity(),
+            scale: 1.0 / (self.spec.head_dim as f32).sqrt(),
+        };
+        let Workspace { h, q, attention, .. } = &mut self.workspace;
+        h.resize(q.len(), 0.0);
+        let input = AttentionInput { q, k: keys, v: values };
+        attend(self.compute.threads(), shape, input, &self.pass.visible, attention, h);
+        Ok(())
+    }
+
+    fn attention_output(&mut self, index: usize) -> Result<()> {
+        let Workspace { x, h, quantised, .. } = &mut self.workspace;
+        products(self.compute.threads(), h, quantised, [(&self.layers[index].output, x)], true)
+    }
+
+    fn gate_up(&mut self, index: usize) -> Result<()> {
+        let (layer, threads) = (&self.layers[index], self.compute.threads());
+        let Workspace { x, h, quantised, gated, .. } = &mut self.workspace;
+        norm_rows(x, &layer.feed_forward_norm, self.spec.rms_eps as f32, h);
+        gated.resize(self.pass.rows * layer.gate.n, 0.0);
+        if let (Some(gate), Some(up)) = (layer.gate.plain_matrix(), layer.up.plain_matrix()) {
+            quantise_for(&[&layer.gate, &layer.up], h, quantised);
+            multiply_gated(threads, Input { x: h, quantised }, gate, up, gated);
+            return Ok(());
+        }
+        let mut up = vec![0.0; gated.len()];
+        products(threads, h, quantised, [(&layer.gate, &mut **gated), (&layer.up, &mut up)], false)?;
+        crate::model::kernels::activation::gated_silu(gated, &up);
+        Ok(())
+    }
+
+    fn down(&mut self, index: usize) -> Result<()> {
+        let Workspace { x, gated, quantised, .. } = &mut self.workspace;
+        products(self.compute.threads(), gated, quantised, [(&self.layers[index].down, x)], true)
+    }
+}
+
+impl Executor for HostExecutor {
+    fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
+        self.cache.reserve(tokens.len())?;
+        self.embedding.host_rows(tokens, &mut self.workspace.x)?;
+        self.pass = Pass {
+            rows: tokens.len(),
+            angles: self.rope.angles(mask.positions()),
+            visible: VisibleSlots::new(mask),
+        };
+        Ok(())
+    }
+
+    fn step(&mut self, layer: usize, step: LayerStep) -> Result<()> {
+        match step {
+            LayerStep::QueryKeyValue => self.query_key_value(layer),
+            LayerStep::Attention => self.attention(layer),
+            LayerStep::AttentionOutput => self.attention_output(layer),
+            LayerStep::GateUp => self.gate_up(layer),
+            LayerStep::Down => self.down(layer),
+        }
+    }
+
+    fn residual(&self) -> Result<Rows> {
+        Ok(Rows::new(self.spec.n_embd, self.workspace.x.clone()))
+    }
+
+    fn logits(&mut self, rows: LogitRows) -> Result<Rows> {
+        let Workspace { x, h, quantised, .. } = &mut self.workspace;
+        let from = match rows {
+            LogitRows::None => return Ok(Rows::default()),
+            LogitRows::All => 0,
+            LogitRows::Last => x.len() - self.spec.n_embd,
+        };
+        norm_rows(&x[from..], &self.output_norm, self.spec.rms_eps as f32, h);
+        let mut logits = vec![0.0; h.len() / self.spec.n_embd * self.spec.n_vocab];
+        products(self.compute.threads(), h, quantised, [(&self.head, &mut logits)], false)?;
+        Ok(Rows::new(self.spec.n_vocab, logits))
+    }
+
+    fn cache(&self) -> &KvCache {
+        &self.cache
+    }
+
+    fn cache_mut(&mut self) -> &mut KvCache {
+        &mut self.cache
+    }
+}
+
+impl Pass {
+    /// Rotates the heads of rows, `[rows, heads * head_dim]`, by the angles of their positions.
+    fn rotate(&self, x: &mut [f32], spec: &ModelSpec, half: usize) {
+        let rotate = match spec.rope_kind {
+            RopeKind::Halves => rotate_halves,
+            RopeKind::Interleaved => rotate_neighbours,
+        };
+        for (row, x) in x.chunks_exact_mut(x.len() / self.rows).enumerate() {
+            let angles = row * half..(row + 1) * half;
+            for head in x.chunks_exact_mut(spec.head_dim) {
+                rotate(head, &self.angles.cos[angles.clone()], &self.angles.sin[angles.clone()]);
+            }
+        }
+    }
+}
+
+impl Layer {
+    fn load(file: &WeightFile, spec: &ModelSpec, index: usize) -> Result<Self> {
+        let name = |part: &str| format!("blk.{index}.{part}");
+        let linear = |part: &str, n, k| Linear::load(file, &name(part), n, k);
+        let norm = |part: &str| vector(file, &name(part), spec.n_embd);
+        let head_norm = |part: &str| {
+            let weight = name(part);
+            file.has(&weight).then(|| vector(file, &weight, spec.head_dim)).transpose()
+        };
+        let (q_width, kv_width) = (spec.n_head * spec.head_dim, spec.n_kv_head * spec.head_dim);
+        Ok(Self {
+            attention_norm: norm("attn_norm.weight")?,
+            q: linear("attn_q", q_width, spec.n_embd)?,
+            k: linear("attn_k", kv_width, spec.n_embd)?,
+            v: linear("attn_v", kv_width, spec.n_embd)?,
+            q_norm: head_norm("attn_q_norm.weight")?,
+            k_norm: head_norm("attn_k_norm.weight")?,
+            output: linear("attn_output", spec.n_embd, q_width)?,
+            feed_forward_norm: norm("ffn_norm.weight")?,
+            gate: linear("ffn_gate", spec.n_ff, spec.n_embd)?,
+            up: linear("ffn_up", spec.n_ff, spec.n_embd)?,
+            down: linear("ffn_down", spec.n_embd, spec.n_ff)?,
+        })
+    }
+}
+
+impl Linear {
+    fn load(file: &WeightFile, name: &str, n: usize, k: usize) -> Result<Self> {
+        let weight = match file.matrix(&format!("{name}.weight"), n, k)? {
+            Some(matrix) => Weight::Mapped(matrix),
+            None => Weight::Candle(file.quantised(&format!("{name}.weight"), n, k, &Device::Cpu)?),
+        };
+        let bias = format!("{name}.bias");
+        let bias = file.has(&bias).then(|| vector(file, &bias, n)).transpose()?;
+        Ok(Self { weight, bias, n })
+    }
+
+    fn matrix(&self) -> Option<&WeightMatrix> {
+        match &self.weight {
+            Weight::Mapped(matrix) => Some(matrix),
+            Weight::Candle(_) => None,
+        }
+    }
+
+    /// The matrix, when there is nothing else to the layer.
+    fn plain_matrix(&self) -> Option<&WeightMatrix> {
+        self.matrix().filter(|_| self.bias.is_none())
+    }
+}
+
+fn vector(file: &WeightFile, name: &str, len: usize) -> Result<Vec<f32>> {
+    Ok(file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?)
+}
+
+/// The RMS norm of every row of `x` into `h`.
+fn norm_rows(x: &[f32], weight: &[f32], eps: f32, h: &mut Vec<f32>) {
+    h.resize(x.len(), 0.0);
+    let width = weight.len();
+    for (x, h) in x.chunks_exact(width).zip(h.chunks_exact_mut(width)) {
+        rms_norm(x, weight, eps, h);
+    }
+}
+
+/// Quantises `x` if one of the layers wants it.
+fn quantise_for(linears: &[&Linear], x: &[f32], quantised: &mut QuantisedRows) {
+    if linears.iter().any(|l| l.matrix().is_some_and(WeightMatrix::wants_quantised)) {
+        quantised.fill(x);
+    }
+}
+
+/// Linear layers with one input, each into its own output or added to it.
+fn products<const N: usize>(
+    threads: &Threads,
+    x: &[f32],
+    quantised: &mut QuantisedRows,
+    linears: [(&Linear, &mut [f32]); N],
+    add: bool,
+) -> Result<()> {
+    quantise_for(&linears.each_ref().map(|(linear, _)| *linear), x, quantised);
+    let mut mapped = Vec::with_capacity(N);
+    for (linear, out) in linears {
+        match &linear.weight {
+            Weight::Mapped(matrix) => {
+                mapped.push(Product { matrix, bias: linear.bias.as_deref(), out, add });
+            }
+            Weight::Candle(weight) => candle_product(weight, linear, x, out, add)?,
+        }
+    }
+    multiply(threads, Input { x, quantised }, &mut mapped);
+    Ok(())
+}
+
+fn candle_product(weight: &QMatMul, linear: &Linear, x: &[f32], out: &mut [f32], add: bool) -> Result<()> {
+    let rows = out.len() / linear.n;
+    let x = Tensor::from_slice(x, (rows, x.len() / rows), &Device::Cpu)?;
+    let y = weight.forward(&x)?.flatten_all()?.to_vec1::<f32>()?;
+    for (index, (out, value)) in out.iter_mut().zip(y).enumerate() {
+        let value = linear.bias.as_ref().map_or(value, |bias| value + bias[index % linear.n]);
+        *out = if add { *out + value } else { value };
+    }
+    Ok(())
+}
