@@ -216,12 +216,37 @@ fn attend_tile_generic(tile: Tile<'_>, partial: &mut [f32]) {
             sums.iter_mut().for_each(|sum| *sum *= keep);
         }
         (state[0], state[1]) = (new_max, weight);
-        for (&weight, &slot) in scores.iter().zip(tile.slots) {
-            for (sum, value) in sums.iter_mut().zip(&tile.v[slot..slot + d]) {
-                *sum += weight * value;
-            }
+        // As many sums at a time as fit the registers.
+        let (wide, narrow) = sums.as_chunks_mut::<64>();
+        for (i, sums) in wide.iter_mut().enumerate() {
+            add_weighted(sums, &scores, &tile, 64 * i);
+        }
+        let from = 64 * wide.len();
+        let (narrow, rest) = narrow.as_chunks_mut::<16>();
+        for (i, sums) in narrow.iter_mut().enumerate() {
+            add_weighted(sums, &scores, &tile, from + 16 * i);
+        }
+        let from = from + 16 * narrow.len();
+        for (i, sum) in rest.iter_mut().enumerate() {
+            let mut one = [*sum];
+            add_weighted(&mut one, &scores, &tile, from + i);
+            *sum = one[0];
         }
     }
+}
+
+/// Adds the weighted values of a tile to `N` sums, elements `from ..` of each value.
+#[inline(always)]
+fn add_weighted<const N: usize>(sums: &mut [f32; N], weights: &[f32; TILE], tile: &Tile<'_>, from: usize) {
+    let mut acc = *sums;
+    for (&weight, &slot) in weights.iter().zip(tile.slots) {
+        let values: &[f32; N] =
+            tile.v[slot + from..slot + from + N].try_into().expect("the slice has N values");
+        for (acc, value) in acc.iter_mut().zip(values) {
+            *acc += weight * value;
+        }
+    }
+    *sums = acc;
 }
 
 /// Brings the partial results of the spans together, in their order.

@@ -7,6 +7,7 @@
 //! has lanes: 32 or 64 weights of each row of the group are unpacked into registers, where they
 //! serve all activation rows before the next are touched.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -113,7 +114,13 @@ impl WeightMatrix {
 
     /// Computes the outputs of one group of weight rows and hands them over: `take(row, first,
     /// outputs)` for each activation row, where output `first` of the row is the first of `outputs`.
-    fn group(&self, index: usize, input: Input<'_>, mut take: impl FnMut(usize, usize, &[f32])) {
+    fn group(
+        &self,
+        index: usize,
+        input: Input<'_>,
+        tile: &mut Tile,
+        mut take: impl FnMut(usize, usize, &[f32]),
+    ) {
         let first = index * self.group;
         let valid = self.group.min(self.n - first);
         let padded;
@@ -126,7 +133,6 @@ impl WeightMatrix {
             padded = rows;
             bytes = &padded;
         }
-        let mut tile: Tile = [[0.0; MAX_GROUP]; TILE];
         let m = input.x.len() / self.k;
         for from in (0..m).step_by(TILE) {
             let height = TILE.min(m - from);
@@ -141,13 +147,13 @@ impl WeightMatrix {
                     };
                     // SAFETY: `Kernel::of` chose it for this CPU, `bytes` holds a whole group of
                     // whole rows, and a tile holds `height` rows.
-                    unsafe { kernel(&job, &mut tile) };
+                    unsafe { kernel(&job, tile) };
                 }
                 Kernel::Float(kernel) => {
                     let x = &input.x[from * self.k..(from + height) * self.k];
                     let job = FloatJob { weights: bytes, x, k: self.k };
                     // SAFETY: `Kernel::of` chose it for this CPU.
-                    unsafe { kernel(&job, &mut tile) };
+                    unsafe { kernel(&job, tile) };
                 }
             }
             for (row, values) in tile[..height].iter().enumerate() {
@@ -199,14 +205,14 @@ pub fn multiply(threads: &Threads, input: Input<'_>, products: &mut [Product<'_>
         groups += product.matrix.groups();
         parts.push((groups, product.matrix, product.bias, SharedSlice::new(product.out), product.add));
     }
-    split(threads, groups, &|index| {
+    split(threads, groups, &|index, tile| {
         let mut before = 0;
         for &(end, matrix, bias, out, add) in &parts {
             if index >= end {
                 before = end;
                 continue;
             }
-            matrix.group(index - before, input, |row, first, values| {
+            matrix.group(index - before, input, tile, |row, first, values| {
                 // SAFETY: `out` is borrowed until all tasks are done, and only this task has these
                 // columns.
                 let out = unsafe { out.part(row * matrix.n + first, values.len()) };
@@ -235,25 +241,26 @@ pub fn multiply_gated(
     gate.check(input, out.len());
     up.check(input, out.len());
     let out = SharedSlice::new(out);
-    split(threads, gate.groups(), &|index| {
+    split(threads, gate.groups(), &|index, tile| {
         let place = |row: usize, first: usize, len: usize| {
             // SAFETY: `out` is borrowed until all tasks are done, and only this task has these columns.
             unsafe { out.part(row * gate.n + first, len) }
         };
-        gate.group(index, input, |row, first, values| {
+        gate.group(index, input, tile, |row, first, values| {
             place(row, first, values.len()).copy_from_slice(values)
         });
-        up.group(index, input, |row, first, values| {
+        up.group(index, input, tile, |row, first, values| {
             gated_silu(place(row, first, values.len()), values);
         });
     });
 }
 
 /// Spreads `groups` over the threads, some at a time so that a thread that is held up holds up little.
-fn split(threads: &Threads, groups: usize, group: &(dyn Fn(usize) + Sync)) {
+fn split(threads: &Threads, groups: usize, group: &(dyn Fn(usize, &mut Tile) + Sync)) {
     let chunk = groups.div_ceil(8 * threads.count()).max(1);
     threads.run(groups.div_ceil(chunk), &|task| {
-        (task * chunk..((task + 1) * chunk).min(groups)).for_each(group);
+        let mut tile: Tile = [[0.0; MAX_GROUP]; TILE];
+        (task * chunk..((task + 1) * chunk).min(groups)).for_each(|index| group(index, &mut tile));
     });
 }
 
@@ -326,9 +333,13 @@ unsafe fn multiply_group<F: Format, I: Isa>(job: &Job<'_>, out: &mut Tile) {
     assert!(m <= TILE, "a tile holds {TILE} rows");
     // SAFETY: the caller's contract: rows and instructions are there. Activations are addressed
     // inside `[m, per_row]`: `k / BLOCK` is below the format's block length, and a block has 32
-    // codes, of which 16 are read from 0 or 16.
+    // codes, of which 16 are read from 0 or 16. The `m` sums are written before they are read.
     unsafe {
-        let mut sums = [I::splat(0.0); TILE];
+        let mut sums = [MaybeUninit::<I::Floats>::uninit(); TILE];
+        let sums = &mut sums[..m];
+        for sum in sums.iter_mut() {
+            sum.write(I::splat(0.0));
+        }
         let mut ahead = job.ahead;
         for block in 0..blocks {
             let at = block * F::BYTES;
@@ -340,15 +351,15 @@ unsafe fn multiply_group<F: Format, I: Isa>(job: &Job<'_>, out: &mut Tile) {
                     I::prefetch(ahead);
                     ahead = ahead.wrapping_add(64);
                 }
-                for (row, sum) in sums[..m].iter_mut().enumerate() {
+                for (row, sum) in sums.iter_mut().enumerate() {
                     let from = row.wrapping_mul(job.per_row).wrapping_add(first);
                     let row = job.activations.as_ptr().wrapping_add(from);
-                    *sum = multiply_step::<F, I>(&weights, row, step, *sum);
+                    sum.write(multiply_step::<F, I>(&weights, row, step, sum.assume_init()));
                 }
             }
         }
-        for (sum, out) in sums[..m].iter().zip(out) {
-            I::store(*sum, out);
+        for (sum, out) in sums.iter().zip(out) {
+            I::store(sum.assume_init(), out);
         }
     }
 }
