@@ -6,11 +6,14 @@ use anyhow::Result;
 use clap::Args;
 use hunch::bench::candle::{CandleModel, compare_with_candle};
 use hunch::bench::model::ModelBench;
+use hunch::bench::passes::{self, Beside, Candle, Ours, PassEngine, PassReport, memory_gb_s};
 use hunch::bench::{self, BenchPlan, Contender, Progress, Setting, Suite};
+use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
+use hunch::model::weights::WeightFile;
 
-use super::ModelArgs;
 use super::run::{MethodArg, SamplingArgs, load};
+use super::{ModelArgs, render};
 
 /// Measures methods against plain decoding: the same prompts through each, taking turns, warm.
 /// Speedup is plain wall time / the method's, median over the prompts, with the 10th and 90th
@@ -42,12 +45,22 @@ pub(crate) struct BenchArgs {
     /// Also measure plain decoding beside candle-transformers' own model of the same file
     #[arg(long)]
     candle: bool,
+    /// Measure passes only: t(M) by rows, the memory's speed, prefill; with --candle beside candle
+    #[arg(long)]
+    passes: bool,
+    /// With --passes: another program that takes turns, with {model} and {threads} filled in; it
+    /// speaks the protocol of src/bench/passes.rs, as scripts/llama-passes.py does
+    #[arg(long, value_name = "NAME=COMMAND", requires = "passes")]
+    beside: Vec<String>,
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    if args.passes {
+        return passes(args);
+    }
     let plan = plan(args)?;
     let compute = args.models.compute()?;
     let mut models = load(&args.models)?;
@@ -126,4 +139,78 @@ fn candle_line(args: &BenchArgs, models: &mut Models) -> Result<String> {
         "plain decoding: {:.1} tok/s, candle-transformers {:.1} tok/s, {:.2}x (median of 48 tokens in turn)",
         result.tok_s, result.candle_tok_s, result.ratio
     ))
+}
+
+/// `--passes`.
+fn passes(args: &BenchArgs) -> Result<()> {
+    let compute = args.models.compute()?;
+    let path = args.models.target_path()?;
+    let weight_bytes = WeightFile::open(&path)?.bytes_per_pass();
+    let mut models = load(&args.models)?;
+    let spec = models.target().spec().clone();
+    let threads = compute.threads().count();
+    let memory_gb_s = memory_gb_s(compute.threads());
+    let mut candle = match args.candle {
+        true => {
+            let model = CandleModel::open(&path, &spec.architecture, compute.device())?;
+            Some(Candle { model, n_vocab: spec.n_vocab })
+        }
+        false => None,
+    };
+    let start = |line: &String| beside(line, &path.display().to_string(), threads);
+    let mut others = args.beside.iter().map(start).collect::<Result<Vec<_>>>()?;
+    let mut ours = Ours(models.target());
+    let mut engines: Vec<&mut dyn PassEngine> = vec![&mut ours];
+    engines.extend(candle.as_mut().map(|candle| candle as &mut dyn PassEngine));
+    engines.extend(others.iter_mut().map(|other| other as &mut dyn PassEngine));
+    let interactive = std::io::stderr().is_terminal();
+    let engines = passes::measure(&mut engines, 2 * args.runs, weight_bytes, &mut |done, total| {
+        if interactive {
+            eprint!("\r\x1b[Kround {} of {total}", done + 1);
+        }
+    })?;
+    if interactive {
+        eprint!("\r\x1b[K");
+    }
+    let report = PassReport { target: spec.name, threads, weight_bytes, memory_gb_s, engines };
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", pass_table(&report))?;
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+    }
+    Ok(())
+}
+
+/// `NAME=PROGRAM ARGUMENT...`; words are separated by blanks.
+fn beside(line: &str, model: &str, threads: usize) -> Result<Beside> {
+    let words = line.split_once('=').map(|(name, command)| (name, command.split_whitespace()));
+    let Some((name, Some(program), rest)) = words.map(|(name, mut words)| (name, words.next(), words)) else {
+        return Err(Error::invalid(format!("--beside \"{line}\" is not NAME=COMMAND.")).into());
+    };
+    let fill = |word: &str| word.replace("{model}", model).replace("{threads}", &threads.to_string());
+    Ok(Beside::start(name, program, &rest.map(fill).collect::<Vec<_>>())?)
+}
+
+fn pass_table(report: &PassReport) -> String {
+    let mut header = vec!["t(M), ms".to_owned()];
+    header.extend(passes::ROWS.iter().map(|rows| format!("M = {rows}")));
+    header.extend(["GB/s".to_owned(), format!("prefill {}", passes::PROMPT)]);
+    let row = |figures: &passes::PassFigures| {
+        let mut cells = vec![figures.engine.clone()];
+        let pass = |rows| format!("{:.1} ({:.2}x)", figures.pass_ms[rows], figures.relative[rows]);
+        cells.extend(passes::ROWS.iter().map(pass));
+        cells.extend([format!("{:.1}", figures.gb_s), format!("{:.0} tok/s", figures.prefill_tok_s)]);
+        cells
+    };
+    let rows: Vec<Vec<String>> = report.engines.iter().map(row).collect();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    format!(
+        "target  {}\n{} threads; a pass reads {} of weights; memory reads {:.1} GB/s here (10^9 bytes)\n\n{}\n\n\
+         (t(M)/t(1)) is the median of ratios within a round; engines took turns, pass by pass",
+        report.target,
+        report.threads,
+        render::bytes(report.weight_bytes as u64),
+        report.memory_gb_s,
+        render::table(&header, &rows)
+    )
 }

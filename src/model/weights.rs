@@ -41,6 +41,14 @@ impl WeightFile {
         self.gguf.tensors.contains_key(name)
     }
 
+    /// Bytes of weights that a pass of one row reads: all but the embedding table, of which it takes a
+    /// row, unless that is the head as well.
+    pub fn bytes_per_pass(&self) -> usize {
+        let untied = self.has("output.weight");
+        let read = self.gguf.tensors.iter().filter(|(name, _)| !(untied && *name == "token_embd.weight"));
+        read.map(|(_, tensor)| tensor.range.len()).sum()
+    }
+
     fn info(&self, name: &str, shape: &[usize]) -> Result<&TensorInfo> {
         let invalid = |reason| Error::InvalidModelFile { path: self.gguf.path.clone(), reason };
         let info =

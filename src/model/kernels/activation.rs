@@ -1,6 +1,7 @@
 //! Element by element and row by row: the norms, the rotation and the gate of a layer. Each row by
 //! itself, so row-invariant by nature.
 
+#[cfg(target_arch = "x86_64")]
 use super::isa::Level;
 
 /// Partial sums: element i of a row goes to lane i % 16.

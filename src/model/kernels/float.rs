@@ -31,6 +31,9 @@ pub(super) fn kernel(dtype: GgmlDType, level: Level) -> Option<FloatKernel> {
 fn of<W: FloatWeight>(level: Level) -> FloatKernel {
     match level {
         Level::Scalar => multiply_rows::<W>,
+        // Plain Rust has NEON there already.
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => multiply_rows::<W>,
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => x86::avx2::<W>,
         #[cfg(target_arch = "x86_64")]

@@ -5,6 +5,8 @@
 //! The formats of `blocks.rs` are written once over these operations. [`Scalar`] is the readable
 //! reference; the others are chosen at run time.
 
+#[cfg(target_arch = "aarch64")]
+pub(super) mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86;
 
@@ -97,6 +99,8 @@ pub(super) trait Isa {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Scalar,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
     #[cfg(target_arch = "x86_64")]
     Avx2,
     #[cfg(target_arch = "x86_64")]
@@ -109,6 +113,8 @@ impl Level {
     /// All there are, the best last.
     pub(super) const ALL: &[Level] = &[
         Level::Scalar,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon,
         #[cfg(target_arch = "x86_64")]
         Level::Avx2,
         #[cfg(target_arch = "x86_64")]
@@ -126,6 +132,8 @@ impl Level {
     pub(super) fn available(self) -> bool {
         match self {
             Self::Scalar => true,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
                 is_x86_feature_detected!("avx2")
@@ -150,6 +158,8 @@ impl Level {
     pub(super) fn rows(self) -> usize {
         match self {
             Self::Scalar => Scalar::ROWS,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => neon::Neon::ROWS,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => x86::Avx2::ROWS,
             #[cfg(target_arch = "x86_64")]

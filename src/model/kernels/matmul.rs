@@ -286,6 +286,8 @@ impl Kernel {
 fn kernel<F: Format>(level: Level) -> QuantisedKernel {
     match level {
         Level::Scalar => multiply_group::<F, Scalar>,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => neon::<F>,
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => x86::avx2::<F>,
         #[cfg(target_arch = "x86_64")]
@@ -293,6 +295,14 @@ fn kernel<F: Format>(level: Level) -> QuantisedKernel {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => x86::avx512::<F>,
     }
+}
+
+/// The generic kernel compiled for ARMv8.2 with dotprod.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,dotprod")]
+unsafe fn neon<F: Format>(job: &Job<'_>, out: &mut Tile) {
+    // SAFETY: the caller's contract.
+    unsafe { multiply_group::<F, super::isa::neon::Neon>(job, out) }
 }
 
 #[cfg(target_arch = "x86_64")]

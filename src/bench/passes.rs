@@ -1,0 +1,324 @@
+//! What a pass costs by its rows, in milliseconds and beside the memory: the verify pass is nearly
+//! free when t(M) is near t(1), and t(1) is as good as it gets when the weights stream at the speed of
+//! the memory. Engines take turns, pass by pass, so that what else the machine does hits them alike.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::bench::candle::CandleModel;
+use crate::bench::figures::median;
+use crate::bench::model::timed_pass;
+use crate::error::{Error, Result};
+use crate::model::kernels::Threads;
+use crate::model::{LanguageModel, LogitRows, Step};
+use crate::token::TokenId;
+
+/// Rows of the passes that are measured.
+pub const ROWS: [usize; 6] = [1, 2, 3, 5, 9, 16];
+
+/// Tokens of the prompt whose prefill is measured.
+pub const PROMPT: usize = 512;
+
+/// Before each measurement: the threads of other engines look out for work for a while after theirs.
+const QUIET: Duration = Duration::from_millis(25);
+
+/// An engine that takes part.
+pub trait PassEngine {
+    /// Its name in the table.
+    fn name(&self) -> &str;
+    /// Seconds of one pass of `rows` rows behind a context of some tokens.
+    ///
+    /// # Errors
+    /// When the pass fails.
+    fn pass(&mut self, rows: usize) -> Result<f64>;
+    /// Seconds of reading a prompt of `tokens` tokens.
+    ///
+    /// # Errors
+    /// When the pass fails.
+    fn prefill(&mut self, tokens: usize) -> Result<f64>;
+}
+
+/// What was measured of one engine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PassFigures {
+    /// The engine.
+    pub engine: String,
+    /// Milliseconds of a pass by its rows: medians over the rounds.
+    pub pass_ms: BTreeMap<usize, f64>,
+    /// t(M)/t(1): medians of the ratios within a round.
+    pub relative: BTreeMap<usize, f64>,
+    /// Weights a second during a pass of one row, in 10^9 bytes.
+    pub gb_s: f64,
+    /// Prompt tokens a second.
+    pub prefill_tok_s: f64,
+}
+
+/// The table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PassReport {
+    /// The target.
+    pub target: String,
+    /// Threads of the CPU.
+    pub threads: usize,
+    /// Bytes of weights that a pass reads.
+    pub weight_bytes: usize,
+    /// What this machine reads from memory a second with as many threads, in 10^9 bytes.
+    pub memory_gb_s: f64,
+    /// The engines, Hunch first.
+    pub engines: Vec<PassFigures>,
+}
+
+/// Measures `rounds` rounds after one that warms up, each with every number of rows and a prompt once
+/// for every engine.
+///
+/// # Errors
+/// When a pass fails.
+pub fn measure(
+    engines: &mut [&mut dyn PassEngine],
+    rounds: usize,
+    weight_bytes: usize,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<PassFigures>> {
+    let mut times = vec![BTreeMap::<usize, Vec<f64>>::new(); engines.len()];
+    for round in 0..=rounds {
+        progress(round, rounds + 1);
+        for turn in 0..ROWS.len() {
+            let rows = ROWS[(round + turn) % ROWS.len()];
+            for (engine, times) in engines.iter_mut().zip(&mut times) {
+                std::thread::sleep(QUIET);
+                let seconds = engine.pass(rows)?;
+                if round > 0 {
+                    times.entry(rows).or_default().push(seconds);
+                }
+            }
+        }
+        // A prompt is long enough to be measured every other round.
+        for (engine, times) in engines.iter_mut().zip(&mut times).filter(|_| round % 2 == 1) {
+            std::thread::sleep(QUIET);
+            times.entry(PROMPT).or_default().push(engine.prefill(PROMPT)?);
+        }
+    }
+    let nothing = || Error::invalid("Nothing was measured: 0 rounds.");
+    let figures = |(engine, times): (&mut &mut dyn PassEngine, BTreeMap<usize, Vec<f64>>)| {
+        let of = |rows: usize| times.get(&rows).and_then(|t| median(t)).ok_or_else(nothing);
+        let mut pass_ms = BTreeMap::new();
+        let mut relative = BTreeMap::new();
+        for rows in ROWS {
+            pass_ms.insert(rows, of(rows)? * 1e3);
+            let ratios: Vec<f64> = times[&rows].iter().zip(&times[&1]).map(|(t, one)| t / one).collect();
+            relative.insert(rows, median(&ratios).ok_or_else(nothing)?);
+        }
+        Ok(PassFigures {
+            engine: engine.name().to_owned(),
+            pass_ms,
+            relative,
+            gb_s: weight_bytes as f64 / of(1)? / 1e9,
+            prefill_tok_s: PROMPT as f64 / of(PROMPT)?,
+        })
+    };
+    engines.iter_mut().zip(times).map(figures).collect()
+}
+
+/// What the machine reads from memory a second with these threads, in 10^9 bytes: the best of five
+/// sums over a gibibyte, which no cache holds.
+pub fn memory_gb_s(threads: &Threads) -> f64 {
+    let memory = vec![1u64; 1 << 27];
+    let parts: Vec<&[u64]> = memory.chunks(1 << 18).collect();
+    let sum = std::sync::atomic::AtomicU64::new(0);
+    let once = || {
+        let begun = Instant::now();
+        threads.run(parts.len(), &|part| {
+            let part = parts[part].iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+            sum.fetch_add(part, std::sync::atomic::Ordering::Relaxed);
+        });
+        begun.elapsed().as_secs_f64()
+    };
+    let best = (0..5).map(|_| once()).fold(f64::INFINITY, f64::min);
+    std::hint::black_box(sum.into_inner());
+    size_of_val(&memory[..]) as f64 / best / 1e9
+}
+
+/// This engine.
+pub struct Ours<'a>(pub &'a mut dyn LanguageModel);
+
+impl PassEngine for Ours<'_> {
+    fn name(&self) -> &str {
+        "hunch"
+    }
+
+    fn pass(&mut self, rows: usize) -> Result<f64> {
+        timed_pass(self.0, rows)
+    }
+
+    fn prefill(&mut self, tokens: usize) -> Result<f64> {
+        self.0.truncate(0)?;
+        let prompt = prompt(tokens, self.0.spec().n_vocab);
+        let begun = Instant::now();
+        for chunk in prompt.chunks(self.0.prefill_rows()) {
+            self.0.forward(Step::chain(chunk, LogitRows::None))?;
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        self.0.truncate(0)?;
+        Ok(seconds)
+    }
+}
+
+/// candle-transformers' model of the same file. It computes the logits of the last row only.
+pub struct Candle {
+    /// The model.
+    pub model: CandleModel,
+    /// Tokens in its vocabulary.
+    pub n_vocab: usize,
+}
+
+/// Tokens in candle's cache behind a pass: it cannot take rows back, so each pass starts anew.
+const CANDLE_CONTEXT: usize = 32;
+
+impl PassEngine for Candle {
+    fn name(&self) -> &str {
+        "candle"
+    }
+
+    fn pass(&mut self, rows: usize) -> Result<f64> {
+        let cpu = candle_core::Device::Cpu;
+        let tokens = prompt(CANDLE_CONTEXT + rows, self.n_vocab);
+        self.model.forward(&tokens[..CANDLE_CONTEXT], 0, &cpu)?;
+        let begun = Instant::now();
+        self.model.forward(&tokens[CANDLE_CONTEXT..], CANDLE_CONTEXT, &cpu)?;
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    fn prefill(&mut self, tokens: usize) -> Result<f64> {
+        let begun = Instant::now();
+        self.model.forward(&prompt(tokens, self.n_vocab), 0, &candle_core::Device::Cpu)?;
+        Ok(begun.elapsed().as_secs_f64())
+    }
+}
+
+fn prompt(tokens: usize, n_vocab: usize) -> Vec<TokenId> {
+    (0..tokens).map(|i| ((i * 7 + 100) % n_vocab) as TokenId).collect()
+}
+
+/// Another program that takes part, over its standard input and output: it writes `ready` when its
+/// model is loaded, then answers each line `pass ROWS` or `prefill TOKENS` with the seconds it took.
+pub struct Beside {
+    name: String,
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Beside {
+    /// Starts it and waits until it is ready.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when it does not start or says something else.
+    pub fn start(name: &str, program: &str, arguments: &[String]) -> Result<Self> {
+        let failed = |why: String| Error::invalid(format!("{name} ({program}) cannot take part: {why}."));
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| failed(e.to_string()))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed("it has no input or output".into()));
+        };
+        let mut beside = Self { name: name.into(), child, input, output: BufReader::new(output) };
+        match beside.line()?.as_str() {
+            "ready" => Ok(beside),
+            other => Err(failed(format!("it said \"{other}\" instead of \"ready\""))),
+        }
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        let read = self.output.read_line(&mut line);
+        match read {
+            Ok(length) if length > 0 => Ok(line.trim().to_owned()),
+            _ => Err(Error::invalid(format!("{} ended before it answered.", self.name))),
+        }
+    }
+
+    fn ask(&mut self, question: &str) -> Result<f64> {
+        let sent = writeln!(self.input, "{question}").and_then(|()| self.input.flush());
+        sent.map_err(|e| Error::invalid(format!("{} does not listen: {e}.", self.name)))?;
+        let answer = self.line()?;
+        let seconds = answer.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0);
+        seconds.ok_or_else(|| {
+            Error::invalid(format!("{} answered \"{question}\" with \"{answer}\".", self.name))
+        })
+    }
+}
+
+impl PassEngine for Beside {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn pass(&mut self, rows: usize) -> Result<f64> {
+        self.ask(&format!("pass {rows}"))
+    }
+
+    fn prefill(&mut self, tokens: usize) -> Result<f64> {
+        self.ask(&format!("prefill {tokens}"))
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // It has nothing to lose.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake(&'static str, f64);
+    impl PassEngine for Fake {
+        fn name(&self) -> &str {
+            self.0
+        }
+        fn pass(&mut self, rows: usize) -> Result<f64> {
+            Ok(self.1 * (0.75 + 0.25 * rows as f64))
+        }
+        fn prefill(&mut self, tokens: usize) -> Result<f64> {
+            Ok(self.1 * tokens as f64)
+        }
+    }
+
+    #[test]
+    fn figures_by_hand() {
+        let (mut a, mut b) = (Fake("a", 0.5), Fake("b", 2.0));
+        let figures = measure(&mut [&mut a, &mut b], 3, 1_000_000_000, &mut |_, _| {}).unwrap();
+        assert_eq!((figures[0].engine.as_str(), figures[1].engine.as_str()), ("a", "b"));
+        assert_eq!(figures[0].pass_ms[&5], 1000.0);
+        assert_eq!(
+            figures[1].relative,
+            BTreeMap::from([(1, 1.0), (2, 1.25), (3, 1.5), (5, 2.0), (9, 3.0), (16, 4.75)])
+        );
+        assert_eq!((figures[0].gb_s, figures[1].gb_s), (2.0, 0.5));
+        assert_eq!(figures[0].prefill_tok_s, 2.0);
+        assert!(measure(&mut [&mut a], 0, 1, &mut |_, _| {}).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn another_program_takes_part_and_its_failures_are_told() {
+        let shell = |script: &str| Beside::start("other", "sh", &["-c".into(), script.into()]);
+        let mut other =
+            shell("echo ready; read line; echo 0.25; read line; echo nonsense; read line").unwrap();
+        assert_eq!(other.pass(3).unwrap(), 0.25);
+        assert!(other.prefill(512).unwrap_err().to_string().contains("\"prefill 512\" with \"nonsense\""));
+        assert!(shell("echo hello").err().is_some_and(|e| e.to_string().contains("\"hello\"")));
+        assert!(shell("exit 0").err().is_some_and(|e| e.to_string().contains("ended before")));
+        assert!(Beside::start("other", "/no/such/program", &[]).is_err());
+    }
+}

@@ -1,0 +1,194 @@
+//! NEON with the dot product of bytes (4 rows abreast): Apple's CPUs and most ARM servers.
+
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+use super::{Isa, MAX_GROUP, WeightRows};
+
+/// ARMv8.2 with dotprod.
+pub(in super::super) struct Neon;
+
+/// `acc` += the products of four signed codes a lane with four signed activations, number `$lane` of
+/// `$activations`. Written as an instruction, because the intrinsic is not stable Rust yet.
+macro_rules! dot_lane {
+    ($acc:ident, $codes:expr, $activations:ident, $lane:literal) => {
+        asm!(
+            ".arch_extension dotprod",
+            concat!("sdot {acc:v}.4s, {codes:v}.16b, {activations:v}.4b[", $lane, "]"),
+            acc = inout(vreg) $acc,
+            codes = in(vreg) $codes,
+            activations = in(vreg) $activations,
+            options(pure, nomem, nostack, preserves_flags)
+        )
+    };
+}
+
+impl Isa for Neon {
+    const ROWS: usize = 4;
+    const BIASED_BYTES: bool = false;
+    type Bytes = uint8x16_t;
+    type Ints = int32x4_t;
+    type Floats = float32x4_t;
+
+    #[inline(always)]
+    unsafe fn chunk(rows: WeightRows, at: usize) -> [uint8x16_t; 4] {
+        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 16.
+        unsafe {
+            let a = vreinterpretq_u32_u8(vld1q_u8(rows.byte(0, at)));
+            let b = vreinterpretq_u32_u8(vld1q_u8(rows.byte(1, at)));
+            let c = vreinterpretq_u32_u8(vld1q_u8(rows.byte(2, at)));
+            let d = vreinterpretq_u32_u8(vld1q_u8(rows.byte(3, at)));
+            // A 4 x 4 transposition of words.
+            let ab_low = vreinterpretq_u64_u32(vzip1q_u32(a, b));
+            let ab_high = vreinterpretq_u64_u32(vzip2q_u32(a, b));
+            let cd_low = vreinterpretq_u64_u32(vzip1q_u32(c, d));
+            let cd_high = vreinterpretq_u64_u32(vzip2q_u32(c, d));
+            [
+                vreinterpretq_u8_u64(vzip1q_u64(ab_low, cd_low)),
+                vreinterpretq_u8_u64(vzip2q_u64(ab_low, cd_low)),
+                vreinterpretq_u8_u64(vzip1q_u64(ab_high, cd_high)),
+                vreinterpretq_u8_u64(vzip2q_u64(ab_high, cd_high)),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn word(rows: WeightRows, at: usize) -> uint8x16_t {
+        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 4.
+        unsafe {
+            let words = [
+                rows.byte(0, at).cast::<u32>().read_unaligned(),
+                rows.byte(1, at).cast::<u32>().read_unaligned(),
+                rows.byte(2, at).cast::<u32>().read_unaligned(),
+                rows.byte(3, at).cast::<u32>().read_unaligned(),
+            ];
+            vreinterpretq_u8_u32(vld1q_u32(words.as_ptr()))
+        }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(address: *const u8) {
+        // SAFETY: a prefetch never faults and changes nothing.
+        unsafe {
+            asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
+        }
+    }
+    #[inline(always)]
+    unsafe fn and(a: uint8x16_t, mask: u8) -> uint8x16_t {
+        // SAFETY: the caller has the instructions.
+        unsafe { vandq_u8(a, vdupq_n_u8(mask)) }
+    }
+    #[inline(always)]
+    unsafe fn or(a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
+        // SAFETY: the caller has the instructions.
+        unsafe { vorrq_u8(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn shr(a: uint8x16_t, by: u32) -> uint8x16_t {
+        // SAFETY: the caller has the instructions. A shift by less than nothing goes right.
+        unsafe { vshlq_u8(a, vdupq_n_s8(-(by as i8))) }
+    }
+    #[inline(always)]
+    unsafe fn shl(a: uint8x16_t, by: u32) -> uint8x16_t {
+        // SAFETY: the caller has the instructions.
+        unsafe { vshlq_u8(a, vdupq_n_s8(by as i8)) }
+    }
+    #[inline(always)]
+    unsafe fn fifth_bits(word: uint8x16_t, nibble: usize) -> uint8x16_t {
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            // The byte that has the four bits, in all bytes of its word.
+            let first = vreinterpretq_u8_u32(vdupq_n_u32(0x0101_0101 * (nibble as u32 / 2)));
+            let words = [0x0000_0000u32, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c];
+            let spread = vaddq_u8(first, vreinterpretq_u8_u32(vld1q_u32(words.as_ptr())));
+            let tested = vdupq_n_u32(0x0804_0201 << (4 * (nibble % 2)));
+            let set = vtstq_u8(vqtbl1q_u8(word, spread), vreinterpretq_u8_u32(tested));
+            vandq_u8(set, vdupq_n_u8(16))
+        }
+    }
+    #[inline(always)]
+    unsafe fn byte_codes(a: uint8x16_t) -> uint8x16_t {
+        a
+    }
+    #[inline(always)]
+    unsafe fn low_half(word: uint8x16_t) -> float32x4_t {
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            // Half to single by integers and one multiplication that puts the exponent right: exact
+            // for every finite half, and stable Rust has no half-precision intrinsics yet.
+            let bits = vreinterpretq_u32_u8(word);
+            let magnitude = vshlq_n_u32::<13>(vandq_u32(bits, vdupq_n_u32(0x7fff)));
+            let power = vreinterpretq_f32_u32(vdupq_n_u32((127 + 112) << 23));
+            let magnitude = vmulq_f32(vreinterpretq_f32_u32(magnitude), power);
+            let sign = vshlq_n_u32::<16>(vandq_u32(bits, vdupq_n_u32(0x8000)));
+            vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(magnitude), sign))
+        }
+    }
+    #[inline(always)]
+    unsafe fn high_half(word: uint8x16_t) -> float32x4_t {
+        // SAFETY: the caller has the instructions.
+        unsafe { Self::low_half(vreinterpretq_u8_u32(vshrq_n_u32::<16>(vreinterpretq_u32_u8(word)))) }
+    }
+    #[inline(always)]
+    unsafe fn unsigned_byte(word: uint8x16_t, i: u32) -> float32x4_t {
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            let shifted = vshlq_u32(vreinterpretq_u32_u8(word), vdupq_n_s32(-(8 * i as i32)));
+            vcvtq_f32_u32(vandq_u32(shifted, vdupq_n_u32(0xff)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn signed_byte(word: uint8x16_t, i: u32) -> float32x4_t {
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            let top = vshlq_s32(vreinterpretq_s32_u8(word), vdupq_n_s32(24 - 8 * i as i32));
+            vcvtq_f32_s32(vshrq_n_s32::<24>(top))
+        }
+    }
+    #[inline(always)]
+    unsafe fn splat_shifted(value: i32, shift: u32) -> int32x4_t {
+        // SAFETY: the caller has the instructions.
+        unsafe { vdupq_n_s32(value << shift) }
+    }
+    #[inline(always)]
+    unsafe fn dot(acc: int32x4_t, codes: &[uint8x16_t], activations: &[i8; 16]) -> int32x4_t {
+        let mut acc = acc;
+        // SAFETY: the caller has the instructions; the load has the array's size.
+        unsafe {
+            let activations = vld1q_s8(activations.as_ptr());
+            dot_lane!(acc, codes[0], activations, "0");
+            dot_lane!(acc, codes[1], activations, "1");
+            dot_lane!(acc, codes[2], activations, "2");
+            dot_lane!(acc, codes[3], activations, "3");
+        }
+        acc
+    }
+    #[inline(always)]
+    unsafe fn dot_bytes(acc: int32x4_t, codes: &[uint8x16_t], activations: &[i8; 16]) -> int32x4_t {
+        // SAFETY: the caller's contract; the product takes signed codes.
+        unsafe { Self::dot(acc, codes, activations) }
+    }
+    #[inline(always)]
+    unsafe fn floats(a: int32x4_t) -> float32x4_t {
+        // SAFETY: the caller has the instructions.
+        unsafe { vcvtq_f32_s32(a) }
+    }
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> float32x4_t {
+        // SAFETY: the caller has the instructions.
+        unsafe { vdupq_n_f32(value) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        // SAFETY: the caller has the instructions.
+        unsafe { vmulq_f32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
+        // SAFETY: the caller has the instructions.
+        unsafe { vfmaq_f32(c, a, b) }
+    }
+    #[inline(always)]
+    unsafe fn store(a: float32x4_t, to: &mut [f32; MAX_GROUP]) {
+        // SAFETY: the caller has the instructions; the array has more than 4 lanes.
+        unsafe { vst1q_f32(to.as_mut_ptr(), a) }
+    }
+}
