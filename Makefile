@@ -28,9 +28,9 @@ check: ## Format, lints and types, with warnings as errors
 	@scripts/setup check
 	@scripts/check
 
-bench: ## Measure plain against speculative decoding (TARGET=..., DRAFT=...)
+bench: ## Measure methods and passes (TARGET=..., DRAFT=..., LLAMA=1 beside llama.cpp)
 	@scripts/setup run
-	@cargo run --release --package hunch -- bench --target "$(TARGET)" $(if $(DRAFT),--draft "$(DRAFT)")
+	@scripts/bench "$(TARGET)" "$(DRAFT)" "$(LLAMA)"
 
 mac-check: ## Type-check everything for Apple Silicon, also on Debian
 	@scripts/mac-check

@@ -55,7 +55,7 @@ pub struct Compute {
 
 impl Compute {
     /// Opens a device. `threads` is the number of CPU threads, 1..=256, by default one for each
-    /// physical core the process may use.
+    /// core the process may use, on Apple's chips for each performance core.
     ///
     /// # Errors
     /// [`Error::Device`] when Metal is asked for and not there; [`Error::InvalidRequest`] for an
@@ -109,8 +109,21 @@ fn metal() -> Result<Device> {
         .map_err(|e| Error::Device { device: "metal", reason: e.to_string() })
 }
 
+/// One for each core that this process may use; on Apple's chips for each performance core, because
+/// a step of a pass ends when its slowest thread does.
 fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(16)
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    performance_cores().map_or(cores, |performance| performance.clamp(1, cores)).min(16)
+}
+
+/// The number of performance cores, where the system tells them apart.
+fn performance_cores() -> Option<usize> {
+    if !cfg!(target_os = "macos") {
+        return None;
+    }
+    let output =
+        std::process::Command::new("/usr/sbin/sysctl").args(["-n", "hw.perflevel0.logicalcpu"]).output();
+    String::from_utf8(output.ok()?.stdout).ok()?.trim().parse().ok()
 }
 
 /// The most memory this process has had resident so far, in bytes; 0 where the system does not tell.

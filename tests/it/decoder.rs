@@ -7,6 +7,7 @@ use hunch::bench::candle::CandleModel;
 use hunch::error::{Error, ErrorCode};
 use hunch::model::decoder::Decoder;
 use hunch::model::device::{Compute, DeviceChoice};
+use hunch::model::weights::WeightFile;
 use hunch::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
 use hunch::token::TokenId;
 
@@ -182,6 +183,50 @@ fn rows_of_a_tree_equal_each_path_alone_and_a_kept_path_goes_on_as_if_it_had_bee
         let next = chain(&mut model, &[42]);
         let mut scratch = load(Tiny { architecture: "qwen3", dtype, ..Tiny::default() });
         assert_eq!(bits(&next, 0), bits(&chain(&mut scratch, &whole), whole.len() - 1), "{dtype:?}");
+    }
+}
+
+/// What runs on Metal runs here on candle's CPU device, and says the same as the fused kernels: over
+/// chains, trees, kept paths, truncation and taps.
+#[test]
+fn candles_operations_and_the_fused_kernels_agree() {
+    for architecture in ["llama", "qwen2", "qwen3", "smollm3"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Tiny { architecture, layers: 4, ..Tiny::default() }.write(folder.path(), "tiny");
+        let mut fused = Decoder::open(&path, &cpu()).unwrap();
+        let mut tensors = Decoder::load_tensors(&WeightFile::open(&path).unwrap(), &cpu()).unwrap();
+        let close = |a: &Rows, b: &Rows, what: &str| {
+            assert_eq!(a.len(), b.len(), "{architecture}: {what}");
+            for i in 0..a.len() {
+                let scale = b.row(i).iter().fold(0f32, |m, v| m.max(v.abs()));
+                let off = a.row(i).iter().zip(b.row(i)).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+                assert!(off <= 1e-4 * scale, "{architecture}: {what}, row {i}: off by {off} of {scale}");
+            }
+        };
+        let mut both = |step: Step<'_>, what: &str| {
+            let (a, b) = (fused.forward(step).unwrap(), tensors.forward(step).unwrap());
+            close(&a.logits, &b.logits, what);
+            a.taps.iter().zip(&b.taps).for_each(|(a, b)| close(a, b, what));
+        };
+        both(Step { taps: &[0, 3], ..Step::chain(&tokens(21, 1), LogitRows::All) }, "a prompt");
+        both(Step::chain(&[7], LogitRows::Last), "one row");
+        let parents = [None, Some(0), Some(0), Some(2), None];
+        let layout = RowLayout::Tree { parents: &parents };
+        both(Step { layout, ..Step::chain(&tokens(5, 2), LogitRows::All) }, "a tree");
+        for model in [&mut fused, &mut tensors] {
+            model.keep_rows(22, &[0, 2, 3]).unwrap();
+        }
+        let mut both = |step: Step<'_>, what: &str| {
+            close(&fused.forward(step).unwrap().logits, &tensors.forward(step).unwrap().logits, what);
+        };
+        both(Step::chain(&[9, 4], LogitRows::All), "after a kept path");
+        for model in [&mut fused, &mut tensors] {
+            model.truncate(10).unwrap();
+        }
+        let mut both = |step: Step<'_>, what: &str| {
+            close(&fused.forward(step).unwrap().logits, &tensors.forward(step).unwrap().logits, what);
+        };
+        both(Step::chain(&tokens(300, 3), LogitRows::Last), "past the first growth of the cache");
     }
 }
 

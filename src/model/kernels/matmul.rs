@@ -10,6 +10,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::GgmlDType;
 
@@ -255,12 +256,23 @@ pub fn multiply_gated(
     });
 }
 
-/// Spreads `groups` over the threads, some at a time so that a thread that is held up holds up little.
+/// Spreads `groups` over the threads. Each walks through a stretch of its own, because the weights of
+/// the next group are on their way while one is multiplied; who is done takes from the others.
 fn split(threads: &Threads, groups: usize, group: &(dyn Fn(usize, &mut Tile) + Sync)) {
-    let chunk = groups.div_ceil(8 * threads.count()).max(1);
-    threads.run(groups.div_ceil(chunk), &|task| {
+    let count = threads.count().min(groups);
+    let begin = |stretch: usize| stretch * groups / count;
+    let next: Vec<AtomicUsize> = (0..count).map(|stretch| AtomicUsize::new(begin(stretch))).collect();
+    threads.run(count, &|mine| {
         let mut tile: Tile = [[0.0; MAX_GROUP]; TILE];
-        (task * chunk..((task + 1) * chunk).min(groups)).for_each(|index| group(index, &mut tile));
+        for stretch in (mine..count).chain(0..mine) {
+            loop {
+                let index = next[stretch].fetch_add(1, Ordering::Relaxed);
+                if index >= begin(stretch + 1) {
+                    break;
+                }
+                group(index, &mut tile);
+            }
+        }
     });
 }
 
