@@ -1,6 +1,6 @@
 # What a person does with Hunch, one target each. The work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help setup ui run test check bench mac-check arm-test app
+.PHONY: help setup ui run test check bench mac-check arm-test sanitize app
 
 # What bench measures; override as in: make bench TARGET=qwen.gguf DRAFT=small.gguf
 TARGET ?= smollm2-135m-instruct-q4_1
@@ -37,6 +37,10 @@ mac-check: ## Type-check everything for Apple Silicon, also on Debian
 
 arm-test: ## Test the CPU kernels on ARM, under emulation on other machines
 	@scripts/arm-test
+
+sanitize: ## Test the unsafe code under AddressSanitizer and ThreadSanitizer
+	@scripts/setup check
+	@scripts/sanitize
 
 app: ## Build the bundle: .app and .dmg on a Mac, .deb on Debian
 	@scripts/setup run

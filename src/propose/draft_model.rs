@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::{Method, ProposeContext, Proposer, RoundOutcome};
+use super::{Method, ProposeContext, Proposer};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
 use crate::model::{LanguageModel, LogitRows, Step};
@@ -154,11 +154,6 @@ impl Proposer for DraftModel {
             recent.push(token);
             logits = self.feed(&[token], LogitRows::Last)?;
         }
-    }
-
-    fn accept(&mut self, _outcome: &RoundOutcome<'_>) -> Result<()> {
-        // The next proposal rewinds to what was committed.
-        Ok(())
     }
 }
 

@@ -108,7 +108,7 @@ pub trait Proposer: Send {
     fn demand(&self) -> TargetDemand {
         TargetDemand::default()
     }
-    /// Starts a generation: forget what belonged to the last one. `prompt` is the whole prompt.
+    /// Starts a generation: forget what belonged to the last one, if anything did. `prompt` is the whole prompt.
     /// Asks `go_on` after each pass of a model of its own, and gives `Break` when that says so.
     ///
     /// # Errors
@@ -117,16 +117,22 @@ pub trait Proposer: Send {
         &mut self,
         prompt: &[TokenId],
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>>;
+    ) -> Result<ControlFlow<()>> {
+        let _ = (prompt, go_on);
+        Ok(ControlFlow::Continue(()))
+    }
     /// Proposes a continuation of the committed tokens. An empty tree = nothing now: a plain step.
     /// A proposer with a cache of its own catches it up from `committed` here.
     ///
     /// # Errors
     /// When a model of its own fails.
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree>;
-    /// Learns what became of its proposal.
+    /// Learns what became of its proposal, if it wants to.
     ///
     /// # Errors
     /// When a model of its own fails.
-    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()>;
+    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+        let _ = outcome;
+        Ok(())
+    }
 }

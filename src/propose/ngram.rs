@@ -1,9 +1,7 @@
 //! Prompt lookup: what followed the last few tokens when they occurred before (Saxena, "Prompt
 //! Lookup Decoding", 2023). No model, no state: the committed tokens say it all.
 
-use std::ops::ControlFlow;
-
-use super::{Method, ProposeContext, Proposer, RoundOutcome};
+use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::Result;
 use crate::token::TokenId;
@@ -72,20 +70,8 @@ impl Proposer for Ngram {
         Method::Ngram
     }
 
-    fn begin(
-        &mut self,
-        _prompt: &[TokenId],
-        _go_on: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        Ok(ControlFlow::Continue(()))
-    }
-
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         Ok(DraftTree::certain_chain(self.lookup(cx.committed, cx.max_draft)))
-    }
-
-    fn accept(&mut self, _outcome: &RoundOutcome<'_>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -1,11 +1,8 @@
 //! Plain decoding: the proposer that proposes nothing.
 
-use std::ops::ControlFlow;
-
-use super::{Method, ProposeContext, Proposer, RoundOutcome};
+use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::Result;
-use crate::token::TokenId;
 
 /// Proposes nothing, so every round is one token.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,19 +13,7 @@ impl Proposer for Plain {
         Method::Plain
     }
 
-    fn begin(
-        &mut self,
-        _prompt: &[TokenId],
-        _go_on: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        Ok(ControlFlow::Continue(()))
-    }
-
     fn propose(&mut self, _cx: ProposeContext<'_>) -> Result<DraftTree> {
         Ok(DraftTree::new())
-    }
-
-    fn accept(&mut self, _outcome: &RoundOutcome<'_>) -> Result<()> {
-        Ok(())
     }
 }

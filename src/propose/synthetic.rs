@@ -9,7 +9,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Method, ProposeContext, Proposer, RoundOutcome};
+use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::sample::unit;
@@ -72,10 +72,6 @@ impl Proposer for Synthetic {
             draft.push(if right { token } else { (token + 1) % n_vocab });
         }
         Ok(DraftTree::certain_chain(draft))
-    }
-
-    fn accept(&mut self, _outcome: &RoundOutcome<'_>) -> Result<()> {
-        Ok(())
     }
 }
 

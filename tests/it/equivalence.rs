@@ -10,7 +10,7 @@ use hunch::model::{LanguageModel, LogitRows, Step};
 use hunch::propose::draft_model::DraftModel;
 use hunch::propose::none::Plain;
 use hunch::propose::synthetic::Synthetic;
-use hunch::propose::{Method, ProposeContext, Proposer, RoundOutcome};
+use hunch::propose::{Method, ProposeContext, Proposer};
 use hunch::sample::{Sampler, SamplingParams};
 use hunch::session::{EndReason, MAX_DRAFT, Session, SessionConfig};
 use hunch::token::{TokenId, TokenOrigin};
@@ -219,22 +219,12 @@ impl Proposer for Rude {
     fn method(&self) -> Method {
         Method::Synthetic
     }
-    fn begin(
-        &mut self,
-        _prompt: &[TokenId],
-        _go_on: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        Ok(ControlFlow::Continue(()))
-    }
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         if self.touches_cache {
             cx.target.forward(Step::chain(&[1], LogitRows::None))?;
             return Ok(DraftTree::new());
         }
         Ok(DraftTree::certain_chain(vec![1; cx.max_draft + 1]))
-    }
-    fn accept(&mut self, _outcome: &RoundOutcome<'_>) -> Result<()> {
-        Ok(())
     }
 }
 

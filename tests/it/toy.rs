@@ -12,7 +12,7 @@ use hunch::propose::draft_model::DraftModel;
 use hunch::propose::ngram::Ngram;
 use hunch::propose::none::Plain;
 use hunch::propose::synthetic::Synthetic;
-use hunch::propose::{Method, ProposeContext, Proposer, RoundOutcome};
+use hunch::propose::{Method, ProposeContext, Proposer};
 use hunch::sample::{Sampler, SamplingParams, argmax, draw, unit};
 use hunch::session::{Round, Session, SessionConfig};
 use hunch::stats::Stopwatch;
@@ -56,14 +56,6 @@ impl Proposer for Branching {
         Method::Synthetic
     }
 
-    fn begin(
-        &mut self,
-        _prompt: &[TokenId],
-        _go_on: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        Ok(ControlFlow::Continue(()))
-    }
-
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let mut tree = DraftTree::new();
         let mut level: Vec<(Option<usize>, Vec<TokenId>)> = vec![(None, cx.committed.to_vec())];
@@ -99,10 +91,6 @@ impl Proposer for Branching {
             level = next;
         }
         Ok(tree)
-    }
-
-    fn accept(&mut self, _outcome: &RoundOutcome<'_>) -> Result<()> {
-        Ok(())
     }
 }
 

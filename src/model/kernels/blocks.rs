@@ -196,36 +196,56 @@ unsafe fn k_step<I: Isa>(
     }
 }
 
-pub(super) struct Q4K;
-impl Format for Q4K {
-    const BLOCK: usize = 256;
-    const BYTES: usize = 144;
-    const STEPS: usize = 4;
-    const RUNS: usize = 2;
-    const CHUNKS: usize = 2;
-    const OFFSET: Option<u32> = None;
-    const MINIMA: bool = true;
-    const FULL_BYTES: bool = false;
-    type Header<I: Isa> = KScales<I>;
+/// The formats of 256 weights in eight runs of 32, with scales and minima of six bits.
+macro_rules! k_block {
+    ($name:ident, $bytes:literal bytes, $sixteens:ident) => {
+        pub(super) struct $name;
+        impl Format for $name {
+            const BLOCK: usize = 256;
+            const BYTES: usize = $bytes;
+            const STEPS: usize = 4;
+            const RUNS: usize = 2;
+            const CHUNKS: usize = 2;
+            const OFFSET: Option<u32> = None;
+            const MINIMA: bool = true;
+            const FULL_BYTES: bool = false;
+            type Header<I: Isa> = KScales<I>;
 
-    #[inline(always)]
-    fn first(step: usize, run: usize) -> usize {
-        64 * step + 32 * run
-    }
-    #[inline(always)]
-    unsafe fn header<I: Isa>(rows: WeightRows, at: usize) -> KScales<I> {
-        // SAFETY: the caller's contract.
-        unsafe { k_scales::<I>(rows, at) }
-    }
-    #[inline(always)]
-    unsafe fn step<I: Isa>(header: &KScales<I>, rows: WeightRows, at: usize, step: usize) -> Step<I> {
-        // SAFETY: the caller's contract.
-        unsafe {
-            let first = nibbles::<I>(I::chunk(rows, at + 16 + 32 * step));
-            let second = nibbles::<I>(I::chunk(rows, at + 32 + 32 * step));
-            k_step::<I>(header, step, first, second)
+            #[inline(always)]
+            fn first(step: usize, run: usize) -> usize {
+                64 * step + 32 * run
+            }
+            #[inline(always)]
+            unsafe fn header<I: Isa>(rows: WeightRows, at: usize) -> KScales<I> {
+                // SAFETY: the caller's contract.
+                unsafe { k_scales::<I>(rows, at) }
+            }
+            #[inline(always)]
+            unsafe fn step<I: Isa>(header: &KScales<I>, rows: WeightRows, at: usize, step: usize) -> Step<I> {
+                // SAFETY: the caller's contract.
+                unsafe {
+                    let first = $sixteens::<I>(rows, at, step, 0);
+                    let second = $sixteens::<I>(rows, at, step, 1);
+                    k_step::<I>(header, step, first, second)
+                }
+            }
         }
-    }
+    };
+}
+
+k_block!(Q4K, 144 bytes, q4k_sixteens);
+k_block!(Q5K, 176 bytes, q5k_sixteens);
+
+/// Codes `16 * half ..` of both runs of a step of Q4_K.
+#[inline(always)]
+unsafe fn q4k_sixteens<I: Isa>(
+    rows: WeightRows,
+    at: usize,
+    step: usize,
+    half: usize,
+) -> ([I::Bytes; 4], [I::Bytes; 4]) {
+    // SAFETY: the caller's contract.
+    unsafe { nibbles::<I>(I::chunk(rows, at + 16 + 32 * step + 16 * half)) }
 }
 
 /// Codes `16 * half ..` of both runs of a step of Q5_K.
@@ -246,38 +266,6 @@ unsafe fn q5k_sixteens<I: Isa>(
             high[i] = I::or(high[i], I::shl(I::and(bits, 2), 3));
         }
         (low, high)
-    }
-}
-
-pub(super) struct Q5K;
-impl Format for Q5K {
-    const BLOCK: usize = 256;
-    const BYTES: usize = 176;
-    const STEPS: usize = 4;
-    const RUNS: usize = 2;
-    const CHUNKS: usize = 2;
-    const OFFSET: Option<u32> = None;
-    const MINIMA: bool = true;
-    const FULL_BYTES: bool = false;
-    type Header<I: Isa> = KScales<I>;
-
-    #[inline(always)]
-    fn first(step: usize, run: usize) -> usize {
-        64 * step + 32 * run
-    }
-    #[inline(always)]
-    unsafe fn header<I: Isa>(rows: WeightRows, at: usize) -> KScales<I> {
-        // SAFETY: the caller's contract.
-        unsafe { k_scales::<I>(rows, at) }
-    }
-    #[inline(always)]
-    unsafe fn step<I: Isa>(header: &KScales<I>, rows: WeightRows, at: usize, step: usize) -> Step<I> {
-        // SAFETY: the caller's contract.
-        unsafe {
-            let first = q5k_sixteens::<I>(rows, at, step, 0);
-            let second = q5k_sixteens::<I>(rows, at, step, 1);
-            k_step::<I>(header, step, first, second)
-        }
     }
 }
 

@@ -33,7 +33,7 @@ fn of<W: FloatWeight>(level: Level) -> FloatKernel {
         Level::Scalar => multiply_rows::<W>,
         // Plain Rust has NEON there already.
         #[cfg(target_arch = "aarch64")]
-        Level::Neon => multiply_rows::<W>,
+        Level::Neon | Level::NeonI8mm => multiply_rows::<W>,
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => x86::avx2::<W>,
         #[cfg(target_arch = "x86_64")]

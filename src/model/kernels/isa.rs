@@ -38,6 +38,8 @@ impl WeightRows {
 pub(super) trait Isa {
     /// Weight rows in a group; at most [`MAX_GROUP`].
     const ROWS: usize;
+    /// Whether two rows of activations are multiplied at once, [`Isa::dot_pair`].
+    const PAIRS: bool = false;
     /// Whether codes of the full eight bits are stored with 128 added.
     const BIASED_BYTES: bool;
     /// Four bytes of each row.
@@ -82,6 +84,16 @@ pub(super) trait Isa {
     unsafe fn dot(acc: Self::Ints, codes: &[Self::Bytes], activations: &[i8; 16]) -> Self::Ints;
     /// As [`Isa::dot`] for the codes of [`Isa::byte_codes`].
     unsafe fn dot_bytes(acc: Self::Ints, codes: &[Self::Bytes], activations: &[i8; 16]) -> Self::Ints;
+    /// Both kinds of dot product for two rows of activations; the sums are those of each row alone.
+    #[inline(always)]
+    unsafe fn dot_pair(
+        acc: [Self::Ints; 2],
+        codes: &[Self::Bytes],
+        activations: [&[i8; 16]; 2],
+    ) -> [Self::Ints; 2] {
+        // SAFETY: the caller's contract.
+        unsafe { [Self::dot(acc[0], codes, activations[0]), Self::dot(acc[1], codes, activations[1])] }
+    }
     /// To f32.
     unsafe fn floats(a: Self::Ints) -> Self::Floats;
 
@@ -101,6 +113,8 @@ pub(super) enum Level {
     Scalar,
     #[cfg(target_arch = "aarch64")]
     Neon,
+    #[cfg(target_arch = "aarch64")]
+    NeonI8mm,
     #[cfg(target_arch = "x86_64")]
     Avx2,
     #[cfg(target_arch = "x86_64")]
@@ -115,6 +129,8 @@ impl Level {
         Level::Scalar,
         #[cfg(target_arch = "aarch64")]
         Level::Neon,
+        #[cfg(target_arch = "aarch64")]
+        Level::NeonI8mm,
         #[cfg(target_arch = "x86_64")]
         Level::Avx2,
         #[cfg(target_arch = "x86_64")]
@@ -134,6 +150,8 @@ impl Level {
             Self::Scalar => true,
             #[cfg(target_arch = "aarch64")]
             Self::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonI8mm => Self::Neon.available() && std::arch::is_aarch64_feature_detected!("i8mm"),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
                 is_x86_feature_detected!("avx2")
@@ -159,7 +177,7 @@ impl Level {
         match self {
             Self::Scalar => Scalar::ROWS,
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => neon::Neon::ROWS,
+            Self::Neon | Self::NeonI8mm => neon::Neon::ROWS,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => x86::Avx2::ROWS,
             #[cfg(target_arch = "x86_64")]

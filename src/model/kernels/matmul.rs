@@ -299,7 +299,9 @@ fn kernel<F: Format>(level: Level) -> QuantisedKernel {
     match level {
         Level::Scalar => multiply_group::<F, Scalar>,
         #[cfg(target_arch = "aarch64")]
-        Level::Neon => neon::<F>,
+        Level::Neon => arm::neon::<F>,
+        #[cfg(target_arch = "aarch64")]
+        Level::NeonI8mm => arm::neon_i8mm::<F>,
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => x86::avx2::<F>,
         #[cfg(target_arch = "x86_64")]
@@ -309,12 +311,24 @@ fn kernel<F: Format>(level: Level) -> QuantisedKernel {
     }
 }
 
-/// The generic kernel compiled for ARMv8.2 with dotprod.
 #[cfg(target_arch = "aarch64")]
-#[target_feature(enable = "neon,dotprod")]
-unsafe fn neon<F: Format>(job: &Job<'_>, out: &mut Tile) {
-    // SAFETY: the caller's contract.
-    unsafe { multiply_group::<F, super::isa::neon::Neon>(job, out) }
+mod arm {
+    //! The generic kernel compiled once per ARM extension.
+
+    use super::super::isa::neon::{Neon, NeonI8mm};
+    use super::{Format, Job, Tile, multiply_group};
+
+    #[target_feature(enable = "neon,dotprod")]
+    pub(super) unsafe fn neon<F: Format>(job: &Job<'_>, out: &mut Tile) {
+        // SAFETY: the caller's contract.
+        unsafe { multiply_group::<F, Neon>(job, out) }
+    }
+
+    #[target_feature(enable = "neon,dotprod,i8mm")]
+    pub(super) unsafe fn neon_i8mm<F: Format>(job: &Job<'_>, out: &mut Tile) {
+        // SAFETY: the caller's contract.
+        unsafe { multiply_group::<F, NeonI8mm>(job, out) }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -373,10 +387,20 @@ unsafe fn multiply_group<F: Format, I: Isa>(job: &Job<'_>, out: &mut Tile) {
                     I::prefetch(ahead);
                     ahead = ahead.wrapping_add(64);
                 }
-                for (row, sum) in sums.iter_mut().enumerate() {
-                    let from = row.wrapping_mul(job.per_row).wrapping_add(first);
-                    let row = job.activations.as_ptr().wrapping_add(from);
+                let mut row = job.activations.as_ptr().wrapping_add(first);
+                let (pairs, singles) =
+                    if I::PAIRS { sums.as_chunks_mut::<2>() } else { (&mut [][..], &mut *sums) };
+                for pair in pairs {
+                    let rows = [row, row.wrapping_add(job.per_row)];
+                    let before = [pair[0].assume_init(), pair[1].assume_init()];
+                    let after = multiply_step_pair::<F, I>(&weights, rows, step, before);
+                    pair[0].write(after[0]);
+                    pair[1].write(after[1]);
+                    row = row.wrapping_add(2 * job.per_row);
+                }
+                for sum in singles {
                     sum.write(multiply_step::<F, I>(&weights, row, step, sum.assume_init()));
+                    row = row.wrapping_add(job.per_row);
                 }
             }
         }
@@ -401,32 +425,94 @@ unsafe fn multiply_step<F: Format, I: Isa>(
         let k = F::first(step, run);
         // SAFETY: the caller's contract; k is inside the weight block.
         unsafe {
-            let a = &*row.add(k / BLOCK);
-            // Codes are stored with an offset added. What that adds to the sum is taken away first.
-            let mut dot = match F::OFFSET {
-                Some(shift) if F::CHUNKS == 1 => I::splat_shifted(a.negative_halves[k % BLOCK / 16], shift),
-                Some(shift) => I::splat_shifted(a.negative_sum, shift),
-                None if F::FULL_BYTES && I::BIASED_BYTES => I::splat_shifted(a.negative_sum, 7),
-                None => I::splat_shifted(0, 0),
-            };
+            let a = &*row.wrapping_add(k / BLOCK);
+            let mut dot = offset::<F, I>(a, k);
             for chunk in 0..F::CHUNKS {
-                let from = 4 * (F::CHUNKS * run + chunk);
-                let codes = &weights.codes[from..from + 4];
-                let sixteen = &*a.codes.as_ptr().add(k % BLOCK + 16 * chunk).cast::<[i8; 16]>();
+                let codes = &weights.codes[4 * (F::CHUNKS * run + chunk)..][..4];
+                let sixteen = sixteen(a, k % BLOCK + 16 * chunk);
                 dot = if F::FULL_BYTES {
                     I::dot_bytes(dot, codes, sixteen)
                 } else {
                     I::dot(dot, codes, sixteen)
                 };
             }
-            let value = I::mul(I::floats(dot), weights.scale[run]);
-            sum = I::mul_add(value, I::splat(a.scale), sum);
-            if F::MINIMA {
-                sum = I::mul_add(weights.min[run], I::splat(a.scaled_sum), sum);
-            }
+            sum = finish_run::<F, I>(weights, run, a, dot, sum);
         }
     }
     sum
+}
+
+/// [`multiply_step`] for two rows of activations, for instruction sets with [`Isa::PAIRS`].
+///
+/// # Safety
+/// As [`multiply_step`].
+#[inline(always)]
+unsafe fn multiply_step_pair<F: Format, I: Isa>(
+    weights: &blocks::Step<I>,
+    rows: [*const ActivationBlock; 2],
+    step: usize,
+    mut sums: [I::Floats; 2],
+) -> [I::Floats; 2] {
+    for run in 0..F::RUNS {
+        let k = F::first(step, run);
+        // SAFETY: the caller's contract; k is inside the weight block.
+        unsafe {
+            let (a, b) = (&*rows[0].wrapping_add(k / BLOCK), &*rows[1].wrapping_add(k / BLOCK));
+            let mut dots = [offset::<F, I>(a, k), offset::<F, I>(b, k)];
+            for chunk in 0..F::CHUNKS {
+                let codes = &weights.codes[4 * (F::CHUNKS * run + chunk)..][..4];
+                let at = k % BLOCK + 16 * chunk;
+                dots = I::dot_pair(dots, codes, [sixteen(a, at), sixteen(b, at)]);
+            }
+            sums[0] = finish_run::<F, I>(weights, run, a, dots[0], sums[0]);
+            sums[1] = finish_run::<F, I>(weights, run, b, dots[1], sums[1]);
+        }
+    }
+    sums
+}
+
+/// Where a dot product begins: codes are stored with an offset added, and what that will add to the
+/// sum is taken away first.
+///
+/// # Safety
+/// As [`Isa`].
+#[inline(always)]
+unsafe fn offset<F: Format, I: Isa>(a: &ActivationBlock, k: usize) -> I::Ints {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match F::OFFSET {
+            Some(shift) if F::CHUNKS == 1 => I::splat_shifted(a.negative_halves[k % BLOCK / 16], shift),
+            Some(shift) => I::splat_shifted(a.negative_sum, shift),
+            None if F::FULL_BYTES && I::BIASED_BYTES => I::splat_shifted(a.negative_sum, 7),
+            None => I::splat_shifted(0, 0),
+        }
+    }
+}
+
+/// Activations `at .. at + 16` of a block; `at` is 0 or 16.
+#[inline(always)]
+fn sixteen(a: &ActivationBlock, at: usize) -> &[i8; 16] {
+    a.codes[at..at + 16].try_into().expect("the part has 16 codes")
+}
+
+/// Adds a run's dot product, scaled, and its minimum.
+///
+/// # Safety
+/// As [`Isa`].
+#[inline(always)]
+unsafe fn finish_run<F: Format, I: Isa>(
+    weights: &blocks::Step<I>,
+    run: usize,
+    a: &ActivationBlock,
+    dot: I::Ints,
+    sum: I::Floats,
+) -> I::Floats {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let value = I::mul(I::floats(dot), weights.scale[run]);
+        let sum = I::mul_add(value, I::splat(a.scale), sum);
+        if F::MINIMA { I::mul_add(weights.min[run], I::splat(a.scaled_sum), sum) } else { sum }
+    }
 }
 
 #[cfg(test)]
@@ -509,28 +595,33 @@ mod tests {
     #[test]
     fn every_type_on_every_instruction_set_matches_f64() {
         for dtype in TYPES {
-            let (n, k, m) = (37, width(dtype), 3);
-            let (matrix, weights) = matrix(dtype, n, k, 2);
-            let mut x = noise(m * k, 99);
-            if is_quantised(dtype) {
-                // Round the inputs to 8 bits a block first, so that only the arithmetic is tested.
-                for block in x.chunks_mut(32) {
-                    let top = block.iter().fold(0f32, |a, v| a.max(v.abs()));
-                    for v in block {
-                        *v = (*v * (1.0 / (top / 127.0))).round_ties_even() * (top / 127.0);
+            // Rows that fill groups, tiles and pairs or do not; matrices that begin at odd offsets.
+            for (n, k, m) in
+                [(37, width(dtype), 3), (1, width(dtype), 1), (16, 2 * width(dtype), 33), (50, 256, 16)]
+            {
+                let (matrix, weights) = matrix(dtype, n, k, 2 + n % 2);
+                let mut x = noise(m * k, 99);
+                if is_quantised(dtype) {
+                    // Round the inputs to 8 bits a block first, so that only the arithmetic is tested.
+                    for block in x.chunks_mut(32) {
+                        let top = block.iter().fold(0f32, |a, v| a.max(v.abs()));
+                        for v in block {
+                            *v = (*v * (1.0 / (top / 127.0))).round_ties_even() * (top / 127.0);
+                        }
                     }
                 }
-            }
-            for level in levels() {
-                let y = forward(&at(&matrix, dtype, level), &x, 2);
-                for row in 0..m {
-                    for col in 0..n {
-                        let (a, b) = (&x[row * k..(row + 1) * k], &weights[col * k..(col + 1) * k]);
-                        let exact: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-                        let size: f64 =
-                            a.iter().zip(b).map(|(a, b)| (f64::from(*a) * f64::from(*b)).abs()).sum();
-                        let error = (f64::from(y[row * n + col]) - exact).abs();
-                        assert!(error < 4e-5 * size, "{dtype:?} {level:?}: {error} of {size}");
+                for level in levels() {
+                    let y = forward(&at(&matrix, dtype, level), &x, 2);
+                    for row in 0..m {
+                        for col in 0..n {
+                            let (a, b) = (&x[row * k..(row + 1) * k], &weights[col * k..(col + 1) * k]);
+                            let exact: f64 =
+                                a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                            let size: f64 =
+                                a.iter().zip(b).map(|(a, b)| (f64::from(*a) * f64::from(*b)).abs()).sum();
+                            let error = (f64::from(y[row * n + col]) - exact).abs();
+                            assert!(error < 4e-5 * size, "{dtype:?} {level:?}: {error} of {size}");
+                        }
                     }
                 }
             }
@@ -547,7 +638,7 @@ mod tests {
                 let matrix = at(&matrix, dtype, level);
                 let alone: Vec<u32> =
                     x.chunks_exact(k).flat_map(|row| forward(&matrix, row, 1)).map(f32::to_bits).collect();
-                for rows in [2, 3, 5, 9, 16, 19, 33, 40] {
+                for rows in (2..=17).chain([31, 32, 33, 40]) {
                     for threads in [1, 3] {
                         let y = forward(&matrix, &x[..rows * k], threads);
                         let together: Vec<u32> = y.into_iter().map(f32::to_bits).collect();

@@ -1,12 +1,17 @@
-//! NEON with the dot product of bytes (4 rows abreast): Apple's CPUs and most ARM servers.
+//! NEON with the dot product of bytes, and with the product of byte matrices (4 rows abreast): Apple's
+//! CPUs and most ARM servers. Their products are whole numbers, so both give the same bits.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::{Isa, MAX_GROUP, WeightRows};
 
-/// ARMv8.2 with dotprod.
-pub(in super::super) struct Neon;
+/// `I8MM` tells whether two rows of activations are multiplied at once.
+pub(in super::super) struct Arm<const I8MM: bool>;
+/// ARMv8.2 with dotprod: Apple's M1.
+pub(in super::super) type Neon = Arm<false>;
+/// With i8mm: Apple's M2 onwards.
+pub(in super::super) type NeonI8mm = Arm<true>;
 
 /// `acc` += the products of four signed codes a lane with four signed activations, number `$lane` of
 /// `$activations`. Written as an instruction, because the intrinsic is not stable Rust yet.
@@ -23,8 +28,23 @@ macro_rules! dot_lane {
     };
 }
 
-impl Isa for Neon {
+/// `acc` (2 x 2) += `$codes` (two rows of eight) times `$activations` (two rows of eight) transposed.
+macro_rules! multiply_2x2 {
+    ($acc:ident, $codes:expr, $activations:expr) => {
+        asm!(
+            ".arch_extension i8mm",
+            "smmla {acc:v}.4s, {codes:v}.16b, {activations:v}.16b",
+            acc = inout(vreg) $acc,
+            codes = in(vreg) $codes,
+            activations = in(vreg) $activations,
+            options(pure, nomem, nostack, preserves_flags)
+        )
+    };
+}
+
+impl<const I8MM: bool> Isa for Arm<I8MM> {
     const ROWS: usize = 4;
+    const PAIRS: bool = I8MM;
     const BIASED_BYTES: bool = false;
     type Bytes = uint8x16_t;
     type Ints = int32x4_t;
@@ -165,6 +185,33 @@ impl Isa for Neon {
     unsafe fn dot_bytes(acc: int32x4_t, codes: &[uint8x16_t], activations: &[i8; 16]) -> int32x4_t {
         // SAFETY: the caller's contract; the product takes signed codes.
         unsafe { Self::dot(acc, codes, activations) }
+    }
+    #[inline(always)]
+    unsafe fn dot_pair(
+        acc: [int32x4_t; 2],
+        codes: &[uint8x16_t],
+        activations: [&[i8; 16]; 2],
+    ) -> [int32x4_t; 2] {
+        // SAFETY: the caller has the instructions; the loads have the arrays' size.
+        unsafe {
+            let a = vreinterpretq_s64_s8(vld1q_s8(activations[0].as_ptr()));
+            let b = vreinterpretq_s64_s8(vld1q_s8(activations[1].as_ptr()));
+            let (first, second) = (vzip1q_s64(a, b), vzip2q_s64(a, b));
+            let words = [
+                vreinterpretq_u32_u8(codes[0]),
+                vreinterpretq_u32_u8(codes[1]),
+                vreinterpretq_u32_u8(codes[2]),
+                vreinterpretq_u32_u8(codes[3]),
+            ];
+            // Weight rows 0 and 1, then 2 and 3; in each 2 x 2 the activation rows are neighbours.
+            let mut low = vzip1q_s32(acc[0], acc[1]);
+            let mut high = vzip2q_s32(acc[0], acc[1]);
+            multiply_2x2!(low, vzip1q_u32(words[0], words[1]), first);
+            multiply_2x2!(high, vzip2q_u32(words[0], words[1]), first);
+            multiply_2x2!(low, vzip1q_u32(words[2], words[3]), second);
+            multiply_2x2!(high, vzip2q_u32(words[2], words[3]), second);
+            [vuzp1q_s32(low, high), vuzp2q_s32(low, high)]
+        }
     }
     #[inline(always)]
     unsafe fn floats(a: int32x4_t) -> float32x4_t {
