@@ -11,11 +11,10 @@ use serde::Serialize;
 
 use crate::bench::candle::CandleModel;
 use crate::bench::figures::median;
-use crate::bench::model::timed_pass;
+use crate::bench::model::{made_up_tokens, timed_pass};
 use crate::error::{Error, Result};
 use crate::model::kernels::Threads;
 use crate::model::{LanguageModel, LogitRows, Step};
-use crate::token::TokenId;
 
 /// Rows of the passes that are measured.
 pub const ROWS: [usize; 6] = [1, 2, 3, 5, 9, 16];
@@ -156,7 +155,7 @@ impl PassEngine for Ours<'_> {
 
     fn prefill(&mut self, tokens: usize) -> Result<f64> {
         self.0.truncate(0)?;
-        let prompt = prompt(tokens, self.0.spec().n_vocab);
+        let prompt = made_up_tokens(tokens, self.0.spec().n_vocab);
         let begun = Instant::now();
         for chunk in prompt.chunks(self.0.prefill_rows()) {
             self.0.forward(Step::chain(chunk, LogitRows::None))?;
@@ -185,7 +184,7 @@ impl PassEngine for Candle {
 
     fn pass(&mut self, rows: usize) -> Result<f64> {
         let cpu = candle_core::Device::Cpu;
-        let tokens = prompt(CANDLE_CONTEXT + rows, self.n_vocab);
+        let tokens = made_up_tokens(CANDLE_CONTEXT + rows, self.n_vocab);
         self.model.forward(&tokens[..CANDLE_CONTEXT], 0, &cpu)?;
         let begun = Instant::now();
         self.model.forward(&tokens[CANDLE_CONTEXT..], CANDLE_CONTEXT, &cpu)?;
@@ -194,13 +193,9 @@ impl PassEngine for Candle {
 
     fn prefill(&mut self, tokens: usize) -> Result<f64> {
         let begun = Instant::now();
-        self.model.forward(&prompt(tokens, self.n_vocab), 0, &candle_core::Device::Cpu)?;
+        self.model.forward(&made_up_tokens(tokens, self.n_vocab), 0, &candle_core::Device::Cpu)?;
         Ok(begun.elapsed().as_secs_f64())
     }
-}
-
-fn prompt(tokens: usize, n_vocab: usize) -> Vec<TokenId> {
-    (0..tokens).map(|i| ((i * 7 + 100) % n_vocab) as TokenId).collect()
 }
 
 /// Another program that takes part, over its standard input and output: it writes `ready` when its

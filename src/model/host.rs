@@ -14,6 +14,7 @@ use crate::model::kernels::attention::{
 use crate::model::kernels::matmul::{Input, Product, multiply, multiply_gated};
 use crate::model::kernels::quantise::QuantisedRows;
 use crate::model::kernels::{Threads, WeightMatrix};
+use crate::model::layout::ModelWeights;
 use crate::model::mask::RowMask;
 use crate::model::pass::{Executor, LayerStep};
 use crate::model::rope::{Angles, RopeTable};
@@ -27,27 +28,11 @@ pub struct HostExecutor {
     spec: ModelSpec,
     compute: Compute,
     embedding: Embedding,
-    layers: Vec<Layer>,
-    output_norm: Vec<f32>,
-    head: Linear,
+    weights: ModelWeights<Linear, Vec<f32>>,
     rope: RopeTable,
     cache: KvCache,
     pass: Pass,
     workspace: Workspace,
-}
-
-struct Layer {
-    attention_norm: Vec<f32>,
-    q: Linear,
-    k: Linear,
-    v: Linear,
-    q_norm: Option<Vec<f32>>,
-    k_norm: Option<Vec<f32>>,
-    output: Linear,
-    feed_forward_norm: Vec<f32>,
-    gate: Linear,
-    up: Linear,
-    down: Linear,
 }
 
 struct Linear {
@@ -91,12 +76,10 @@ impl HostExecutor {
     /// # Errors
     /// When a tensor is missing or has another shape than the architecture asks for.
     pub fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
-        let head = if file.has("output.weight") { "output" } else { "token_embd" };
+        let linear = |name: &str, n, k| Linear::load(file, name, n, k);
         Ok(Self {
+            weights: ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len))?,
             embedding: file.embedding("token_embd.weight", spec.n_vocab, spec.n_embd, &Device::Cpu)?,
-            layers: (0..spec.n_layer).map(|i| Layer::load(file, spec, i)).collect::<Result<_>>()?,
-            output_norm: vector(file, "output_norm.weight", spec.n_embd)?,
-            head: Linear::load(file, head, spec.n_vocab, spec.n_embd)?,
             rope: RopeTable::new(file, spec)?,
             cache: KvCache::on_host(spec, spec.context_length),
             pass: Pass {
@@ -111,7 +94,7 @@ impl HostExecutor {
     }
 
     fn query_key_value(&mut self, index: usize) -> Result<()> {
-        let (layer, spec, threads) = (&self.layers[index], &self.spec, self.compute.threads());
+        let (layer, spec, threads) = (&self.weights.layers[index], &self.spec, self.compute.threads());
         let Workspace { x, h, quantised, q, k, v, .. } = &mut self.workspace;
         let eps = spec.rms_eps as f32;
         norm_rows(x, &layer.attention_norm, eps, h);
@@ -149,11 +132,11 @@ impl HostExecutor {
 
     fn attention_output(&mut self, index: usize) -> Result<()> {
         let Workspace { x, h, quantised, .. } = &mut self.workspace;
-        products(self.compute.threads(), h, quantised, [(&self.layers[index].output, x)], true)
+        products(self.compute.threads(), h, quantised, [(&self.weights.layers[index].output, x)], true)
     }
 
     fn gate_up(&mut self, index: usize) -> Result<()> {
-        let (layer, threads) = (&self.layers[index], self.compute.threads());
+        let (layer, threads) = (&self.weights.layers[index], self.compute.threads());
         let Workspace { x, h, quantised, gated, .. } = &mut self.workspace;
         norm_rows(x, &layer.feed_forward_norm, self.spec.rms_eps as f32, h);
         gated.resize(self.pass.rows * layer.gate.n, 0.0);
@@ -170,14 +153,14 @@ impl HostExecutor {
 
     fn down(&mut self, index: usize) -> Result<()> {
         let Workspace { x, gated, quantised, .. } = &mut self.workspace;
-        products(self.compute.threads(), gated, quantised, [(&self.layers[index].down, x)], true)
+        products(self.compute.threads(), gated, quantised, [(&self.weights.layers[index].down, x)], true)
     }
 }
 
 impl Executor for HostExecutor {
     fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
         self.cache.reserve(tokens.len())?;
-        self.embedding.host_rows(tokens, &mut self.workspace.x)?;
+        self.workspace.x = self.embedding.host_rows(tokens)?;
         self.pass = Pass {
             rows: tokens.len(),
             angles: self.rope.angles(mask.positions()),
@@ -207,9 +190,9 @@ impl Executor for HostExecutor {
             LogitRows::All => 0,
             LogitRows::Last => x.len() - self.spec.n_embd,
         };
-        norm_rows(&x[from..], &self.output_norm, self.spec.rms_eps as f32, h);
+        norm_rows(&x[from..], &self.weights.output_norm, self.spec.rms_eps as f32, h);
         let mut logits = vec![0.0; h.len() / self.spec.n_embd * self.spec.n_vocab];
-        products(self.compute.threads(), h, quantised, [(&self.head, &mut logits)], false)?;
+        products(self.compute.threads(), h, quantised, [(&self.weights.head, &mut logits)], false)?;
         Ok(Rows::new(self.spec.n_vocab, logits))
     }
 
@@ -235,32 +218,6 @@ impl Pass {
                 rotate(head, &self.angles.cos[angles.clone()], &self.angles.sin[angles.clone()]);
             }
         }
-    }
-}
-
-impl Layer {
-    fn load(file: &WeightFile, spec: &ModelSpec, index: usize) -> Result<Self> {
-        let name = |part: &str| format!("blk.{index}.{part}");
-        let linear = |part: &str, n, k| Linear::load(file, &name(part), n, k);
-        let norm = |part: &str| vector(file, &name(part), spec.n_embd);
-        let head_norm = |part: &str| {
-            let weight = name(part);
-            file.has(&weight).then(|| vector(file, &weight, spec.head_dim)).transpose()
-        };
-        let (q_width, kv_width) = (spec.n_head * spec.head_dim, spec.n_kv_head * spec.head_dim);
-        Ok(Self {
-            attention_norm: norm("attn_norm.weight")?,
-            q: linear("attn_q", q_width, spec.n_embd)?,
-            k: linear("attn_k", kv_width, spec.n_embd)?,
-            v: linear("attn_v", kv_width, spec.n_embd)?,
-            q_norm: head_norm("attn_q_norm.weight")?,
-            k_norm: head_norm("attn_k_norm.weight")?,
-            output: linear("attn_output", spec.n_embd, q_width)?,
-            feed_forward_norm: norm("ffn_norm.weight")?,
-            gate: linear("ffn_gate", spec.n_ff, spec.n_embd)?,
-            up: linear("ffn_up", spec.n_ff, spec.n_embd)?,
-            down: linear("ffn_down", spec.n_embd, spec.n_ff)?,
-        })
     }
 }
 

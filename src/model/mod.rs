@@ -8,6 +8,7 @@ pub mod device;
 pub mod gguf;
 pub mod host;
 pub mod kernels;
+pub mod layout;
 pub mod linear;
 pub mod mask;
 pub mod pass;

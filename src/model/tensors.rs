@@ -8,6 +8,7 @@ use candle_nn::rotary_emb::{rope, rope_i};
 use crate::error::{Error, Result};
 use crate::model::attention::{attention, mask_bias};
 use crate::model::cache::KvCache;
+use crate::model::layout::ModelWeights;
 use crate::model::linear::Linear;
 use crate::model::mask::RowMask;
 use crate::model::pass::{Executor, LayerStep};
@@ -22,26 +23,10 @@ pub struct TensorExecutor {
     spec: ModelSpec,
     device: Device,
     embedding: Embedding,
-    layers: Vec<Layer>,
-    output_norm: Tensor,
-    head: Linear,
+    weights: ModelWeights<Linear, Tensor>,
     rope: RopeTable,
     cache: KvCache,
     pass: Option<Pass>,
-}
-
-struct Layer {
-    attention_norm: Tensor,
-    q: Linear,
-    k: Linear,
-    v: Linear,
-    q_norm: Option<Tensor>,
-    k_norm: Option<Tensor>,
-    output: Linear,
-    feed_forward_norm: Tensor,
-    gate: Linear,
-    up: Linear,
-    down: Linear,
 }
 
 /// What belongs to the pass that runs.
@@ -63,12 +48,10 @@ impl TensorExecutor {
     /// When a tensor is missing or has another shape than the architecture asks for, and when the
     /// device has no room for it.
     pub fn load(file: &WeightFile, spec: &ModelSpec, device: &Device) -> Result<Self> {
-        let head = if file.has("output.weight") { "output" } else { "token_embd" };
+        let linear = |name: &str, n, k| file.linear(name, n, k, device);
         Ok(Self {
+            weights: ModelWeights::load(file, spec, linear, |name, len| file.vector(name, len, device))?,
             embedding: file.embedding("token_embd.weight", spec.n_vocab, spec.n_embd, device)?,
-            layers: (0..spec.n_layer).map(|i| Layer::load(file, spec, i, device)).collect::<Result<_>>()?,
-            output_norm: file.vector("output_norm.weight", spec.n_embd, device)?,
-            head: file.linear(head, spec.n_vocab, spec.n_embd, device)?,
             rope: RopeTable::new(file, spec)?,
             cache: KvCache::on_device(spec, spec.context_length, device),
             pass: None,
@@ -94,8 +77,8 @@ impl Executor for TensorExecutor {
     }
 
     fn step(&mut self, index: usize, step: LayerStep) -> Result<()> {
-        let Self { spec, layers, cache, pass, .. } = self;
-        let (layer, pass) = (&layers[index], running(pass.as_mut())?);
+        let Self { spec, weights, cache, pass, .. } = self;
+        let (layer, pass) = (&weights.layers[index], running(pass.as_mut())?);
         let eps = spec.rms_eps as f32;
         match step {
             LayerStep::QueryKeyValue => {
@@ -129,8 +112,8 @@ impl Executor for TensorExecutor {
             LogitRows::All => x.clone(),
             LogitRows::Last => x.narrow(0, x.dim(0)? - 1, 1)?.force_contiguous()?,
         };
-        let normed = rms_norm(&x, &self.output_norm, self.spec.rms_eps as f32)?;
-        to_rows(&self.head.forward(&normed)?)
+        let normed = rms_norm(&x, &self.weights.output_norm, self.spec.rms_eps as f32)?;
+        to_rows(&self.weights.head.forward(&normed)?)
     }
 
     fn cache(&self) -> &KvCache {
@@ -144,32 +127,6 @@ impl Executor for TensorExecutor {
 
 fn running<P>(pass: Option<P>) -> Result<P> {
     pass.ok_or_else(|| Error::Internal("a step of a pass was asked for before it began".into()))
-}
-
-impl Layer {
-    fn load(file: &WeightFile, spec: &ModelSpec, index: usize, device: &Device) -> Result<Self> {
-        let name = |part: &str| format!("blk.{index}.{part}");
-        let linear = |part: &str, n, k| file.linear(&name(part), n, k, device);
-        let norm = |part: &str, n| file.vector(&name(part), n, device);
-        let head_norm = |part: &str| {
-            let weight = name(part);
-            file.has(&weight).then(|| file.vector(&weight, spec.head_dim, device)).transpose()
-        };
-        let (q_width, kv_width) = (spec.n_head * spec.head_dim, spec.n_kv_head * spec.head_dim);
-        Ok(Self {
-            attention_norm: norm("attn_norm.weight", spec.n_embd)?,
-            q: linear("attn_q", q_width, spec.n_embd)?,
-            k: linear("attn_k", kv_width, spec.n_embd)?,
-            v: linear("attn_v", kv_width, spec.n_embd)?,
-            q_norm: head_norm("attn_q_norm.weight")?,
-            k_norm: head_norm("attn_k_norm.weight")?,
-            output: linear("attn_output", spec.n_embd, q_width)?,
-            feed_forward_norm: norm("ffn_norm.weight", spec.n_embd)?,
-            gate: linear("ffn_gate", spec.n_ff, spec.n_embd)?,
-            up: linear("ffn_up", spec.n_ff, spec.n_embd)?,
-            down: linear("ffn_down", spec.n_embd, spec.n_ff)?,
-        })
-    }
 }
 
 /// `[rows, n * head_dim]` -> `[1, n, rows, head_dim]`, contiguous, normed and rotated as the

@@ -41,11 +41,16 @@ impl WeightFile {
         self.gguf.tensors.contains_key(name)
     }
 
+    /// Whether the embedding table is the head as well.
+    pub fn is_tied(&self) -> bool {
+        !self.has("output.weight")
+    }
+
     /// Bytes of weights that a pass of one row reads: all but the embedding table, of which it takes a
     /// row, unless that is the head as well.
     pub fn bytes_per_pass(&self) -> usize {
-        let untied = self.has("output.weight");
-        let read = self.gguf.tensors.iter().filter(|(name, _)| !(untied && *name == "token_embd.weight"));
+        let tied = self.is_tied();
+        let read = self.gguf.tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
         read.map(|(_, tensor)| tensor.range.len()).sum()
     }
 
@@ -160,13 +165,11 @@ impl Embedding {
         }
     }
 
-    /// The rows of `ids` into `out`, `[ids, width]`.
+    /// The rows of `ids` in host memory, `[ids, width]`.
     ///
     /// # Errors
     /// When candle cannot read the table's type.
-    pub fn host_rows(&self, ids: &[u32], out: &mut Vec<f32>) -> Result<()> {
-        out.clear();
-        out.extend(self.rows(ids, &Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?);
-        Ok(())
+    pub fn host_rows(&self, ids: &[u32]) -> Result<Vec<f32>> {
+        Ok(self.rows(ids, &Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?)
     }
 }

@@ -10,9 +10,9 @@ const LANES: usize = 16;
 /// Gives a function one instance with AVX2 and picks at run time. Plain Rust inside: the compiler
 /// vectorises it.
 macro_rules! widened {
-    ($(#[$doc:meta])* pub $(($vis:tt))? fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+    ($(#[$doc:meta])* pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
-        pub $(($vis))? fn $name($($arg: $ty),*) {
+        pub fn $name($($arg: $ty),*) {
             #[inline(always)]
             fn plain($($arg: $ty),*) $body
             #[cfg(target_arch = "x86_64")]

@@ -111,11 +111,14 @@ pub fn attend(
     let group = shape.n_head / shape.n_kv_head;
     threads.run(spans * shape.n_kv_head, &|task| {
         let (span, kv_head) = (task / shape.n_kv_head, task % shape.n_kv_head);
-        for row in 0..rows {
+        let partial_of = |row: usize| {
             let from = ((span * rows + row) * shape.n_head + kv_head * group) * stride;
-            // SAFETY: the scratch is borrowed until all tasks are done, and only this task has the
-            // heads of this key-value head in this span.
-            let partial = unsafe { partial.part(from, group * stride) };
+            // SAFETY: the scratch is borrowed until all tasks are done, only this task has the heads of
+            // this key-value head in this span, and it takes one row at a time.
+            unsafe { partial.part(from, group * stride) }
+        };
+        for row in 0..rows {
+            let partial = partial_of(row);
             partial.fill(0.0);
             partial.chunks_exact_mut(stride).for_each(|partial| partial[0] = f32::NEG_INFINITY);
         }
@@ -131,11 +134,8 @@ pub fn attend(
                 for (i, slot) in slots[..len].iter_mut().enumerate() {
                     *slot = visible.slot(row, tile + i) * d;
                 }
-                let from = ((span * rows + row) * shape.n_head + kv_head * group) * stride;
-                // SAFETY: as above.
-                let partial = unsafe { partial.part(from, group * stride) };
                 let q = &input.q[(row * shape.n_head + kv_head * group) * d..][..group * d];
-                attend_tile(Tile { q, k, v, slots: &slots[..len], d, scale: shape.scale }, partial);
+                attend_tile(Tile { q, k, v, slots: &slots[..len], d, scale: shape.scale }, partial_of(row));
             }
         }
     });

@@ -5,6 +5,8 @@
 //! The formats of `blocks.rs` are written once over these operations. [`Scalar`] is the readable
 //! reference; the others are chosen at run time.
 
+use std::sync::OnceLock;
+
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
 #[cfg(target_arch = "x86_64")]
@@ -139,9 +141,12 @@ impl Level {
         Level::Avx512,
     ];
 
-    /// The best this CPU has.
+    /// The best this CPU has. Asked for in every kernel, so looked up once.
     pub(super) fn best() -> Self {
-        Self::ALL.iter().rev().copied().find(|level| level.available()).unwrap_or(Self::Scalar)
+        static BEST: OnceLock<Level> = OnceLock::new();
+        *BEST.get_or_init(|| {
+            Self::ALL.iter().rev().copied().find(|level| level.available()).unwrap_or(Self::Scalar)
+        })
     }
 
     /// Whether this CPU has it.
@@ -194,11 +199,6 @@ pub(super) struct Scalar;
 const LANES: usize = 4;
 
 #[inline(always)]
-fn each<A: Copy, B>(a: [A; LANES], f: impl Fn(A) -> B) -> [B; LANES] {
-    a.map(f)
-}
-
-#[inline(always)]
 fn both<A: Copy, B: Copy, C: Default + Copy>(
     a: [A; LANES],
     b: [B; LANES],
@@ -236,7 +236,7 @@ impl Isa for Scalar {
     unsafe fn prefetch(_address: *const u8) {}
     #[inline(always)]
     unsafe fn and(a: Self::Bytes, mask: u8) -> Self::Bytes {
-        each(a, |a| a.map(|a| a & mask))
+        a.map(|a| a.map(|a| a & mask))
     }
     #[inline(always)]
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
@@ -244,15 +244,15 @@ impl Isa for Scalar {
     }
     #[inline(always)]
     unsafe fn shr(a: Self::Bytes, by: u32) -> Self::Bytes {
-        each(a, |a| a.map(|a| a >> by))
+        a.map(|a| a.map(|a| a >> by))
     }
     #[inline(always)]
     unsafe fn shl(a: Self::Bytes, by: u32) -> Self::Bytes {
-        each(a, |a| a.map(|a| a << by))
+        a.map(|a| a.map(|a| a << by))
     }
     #[inline(always)]
     unsafe fn fifth_bits(word: Self::Bytes, nibble: usize) -> Self::Bytes {
-        each(word, |word| {
+        word.map(|word| {
             let bits = u32::from_le_bytes(word) >> (4 * nibble);
             [0, 1, 2, 3].map(|b| (((bits >> b) & 1) << 4) as u8)
         })
@@ -263,19 +263,19 @@ impl Isa for Scalar {
     }
     #[inline(always)]
     unsafe fn low_half(word: Self::Bytes) -> Self::Floats {
-        each(word, |w| half::f16::from_le_bytes([w[0], w[1]]).to_f32())
+        word.map(|w| half::f16::from_le_bytes([w[0], w[1]]).to_f32())
     }
     #[inline(always)]
     unsafe fn high_half(word: Self::Bytes) -> Self::Floats {
-        each(word, |w| half::f16::from_le_bytes([w[2], w[3]]).to_f32())
+        word.map(|w| half::f16::from_le_bytes([w[2], w[3]]).to_f32())
     }
     #[inline(always)]
     unsafe fn unsigned_byte(word: Self::Bytes, i: u32) -> Self::Floats {
-        each(word, |w| f32::from(w[i as usize]))
+        word.map(|w| f32::from(w[i as usize]))
     }
     #[inline(always)]
     unsafe fn signed_byte(word: Self::Bytes, i: u32) -> Self::Floats {
-        each(word, |w| f32::from(w[i as usize] as i8))
+        word.map(|w| f32::from(w[i as usize] as i8))
     }
     #[inline(always)]
     unsafe fn splat_shifted(value: i32, shift: u32) -> Self::Ints {
@@ -303,7 +303,7 @@ impl Isa for Scalar {
     }
     #[inline(always)]
     unsafe fn floats(a: Self::Ints) -> Self::Floats {
-        each(a, |a| a as f32)
+        a.map(|a| a as f32)
     }
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self::Floats {

@@ -94,16 +94,6 @@ impl WeightMatrix {
         Some(Self { file, range, n, k, row_bytes, group: level.rows(), kernel })
     }
 
-    /// Outputs a row.
-    pub fn n(&self) -> usize {
-        self.n
-    }
-
-    /// Inputs a row.
-    pub fn k(&self) -> usize {
-        self.k
-    }
-
     /// Whether the product takes its activations quantised.
     pub fn wants_quantised(&self) -> bool {
         matches!(self.kernel, Kernel::Quantised(_))

@@ -23,8 +23,9 @@ struct Shared {
     gate: AtomicU64,
     work: Mutex<Option<Work>>,
     next: AtomicUsize,
-    asleep: Mutex<usize>,
+    /// How many workers sleep; changed with the lock held.
     sleeping: AtomicUsize,
+    asleep: Mutex<()>,
     wake: Condvar,
     stop: AtomicBool,
     panicked: AtomicBool,
@@ -56,8 +57,8 @@ impl Threads {
             gate: AtomicU64::new(CLOSED),
             work: Mutex::new(None),
             next: AtomicUsize::new(0),
-            asleep: Mutex::new(0),
             sleeping: AtomicUsize::new(0),
+            asleep: Mutex::new(()),
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
@@ -188,13 +189,11 @@ impl Shared {
             }
             looks = 0;
             let mut asleep = locked(&self.asleep);
-            *asleep += 1;
-            self.sleeping.store(*asleep, Ordering::SeqCst);
+            self.sleeping.fetch_add(1, Ordering::SeqCst);
             while self.gate.load(Ordering::SeqCst) / CALL == seen && !self.stop.load(Ordering::SeqCst) {
                 asleep = self.wake.wait(asleep).unwrap_or_else(std::sync::PoisonError::into_inner);
             }
-            *asleep -= 1;
-            self.sleeping.store(*asleep, Ordering::SeqCst);
+            self.sleeping.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
