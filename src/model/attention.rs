@@ -74,9 +74,7 @@ mod tests {
     use crate::model::RowLayout;
 
     use crate::model::kernels::Threads;
-    use crate::model::kernels::attention::{
-        AttentionInput, AttentionScratch, AttentionShape, VisibleSlots, attend,
-    };
+    use crate::model::kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 
     /// The kernel and candle's operations agree, with and without a tree.
     #[test]
@@ -97,12 +95,11 @@ mod tests {
             let shape =
                 AttentionShape { n_head: heads, n_kv_head: kv_heads, head_dim: d, capacity, scale: 0.25 };
             let mut ours = vec![0.0; by_row.len()];
-            attend(
+            Attention::default().attend(
                 &Threads::new(2).unwrap(),
                 shape,
                 AttentionInput { q: &by_row, k: &k, v: &v },
                 &VisibleSlots::new(&mask),
-                &mut AttentionScratch::default(),
                 &mut ours,
             );
             for (a, b) in ours.iter().zip(flat(&expected)) {

@@ -8,9 +8,7 @@ use crate::error::Result;
 use crate::model::cache::KvCache;
 use crate::model::device::Compute;
 use crate::model::kernels::activation::{rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours};
-use crate::model::kernels::attention::{
-    AttentionInput, AttentionScratch, AttentionShape, VisibleSlots, attend,
-};
+use crate::model::kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 use crate::model::kernels::matmul::{Input, Product, multiply, multiply_gated};
 use crate::model::kernels::quantise::QuantisedRows;
 use crate::model::kernels::{Threads, WeightMatrix};
@@ -67,7 +65,7 @@ struct Workspace {
     k: Vec<f32>,
     v: Vec<f32>,
     gated: Vec<f32>,
-    attention: AttentionScratch,
+    attention: Attention,
 }
 
 impl HostExecutor {
@@ -126,7 +124,7 @@ impl HostExecutor {
         let Workspace { h, q, attention, .. } = &mut self.workspace;
         h.resize(q.len(), 0.0);
         let input = AttentionInput { q, k: keys, v: values };
-        attend(self.compute.threads(), shape, input, &self.pass.visible, attention, h);
+        attention.attend(self.compute.threads(), shape, input, &self.pass.visible, h);
         Ok(())
     }
 

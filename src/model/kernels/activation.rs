@@ -103,7 +103,8 @@ pub(super) fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
     // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
     let magic = 12_582_912.0_f32;
-    let n = (x * std::f32::consts::LOG2_E + magic) - magic;
+    let shifted = x * std::f32::consts::LOG2_E + magic;
+    let n = shifted - magic;
     let r = (x - n * 0.693_359_4) - n * -2.121_944_4e-4;
     let p = 1.0 / 720.0;
     let p = p * r + 1.0 / 120.0;
@@ -111,7 +112,8 @@ pub(super) fn exp(x: f32) -> f32 {
     let p = p * r + 1.0 / 6.0;
     let p = p * r + 0.5;
     let p = p * r * r + r + 1.0;
-    p * f32::from_bits((((n as i32) + 127) << 23) as u32)
+    // The lowest bits of `shifted` are n; those above leave on the left.
+    p * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! same bits alone, in a batch, as a chain or as a branch of a tree.
 
 use super::activation::exp;
+use super::isa::{Isa, Level, Scalar};
 use super::threads::{SharedSlice, Threads};
 use crate::model::mask::RowMask;
 
@@ -41,6 +42,8 @@ pub struct VisibleSlots {
     base: usize,
     /// Positions each row sees.
     lens: Vec<usize>,
+    /// One more than the last slot seen.
+    end: usize,
     /// Slots of the positions from `base` on, `[rows, rows]`.
     tail: Vec<usize>,
 }
@@ -59,7 +62,8 @@ impl VisibleSlots {
             }
             lens.push(len);
         }
-        Self { base, lens, tail }
+        let end = tail.iter().copied().max().map_or(base, |last| base.max(last + 1));
+        Self { base, lens, end, tail }
     }
 
     fn rows(&self) -> usize {
@@ -76,79 +80,97 @@ impl VisibleSlots {
 const SPAN: usize = 128;
 /// Positions whose scores are computed before the next maximum is taken.
 const TILE: usize = 64;
-/// Partial sums of a dot product: element i in lane i % 16.
+/// Partial sums of the weights: that of position i in lane i % 16.
 const LANES: usize = 16;
 
-/// Memory of the partial results, kept between calls.
-#[derive(Default)]
-pub struct AttentionScratch {
+/// Attention on this CPU, with the memory of its partial results, which is kept between calls.
+pub struct Attention {
+    level: Level,
     /// For each span, row and head: the maximum, the sum of weights, the weighted values.
     partial: Vec<f32>,
 }
 
-/// softmax(q k^T * scale) v for every row and head, as `[rows, n_head * head_dim]`.
-///
-/// # Panics
-/// If a size does not fit.
-pub fn attend(
-    threads: &Threads,
-    shape: AttentionShape,
-    input: AttentionInput<'_>,
-    visible: &VisibleSlots,
-    scratch: &mut AttentionScratch,
-    out: &mut [f32],
-) {
-    let (rows, d) = (visible.rows(), shape.head_dim);
-    assert_eq!(input.q.len(), rows * shape.n_head * d, "queries fit the shape");
-    assert_eq!(out.len(), input.q.len(), "there is an output for each query");
-    assert_eq!(input.k.len(), shape.n_kv_head * shape.capacity * d, "keys fit the shape");
-    assert_eq!(input.v.len(), input.k.len(), "values fit the shape");
-    let longest = visible.lens.iter().copied().max().unwrap_or(0);
-    let spans = longest.div_ceil(SPAN);
-    let stride = d + 2;
-    scratch.partial.resize(spans * rows * shape.n_head * stride, 0.0);
-    let partial = SharedSlice::new(&mut scratch.partial);
-    let group = shape.n_head / shape.n_kv_head;
-    threads.run(spans * shape.n_kv_head, &|task| {
-        let (span, kv_head) = (task / shape.n_kv_head, task % shape.n_kv_head);
-        let partial_of = |row: usize| {
-            let from = ((span * rows + row) * shape.n_head + kv_head * group) * stride;
-            // SAFETY: the scratch is borrowed until all tasks are done, only this task has the heads of
-            // this key-value head in this span, and it takes one row at a time.
-            unsafe { partial.part(from, group * stride) }
-        };
-        for row in 0..rows {
-            let partial = partial_of(row);
-            partial.fill(0.0);
-            partial.chunks_exact_mut(stride).for_each(|partial| partial[0] = f32::NEG_INFINITY);
-        }
-        let first = kv_head * shape.capacity * d;
-        let (k, v) = (&input.k[first..][..shape.capacity * d], &input.v[first..][..shape.capacity * d]);
-        for tile in (span * SPAN..((span + 1) * SPAN).min(longest)).step_by(TILE) {
+impl Default for Attention {
+    fn default() -> Self {
+        Self::at_level(Level::best())
+    }
+}
+
+impl Attention {
+    fn at_level(level: Level) -> Self {
+        assert!(level.available(), "a level is used where it is available");
+        Self { level, partial: Vec::new() }
+    }
+
+    /// softmax(q k^T * scale) v for every row and head, as `[rows, n_head * head_dim]`.
+    ///
+    /// # Panics
+    /// If a size does not fit.
+    pub fn attend(
+        &mut self,
+        threads: &Threads,
+        shape: AttentionShape,
+        input: AttentionInput<'_>,
+        visible: &VisibleSlots,
+        out: &mut [f32],
+    ) {
+        let (rows, d) = (visible.rows(), shape.head_dim);
+        assert_eq!(input.q.len(), rows * shape.n_head * d, "queries fit the shape");
+        assert_eq!(out.len(), input.q.len(), "there is an output for each query");
+        assert_eq!(input.k.len(), shape.n_kv_head * shape.capacity * d, "keys fit the shape");
+        assert_eq!(input.v.len(), input.k.len(), "values fit the shape");
+        assert!(visible.end <= shape.capacity, "what is seen is in the cache");
+        let kernel = kernel(self.level);
+        let longest = visible.lens.iter().copied().max().unwrap_or(0);
+        let spans = longest.div_ceil(SPAN);
+        let stride = d + 2;
+        self.partial.resize(spans * rows * shape.n_head * stride, 0.0);
+        let partial = SharedSlice::new(&mut self.partial);
+        let group = shape.n_head / shape.n_kv_head;
+        threads.run(spans * shape.n_kv_head, &|task| {
+            let (span, kv_head) = (task / shape.n_kv_head, task % shape.n_kv_head);
+            let partial_of = |row: usize| {
+                let from = ((span * rows + row) * shape.n_head + kv_head * group) * stride;
+                // SAFETY: the memory is borrowed until all tasks are done, only this task has the heads of
+                // this key-value head in this span, and it takes one row at a time.
+                unsafe { partial.part(from, group * stride) }
+            };
             for row in 0..rows {
-                let len = visible.lens[row].saturating_sub(tile).min(TILE);
-                if len == 0 {
-                    continue;
-                }
-                let mut slots = [0; TILE];
-                for (i, slot) in slots[..len].iter_mut().enumerate() {
-                    *slot = visible.slot(row, tile + i) * d;
-                }
-                let q = &input.q[(row * shape.n_head + kv_head * group) * d..][..group * d];
-                attend_tile(Tile { q, k, v, slots: &slots[..len], d, scale: shape.scale }, partial_of(row));
+                let partial = partial_of(row);
+                partial.fill(0.0);
+                partial.chunks_exact_mut(stride).for_each(|partial| partial[0] = f32::NEG_INFINITY);
             }
+            let first = kv_head * shape.capacity * d;
+            let (k, v) = (&input.k[first..][..shape.capacity * d], &input.v[first..][..shape.capacity * d]);
+            for tile in (span * SPAN..((span + 1) * SPAN).min(longest)).step_by(TILE) {
+                for row in 0..rows {
+                    let len = visible.lens[row].saturating_sub(tile).min(TILE);
+                    if len == 0 {
+                        continue;
+                    }
+                    let mut slots = [0; TILE];
+                    for (i, slot) in slots[..len].iter_mut().enumerate() {
+                        *slot = visible.slot(row, tile + i) * d;
+                    }
+                    let q = &input.q[(row * shape.n_head + kv_head * group) * d..][..group * d];
+                    let tile = Tile { q, k, v, slots: &slots[..len], d, scale: shape.scale };
+                    // SAFETY: the CPU has the level's instructions. A visible slot is a row of the cache,
+                    // which `k` and `v` have room for, as checked above.
+                    unsafe { kernel(&tile, partial_of(row)) };
+                }
+            }
+        });
+        for (index, out) in out.chunks_exact_mut(d).enumerate() {
+            let (row, head) = (index / shape.n_head, index % shape.n_head);
+            let spans = visible.lens[row].div_ceil(SPAN);
+            combine(
+                &self.partial,
+                spans,
+                rows * shape.n_head * stride,
+                (row * shape.n_head + head) * stride,
+                out,
+            );
         }
-    });
-    for (index, out) in out.chunks_exact_mut(d).enumerate() {
-        let (row, head) = (index / shape.n_head, index % shape.n_head);
-        let spans = visible.lens[row].div_ceil(SPAN);
-        combine(
-            &scratch.partial,
-            spans,
-            rows * shape.n_head * stride,
-            (row * shape.n_head + head) * stride,
-            out,
-        );
     }
 }
 
@@ -165,40 +187,65 @@ struct Tile<'a> {
 }
 
 /// Takes a tile into the partial results of the row's heads, `[group, 2 + d]`.
-fn attend_tile(tile: Tile<'_>, partial: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2,fma,avx512f,avx512vl,avx512dq,avx512bw")]
-        fn avx512(tile: Tile<'_>, partial: &mut [f32]) {
-            attend_tile_generic(tile, partial);
-        }
-        #[target_feature(enable = "avx2,fma")]
-        fn avx2(tile: Tile<'_>, partial: &mut [f32]) {
-            attend_tile_generic(tile, partial);
-        }
-        match super::isa::Level::best() {
-            super::isa::Level::Scalar => {}
-            // SAFETY: the level says that the CPU has the extensions.
-            super::isa::Level::Avx512 => return unsafe { avx512(tile, partial) },
-            // SAFETY: every level but the first comes with AVX2 and FMA.
-            _ => return unsafe { avx2(tile, partial) },
-        }
+///
+/// # Safety
+/// The CPU has the instructions the kernel was made for; every slot has `d` keys and values after it.
+type TileKernel = unsafe fn(&Tile<'_>, &mut [f32]);
+
+fn kernel(level: Level) -> TileKernel {
+    match level {
+        Level::Scalar => attend_tile::<Scalar>,
+        // Floats are multiplied with the same instructions in both.
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::NeonI8mm => attend_tile::<super::isa::neon::Neon>,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => x86::avx2,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => x86::avx512,
     }
-    attend_tile_generic(tile, partial);
 }
 
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    //! The generic kernel compiled once per x86 extension.
+
+    use super::super::isa::x86::{Avx2, Avx512};
+    use super::{Tile, attend_tile};
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) unsafe fn avx2(tile: &Tile<'_>, partial: &mut [f32]) {
+        // SAFETY: the caller's contract.
+        unsafe { attend_tile::<Avx2>(tile, partial) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+    pub(super) unsafe fn avx512(tile: &Tile<'_>, partial: &mut [f32]) {
+        // SAFETY: the caller's contract.
+        unsafe { attend_tile::<Avx512>(tile, partial) }
+    }
+}
+
+/// # Safety
+/// As [`TileKernel`].
 #[inline(always)]
-fn attend_tile_generic(tile: Tile<'_>, partial: &mut [f32]) {
+unsafe fn attend_tile<I: Isa>(tile: &Tile<'_>, partial: &mut [f32]) {
     let d = tile.d;
     for (q, partial) in tile.q.chunks_exact(d).zip(partial.chunks_exact_mut(d + 2)) {
         let mut scores = [f32::NEG_INFINITY; TILE];
         let mut max = f32::NEG_INFINITY;
-        for (score, &slot) in scores.iter_mut().zip(tile.slots) {
-            *score = dot(q, &tile.k[slot..slot + d]) * tile.scale;
-            max = max.max(*score);
+        for (scores, slots) in scores.chunks_exact_mut(4).zip(tile.slots.chunks(4)) {
+            // The last slot stands in for what is missing of four.
+            let last = slots.len() - 1;
+            let slots = [slots[0], slots[last.min(1)], slots[last.min(2)], slots[last]];
+            // SAFETY: the caller's contract.
+            let four = unsafe { dots::<I>(q, tile.k, slots) };
+            for (score, dot) in scores[..=last].iter_mut().zip(four) {
+                *score = dot * tile.scale;
+                max = if *score > max { *score } else { max };
+            }
         }
         let (state, sums) = partial.split_at_mut(2);
-        let new_max = max.max(state[0]);
+        let new_max = if max > state[0] { max } else { state[0] };
         let mut weight = 0.0;
         if new_max > f32::NEG_INFINITY {
             let keep = if state[0] > f32::NEG_INFINITY { exp(state[0] - new_max) } else { 0.0 };
@@ -217,36 +264,91 @@ fn attend_tile_generic(tile: Tile<'_>, partial: &mut [f32]) {
         }
         (state[0], state[1]) = (new_max, weight);
         // As many sums at a time as fit the registers.
-        let (wide, narrow) = sums.as_chunks_mut::<64>();
-        for (i, sums) in wide.iter_mut().enumerate() {
-            add_weighted(sums, &scores, &tile, 64 * i);
+        let mut from = 0;
+        // SAFETY: the caller's contract; `from` and the vectors after it stay inside `d`.
+        unsafe {
+            while from + 8 * I::ROWS <= d {
+                add_weighted::<I, 8>(&mut sums[from..], &scores, tile, from);
+                from += 8 * I::ROWS;
+            }
+            while from + 4 * I::ROWS <= d {
+                add_weighted::<I, 4>(&mut sums[from..], &scores, tile, from);
+                from += 4 * I::ROWS;
+            }
+            while from + I::ROWS <= d {
+                add_weighted::<I, 1>(&mut sums[from..], &scores, tile, from);
+                from += I::ROWS;
+            }
         }
-        let from = 64 * wide.len();
-        let (narrow, rest) = narrow.as_chunks_mut::<16>();
-        for (i, sums) in narrow.iter_mut().enumerate() {
-            add_weighted(sums, &scores, &tile, from + 16 * i);
-        }
-        let from = from + 16 * narrow.len();
-        for (i, sum) in rest.iter_mut().enumerate() {
-            let mut one = [*sum];
-            add_weighted(&mut one, &scores, &tile, from + i);
-            *sum = one[0];
+        for (i, sum) in sums.iter_mut().enumerate().skip(from) {
+            for (&weight, &slot) in scores.iter().zip(tile.slots) {
+                *sum += weight * tile.v[slot + i];
+            }
         }
     }
 }
 
-/// Adds the weighted values of a tile to `N` sums, elements `from ..` of each value.
+/// The dot products of a query with the keys that begin at four slots; each is computed in the same
+/// order wherever it stands among the four.
+///
+/// # Safety
+/// As [`TileKernel`].
 #[inline(always)]
-fn add_weighted<const N: usize>(sums: &mut [f32; N], weights: &[f32; TILE], tile: &Tile<'_>, from: usize) {
-    let mut acc = *sums;
-    for (&weight, &slot) in weights.iter().zip(tile.slots) {
-        let values: &[f32; N] =
-            tile.v[slot + from..slot + from + N].try_into().expect("the slice has N values");
-        for (acc, value) in acc.iter_mut().zip(values) {
-            *acc += weight * value;
+unsafe fn dots<I: Isa>(q: &[f32], k: &[f32], slots: [usize; 4]) -> [f32; 4] {
+    let [a, b, c, d] = slots;
+    let whole = q.len() / I::ROWS * I::ROWS;
+    // SAFETY: the caller's contract: keys are there, and `i` ends with the last whole vector.
+    let mut dots = unsafe {
+        let key = k.as_ptr();
+        let zero = I::splat(0.0);
+        let mut sums = [zero, zero, zero, zero];
+        let mut i = 0;
+        while i < whole {
+            let q = I::load(q.as_ptr().wrapping_add(i));
+            sums[0] = I::mul_add(q, I::load(key.wrapping_add(a + i)), sums[0]);
+            sums[1] = I::mul_add(q, I::load(key.wrapping_add(b + i)), sums[1]);
+            sums[2] = I::mul_add(q, I::load(key.wrapping_add(c + i)), sums[2]);
+            sums[3] = I::mul_add(q, I::load(key.wrapping_add(d + i)), sums[3]);
+            i += I::ROWS;
+        }
+        I::sums(sums)
+    };
+    for (dot, slot) in dots.iter_mut().zip(slots) {
+        for i in whole..q.len() {
+            *dot += q[i] * k[slot + i];
         }
     }
-    *sums = acc;
+    dots
+}
+
+/// Adds the weighted values of a tile to `N` vectors of sums, elements `from ..` of each value.
+///
+/// # Safety
+/// As [`TileKernel`]; there are `N` vectors of sums.
+#[inline(always)]
+unsafe fn add_weighted<I: Isa, const N: usize>(
+    sums: &mut [f32],
+    weights: &[f32; TILE],
+    tile: &Tile<'_>,
+    from: usize,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let mut acc = [I::splat(0.0); N];
+        for (i, acc) in acc.iter_mut().enumerate() {
+            *acc = I::load(sums.as_ptr().wrapping_add(i * I::ROWS));
+        }
+        for (&weight, &slot) in weights.iter().zip(tile.slots) {
+            let weight = I::splat(weight);
+            let values = tile.v.as_ptr().wrapping_add(slot + from);
+            for (i, acc) in acc.iter_mut().enumerate() {
+                *acc = I::mul_add(weight, I::load(values.wrapping_add(i * I::ROWS)), *acc);
+            }
+        }
+        for (i, acc) in acc.iter().enumerate() {
+            I::store_at(*acc, sums.as_mut_ptr().wrapping_add(i * I::ROWS));
+        }
+    }
 }
 
 /// Brings the partial results of the spans together, in their order.
@@ -268,30 +370,6 @@ fn combine(partial: &[f32], spans: usize, span_stride: usize, from: usize, out: 
     out.iter_mut().for_each(|out| *out *= inverse);
 }
 
-/// The dot product of two vectors of one length.
-#[inline(always)]
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut acc = [0f32; LANES];
-    let (a_parts, b_parts) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let (a_rest, b_rest) = (a_parts.remainder(), b_parts.remainder());
-    for (a, b) in a_parts.zip(b_parts) {
-        for (lane, (a, b)) in acc.iter_mut().zip(a.iter().zip(b)) {
-            *lane += a * b;
-        }
-    }
-    for (lane, (a, b)) in acc.iter_mut().zip(a_rest.iter().zip(b_rest)) {
-        *lane += a * b;
-    }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            acc[i] += acc[i + width];
-        }
-        width /= 2;
-    }
-    acc[0]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,13 +380,13 @@ mod tests {
         k: &[f32],
         v: &[f32],
         mask: &RowMask,
-        threads: usize,
+        (level, threads): (Level, usize),
     ) -> Vec<f32> {
         let mut out = vec![0.0; q.len()];
         let input = AttentionInput { q, k, v };
         let threads = Threads::new(threads).unwrap();
         let visible = VisibleSlots::new(mask);
-        attend(&threads, shape, input, &visible, &mut AttentionScratch::default(), &mut out);
+        Attention::at_level(level).attend(&threads, shape, input, &visible, &mut out);
         out
     }
 
@@ -316,7 +394,7 @@ mod tests {
     fn one_key_gives_back_its_value() {
         let shape = AttentionShape { n_head: 2, n_kv_head: 1, head_dim: 4, capacity: 3, scale: 0.5 };
         let (k, v) = (vec![0.3; 12], (0..12).map(|i| i as f32).collect::<Vec<_>>());
-        let out = run(shape, &[1.0; 8], &k, &v, &RowMask::causal(0, 1), 1);
+        let out = run(shape, &[1.0; 8], &k, &v, &RowMask::causal(0, 1), (Level::best(), 1));
         assert_eq!(out, [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0]);
     }
 
@@ -324,8 +402,10 @@ mod tests {
     /// apart; and each row alone has the same bits.
     #[test]
     fn it_is_softmax_whatever_the_length_and_rows_do_not_depend_on_each_other() {
-        let (n_head, n_kv_head, d, rows) = (4, 2, 24, 3);
-        for base in [0, 1, 62, 63, 64, 127, 128, 300] {
+        let (n_head, n_kv_head, d, rows) = (4, 2, 216 + 3, 3);
+        let levels = Level::ALL.iter().copied().filter(|level| level.available());
+        let bases = [0, 1, 62, 63, 64, 127, 128, 300];
+        for (level, base) in levels.flat_map(|level| bases.map(|base| (level, base))) {
             let capacity = base + rows + 2;
             let shape = AttentionShape { n_head, n_kv_head, head_dim: d, capacity, scale: 0.7 };
             let noise = |count: usize, seed: usize| -> Vec<f32> {
@@ -333,10 +413,10 @@ mod tests {
             };
             let q = noise(rows * n_head * d, 1);
             let (k, v) = (noise(n_kv_head * capacity * d, 2), noise(n_kv_head * capacity * d, 3));
-            let out = run(shape, &q, &k, &v, &RowMask::causal(base, rows), 2);
+            let out = run(shape, &q, &k, &v, &RowMask::causal(base, rows), (level, 2));
             for row in 0..rows {
                 let alone = &q[row * n_head * d..(row + 1) * n_head * d];
-                let alone = run(shape, alone, &k, &v, &RowMask::causal(base + row, 1), 1);
+                let alone = run(shape, alone, &k, &v, &RowMask::causal(base + row, 1), (level, 1));
                 let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&alone), bits(&out[row * n_head * d..(row + 1) * n_head * d]));
                 for head in 0..n_head {
@@ -361,7 +441,7 @@ mod tests {
                             .map(|(slot, s)| (s - max).exp() * f64::from(v[first + slot * d + i]) / total)
                             .sum();
                         let error = (f64::from(out[at + i]) - exact).abs();
-                        assert!(error < 2e-4, "base {base}: off by {error}");
+                        assert!(error < 2e-4, "{level:?}, base {base}: off by {error}");
                     }
                 }
             }

@@ -107,6 +107,13 @@ pub(super) trait Isa {
     unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// Lane r to `to[r]`.
     unsafe fn store(a: Self::Floats, to: &mut [f32; MAX_GROUP]);
+
+    /// [`Isa::ROWS`] floats from `from` on, a lane each. They must be there.
+    unsafe fn load(from: *const f32) -> Self::Floats;
+    /// A lane each to `to` and what follows. There must be room.
+    unsafe fn store_at(a: Self::Floats, to: *mut f32);
+    /// The sum over the lanes of each of four vectors, all added in one and the same order.
+    unsafe fn sums(a: [Self::Floats; 4]) -> [f32; 4];
 }
 
 /// The instruction set in use.
@@ -321,5 +328,19 @@ impl Isa for Scalar {
     #[inline(always)]
     unsafe fn store(a: Self::Floats, to: &mut [f32; MAX_GROUP]) {
         to[..LANES].copy_from_slice(&a);
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self::Floats {
+        // SAFETY: the caller's contract.
+        unsafe { from.cast::<[f32; LANES]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store_at(a: Self::Floats, to: *mut f32) {
+        // SAFETY: the caller's contract.
+        unsafe { to.cast::<[f32; LANES]>().write_unaligned(a) }
+    }
+    #[inline(always)]
+    unsafe fn sums(a: [Self::Floats; 4]) -> [f32; 4] {
+        a.map(|[a, b, c, d]| (a + c) + (b + d))
     }
 }

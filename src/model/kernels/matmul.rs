@@ -247,20 +247,23 @@ pub fn multiply_gated(
 }
 
 /// Spreads `groups` over the threads. Each walks through a stretch of its own, because the weights of
-/// the next group are on their way while one is multiplied; who is done takes from the others.
+/// the next group are on their way while one is multiplied; who is done takes from the others. A few
+/// groups are taken at once: taking is an atomic operation, which waits for every load before it.
 fn split(threads: &Threads, groups: usize, group: &(dyn Fn(usize, &mut Tile) + Sync)) {
     let count = threads.count().min(groups);
     let begin = |stretch: usize| stretch * groups / count;
+    let at_once = (groups / count / 12).clamp(1, 8);
     let next: Vec<AtomicUsize> = (0..count).map(|stretch| AtomicUsize::new(begin(stretch))).collect();
     threads.run(count, &|mine| {
         let mut tile: Tile = [[0.0; MAX_GROUP]; TILE];
         for stretch in (mine..count).chain(0..mine) {
             loop {
-                let index = next[stretch].fetch_add(1, Ordering::Relaxed);
-                if index >= begin(stretch + 1) {
+                let from = next[stretch].fetch_add(at_once, Ordering::Relaxed);
+                let end = begin(stretch + 1);
+                if from >= end {
                     break;
                 }
-                group(index, &mut tile);
+                (from..end.min(from + at_once)).for_each(|index| group(index, &mut tile));
             }
         }
     });

@@ -5,6 +5,15 @@ use super::isa::Level;
 /// Values that share a scale.
 pub(super) const BLOCK: usize = 32;
 
+/// 1.5 * 2^23: a float of this size has no bits below one.
+const ROUNDING: f32 = 12_582_912.0;
+
+/// The larger; one instruction, unlike `f32::max`, which treats NaN.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
 /// 32 activations of one row: activation i is `scale * codes[i]`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ActivationBlock {
@@ -33,14 +42,15 @@ impl ActivationBlock {
         let mut top = [0f32; 8];
         for part in values.chunks_exact(8) {
             for (t, v) in top.iter_mut().zip(part) {
-                *t = t.max(v.abs());
+                *t = larger(*t, v.abs());
             }
         }
-        let top = top.iter().fold(0f32, |a, &b| a.max(b));
+        let top = top.iter().fold(0f32, |a, &b| larger(a, b));
         let scale = top / 127.0;
         let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
         for (code, value) in self.codes.iter_mut().zip(values) {
-            *code = (value * inverse).round_ties_even() as i8;
+            // The sum's lowest bits are the nearest integer, ties to even, in two's complement.
+            *code = (value * inverse + ROUNDING).to_bits() as i8;
         }
         let sum = |codes: &[i8]| codes.iter().map(|&c| i32::from(c)).sum::<i32>();
         let halves = [sum(&self.codes[..16]), sum(&self.codes[16..])];

@@ -238,4 +238,24 @@ impl<const I8MM: bool> Isa for Arm<I8MM> {
         // SAFETY: the caller has the instructions; the array has more than 4 lanes.
         unsafe { vst1q_f32(to.as_mut_ptr(), a) }
     }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> float32x4_t {
+        // SAFETY: the caller's contract.
+        unsafe { vld1q_f32(from) }
+    }
+    #[inline(always)]
+    unsafe fn store_at(a: float32x4_t, to: *mut f32) {
+        // SAFETY: the caller's contract.
+        unsafe { vst1q_f32(to, a) }
+    }
+    #[inline(always)]
+    unsafe fn sums(a: [float32x4_t; 4]) -> [f32; 4] {
+        // SAFETY: the caller has the instructions; the array has four lanes.
+        unsafe {
+            let sums = vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3]));
+            let mut to = [0.0; 4];
+            vst1q_f32(to.as_mut_ptr(), sums);
+            to
+        }
+    }
 }

@@ -50,6 +50,29 @@ macro_rules! load_four_words {
     }};
 }
 
+/// The upper half of a vector added to the lower.
+macro_rules! fold {
+    ($a:expr) => {
+        _mm256_add_ps(_mm512_castps512_ps256($a), _mm512_extractf32x8_ps::<1>($a))
+    };
+}
+
+/// See [`Isa::sums`].
+///
+/// # Safety
+/// The caller enabled AVX2.
+#[inline(always)]
+unsafe fn sums_256(a: [__m256; 4]) -> [f32; 4] {
+    // SAFETY: the caller's contract; the array has four lanes.
+    unsafe {
+        let pairs = _mm256_hadd_ps(_mm256_hadd_ps(a[0], a[1]), _mm256_hadd_ps(a[2], a[3]));
+        let sums = _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps::<1>(pairs));
+        let mut to = [0.0; 4];
+        _mm_storeu_ps(to.as_mut_ptr(), sums);
+        to
+    }
+}
+
 /// AVX-512 with VNNI: Ice Lake and Zen 4 onwards.
 pub(in super::super) struct Avx512;
 
@@ -203,6 +226,21 @@ impl Isa for Avx512 {
     unsafe fn store(a: __m512, to: &mut [f32; MAX_GROUP]) {
         // SAFETY: the caller has the instructions; the array has 16 lanes.
         unsafe { _mm512_storeu_ps(to.as_mut_ptr(), a) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> __m512 {
+        // SAFETY: the caller's contract.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn store_at(a: __m512, to: *mut f32) {
+        // SAFETY: the caller's contract.
+        unsafe { _mm512_storeu_ps(to, a) }
+    }
+    #[inline(always)]
+    unsafe fn sums(a: [__m512; 4]) -> [f32; 4] {
+        // SAFETY: the caller has the instructions.
+        unsafe { sums_256([fold!(a[0]), fold!(a[1]), fold!(a[2]), fold!(a[3])]) }
     }
 }
 
@@ -382,5 +420,20 @@ impl<const VNNI: bool> Isa for Narrow<VNNI> {
     unsafe fn store(a: __m256, to: &mut [f32; MAX_GROUP]) {
         // SAFETY: the caller has the instructions; the array has more than 8 lanes.
         unsafe { _mm256_storeu_ps(to.as_mut_ptr(), a) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> __m256 {
+        // SAFETY: the caller's contract.
+        unsafe { _mm256_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn store_at(a: __m256, to: *mut f32) {
+        // SAFETY: the caller's contract.
+        unsafe { _mm256_storeu_ps(to, a) }
+    }
+    #[inline(always)]
+    unsafe fn sums(a: [__m256; 4]) -> [f32; 4] {
+        // SAFETY: the caller's contract.
+        unsafe { sums_256(a) }
     }
 }
