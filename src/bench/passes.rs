@@ -52,6 +52,8 @@ pub struct PassFigures {
     pub relative: BTreeMap<usize, f64>,
     /// Weights a second during a pass of one row, in 10^9 bytes.
     pub gb_s: f64,
+    /// That beside what the memory gave in the same round: the median share. 1 is the floor of t(1).
+    pub of_memory: f64,
     /// Prompt tokens a second.
     pub prefill_tok_s: f64,
 }
@@ -65,28 +67,45 @@ pub struct PassReport {
     pub threads: usize,
     /// Bytes of weights that a pass reads.
     pub weight_bytes: usize,
-    /// What this machine reads from memory a second with as many threads, in 10^9 bytes.
+    /// What this machine reads from memory a second with as many threads, in 10^9 bytes: the median
+    /// over the rounds.
     pub memory_gb_s: f64,
     /// The engines, Hunch first.
     pub engines: Vec<PassFigures>,
 }
 
-/// Measures `rounds` rounds after one that warms up, each with every number of rows and a prompt once
-/// for every engine.
+/// What [`measure`] asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct PassPlan {
+    /// Rounds to measure, after one that warms up.
+    pub rounds: usize,
+    /// Bytes of weights that a pass reads.
+    pub weight_bytes: usize,
+}
+
+/// Measures rounds, each with every number of rows and a prompt once for every engine, and with the
+/// speed of the memory (10^9 bytes a second), which `memory` measures, before the passes of one row.
+/// Gives the memory's median and the engines' figures.
 ///
 /// # Errors
 /// When a pass fails.
 pub fn measure(
     engines: &mut [&mut dyn PassEngine],
-    rounds: usize,
-    weight_bytes: usize,
+    memory: &mut dyn FnMut() -> f64,
+    plan: PassPlan,
     progress: &mut dyn FnMut(usize, usize),
-) -> Result<Vec<PassFigures>> {
+) -> Result<(f64, Vec<PassFigures>)> {
+    let PassPlan { rounds, weight_bytes } = plan;
     let mut times = vec![BTreeMap::<usize, Vec<f64>>::new(); engines.len()];
+    let mut memory_gb_s = Vec::new();
     for round in 0..=rounds {
         progress(round, rounds + 1);
         for turn in 0..ROWS.len() {
             let rows = ROWS[(round + turn) % ROWS.len()];
+            if rows == 1 && round > 0 {
+                std::thread::sleep(QUIET);
+                memory_gb_s.push(memory());
+            }
             for (engine, times) in engines.iter_mut().zip(&mut times) {
                 std::thread::sleep(QUIET);
                 let seconds = engine.pass(rows)?;
@@ -111,34 +130,51 @@ pub fn measure(
             let ratios: Vec<f64> = times[&rows].iter().zip(&times[&1]).map(|(t, one)| t / one).collect();
             relative.insert(rows, median(&ratios).ok_or_else(nothing)?);
         }
+        let gb_s = |seconds: f64| weight_bytes as f64 / seconds / 1e9;
+        let shares: Vec<f64> =
+            times[&1].iter().zip(&memory_gb_s).map(|(t, memory)| gb_s(*t) / memory).collect();
         Ok(PassFigures {
             engine: engine.name().to_owned(),
             pass_ms,
             relative,
-            gb_s: weight_bytes as f64 / of(1)? / 1e9,
+            gb_s: gb_s(of(1)?),
+            of_memory: median(&shares).ok_or_else(nothing)?,
             prefill_tok_s: PROMPT as f64 / of(PROMPT)?,
         })
     };
-    engines.iter_mut().zip(times).map(figures).collect()
+    let figures = engines.iter_mut().zip(times).map(figures).collect::<Result<_>>()?;
+    Ok((median(&memory_gb_s).ok_or_else(nothing)?, figures))
 }
 
-/// What the machine reads from memory a second with these threads, in 10^9 bytes: the best of five
-/// sums over a gibibyte, which no cache holds.
-pub fn memory_gb_s(threads: &Threads) -> f64 {
-    let memory = vec![1u64; 1 << 27];
-    let parts: Vec<&[u64]> = memory.chunks(1 << 18).collect();
-    let sum = std::sync::atomic::AtomicU64::new(0);
-    let once = || {
-        let begun = Instant::now();
-        threads.run(parts.len(), &|part| {
-            let part = parts[part].iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
-            sum.fetch_add(part, std::sync::atomic::Ordering::Relaxed);
-        });
-        begun.elapsed().as_secs_f64()
-    };
-    let best = (0..5).map(|_| once()).fold(f64::INFINITY, f64::min);
-    std::hint::black_box(sum.into_inner());
-    size_of_val(&memory[..]) as f64 / best / 1e9
+/// Measures what the machine reads from memory a second.
+pub struct MemoryReader<'a> {
+    threads: &'a Threads,
+    /// More than any cache holds.
+    memory: Vec<u64>,
+}
+
+impl<'a> MemoryReader<'a> {
+    /// Reads with these threads.
+    pub fn new(threads: &'a Threads) -> Self {
+        Self { threads, memory: vec![1; 1 << 26] }
+    }
+
+    /// The speed now, in 10^9 bytes a second: the better of two sums over 512 MiB.
+    pub fn gb_s(&self) -> f64 {
+        let parts: Vec<&[u64]> = self.memory.chunks(1 << 18).collect();
+        let sum = std::sync::atomic::AtomicU64::new(0);
+        let once = || {
+            let begun = Instant::now();
+            self.threads.run(parts.len(), &|part| {
+                let part = parts[part].iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+                sum.fetch_add(part, std::sync::atomic::Ordering::Relaxed);
+            });
+            begun.elapsed().as_secs_f64()
+        };
+        let best = once().min(once());
+        std::hint::black_box(sum.into_inner());
+        size_of_val(&self.memory[..]) as f64 / best / 1e9
+    }
 }
 
 /// This engine.
@@ -292,7 +328,12 @@ mod tests {
     #[test]
     fn figures_by_hand() {
         let (mut a, mut b) = (Fake("a", 0.5), Fake("b", 2.0));
-        let figures = measure(&mut [&mut a, &mut b], 3, 1_000_000_000, &mut |_, _| {}).unwrap();
+        let plan = PassPlan { rounds: 3, weight_bytes: 1_000_000_000 };
+        let mut memory = [8.0, 4.0, 2.0].into_iter().cycle();
+        let mut memory = || memory.next().unwrap();
+        let (memory_gb_s, figures) =
+            measure(&mut [&mut a, &mut b], &mut memory, plan, &mut |_, _| {}).unwrap();
+        assert_eq!((memory_gb_s, figures[0].of_memory, figures[1].of_memory), (4.0, 0.5, 0.125));
         assert_eq!((figures[0].engine.as_str(), figures[1].engine.as_str()), ("a", "b"));
         assert_eq!(figures[0].pass_ms[&5], 1000.0);
         assert_eq!(
@@ -301,7 +342,8 @@ mod tests {
         );
         assert_eq!((figures[0].gb_s, figures[1].gb_s), (2.0, 0.5));
         assert_eq!(figures[0].prefill_tok_s, 2.0);
-        assert!(measure(&mut [&mut a], 0, 1, &mut |_, _| {}).is_err());
+        let nothing = PassPlan { rounds: 0, ..plan };
+        assert!(measure(&mut [&mut a], &mut memory, nothing, &mut |_, _| {}).is_err());
     }
 
     #[cfg(unix)]

@@ -6,11 +6,12 @@ use anyhow::Result;
 use clap::Args;
 use hunch::bench::candle::{CandleModel, compare_with_candle};
 use hunch::bench::model::ModelBench;
-use hunch::bench::passes::{self, Beside, Candle, Ours, PassEngine, PassReport, memory_gb_s};
+use hunch::bench::passes::{self, Beside, Candle, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
 use hunch::bench::{self, BenchPlan, Contender, Progress, Setting, Suite};
 use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
 use hunch::model::weights::WeightFile;
+use hunch::sample::SamplingParams;
 
 use super::run::{MethodArg, SamplingArgs, load};
 use super::{ModelArgs, render};
@@ -103,10 +104,9 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan> {
         let depths = if method == MethodArg::Plain { &args.max_draft[..1] } else { &args.max_draft[..] };
         depths.iter().map(move |&max_draft| Contender { method: method.into(), max_draft })
     });
-    let mut sampling = args.sampling.params();
-    if args.sampling.is_default() {
-        sampling = hunch::sample::SamplingParams::greedy();
-    }
+    // Greedy unless a way of drawing is asked for, so that answers can be compared token for token.
+    let greedy = SamplingParams { seed: args.sampling.seed(), ..SamplingParams::greedy() };
+    let sampling = if args.sampling.says_how_to_draw() { args.sampling.params() } else { greedy };
     Ok(BenchPlan {
         suites,
         contenders: contenders.collect(),
@@ -149,7 +149,7 @@ fn passes(args: &BenchArgs) -> Result<()> {
     let mut models = load(&args.models)?;
     let spec = models.target().spec().clone();
     let threads = compute.threads().count();
-    let memory_gb_s = memory_gb_s(compute.threads());
+    let memory = MemoryReader::new(compute.threads());
     let mut candle = match args.candle {
         true => {
             let model = CandleModel::open(&path, &spec.architecture, compute.device())?;
@@ -164,7 +164,9 @@ fn passes(args: &BenchArgs) -> Result<()> {
     engines.extend(candle.as_mut().map(|candle| candle as &mut dyn PassEngine));
     engines.extend(others.iter_mut().map(|other| other as &mut dyn PassEngine));
     let interactive = std::io::stderr().is_terminal();
-    let engines = passes::measure(&mut engines, 2 * args.runs, weight_bytes, &mut |done, total| {
+    let plan = PassPlan { rounds: 2 * args.runs, weight_bytes };
+    let mut memory = || memory.gb_s();
+    let (memory_gb_s, engines) = passes::measure(&mut engines, &mut memory, plan, &mut |done, total| {
         if interactive {
             eprint!("\r\x1b[Kround {} of {total}", done + 1);
         }
@@ -194,19 +196,20 @@ fn beside(line: &str, model: &str, threads: usize) -> Result<Beside> {
 fn pass_table(report: &PassReport) -> String {
     let mut header = vec!["t(M), ms".to_owned()];
     header.extend(passes::ROWS.iter().map(|rows| format!("M = {rows}")));
-    header.extend(["GB/s".to_owned(), format!("prefill {}", passes::PROMPT)]);
+    header.extend(["GB/s (of memory)".to_owned(), format!("prefill {}", passes::PROMPT)]);
     let row = |figures: &passes::PassFigures| {
         let mut cells = vec![figures.engine.clone()];
         let pass = |rows| format!("{:.1} ({:.2}x)", figures.pass_ms[rows], figures.relative[rows]);
         cells.extend(passes::ROWS.iter().map(pass));
-        cells.extend([format!("{:.1}", figures.gb_s), format!("{:.0} tok/s", figures.prefill_tok_s)]);
+        cells.push(format!("{:.1} ({:.0}%)", figures.gb_s, 100.0 * figures.of_memory));
+        cells.push(format!("{:.0} tok/s", figures.prefill_tok_s));
         cells
     };
     let rows: Vec<Vec<String>> = report.engines.iter().map(row).collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     format!(
         "target  {}\n{} threads; a pass reads {} of weights; memory reads {:.1} GB/s here (10^9 bytes)\n\n{}\n\n\
-         (t(M)/t(1)) is the median of ratios within a round; engines took turns, pass by pass",
+         (t(M)/t(1)) and (of memory) are medians of ratios within a round; engines took turns, pass by pass",
         report.target,
         report.threads,
         render::bytes(report.weight_bytes as u64),

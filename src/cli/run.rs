@@ -108,9 +108,17 @@ fn parse_bias(text: &str) -> Result<(TokenId, f32), String> {
 }
 
 impl SamplingArgs {
-    /// Whether no way of drawing was asked for; a seed alone asks for none.
-    pub(crate) fn is_default(&self) -> bool {
-        SamplingParams { seed: None, ..self.params() } == SamplingParams::default()
+    /// Whether a way of drawing was asked for, be it the usual one; a seed alone asks for none.
+    pub(crate) fn says_how_to_draw(&self) -> bool {
+        let Self { temperature, top_k, top_p, min_p, logit_bias, seed: _, .. } = self;
+        let penalties = [self.repeat_penalty, self.presence_penalty, self.frequency_penalty];
+        let numbers = [temperature, top_p, min_p].into_iter().chain(&penalties);
+        top_k.is_some() || !logit_bias.is_empty() || numbers.into_iter().any(Option::is_some)
+    }
+
+    /// The seed, if one was given.
+    pub(crate) fn seed(&self) -> Option<u64> {
+        self.seed
     }
 
     pub(crate) fn params(&self) -> SamplingParams {

@@ -40,8 +40,8 @@ struct Linear {
 }
 
 enum Weight {
-    /// Our kernels over the mapped file.
-    Mapped(WeightMatrix),
+    /// Our kernels.
+    Ours(WeightMatrix),
     /// candle, for the types our kernels have no path for (Q2_K, Q3_K).
     Candle(QMatMul),
 }
@@ -69,12 +69,13 @@ struct Workspace {
 }
 
 impl HostExecutor {
-    /// Brings a model file to the CPU. Nothing is copied but norms and biases.
+    /// Brings a model file to the CPU.
     ///
     /// # Errors
-    /// When a tensor is missing or has another shape than the architecture asks for.
+    /// When a tensor is missing or has another shape than the architecture asks for, and when there is
+    /// no room.
     pub fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
-        let linear = |name: &str, n, k| Linear::load(file, name, n, k);
+        let linear = |name: &str, n, k| Linear::load(file, name, (n, k), compute.threads());
         Ok(Self {
             weights: ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len))?,
             embedding: file.embedding("token_embd.weight", spec.n_vocab, spec.n_embd, &Device::Cpu)?,
@@ -220,9 +221,9 @@ impl Pass {
 }
 
 impl Linear {
-    fn load(file: &WeightFile, name: &str, n: usize, k: usize) -> Result<Self> {
-        let weight = match file.matrix(&format!("{name}.weight"), n, k)? {
-            Some(matrix) => Weight::Mapped(matrix),
+    fn load(file: &WeightFile, name: &str, (n, k): (usize, usize), threads: &Threads) -> Result<Self> {
+        let weight = match file.matrix(&format!("{name}.weight"), n, k, threads)? {
+            Some(matrix) => Weight::Ours(matrix),
             None => Weight::Candle(file.quantised(&format!("{name}.weight"), n, k, &Device::Cpu)?),
         };
         let bias = format!("{name}.bias");
@@ -232,7 +233,7 @@ impl Linear {
 
     fn matrix(&self) -> Option<&WeightMatrix> {
         match &self.weight {
-            Weight::Mapped(matrix) => Some(matrix),
+            Weight::Ours(matrix) => Some(matrix),
             Weight::Candle(_) => None,
         }
     }
@@ -275,7 +276,7 @@ fn products<const N: usize>(
     let mut mapped = Vec::with_capacity(N);
     for (linear, out) in linears {
         match &linear.weight {
-            Weight::Mapped(matrix) => {
+            Weight::Ours(matrix) => {
                 mapped.push(Product { matrix, bias: linear.bias.as_deref(), out, add });
             }
             Weight::Candle(weight) => candle_product(weight, linear, x, out, add)?,

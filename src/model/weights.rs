@@ -1,5 +1,5 @@
-//! From a GGUF file to weights on a device. The dtype policy lives here: on the CPU a matrix stays
-//! where it lies in the mapped file; on Metal its bytes are copied once into a GPU buffer.
+//! From a GGUF file to weights on a device. The dtype policy lives here: the bytes of a matrix are
+//! copied once, packed for the CPU's kernels or into a GPU buffer, and stay in the file's type.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -10,7 +10,7 @@ use candle_core::{Device, Tensor};
 
 use crate::error::{Error, Result};
 use crate::model::gguf::{Gguf, TensorInfo};
-use crate::model::kernels::{MappedFile, WeightMatrix};
+use crate::model::kernels::{MappedFile, MatrixSource, Threads, WeightMatrix};
 use crate::model::linear::Linear;
 
 /// An opened model file: its header and its bytes.
@@ -100,14 +100,14 @@ impl WeightFile {
         Ok(QMatMul::from_qtensor(tensor)?)
     }
 
-    /// A weight matrix where it lies in the mapped file; `None` when the CPU kernels have no path for
-    /// its type.
+    /// A weight matrix for the CPU kernels; `None` when they have no path for its type.
     ///
     /// # Errors
-    /// When it is missing or has another shape.
-    pub fn matrix(&self, name: &str, n: usize, k: usize) -> Result<Option<WeightMatrix>> {
+    /// When it is missing or has another shape, and when there is no room.
+    pub fn matrix(&self, name: &str, n: usize, k: usize, threads: &Threads) -> Result<Option<WeightMatrix>> {
         let info = self.info(name, &[n, k])?;
-        Ok(WeightMatrix::new(self.file.clone(), info.range.clone(), info.dtype, n, k))
+        let (file, range, dtype) = (self.file.clone(), info.range.clone(), info.dtype);
+        WeightMatrix::new(MatrixSource { file, range, dtype, n, k }, threads)
     }
 
     /// The embedding table, still quantised.

@@ -4,7 +4,8 @@
 //! A block is taken in *steps*. A step yields up to four *runs* of 16 or 32 weights; the weights of a
 //! run share a scale and a minimum: `weight = scale * (code - offset) + min`.
 
-use super::isa::{Isa, WeightRows};
+use super::isa::Isa;
+use super::packed::BlockShape;
 
 /// What one step unpacks: the codes of run `r` begin at `4 * CHUNKS * r`, four vectors for each 16
 /// weights.
@@ -18,8 +19,8 @@ pub(super) struct Step<I: Isa> {
 pub(super) trait Format {
     /// Weights in a block.
     const BLOCK: usize;
-    /// Bytes in a block.
-    const BYTES: usize;
+    /// How a block lies in the file.
+    const SHAPE: BlockShape;
     /// Steps that unpack a block.
     const STEPS: usize;
     /// Runs of a step, 1, 2 or 4.
@@ -37,16 +38,44 @@ pub(super) trait Format {
 
     /// The first weight of a run in its block.
     fn first(step: usize, run: usize) -> usize;
-    /// Reads what the steps of the block `at` bytes into the rows share.
+    /// Reads what the steps of a block share.
     ///
     /// # Safety
-    /// As [`Isa`]; the rows have a block there.
-    unsafe fn header<I: Isa>(rows: WeightRows, at: usize) -> Self::Header<I>;
+    /// As [`Isa`]; `block` is a packed block of a group.
+    unsafe fn header<I: Isa>(block: *const u8) -> Self::Header<I>;
     /// Unpacks one step of that block.
     ///
     /// # Safety
-    /// As [`Isa`]; the rows have a block there.
-    unsafe fn step<I: Isa>(header: &Self::Header<I>, rows: WeightRows, at: usize, step: usize) -> Step<I>;
+    /// As [`Isa`]; `block` is a packed block of a group.
+    unsafe fn step<I: Isa>(header: &Self::Header<I>, block: *const u8, step: usize) -> Step<I>;
+}
+
+/// Word `index` of each row of a packed block.
+#[inline(always)]
+unsafe fn word<I: Isa>(block: *const u8, index: usize) -> I::Bytes {
+    // SAFETY: the caller's contract.
+    unsafe { I::words(block.wrapping_add(4 * I::ROWS * index)) }
+}
+
+/// Words `first .. first + 4` of each row of a packed block.
+#[inline(always)]
+unsafe fn chunk<I: Isa>(block: *const u8, first: usize) -> [I::Bytes; 4] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        [
+            word::<I>(block, first),
+            word::<I>(block, first + 1),
+            word::<I>(block, first + 2),
+            word::<I>(block, first + 3),
+        ]
+    }
+}
+
+/// The lone half of each row of a packed block that has `words` words.
+#[inline(always)]
+unsafe fn lone_half<I: Isa>(block: *const u8, words: usize) -> I::Floats {
+    // SAFETY: the caller's contract.
+    unsafe { I::halves(block.wrapping_add(4 * I::ROWS * words)) }
 }
 
 /// Low halves of a chunk's bytes, then the high ones.
@@ -76,14 +105,32 @@ unsafe fn one_run<I: Isa>(
     Step { codes, scale: [scale; 4], min: [min; 4] }
 }
 
+/// Scale and minimum in a word of two halves at the start of a block.
+#[inline(always)]
+unsafe fn scale_and_min<I: Isa>(block: *const u8) -> (I::Floats, I::Floats) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let halves = word::<I>(block, 0);
+        (I::low_half(halves), I::high_half(halves))
+    }
+}
+
+/// A scale in the lone half after `words` words, and no minimum.
+#[inline(always)]
+unsafe fn scale_only<I: Isa>(block: *const u8, words: usize) -> (I::Floats, I::Floats) {
+    // SAFETY: the caller's contract.
+    let scale = unsafe { lone_half::<I>(block, words) };
+    (scale, scale)
+}
+
 /// The formats with a scale (and perhaps a minimum) in half precision for each 32 weights.
 macro_rules! block_of_32 {
-    ($name:ident, $bytes:literal bytes, offset $offset:expr, minima $minima:literal, full $full:literal,
-     |$isa:ident, $rows:ident, $at:ident, $word:ident| $codes:block) => {
+    ($name:ident, $bytes:literal bytes, half $half:expr, offset $offset:expr, minima $minima:literal,
+     full $full:literal, |$isa:ident, $block:ident| $codes:expr, $scale:expr) => {
         pub(super) struct $name;
         impl Format for $name {
             const BLOCK: usize = 32;
-            const BYTES: usize = $bytes;
+            const SHAPE: BlockShape = BlockShape { bytes: $bytes, lone_half: $half };
             const STEPS: usize = 1;
             const RUNS: usize = 1;
             const CHUNKS: usize = 2;
@@ -97,15 +144,13 @@ macro_rules! block_of_32 {
                 0
             }
             #[inline(always)]
-            unsafe fn header<I: Isa>(_rows: WeightRows, _at: usize) {}
+            unsafe fn header<I: Isa>(_block: *const u8) {}
             #[inline(always)]
-            unsafe fn step<$isa: Isa>(_: &(), $rows: WeightRows, $at: usize, _step: usize) -> Step<$isa> {
+            unsafe fn step<$isa: Isa>(_: &(), $block: *const u8, _step: usize) -> Step<$isa> {
                 // SAFETY: the caller's contract.
                 unsafe {
-                    let $word = $isa::word($rows, $at);
                     let (low, high) = $codes;
-                    let scale = $isa::low_half($word);
-                    let min = if $minima { $isa::high_half($word) } else { scale };
+                    let (scale, min) = $scale;
                     one_run::<$isa>(low, high, scale, min)
                 }
             }
@@ -113,26 +158,42 @@ macro_rules! block_of_32 {
     };
 }
 
-block_of_32!(Q4_0, 18 bytes, offset Some(3), minima false, full false, |I, rows, at, _word| {
-    nibbles::<I>(I::chunk(rows, at + 2))
-});
-block_of_32!(Q4_1, 20 bytes, offset None, minima true, full false, |I, rows, at, _word| {
-    nibbles::<I>(I::chunk(rows, at + 4))
-});
-block_of_32!(Q5_0, 22 bytes, offset Some(4), minima false, full false, |I, rows, at, _word| {
-    five_bits::<I>(I::chunk(rows, at + 6), I::word(rows, at + 2))
-});
-block_of_32!(Q5_1, 24 bytes, offset None, minima true, full false, |I, rows, at, _word| {
-    five_bits::<I>(I::chunk(rows, at + 8), I::word(rows, at + 4))
-});
-block_of_32!(Q8_0, 34 bytes, offset None, minima false, full true, |I, rows, at, _word| {
-    let (mut low, mut high) = (I::chunk(rows, at + 2), I::chunk(rows, at + 18));
-    for i in 0..4 {
-        low[i] = I::byte_codes(low[i]);
-        high[i] = I::byte_codes(high[i]);
+block_of_32!(
+    Q4_0, 18 bytes, half Some(0), offset Some(3), minima false, full false,
+    |I, block| nibbles::<I>(chunk::<I>(block, 0)), scale_only::<I>(block, 4)
+);
+block_of_32!(
+    Q4_1, 20 bytes, half None, offset None, minima true, full false,
+    |I, block| nibbles::<I>(chunk::<I>(block, 1)), scale_and_min::<I>(block)
+);
+block_of_32!(
+    Q5_0, 22 bytes, half Some(0), offset Some(4), minima false, full false,
+    |I, block| five_bits::<I>(chunk::<I>(block, 1), word::<I>(block, 0)), scale_only::<I>(block, 5)
+);
+block_of_32!(
+    Q5_1, 24 bytes, half None, offset None, minima true, full false,
+    |I, block| five_bits::<I>(chunk::<I>(block, 2), word::<I>(block, 1)), scale_and_min::<I>(block)
+);
+block_of_32!(
+    Q8_0, 34 bytes, half Some(0), offset None, minima false, full true,
+    |I, block| byte_codes::<I>(chunk::<I>(block, 0), chunk::<I>(block, 4)), scale_only::<I>(block, 8)
+);
+
+/// Signed bytes as codes.
+#[inline(always)]
+unsafe fn byte_codes<I: Isa>(
+    mut low: [I::Bytes; 4],
+    mut high: [I::Bytes; 4],
+) -> ([I::Bytes; 4], [I::Bytes; 4]) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        for i in 0..4 {
+            low[i] = I::byte_codes(low[i]);
+            high[i] = I::byte_codes(high[i]);
+        }
     }
     (low, high)
-});
+}
 
 /// As [`nibbles`], with 16 added to code i where bit i of its row's word is set.
 #[inline(always)]
@@ -156,10 +217,10 @@ pub(super) struct KScales<I: Isa> {
 
 /// From the 16 bytes both formats begin with: two halves and 12 bytes of packed 6-bit numbers.
 #[inline(always)]
-unsafe fn k_scales<I: Isa>(rows: WeightRows, at: usize) -> KScales<I> {
+unsafe fn k_scales<I: Isa>(block: *const u8) -> KScales<I> {
     // SAFETY: the caller's contract.
     unsafe {
-        let [halves, a, b, c] = I::chunk(rows, at);
+        let [halves, a, b, c] = chunk::<I>(block, 0);
         let d = I::low_half(halves);
         let d_min = I::mul(I::high_half(halves), I::splat(-1.0));
         let top_of_a = I::shl(I::and(I::shr(a, 6), 0x3), 4);
@@ -202,7 +263,7 @@ macro_rules! k_block {
         pub(super) struct $name;
         impl Format for $name {
             const BLOCK: usize = 256;
-            const BYTES: usize = $bytes;
+            const SHAPE: BlockShape = BlockShape { bytes: $bytes, lone_half: None };
             const STEPS: usize = 4;
             const RUNS: usize = 2;
             const CHUNKS: usize = 2;
@@ -216,16 +277,16 @@ macro_rules! k_block {
                 64 * step + 32 * run
             }
             #[inline(always)]
-            unsafe fn header<I: Isa>(rows: WeightRows, at: usize) -> KScales<I> {
+            unsafe fn header<I: Isa>(block: *const u8) -> KScales<I> {
                 // SAFETY: the caller's contract.
-                unsafe { k_scales::<I>(rows, at) }
+                unsafe { k_scales::<I>(block) }
             }
             #[inline(always)]
-            unsafe fn step<I: Isa>(header: &KScales<I>, rows: WeightRows, at: usize, step: usize) -> Step<I> {
+            unsafe fn step<I: Isa>(header: &KScales<I>, block: *const u8, step: usize) -> Step<I> {
                 // SAFETY: the caller's contract.
                 unsafe {
-                    let first = $sixteens::<I>(rows, at, step, 0);
-                    let second = $sixteens::<I>(rows, at, step, 1);
+                    let first = $sixteens::<I>(block, step, 0);
+                    let second = $sixteens::<I>(block, step, 1);
                     k_step::<I>(header, step, first, second)
                 }
             }
@@ -238,28 +299,18 @@ k_block!(Q5K, 176 bytes, q5k_sixteens);
 
 /// Codes `16 * half ..` of both runs of a step of Q4_K.
 #[inline(always)]
-unsafe fn q4k_sixteens<I: Isa>(
-    rows: WeightRows,
-    at: usize,
-    step: usize,
-    half: usize,
-) -> ([I::Bytes; 4], [I::Bytes; 4]) {
+unsafe fn q4k_sixteens<I: Isa>(block: *const u8, step: usize, half: usize) -> ([I::Bytes; 4], [I::Bytes; 4]) {
     // SAFETY: the caller's contract.
-    unsafe { nibbles::<I>(I::chunk(rows, at + 16 + 32 * step + 16 * half)) }
+    unsafe { nibbles::<I>(chunk::<I>(block, 4 + 8 * step + 4 * half)) }
 }
 
 /// Codes `16 * half ..` of both runs of a step of Q5_K.
 #[inline(always)]
-unsafe fn q5k_sixteens<I: Isa>(
-    rows: WeightRows,
-    at: usize,
-    step: usize,
-    half: usize,
-) -> ([I::Bytes; 4], [I::Bytes; 4]) {
+unsafe fn q5k_sixteens<I: Isa>(block: *const u8, step: usize, half: usize) -> ([I::Bytes; 4], [I::Bytes; 4]) {
     // SAFETY: the caller's contract.
     unsafe {
-        let (mut low, mut high) = nibbles::<I>(I::chunk(rows, at + 48 + 32 * step + 16 * half));
-        let fifth = I::chunk(rows, at + 16 + 16 * half);
+        let (mut low, mut high) = nibbles::<I>(chunk::<I>(block, 12 + 8 * step + 4 * half));
+        let fifth = chunk::<I>(block, 4 + 4 * half);
         for i in 0..4 {
             let bits = I::shr(fifth[i], 2 * step as u32);
             low[i] = I::or(low[i], I::shl(I::and(bits, 1), 4));
@@ -272,7 +323,7 @@ unsafe fn q5k_sixteens<I: Isa>(
 pub(super) struct Q6K;
 impl Format for Q6K {
     const BLOCK: usize = 256;
-    const BYTES: usize = 210;
+    const SHAPE: BlockShape = BlockShape { bytes: 210, lone_half: Some(208) };
     const STEPS: usize = 4;
     const RUNS: usize = 4;
     const CHUNKS: usize = 1;
@@ -286,12 +337,11 @@ impl Format for Q6K {
         128 * (step / 2) + 32 * run + 16 * (step % 2)
     }
     #[inline(always)]
-    unsafe fn header<I: Isa>(rows: WeightRows, at: usize) -> [I::Floats; 16] {
-        // SAFETY: the caller's contract. The half is read with the two bytes before it, which are
-        // the block's own.
+    unsafe fn header<I: Isa>(block: *const u8) -> [I::Floats; 16] {
+        // SAFETY: the caller's contract.
         unsafe {
-            let d = I::high_half(I::word(rows, at + 206));
-            let scales = I::chunk(rows, at + 192);
+            let d = lone_half::<I>(block, 52);
+            let scales = chunk::<I>(block, 48);
             let mut out = [d; 16];
             for (i, scale) in out.iter_mut().enumerate() {
                 *scale = I::mul(d, I::signed_byte(scales[i / 4], i as u32 % 4));
@@ -300,13 +350,13 @@ impl Format for Q6K {
         }
     }
     #[inline(always)]
-    unsafe fn step<I: Isa>(header: &[I::Floats; 16], rows: WeightRows, at: usize, step: usize) -> Step<I> {
+    unsafe fn step<I: Isa>(header: &[I::Floats; 16], block: *const u8, step: usize) -> Step<I> {
         // SAFETY: the caller's contract.
         unsafe {
             let (side, half) = (step / 2, step % 2);
-            let a = I::chunk(rows, at + 64 * side + 16 * half);
-            let b = I::chunk(rows, at + 64 * side + 32 + 16 * half);
-            let high = I::chunk(rows, at + 128 + 32 * side + 16 * half);
+            let a = chunk::<I>(block, 16 * side + 4 * half);
+            let b = chunk::<I>(block, 16 * side + 8 + 4 * half);
+            let high = chunk::<I>(block, 32 + 8 * side + 4 * half);
             let mut codes = [a[0]; 16];
             for i in 0..4 {
                 let (a, b, h) = (a[i], b[i], high[i]);

@@ -15,28 +15,11 @@ pub(super) mod x86;
 /// Most weight rows abreast in any instruction set.
 pub(super) const MAX_GROUP: usize = 16;
 
-/// A group of weight rows: row `r` begins `r * stride` bytes after `first`.
-#[derive(Clone, Copy)]
-pub(super) struct WeightRows {
-    pub(super) first: *const u8,
-    pub(super) stride: usize,
-}
-
-impl WeightRows {
-    /// The address of byte `at` of row `r`.
-    #[inline(always)]
-    pub(super) fn byte(self, r: usize, at: usize) -> *const u8 {
-        // Wrapping, for a check of each address would cost more than the product; it does not wrap.
-        self.first.wrapping_add(r.wrapping_mul(self.stride).wrapping_add(at))
-    }
-}
-
 /// One instruction set.
 ///
 /// # Safety
 /// The methods may only run on a CPU that has the set's instructions, inside a function that enables
-/// them; they are inlined into it. Where a method reads weight bytes, every row of the group has
-/// them.
+/// them; they are inlined into it. Where a method reads from an address, what it reads is there.
 pub(super) trait Isa {
     /// Weight rows in a group; at most [`MAX_GROUP`].
     const ROWS: usize;
@@ -51,10 +34,10 @@ pub(super) trait Isa {
     /// An f32 for each row.
     type Floats: Copy;
 
-    /// Bytes `at .. at + 16` of each row; element i has bytes `4 i .. 4 i + 4`.
-    unsafe fn chunk(rows: WeightRows, at: usize) -> [Self::Bytes; 4];
-    /// Bytes `at .. at + 4` of each row.
-    unsafe fn word(rows: WeightRows, at: usize) -> Self::Bytes;
+    /// Four bytes of each row, which lie one row after the other.
+    unsafe fn words(at: *const u8) -> Self::Bytes;
+    /// IEEE half precision, one of each row, one row after the other.
+    unsafe fn halves(at: *const u8) -> Self::Floats;
     /// Asks for the line at `address` to be brought near; any address is sound.
     unsafe fn prefetch(address: *const u8);
 
@@ -226,18 +209,15 @@ impl Isa for Scalar {
     type Floats = [f32; LANES];
 
     #[inline(always)]
-    unsafe fn chunk(rows: WeightRows, at: usize) -> [Self::Bytes; 4] {
+    unsafe fn words(at: *const u8) -> Self::Bytes {
         // SAFETY: the caller's contract.
-        unsafe { [0, 4, 8, 12].map(|i| Self::word(rows, at + i)) }
+        unsafe { at.cast::<Self::Bytes>().read_unaligned() }
     }
     #[inline(always)]
-    unsafe fn word(rows: WeightRows, at: usize) -> Self::Bytes {
-        let mut out = [[0; 4]; LANES];
-        for (r, out) in out.iter_mut().enumerate() {
-            // SAFETY: the caller's contract.
-            *out = unsafe { rows.byte(r, at).cast::<[u8; 4]>().read_unaligned() };
-        }
-        out
+    unsafe fn halves(at: *const u8) -> Self::Floats {
+        // SAFETY: the caller's contract.
+        let halves = unsafe { at.cast::<[[u8; 2]; LANES]>().read_unaligned() };
+        halves.map(|half| half::f16::from_le_bytes(half).to_f32())
     }
     #[inline(always)]
     unsafe fn prefetch(_address: *const u8) {}

@@ -1,6 +1,7 @@
 //! A model file mapped into memory. Nothing else maps files.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -45,5 +46,20 @@ impl MappedFile {
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.map
+    }
+
+    /// Says that these bytes will hardly be read again, so that they need not stay in memory. They
+    /// can be: then they come from the file once more.
+    pub fn release(&self, range: Range<usize>) {
+        // SAFETY: the map is of a file and never written: what is dropped is read again as it was.
+        #[cfg(unix)]
+        let advised = unsafe {
+            self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len())
+        };
+        // It is a hint: that the system does not take it does no harm.
+        #[cfg(unix)]
+        drop(advised);
+        #[cfg(not(unix))]
+        drop(range);
     }
 }

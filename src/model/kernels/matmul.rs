@@ -1,11 +1,10 @@
-//! The matrix product y = x W^T of f32 rows with a weight matrix as it lies in the GGUF file: the
-//! heart of every linear layer on the CPU. Any number of rows, one result per row whatever their
-//! number.
+//! The matrix product y = x W^T of f32 rows with a weight matrix of a GGUF file: the heart of every
+//! linear layer on the CPU. Any number of rows, one result per row whatever their number.
 //!
 //! Each row of activations is quantised once to 8 bits with a scale per 32 values (float weights
 //! keep float activations). The weights are taken in groups of rows, as many as the instruction set
-//! has lanes: 32 or 64 weights of each row of the group are unpacked into registers, where they
-//! serve all activation rows before the next are touched.
+//! has lanes, and packed side by side: 32 or 64 weights of each row of the group are unpacked into
+//! registers, where they serve all activation rows before the next are touched.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -17,34 +16,47 @@ use candle_core::quantized::GgmlDType;
 use super::activation::gated_silu;
 use super::blocks::{self, Format};
 use super::float::{self, FloatJob, FloatKernel};
-use super::isa::{Isa, Level, MAX_GROUP, Scalar, WeightRows};
+use super::isa::{Isa, Level, MAX_GROUP, Scalar};
 use super::mapping::MappedFile;
+use super::packed::{BlockShape, PackedRows};
 use super::quantise::{ActivationBlock, BLOCK, QuantisedRows};
 use super::threads::{SharedSlice, Threads};
+use crate::error::Result;
 
 /// Activation rows that share one unpacking of the weights.
 pub(super) const TILE: usize = 32;
 
+/// How far ahead of what is multiplied the memory is asked for weights, in bytes.
+const AHEAD: usize = 8192;
+/// Bytes that memory gives at once.
+const LINE: usize = 64;
+
 /// The outputs of up to [`TILE`] activation rows for one group of weight rows.
 pub(super) type Tile = [[f32; MAX_GROUP]; TILE];
 
-/// A weight matrix `[n, k]` inside a mapped file.
+/// A weight matrix `[n, k]`.
 #[derive(Clone, Debug)]
 pub struct WeightMatrix {
-    file: Arc<MappedFile>,
-    range: Range<usize>,
+    weights: Weights,
     n: usize,
     k: usize,
-    row_bytes: usize,
+    /// Rows of a group.
     group: usize,
-    kernel: Kernel,
 }
 
-/// How one group of weight rows is multiplied.
-#[derive(Clone, Copy, Debug)]
-enum Kernel {
-    Quantised(QuantisedKernel),
-    Float(FloatKernel),
+/// The rows, and how one group of them is multiplied.
+#[derive(Clone, Debug)]
+enum Weights {
+    Quantised {
+        rows: PackedRows,
+        kernel: QuantisedKernel,
+    },
+    /// Floats, as they lie in the file.
+    Float {
+        file: Arc<MappedFile>,
+        range: Range<usize>,
+        kernel: FloatKernel,
+    },
 }
 
 /// # Safety
@@ -54,49 +66,49 @@ type QuantisedKernel = unsafe fn(&Job<'_>, &mut Tile);
 
 /// One group of weight rows against up to [`TILE`] rows of activations.
 struct Job<'a> {
-    rows: WeightRows,
+    /// A packed group.
+    weights: *const u8,
     /// `[m, per_row]`
     activations: &'a [ActivationBlock],
     per_row: usize,
-    /// What will be read next, if there is more: the group after this one.
-    ahead: *const u8,
 }
 
 impl WeightMatrix {
-    /// A matrix of `n` rows of `k` weights at `range` of `file`. `None` when the CPU kernels have
-    /// no path for the type (Q2_K, Q3_K and the like) or the bytes are not there.
-    pub fn new(
-        file: Arc<MappedFile>,
-        range: Range<usize>,
-        dtype: GgmlDType,
-        n: usize,
-        k: usize,
-    ) -> Option<Self> {
-        Self::at_level(file, range, dtype, n, k, Level::best())
+    /// A matrix of `n` rows of `k` weights at `range` of `file`. Quantised rows are packed for this
+    /// CPU, floats are read where they lie. `None` when the CPU kernels have no path for the type
+    /// (Q2_K, Q3_K and the like) or the bytes are not there.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room.
+    pub fn new(source: MatrixSource, threads: &Threads) -> Result<Option<Self>> {
+        Self::at_level(source, threads, Level::best())
     }
 
-    fn at_level(
-        file: Arc<MappedFile>,
-        range: Range<usize>,
-        dtype: GgmlDType,
-        n: usize,
-        k: usize,
-        level: Level,
-    ) -> Option<Self> {
-        let kernel = Kernel::of(dtype, level)?;
+    fn at_level(source: MatrixSource, threads: &Threads, level: Level) -> Result<Option<Self>> {
+        let MatrixSource { file, range, dtype, n, k } = source;
         if n == 0 || k == 0 || !k.is_multiple_of(dtype.block_size()) {
-            return None;
+            return Ok(None);
         }
-        let row_bytes = (k / dtype.block_size()).checked_mul(dtype.type_size())?;
-        if range.len() != row_bytes.checked_mul(n)? || range.end > file.bytes().len() {
-            return None;
+        let row_bytes = (k / dtype.block_size()).checked_mul(dtype.type_size());
+        let bytes = row_bytes.and_then(|row| row.checked_mul(n));
+        if bytes != Some(range.len()) || range.end > file.bytes().len() {
+            return Ok(None);
         }
-        Some(Self { file, range, n, k, row_bytes, group: level.rows(), kernel })
+        let group = level.rows();
+        let weights = if let Some((kernel, shape)) = quantised_kernel(dtype, level) {
+            let rows = PackedRows::new(&file, range, n, group, shape, threads)?;
+            Weights::Quantised { rows, kernel }
+        } else if let Some(kernel) = float::kernel(dtype, level) {
+            Weights::Float { file, range, kernel }
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Self { weights, n, k, group }))
     }
 
     /// Whether the product takes its activations quantised.
     pub fn wants_quantised(&self) -> bool {
-        matches!(self.kernel, Kernel::Quantised(_))
+        matches!(self.weights, Weights::Quantised { .. })
     }
 
     fn groups(&self) -> usize {
@@ -114,36 +126,30 @@ impl WeightMatrix {
     ) {
         let first = index * self.group;
         let valid = self.group.min(self.n - first);
-        let padded;
-        let weights = &self.file.bytes()[self.range.clone()];
-        let mut bytes = &weights[first * self.row_bytes..(first + valid) * self.row_bytes];
-        if valid < self.group {
-            // The kernels take whole groups: rows of zeros fill the last one up.
-            let mut rows = bytes.to_vec();
-            rows.resize(self.group * self.row_bytes, 0);
-            padded = rows;
-            bytes = &padded;
-        }
         let m = input.x.len() / self.k;
         for from in (0..m).step_by(TILE) {
             let height = TILE.min(m - from);
-            match self.kernel {
-                Kernel::Quantised(kernel) => {
+            match &self.weights {
+                Weights::Quantised { rows, kernel } => {
                     let per_row = self.k / BLOCK;
                     let job = Job {
-                        rows: WeightRows { first: bytes.as_ptr(), stride: self.row_bytes },
+                        weights: rows.group(index).as_ptr(),
                         activations: &input.quantised.blocks()[from * per_row..(from + height) * per_row],
                         per_row,
-                        ahead: bytes.as_ptr_range().end,
                     };
-                    // SAFETY: `Kernel::of` chose it for this CPU, `bytes` holds a whole group of
-                    // whole rows, and a tile holds `height` rows.
+                    // SAFETY: `quantised_kernel` chose it for this CPU, packed groups are whole, and a
+                    // tile holds `height` rows.
                     unsafe { kernel(&job, tile) };
                 }
-                Kernel::Float(kernel) => {
-                    let x = &input.x[from * self.k..(from + height) * self.k];
-                    let job = FloatJob { weights: bytes, x, k: self.k };
-                    // SAFETY: `Kernel::of` chose it for this CPU.
+                Weights::Float { file, range, kernel } => {
+                    let row_bytes = range.len() / self.n;
+                    let weights = &file.bytes()[range.clone()];
+                    let job = FloatJob {
+                        weights: &weights[first * row_bytes..(first + valid) * row_bytes],
+                        x: &input.x[from * self.k..(from + height) * self.k],
+                        k: self.k,
+                    };
+                    // SAFETY: `float::kernel` chose it for this CPU.
                     unsafe { kernel(&job, tile) };
                 }
             }
@@ -159,6 +165,21 @@ impl WeightMatrix {
         assert!(!self.wants_quantised() || quantised == input.x.len(), "the quantised rows are those of x");
         assert_eq!(out, input.x.len() / self.k * self.n, "there is an output for each row and weight row");
     }
+}
+
+/// Where a weight matrix comes from.
+#[derive(Clone, Debug)]
+pub struct MatrixSource {
+    /// The file.
+    pub file: Arc<MappedFile>,
+    /// Its bytes in the file.
+    pub range: Range<usize>,
+    /// Type of the weights.
+    pub dtype: GgmlDType,
+    /// Rows: outputs.
+    pub n: usize,
+    /// Weights of a row: inputs.
+    pub k: usize,
 }
 
 /// What products take: rows of f32, and the same quantised for the matrices that
@@ -251,6 +272,9 @@ pub fn multiply_gated(
 /// groups are taken at once: taking is an atomic operation, which waits for every load before it.
 fn split(threads: &Threads, groups: usize, group: &(dyn Fn(usize, &mut Tile) + Sync)) {
     let count = threads.count().min(groups);
+    if count == 0 {
+        return;
+    }
     let begin = |stretch: usize| stretch * groups / count;
     let at_once = (groups / count / 12).clamp(1, 8);
     let next: Vec<AtomicUsize> = (0..count).map(|stretch| AtomicUsize::new(begin(stretch))).collect();
@@ -269,27 +293,25 @@ fn split(threads: &Threads, groups: usize, group: &(dyn Fn(usize, &mut Tile) + S
     });
 }
 
-impl Kernel {
-    /// The kernel of a type on an instruction set that this CPU has.
-    fn of(dtype: GgmlDType, level: Level) -> Option<Self> {
-        use GgmlDType as T;
-        assert!(level.available(), "a level is used where it is available");
-        Some(match dtype {
-            T::Q4_0 => Self::Quantised(kernel::<blocks::Q4_0>(level)),
-            T::Q4_1 => Self::Quantised(kernel::<blocks::Q4_1>(level)),
-            T::Q5_0 => Self::Quantised(kernel::<blocks::Q5_0>(level)),
-            T::Q5_1 => Self::Quantised(kernel::<blocks::Q5_1>(level)),
-            T::Q8_0 => Self::Quantised(kernel::<blocks::Q8_0>(level)),
-            T::Q4K => Self::Quantised(kernel::<blocks::Q4K>(level)),
-            T::Q5K => Self::Quantised(kernel::<blocks::Q5K>(level)),
-            T::Q6K => Self::Quantised(kernel::<blocks::Q6K>(level)),
-            other => Self::Float(float::kernel(other, level)?),
-        })
-    }
+/// The kernel of a quantised type on an instruction set that this CPU has, and how its blocks lie.
+fn quantised_kernel(dtype: GgmlDType, level: Level) -> Option<(QuantisedKernel, BlockShape)> {
+    use GgmlDType as T;
+    assert!(level.available(), "a level is used where it is available");
+    Some(match dtype {
+        T::Q4_0 => kernel::<blocks::Q4_0>(level),
+        T::Q4_1 => kernel::<blocks::Q4_1>(level),
+        T::Q5_0 => kernel::<blocks::Q5_0>(level),
+        T::Q5_1 => kernel::<blocks::Q5_1>(level),
+        T::Q8_0 => kernel::<blocks::Q8_0>(level),
+        T::Q4K => kernel::<blocks::Q4K>(level),
+        T::Q5K => kernel::<blocks::Q5K>(level),
+        T::Q6K => kernel::<blocks::Q6K>(level),
+        _ => return None,
+    })
 }
 
-fn kernel<F: Format>(level: Level) -> QuantisedKernel {
-    match level {
+fn kernel<F: Format>(level: Level) -> (QuantisedKernel, BlockShape) {
+    let kernel: QuantisedKernel = match level {
         Level::Scalar => multiply_group::<F, Scalar>,
         #[cfg(target_arch = "aarch64")]
         Level::Neon => arm::neon::<F>,
@@ -301,7 +323,8 @@ fn kernel<F: Format>(level: Level) -> QuantisedKernel {
         Level::AvxVnni => x86::avx_vnni::<F>,
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => x86::avx512::<F>,
-    }
+    };
+    (kernel, F::SHAPE)
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -369,16 +392,16 @@ unsafe fn multiply_group<F: Format, I: Isa>(job: &Job<'_>, out: &mut Tile) {
         for sum in sums.iter_mut() {
             sum.write(I::splat(0.0));
         }
-        let mut ahead = job.ahead;
-        for block in 0..blocks {
-            let at = block * F::BYTES;
-            let first = block * (F::BLOCK / BLOCK);
-            let header = F::header::<I>(job.rows, at);
+        let mut ahead = job.weights.wrapping_add(AHEAD);
+        for index in 0..blocks {
+            let block = job.weights.wrapping_add(index * F::SHAPE.bytes * I::ROWS);
+            let first = index * (F::BLOCK / BLOCK);
+            let header = F::header::<I>(block);
             for step in 0..F::STEPS {
-                let weights = F::step::<I>(&header, job.rows, at, step);
-                for _ in 0..F::BYTES * I::ROWS / F::STEPS / 64 {
+                let weights = F::step::<I>(&header, block, step);
+                for _ in 0..(F::SHAPE.bytes * I::ROWS / F::STEPS).div_ceil(LINE) {
                     I::prefetch(ahead);
-                    ahead = ahead.wrapping_add(64);
+                    ahead = ahead.wrapping_add(LINE);
                 }
                 let mut row = job.activations.as_ptr().wrapping_add(first);
                 let (pairs, singles) =
@@ -551,24 +574,32 @@ mod tests {
             .collect()
     }
 
+    fn source(
+        file: &tempfile::NamedTempFile,
+        range: Range<usize>,
+        dtype: GgmlDType,
+        n: usize,
+        k: usize,
+    ) -> MatrixSource {
+        MatrixSource { file: Arc::new(MappedFile::open(file.path()).unwrap()), range, dtype, n, k }
+    }
+
     /// A quantised random matrix that starts `shift` bytes into its file, and what it stands for.
-    fn matrix(dtype: GgmlDType, n: usize, k: usize, shift: usize) -> (WeightMatrix, Vec<f32>) {
+    fn matrix(dtype: GgmlDType, n: usize, k: usize, shift: usize) -> (MatrixSource, Vec<f32>) {
         let weights = Tensor::from_vec(noise(n * k, 7), (n, k), &Device::Cpu).unwrap();
         let quantised = QTensor::quantize(&weights, dtype).unwrap();
         let bytes = quantised.data().unwrap().into_owned();
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&vec![0xff; shift]).unwrap();
         file.write_all(&bytes).unwrap();
-        let mapped = Arc::new(MappedFile::open(file.path()).unwrap());
-        let matrix = WeightMatrix::new(mapped, shift..shift + bytes.len(), dtype, n, k).unwrap();
+        let matrix = source(&file, shift..shift + bytes.len(), dtype, n, k);
         let values = quantised.dequantize(&Device::Cpu).unwrap();
         (matrix, values.flatten_all().unwrap().to_vec1().unwrap())
     }
 
-    /// The same matrix on another instruction set.
-    fn at(matrix: &WeightMatrix, dtype: GgmlDType, level: Level) -> WeightMatrix {
-        let WeightMatrix { file, range, n, k, .. } = matrix.clone();
-        WeightMatrix::at_level(file, range, dtype, n, k, level).unwrap()
+    /// The matrix for an instruction set.
+    fn at(source: &MatrixSource, level: Level) -> WeightMatrix {
+        WeightMatrix::at_level(source.clone(), &Threads::new(2).unwrap(), level).unwrap().unwrap()
     }
 
     fn forward(matrix: &WeightMatrix, x: &[f32], threads: usize) -> Vec<f32> {
@@ -604,7 +635,7 @@ mod tests {
                     }
                 }
                 for level in levels() {
-                    let y = forward(&at(&matrix, dtype, level), &x, 2);
+                    let y = forward(&at(&matrix, level), &x, 2);
                     for row in 0..m {
                         for col in 0..n {
                             let (a, b) = (&x[row * k..(row + 1) * k], &weights[col * k..(col + 1) * k]);
@@ -628,7 +659,7 @@ mod tests {
             let (matrix, _) = matrix(dtype, n, k, 0);
             let x = noise(m * k, 3);
             for level in levels() {
-                let matrix = at(&matrix, dtype, level);
+                let matrix = at(&matrix, level);
                 let alone: Vec<u32> =
                     x.chunks_exact(k).flat_map(|row| forward(&matrix, row, 1)).map(f32::to_bits).collect();
                 for rows in (2..=17).chain([31, 32, 33, 40]) {
@@ -661,8 +692,7 @@ mod tests {
             }
             let mut file = tempfile::NamedTempFile::new().unwrap();
             file.write_all(&row).unwrap();
-            let mapped = Arc::new(MappedFile::open(file.path()).unwrap());
-            let matrix = WeightMatrix::new(mapped, 0..row.len(), dtype, 1, k).unwrap();
+            let matrix = source(&file, 0..row.len(), dtype, 1, k);
             let storage =
                 candle_core::quantized::QStorage::from_data(row.into(), &Device::Cpu, dtype).unwrap();
             let weights = QTensor::new(storage, (1, k)).unwrap().dequantize(&Device::Cpu).unwrap();
@@ -670,7 +700,7 @@ mod tests {
             for sign in [1.0f32, -1.0] {
                 let exact: f64 = weights.iter().map(|w| f64::from(sign) * f64::from(*w)).sum();
                 for level in levels() {
-                    let y = forward(&at(&matrix, dtype, level), &vec![sign; k], 1)[0];
+                    let y = forward(&at(&matrix, level), &vec![sign; k], 1)[0];
                     let error = (f64::from(y) - exact).abs() / exact.abs();
                     assert!(error < 1e-4, "{dtype:?} {level:?}: {y}, not {exact}");
                 }
@@ -683,6 +713,7 @@ mod tests {
         let k = 64;
         let (a, _) = matrix(GgmlDType::Q4_0, 37, k, 0);
         let (b, _) = matrix(GgmlDType::F16, 20, k, 0);
+        let (a, b) = (at(&a, Level::best()), at(&b, Level::best()));
         let x = noise(3 * k, 5);
         let (alone_a, alone_b) = (forward(&a, &x, 1), forward(&b, &x, 1));
         let (mut out_a, mut out_b) = (vec![0.0; 3 * 37], vec![1.0; 3 * 20]);
@@ -713,10 +744,13 @@ mod tests {
 
     #[test]
     fn what_the_kernels_have_no_path_for_is_refused() {
-        let (matrix, _) = matrix(GgmlDType::Q4_0, 2, 64, 0);
-        let file = matrix.file.clone();
-        assert!(WeightMatrix::new(file.clone(), 0..36, GgmlDType::Q2K, 1, 256).is_none());
-        assert!(WeightMatrix::new(file.clone(), 0..72, GgmlDType::Q4_0, 2, 65).is_none());
-        assert!(WeightMatrix::new(file, 0..7200, GgmlDType::Q4_0, 200, 64).is_none());
+        let (sound, _) = matrix(GgmlDType::Q4_0, 2, 64, 0);
+        let threads = Threads::new(1).unwrap();
+        for (bytes, dtype, n, k) in
+            [(36, GgmlDType::Q2K, 1, 256), (72, GgmlDType::Q4_0, 2, 65), (7200, GgmlDType::Q4_0, 200, 64)]
+        {
+            let source = MatrixSource { range: 0..bytes, dtype, n, k, ..sound.clone() };
+            assert!(WeightMatrix::new(source, &threads).unwrap().is_none(), "{dtype:?}");
+        }
     }
 }

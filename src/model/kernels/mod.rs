@@ -14,9 +14,10 @@ mod float;
 mod isa;
 pub mod mapping;
 pub mod matmul;
+mod packed;
 pub mod quantise;
 pub mod threads;
 
 pub use mapping::MappedFile;
-pub use matmul::WeightMatrix;
+pub use matmul::{MatrixSource, WeightMatrix};
 pub use threads::Threads;

@@ -4,7 +4,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::{Isa, MAX_GROUP, WeightRows};
+use super::{Isa, MAX_GROUP};
 
 /// `I8MM` tells whether two rows of activations are multiplied at once.
 pub(in super::super) struct Arm<const I8MM: bool>;
@@ -51,38 +51,14 @@ impl<const I8MM: bool> Isa for Arm<I8MM> {
     type Floats = float32x4_t;
 
     #[inline(always)]
-    unsafe fn chunk(rows: WeightRows, at: usize) -> [uint8x16_t; 4] {
-        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 16.
-        unsafe {
-            let a = vreinterpretq_u32_u8(vld1q_u8(rows.byte(0, at)));
-            let b = vreinterpretq_u32_u8(vld1q_u8(rows.byte(1, at)));
-            let c = vreinterpretq_u32_u8(vld1q_u8(rows.byte(2, at)));
-            let d = vreinterpretq_u32_u8(vld1q_u8(rows.byte(3, at)));
-            // A 4 x 4 transposition of words.
-            let ab_low = vreinterpretq_u64_u32(vzip1q_u32(a, b));
-            let ab_high = vreinterpretq_u64_u32(vzip2q_u32(a, b));
-            let cd_low = vreinterpretq_u64_u32(vzip1q_u32(c, d));
-            let cd_high = vreinterpretq_u64_u32(vzip2q_u32(c, d));
-            [
-                vreinterpretq_u8_u64(vzip1q_u64(ab_low, cd_low)),
-                vreinterpretq_u8_u64(vzip2q_u64(ab_low, cd_low)),
-                vreinterpretq_u8_u64(vzip1q_u64(ab_high, cd_high)),
-                vreinterpretq_u8_u64(vzip2q_u64(ab_high, cd_high)),
-            ]
-        }
+    unsafe fn words(at: *const u8) -> uint8x16_t {
+        // SAFETY: the caller's contract.
+        unsafe { vld1q_u8(at) }
     }
     #[inline(always)]
-    unsafe fn word(rows: WeightRows, at: usize) -> uint8x16_t {
-        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 4.
-        unsafe {
-            let words = [
-                rows.byte(0, at).cast::<u32>().read_unaligned(),
-                rows.byte(1, at).cast::<u32>().read_unaligned(),
-                rows.byte(2, at).cast::<u32>().read_unaligned(),
-                rows.byte(3, at).cast::<u32>().read_unaligned(),
-            ];
-            vreinterpretq_u8_u32(vld1q_u32(words.as_ptr()))
-        }
+    unsafe fn halves(at: *const u8) -> float32x4_t {
+        // SAFETY: the caller's contract.
+        unsafe { Self::low_half(vreinterpretq_u8_u32(vmovl_u16(vreinterpret_u16_u8(vld1_u8(at))))) }
     }
     #[inline(always)]
     unsafe fn prefetch(address: *const u8) {

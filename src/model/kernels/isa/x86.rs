@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Isa, MAX_GROUP, WeightRows};
+use super::{Isa, MAX_GROUP};
 
 /// The four bytes of `activations` from `4 * i`, as one number to be spread over the lanes.
 #[inline(always)]
@@ -13,43 +13,6 @@ fn four(activations: &[i8; 16], i: usize) -> i32 {
 
 // Macros, not closures: a closure is a function of its own, without the instructions of the function
 // that it is meant to be inlined into, and whether it is inlined after all is left to chance.
-/// 16 bytes of row `$r`.
-macro_rules! load {
-    ($rows:ident, $r:expr, $at:ident) => {
-        _mm_loadu_si128($rows.byte($r, $at).cast())
-    };
-}
-/// Four bytes of row `$r`.
-macro_rules! load_word {
-    ($rows:ident, $r:expr, $at:ident) => {
-        $rows.byte($r, $at).cast::<i32>().read_unaligned()
-    };
-}
-/// 16 bytes of rows `$j`, 4 + `$j`, 8 + `$j`, 12 + `$j`, each in its lane.
-macro_rules! load_four {
-    ($rows:ident, $j:expr, $at:ident) => {{
-        let v = _mm512_castsi128_si512(load!($rows, $j, $at));
-        let v = _mm512_inserti32x4::<1>(v, load!($rows, 4 + $j, $at));
-        let v = _mm512_inserti32x4::<2>(v, load!($rows, 8 + $j, $at));
-        _mm512_inserti32x4::<3>(v, load!($rows, 12 + $j, $at))
-    }};
-}
-/// 16 bytes of rows `$j` and 4 + `$j`, each in its lane.
-macro_rules! load_two {
-    ($rows:ident, $j:expr, $at:ident) => {
-        _mm256_set_m128i(load!($rows, 4 + $j, $at), load!($rows, $j, $at))
-    };
-}
-/// Four bytes of rows `$r .. $r + 4`.
-macro_rules! load_four_words {
-    ($rows:ident, $r:expr, $at:ident) => {{
-        let v = _mm_cvtsi32_si128(load_word!($rows, $r, $at));
-        let v = _mm_insert_epi32::<1>(v, load_word!($rows, $r + 1, $at));
-        let v = _mm_insert_epi32::<2>(v, load_word!($rows, $r + 2, $at));
-        _mm_insert_epi32::<3>(v, load_word!($rows, $r + 3, $at))
-    }};
-}
-
 /// The upper half of a vector added to the lower.
 macro_rules! fold {
     ($a:expr) => {
@@ -84,31 +47,14 @@ impl Isa for Avx512 {
     type Floats = __m512;
 
     #[inline(always)]
-    unsafe fn chunk(rows: WeightRows, at: usize) -> [__m512i; 4] {
-        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 16.
-        unsafe {
-            let (a, b) = (load_four!(rows, 0, at), load_four!(rows, 1, at));
-            let (c, d) = (load_four!(rows, 2, at), load_four!(rows, 3, at));
-            // A 4 x 4 transposition of words inside each lane.
-            let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-            let (cd_low, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-            [
-                _mm512_unpacklo_epi64(ab_low, cd_low),
-                _mm512_unpackhi_epi64(ab_low, cd_low),
-                _mm512_unpacklo_epi64(ab_high, cd_high),
-                _mm512_unpackhi_epi64(ab_high, cd_high),
-            ]
-        }
+    unsafe fn words(at: *const u8) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe { _mm512_loadu_si512(at.cast()) }
     }
     #[inline(always)]
-    unsafe fn word(rows: WeightRows, at: usize) -> __m512i {
-        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 4.
-        unsafe {
-            let v = _mm512_castsi128_si512(load_four_words!(rows, 0, at));
-            let v = _mm512_inserti32x4::<1>(v, load_four_words!(rows, 4, at));
-            let v = _mm512_inserti32x4::<2>(v, load_four_words!(rows, 8, at));
-            _mm512_inserti32x4::<3>(v, load_four_words!(rows, 12, at))
-        }
+    unsafe fn halves(at: *const u8) -> __m512 {
+        // SAFETY: the caller's contract.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
     }
     #[inline(always)]
     unsafe fn prefetch(address: *const u8) {
@@ -275,25 +221,14 @@ impl<const VNNI: bool> Isa for Narrow<VNNI> {
     type Floats = __m256;
 
     #[inline(always)]
-    unsafe fn chunk(rows: WeightRows, at: usize) -> [__m256i; 4] {
-        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 16.
-        unsafe {
-            let (a, b) = (load_two!(rows, 0, at), load_two!(rows, 1, at));
-            let (c, d) = (load_two!(rows, 2, at), load_two!(rows, 3, at));
-            let (ab_low, ab_high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-            let (cd_low, cd_high) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
-            [
-                _mm256_unpacklo_epi64(ab_low, cd_low),
-                _mm256_unpackhi_epi64(ab_low, cd_low),
-                _mm256_unpacklo_epi64(ab_high, cd_high),
-                _mm256_unpackhi_epi64(ab_high, cd_high),
-            ]
-        }
+    unsafe fn words(at: *const u8) -> __m256i {
+        // SAFETY: the caller's contract.
+        unsafe { _mm256_loadu_si256(at.cast()) }
     }
     #[inline(always)]
-    unsafe fn word(rows: WeightRows, at: usize) -> __m256i {
-        // SAFETY: the caller has the instructions, and every row has bytes at .. at + 4.
-        unsafe { _mm256_set_m128i(load_four_words!(rows, 4, at), load_four_words!(rows, 0, at)) }
+    unsafe fn halves(at: *const u8) -> __m256 {
+        // SAFETY: the caller's contract.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(at.cast())) }
     }
     #[inline(always)]
     unsafe fn prefetch(address: *const u8) {
