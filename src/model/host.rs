@@ -140,7 +140,7 @@ impl HostExecutor {
         norm_rows(x, &layer.feed_forward_norm, self.spec.rms_eps as f32, h);
         gated.resize(self.pass.rows * layer.gate.n, 0.0);
         if let (Some(gate), Some(up)) = (layer.gate.plain_matrix(), layer.up.plain_matrix()) {
-            quantise_for(&[&layer.gate, &layer.up], h, quantised);
+            quantise_for(threads, &[&layer.gate, &layer.up], h, quantised);
             multiply_gated(threads, Input { x: h, quantised }, gate, up, gated);
             return Ok(());
         }
@@ -258,9 +258,9 @@ fn norm_rows(x: &[f32], weight: &[f32], eps: f32, h: &mut Vec<f32>) {
 }
 
 /// Quantises `x` if one of the layers wants it.
-fn quantise_for(linears: &[&Linear], x: &[f32], quantised: &mut QuantisedRows) {
+fn quantise_for(threads: &Threads, linears: &[&Linear], x: &[f32], quantised: &mut QuantisedRows) {
     if linears.iter().any(|l| l.matrix().is_some_and(WeightMatrix::wants_quantised)) {
-        quantised.fill(x);
+        quantised.fill(threads, x);
     }
 }
 
@@ -272,7 +272,7 @@ fn products<const N: usize>(
     linears: [(&Linear, &mut [f32]); N],
     add: bool,
 ) -> Result<()> {
-    quantise_for(&linears.each_ref().map(|(linear, _)| *linear), x, quantised);
+    quantise_for(threads, &linears.each_ref().map(|(linear, _)| *linear), x, quantised);
     let mut mapped = Vec::with_capacity(N);
     for (linear, out) in linears {
         match &linear.weight {

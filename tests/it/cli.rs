@@ -178,6 +178,21 @@ fn bench_gives_the_documented_object() {
     assert_eq!(json["identity"]["differences"].as_array().unwrap().len(), 0);
 }
 
+/// Also where what is asked for is what a new conversation has anyway.
+#[test]
+fn bench_draws_as_it_is_told() {
+    let data = data_folder();
+    for (arguments, temperature) in
+        [(&[][..], 0.0), (&["--seed", "3"], 0.0), (&["--temperature", "0.7"], 0.7)]
+    {
+        let common = ["bench", "--target", "target", "--methods", "plain", "--prompts", "1", "--runs", "1"];
+        let common = common.iter().chain(&["--max-tokens", "2", "--json"]);
+        let json = last_json(&hunch(data.path(), &common.chain(arguments).copied().collect::<Vec<_>>()));
+        let told = json["methods"][0]["temperature"].as_f64().unwrap();
+        assert!((told - temperature).abs() < 1e-6, "{arguments:?}: {told}");
+    }
+}
+
 #[test]
 fn verify_passes_on_a_sound_engine() {
     let data = data_folder();

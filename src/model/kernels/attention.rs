@@ -78,8 +78,9 @@ impl VisibleSlots {
 
 /// Positions a task takes.
 const SPAN: usize = 128;
-/// Positions whose scores are computed before the next maximum is taken.
-const TILE: usize = 64;
+/// Positions whose scores are computed before the next maximum is taken. Their keys and values stay in
+/// the first cache while all rows and heads use them.
+const TILE: usize = 32;
 /// Partial sums of the weights: that of position i in lane i % 16.
 const LANES: usize = 16;
 
@@ -229,58 +230,64 @@ mod x86 {
 /// As [`TileKernel`].
 #[inline(always)]
 unsafe fn attend_tile<I: Isa>(tile: &Tile<'_>, partial: &mut [f32]) {
-    let d = tile.d;
-    for (q, partial) in tile.q.chunks_exact(d).zip(partial.chunks_exact_mut(d + 2)) {
-        let mut scores = [f32::NEG_INFINITY; TILE];
-        let mut max = f32::NEG_INFINITY;
-        for (scores, slots) in scores.chunks_exact_mut(4).zip(tile.slots.chunks(4)) {
-            // The last slot stands in for what is missing of four.
-            let last = slots.len() - 1;
-            let slots = [slots[0], slots[last.min(1)], slots[last.min(2)], slots[last]];
-            // SAFETY: the caller's contract.
-            let four = unsafe { dots::<I>(q, tile.k, slots) };
-            for (score, dot) in scores[..=last].iter_mut().zip(four) {
-                *score = dot * tile.scale;
-                max = if *score > max { *score } else { max };
-            }
-        }
-        let (state, sums) = partial.split_at_mut(2);
-        let new_max = if max > state[0] { max } else { state[0] };
-        let mut weight = 0.0;
-        if new_max > f32::NEG_INFINITY {
-            let keep = if state[0] > f32::NEG_INFINITY { exp(state[0] - new_max) } else { 0.0 };
-            let mut lanes = [0f32; LANES];
-            for chunk in scores.chunks_exact_mut(LANES) {
-                for (lane, score) in lanes.iter_mut().zip(chunk) {
-                    // What is not there has the score minus infinity, and no weight.
-                    let seen = *score > f32::NEG_INFINITY;
-                    *score = if seen { exp(*score - new_max) } else { 0.0 };
-                    *lane += *score;
-                }
-            }
-            weight += lanes.iter().sum::<f32>();
-            weight += state[1] * keep;
-            sums.iter_mut().for_each(|sum| *sum *= keep);
-        }
-        (state[0], state[1]) = (new_max, weight);
-        // As many sums at a time as fit the registers.
-        let mut from = 0;
-        // SAFETY: the caller's contract; `from` and the vectors after it stay inside `d`.
+    let (q, partial) = (tile.q.chunks(2 * tile.d), partial.chunks_mut(2 * (tile.d + 2)));
+    for (q, partial) in q.zip(partial) {
+        // Two heads at a time: they share what is loaded of keys and values.
+        // SAFETY: the caller's contract.
         unsafe {
-            while from + 8 * I::ROWS <= d {
-                add_weighted::<I, 8>(&mut sums[from..], &scores, tile, from);
-                from += 8 * I::ROWS;
-            }
-            while from + 4 * I::ROWS <= d {
-                add_weighted::<I, 4>(&mut sums[from..], &scores, tile, from);
-                from += 4 * I::ROWS;
-            }
-            while from + I::ROWS <= d {
-                add_weighted::<I, 1>(&mut sums[from..], &scores, tile, from);
-                from += I::ROWS;
+            if q.len() == tile.d {
+                attend_heads::<I, 1>(tile, q, partial);
+            } else {
+                attend_heads::<I, 2>(tile, q, partial);
             }
         }
-        for (i, sum) in sums.iter_mut().enumerate().skip(from) {
+    }
+}
+
+/// Takes a tile into the partial results of `H` heads, whose queries `q` are. Each head is computed
+/// in the same order whatever `H` is.
+///
+/// # Safety
+/// As [`TileKernel`]; queries and partial results are those of `H` heads.
+#[inline(always)]
+unsafe fn attend_heads<I: Isa, const H: usize>(tile: &Tile<'_>, q: &[f32], partial: &mut [f32]) {
+    let d = tile.d;
+    let mut scores = [[f32::NEG_INFINITY; TILE]; H];
+    for (i, slots) in tile.slots.chunks(4).enumerate() {
+        // The last slot stands in for what is missing of four.
+        let last = slots.len() - 1;
+        let slots = [slots[0], slots[last.min(1)], slots[last.min(2)], slots[last]];
+        // SAFETY: the caller's contract.
+        let dots = unsafe { dots::<I, H>(q, d, tile.k, slots) };
+        for (scores, dots) in scores.iter_mut().zip(dots) {
+            for (score, dot) in scores[4 * i..][..=last].iter_mut().zip(dots) {
+                *score = dot * tile.scale;
+            }
+        }
+    }
+    for (scores, partial) in scores.iter_mut().zip(partial.chunks_exact_mut(d + 2)) {
+        let (state, sums) = partial.split_at_mut(2);
+        weigh(scores, state, sums);
+    }
+    // As many sums at a time as fit the registers.
+    let mut from = 0;
+    // SAFETY: the caller's contract; `from` and the vectors after it stay inside `d`.
+    unsafe {
+        while from + 8 * I::ROWS <= d && I::ROWS >= 16 {
+            add_weighted::<I, H, 8>(partial, &scores, tile, from);
+            from += 8 * I::ROWS;
+        }
+        while from + 4 * I::ROWS <= d {
+            add_weighted::<I, H, 4>(partial, &scores, tile, from);
+            from += 4 * I::ROWS;
+        }
+        while from + I::ROWS <= d {
+            add_weighted::<I, H, 1>(partial, &scores, tile, from);
+            from += I::ROWS;
+        }
+    }
+    for (scores, partial) in scores.iter().zip(partial.chunks_exact_mut(d + 2)) {
+        for (i, sum) in partial[2..].iter_mut().enumerate().skip(from) {
             for (&weight, &slot) in scores.iter().zip(tile.slots) {
                 *sum += weight * tile.v[slot + i];
             }
@@ -288,65 +295,117 @@ unsafe fn attend_tile<I: Isa>(tile: &Tile<'_>, partial: &mut [f32]) {
     }
 }
 
-/// The dot products of a query with the keys that begin at four slots; each is computed in the same
-/// order wherever it stands among the four.
+/// Turns the scores of a tile into weights relative to the largest score so far, and brings the
+/// partial results of the head, maximum and sum of weights in `state`, to the same measure.
+#[inline(always)]
+fn weigh(scores: &mut [f32; TILE], state: &mut [f32], sums: &mut [f32]) {
+    let mut max = state[0];
+    for &score in scores.iter() {
+        max = if score > max { score } else { max };
+    }
+    let mut weight = 0.0;
+    if max > f32::NEG_INFINITY {
+        let keep = if state[0] > f32::NEG_INFINITY { exp(state[0] - max) } else { 0.0 };
+        let mut lanes = [0f32; LANES];
+        for chunk in scores.chunks_exact_mut(LANES) {
+            for (lane, score) in lanes.iter_mut().zip(chunk) {
+                // What is not there has the score minus infinity, and no weight.
+                let seen = *score > f32::NEG_INFINITY;
+                *score = if seen { exp(*score - max) } else { 0.0 };
+                *lane += *score;
+            }
+        }
+        weight = lanes.iter().sum::<f32>() + state[1] * keep;
+        if keep != 1.0 {
+            sums.iter_mut().for_each(|sum| *sum *= keep);
+        }
+    }
+    (state[0], state[1]) = (max, weight);
+}
+
+/// The dot products of `H` queries with the keys that begin at four slots; each is computed in the
+/// same order wherever it stands among the four.
 ///
 /// # Safety
-/// As [`TileKernel`].
+/// As [`TileKernel`]; `q` has `H` queries of `d`.
 #[inline(always)]
-unsafe fn dots<I: Isa>(q: &[f32], k: &[f32], slots: [usize; 4]) -> [f32; 4] {
-    let [a, b, c, d] = slots;
-    let whole = q.len() / I::ROWS * I::ROWS;
-    // SAFETY: the caller's contract: keys are there, and `i` ends with the last whole vector.
-    let mut dots = unsafe {
+unsafe fn dots<I: Isa, const H: usize>(q: &[f32], d: usize, k: &[f32], slots: [usize; 4]) -> [[f32; 4]; H] {
+    let whole = d / I::ROWS * I::ROWS;
+    let mut dots = [[0.0; 4]; H];
+    // SAFETY: the caller's contract: queries and keys are there, and `i` ends with the last whole
+    // vector.
+    unsafe {
         let key = k.as_ptr();
-        let zero = I::splat(0.0);
-        let mut sums = [zero, zero, zero, zero];
+        let mut sums = [[I::splat(0.0); 4]; H];
         let mut i = 0;
         while i < whole {
-            let q = I::load(q.as_ptr().wrapping_add(i));
-            sums[0] = I::mul_add(q, I::load(key.wrapping_add(a + i)), sums[0]);
-            sums[1] = I::mul_add(q, I::load(key.wrapping_add(b + i)), sums[1]);
-            sums[2] = I::mul_add(q, I::load(key.wrapping_add(c + i)), sums[2]);
-            sums[3] = I::mul_add(q, I::load(key.wrapping_add(d + i)), sums[3]);
+            let keys = [
+                I::load(key.wrapping_add(slots[0] + i)),
+                I::load(key.wrapping_add(slots[1] + i)),
+                I::load(key.wrapping_add(slots[2] + i)),
+                I::load(key.wrapping_add(slots[3] + i)),
+            ];
+            for (h, sums) in sums.iter_mut().enumerate() {
+                let q = I::load(q.as_ptr().wrapping_add(h * d + i));
+                for (sum, key) in sums.iter_mut().zip(keys) {
+                    *sum = I::mul_add(q, key, *sum);
+                }
+            }
             i += I::ROWS;
         }
-        I::sums(sums)
-    };
-    for (dot, slot) in dots.iter_mut().zip(slots) {
-        for i in whole..q.len() {
-            *dot += q[i] * k[slot + i];
+        for (dots, sums) in dots.iter_mut().zip(sums) {
+            *dots = I::sums(sums);
+        }
+    }
+    for (h, dots) in dots.iter_mut().enumerate() {
+        for (dot, slot) in dots.iter_mut().zip(slots) {
+            for i in whole..d {
+                *dot += q[h * d + i] * k[slot + i];
+            }
         }
     }
     dots
 }
 
-/// Adds the weighted values of a tile to `N` vectors of sums, elements `from ..` of each value.
+/// Adds the weighted values of a tile to `N` vectors of sums of each of `H` heads, elements `from ..`
+/// of each value.
 ///
 /// # Safety
-/// As [`TileKernel`]; there are `N` vectors of sums.
+/// As [`TileKernel`]; `partial` has `H` heads, and there are `N` vectors from `from` on.
 #[inline(always)]
-unsafe fn add_weighted<I: Isa, const N: usize>(
-    sums: &mut [f32],
-    weights: &[f32; TILE],
+unsafe fn add_weighted<I: Isa, const H: usize, const N: usize>(
+    partial: &mut [f32],
+    weights: &[[f32; TILE]; H],
     tile: &Tile<'_>,
     from: usize,
 ) {
+    let stride = tile.d + 2;
     // SAFETY: the caller's contract.
     unsafe {
-        let mut acc = [I::splat(0.0); N];
-        for (i, acc) in acc.iter_mut().enumerate() {
-            *acc = I::load(sums.as_ptr().wrapping_add(i * I::ROWS));
-        }
-        for (&weight, &slot) in weights.iter().zip(tile.slots) {
-            let weight = I::splat(weight);
-            let values = tile.v.as_ptr().wrapping_add(slot + from);
+        let sums = partial.as_mut_ptr().wrapping_add(2 + from);
+        let mut acc = [[I::splat(0.0); N]; H];
+        for (h, acc) in acc.iter_mut().enumerate() {
             for (i, acc) in acc.iter_mut().enumerate() {
-                *acc = I::mul_add(weight, I::load(values.wrapping_add(i * I::ROWS)), *acc);
+                *acc = I::load(sums.wrapping_add(h * stride + i * I::ROWS));
             }
         }
-        for (i, acc) in acc.iter().enumerate() {
-            I::store_at(*acc, sums.as_mut_ptr().wrapping_add(i * I::ROWS));
+        for (position, &slot) in tile.slots.iter().enumerate() {
+            let values = tile.v.as_ptr().wrapping_add(slot + from);
+            let mut weight = [I::splat(0.0); H];
+            for (weight, weights) in weight.iter_mut().zip(weights) {
+                *weight = I::splat(weights[position]);
+            }
+            for i in 0..N {
+                let value = I::load(values.wrapping_add(i * I::ROWS));
+                for (acc, weight) in acc.iter_mut().zip(weight) {
+                    acc[i] = I::mul_add(weight, value, acc[i]);
+                }
+            }
+        }
+        for (h, acc) in acc.iter().enumerate() {
+            for (i, acc) in acc.iter().enumerate() {
+                I::store_at(*acc, sums.wrapping_add(h * stride + i * I::ROWS));
+            }
         }
     }
 }

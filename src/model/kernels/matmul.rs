@@ -602,11 +602,18 @@ mod tests {
         WeightMatrix::at_level(source.clone(), &Threads::new(2).unwrap(), level).unwrap().unwrap()
     }
 
+    fn quantise(threads: &Threads, x: &[f32]) -> QuantisedRows {
+        let mut rows = QuantisedRows::default();
+        rows.fill(threads, x);
+        rows
+    }
+
     fn forward(matrix: &WeightMatrix, x: &[f32], threads: usize) -> Vec<f32> {
-        let quantised = QuantisedRows::new(x);
+        let threads = Threads::new(threads).unwrap();
+        let quantised = quantise(&threads, x);
         let mut out = vec![0.0; x.len() / matrix.k * matrix.n];
         let product = Product { matrix, bias: None, out: &mut out, add: false };
-        multiply(&Threads::new(threads).unwrap(), Input { x, quantised: &quantised }, &mut [product]);
+        multiply(&threads, Input { x, quantised: &quantised }, &mut [product]);
         out
     }
 
@@ -719,7 +726,7 @@ mod tests {
         let (mut out_a, mut out_b) = (vec![0.0; 3 * 37], vec![1.0; 3 * 20]);
         let bias = noise(37, 8);
         let threads = Threads::new(3).unwrap();
-        let quantised = QuantisedRows::new(&x);
+        let quantised = quantise(&threads, &x);
         let input = Input { x: &x, quantised: &quantised };
         multiply(
             &threads,

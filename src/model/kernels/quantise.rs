@@ -1,9 +1,13 @@
 //! Activations in 8 bits, as the matrix product wants them.
 
 use super::isa::Level;
+use super::threads::{SharedSlice, Threads};
 
 /// Values that share a scale.
 pub(super) const BLOCK: usize = 32;
+
+/// Blocks from which on all threads quantise.
+const SHARED: usize = 2048;
 
 /// 1.5 * 2^23: a float of this size has no bits below one.
 const ROUNDING: f32 = 12_582_912.0;
@@ -68,17 +72,19 @@ pub struct QuantisedRows {
 }
 
 impl QuantisedRows {
-    /// Quantises values; rows are a multiple of 32 long, so no block has two rows.
-    pub fn new(x: &[f32]) -> Self {
-        let mut rows = Self::default();
-        rows.fill(x);
-        rows
-    }
-
-    /// Replaces the rows by those of `x`.
-    pub fn fill(&mut self, x: &[f32]) {
-        self.blocks.resize(x.len() / BLOCK, ActivationBlock::ZERO);
-        quantise(Level::best(), x, &mut self.blocks);
+    /// Replaces the rows by those of `x`; rows are a multiple of 32 long, so no block has two rows.
+    pub fn fill(&mut self, threads: &Threads, x: &[f32]) {
+        let count = x.len() / BLOCK;
+        self.blocks.resize(count, ActivationBlock::ZERO);
+        // For few rows a call to the other threads takes longer than the work.
+        let tasks = if count < SHARED { 1 } else { threads.count() };
+        let blocks = SharedSlice::new(&mut self.blocks);
+        threads.run(tasks, &|task| {
+            let (from, to) = (task * count / tasks, (task + 1) * count / tasks);
+            // SAFETY: the blocks are borrowed until all tasks are done, and each task has its own.
+            let blocks = unsafe { blocks.part(from, to - from) };
+            quantise(Level::best(), &x[from * BLOCK..to * BLOCK], blocks);
+        });
     }
 
     pub(super) fn blocks(&self) -> &[ActivationBlock] {
