@@ -12,10 +12,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::api::ChatMessage;
 use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent};
-use crate::model::LanguageModel;
 use crate::model::decoder::Decoder;
 use crate::model::device::{Compute, peak_memory_bytes};
 use crate::model::weights::WeightFile;
+use crate::model::{LanguageModel, TokenBlocks};
 use crate::propose::draft_model::DraftModel;
 use crate::propose::ngram::Ngram;
 use crate::propose::none::Plain;
@@ -148,6 +148,11 @@ impl Models {
     /// When the device fails.
     pub fn draft(&mut self) -> Result<Option<&mut dyn LanguageModel>> {
         self.draft.as_mut().map(DraftModel::borrow_model).transpose()
+    }
+
+    /// The tokens the draft model scores when it knows nothing of the conversation yet; `None` = all.
+    pub fn draft_tokens(&self) -> Option<TokenBlocks> {
+        self.draft.as_ref().and_then(DraftModel::usual_tokens)
     }
 
     /// The target's tokeniser.

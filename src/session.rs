@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Step, StepOutput};
+use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
 use crate::propose::{ProposeContext, Proposer, RoundOutcome};
 use crate::sample::{self, Sampler};
 use crate::stats::{GenerationStats, LiveFigures, RoundCounts, RoundTiming, Stopwatch, Tally, millis};
@@ -274,9 +274,7 @@ impl<'a> Session<'a> {
             std::iter::once(None).chain(tree.parents().iter().map(hang)).collect();
         let layout = if tree.is_chain() { RowLayout::Chain } else { RowLayout::Tree { parents: &parents } };
         let taps = self.proposer.demand().taps;
-        let step =
-            Step { tokens: &tokens, layout, layers: LayerPlan::All, logits: LogitRows::All, taps: &taps };
-        self.target.forward(step)
+        self.target.forward(Step { layout, taps: &taps, ..Step::chain(&tokens, LogitRows::All) })
     }
 
     /// The tokens of a verdict up to the end token or the limit, and why they end there.

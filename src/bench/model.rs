@@ -9,7 +9,7 @@ use crate::engine::WallClock;
 use crate::error::Result;
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
-use crate::model::{LanguageModel, LogitRows, Step};
+use crate::model::{LanguageModel, LogitRows, Step, TokenBlocks};
 use crate::token::TokenId;
 
 /// Tokens in the cache behind a timed pass.
@@ -47,19 +47,21 @@ impl Bench for ModelBench<'_> {
     }
 
     fn target_pass(&mut self, rows: usize) -> Result<f64> {
-        timed_pass(self.models.target(), rows)
+        timed_pass(self.models.target(), rows, None)
     }
 
     fn draft_pass(&mut self) -> Result<Option<f64>> {
-        self.models.draft()?.map(|draft| timed_pass(draft, 1)).transpose()
+        let among = self.models.draft_tokens();
+        self.models.draft()?.map(|draft| timed_pass(draft, 1, among.as_ref())).transpose()
     }
 }
 
-/// Seconds of one pass of `rows` rows, logits for all of them, behind [`CONTEXT`] tokens.
+/// Seconds of one pass of `rows` rows behind [`CONTEXT`] tokens, with logits for all rows and the given
+/// tokens.
 ///
 /// # Errors
 /// When the model fails.
-pub fn timed_pass(model: &mut dyn LanguageModel, rows: usize) -> Result<f64> {
+pub fn timed_pass(model: &mut dyn LanguageModel, rows: usize, among: Option<&TokenBlocks>) -> Result<f64> {
     let context = CONTEXT.min(model.spec().context_length.saturating_sub(rows));
     let tokens = made_up_tokens(context + rows, model.spec().n_vocab);
     if model.cache_len() != context {
@@ -67,7 +69,7 @@ pub fn timed_pass(model: &mut dyn LanguageModel, rows: usize) -> Result<f64> {
         model.forward(Step::chain(&tokens[..context], LogitRows::None))?;
     }
     let begun = Instant::now();
-    model.forward(Step::chain(&tokens[context..], LogitRows::All))?;
+    model.forward(Step { among, ..Step::chain(&tokens[context..], LogitRows::All) })?;
     let seconds = begun.elapsed().as_secs_f64();
     model.truncate(context)?;
     Ok(seconds)

@@ -186,7 +186,7 @@ impl PassEngine for Ours<'_> {
     }
 
     fn pass(&mut self, rows: usize) -> Result<f64> {
-        timed_pass(self.0, rows)
+        timed_pass(self.0, rows, None)
     }
 
     fn prefill(&mut self, tokens: usize) -> Result<f64> {

@@ -89,7 +89,7 @@ impl Decoder {
                 *rows = executor.residual()?;
             }
         }
-        let logits = executor.logits(step.logits)?;
+        let logits = executor.logits(step.logits, step.among)?;
         executor.cache_mut().advance(rows);
         Ok(StepOutput { logits, taps })
     }

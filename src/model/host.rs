@@ -9,7 +9,7 @@ use crate::model::cache::KvCache;
 use crate::model::device::Compute;
 use crate::model::kernels::activation::{rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours};
 use crate::model::kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
-use crate::model::kernels::matmul::{Input, Product, multiply, multiply_gated};
+use crate::model::kernels::matmul::{Input, Product, multiply, multiply_blocks, multiply_gated};
 use crate::model::kernels::quantise::QuantisedRows;
 use crate::model::kernels::{Threads, WeightMatrix};
 use crate::model::layout::ModelWeights;
@@ -18,7 +18,7 @@ use crate::model::pass::{Executor, LayerStep};
 use crate::model::rope::{Angles, RopeTable};
 use crate::model::spec::{ModelSpec, RopeKind};
 use crate::model::weights::{Embedding, WeightFile};
-use crate::model::{LogitRows, Rows};
+use crate::model::{LogitRows, Rows, TokenBlocks};
 use crate::token::TokenId;
 
 /// A model on the CPU.
@@ -182,7 +182,7 @@ impl Executor for HostExecutor {
         Ok(Rows::new(self.spec.n_embd, self.workspace.x.clone()))
     }
 
-    fn logits(&mut self, rows: LogitRows) -> Result<Rows> {
+    fn logits(&mut self, rows: LogitRows, among: Option<&TokenBlocks>) -> Result<Rows> {
         let Workspace { x, h, quantised, .. } = &mut self.workspace;
         let from = match rows {
             LogitRows::None => return Ok(Rows::default()),
@@ -190,8 +190,15 @@ impl Executor for HostExecutor {
             LogitRows::Last => x.len() - self.spec.n_embd,
         };
         norm_rows(&x[from..], &self.weights.output_norm, self.spec.rms_eps as f32, h);
-        let mut logits = vec![0.0; h.len() / self.spec.n_embd * self.spec.n_vocab];
-        products(self.compute.threads(), h, quantised, [(&self.weights.head, &mut logits)], false)?;
+        let (threads, head) = (self.compute.threads(), &self.weights.head);
+        let rest = if among.is_some() { f32::NEG_INFINITY } else { 0.0 };
+        let mut logits = vec![rest; h.len() / self.spec.n_embd * self.spec.n_vocab];
+        if let (Some(matrix), Some(among)) = (head.plain_matrix(), among) {
+            quantise_for(threads, &[head], h, quantised);
+            multiply_blocks(threads, Input { x: h, quantised }, matrix, among, &mut logits);
+        } else {
+            products(threads, h, quantised, [(head, &mut logits)], false)?;
+        }
         Ok(Rows::new(self.spec.n_vocab, logits))
     }
 

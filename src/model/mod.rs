@@ -16,11 +16,13 @@ pub mod rope;
 pub mod spec;
 pub mod table;
 pub mod tensors;
+pub mod token_blocks;
 pub mod weights;
 
 use crate::error::Result;
 use crate::token::TokenId;
 pub use spec::ModelSpec;
+pub use token_blocks::TokenBlocks;
 
 /// How the rows of a [`Step`] see each other. Every row sees the whole cache before the step.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +79,9 @@ pub struct Step<'a> {
     pub layers: LayerPlan<'a>,
     /// For which rows logits are wanted.
     pub logits: LogitRows,
+    /// The tokens whose logits are wanted, `None` = all. What the others get is minus infinity, or
+    /// their logit where a device has it anyway.
+    pub among: Option<&'a TokenBlocks>,
     /// Layers after which the residual stream is wanted, for every row.
     pub taps: &'a [usize],
 }
@@ -84,7 +89,7 @@ pub struct Step<'a> {
 impl<'a> Step<'a> {
     /// A causal chain through all layers, without taps.
     pub fn chain(tokens: &'a [TokenId], logits: LogitRows) -> Self {
-        Self { tokens, layout: RowLayout::Chain, layers: LayerPlan::All, logits, taps: &[] }
+        Self { tokens, layout: RowLayout::Chain, layers: LayerPlan::All, logits, among: None, taps: &[] }
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::error::Result;
 use crate::model::cache::KvCache;
 use crate::model::mask::RowMask;
-use crate::model::{LogitRows, Rows};
+use crate::model::{LogitRows, Rows, TokenBlocks};
 use crate::token::TokenId;
 
 /// A step of a layer: what is done in one go, because its parts share an input or because the next
@@ -52,11 +52,11 @@ pub trait Executor: Send {
     /// # Errors
     /// When the device fails.
     fn residual(&self) -> Result<Rows>;
-    /// Output norm and head for the rows asked for.
+    /// Output norm and head for the rows and tokens asked for, as [`Step`](crate::model::Step) says.
     ///
     /// # Errors
     /// When the device fails.
-    fn logits(&mut self, rows: LogitRows) -> Result<Rows>;
+    fn logits(&mut self, rows: LogitRows, among: Option<&TokenBlocks>) -> Result<Rows>;
     /// The cache.
     fn cache(&self) -> &KvCache;
     /// The cache.

@@ -15,7 +15,7 @@ use crate::model::pass::{Executor, LayerStep};
 use crate::model::rope::RopeTable;
 use crate::model::spec::{ModelSpec, RopeKind};
 use crate::model::weights::{Embedding, WeightFile};
-use crate::model::{LogitRows, Rows};
+use crate::model::{LogitRows, Rows, TokenBlocks};
 use crate::token::TokenId;
 
 /// A model on a candle device.
@@ -105,7 +105,7 @@ impl Executor for TensorExecutor {
         to_rows(&running(self.pass.as_ref())?.x)
     }
 
-    fn logits(&mut self, rows: LogitRows) -> Result<Rows> {
+    fn logits(&mut self, rows: LogitRows, _among: Option<&TokenBlocks>) -> Result<Rows> {
         let x = &running(self.pass.as_ref())?.x;
         let x = match rows {
             LogitRows::None => return Ok(Rows::default()),

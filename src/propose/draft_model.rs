@@ -5,10 +5,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
-use crate::model::{LanguageModel, LogitRows, Step};
+use crate::model::{LanguageModel, LogitRows, Step, TokenBlocks};
 use crate::sample::{argmax, draw, unit};
 use crate::token::TokenId;
 
@@ -16,6 +17,7 @@ use crate::token::TokenId;
 pub struct DraftModel {
     model: Box<dyn LanguageModel>,
     seen: Vec<TokenId>,
+    shortlist: Shortlist,
 }
 
 impl DraftModel {
@@ -26,7 +28,7 @@ impl DraftModel {
     /// When the device fails.
     pub fn new(mut model: Box<dyn LanguageModel>) -> Result<Self> {
         model.truncate(0)?;
-        Ok(Self { model, seen: Vec::new() })
+        Ok(Self { shortlist: Shortlist::new(model.spec().n_vocab), model, seen: Vec::new() })
     }
 
     /// The model.
@@ -44,6 +46,11 @@ impl DraftModel {
         Ok(&mut *self.model)
     }
 
+    /// The tokens it scores when it knows nothing of the conversation yet; `None` = all.
+    pub fn usual_tokens(&self) -> Option<TokenBlocks> {
+        Shortlist::new(self.model.spec().n_vocab).tokens().cloned()
+    }
+
     /// Keeps the first `len` tokens of the cache.
     fn forget(&mut self, len: usize) -> Result<()> {
         self.seen.truncate(len);
@@ -52,7 +59,8 @@ impl DraftModel {
 
     /// Runs tokens through the model.
     fn feed(&mut self, tokens: &[TokenId], logits: LogitRows) -> Result<Vec<f32>> {
-        let output = self.model.forward(Step::chain(tokens, logits))?;
+        let step = Step { among: self.shortlist.tokens(), ..Step::chain(tokens, logits) };
+        let output = self.model.forward(step)?;
         self.seen.extend_from_slice(tokens);
         Ok(if output.logits.is_empty() { Vec::new() } else { output.logits.row(0).to_vec() })
     }
@@ -109,6 +117,8 @@ impl Proposer for DraftModel {
         prompt: &[TokenId],
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
+        self.shortlist.clear();
+        self.shortlist.hear(prompt);
         // What the last generation left and this prompt shares need not run again.
         if self.room(prompt) > 0 && self.can_read(prompt) {
             return self.catch_up(prompt, go_on);
@@ -121,6 +131,7 @@ impl Proposer for DraftModel {
         let n_vocab = target.spec().n_vocab;
         let depth = max_draft.min(self.room(committed));
         let mut tree = DraftTree::new();
+        self.shortlist.hear(&committed[self.shortlist.heard().min(committed.len())..]);
         let shared = self.rewind(&committed[..committed.len().saturating_sub(1)])?;
         let pending = &committed[shared..];
         if depth == 0 || !self.can_read(pending) {

@@ -4,6 +4,7 @@
 pub mod draft_model;
 pub mod ngram;
 pub mod none;
+mod shortlist;
 pub mod synthetic;
 
 use std::fmt;

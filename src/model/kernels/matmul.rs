@@ -22,6 +22,7 @@ use super::packed::{BlockShape, PackedRows};
 use super::quantise::{ActivationBlock, BLOCK, QuantisedRows};
 use super::threads::{SharedSlice, Threads};
 use crate::error::Result;
+use crate::model::TokenBlocks;
 
 /// Activation rows that share one unpacking of the weights.
 pub(super) const TILE: usize = 32;
@@ -235,6 +236,37 @@ pub fn multiply(threads: &Threads, input: Input<'_>, products: &mut [Product<'_>
             });
             return;
         }
+    });
+}
+
+/// The outputs of some weight rows only, a row a token: each of them as [`multiply`] gives it. The
+/// others stay as they are in `out`, `[m, n]`.
+///
+/// # Panics
+/// If a size does not fit.
+pub fn multiply_blocks(
+    threads: &Threads,
+    input: Input<'_>,
+    matrix: &WeightMatrix,
+    among: &TokenBlocks,
+    out: &mut [f32],
+) {
+    matrix.check(input, out.len());
+    let blocks = among.blocks();
+    let out = SharedSlice::new(out);
+    let groups_of_block = TokenBlocks::WIDTH / matrix.group;
+    split(threads, blocks.len() * groups_of_block, &|index, tile| {
+        let block = blocks[index / groups_of_block] as usize;
+        let group = block * groups_of_block + index % groups_of_block;
+        if group >= matrix.groups() {
+            return;
+        }
+        matrix.group(group, input, tile, |row, first, values| {
+            // SAFETY: `out` is borrowed until all tasks are done, and only this task has these columns:
+            // a set has each block once.
+            let out = unsafe { out.part(row * matrix.n + first, values.len()) };
+            out.copy_from_slice(values);
+        });
     });
 }
 
@@ -746,6 +778,26 @@ mod tests {
         multiply_gated(&threads, input, &a, &a, &mut gated);
         for (g, u) in gated.iter().zip(&alone_a) {
             assert!((g - u / (1.0 + (-u).exp()) * u).abs() <= 1e-5 * u.abs(), "{g} {u}");
+        }
+    }
+
+    #[test]
+    fn some_blocks_of_rows_are_those_of_all() {
+        let (source, _) = matrix(GgmlDType::Q8_0, 70, 64, 0);
+        let x = noise(3 * 64, 5);
+        for level in levels() {
+            let matrix = at(&source, level);
+            let all = forward(&matrix, &x, 2);
+            let threads = Threads::new(2).unwrap();
+            let quantised = quantise(&threads, &x);
+            let mut some = vec![f32::NEG_INFINITY; all.len()];
+            let mut among = TokenBlocks::default();
+            [16, 64].into_iter().for_each(|token| among.insert(token));
+            multiply_blocks(&threads, Input { x: &x, quantised: &quantised }, &matrix, &among, &mut some);
+            for (i, (some, all)) in some.iter().zip(&all).enumerate() {
+                let asked = (16..32).contains(&(i % 70)) || i % 70 >= 64;
+                assert_eq!(*some, if asked { *all } else { f32::NEG_INFINITY }, "{level:?} {i}");
+            }
         }
     }
 

@@ -1,0 +1,131 @@
+//! Which tokens a draft model scores (frequency-ranked drafting, FR-Spec, Zhao et al., arXiv
+//! 2502.14856). The head of a small model with a large vocabulary is a large part of what a draft
+//! token costs, and most of the vocabulary is hardly ever written. The draft's law q lives on the
+//! shortlist then; what it is drawn from is what the verifier is told, so the output law stays the
+//! target's.
+//!
+//! Tokenisers of the byte-pair kind number their tokens in the order they were merged, the frequent
+//! first: a shortlist is a beginning of the vocabulary, long enough for the conversation at hand, and
+//! every token that occurred in it.
+
+use crate::model::TokenBlocks;
+use crate::token::TokenId;
+
+/// Lengths of the beginnings.
+const LENGTHS: [usize; 4] = [32_768, 49_152, 65_536, 98_304];
+/// The share of the conversation a beginning has to cover. What it does not cover was seen, and is
+/// on the list for that.
+const COVER: f64 = 0.95;
+
+/// The shortlist of one conversation.
+#[derive(Clone, Debug)]
+pub(super) struct Shortlist {
+    /// Those of [`LENGTHS`] that are worth it with this vocabulary.
+    lengths: &'static [usize],
+    /// Tokens of the conversation, and how many of them each beginning has.
+    total: usize,
+    covered: [usize; LENGTHS.len()],
+    seen: TokenBlocks,
+    /// The list for the length in use; `None` = the whole vocabulary.
+    list: Option<(usize, TokenBlocks)>,
+}
+
+impl Shortlist {
+    /// A list for a vocabulary of this size, with nothing known of the conversation.
+    pub(super) fn new(n_vocab: usize) -> Self {
+        // Less than a quarter saved is not worth a guess.
+        let worth = LENGTHS.iter().take_while(|&&length| length <= n_vocab / 4 * 3).count();
+        let mut list = Self {
+            lengths: &LENGTHS[..worth],
+            total: 0,
+            covered: [0; LENGTHS.len()],
+            seen: TokenBlocks::default(),
+            list: None,
+        };
+        list.choose();
+        list
+    }
+
+    /// Forgets the conversation.
+    pub(super) fn clear(&mut self) {
+        (self.total, self.covered, self.seen, self.list) =
+            (0, [0; LENGTHS.len()], TokenBlocks::default(), None);
+        self.choose();
+    }
+
+    /// Tokens heard so far.
+    pub(super) fn heard(&self) -> usize {
+        self.total
+    }
+
+    /// Hears the next tokens of the conversation.
+    pub(super) fn hear(&mut self, tokens: &[TokenId]) {
+        if self.lengths.is_empty() {
+            return;
+        }
+        for &token in tokens {
+            self.total += 1;
+            for (covered, length) in self.covered.iter_mut().zip(self.lengths) {
+                *covered += usize::from((token as usize) < *length);
+            }
+            self.seen.insert(token);
+            if let Some((_, list)) = &mut self.list {
+                list.insert(token);
+            }
+        }
+        self.choose();
+    }
+
+    fn choose(&mut self) {
+        let enough = |&(covered, _): &(&usize, &usize)| *covered as f64 >= COVER * self.total as f64;
+        let length = self.covered.iter().zip(self.lengths).find(enough).map(|(_, length)| *length);
+        if length != self.list.as_ref().map(|(length, _)| *length) {
+            self.list = length.map(|length| (length, TokenBlocks::first(length).with(&self.seen)));
+        }
+    }
+
+    /// The tokens to score; `None` = all.
+    pub(super) fn tokens(&self) -> Option<&TokenBlocks> {
+        self.list.as_ref().map(|(_, list)| list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_grows_with_the_conversation_and_keeps_what_was_seen() {
+        let mut list = Shortlist::new(150_000);
+        assert_eq!(list.tokens(), Some(&TokenBlocks::first(32_768)));
+        list.hear(&[1; 95]);
+        list.hear(&[40_000; 5]);
+        assert_eq!(list.heard(), 100);
+        let tokens = list.tokens().unwrap();
+        assert!(tokens.contains(32_767) && tokens.contains(40_000) && !tokens.contains(40_016));
+        // One more makes 94% covered: the next length.
+        list.hear(&[140_000, 40_000]);
+        let tokens = list.tokens().unwrap();
+        assert!(tokens.contains(49_151) && tokens.contains(140_000) && !tokens.contains(60_000));
+        // Another language: the whole vocabulary.
+        list.hear(&[120_000; 60]);
+        assert_eq!(list.tokens(), None);
+        list.hear(&[2; 10_000]);
+        assert!(list.tokens().unwrap().contains(120_000));
+        list.clear();
+        assert_eq!((list.tokens(), list.heard()), (Some(&TokenBlocks::first(32_768)), 0));
+    }
+
+    #[test]
+    fn small_vocabularies_are_scored_whole() {
+        for n_vocab in [16, 32_000, 43_000] {
+            let mut list = Shortlist::new(n_vocab);
+            list.hear(&[1, 2, 3]);
+            assert_eq!(list.tokens(), None);
+        }
+        let mut list = Shortlist::new(49_152);
+        assert!(list.tokens().is_some());
+        list.hear(&[40_000; 9]);
+        assert_eq!(list.tokens(), None);
+    }
+}
