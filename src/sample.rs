@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use multiversion::multiversion;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
@@ -187,10 +188,7 @@ impl Sampler {
         let logits = self.adjusted(logits, context)?;
         let max = maximum(&logits);
         if max == f32::NEG_INFINITY {
-            return Err(Error::Internal(
-                "the model gave no usable score for any token (all are NaN or minus infinity); its file may be damaged"
-                    .into(),
-            ));
+            return Err(no_usable_logit());
         }
         let mut law = vec![0.0; logits.len()];
         if self.is_greedy() {
@@ -203,9 +201,7 @@ impl Sampler {
         let sharpness = 1.0 / self.params.temperature;
         match self.survivors(&logits, max) {
             None => {
-                for (w, &l) in law.iter_mut().zip(logits.iter()) {
-                    *w = exp_nonpositive((l - max) * sharpness);
-                }
+                weights_of(&logits, max, sharpness, &mut law);
                 let scale = (1.0 / sum(&law)) as f32;
                 law.iter_mut().for_each(|w| *w *= scale);
             }
@@ -218,6 +214,20 @@ impl Sampler {
             }
         }
         Ok(law)
+    }
+
+    /// The likeliest token after `context`, of equals the lower: what [`law`](Self::law) is sure of
+    /// when the temperature is 0, without making a law.
+    ///
+    /// # Errors
+    /// As [`law`](Self::law).
+    pub fn likeliest(&self, logits: &[f32], context: &[TokenId]) -> Result<TokenId> {
+        let logits = self.adjusted(logits, context)?;
+        let max = maximum(&logits);
+        if max == f32::NEG_INFINITY {
+            return Err(no_usable_logit());
+        }
+        Ok(logits.iter().position(|&l| l == max).expect("the maximum is one of them") as TokenId)
     }
 
     /// The logits after penalties and bias; borrowed when nothing changes.
@@ -268,7 +278,8 @@ impl Sampler {
             let total = kept.iter().map(|c| f64::from(exp_nonpositive(c.logit - max))).sum();
             (kept, total)
         } else {
-            let weights: Vec<f32> = logits.iter().map(|&l| exp_nonpositive(l - max)).collect();
+            let mut weights = vec![0.0; logits.len()];
+            weights_of(logits, max, 1.0, &mut weights);
             let total = sum(&weights);
             // Tokens below this share cannot together make up the part that top-p cuts off.
             let negligible = total * (1.0 - f64::from(p.top_p)) / logits.len() as f64;
@@ -284,6 +295,13 @@ impl Sampler {
         }
         Some(kept)
     }
+}
+
+fn no_usable_logit() -> Error {
+    Error::Internal(
+        "the model gave no usable score for any token (all are NaN or minus infinity); its file may be damaged"
+            .into(),
+    )
 }
 
 /// A token that may be drawn.
@@ -303,20 +321,23 @@ fn candidates_where(logits: &[f32], keep: impl Fn(usize, f32) -> bool) -> Vec<Ca
     tokens.map(|(i, &logit)| Candidate { logit, token: i as TokenId }).collect()
 }
 
+/// Logits whose maximum is looked at before themselves.
+const BLOCK: usize = 64;
+
 /// The `k` likeliest tokens, in no order; fewer when fewer are possible at all.
 fn most_likely(logits: &[f32], k: usize) -> Vec<Candidate> {
     // k blocks each hold a logit at least as large as the k-th largest block maximum, so nothing
     // below that bound can be among the k largest: one vectorised pass leaves few candidates.
-    const BLOCK: usize = 64;
-    let mut maxima: Vec<f32> = logits.chunks(BLOCK).map(maximum).collect();
+    let mut maxima = vec![0.0; logits.len().div_ceil(BLOCK)];
+    block_maxima(logits, &mut maxima);
     let bound = if k <= maxima.len() {
-        *maxima.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
+        *maxima.clone().select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
     } else {
         f32::NEG_INFINITY
     };
     let mut kept = Vec::new();
     for (block, chunk) in logits.chunks(BLOCK).enumerate() {
-        if maximum(chunk) < bound {
+        if maxima[block] < bound {
             continue;
         }
         for (i, &logit) in chunk.iter().enumerate() {
@@ -360,15 +381,42 @@ pub fn confidence(logits: &[f32], token: TokenId) -> f32 {
     if max == f32::NEG_INFINITY {
         return 0.0;
     }
-    let mut total = 0.0;
-    let mut weights = [0.0; 256];
-    for chunk in logits.chunks(weights.len()) {
-        for (w, &l) in weights.iter_mut().zip(chunk) {
-            *w = exp_nonpositive(l - max);
-        }
-        total += sum(&weights[..chunk.len()]);
+    (f64::from(exp_nonpositive(logits[token as usize] - max)) / total_weight(logits, max)) as f32
+}
+
+/// The sum of e^(l - max).
+fn total_weight(logits: &[f32], max: f32) -> f64 {
+    let mut weights = [0.0; 1024];
+    let chunks = logits.chunks(weights.len());
+    chunks
+        .map(|chunk| {
+            let weights = &mut weights[..chunk.len()];
+            weights_of(chunk, max, 1.0, weights);
+            sum(weights)
+        })
+        .sum()
+}
+
+/// `out[i] = e^((logits[i] - max) * sharpness)`.
+#[multiversion(targets = "simd")]
+fn weights_of(logits: &[f32], max: f32, sharpness: f32, out: &mut [f32]) {
+    for (w, &l) in out.iter_mut().zip(logits) {
+        *w = exp_nonpositive((l - max) * sharpness);
     }
-    (f64::from(exp_nonpositive(logits[token as usize] - max)) / total) as f32
+}
+
+/// The largest of each [`BLOCK`] of values.
+#[multiversion(targets = "simd")]
+fn block_maxima(values: &[f32], maxima: &mut [f32]) {
+    for (max, block) in maxima.iter_mut().zip(values.chunks(BLOCK)) {
+        let mut lanes = [f32::NEG_INFINITY; 16];
+        for part in block.chunks(lanes.len()) {
+            for (lane, &v) in lanes.iter_mut().zip(part) {
+                *lane = if v > *lane { v } else { *lane };
+            }
+        }
+        *max = lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+    }
 }
 
 /// A random number in `[0, 1)`, a multiple of 2^-53.
@@ -415,6 +463,7 @@ pub fn argmax(values: &[f32]) -> TokenId {
 
 /// The largest number, NaN ignored; minus infinity when there is none. Lanes side by side, so that
 /// it vectorises.
+#[multiversion(targets = "simd")]
 fn maximum(values: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; 16];
@@ -429,6 +478,7 @@ fn maximum(values: &[f32]) -> f32 {
 }
 
 /// The sum in f64, in a fixed order, lanes side by side.
+#[multiversion(targets = "simd")]
 pub(crate) fn sum(values: &[f32]) -> f64 {
     let mut lanes = [0.0f64; 8];
     let chunks = values.chunks_exact(lanes.len());
@@ -443,6 +493,7 @@ pub(crate) fn sum(values: &[f32]) -> f64 {
 
 /// e^x for x <= 0, within 2 units in the last place: what softmax needs, without a branch, so that
 /// it vectorises. Results below the smallest normal f32 are 0, x above 0 counts as 0, NaN gives 0.
+#[inline(always)]
 fn exp_nonpositive(x: f32) -> f32 {
     const LOWEST: f32 = -87.336_54;
     const LOG2_E: f32 = std::f32::consts::LOG2_E;

@@ -120,6 +120,11 @@ impl Rows {
         self.data.is_empty()
     }
 
+    /// The values of all rows.
+    pub fn into_values(self) -> Vec<f32> {
+        self.data
+    }
+
     /// Row `i`.
     pub fn row(&self, i: usize) -> &[f32] {
         &self.data[i * self.width..(i + 1) * self.width]

@@ -10,7 +10,7 @@ use super::{Method, ProposeContext, Proposer};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
 use crate::model::{LanguageModel, LogitRows, Step, TokenBlocks};
-use crate::sample::{argmax, draw, unit};
+use crate::sample::{draw, unit};
 use crate::token::TokenId;
 
 /// Drafts with a model of its own.
@@ -62,7 +62,7 @@ impl DraftModel {
         let step = Step { among: self.shortlist.tokens(), ..Step::chain(tokens, logits) };
         let output = self.model.forward(step)?;
         self.seen.extend_from_slice(tokens);
-        Ok(if output.logits.is_empty() { Vec::new() } else { output.logits.row(0).to_vec() })
+        Ok(output.logits.into_values())
     }
 
     /// Whether the model can read these tokens: a target may have a few more (padding, special).
@@ -151,11 +151,10 @@ impl Proposer for DraftModel {
         loop {
             // q lives on the target's vocabulary: what only one of the two has is impossible.
             logits.resize(n_vocab, f32::NEG_INFINITY);
-            let q = sampler.law(&logits, &recent)?;
             let (token, prob) = if sampler.is_greedy() {
-                (argmax(&q), DraftProb::Certain)
+                (sampler.likeliest(&logits, &recent)?, DraftProb::Certain)
             } else {
-                let q: Arc<[f32]> = q.into();
+                let q: Arc<[f32]> = sampler.law(&logits, &recent)?.into();
                 (draw(&q, unit(rng)), DraftProb::Sampled(q))
             };
             parent = Some(tree.push(parent, token, prob));
@@ -175,7 +174,7 @@ mod tests {
 
     use super::*;
     use crate::model::table::{TableConfig, TableModel};
-    use crate::sample::{Sampler, SamplingParams};
+    use crate::sample::{Sampler, SamplingParams, argmax};
 
     fn table(context_length: usize, n_vocab: usize) -> TableModel {
         TableModel::new(TableConfig { context_length, n_vocab, ..TableConfig::default() })

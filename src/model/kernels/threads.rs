@@ -7,9 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// How often a worker looks for work before it sleeps: some tens of microseconds.
-const LOOKS: u32 = 4_000;
+/// How long a worker looks out for work before it sleeps: longer than what happens between the passes
+/// of an answer, where waking would cost more than looking.
+const WATCH: Duration = Duration::from_millis(2);
+/// How often it looks between two looks at the clock.
+const LOOKS: u32 = 256;
 
 /// A fixed set of threads, the caller's among them, that share the tasks of one call after another.
 pub struct Threads {
@@ -173,7 +177,8 @@ impl Shared {
 
     /// Waits for a call after number `seen` and gives the gate; `None` when all is over.
     fn next_call(&self, seen: u64) -> Option<u64> {
-        let mut looks = 0;
+        let mut looks = 0u32;
+        let begun = Instant::now();
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return None;
@@ -183,11 +188,10 @@ impl Shared {
                 return Some(gate);
             }
             looks += 1;
-            if looks < LOOKS {
+            if !looks.is_multiple_of(LOOKS) || begun.elapsed() < WATCH {
                 std::hint::spin_loop();
                 continue;
             }
-            looks = 0;
             let mut asleep = locked(&self.asleep);
             self.sleeping.fetch_add(1, Ordering::SeqCst);
             while self.gate.load(Ordering::SeqCst) / CALL == seen && !self.stop.load(Ordering::SeqCst) {
