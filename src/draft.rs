@@ -21,6 +21,7 @@ pub struct DraftTree {
     tokens: Vec<TokenId>,
     parents: Vec<Option<usize>>,
     probs: Vec<DraftProb>,
+    confidence: Vec<Option<f32>>,
     depths: Vec<usize>,
 }
 
@@ -41,15 +42,38 @@ impl DraftTree {
     }
 
     /// Adds a node under `parent` (`None` = under the root) and returns its index. Siblings are
-    /// tested in the order they were pushed.
+    /// tested in the order they were pushed. The draft's confidence in a sampled token is its q.
     ///
     /// # Panics
     /// If `parent` is not a node of this tree.
     pub fn push(&mut self, parent: Option<usize>, token: TokenId, prob: DraftProb) -> usize {
+        let confidence = match &prob {
+            DraftProb::Certain => None,
+            DraftProb::Sampled(q) => q.get(token as usize).copied(),
+        };
+        self.push_node(parent, token, prob, confidence)
+    }
+
+    /// As [`push`](Self::push), for a certain token in which the draft has some confidence, from 0 to 1.
+    ///
+    /// # Panics
+    /// If `parent` is not a node of this tree.
+    pub fn push_certain(&mut self, parent: Option<usize>, token: TokenId, confidence: f32) -> usize {
+        self.push_node(parent, token, DraftProb::Certain, Some(confidence))
+    }
+
+    fn push_node(
+        &mut self,
+        parent: Option<usize>,
+        token: TokenId,
+        prob: DraftProb,
+        confidence: Option<f32>,
+    ) -> usize {
         let depth = parent.map_or(0, |p| self.depths[p] + 1);
         self.tokens.push(token);
         self.parents.push(parent);
         self.probs.push(prob);
+        self.confidence.push(confidence);
         self.depths.push(depth);
         self.tokens.len() - 1
     }
@@ -77,6 +101,26 @@ impl DraftTree {
     /// How each node was chosen.
     pub fn prob(&self, node: usize) -> &DraftProb {
         &self.probs[node]
+    }
+
+    /// How sure the draft is of each node, where it has an opinion. Not a law: it decides how deep to
+    /// draft, never what is accepted.
+    pub fn confidence(&self) -> &[Option<f32>] {
+        &self.confidence
+    }
+
+    /// Whether no node was drawn by chance. Such a draft may be cut anywhere: what is left is as certain.
+    pub fn is_certain(&self) -> bool {
+        self.probs.iter().all(|prob| matches!(prob, DraftProb::Certain))
+    }
+
+    /// Keeps the first `len` nodes.
+    pub fn cut(&mut self, len: usize) {
+        self.tokens.truncate(len);
+        self.parents.truncate(len);
+        self.probs.truncate(len);
+        self.confidence.truncate(len);
+        self.depths.truncate(len);
     }
 
     /// Distance of a node from the first drafted position: 0 for children of the root.
@@ -107,6 +151,19 @@ mod tests {
         assert_eq!(chain.parents(), &[None, Some(0), Some(1)]);
         assert_eq!(chain.children(Some(1)).collect::<Vec<_>>(), vec![2]);
         assert_eq!(chain.depth(2), 2);
+    }
+
+    #[test]
+    fn what_is_certain_can_be_cut_and_knows_its_confidence() {
+        let mut tree = DraftTree::certain_chain([5]);
+        tree.push_certain(Some(0), 6, 0.75);
+        assert_eq!(tree.confidence(), [None, Some(0.75)]);
+        assert!(tree.is_certain());
+        tree.push(Some(1), 1, DraftProb::Sampled(vec![0.5, 0.5].into()));
+        assert!(!tree.is_certain());
+        assert_eq!(tree.confidence()[2], Some(0.5));
+        tree.cut(1);
+        assert_eq!((tree.tokens(), tree.len(), tree.confidence()), (&[5][..], 1, &[None][..]));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use crate::depth::{DepthState, MaxDraft};
 use crate::error::{Error, ErrorCode};
 use crate::propose::Method;
 use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
@@ -76,6 +77,8 @@ pub struct RoundEvent {
     pub rejected: Vec<RejectedEvent>,
     /// Where the time went.
     pub timing: RoundTiming,
+    /// What the depth is at, when it is chosen as it goes.
+    pub depth: Option<DepthState>,
     /// The figures of the generation so far.
     pub figures: LiveFigures,
 }
@@ -113,8 +116,8 @@ pub enum GenerationEvent {
         device: String,
         /// Tokens in the prompt.
         prompt_tokens: u32,
-        /// Most tokens drafted a round.
-        max_draft: u32,
+        /// Most tokens drafted a round; 0 for plain decoding.
+        max_draft: MaxDraft,
         /// Seed of its random numbers: with the same request it gives the same answer.
         #[ts(type = "number")]
         seed: u64,

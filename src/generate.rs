@@ -1,8 +1,8 @@
 //! One generation, from a prompt to its events: models, text and the round loop brought together.
 //! Synchronous; the engine runs it on its thread, the command line and the benchmarks on theirs.
 
-use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::api::ChatMessage;
+use crate::depth::{DepthController, MaxDraft};
 use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent};
 use crate::model::decoder::Decoder;
@@ -21,7 +22,7 @@ use crate::propose::ngram::Ngram;
 use crate::propose::none::Plain;
 use crate::propose::{Method, Proposer};
 use crate::sample::{Sampler, SamplingParams};
-use crate::session::{EndReason, MAX_DRAFT, Round, Session, SessionConfig};
+use crate::session::{EndReason, Round, Session, SessionConfig};
 use crate::stats::{GenerationStats, Stopwatch};
 use crate::text::{
     ChatTemplate, Detokenizer, EncodeOptions, Released, StopFilter, Tokenizer, compare_vocabularies,
@@ -45,8 +46,8 @@ pub enum Prompt {
 pub struct GenerationPlan {
     /// How to guess ahead.
     pub method: Method,
-    /// Most tokens to draft a round, 1..=15; plain decoding ignores it.
-    pub max_draft: usize,
+    /// Most tokens to draft a round; plain decoding ignores it.
+    pub max_draft: MaxDraft,
     /// Most tokens to generate, 1 or more.
     pub max_tokens: usize,
     /// How tokens are drawn.
@@ -61,12 +62,7 @@ impl GenerationPlan {
     /// # Errors
     /// [`Error::InvalidRequest`] naming the value and its range.
     pub fn validate(&self) -> Result<()> {
-        if !(1..=MAX_DRAFT).contains(&self.max_draft) {
-            return Err(Error::invalid(format!(
-                "max_draft is {}; it must be 1 to {MAX_DRAFT}.",
-                self.max_draft
-            )));
-        }
+        self.max_draft.validate()?;
         if self.max_tokens == 0 {
             return Err(Error::invalid("max_tokens is 0; it must be 1 or more."));
         }
@@ -114,6 +110,8 @@ pub struct Models {
     device: &'static str,
     /// The tokens whose rows the target's cache holds.
     cached: Vec<TokenId>,
+    /// What was learned of how deep to draft, by method.
+    depths: HashMap<Method, DepthController>,
 }
 
 impl Models {
@@ -133,6 +131,7 @@ impl Models {
             tokenizer,
             device: compute.name(),
             cached: Vec::new(),
+            depths: HashMap::new(),
         })
     }
 
@@ -245,7 +244,7 @@ pub fn generate(
 ) -> Result<Finished> {
     plan.validate()?;
     let sampler = Sampler::new(plan.sampling.clone())?;
-    let Models { target, draft, tokenizer, device, cached, .. } = models;
+    let Models { target, draft, tokenizer, device, cached, depths, .. } = models;
     let draft_name = draft.as_ref().map(|d| d.model().spec().name.clone());
     let (mut plain, mut ngram) = (Plain, Ngram::default());
     let proposer: &mut dyn Proposer = match (plan.method, draft) {
@@ -262,7 +261,7 @@ pub fn generate(
         }
     };
     let seed = plan.sampling.seed.unwrap_or_else(fresh_seed);
-    let max_draft = if plan.method == Method::Plain { 0 } else { plan.max_draft };
+    let max_draft = if plan.method == Method::Plain { MaxDraft::Fixed(0) } else { plan.max_draft };
     sink.send(GenerationEvent::Started {
         generation_id: context.id,
         method: plan.method,
@@ -270,7 +269,7 @@ pub fn generate(
         draft: draft_name.filter(|_| plan.method == Method::DraftModel),
         device: (*device).into(),
         prompt_tokens: prompt.len() as u32,
-        max_draft: max_draft as u32,
+        max_draft,
         seed,
     });
 
@@ -279,13 +278,17 @@ pub fn generate(
     target.truncate(reuse)?;
     cached.clear();
     let config = SessionConfig {
-        max_draft,
+        max_draft: max_draft.limit(),
         max_tokens: plan.max_tokens,
         end_tokens: tokenizer.end_tokens().iter().copied().collect(),
         seed,
     };
     let mut session = Session::new(target, proposer, &sampler, context.clock, config)?;
     session.started_at(Duration::ZERO);
+    session.interrupted_by(context.cancelled);
+    if max_draft == MaxDraft::Auto {
+        session.with_depth(depths.entry(plan.method).or_default());
+    }
     let mut text = TextStream::new(tokenizer.clone(), &plan.stop)?;
     let ended = answer(&mut session, prompt, reuse, &mut text, context, sink);
     let stats = session.stats(device, peak_memory_bytes());
@@ -331,6 +334,7 @@ fn answer(
             tokens,
             rejected: rejected(&round, text),
             timing: round.timing,
+            depth: round.depth.clone(),
             figures: session.figures(),
         }));
         index += 1;

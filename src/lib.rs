@@ -43,6 +43,7 @@
 pub mod api;
 pub mod app;
 pub mod bench;
+pub mod depth;
 pub mod draft;
 pub mod engine;
 pub mod error;

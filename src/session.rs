@@ -12,6 +12,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use crate::depth::{DepthController, DepthState, DraftPlan, Observation};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
@@ -61,8 +62,48 @@ pub struct Round {
     pub drafted: usize,
     /// Where the time went.
     pub timing: RoundTiming,
+    /// What the depth is at, when it is chosen as it goes.
+    pub depth: Option<DepthState>,
     /// Why this was the last round, if it was.
     pub ended: Option<EndReason>,
+}
+
+/// Unread tokens that a proposer's model reads along with its first pass.
+const FEW: usize = 4;
+
+/// What was proposed, and what it took.
+struct Proposal {
+    tree: DraftTree,
+    /// Tokens drafted, before some were cut off.
+    drafted: usize,
+    /// Tokens a model of the proposer had to read.
+    read: usize,
+}
+
+/// A round, as the controller of the depth hears it.
+fn observation(
+    tree: &DraftTree,
+    verdict: &Verdict,
+    timing: &RoundTiming,
+    drafted: usize,
+    read: usize,
+) -> Observation {
+    let mut tested = vec![true; verdict.accepted.len()];
+    let mut confidence: Vec<_> = verdict.accepted.iter().map(|a| tree.confidence()[a.node]).collect();
+    if verdict.last_origin == TokenOrigin::Resampled {
+        // In a chain the node after the accepted ones is the one that failed.
+        confidence.push(if tree.is_chain() { tree.confidence()[tested.len()] } else { None });
+        tested.push(false);
+    }
+    Observation {
+        drafted,
+        read,
+        propose_ms: timing.propose_ms,
+        rows: tree.len() + 1,
+        target_ms: timing.target_ms,
+        tested,
+        confidence,
+    }
 }
 
 /// One generation.
@@ -72,6 +113,8 @@ pub struct Session<'a> {
     sampler: &'a Sampler,
     clock: &'a dyn Stopwatch,
     config: SessionConfig,
+    depth: Option<&'a mut DepthController>,
+    interrupted: &'a dyn Fn() -> bool,
     verifier: Verifier,
     rng: ChaCha8Rng,
     committed: Vec<TokenId>,
@@ -108,6 +151,8 @@ impl<'a> Session<'a> {
             proposer,
             sampler,
             clock,
+            depth: None,
+            interrupted: &|| false,
             verifier: Verifier,
             rng: ChaCha8Rng::seed_from_u64(config.seed),
             committed: Vec::new(),
@@ -118,6 +163,17 @@ impl<'a> Session<'a> {
             tally: Tally::new(clock.elapsed()),
             config,
         })
+    }
+
+    /// Lets a controller choose how deep to draft, up to `max_draft`.
+    pub fn with_depth(&mut self, controller: &'a mut DepthController) {
+        self.depth = Some(controller);
+    }
+
+    /// Has `interrupted` asked while a proposer's model reads: when it says so, the round goes on without
+    /// a draft.
+    pub fn interrupted_by(&mut self, interrupted: &'a dyn Fn() -> bool) {
+        self.interrupted = interrupted;
     }
 
     /// Counts time from `at` instead of from [`new`](Self::new): when the request really arrived,
@@ -167,10 +223,14 @@ impl<'a> Session<'a> {
             }
         }
         let took = self.clock.elapsed().saturating_sub(begun);
-        let begun = self.proposer.begin(prompt, &mut || progress(done, last - reuse))?;
-        if begun.is_break() {
-            self.over = true;
-            return Ok(ControlFlow::Break(()));
+        self.proposer.begin(prompt);
+        // Where the depth is chosen as it goes, whether it pays to read is chosen with it.
+        if self.depth.is_none() && self.config.max_draft > 0 {
+            let read = self.proposer.read(prompt, &mut || progress(done, last - reuse))?;
+            if read.is_break() {
+                self.over = true;
+                return Ok(ControlFlow::Break(()));
+            }
         }
         self.tally.prefilled(prompt.len(), last - reuse, took, self.clock.elapsed());
         Ok(ControlFlow::Continue(()))
@@ -200,7 +260,7 @@ impl<'a> Session<'a> {
 
     fn attempt(&mut self, base: usize) -> Result<Round> {
         let start = self.clock.elapsed();
-        let tree = self.propose(base)?;
+        let Proposal { tree, drafted, read } = self.propose(base)?;
         let proposed = self.clock.elapsed();
         let output = self.forward(&tree)?;
         let passed = self.clock.elapsed();
@@ -225,24 +285,45 @@ impl<'a> Session<'a> {
             verify_ms: millis(verified.saturating_sub(passed)),
             other_ms: millis(now.saturating_sub(verified)),
         };
-        let depth = (0..tree.len()).map(|node| tree.depth(node) + 1).max().unwrap_or(0);
+        let deepest = (0..tree.len()).map(|node| tree.depth(node) + 1).max().unwrap_or(0);
+        let depth = self.depth.as_mut().map(|depth| {
+            depth.observe(&observation(&tree, &verdict, &timing, drafted, read));
+            depth.state()
+        });
         let drafted = tree.len();
-        self.tally.round(&RoundCounts { drafted, depth, emitted: &emitted, timing }, now);
-        Ok(Round { emitted, rejected: verdict.rejected, drafted, timing, ended: self.ended })
+        self.tally.round(&RoundCounts { drafted, depth: deepest, emitted: &emitted, timing }, now);
+        Ok(Round { emitted, rejected: verdict.rejected, drafted, timing, depth, ended: self.ended })
     }
 
     /// Asks for a draft, and checks that the proposer kept its contract.
-    fn propose(&mut self, base: usize) -> Result<DraftTree> {
+    fn propose(&mut self, base: usize) -> Result<Proposal> {
         // A round emits one token more than it accepts, and its root takes a row of the context.
         let wanted = self.config.max_tokens - self.generated() - 1;
         let room = self.target.spec().context_length - base - 1;
-        let max_draft = self.config.max_draft.min(wanted).min(room);
-        if max_draft == 0 {
-            return Ok(DraftTree::new());
+        let limit = self.config.max_draft.min(wanted).min(room);
+        let mut nothing = Proposal { tree: DraftTree::new(), drafted: 0, read: 0 };
+        if limit == 0 {
+            return Ok(nothing);
         }
-        let tree = self.proposer.propose(ProposeContext {
+        let mut plan = DraftPlan::fixed(limit);
+        if let Some(depth) = &mut self.depth {
+            let unread = self.proposer.unread(&self.committed);
+            plan = depth.plan(limit, unread);
+            // The first token should not wait until a second model has read the prompt.
+            if plan.max_draft == 0 || self.committed.len() == self.prompt_len && unread > FEW {
+                return Ok(nothing);
+            }
+            nothing.read = unread;
+            let interrupted = self.interrupted;
+            let mut go_on = || if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            if unread > FEW && self.proposer.read(&self.committed, &mut go_on)?.is_break() {
+                return Ok(nothing);
+            }
+        }
+        let max_draft = plan.max_draft;
+        let mut tree = self.proposer.propose(ProposeContext {
             committed: &self.committed,
-            max_draft,
+            plan,
             sampler: self.sampler,
             rng: &mut self.rng,
             target: &mut *self.target,
@@ -262,7 +343,14 @@ impl<'a> Session<'a> {
                 self.target.cache_len()
             )));
         }
-        Ok(tree)
+        let drafted = tree.len();
+        if let Some(depth) = &mut self.depth
+            && tree.is_chain()
+            && tree.is_certain()
+        {
+            tree.cut(depth.keep(tree.confidence()));
+        }
+        Ok(Proposal { tree, drafted, read: nothing.read })
     }
 
     /// One target pass over the last committed token and the tree.

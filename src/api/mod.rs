@@ -6,6 +6,7 @@ pub mod schema;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use crate::depth::MaxDraft;
 use crate::event::GenerationEvent;
 use crate::propose::Method;
 use crate::sample::SamplingParams;
@@ -38,8 +39,8 @@ pub struct GenerateRequest {
     pub messages: Vec<ChatMessage>,
     /// How to guess ahead.
     pub method: Method,
-    /// Most tokens to draft a round, 1..=15.
-    pub max_draft: u32,
+    /// Most tokens to draft a round: 1 to 15, or "auto", which measures what pays.
+    pub max_draft: MaxDraft,
     /// Most tokens to generate, 1 or more.
     pub max_tokens: u32,
     /// How tokens are drawn.

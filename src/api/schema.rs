@@ -3,6 +3,7 @@
 use ts_rs::{Config, TS};
 
 use super::*;
+use crate::depth::DepthState;
 use crate::error::ErrorCode;
 use crate::event::{ErrorInfo, RejectedEvent, RoundEvent, StopReason, TokenEvent};
 use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
@@ -48,6 +49,7 @@ pub fn typescript() -> String {
     types!(
         TokenOrigin,
         Method,
+        MaxDraft,
         ErrorCode,
         ErrorInfo,
         SamplingParams,
@@ -64,6 +66,7 @@ pub fn typescript() -> String {
         RejectedEvent,
         RoundTiming,
         LiveFigures,
+        DepthState,
         RoundEvent,
         GenerationStats,
         GenerationEvent,

@@ -165,7 +165,7 @@ impl App {
     ) -> Result<u32> {
         let plan = GenerationPlan {
             method: request.method,
-            max_draft: request.max_draft as usize,
+            max_draft: request.max_draft,
             max_tokens: request.max_tokens as usize,
             sampling: request.sampling,
             stop: request.stop,

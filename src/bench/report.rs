@@ -7,6 +7,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use crate::depth::MaxDraft;
 use crate::propose::Method;
 
 /// Differences listed in the table; the JSON has all of them.
@@ -49,7 +50,7 @@ pub struct MethodReport {
     /// Temperature of the answers.
     pub temperature: f32,
     /// Most tokens drafted a round; 0 for plain.
-    pub max_draft: u32,
+    pub max_draft: MaxDraft,
     /// Tokens a second after prefill: the median over all answers.
     pub tok_s: f64,
     /// Plain wall time / this method's for the same prompt: the median over the prompts, each the
@@ -89,7 +90,7 @@ pub struct Difference {
     /// The method.
     pub method: Method,
     /// Most tokens drafted a round; 0 for plain.
-    pub max_draft: u32,
+    pub max_draft: MaxDraft,
     /// Number of the run, from 0.
     pub run: u32,
     /// The first token that differs, from 0; the shorter length when one answer begins the other.
@@ -134,7 +135,7 @@ impl BenchReport {
         line(
             text,
             format_args!(
-                "\n{:<width$}  {:<11} {:>2} {:>5} {:>7} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6}",
+                "\n{:<width$}  {:<11} {:>4} {:>5} {:>7} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6}",
                 "suite",
                 "method",
                 "K",
@@ -155,7 +156,7 @@ impl BenchReport {
             line(
                 text,
                 format_args!(
-                    "{suite:<width$}  {:<11} {:>2} {:>5} {:>7.1} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6.2}",
+                    "{suite:<width$}  {:<11} {:>4} {:>5} {:>7.1} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6.2}",
                     row.method.name(),
                     or_dash(row.max_draft.to_string()),
                     row.temperature,
@@ -241,7 +242,7 @@ mod tests {
             method: Method::Plain,
             suite: "code".into(),
             temperature: 0.0,
-            max_draft: 0,
+            max_draft: MaxDraft::Fixed(0),
             tok_s: 81.5,
             speedup: 1.0,
             speedup_low: 1.0,
@@ -254,7 +255,7 @@ mod tests {
         let draft = MethodReport {
             method: Method::DraftModel,
             temperature: 0.7,
-            max_draft: 4,
+            max_draft: MaxDraft::Fixed(4),
             tok_s: 120.25,
             speedup: 1.4321,
             speedup_low: 0.98,
@@ -369,7 +370,7 @@ mod tests {
             suite: "code".into(),
             prompt: "python-lru".into(),
             method: Method::Ngram,
-            max_draft: 10,
+            max_draft: MaxDraft::Fixed(10),
             run: 1,
             position: 17,
         };

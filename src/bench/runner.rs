@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use crate::bench::figures::{self, CostRound, CostTable, SPREAD, median, quantile};
 use crate::bench::report::{BenchReport, Difference, IdentityReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
+use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::generate::GenerationPlan;
 use crate::propose::Method;
@@ -58,14 +59,14 @@ pub trait Bench {
 pub struct Contender {
     /// The method.
     pub method: Method,
-    /// Most tokens drafted a round, 1..=15; plain drafts none whatever it says.
-    pub max_draft: usize,
+    /// Most tokens drafted a round; plain drafts none whatever it says.
+    pub max_draft: MaxDraft,
 }
 
 impl Contender {
     /// `max_draft` as the report shows it: 0 for plain.
-    fn drafts(self) -> u32 {
-        if self.method == Method::Plain { 0 } else { self.max_draft as u32 }
+    fn drafts(self) -> MaxDraft {
+        if self.method == Method::Plain { MaxDraft::Fixed(0) } else { self.max_draft }
     }
 }
 
@@ -204,7 +205,7 @@ fn contenders(plan: &BenchPlan) -> Result<Vec<Contender>> {
             return Err(Error::invalid(format!("{name} is 0; it must be 1 or more.")));
         }
     }
-    let plain = Contender { method: Method::Plain, max_draft: 1 };
+    let plain = Contender { method: Method::Plain, max_draft: MaxDraft::Fixed(1) };
     plan.generation(plain, 0).validate()?;
     let mut contenders = vec![plain];
     for &contender in plan.contenders.iter().filter(|c| c.method != Method::Plain) {
@@ -222,7 +223,7 @@ fn contenders(plan: &BenchPlan) -> Result<Vec<Contender>> {
 
 /// How many rows the cost table needs for the predictions.
 fn cost_rows(contenders: &[Contender]) -> usize {
-    contenders.iter().map(|c| c.drafts() as usize + 1).fold(COST_ROWS, usize::max)
+    contenders.iter().map(|c| c.drafts().limit() + 1).fold(COST_ROWS, usize::max)
 }
 
 /// The cost table: each round passes 1..=`most` rows and the draft once, starting one further than

@@ -8,6 +8,7 @@ use hunch::bench::candle::{CandleModel, compare_with_candle};
 use hunch::bench::model::ModelBench;
 use hunch::bench::passes::{self, Beside, Candle, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
 use hunch::bench::{self, BenchPlan, Contender, Progress, Setting, Suite};
+use hunch::depth::MaxDraft;
 use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
 use hunch::model::weights::WeightFile;
@@ -35,9 +36,10 @@ pub(crate) struct BenchArgs {
     /// How often every method answers every prompt
     #[arg(long, default_value_t = 3, value_name = "N")]
     runs: usize,
-    /// Most tokens to draft a round; several values, separated by commas, are measured side by side
-    #[arg(long, default_value = "4", value_delimiter = ',', value_name = "K")]
-    max_draft: Vec<usize>,
+    /// Most tokens to draft a round: 1 to 15, or auto, which measures what pays; several, separated by
+    /// commas, are measured side by side
+    #[arg(long, default_value = "auto", value_delimiter = ',', value_name = "K|auto")]
+    max_draft: Vec<MaxDraft>,
     /// Most tokens of an answer
     #[arg(long, default_value_t = 128, value_name = "N")]
     max_tokens: usize,

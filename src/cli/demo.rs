@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use hunch::api::{ChatMessage, Role};
 use hunch::bench::figures;
+use hunch::depth::MaxDraft;
 use hunch::event::GenerationEvent;
 use hunch::generate::{GenerationPlan, Models, Prompt};
 use hunch::propose::Method;
@@ -77,7 +78,7 @@ fn answer(
     models.forget()?;
     let plan = GenerationPlan {
         method,
-        max_draft: 8,
+        max_draft: MaxDraft::Auto,
         max_tokens: 160,
         sampling: SamplingParams::greedy(),
         stop: Vec::new(),

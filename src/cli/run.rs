@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Read, Write};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use hunch::api::{ChatMessage, Role};
+use hunch::depth::MaxDraft;
 use hunch::engine::WallClock;
 use hunch::error::Error;
 use hunch::event::{GenerationEvent, TokenEvent};
@@ -46,9 +47,9 @@ pub(crate) struct RunArgs {
     /// How to guess ahead [default: draft-model with --draft, else ngram]
     #[arg(long, value_enum)]
     method: Option<MethodArg>,
-    /// Most tokens to draft a round
-    #[arg(long, default_value_t = 4, value_name = "K")]
-    max_draft: usize,
+    /// Most tokens to draft a round: 1 to 15, or auto, which measures what pays
+    #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
+    max_draft: MaxDraft,
     /// Most tokens to generate
     #[arg(long, default_value_t = 512, value_name = "N")]
     max_tokens: usize,
@@ -95,7 +96,7 @@ pub(crate) struct SamplingArgs {
     /// Add BIAS to the logit of token ID; may be given several times
     #[arg(long, value_name = "ID=BIAS", value_parser = parse_bias)]
     logit_bias: Vec<(TokenId, f32)>,
-    /// Makes the answer repeatable
+    /// Makes the answer repeatable; above temperature 0 with a fixed --max-draft
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

@@ -10,7 +10,7 @@ use super::{Method, ProposeContext, Proposer};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
 use crate::model::{LanguageModel, LogitRows, Step, TokenBlocks};
-use crate::sample::{draw, unit};
+use crate::sample::{confidence, draw, unit};
 use crate::token::TokenId;
 
 /// Drafts with a model of its own.
@@ -112,24 +112,32 @@ impl Proposer for DraftModel {
         Method::DraftModel
     }
 
-    fn begin(
-        &mut self,
-        prompt: &[TokenId],
-        go_on: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
+    fn begin(&mut self, prompt: &[TokenId]) {
         self.shortlist.clear();
         self.shortlist.hear(prompt);
-        // What the last generation left and this prompt shares need not run again.
-        if self.room(prompt) > 0 && self.can_read(prompt) {
-            return self.catch_up(prompt, go_on);
+    }
+
+    fn unread(&self, committed: &[TokenId]) -> usize {
+        // What the last generation left and this one shares need not run again.
+        let shared = self.seen.iter().zip(committed).take_while(|(a, b)| a == b).count();
+        committed.len().saturating_sub(1 + shared)
+    }
+
+    fn read(
+        &mut self,
+        committed: &[TokenId],
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        if self.room(committed) > 0 && self.can_read(committed) {
+            return self.catch_up(committed, go_on);
         }
         Ok(ControlFlow::Continue(()))
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        let ProposeContext { committed, max_draft, sampler, rng, target } = cx;
+        let ProposeContext { committed, mut plan, sampler, rng, target } = cx;
         let n_vocab = target.spec().n_vocab;
-        let depth = max_draft.min(self.room(committed));
+        let depth = plan.max_draft.min(self.room(committed));
         let mut tree = DraftTree::new();
         self.shortlist.hear(&committed[self.shortlist.heard().min(committed.len())..]);
         let shared = self.rewind(&committed[..committed.len().saturating_sub(1)])?;
@@ -151,16 +159,18 @@ impl Proposer for DraftModel {
         loop {
             // q lives on the target's vocabulary: what only one of the two has is impossible.
             logits.resize(n_vocab, f32::NEG_INFINITY);
-            let (token, prob) = if sampler.is_greedy() {
-                (sampler.likeliest(&logits, &recent)?, DraftProb::Certain)
+            let node = if sampler.is_greedy() {
+                let token = sampler.likeliest(&logits, &recent)?;
+                tree.push_certain(parent, token, confidence(&logits, token))
             } else {
                 let q: Arc<[f32]> = sampler.law(&logits, &recent)?.into();
-                (draw(&q, unit(rng)), DraftProb::Sampled(q))
+                tree.push(parent, draw(&q, unit(rng)), DraftProb::Sampled(q))
             };
-            parent = Some(tree.push(parent, token, prob));
-            if tree.len() == depth {
+            let token = tree.tokens()[node];
+            if tree.len() == depth || !plan.goes_on(tree.confidence()[node].unwrap_or(1.0)) {
                 return Ok(tree);
             }
+            parent = Some(node);
             recent.push(token);
             logits = self.feed(&[token], LogitRows::Last)?;
         }
@@ -173,6 +183,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
+    use crate::depth::DraftPlan;
     use crate::model::table::{TableConfig, TableModel};
     use crate::sample::{Sampler, SamplingParams, argmax};
 
@@ -181,7 +192,8 @@ mod tests {
     }
 
     fn begin(draft: &mut DraftModel, prompt: &[TokenId]) {
-        let flow = draft.begin(prompt, &mut || ControlFlow::Continue(())).unwrap();
+        draft.begin(prompt);
+        let flow = draft.read(prompt, &mut || ControlFlow::Continue(())).unwrap();
         assert!(flow.is_continue());
     }
 
@@ -189,8 +201,13 @@ mod tests {
         let sampler = Sampler::new(params).unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let mut target = table(64, 16);
-        let cx =
-            ProposeContext { committed, max_draft: 4, sampler: &sampler, rng: &mut rng, target: &mut target };
+        let cx = ProposeContext {
+            committed,
+            plan: DraftPlan::fixed(4),
+            sampler: &sampler,
+            rng: &mut rng,
+            target: &mut target,
+        };
         draft.propose(cx).unwrap()
     }
 
@@ -205,8 +222,10 @@ mod tests {
     #[test]
     fn it_drafts_its_own_continuation_whatever_its_cache_held() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
+        assert_eq!(draft.unread(&[1, 2, 3, 4]), 3);
         begin(&mut draft, &[1, 2, 3, 4]);
-        assert_eq!(draft.model().cache_len(), 3);
+        assert_eq!((draft.model().cache_len(), draft.unread(&[1, 2, 3, 4])), (3, 0));
+        assert_eq!((draft.unread(&[1, 2, 8, 9, 10]), draft.unread(&[])), (2, 0));
         for committed in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 9, 9], &[1, 2, 8], &[5], &[5, 6, 7]] {
             let tree = propose(&mut draft, committed, SamplingParams::greedy());
             assert_eq!(tree.tokens(), greedy_continuation(committed, 4));
@@ -220,7 +239,7 @@ mod tests {
         let mut draft = DraftModel::new(Box::new(table(200, 16))).unwrap();
         let prompt: Vec<TokenId> = (0..150).map(|i| i % 16).collect();
         let mut asked = 0;
-        let flow = draft.begin(&prompt, &mut || {
+        let flow = draft.read(&prompt, &mut || {
             asked += 1;
             ControlFlow::Break(())
         });

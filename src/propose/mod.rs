@@ -15,6 +15,7 @@ use rand::RngCore;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use crate::depth::DraftPlan;
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::model::{LanguageModel, StepOutput};
@@ -80,8 +81,8 @@ pub struct TargetDemand {
 pub struct ProposeContext<'a> {
     /// Every committed token: prompt and answer. The last one has no row in the target's cache yet.
     pub committed: &'a [TokenId],
-    /// Most tokens to draft in depth; at least 1.
-    pub max_draft: usize,
+    /// How far to draft; at least one token.
+    pub plan: DraftPlan,
     /// The sampling rules of this generation: p and q come from the same function.
     pub sampler: &'a Sampler,
     /// The generation's own random numbers.
@@ -109,21 +110,32 @@ pub trait Proposer: Send {
     fn demand(&self) -> TargetDemand {
         TargetDemand::default()
     }
-    /// Starts a generation: forget what belonged to the last one, if anything did. `prompt` is the whole prompt.
-    /// Asks `go_on` after each pass of a model of its own, and gives `Break` when that says so.
+    /// Starts a generation: forget what belonged to the last one, if anything did. `prompt` is the whole
+    /// prompt. Quick: what takes time is left to [`read`](Self::read).
+    fn begin(&mut self, prompt: &[TokenId]) {
+        let _ = prompt;
+    }
+    /// How many committed tokens a model of its own has not read yet, the last one not counted.
+    fn unread(&self, committed: &[TokenId]) -> usize {
+        let _ = committed;
+        0
+    }
+    /// Lets a model of its own read all committed tokens but the last. Asks `go_on` after each of its
+    /// passes, and gives `Break` when that says so; what was read stays read.
     ///
     /// # Errors
     /// When a model of its own fails.
-    fn begin(
+    fn read(
         &mut self,
-        prompt: &[TokenId],
+        committed: &[TokenId],
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let _ = (prompt, go_on);
+        let _ = (committed, go_on);
         Ok(ControlFlow::Continue(()))
     }
     /// Proposes a continuation of the committed tokens. An empty tree = nothing now: a plain step.
-    /// A proposer with a cache of its own catches it up from `committed` here.
+    /// A proposer with a cache of its own catches it up from `committed` here, if it was not asked to
+    /// [`read`](Self::read) before.
     ///
     /// # Errors
     /// When a model of its own fails.

@@ -22,13 +22,18 @@ impl Default for Ngram {
     }
 }
 
+/// A match of this many tokens is as sure as any longer one.
+const SURE: usize = 9;
+
 impl Ngram {
     /// The continuation, at most `limit` tokens; empty when nothing occurred before.
     pub fn lookup(&self, committed: &[TokenId], limit: usize) -> Vec<TokenId> {
+        self.find(committed).map_or_else(Vec::new, |source| self.copy(committed, source, limit))
+    }
+
+    /// What stands at `source` and after it.
+    fn copy(&self, committed: &[TokenId], mut source: usize, limit: usize) -> Vec<TokenId> {
         let limit = limit.min(self.max_tokens);
-        let Some(mut source) = self.find(committed) else {
-            return Vec::new();
-        };
         let mut found: Vec<TokenId> = Vec::with_capacity(limit);
         while found.len() < limit {
             // Past the end the copy goes on with itself, so that a repetition keeps repeating.
@@ -71,7 +76,19 @@ impl Proposer for Ngram {
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        Ok(DraftTree::certain_chain(self.lookup(cx.committed, cx.max_draft)))
+        let mut tree = DraftTree::new();
+        let Some(source) = self.find(cx.committed) else {
+            return Ok(tree);
+        };
+        // The longer what went before agrees, the surer what follows.
+        let before = cx.committed[..source].iter().rev().zip(cx.committed.iter().rev());
+        let matched = before.take(SURE).take_while(|(a, b)| a == b).count();
+        let confidence = matched as f32 / (SURE + 1) as f32;
+        let mut parent = None;
+        for token in self.copy(cx.committed, source, cx.plan.max_draft) {
+            parent = Some(tree.push_certain(parent, token, confidence));
+        }
+        Ok(tree)
     }
 }
 

@@ -7,8 +7,6 @@
 //! thumb on the scale. Under any other sampling the output is still lossless, but the rates are
 //! then the target's own, not the ones asked for.
 
-use std::ops::ControlFlow;
-
 use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
@@ -44,14 +42,9 @@ impl Proposer for Synthetic {
         Method::Synthetic
     }
 
-    fn begin(
-        &mut self,
-        prompt: &[TokenId],
-        _go_on: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
+    fn begin(&mut self, prompt: &[TokenId]) {
         self.prompt_len = prompt.len();
         self.followed = 0;
-        Ok(ControlFlow::Continue(()))
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
@@ -65,8 +58,8 @@ impl Proposer for Synthetic {
         let n_vocab = cx.target.spec().n_vocab as TokenId;
         let mut rates = self.rates.iter();
         let mut rate = 0.0;
-        let mut draft = Vec::with_capacity(cx.max_draft);
-        for &token in script.iter().take(cx.max_draft) {
+        let mut draft = Vec::with_capacity(cx.plan.max_draft);
+        for &token in script.iter().take(cx.plan.max_draft) {
             rate = rates.next().copied().unwrap_or(rate);
             let right = unit(cx.rng) < rate;
             draft.push(if right { token } else { (token + 1) % n_vocab });

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hunch::api::{ChatMessage, GenerateRequest, LoadRequest, Role, StreamMessage};
 use hunch::app::{App, AppConfig};
+use hunch::depth::MaxDraft;
 use hunch::error::ErrorCode;
 use hunch::event::{GenerationEvent, StopReason};
 use hunch::model::device::DeviceChoice;
@@ -29,7 +30,7 @@ fn request(method: Method, max_tokens: u32) -> GenerateRequest {
     GenerateRequest {
         messages: vec![ChatMessage { role: Role::User, content: "abc abc abc abc".into() }],
         method,
-        max_draft: 4,
+        max_draft: MaxDraft::Fixed(4),
         max_tokens,
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
         stop: Vec::new(),
@@ -210,7 +211,7 @@ fn errors_are_told_and_leave_the_application_usable() {
     assert!(refused(hot).to_string().contains('5'), "the range is named");
     assert_eq!(refused(request(Method::Plain, 0)).code(), ErrorCode::InvalidRequest);
     let mut deep = request(Method::Ngram, 5);
-    deep.max_draft = 16;
+    deep.max_draft = MaxDraft::Fixed(16);
     assert_eq!(refused(deep).code(), ErrorCode::InvalidRequest);
 
     let failed = |request| match &events(&start(&app, request).1)[..] {

@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 
+use hunch::depth::DepthController;
 use hunch::draft::DraftTree;
 use hunch::error::{Error, Result};
 use hunch::model::table::{TableConfig, TableModel};
@@ -15,7 +16,7 @@ use hunch::sample::{Sampler, SamplingParams};
 use hunch::session::{EndReason, MAX_DRAFT, Session, SessionConfig};
 use hunch::token::{TokenId, TokenOrigin};
 
-use crate::toy::{Failing, Ticks, config, generate, greedy_continuation, proposers, table};
+use crate::toy::{Failing, Ticks, config, generate, generate_at, greedy_continuation, proposers, table};
 
 fn greedy() -> Sampler {
     Sampler::new(SamplingParams::greedy()).unwrap()
@@ -37,6 +38,44 @@ fn greedy_output_is_plain_output_for_every_proposer_and_depth() {
             }
         }
     }
+}
+
+#[test]
+fn a_depth_that_is_chosen_as_it_goes_changes_no_token() {
+    let mut target = table(16, 0.0);
+    for prompt in [&[3][..], &[5, 6, 7, 5, 6, 7, 5, 6]] {
+        let plain = greedy_continuation(&target, prompt, 120);
+        for (name, mut proposer) in proposers(16, &plain) {
+            let mut depth = DepthController::new();
+            for answer in 0..3 {
+                let config = config(MAX_DRAFT, 120, answer);
+                let sampler = greedy();
+                let depth = Some(&mut depth);
+                let run = generate_at(depth, &mut target, proposer.as_mut(), &sampler, prompt, config);
+                assert_eq!(run.ids(), plain, "{name}");
+                assert!(run.rounds.iter().all(|round| round.depth.is_some()));
+            }
+        }
+    }
+}
+
+/// An interrupted read leaves a round without a draft, and what was read stays read.
+#[test]
+fn a_read_can_be_interrupted() {
+    let prompt: Vec<TokenId> = (0..100).map(|i| i % 16).collect();
+    let mut target = table(16, 0.0);
+    let mut draft = DraftModel::new(Box::new(table(16, 0.0))).unwrap();
+    let (sampler, clock) = (greedy(), Ticks::default());
+    let mut depth = DepthController::new();
+    let mut session = Session::new(&mut target, &mut draft, &sampler, &clock, config(4, 20, 0)).unwrap();
+    session.with_depth(&mut depth);
+    session.interrupted_by(&|| true);
+    session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    for _ in 0..3 {
+        assert_eq!(session.round().unwrap().drafted, 0);
+    }
+    drop(session);
+    assert!((1..100).contains(&draft.model().cache_len()), "{}", draft.model().cache_len());
 }
 
 #[test]
@@ -224,7 +263,7 @@ impl Proposer for Rude {
             cx.target.forward(Step::chain(&[1], LogitRows::None))?;
             return Ok(DraftTree::new());
         }
-        Ok(DraftTree::certain_chain(vec![1; cx.max_draft + 1]))
+        Ok(DraftTree::certain_chain(vec![1; cx.plan.max_draft + 1]))
     }
 }
 

@@ -1,8 +1,10 @@
 //! The law of the output is the target's, whatever was drafted: by exact enumeration of the
 //! acceptance rule, and by chi-square tests of whole sessions against the closed form.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use hunch::depth::DepthController;
 use hunch::draft::{DraftProb, DraftTree};
 use hunch::sample::{Sampler, SamplingParams, draw, unit};
 use hunch::theory::goodness_of_fit;
@@ -12,7 +14,7 @@ use proptest::prelude::*;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::toy::{config, generate, greedy_continuation, proposers, table};
+use crate::toy::{config, generate, generate_at, greedy_continuation, proposers, table};
 
 /// Below this a test fails. Seeds are fixed, so it either always does or never.
 const SIGNIFICANCE: f64 = 1e-3;
@@ -209,6 +211,32 @@ fn the_joint_law_of_three_tokens_is_exact_for_every_proposer() {
             assert!(fit.degrees > 20, "{name}: {} pools test nothing", fit.degrees);
             assert!(fit.p_value > SIGNIFICANCE, "{name}: {fit:?}");
         }
+    }
+}
+
+/// Also where the depth is chosen as it goes, and a draft ends where it is unsure of itself.
+#[test]
+fn a_depth_that_is_chosen_as_it_goes_keeps_the_law() {
+    const VOCAB: usize = 5;
+    let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
+    let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
+    let mut target = table(VOCAB, 0.0);
+    let script = greedy_continuation(&target, &PROMPT, 8);
+    for (name, mut proposer) in proposers(VOCAB, &script) {
+        let mut depth = DepthController::new();
+        let mut counts = vec![0; exact.len()];
+        let mut depths = BTreeSet::new();
+        for seed in 0..6000 {
+            // The first token comes without a draft, so the law of what follows it is looked at.
+            let config = config(4, 5, seed);
+            let run =
+                generate_at(Some(&mut depth), &mut target, proposer.as_mut(), &sampler, &PROMPT, config);
+            counts[index(&run.ids()[..3], VOCAB)] += 1;
+            depths.extend(run.rounds.iter().map(|round| round.drafted));
+        }
+        assert!(name == "none" || depths.len() > 1, "{name} drafted {depths:?}");
+        let fit = goodness_of_fit(&counts, &exact);
+        assert!(fit.p_value > SIGNIFICANCE, "{name}: {fit:?}");
     }
 }
 

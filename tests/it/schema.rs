@@ -12,7 +12,7 @@ fn read(path: &str) -> String {
 #[test]
 fn the_generated_types_are_current() {
     let path = "ui/src/lib/ipc/schema.gen.ts";
-    assert!(read(path) == typescript(), "{path} is stale: cargo run -- schema > {path}");
+    assert!(read(path) == typescript(), "{path} is stale: cargo run -p hunch -- schema > {path}");
 }
 
 #[test]

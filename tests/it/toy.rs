@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hunch::depth::DepthController;
 use hunch::draft::{DraftProb, DraftTree};
 use hunch::error::Result;
 use hunch::model::table::{TableConfig, TableModel};
@@ -60,7 +61,7 @@ impl Proposer for Branching {
         let mut tree = DraftTree::new();
         let mut level: Vec<(Option<usize>, Vec<TokenId>)> = vec![(None, cx.committed.to_vec())];
         let room = cx.target.spec().context_length - cx.target.cache_len() - 1;
-        for _ in 0..cx.max_draft {
+        for _ in 0..cx.plan.max_draft {
             let mut next = Vec::new();
             for (parent, path) in level {
                 if tree.len() + self.width > room.min(15) {
@@ -136,9 +137,24 @@ pub(crate) fn generate(
     prompt: &[TokenId],
     config: SessionConfig,
 ) -> Generated {
+    generate_at(None, target, proposer, sampler, prompt, config)
+}
+
+/// As [`generate`], with a controller that chooses the depth up to the configured one.
+pub(crate) fn generate_at(
+    depth: Option<&mut DepthController>,
+    target: &mut dyn LanguageModel,
+    proposer: &mut dyn Proposer,
+    sampler: &Sampler,
+    prompt: &[TokenId],
+    config: SessionConfig,
+) -> Generated {
     target.truncate(0).unwrap();
     let clock = Ticks::default();
     let mut session = Session::new(target, proposer, sampler, &clock, config).unwrap();
+    if let Some(depth) = depth {
+        session.with_depth(depth);
+    }
     let flow = session.prefill(prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     assert!(flow.is_continue());
     let mut rounds = Vec::new();

@@ -330,6 +330,25 @@ describe('an error', () => {
     expect(await page.getByTestId('prompt').inputValue()).toBe('');
   });
 
+  it('is not needed to say why nothing is drafted', async () => {
+    const round = {
+      type: 'round',
+      round: 0,
+      drafted: 0,
+      tokens: [{ id: 4, text: 'Slow', origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }],
+      rejected: [],
+      timing: { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 },
+      depth: { parked: true, gains: [0.9, 0.75] },
+      figures: { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 },
+    };
+    const started = { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 'auto', seed: 7 };
+    const message = JSON.stringify({ generation_id: 1, seq: 0, events: [started, round] });
+    const page = await hunch.open({ replay: 'parked', recordings: { parked: message } });
+    await ask(page);
+    await page.getByText('drafting rests, plain is faster here').waitFor();
+    expect(await page.getByTestId('parked').getAttribute('title')).toContain('1: 0.90x, 2: 0.75x');
+  });
+
   it('in the middle keeps what was written', async () => {
     const started = { type: 'started', generation_id: 1, method: 'plain', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, seed: 7 };
     const figures = { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 };
@@ -337,7 +356,7 @@ describe('an error', () => {
     const tokens = [{ id: 4, text: 'Half', origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }];
     const events = [
       started,
-      { type: 'round', round: 0, drafted: 0, tokens, rejected: [], timing, figures },
+      { type: 'round', round: 0, drafted: 0, tokens, rejected: [], timing, depth: null, figures },
       { type: 'failed', error: { code: 'device', message: 'The metal device failed: out of heap. Try again.' } },
     ];
     const page = await hunch.open({ replay: 'broken', recordings: { broken: JSON.stringify({ generation_id: 1, seq: 0, events }) } });
@@ -359,6 +378,7 @@ describe('an error', () => {
         tokens: [{ id: 4, text, origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }],
         rejected: [],
         timing: { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 },
+        depth: null,
         figures: { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 },
       },
       { type: 'failed', error: { code: 'internal', message: text } },

@@ -73,12 +73,18 @@ describe('method and settings', () => {
     await page.getByTestId('method-ngram').click();
     await ask(page);
     await ended(page);
-    expect((await calls(page, 'generate'))[0]?.['request']).toMatchObject({ method: 'ngram', max_draft: 4 });
+    expect((await calls(page, 'generate'))[0]?.['request']).toMatchObject({ method: 'ngram', max_draft: 'auto' });
   });
 
   it('sends what is set, and keeps every number in its range', async () => {
     const page = await hunch.open();
     const depth = page.getByTestId('max-draft');
+    expect(await depth.inputValue()).toBe('auto');
+    await depth.press('ArrowUp');
+    expect(await depth.inputValue()).toBe('1');
+    await depth.fill('Auto');
+    await depth.press('Tab');
+    expect(await depth.getAttribute('aria-valuetext')).toBe('auto');
     await depth.fill('99');
     await depth.press('Tab');
     expect(await depth.inputValue()).toBe('15');

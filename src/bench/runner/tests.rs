@@ -80,10 +80,13 @@ fn suite(ids: &[&str]) -> Suite {
     Suite { name: "mine".into(), prompts: ids.iter().map(prompt).collect() }
 }
 
-fn plan(methods: &[(Method, usize)], ids: &[&str], runs: usize) -> BenchPlan {
+fn plan(methods: &[(Method, u32)], ids: &[&str], runs: usize) -> BenchPlan {
     BenchPlan {
         suites: vec![suite(ids)],
-        contenders: methods.iter().map(|&(method, max_draft)| Contender { method, max_draft }).collect(),
+        contenders: methods
+            .iter()
+            .map(|&(method, k)| Contender { method, max_draft: MaxDraft::Fixed(k) })
+            .collect(),
         runs,
         ..BenchPlan::default()
     }
@@ -113,7 +116,7 @@ fn known_times_give_known_speedups() {
     );
     let plain = &report.methods[0];
     assert!(close(plain.tok_s, 25.0) && close(plain.speedup, 1.0) && close(plain.decode_speedup, 1.0));
-    assert_eq!((plain.speedup_low, plain.speedup_high, plain.max_draft), (1.0, 1.0, 0));
+    assert_eq!((plain.speedup_low, plain.speedup_high, plain.max_draft), (1.0, 1.0, MaxDraft::Fixed(0)));
     assert_eq!((plain.predicted_speedup, plain.mean_acceptance_length), (Some(1.0), 1.0));
     // Prompts a and c: (100 + 1600) / (100 + 600); prompt b: 1700 / 1700.
     let draft = &report.methods[1];
@@ -123,7 +126,7 @@ fn known_times_give_known_speedups() {
     assert!(close(draft.decode_speedup, 1600.0 / 600.0));
     assert!(close(draft.tok_s, 40.0 / 0.6));
     assert_eq!((draft.acceptance_rate, draft.mean_acceptance_length), (0.5, 2.0));
-    assert_eq!((draft.suite.as_str(), draft.max_draft, draft.temperature), ("mine", 2, 0.0));
+    assert_eq!((draft.suite.as_str(), draft.max_draft, draft.temperature), ("mine", MaxDraft::Fixed(2), 0.0));
 }
 
 #[test]
@@ -193,7 +196,7 @@ fn greedy_answers_are_compared_with_plains() {
         .iter()
         .map(|d| (d.prompt.as_str(), d.method, d.max_draft, d.run, d.position))
         .collect();
-    assert_eq!(found, [("b", Method::Ngram, 4, 0, 7), ("b", Method::Ngram, 4, 1, 7)]);
+    assert_eq!(found, [0, 1].map(|run| ("b", Method::Ngram, MaxDraft::Fixed(4), run, 7)));
     let mut warm = plan(&methods, &["a"], 1);
     warm.sampling = SamplingParams { seed: Some(MAX_SEED), ..SamplingParams::unfiltered() };
     let mut bench = Scripted { wrong: Some((Method::Ngram, "a")), ..Scripted::default() };

@@ -11,6 +11,11 @@ export type TokenOrigin = "prompt" | "accepted" | "resampled" | "bonus" | "plain
 export type Method = "plain" | "draft-model" | "ngram" | "synthetic";
 
 /**
+ * Most tokens to draft a round, as it is asked for: a number, or `"auto"`.
+ */
+export type MaxDraft = number | "auto";
+
+/**
  * The kinds of failure a caller may branch on. Closed: the window has a card for each.
  */
 export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "no_model" | "busy" | "device" | "internal";
@@ -109,9 +114,9 @@ messages: Array<ChatMessage>,
  */
 method: Method, 
 /**
- * Most tokens to draft a round, 1..=15.
+ * Most tokens to draft a round: 1 to 15, or "auto", which measures what pays.
  */
-max_draft: number, 
+max_draft: MaxDraft, 
 /**
  * Most tokens to generate, 1 or more.
  */
@@ -368,6 +373,20 @@ acceptance_rate: number,
 mean_acceptance_length: number, };
 
 /**
+ * What the depth is at, as the outside sees it.
+ */
+export type DepthState = { 
+/**
+ * Whether plain decoding is expected to be faster here, so that nothing is drafted but probes.
+ */
+parked: boolean, 
+/**
+ * Expected speedup over plain decoding when 1, 2, 3, ... tokens are drafted a round. Predicted from
+ * what was measured so far.
+ */
+gains: Array<number>, };
+
+/**
  * One round: a target pass and what came of it.
  */
 export type RoundEvent = { 
@@ -391,6 +410,10 @@ rejected: Array<RejectedEvent>,
  * Where the time went.
  */
 timing: RoundTiming, 
+/**
+ * What the depth is at, when it is chosen as it goes.
+ */
+depth: DepthState | null, 
 /**
  * The figures of the generation so far.
  */
@@ -515,9 +538,9 @@ device: string,
  */
 prompt_tokens: number, 
 /**
- * Most tokens drafted a round.
+ * Most tokens drafted a round; 0 for plain decoding.
  */
-max_draft: number, 
+max_draft: MaxDraft, 
 /**
  * Seed of its random numbers: with the same request it gives the same answer.
  */

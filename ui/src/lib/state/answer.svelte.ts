@@ -2,10 +2,12 @@
 // engine gave them. Nothing here computes a rate; counts are the counts of the tokens shown. No DOM.
 
 import type {
+  DepthState,
   ErrorInfo,
   GenerationEvent,
   GenerationStats,
   LiveFigures,
+  MaxDraft,
   Method,
   RejectedEvent,
   RoundEvent,
@@ -24,7 +26,7 @@ export interface AnswerSetup {
   target: string;
   draft: string | null;
   device: string;
-  maxDraft: number;
+  maxDraft: MaxDraft;
   promptTokens: number;
   /** Of its random numbers: with the same request it gives the same answer. */
   seed: number;
@@ -53,6 +55,8 @@ export class Answer {
   counts = $state.raw<OriginCounts>(noTokens());
   blocks = $state.raw<readonly Block[]>([]);
   figures = $state.raw<LiveFigures | null>(null);
+  /** What the depth is at, when the engine chooses it. */
+  depth = $state.raw<DepthState | null>(null);
   stop = $state<StopReason | null>(null);
   stats = $state.raw<GenerationStats | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
@@ -137,6 +141,7 @@ export class Answer {
   #applyRound(round: RoundEvent, counts: OriginCounts): void {
     this.phase = 'streaming';
     this.figures = round.figures;
+    this.depth = round.depth;
     this.#drafted.set(round.round, round.drafted);
     if (round.rejected.length > 0) this.#rejected.set(round.round, round.rejected);
     this.#append(round.tokens, counts);

@@ -20,6 +20,7 @@ const round = (number: number, tokens: TokenEvent[], rejected: RoundEvent['rejec
   tokens,
   rejected,
   timing: { propose_ms: 1, target_ms: 1, verify_ms: 1, other_ms: 1 },
+  depth: null,
   figures: { generated_tokens: 0, rounds: number + 1, decode_tok_s: 10, acceptance_rate: 0.5, mean_acceptance_length: 2 },
 });
 

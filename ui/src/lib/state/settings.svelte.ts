@@ -1,6 +1,6 @@
 // What the next answer is asked with: method, depth, sampling. Ranges come from the engine. No DOM.
 
-import type { AppInfo, GenerateRequest, LoadedModels, Method, SamplingParams } from '../ipc/schema.gen';
+import type { AppInfo, GenerateRequest, LoadedModels, MaxDraft, Method, SamplingParams } from '../ipc/schema.gen';
 
 /** Methods the window offers, the one to take first in front. The synthetic one is for tests and bench. */
 export const offeredMethods = ['draft-model', 'ngram', 'plain'] as const satisfies readonly Method[];
@@ -35,7 +35,7 @@ const startingRanges: Record<string, Range> = {
 /** The settings of a conversation. */
 export class Settings {
   method = $state<OfferedMethod>('plain');
-  maxDraft = $state(4);
+  maxDraft = $state<MaxDraft>('auto');
   maxTokens = $state(512);
   temperature = $state(0);
   /** Null: a new one for every answer. */
@@ -51,7 +51,7 @@ export class Settings {
     this.#sampling = info.default_sampling;
     this.temperature = info.default_sampling.temperature;
     this.seed = info.default_sampling.seed;
-    this.maxDraft = this.clamp('max_draft', this.maxDraft);
+    if (this.maxDraft !== 'auto') this.maxDraft = this.clamp('max_draft', this.maxDraft);
     this.maxTokens = this.clamp('max_tokens', this.maxTokens);
   }
 

@@ -51,6 +51,8 @@ describe('Settings', () => {
 
   it('keeps values within the ranges the engine told', () => {
     const settings = new Settings();
+    settings.adopt(info([{ name: 'max_draft', min: 1, max: 8 }]));
+    expect(settings.maxDraft).toBe('auto');
     settings.maxDraft = 12;
     settings.adopt(info([{ name: 'max_draft', min: 1, max: 8 }]));
     expect(settings.maxDraft).toBe(8);

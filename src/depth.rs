@@ -1,0 +1,582 @@
+//! How deep to draft next, 0 included: chosen each round so that the tokens expected for the time
+//! expected are most. Everything it needs it learns as it goes: the cost t(M) of a target pass by its
+//! rows, the cost c of a drafted token, the acceptance by position, and what a draft's own confidence is
+//! worth. This is SmartSpec's goodput (Liu et al., arXiv 2406.14066) for one conversation, with dynamic
+//! stopping inside a draft (Mamou et al., 2405.04304).
+//!
+//! While drafting does not pay it is *parked*: rounds are plain, and a small share of their time is saved
+//! up for probes, so that looking again costs little however long it stays so. Pure: times come in as
+//! numbers, nothing is read from a clock.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use ts_rs::TS;
+
+use crate::error::{Error, Result};
+use crate::session::{MAX_DRAFT, MAX_ROWS};
+
+/// Most tokens to draft a round, as it is asked for: a number, or `"auto"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, TS)]
+#[ts(type = "number | \"auto\"")]
+pub enum MaxDraft {
+    /// As deep as pays, measured as it runs.
+    #[default]
+    Auto,
+    /// This many, while there is something to draft.
+    Fixed(u32),
+}
+
+impl MaxDraft {
+    /// Checks the number.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when it is not 1 to [`MAX_DRAFT`].
+    pub fn validate(self) -> Result<()> {
+        match self {
+            Self::Fixed(k) if !(1..=MAX_DRAFT as u32).contains(&k) => {
+                Err(Error::invalid(format!("max_draft is {k}; it must be 1 to {MAX_DRAFT}, or auto.")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The most tokens a round may draft.
+    pub fn limit(self) -> usize {
+        match self {
+            Self::Auto => MAX_DRAFT,
+            Self::Fixed(k) => k as usize,
+        }
+    }
+}
+
+impl std::fmt::Display for MaxDraft {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Fixed(k) => write!(f, "{k}"),
+        }
+    }
+}
+
+impl std::str::FromStr for MaxDraft {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            number => number.parse().map(Self::Fixed).map_err(|_| "it is neither a number nor auto".into()),
+        }
+    }
+}
+
+impl Serialize for MaxDraft {
+    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => to.serialize_str("auto"),
+            Self::Fixed(k) => to.serialize_u32(*k),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for MaxDraft {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Wire {
+            Number(u32),
+            Word(String),
+        }
+        match Wire::deserialize(from)? {
+            Wire::Number(k) => Ok(Self::Fixed(k)),
+            Wire::Word(word) => word.parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+/// What the depth is at, as the outside sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+pub struct DepthState {
+    /// Whether plain decoding is expected to be faster here, so that nothing is drafted but probes.
+    pub parked: bool,
+    /// Expected speedup over plain decoding when 1, 2, 3, ... tokens are drafted a round. Predicted from
+    /// what was measured so far.
+    pub gains: Vec<f32>,
+}
+
+/// How many depths [`DepthState::gains`] tells.
+const GAINS_TOLD: usize = 8;
+/// Acceptance of a drafted token before anything is known, and how many tokens' worth that counts.
+const PRIOR: (f64, f64) = (0.6, 2.0);
+/// What an older observation counts when a new one comes: a memory of some thirty.
+const FORGET: f64 = 0.97;
+/// What a row more costs before it is measured, in passes of one row.
+const PRIOR_SLOPE: f64 = 0.08;
+/// A drafted token's cost before it is measured, in passes of one row.
+const PRIOR_DRAFT_COST: f64 = 0.3;
+/// What reading a token costs a draft model before it is measured, in drafted tokens.
+const PRIOR_READ_COST: f64 = 0.15;
+/// The weight of a new measurement of time.
+const NEWEST: f64 = 0.2;
+/// A measurement counts as at most this many times what is known, and at least its inverse.
+const OUTLIER: f64 = 2.0;
+/// Drafting has to promise this much, or the noise of the promise decides.
+const WORTH: f64 = 1.02;
+/// The share of the time spent parked that probes may take.
+const PROBE_SHARE: f64 = 0.012;
+/// Tokens drafted by a probe.
+const PROBE: usize = 2;
+/// Tokens an answer is expected to go on for, when it is weighed whether a draft model's reading of the
+/// conversation pays.
+const HORIZON: f64 = 128.0;
+/// After this many rounds with a draft comes one without.
+const REFRESH: u32 = 64;
+/// Classes of confidence.
+const CLASSES: usize = 10;
+/// A draft cheaper than this, in passes of one row, is always asked for: it is judged when it is there.
+const FREE: f64 = 0.02;
+
+/// A running mean that follows the machine and does not believe outliers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Smoothed(Option<f64>);
+
+impl Smoothed {
+    fn add(&mut self, value: f64) {
+        if !(value >= 0.0 && value.is_finite()) {
+            return;
+        }
+        self.0 = Some(match self.0 {
+            None => value,
+            Some(mean) => {
+                let believed = value.clamp(mean / OUTLIER, (mean * OUTLIER).max(1e-6));
+                mean + NEWEST * (believed - mean)
+            }
+        });
+    }
+}
+
+/// A share of successes that forgets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    passed: f64,
+    seen: f64,
+}
+
+impl Share {
+    fn add(&mut self, passed: bool) {
+        self.passed = self.passed * FORGET + f64::from(u8::from(passed));
+        self.seen = self.seen * FORGET + 1.0;
+    }
+
+    fn mean(self, (prior, weight): (f64, f64)) -> f64 {
+        (self.passed + prior * weight) / (self.seen + weight)
+    }
+}
+
+/// What happened in a round, as the controller hears it.
+#[derive(Clone, Debug, Default)]
+pub struct Observation {
+    /// Tokens drafted, before anything was cut off.
+    pub drafted: usize,
+    /// Tokens the proposer's own model had to read first.
+    pub read: usize,
+    /// Milliseconds of drafting, reading included.
+    pub propose_ms: f64,
+    /// Rows of the target pass.
+    pub rows: usize,
+    /// Milliseconds of the target pass.
+    pub target_ms: f64,
+    /// Whether each position that was tested was accepted, in order.
+    pub tested: Vec<bool>,
+    /// The draft's confidence in each of them, where it has one.
+    pub confidence: Vec<Option<f32>>,
+}
+
+/// Learns and chooses. One for each method on a target, kept from answer to answer.
+#[derive(Clone, Debug, Default)]
+pub struct DepthController {
+    pass_ms: [Smoothed; MAX_ROWS + 1],
+    draft_ms: Smoothed,
+    read_ms: Smoothed,
+    positions: [Share; MAX_DRAFT],
+    classes: [Share; CLASSES],
+    /// Milliseconds that probes may take.
+    credit: f64,
+    parked: bool,
+    /// Rounds since the last one without a draft.
+    since_plain: u32,
+}
+
+impl DepthController {
+    /// Knows nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What to ask the proposer for, when at most `limit` tokens may be drafted and its own model has
+    /// `unread` tokens to read first.
+    pub fn plan(&mut self, limit: usize, unread: usize) -> DraftPlan {
+        let (depth, gain) = self.best(limit);
+        let (one, draft) = (self.pass(1), self.draft());
+        // The read costs once, the gain lasts.
+        let reading = unread as f64 * self.read();
+        let pays = gain >= WORTH && (1.0 - 1.0 / gain) * one * HORIZON >= reading;
+        let free = draft <= FREE * one && unread == 0;
+        self.parked = !pays;
+        self.since_plain += 1;
+        // What plain decoding costs has to be known, and known of late.
+        let max_draft = if self.pass_ms[1].0.is_none() || self.since_plain > REFRESH {
+            0
+        } else if free {
+            limit
+        } else if pays {
+            // One deeper than is known to pay, where the draft's confidence can end it before.
+            limit.min(depth + usize::from(self.classes.iter().any(|class| class.seen > 0.0)))
+        } else {
+            let cost = reading + self.extra(PROBE.min(limit));
+            if self.credit >= cost && limit > 0 { PROBE.min(limit) } else { 0 }
+        };
+        let rate = gain.max(1.0) / one;
+        let classes = std::array::from_fn(|class| self.class(class));
+        let rows = std::array::from_fn(|rows| if rows == 0 { 0.0 } else { self.pass(rows) });
+        let next = self.position(depth.min(MAX_DRAFT - 1));
+        DraftPlan { max_draft, stop: Some(StopRule { rate, draft, rows, classes, next, reach: 1.0, len: 0 }) }
+    }
+
+    /// How many of a chain of drafted tokens, which cannot be told from others by chance, are worth a
+    /// row of the target pass. `confidence` has one element a token.
+    pub fn keep(&mut self, confidence: &[Option<f32>]) -> usize {
+        let one = self.pass(1);
+        let rate = self.best(MAX_DRAFT).1.max(1.0) / one;
+        let (mut tokens, mut reach) = (1.0, 1.0);
+        let (mut best, mut most) = (0, 1.0 - rate * one);
+        for (i, confidence) in confidence.iter().enumerate().take(MAX_DRAFT) {
+            reach *= confidence.map_or_else(|| self.position(i), |c| self.class(class_of(c)));
+            tokens += reach;
+            let surplus = tokens - rate * self.pass(i + 2);
+            if surplus > most {
+                (best, most) = (i + 1, surplus);
+            }
+        }
+        self.parked = best == 0 && !confidence.is_empty();
+        let probe = PROBE.min(confidence.len());
+        if self.parked && self.credit >= self.extra(probe) {
+            return probe;
+        }
+        best
+    }
+
+    /// Learns from a round.
+    pub fn observe(&mut self, seen: &Observation) {
+        if seen.rows == 1 {
+            self.since_plain = 0;
+        }
+        if let Some(time) = self.pass_ms.get_mut(seen.rows)
+            && seen.target_ms > 0.0
+        {
+            time.add(seen.target_ms);
+        }
+        if seen.drafted > 0 {
+            let known = self.draft() * seen.drafted as f64;
+            // A few tokens are read along with the first that is drafted.
+            if seen.read > 4 {
+                self.read_ms.add((seen.propose_ms - known).max(0.0) / seen.read as f64);
+            } else {
+                self.draft_ms.add(seen.propose_ms / seen.drafted as f64);
+            }
+        }
+        for (share, &passed) in self.positions.iter_mut().zip(&seen.tested) {
+            share.add(passed);
+        }
+        for (&passed, confidence) in seen.tested.iter().zip(&seen.confidence) {
+            if let Some(confidence) = confidence {
+                self.classes[class_of(*confidence)].add(passed);
+            }
+        }
+        // Probes are paid from what was saved while nothing else was drafted.
+        if self.parked {
+            let probed = seen.propose_ms + (seen.target_ms - self.pass(1)).max(0.0);
+            self.credit += PROBE_SHARE * (seen.propose_ms + seen.target_ms);
+            if seen.rows > 1 || seen.drafted > 0 {
+                self.credit -= probed;
+            }
+        }
+    }
+
+    /// What is known, for the outside.
+    pub fn state(&self) -> DepthState {
+        let gains = (1..=GAINS_TOLD).map(|depth| self.gain(depth) as f32).collect();
+        DepthState { parked: self.parked, gains }
+    }
+
+    /// The depth up to `limit` with the largest gain, and the gain; 0 and 1 when none is above 1.
+    fn best(&self, limit: usize) -> (usize, f64) {
+        let mut best = (0, 1.0);
+        for depth in 1..=limit.min(MAX_DRAFT) {
+            let gain = self.gain(depth);
+            if gain > best.1 {
+                best = (depth, gain);
+            }
+        }
+        best
+    }
+
+    /// Expected speedup over plain decoding when `depth` tokens are drafted.
+    fn gain(&self, depth: usize) -> f64 {
+        let (mut tokens, mut reach) = (1.0, 1.0);
+        for position in 0..depth {
+            reach *= self.position(position);
+            tokens += reach;
+        }
+        let cost = depth as f64 * self.draft() + self.pass(depth + 1);
+        tokens * self.pass(1) / cost
+    }
+
+    /// Milliseconds a round that drafts `depth` tokens takes more than a plain one.
+    fn extra(&self, depth: usize) -> f64 {
+        depth as f64 * self.draft() + (self.pass(depth + 1) - self.pass(1)).max(0.0)
+    }
+
+    /// Milliseconds of a target pass of `rows` rows: measured, or between and beyond what was measured.
+    fn pass(&self, rows: usize) -> f64 {
+        if let Some(time) = self.pass_ms.get(rows).and_then(|time| time.0) {
+            return time;
+        }
+        let known = |rows: usize| self.pass_ms[rows].0.map(|time| (rows, time));
+        let below = (1..rows.min(MAX_ROWS + 1)).rev().find_map(known);
+        let above = (rows + 1..=MAX_ROWS).find_map(known);
+        let slope = |(m, t): (usize, f64)| PRIOR_SLOPE * t / (1.0 + PRIOR_SLOPE * (m as f64 - 1.0));
+        match (below, above) {
+            (Some((m0, t0)), Some((m1, t1))) => t0 + (t1 - t0) * (rows - m0) as f64 / (m1 - m0) as f64,
+            (Some(known), None) => known.1 + slope(known) * (rows - known.0) as f64,
+            (None, Some(known)) => (known.1 - slope(known) * (known.0 - rows) as f64).max(0.0),
+            (None, None) => 1.0 + PRIOR_SLOPE * (rows as f64 - 1.0),
+        }
+    }
+
+    /// Milliseconds of a drafted token.
+    fn draft(&self) -> f64 {
+        self.draft_ms.0.unwrap_or_else(|| PRIOR_DRAFT_COST * self.pass(1))
+    }
+
+    /// Milliseconds for which a draft model reads a token.
+    fn read(&self) -> f64 {
+        self.read_ms.0.unwrap_or_else(|| PRIOR_READ_COST * self.draft())
+    }
+
+    /// The probability that a position is accepted when those before it were. A position that was never
+    /// tested is taken to be like the one before it.
+    fn position(&self, position: usize) -> f64 {
+        let mut prior = PRIOR.0;
+        for share in &self.positions[..=position.min(MAX_DRAFT - 1)] {
+            prior = share.mean((prior, PRIOR.1));
+        }
+        prior
+    }
+
+    /// The probability that a token of a class of confidence is accepted.
+    fn class(&self, class: usize) -> f64 {
+        let middle = (class as f64 + 0.5) / CLASSES as f64;
+        self.classes[class].mean((middle, PRIOR.1))
+    }
+}
+
+fn class_of(confidence: f32) -> usize {
+    ((confidence.clamp(0.0, 1.0) * CLASSES as f32) as usize).min(CLASSES - 1)
+}
+
+/// How far a proposer is to draft.
+#[derive(Clone, Debug)]
+pub struct DraftPlan {
+    /// Most tokens in depth; 0 = nothing.
+    pub max_draft: usize,
+    stop: Option<StopRule>,
+}
+
+impl DraftPlan {
+    /// As deep as asked, whatever the draft thinks of it.
+    pub fn fixed(max_draft: usize) -> Self {
+        Self { max_draft, stop: None }
+    }
+
+    /// Whether another token is worth drafting after one that was drafted with this confidence. To be
+    /// asked once for each token of a chain, after it is in the draft: a token that was drawn must stay,
+    /// or what is left would not be drawn from its law any more.
+    pub fn goes_on(&mut self, confidence: f32) -> bool {
+        self.stop.as_mut().is_none_or(|stop| stop.goes_on(confidence))
+    }
+}
+
+/// Another token pays while the tokens it is expected to add come at no less than the going rate.
+#[derive(Clone, Debug)]
+struct StopRule {
+    /// Tokens a millisecond that are to be had.
+    rate: f64,
+    draft: f64,
+    rows: [f64; MAX_ROWS + 1],
+    classes: [f64; CLASSES],
+    /// The probability that the next token is accepted, before it is drawn.
+    next: f64,
+    /// The probability that all so far are accepted.
+    reach: f64,
+    len: usize,
+}
+
+impl StopRule {
+    fn goes_on(&mut self, confidence: f32) -> bool {
+        self.reach *= self.classes[class_of(confidence)];
+        self.len += 1;
+        let Some(row) = self.rows.get(self.len + 2) else {
+            return false;
+        };
+        let cost = self.draft + (row - self.rows[self.len + 1]).max(0.0);
+        self.reach * self.next >= self.rate * cost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs rounds against a machine with these costs and this acceptance, and gives the time of all
+    /// rounds and the tokens.
+    fn run(
+        controller: &mut DepthController,
+        rounds: usize,
+        (draft_ms, slope): (f64, f64),
+        accepts: impl Fn(usize, usize) -> bool,
+    ) -> (f64, f64) {
+        let (mut time, mut tokens) = (0.0, 0.0);
+        for round in 0..rounds {
+            let plan = controller.plan(MAX_DRAFT, 0);
+            let drafted = plan.max_draft;
+            let accepted = (0..drafted).take_while(|&position| accepts(round, position)).count();
+            let seen = Observation {
+                drafted,
+                propose_ms: draft_ms * drafted as f64,
+                rows: drafted + 1,
+                target_ms: 10.0 * (1.0 + slope * drafted as f64),
+                tested: (0..drafted.min(accepted + 1)).map(|position| position < accepted).collect(),
+                ..Observation::default()
+            };
+            time += seen.propose_ms + seen.target_ms;
+            tokens += 1.0 + accepted as f64;
+            controller.observe(&seen);
+        }
+        (time, tokens)
+    }
+
+    #[test]
+    fn a_draft_that_is_never_right_is_parked_and_costs_next_to_nothing() {
+        let mut controller = DepthController::new();
+        let (time, tokens) = run(&mut controller, 128, (4.0, 0.1), |_, _| false);
+        assert!(controller.state().parked);
+        assert!(tokens * 10.0 / time > 0.96, "{} of plain's speed", tokens * 10.0 / time);
+        // From then on it stays parked, and probes have their share only.
+        let (time, tokens) = run(&mut controller, 1000, (4.0, 0.1), |_, _| false);
+        assert!(tokens * 10.0 / time > 0.985, "{} of plain's speed", tokens * 10.0 / time);
+    }
+
+    #[test]
+    fn a_draft_that_is_always_right_is_drafted_deep() {
+        let mut controller = DepthController::new();
+        run(&mut controller, 60, (1.0, 0.02), |_, _| true);
+        assert!(controller.plan(MAX_DRAFT, 0).max_draft >= 14);
+        assert!(!controller.state().parked);
+        assert!(controller.state().gains[3] > 3.0);
+    }
+
+    /// Against every fixed depth on the same machine: acceptance 0.7, as a fixed sequence.
+    #[test]
+    fn it_finds_the_depth_that_pays_most() {
+        let accepts = |round: usize, position: usize| (round * 7919 + position * 104_729) % 1000 < 700;
+        let fixed = |depth: usize| {
+            let tokens: usize = (0..600).map(|r| 1 + (0..depth).take_while(|&p| accepts(r, p)).count()).sum();
+            tokens as f64 / (600.0 * (3.0 * depth as f64 + 10.0 * (1.0 + 0.1 * depth as f64)))
+        };
+        let best = (0..=MAX_DRAFT).map(fixed).fold(0.0, f64::max);
+        let mut controller = DepthController::new();
+        run(&mut controller, 60, (3.0, 0.1), accepts);
+        let (time, tokens) = run(&mut controller, 600, (3.0, 0.1), accepts);
+        assert!(tokens / time > 0.97 * best, "{} of {best}", tokens / time);
+    }
+
+    #[test]
+    fn it_wakes_up_when_drafting_begins_to_pay() {
+        let mut controller = DepthController::new();
+        run(&mut controller, 200, (4.0, 0.1), |_, _| false);
+        assert!(controller.state().parked);
+        run(&mut controller, 600, (4.0, 0.1), |_, _| true);
+        assert!(!controller.state().parked);
+    }
+
+    #[test]
+    fn what_is_free_is_judged_when_it_is_there() {
+        let mut controller = DepthController::new();
+        // Confident tokens are right, others are not; rows cost.
+        for round in 0..200 {
+            let asked = controller.plan(8, 0).max_draft;
+            match round {
+                0 => assert_eq!(asked, 0),
+                1..4 => assert!(asked > 0),
+                _ => assert!(asked == 8 || controller.since_plain > REFRESH),
+            }
+            let sure = round % 2 == 0 && asked > 0;
+            let confidence = vec![Some(if sure { 0.95 } else { 0.15 }); asked.min(6)];
+            let kept = controller.keep(&confidence);
+            let accepted = if sure { kept } else { 0 };
+            controller.observe(&Observation {
+                drafted: asked.min(6),
+                propose_ms: 0.01,
+                rows: kept + 1,
+                target_ms: 10.0 * (1.0 + 0.1 * kept as f64),
+                tested: (0..kept.min(accepted + 1)).map(|i| i < accepted).collect(),
+                confidence: confidence[..kept.min(accepted + 1)].to_vec(),
+                ..Observation::default()
+            });
+        }
+        assert_eq!(controller.keep(&[Some(0.95); 6]), 6);
+        controller.credit = 0.0;
+        assert_eq!(controller.keep(&[Some(0.15); 6]), 0);
+        assert!(controller.parked);
+    }
+
+    #[test]
+    fn a_doubtful_token_ends_a_draft_and_a_fixed_depth_does_not_care() {
+        let mut controller = DepthController::new();
+        run(&mut controller, 60, (3.0, 0.1), |round, _| round % 4 != 0);
+        let plan = controller.plan(8, 0);
+        assert!(plan.clone().goes_on(0.99));
+        assert!(!plan.clone().goes_on(0.05));
+        assert!(DraftPlan::fixed(4).goes_on(0.0));
+    }
+
+    #[test]
+    fn a_long_read_has_to_pay_for_itself() {
+        let mut controller = DepthController::new();
+        run(&mut controller, 60, (3.0, 0.1), |round, _| round % 4 != 0);
+        assert!(controller.plan(8, 100).max_draft > 0);
+        controller.credit = 0.0;
+        assert_eq!(controller.plan(8, 100_000).max_draft, 0);
+        assert!(controller.state().parked);
+    }
+
+    #[test]
+    fn outliers_are_not_believed() {
+        let mut time = Smoothed::default();
+        time.add(10.0);
+        time.add(1e6);
+        assert!((time.0.unwrap() - 12.0).abs() < 1e-9);
+        time.add(f64::NAN);
+        time.add(-1.0);
+        assert!((time.0.unwrap() - 12.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_wire_knows_numbers_and_auto() {
+        let json = |max: MaxDraft| serde_json::to_string(&max).unwrap();
+        assert_eq!((json(MaxDraft::Auto), json(MaxDraft::Fixed(4))), ("\"auto\"".into(), "4".into()));
+        let read = |text: &str| serde_json::from_str::<MaxDraft>(text);
+        assert_eq!((read("\"auto\"").unwrap(), read("7").unwrap()), (MaxDraft::Auto, MaxDraft::Fixed(7)));
+        assert!(read("\"deep\"").is_err() && read("-1").is_err());
+        assert!(MaxDraft::Fixed(0).validate().is_err() && MaxDraft::Fixed(16).validate().is_err());
+        assert!(MaxDraft::Auto.validate().is_ok() && MaxDraft::Fixed(15).validate().is_ok());
+    }
+}
