@@ -70,7 +70,8 @@ fn a_read_can_be_interrupted() {
     let mut session = Session::new(&mut target, &mut draft, &sampler, &clock, config(4, 20, 0)).unwrap();
     session.with_depth(&mut depth);
     session.interrupted_by(&|| true);
-    session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    let read = session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    assert!(read.is_continue());
     for _ in 0..3 {
         assert_eq!(session.round().unwrap().drafted, 0);
     }
