@@ -7,6 +7,7 @@ use ts_rs::TS;
 use crate::depth::{DepthState, MaxDraft};
 use crate::error::{Error, ErrorCode};
 use crate::propose::Method;
+use crate::rule::AcceptanceRule;
 use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
 use crate::token::{TokenId, TokenOrigin};
 
@@ -118,6 +119,8 @@ pub enum GenerationEvent {
         prompt_tokens: u32,
         /// Most tokens drafted a round; 0 for plain decoding.
         max_draft: MaxDraft,
+        /// Which drafted tokens stand.
+        rule: AcceptanceRule,
         /// Seed of its random numbers: with the same request it gives the same answer.
         #[ts(type = "number")]
         seed: u64,

@@ -21,6 +21,7 @@ use crate::propose::draft_model::DraftModel;
 use crate::propose::ngram::Ngram;
 use crate::propose::none::Plain;
 use crate::propose::{Method, Proposer};
+use crate::rule::AcceptanceRule;
 use crate::sample::{Sampler, SamplingParams};
 use crate::session::{EndReason, Round, Session, SessionConfig};
 use crate::stats::{GenerationStats, Stopwatch};
@@ -52,6 +53,8 @@ pub struct GenerationPlan {
     pub max_tokens: usize,
     /// How tokens are drawn.
     pub sampling: SamplingParams,
+    /// Which drafted tokens stand.
+    pub rule: AcceptanceRule,
     /// Texts that end the answer; not empty ones.
     pub stop: Vec<String>,
 }
@@ -63,6 +66,7 @@ impl GenerationPlan {
     /// [`Error::InvalidRequest`] naming the value and its range.
     pub fn validate(&self) -> Result<()> {
         self.max_draft.validate()?;
+        self.rule.validate()?;
         if self.max_tokens == 0 {
             return Err(Error::invalid("max_tokens is 0; it must be 1 or more."));
         }
@@ -270,6 +274,7 @@ pub fn generate(
         device: (*device).into(),
         prompt_tokens: prompt.len() as u32,
         max_draft,
+        rule: plan.rule,
         seed,
     });
 
@@ -282,6 +287,7 @@ pub fn generate(
         max_tokens: plan.max_tokens,
         end_tokens: tokenizer.end_tokens().iter().copied().collect(),
         seed,
+        rule: plan.rule,
     };
     let mut session = Session::new(target, proposer, &sampler, context.clock, config)?;
     session.started_at(Duration::ZERO);

@@ -32,7 +32,7 @@
 //! let mut target = TableModel::new(TableConfig::default());
 //! let mut proposer = Ngram::default();
 //! let sampler = Sampler::new(SamplingParams::greedy())?;
-//! let config = SessionConfig { max_draft: 4, max_tokens: 8, end_tokens: vec![], seed: 1 };
+//! let config = SessionConfig { max_draft: 4, max_tokens: 8, end_tokens: vec![], seed: 1, rule: Default::default() };
 //! let mut session = Session::new(&mut target, &mut proposer, &sampler, &Still, config)?;
 //! let _ = session.prefill(&[1, 2, 3], 0, &mut |_, _| std::ops::ControlFlow::Continue(()))?;
 //! let emitted: usize = session.map(|round| round.map(|r| r.emitted.len())).sum::<Result<_, _>>()?;
@@ -53,6 +53,7 @@ pub mod library;
 pub mod model;
 pub mod proof;
 pub mod propose;
+pub mod rule;
 pub mod sample;
 pub mod session;
 pub mod stats;

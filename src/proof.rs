@@ -10,6 +10,7 @@ use crate::event::GenerationEvent;
 use crate::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
 use crate::model::{LogitRows, RowLayout, Rows, Step};
 use crate::propose::Method;
+use crate::rule::AcceptanceRule;
 use crate::sample::{SamplingParams, argmax};
 use crate::stats::Stopwatch;
 use crate::theory;
@@ -90,7 +91,14 @@ fn ids(models: &mut Models, prompt: &[TokenId], plan: &GenerationPlan) -> Result
 }
 
 fn plan(method: Method, max_draft: MaxDraft, max_tokens: usize, sampling: SamplingParams) -> GenerationPlan {
-    GenerationPlan { method, max_draft, max_tokens, sampling, stop: Vec::new() }
+    GenerationPlan {
+        method,
+        max_draft,
+        max_tokens,
+        sampling,
+        rule: AcceptanceRule::Lossless,
+        stop: Vec::new(),
+    }
 }
 
 /// Greedy text of every method and depth equals plain's, token for token.

@@ -17,6 +17,7 @@ use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
 use crate::propose::{ProposeContext, Proposer, RoundOutcome};
+use crate::rule::AcceptanceRule;
 use crate::sample::{self, Sampler};
 use crate::stats::{GenerationStats, LiveFigures, RoundCounts, RoundTiming, Stopwatch, Tally, millis};
 use crate::token::{EmittedToken, RejectedToken, TokenId, TokenOrigin};
@@ -38,6 +39,8 @@ pub struct SessionConfig {
     pub end_tokens: Vec<TokenId>,
     /// Seed of the generation's random numbers.
     pub seed: u64,
+    /// Which drafted tokens stand.
+    pub rule: AcceptanceRule,
 }
 
 /// Why the round loop ended by itself.
@@ -153,7 +156,7 @@ impl<'a> Session<'a> {
             clock,
             depth: None,
             interrupted: &|| false,
-            verifier: Verifier,
+            verifier: Verifier::new(config.rule, config.seed),
             rng: ChaCha8Rng::seed_from_u64(config.seed),
             committed: Vec::new(),
             prompt_len: 0,
@@ -265,7 +268,7 @@ impl<'a> Session<'a> {
         let output = self.forward(&tree)?;
         let passed = self.clock.elapsed();
         let mut target = SampledRows::new(&output.logits, self.sampler, &self.committed);
-        let verdict = self.verifier.verify(&tree, &mut target, &mut self.rng)?;
+        let verdict = self.verifier.verify(&tree, &mut target, self.committed.len(), &mut self.rng)?;
         let (emitted, ended) = self.emit(&verdict, &output);
         let verified = self.clock.elapsed();
         self.keep(base, &tree, &verdict, &emitted)?;
@@ -325,6 +328,7 @@ impl<'a> Session<'a> {
             committed: &self.committed,
             plan,
             sampler: self.sampler,
+            noise: self.verifier.noise(),
             rng: &mut self.rng,
             target: &mut *self.target,
         })?;

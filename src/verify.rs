@@ -1,13 +1,14 @@
-//! Which drafted tokens stand: the one acceptance rule of every method. A pure function of a draft
-//! tree, the target's laws and random numbers: no model, no cache, no text, no IO, no candle. Only
-//! this module decides acceptance.
+//! Which drafted tokens stand, by one rule for every method. A pure function of a draft tree, the
+//! target's laws and random numbers: no model, no cache, no text, no IO, no candle. Only this module
+//! decides acceptance.
 //!
-//! At a node with target law p each child x is tested in order. A certain child is accepted with
+//! The default rule is rejection sampling. At a node with target law p each child x is tested in order. A certain child is accepted with
 //! probability p(x), else p becomes norm(p without x). A child sampled from q is accepted with
 //! probability min(1, p(x) / q(x)), else p becomes norm(max(p - q, 0)) and q norm(q without x)
 //! (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318; for siblings SpecInfer, 2305.09781).
 //! When all children are rejected, or there is none, the token is drawn from what p has become. The
-//! law of the output is exactly the target's, whatever was drafted.
+//! law of the output is exactly the target's, whatever was drafted. The other rules are those of
+//! [`AcceptanceRule`].
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use rand::RngCore;
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::model::Rows;
+use crate::rule::{AcceptanceRule, PositionNoise};
 use crate::sample::{self, Sampler};
 use crate::token::{RejectedToken, TokenId, TokenOrigin};
 
@@ -109,12 +111,32 @@ impl Verdict {
     }
 }
 
-/// Applies the lossless acceptance rule.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Verifier;
+/// Applies an acceptance rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Verifier {
+    rule: AcceptanceRule,
+    noise: PositionNoise,
+}
+
+impl Default for Verifier {
+    fn default() -> Self {
+        Self::new(AcceptanceRule::Lossless, 0)
+    }
+}
 
 impl Verifier {
+    /// A verifier by `rule`; `seed` is for the coupled rule, whose numbers belong to positions.
+    pub fn new(rule: AcceptanceRule, seed: u64) -> Self {
+        Self { rule, noise: PositionNoise::new(seed) }
+    }
+
+    /// The noise with which a draft is made, under the coupled rule.
+    pub fn noise(&self) -> Option<PositionNoise> {
+        (self.rule == AcceptanceRule::Coupled).then_some(self.noise)
+    }
+
     /// Walks `tree` from the root, testing children in order, and draws the token after the path.
+    /// `at` is the position of the first drafted token in the whole text.
     ///
     /// # Errors
     /// When a law cannot be made, or the tree contradicts itself: a token outside the vocabulary,
@@ -123,6 +145,7 @@ impl Verifier {
         &self,
         tree: &DraftTree,
         target: &mut dyn TargetRows,
+        at: usize,
         rng: &mut dyn RngCore,
     ) -> Result<Verdict> {
         let mut accepted = Vec::<AcceptedNode>::new();
@@ -132,10 +155,21 @@ impl Verifier {
         loop {
             let law = target.law(node.map_or(0, |n| n + 1), &path)?;
             let mut position = Position::new(law);
+            // Where the target draws first, a draft stands if it is equal.
+            let (drawn, number) = self.drawn_first(&position.law, at + path.len(), rng);
             let mut winner = None;
             for child in tree.children(node) {
                 let token = tree.tokens()[child];
-                let test = position.test(token, tree.prob(child), rng)?;
+                let test = match (self.rule, drawn) {
+                    (_, Some(drawn)) => position.compare(token, tree.prob(child), drawn, number)?,
+                    (AcceptanceRule::LossyTypical { epsilon, delta }, _) => {
+                        position.against_entropy(token, tree.prob(child), epsilon, delta)?
+                    }
+                    (AcceptanceRule::LossyLenience { lenience }, _) => {
+                        position.test(token, tree.prob(child), lenience.into(), rng)?
+                    }
+                    _ => position.test(token, tree.prob(child), 1.0, rng)?,
+                };
                 if test.passed {
                     let p = position.law[token as usize];
                     winner = Some(AcceptedNode { node: child, token, p, q: test.q, u: test.u });
@@ -160,9 +194,22 @@ impl Verifier {
                 (false, true) => TokenOrigin::Resampled,
                 (false, false) => TokenOrigin::Bonus,
             };
-            let last = sample::draw(position.current(), sample::unit(rng));
+            let last = drawn.unwrap_or_else(|| sample::draw(position.current(), sample::unit(rng)));
             let last_p = position.law[last as usize];
             return Ok(Verdict { accepted, rejected, last, last_origin, last_p });
+        }
+    }
+
+    /// The token that the target draws before it looks at the draft, under the rules by which it does,
+    /// and the uniform number it was drawn with, 0 where there is none.
+    fn drawn_first(&self, law: &[f32], position: usize, rng: &mut dyn RngCore) -> (Option<TokenId>, f32) {
+        match self.rule {
+            AcceptanceRule::Match => {
+                let u = sample::unit(rng);
+                (Some(sample::draw(law, u)), u as f32)
+            }
+            AcceptanceRule::Coupled => (self.noise.choose(law, position), 0.0),
+            _ => (None, 0.0),
         }
     }
 }
@@ -200,7 +247,8 @@ impl Position {
         self.residual.as_ref().map_or(1.0, |(_, mass)| *mass)
     }
 
-    fn test(&mut self, token: TokenId, prob: &DraftProb, rng: &mut dyn RngCore) -> Result<Test> {
+    /// p and q of a drafted token as they stand.
+    fn probabilities(&mut self, token: TokenId, prob: &DraftProb) -> Result<(f64, Option<f64>)> {
         let x = token as usize;
         if x >= self.law.len() {
             return Err(Error::Internal(format!(
@@ -210,31 +258,62 @@ impl Position {
         }
         self.tested = true;
         let p = f64::from(self.current()[x]) / self.mass();
-        let u = sample::unit(rng);
-        let (q, ratio) = match prob {
-            DraftProb::Certain => (None, p),
-            DraftProb::Sampled(law) => {
-                let q = f64::from(law[..].get(x).copied().unwrap_or(0.0)) / self.draft_mass(law);
-                let drawn_before = self.drawn.iter().any(|(l, t)| Arc::ptr_eq(l, law) && *t == token);
-                if law.len() != self.law.len() || drawn_before || !(q > 0.0 && q.is_finite()) {
-                    return Err(Error::Internal(format!(
-                        "token {token} was drafted with a law that cannot produce it"
-                    )));
-                }
-                (Some(q), p / q)
-            }
+        let DraftProb::Sampled(law) = prob else {
+            return Ok((p, None));
         };
-        let passed = u < ratio;
+        let q = f64::from(law[..].get(x).copied().unwrap_or(0.0)) / self.draft_mass(law);
+        let drawn_before = self.drawn.iter().any(|(l, t)| Arc::ptr_eq(l, law) && *t == token);
+        if law.len() != self.law.len() || drawn_before || !(q > 0.0 && q.is_finite()) {
+            return Err(Error::Internal(format!(
+                "token {token} was drafted with a law that cannot produce it"
+            )));
+        }
+        Ok((p, Some(q)))
+    }
+
+    /// Rejection sampling, with q made smaller by `lenience`; 1 is lossless. A rejected token leaves p
+    /// without what the draft could have given.
+    fn test(
+        &mut self,
+        token: TokenId,
+        prob: &DraftProb,
+        lenience: f64,
+        rng: &mut dyn RngCore,
+    ) -> Result<Test> {
+        let (p, q) = self.probabilities(token, prob)?;
+        let u = sample::unit(rng);
+        let passed = u < p / (q.unwrap_or(1.0) * lenience);
         if !passed {
             match prob {
-                DraftProb::Certain => self.rule_out(x),
+                DraftProb::Certain => self.rule_out(token as usize),
                 DraftProb::Sampled(law) => {
-                    self.subtract(law);
+                    self.subtract(law, lenience);
                     self.drawn.push((law.clone(), token));
                 }
             }
         }
         Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), u: u as f32 })
+    }
+
+    /// Whether the drafted token is the one that the target drew.
+    fn compare(&mut self, token: TokenId, prob: &DraftProb, drawn: TokenId, u: f32) -> Result<Test> {
+        let (p, q) = self.probabilities(token, prob)?;
+        Ok(Test { passed: token == drawn, p: p as f32, q: q.map(|q| q as f32), u })
+    }
+
+    /// Whether the drafted token is likely enough for how open the position is.
+    fn against_entropy(
+        &mut self,
+        token: TokenId,
+        prob: &DraftProb,
+        epsilon: f32,
+        delta: f32,
+    ) -> Result<Test> {
+        let (p, q) = self.probabilities(token, prob)?;
+        let entropy: f64 =
+            self.law.iter().filter(|p| **p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum();
+        let enough = f64::from(epsilon).min(f64::from(delta) * (-entropy).exp());
+        Ok(Test { passed: p > enough, p: p as f32, q: q.map(|q| q as f32), u: 0.0 })
     }
 
     /// Tokens already drawn from this very law, by number.
@@ -262,8 +341,8 @@ impl Position {
 
     /// p <- norm(max(p - q, 0)). What was drawn from q before needs no removing here: its own
     /// rejection left p(x) at 0.
-    fn subtract(&mut self, law: &Arc<[f32]>) {
-        let (p_scale, q_scale) = (1.0 / self.mass(), 1.0 / self.draft_mass(law));
+    fn subtract(&mut self, law: &Arc<[f32]>, lenience: f64) {
+        let (p_scale, q_scale) = (1.0 / self.mass(), lenience / self.draft_mass(law));
         let difference =
             |(&p, &q): (&f32, &f32)| (f64::from(p) * p_scale - f64::from(q) * q_scale).max(0.0) as f32;
         let weights = self.current().iter().zip(law.iter()).map(difference).collect();
@@ -303,8 +382,12 @@ mod tests {
     }
 
     fn run(tree: &DraftTree, laws: &[&[f32]], numbers: &[f64]) -> Verdict {
+        run_by(AcceptanceRule::Lossless, tree, laws, numbers)
+    }
+
+    fn run_by(rule: AcceptanceRule, tree: &DraftTree, laws: &[&[f32]], numbers: &[f64]) -> Verdict {
         let mut target = GivenLaws(laws.iter().map(|l| l.to_vec()).collect());
-        Verifier.verify(tree, &mut target, &mut Script(numbers.to_vec())).unwrap()
+        Verifier::new(rule, 5).verify(tree, &mut target, 0, &mut Script(numbers.to_vec())).unwrap()
     }
 
     #[test]
@@ -387,11 +470,48 @@ mod tests {
             tree.push(None, token, prob);
             let mut target = GivenLaws(vec![vec![0.5, 0.5]]);
             let mut rng = ChaCha8Rng::seed_from_u64(1);
-            assert!(Verifier.verify(&tree, &mut target, &mut rng).is_err());
+            assert!(Verifier::default().verify(&tree, &mut target, 0, &mut rng).is_err());
         }
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let tree = DraftTree::certain_chain([0]);
-        assert!(Verifier.verify(&tree, &mut GivenLaws(vec![vec![1.0]]), &mut rng).is_err());
+        assert!(Verifier::default().verify(&tree, &mut GivenLaws(vec![vec![1.0]]), 0, &mut rng).is_err());
+    }
+
+    #[test]
+    fn by_match_a_draft_stands_where_it_is_what_the_target_drew() {
+        let tree = DraftTree::certain_chain([1, 0]);
+        let laws: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
+        let both = run_by(AcceptanceRule::Match, &tree, &laws, &[0.6, 0.7, 0.3]);
+        assert_eq!((both.kept(), both.last, both.last_origin), (vec![0, 1], 1, TokenOrigin::Bonus));
+        let one = run_by(AcceptanceRule::Match, &tree, &laws, &[0.6, 0.8]);
+        assert_eq!((one.kept(), one.last, one.last_origin), (vec![0], 1, TokenOrigin::Resampled));
+        assert_eq!((one.rejected[0].id, one.rejected[0].p), (0, 0.75));
+    }
+
+    #[test]
+    fn by_coupling_the_token_of_a_position_does_not_depend_on_the_draft() {
+        let law: &[f32] = &[0.25, 0.25, 0.25, 0.25];
+        let plain = run_by(AcceptanceRule::Coupled, &DraftTree::new(), &[law], &[]).last;
+        for drafted in 0..4 {
+            let tree = DraftTree::certain_chain([drafted]);
+            let verdict = run_by(AcceptanceRule::Coupled, &tree, &[law, law], &[]);
+            let first = verdict.accepted.first().map_or(verdict.last, |a| a.token);
+            assert_eq!((first, verdict.accepted.len()), (plain, usize::from(drafted == plain)));
+        }
+    }
+
+    #[test]
+    fn lossy_rules_accept_more() {
+        let tree = DraftTree::certain_chain([1]);
+        // Entropy 0.69: the threshold of delta 0.3 is 0.15.
+        let open: [&[f32]; 2] = [&[0.5, 0.5], &[1.0, 0.0]];
+        let typical = AcceptanceRule::LossyTypical { epsilon: 0.2, delta: 0.3 };
+        assert_eq!(run_by(typical, &tree, &open, &[0.0]).kept(), [0]);
+        let closed: [&[f32]; 2] = [&[0.9, 0.1], &[1.0, 0.0]];
+        assert_eq!(run_by(typical, &tree, &closed, &[0.95]).last, 1, "p is as it was after a rejection");
+        let lenient = AcceptanceRule::LossyLenience { lenience: 0.5 };
+        assert_eq!(run_by(lenient, &tree, &open, &[0.99, 0.0]).kept(), [0]);
+        assert!(run_by(AcceptanceRule::Lossless, &tree, &open, &[0.99, 0.0]).kept().is_empty());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use ts_rs::TS;
 use crate::depth::MaxDraft;
 use crate::event::GenerationEvent;
 use crate::propose::Method;
+use crate::rule::AcceptanceRule;
 use crate::sample::SamplingParams;
 
 /// Who said a message.
@@ -45,6 +46,9 @@ pub struct GenerateRequest {
     pub max_tokens: u32,
     /// How tokens are drawn.
     pub sampling: SamplingParams,
+    /// Which drafted tokens stand.
+    #[serde(default)]
+    pub rule: AcceptanceRule,
     /// Texts that end the answer.
     #[serde(default)]
     pub stop: Vec<String>,

@@ -50,6 +50,7 @@ pub fn typescript() -> String {
         TokenOrigin,
         Method,
         MaxDraft,
+        AcceptanceRule,
         ErrorCode,
         ErrorInfo,
         SamplingParams,

@@ -168,6 +168,7 @@ impl App {
             max_draft: request.max_draft,
             max_tokens: request.max_tokens as usize,
             sampling: request.sampling,
+            rule: request.rule,
             stop: request.stop,
         };
         plan.validate()?;

@@ -9,6 +9,7 @@ use ts_rs::TS;
 
 use crate::depth::MaxDraft;
 use crate::propose::Method;
+use crate::rule::AcceptanceRule;
 
 /// Differences listed in the table; the JSON has all of them.
 const DIFFERENCES_SHOWN: usize = 5;
@@ -31,6 +32,8 @@ pub struct BenchReport {
     pub target: String,
     /// Name of the draft model, if there is one.
     pub draft: Option<String>,
+    /// Which drafted tokens stood.
+    pub rule: AcceptanceRule,
     /// How often each prompt was answered with each method, the warm-up not counted.
     pub runs: u32,
     /// Most tokens of an answer.
@@ -115,6 +118,9 @@ impl BenchReport {
             text,
             format_args!("target  {}\ndraft   {draft}\ndevice  {}, {threads}", self.target, self.device),
         );
+        if self.rule != AcceptanceRule::Lossless {
+            line(text, format_args!("rule    {}", self.rule));
+        }
     }
 
     fn write_costs(&self, text: &mut String) {
@@ -272,6 +278,7 @@ mod tests {
             methods: vec![plain, draft],
             device: "cpu".into(),
             threads: 2,
+            rule: AcceptanceRule::Lossless,
             target: "big".into(),
             draft: Some("small".into()),
             runs: 3,
@@ -293,6 +300,7 @@ mod tests {
                 "methods",
                 "device",
                 "threads",
+                "rule",
                 "target",
                 "draft",
                 "runs",

@@ -12,6 +12,7 @@ use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::generate::GenerationPlan;
 use crate::propose::Method;
+use crate::rule::AcceptanceRule;
 use crate::sample::SamplingParams;
 use crate::stats::{GenerationStats, PooledCounts};
 use crate::token::TokenId;
@@ -81,6 +82,8 @@ pub struct BenchPlan {
     pub max_tokens: usize,
     /// How tokens are drawn. All methods of a turn use one seed; the next run uses the next.
     pub sampling: SamplingParams,
+    /// Which drafted tokens stand.
+    pub rule: AcceptanceRule,
     /// Texts that end an answer.
     pub stop: Vec<String>,
     /// How often every method answers every prompt, 1 or more.
@@ -97,6 +100,7 @@ impl Default for BenchPlan {
             contenders: Vec::new(),
             max_tokens: 128,
             sampling: SamplingParams::greedy(),
+            rule: AcceptanceRule::Lossless,
             stop: Vec::new(),
             runs: 3,
             cost_rounds: 7,
@@ -113,6 +117,7 @@ impl BenchPlan {
             max_draft: by.max_draft,
             max_tokens: self.max_tokens,
             sampling: SamplingParams { seed: Some(seed), ..self.sampling.clone() },
+            rule: self.rule,
             stop: self.stop.clone(),
         }
     }
@@ -189,6 +194,7 @@ pub fn run(
         threads: setting.threads,
         target: setting.target,
         draft: setting.draft,
+        rule: plan.rule,
         runs: plan.runs as u32,
         max_tokens: plan.max_tokens as u32,
         identity: (plan.sampling.temperature == 0.0).then_some(identity),

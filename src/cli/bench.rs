@@ -12,6 +12,7 @@ use hunch::depth::MaxDraft;
 use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
 use hunch::model::weights::WeightFile;
+use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
 
 use super::run::{MethodArg, SamplingArgs, load};
@@ -40,6 +41,10 @@ pub(crate) struct BenchArgs {
     /// commas, are measured side by side
     #[arg(long, default_value = "auto", value_delimiter = ',', value_name = "K|auto")]
     max_draft: Vec<MaxDraft>,
+    /// Which drafted tokens stand: lossless, match, coupled, lossy-typical[:epsilon:delta] or
+    /// lossy-lenience[:l]
+    #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
+    rule: AcceptanceRule,
     /// Most tokens of an answer
     #[arg(long, default_value_t = 128, value_name = "N")]
     max_tokens: usize,
@@ -114,6 +119,7 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan> {
         contenders: contenders.collect(),
         max_tokens: args.max_tokens,
         sampling,
+        rule: args.rule,
         runs: args.runs,
         ..BenchPlan::default()
     })

@@ -79,6 +79,7 @@ fn answer(
     let plan = GenerationPlan {
         method,
         max_draft: MaxDraft::Auto,
+        rule: hunch::rule::AcceptanceRule::Lossless,
         max_tokens: 160,
         sampling: SamplingParams::greedy(),
         stop: Vec::new(),

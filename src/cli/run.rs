@@ -11,6 +11,7 @@ use hunch::error::Error;
 use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
 use hunch::propose::Method;
+use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
 use hunch::token::TokenId;
 
@@ -50,6 +51,10 @@ pub(crate) struct RunArgs {
     /// Most tokens to draft a round: 1 to 15, or auto, which measures what pays
     #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
     max_draft: MaxDraft,
+    /// Which drafted tokens stand: lossless, match, coupled, lossy-typical[:epsilon:delta] or
+    /// lossy-lenience[:l]
+    #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
+    rule: AcceptanceRule,
     /// Most tokens to generate
     #[arg(long, default_value_t = 512, value_name = "N")]
     max_tokens: usize,
@@ -146,6 +151,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         max_draft: args.max_draft,
         max_tokens: args.max_tokens,
         sampling: args.sampling.params(),
+        rule: args.rule,
         stop: args.stop.clone(),
     };
     plan.validate()?;

@@ -135,7 +135,7 @@ impl Proposer for DraftModel {
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        let ProposeContext { committed, mut plan, sampler, rng, target } = cx;
+        let ProposeContext { committed, mut plan, sampler, noise, rng, target } = cx;
         let n_vocab = target.spec().n_vocab;
         let depth = plan.max_draft.min(self.room(committed));
         let mut tree = DraftTree::new();
@@ -162,6 +162,11 @@ impl Proposer for DraftModel {
             let node = if sampler.is_greedy() {
                 let token = sampler.likeliest(&logits, &recent)?;
                 tree.push_certain(parent, token, confidence(&logits, token))
+            } else if let Some(noise) = noise {
+                // By the target's own noise the draft has no choice left.
+                let q = sampler.law(&logits, &recent)?;
+                let token = noise.choose(&q, committed.len() + tree.len()).unwrap_or_default();
+                tree.push_certain(parent, token, q[token as usize])
             } else {
                 let q: Arc<[f32]> = sampler.law(&logits, &recent)?.into();
                 tree.push(parent, draw(&q, unit(rng)), DraftProb::Sampled(q))
@@ -204,6 +209,7 @@ mod tests {
         let cx = ProposeContext {
             committed,
             plan: DraftPlan::fixed(4),
+            noise: None,
             sampler: &sampler,
             rng: &mut rng,
             target: &mut target,

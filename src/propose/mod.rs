@@ -19,6 +19,7 @@ use crate::depth::DraftPlan;
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::model::{LanguageModel, StepOutput};
+use crate::rule::PositionNoise;
 use crate::sample::Sampler;
 use crate::token::TokenId;
 
@@ -85,6 +86,8 @@ pub struct ProposeContext<'a> {
     pub plan: DraftPlan,
     /// The sampling rules of this generation: p and q come from the same function.
     pub sampler: &'a Sampler,
+    /// The noise to draft by, in place of random numbers, where a rule couples draft and target.
+    pub noise: Option<PositionNoise>,
     /// The generation's own random numbers.
     pub rng: &'a mut dyn RngCore,
     /// The target, for methods that draft with parts of it. Its cache length must be restored.

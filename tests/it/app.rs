@@ -12,6 +12,7 @@ use hunch::error::ErrorCode;
 use hunch::event::{GenerationEvent, StopReason};
 use hunch::model::device::DeviceChoice;
 use hunch::propose::Method;
+use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
 use hunch::token::TokenOrigin;
 
@@ -31,6 +32,7 @@ fn request(method: Method, max_tokens: u32) -> GenerateRequest {
         messages: vec![ChatMessage { role: Role::User, content: "abc abc abc abc".into() }],
         method,
         max_draft: MaxDraft::Fixed(4),
+        rule: AcceptanceRule::Lossless,
         max_tokens,
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
         stop: Vec::new(),

@@ -6,8 +6,12 @@ use std::sync::Arc;
 
 use hunch::depth::DepthController;
 use hunch::draft::{DraftProb, DraftTree};
+use hunch::propose::draft_model::DraftModel;
+use hunch::propose::none::Plain;
+use hunch::rule::AcceptanceRule;
 use hunch::sample::{Sampler, SamplingParams, draw, unit};
-use hunch::theory::goodness_of_fit;
+use hunch::session::SessionConfig;
+use hunch::theory::{acceptance, goodness_of_fit, total_variation};
 use hunch::token::{TokenId, TokenOrigin};
 use hunch::verify::{GivenLaws, Verdict, Verifier};
 use proptest::prelude::*;
@@ -66,7 +70,7 @@ fn first_token_law(siblings: &[(TokenId, DraftProb)], p: &[f32]) -> Vec<f64> {
 
 fn verify(tree: &DraftTree, p: &[f32], numbers: &[f64]) -> Verdict {
     let mut target = GivenLaws(vec![p.to_vec(); tree.len() + 1]);
-    Verifier.verify(tree, &mut target, &mut Scripted(numbers.iter())).unwrap()
+    Verifier::default().verify(tree, &mut target, 0, &mut Scripted(numbers.iter())).unwrap()
 }
 
 /// All ways to draw `left` more siblings without replacement from q, with their probabilities.
@@ -240,7 +244,76 @@ fn a_depth_that_is_chosen_as_it_goes_keeps_the_law() {
     }
 }
 
-/// The test above has teeth: a loop that accepted every draft would not pass it.
+/// The other lossless rules, with every proposer.
+#[test]
+fn match_and_coupled_keep_the_law() {
+    const VOCAB: usize = 5;
+    let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
+    let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
+    let mut target = table(VOCAB, 0.0);
+    let script = greedy_continuation(&target, &PROMPT, 4);
+    for rule in [AcceptanceRule::Match, AcceptanceRule::Coupled] {
+        for (name, mut proposer) in proposers(VOCAB, &script) {
+            let mut counts = vec![0; exact.len()];
+            for seed in 0..6000 {
+                let config = SessionConfig { rule, ..config(3, 4, seed) };
+                let run = generate(&mut target, proposer.as_mut(), &sampler, &PROMPT, config);
+                counts[index(&run.ids()[..3], VOCAB)] += 1;
+            }
+            let fit = goodness_of_fit(&counts, &exact);
+            assert!(fit.p_value > SIGNIFICANCE, "{rule}, {name}: {fit:?}");
+        }
+    }
+}
+
+/// With one seed the text is the same for every method and depth, at any temperature.
+#[test]
+fn coupled_text_does_not_depend_on_what_was_drafted() {
+    for temperature in [0.0, 0.7, 1.5] {
+        let sampler = Sampler::new(SamplingParams { temperature, ..SamplingParams::default() }).unwrap();
+        let mut target = table(16, 0.0);
+        let script = greedy_continuation(&target, &PROMPT, 60);
+        for seed in [1, 2] {
+            let of = |depth| SessionConfig { rule: AcceptanceRule::Coupled, ..config(depth, 60, seed) };
+            let plain = generate(&mut target, &mut Plain, &sampler, &PROMPT, of(0)).ids();
+            for depth in [1, 2, 5, 8] {
+                for (name, mut proposer) in proposers(16, &script) {
+                    let run = generate(&mut target, proposer.as_mut(), &sampler, &PROMPT, of(depth));
+                    assert_eq!(run.ids(), plain, "{name}, depth {depth}, temperature {temperature}");
+                }
+            }
+        }
+    }
+}
+
+/// What each rule accepts of a draft from q: rejection sampling the sum of min(p, q), which no lossless
+/// rule exceeds, matching the sum of p q.
+#[test]
+fn rules_accept_what_theory_says() {
+    const VOCAB: usize = 5;
+    let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
+    let (mut target, draft) = (table(VOCAB, 0.0), table(VOCAB, 0.8));
+    let p = sampler.law(&target.logits_after(&PROMPT), &[]).unwrap();
+    let q = sampler.law(&draft.logits_after(&PROMPT), &[]).unwrap();
+    let mut proposer = DraftModel::new(Box::new(draft)).unwrap();
+    let mut accepted = |rule| {
+        let first = |seed| {
+            let config = SessionConfig { rule, ..config(1, 2, seed) };
+            let run = generate(&mut target, &mut proposer, &sampler, &PROMPT, config);
+            u32::from(run.tokens[0].origin == TokenOrigin::Accepted)
+        };
+        f64::from((0..6000).map(first).sum::<u32>()) / 6000.0
+    };
+    let product: f64 = p.iter().zip(&q).map(|(&p, &q)| f64::from(p) * f64::from(q)).sum();
+    let (most, distance) = (acceptance(&p, &q), total_variation(&p, &q));
+    assert!((accepted(AcceptanceRule::Lossless) - most).abs() < 0.02);
+    assert!((accepted(AcceptanceRule::Match) - product).abs() < 0.02);
+    let coupled = accepted(AcceptanceRule::Coupled);
+    assert!(coupled > (1.0 - distance) / (1.0 + distance) - 0.02 && coupled < most + 0.02, "{coupled}");
+    assert!(accepted(AcceptanceRule::LossyLenience { lenience: 0.3 }) > most + 0.02);
+}
+
+/// The tests above have teeth: a loop that accepted every draft would not pass them.
 #[test]
 fn the_joint_law_of_the_draft_is_refuted() {
     const VOCAB: usize = 5;

@@ -14,6 +14,7 @@ use hunch::propose::ngram::Ngram;
 use hunch::propose::none::Plain;
 use hunch::propose::synthetic::Synthetic;
 use hunch::propose::{Method, ProposeContext, Proposer};
+use hunch::rule::AcceptanceRule;
 use hunch::sample::{Sampler, SamplingParams, argmax, draw, unit};
 use hunch::session::{Round, Session, SessionConfig};
 use hunch::stats::Stopwatch;
@@ -176,7 +177,7 @@ pub(crate) fn generate_at(
 
 /// A configuration without end tokens.
 pub(crate) fn config(max_draft: usize, max_tokens: usize, seed: u64) -> SessionConfig {
-    SessionConfig { max_draft, max_tokens, end_tokens: Vec::new(), seed }
+    SessionConfig { max_draft, max_tokens, end_tokens: Vec::new(), seed, rule: AcceptanceRule::Lossless }
 }
 
 /// A model that fails at its n-th pass, to see what a failure leaves behind.

@@ -16,6 +16,23 @@ export type Method = "plain" | "draft-model" | "ngram" | "synthetic";
 export type MaxDraft = number | "auto";
 
 /**
+ * Which drafted tokens stand. Whatever can change the law of the output says `lossy`.
+ */
+export type AcceptanceRule = { "name": "lossless" } | { "name": "match" } | { "name": "coupled" } | { "name": "lossy-typical", 
+/**
+ * Tokens above this probability are always accepted.
+ */
+epsilon: number, 
+/**
+ * The share of e^-entropy that suffices.
+ */
+delta: number, } | { "name": "lossy-lenience", 
+/**
+ * Above 0, at most 1, where it is lossless.
+ */
+lenience: number, };
+
+/**
  * The kinds of failure a caller may branch on. Closed: the window has a card for each.
  */
 export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "no_model" | "busy" | "device" | "internal";
@@ -125,6 +142,10 @@ max_tokens: number,
  * How tokens are drawn.
  */
 sampling: SamplingParams, 
+/**
+ * Which drafted tokens stand.
+ */
+rule: AcceptanceRule, 
 /**
  * Texts that end the answer.
  */
@@ -541,6 +562,10 @@ prompt_tokens: number,
  * Most tokens drafted a round; 0 for plain decoding.
  */
 max_draft: MaxDraft, 
+/**
+ * Which drafted tokens stand.
+ */
+rule: AcceptanceRule, 
 /**
  * Seed of its random numbers: with the same request it gives the same answer.
  */

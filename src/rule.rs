@@ -1,0 +1,214 @@
+//! The acceptance rules by name, and the noise of the coupled one. What they do to a draft is in
+//! [`verify`](crate::verify); here is what they are called, what they promise and how they are written.
+//! Pure.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+use crate::error::{Error, Result};
+use crate::token::TokenId;
+
+/// Which drafted tokens stand. Whatever can change the law of the output says `lossy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+#[serde(tag = "name", rename_all = "kebab-case")]
+pub enum AcceptanceRule {
+    /// Rejection sampling: x is accepted with min(1, p(x) / q(x)), the most any lossless rule accepts of
+    /// a draft from q (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318).
+    #[default]
+    Lossless,
+    /// The target draws, and the draft stands where it is equal: lossless, and accepts p(x) of a certain
+    /// draft and the sum of p q of a sampled one, never more than rejection sampling.
+    Match,
+    /// The target's draw is a function of the seed and the position alone (one Gumbel noise for each), and
+    /// a draft is made with the same noise. Lossless, and with one seed the text is the same with and
+    /// without speculation, for every method and depth (Daliri et al., arXiv 2408.07978).
+    Coupled,
+    /// x is accepted where p(x) > min(epsilon, delta e^-H(p)) (Medusa, Cai et al., arXiv 2401.10774).
+    LossyTypical {
+        /// Tokens above this probability are always accepted.
+        epsilon: f32,
+        /// The share of e^-entropy that suffices.
+        delta: f32,
+    },
+    /// As [`Lossless`](Self::Lossless) with q made smaller by this factor, so that more is accepted
+    /// (Leviathan et al., appendix A.5).
+    LossyLenience {
+        /// Above 0, at most 1, where it is lossless.
+        lenience: f32,
+    },
+}
+
+/// Medusa's own numbers.
+const TYPICAL: (f32, f32) = (0.09, 0.3);
+const LENIENCE: f32 = 0.5;
+
+impl AcceptanceRule {
+    /// Whether the law of the output is the target's.
+    pub fn is_lossless(self) -> bool {
+        matches!(self, Self::Lossless | Self::Match | Self::Coupled)
+    }
+
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] naming the number and its range.
+    pub fn validate(self) -> Result<()> {
+        let inside = |name: &str, value: f32, max: f32| {
+            if value > 0.0 && value <= max {
+                return Ok(());
+            }
+            Err(Error::invalid(format!("{name} is {value}; choose a number above 0, up to {max}.")))
+        };
+        match self {
+            Self::LossyTypical { epsilon, delta } => {
+                inside("epsilon", epsilon, 1.0)?;
+                inside("delta", delta, 1.0)
+            }
+            Self::LossyLenience { lenience } => inside("lenience", lenience, 1.0),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for AcceptanceRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lossless => f.write_str("lossless"),
+            Self::Match => f.write_str("match"),
+            Self::Coupled => f.write_str("coupled"),
+            Self::LossyTypical { epsilon, delta } => write!(f, "lossy-typical:{epsilon}:{delta}"),
+            Self::LossyLenience { lenience } => write!(f, "lossy-lenience:{lenience}"),
+        }
+    }
+}
+
+impl FromStr for AcceptanceRule {
+    type Err = String;
+
+    /// The name, for the lossy ones with their numbers after colons, or without for the usual ones.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let mut parts = text.split(':');
+        let name = parts.next().unwrap_or_default();
+        let numbers: Vec<f32> = parts
+            .map(|part| part.parse().map_err(|_| format!("\"{part}\" is not a number")))
+            .collect::<std::result::Result<_, _>>()?;
+        let rule = match (name, numbers[..].as_ref()) {
+            ("lossless", []) => Self::Lossless,
+            ("match", []) => Self::Match,
+            ("coupled", []) => Self::Coupled,
+            ("lossy-typical", []) => Self::LossyTypical { epsilon: TYPICAL.0, delta: TYPICAL.1 },
+            ("lossy-typical", [epsilon, delta]) => Self::LossyTypical { epsilon: *epsilon, delta: *delta },
+            ("lossy-lenience", []) => Self::LossyLenience { lenience: LENIENCE },
+            ("lossy-lenience", [lenience]) => Self::LossyLenience { lenience: *lenience },
+            _ => {
+                return Err("choose lossless, match, coupled, lossy-typical[:epsilon:delta] or \
+                            lossy-lenience[:l]"
+                    .into());
+            }
+        };
+        rule.validate().map_err(|error| error.to_string())?;
+        Ok(rule)
+    }
+}
+
+/// Noise that a position of a text has whatever was drafted there: the Gumbel-max trick as a race of
+/// exponential clocks, one for each token, each a function of seed, position and token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PositionNoise {
+    seed: u64,
+}
+
+impl PositionNoise {
+    /// The noise of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    /// A token drawn from non-negative weights by the noise of a position: that with the smallest
+    /// E / w, where E is an exponential variable of rate 1. `None` when no weight is positive.
+    pub fn choose(self, weights: &[f32], position: usize) -> Option<TokenId> {
+        let of_position = mix(self.seed ^ mix(position as u64 ^ 0x9e37_79b9_7f4a_7c15));
+        let mut first = None;
+        let mut least = f64::INFINITY;
+        for (token, &weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+            let bits = mix(of_position.wrapping_add(mix(token as u64)));
+            // In (0, 1]: its logarithm is finite.
+            let u = ((bits >> 11) + 1) as f64 * (1.0 / 9_007_199_254_740_992.0);
+            let weight = f64::from(weight);
+            // -ln u is at least 1 - u: most tokens are out of the race without a logarithm.
+            if (1.0 - u) >= least * weight {
+                continue;
+            }
+            let time = -u.ln() / weight;
+            if time < least {
+                (first, least) = (Some(token as TokenId), time);
+            }
+        }
+        first
+    }
+}
+
+/// A permutation of 64 bits in which every bit of the input moves every bit of the output (SplitMix64,
+/// Steele et al. 2014).
+fn mix(bits: u64) -> u64 {
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::theory::goodness_of_fit;
+
+    #[test]
+    fn the_noise_draws_from_the_law_over_positions_and_over_seeds() {
+        let law = [0.5f32, 0.25, 0.0, 0.125, 0.125];
+        let exact = law.map(f64::from);
+        let mut by_position = [0u64; 5];
+        let mut by_seed = [0u64; 5];
+        let mut pairs = [0u64; 25];
+        for i in 0..40_000usize {
+            let noise = PositionNoise::new(7);
+            let first = noise.choose(&law, i).unwrap() as usize;
+            by_position[first] += 1;
+            by_seed[PositionNoise::new(i as u64).choose(&law, 3).unwrap() as usize] += 1;
+            // Neighbours are independent.
+            pairs[5 * first + noise.choose(&law, i + 1).unwrap() as usize] += 1;
+        }
+        assert!(goodness_of_fit(&by_position, &exact).p_value > 1e-3, "{by_position:?}");
+        assert!(goodness_of_fit(&by_seed, &exact).p_value > 1e-3, "{by_seed:?}");
+        let joint: Vec<f64> = exact.iter().flat_map(|a| exact.iter().map(move |b| a * b)).collect();
+        assert!(goodness_of_fit(&pairs, &joint).p_value > 1e-3, "{pairs:?}");
+        assert_eq!(PositionNoise::new(1).choose(&[0.0; 3], 0), None);
+    }
+
+    /// A draft from q by the noise of p agrees at least as often as the theory of the coupling says:
+    /// (1 - TV) / (1 + TV) (Daliri et al., theorem 1).
+    #[test]
+    fn a_draft_by_the_same_noise_agrees_often() {
+        let (p, q) = ([0.5f32, 0.3, 0.2], [0.3f32, 0.5, 0.2]);
+        let noise = PositionNoise::new(11);
+        let agreed = (0..20_000).filter(|&i| noise.choose(&p, i) == noise.choose(&q, i)).count();
+        let distance = crate::theory::total_variation(&p, &q);
+        assert!(agreed as f64 / 20_000.0 > (1.0 - distance) / (1.0 + distance) - 0.01, "{agreed}");
+    }
+
+    #[test]
+    fn rules_are_read_and_written() {
+        for rule in ["lossless", "match", "coupled", "lossy-typical:0.09:0.3", "lossy-lenience:0.5"] {
+            let read: AcceptanceRule = rule.parse().unwrap();
+            assert_eq!(read.to_string(), rule);
+            let wire = serde_json::to_string(&read).unwrap();
+            assert_eq!(serde_json::from_str::<AcceptanceRule>(&wire).unwrap(), read);
+            assert_eq!(read.is_lossless(), !rule.contains("lossy"));
+        }
+        assert_eq!("lossy-typical".parse(), Ok(AcceptanceRule::LossyTypical { epsilon: 0.09, delta: 0.3 }));
+        for wrong in ["naive", "lossy-lenience:0", "lossy-lenience:2", "lossy-typical:0.1", "match:1", ""] {
+            assert!(wrong.parse::<AcceptanceRule>().is_err(), "{wrong}");
+        }
+    }
+}
