@@ -47,7 +47,7 @@ enum Command {
     /// Answers a prompt and streams the tokens in colour
     Run(Box<run::RunArgs>),
     /// Measures methods against plain decoding on this machine
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     /// Proves that speculation changes nothing: identity, row invariance, token law, oracle
     Verify(verify::VerifyArgs),
     /// Lists models, or shows what one file is

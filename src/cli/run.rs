@@ -101,7 +101,7 @@ pub(crate) struct SamplingArgs {
     /// Add BIAS to the logit of token ID; may be given several times
     #[arg(long, value_name = "ID=BIAS", value_parser = parse_bias)]
     logit_bias: Vec<(TokenId, f32)>,
-    /// Makes the answer repeatable; above temperature 0 with a fixed --max-draft
+    /// Makes the answer repeatable; above temperature 0 with a fixed --max-draft or --rule coupled
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

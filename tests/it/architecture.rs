@@ -41,7 +41,7 @@ fn the_engine_does_not_know_tauri() {
 
 #[test]
 fn the_pure_core_does_not_know_candle() {
-    for name in ["token", "depth", "draft", "sample", "verify", "theory", "stats", "session"] {
+    for name in ["token", "depth", "rule", "draft", "sample", "verify", "theory", "stats", "session"] {
         let text = std::fs::read_to_string(root().join(format!("src/{name}.rs"))).unwrap();
         assert!(!code(&text).any(|line| line.contains("candle")), "{name} names candle");
     }
@@ -49,7 +49,7 @@ fn the_pure_core_does_not_know_candle() {
 
 #[test]
 fn the_core_reads_no_clock_and_no_global_randomness() {
-    for name in ["depth", "draft", "sample", "verify", "theory", "stats", "session"] {
+    for name in ["depth", "rule", "draft", "sample", "verify", "theory", "stats", "session"] {
         let text = std::fs::read_to_string(root().join(format!("src/{name}.rs"))).unwrap();
         for word in ["Instant::now", "SystemTime", "thread_rng", "rand::rng"] {
             assert!(!code(&text).any(|line| line.contains(word)), "{name} uses {word}");

@@ -341,7 +341,7 @@ describe('an error', () => {
       depth: { parked: true, gains: [0.9, 0.75] },
       figures: { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 },
     };
-    const started = { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 'auto', seed: 7 };
+    const started = { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 'auto', rule: { name: 'lossless' }, seed: 7 };
     const message = JSON.stringify({ generation_id: 1, seq: 0, events: [started, round] });
     const page = await hunch.open({ replay: 'parked', recordings: { parked: message } });
     await ask(page);
@@ -350,7 +350,7 @@ describe('an error', () => {
   });
 
   it('in the middle keeps what was written', async () => {
-    const started = { type: 'started', generation_id: 1, method: 'plain', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, seed: 7 };
+    const started = { type: 'started', generation_id: 1, method: 'plain', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, rule: { name: 'lossless' }, seed: 7 };
     const figures = { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 };
     const timing = { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 };
     const tokens = [{ id: 4, text: 'Half', origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }];
@@ -370,7 +370,7 @@ describe('an error', () => {
   it('never becomes markup, nor does an answer', async () => {
     const text = '<img src=x onerror="document.title=1"><b>bold</b>';
     const events = [
-      { type: 'started', generation_id: 1, method: 'plain', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, seed: 7 },
+      { type: 'started', generation_id: 1, method: 'plain', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, rule: { name: 'lossless' }, seed: 7 },
       {
         type: 'round',
         round: 0,

@@ -95,7 +95,7 @@ describe('Answer', () => {
     const answer = new Answer();
     const phases = [answer.phase];
     answer.apply([
-      { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, seed: 7 },
+      { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, rule: { name: 'lossless' }, seed: 7 },
       { type: 'prefill', done: 1, total: 3 },
     ]);
     phases.push(answer.phase);

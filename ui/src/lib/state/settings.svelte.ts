@@ -80,6 +80,7 @@ export class Settings {
       max_draft: this.maxDraft,
       max_tokens: this.maxTokens,
       sampling: { ...this.#sampling, temperature: this.temperature, seed: this.seed },
+      rule: { name: 'lossless' },
       stop: [],
     };
   }
