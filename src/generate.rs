@@ -20,6 +20,7 @@ use crate::model::{LanguageModel, TokenBlocks};
 use crate::propose::draft_model::DraftModel;
 use crate::propose::ngram::Ngram;
 use crate::propose::none::Plain;
+use crate::propose::suffix::Suffix;
 use crate::propose::{Method, Proposer};
 use crate::rule::AcceptanceRule;
 use crate::sample::{Sampler, SamplingParams};
@@ -114,6 +115,8 @@ pub struct Models {
     device: &'static str,
     /// The tokens whose rows the target's cache holds.
     cached: Vec<TokenId>,
+    /// What it knows of the conversation so far is kept from answer to answer.
+    suffix: Suffix,
     /// What was learned of how deep to draft, by method.
     depths: HashMap<Method, DepthController>,
 }
@@ -135,6 +138,7 @@ impl Models {
             tokenizer,
             device: compute.name(),
             cached: Vec::new(),
+            suffix: Suffix::default(),
             depths: HashMap::new(),
         })
     }
@@ -248,12 +252,13 @@ pub fn generate(
 ) -> Result<Finished> {
     plan.validate()?;
     let sampler = Sampler::new(plan.sampling.clone())?;
-    let Models { target, draft, tokenizer, device, cached, depths, .. } = models;
+    let Models { target, draft, tokenizer, device, cached, depths, suffix, .. } = models;
     let draft_name = draft.as_ref().map(|d| d.model().spec().name.clone());
     let (mut plain, mut ngram) = (Plain, Ngram::default());
     let proposer: &mut dyn Proposer = match (plan.method, draft) {
         (Method::Plain, _) => &mut plain,
         (Method::Ngram, _) => &mut ngram,
+        (Method::Suffix, _) => suffix,
         (Method::DraftModel, Some(draft)) => draft,
         (Method::DraftModel, None) => {
             return Err(Error::invalid(

@@ -71,9 +71,9 @@ impl Stopwatch for NoClock {
 pub fn methods(models: &mut Models) -> Result<Vec<Method>> {
     let draft = models.draft()?.is_some();
     Ok(if draft {
-        vec![Method::Plain, Method::DraftModel, Method::Ngram]
+        vec![Method::Plain, Method::DraftModel, Method::Ngram, Method::Suffix]
     } else {
-        vec![Method::Plain, Method::Ngram]
+        vec![Method::Plain, Method::Ngram, Method::Suffix]
     })
 }
 

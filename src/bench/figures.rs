@@ -145,7 +145,7 @@ impl CostTable {
     pub fn draft_cost_of(&self, method: Method) -> Option<f64> {
         match method {
             Method::DraftModel => self.draft,
-            Method::Plain | Method::Ngram | Method::Synthetic => Some(0.0),
+            Method::Plain | Method::Ngram | Method::Suffix | Method::Synthetic => Some(0.0),
         }
     }
 }

@@ -300,9 +300,9 @@ mod tests {
                 "methods",
                 "device",
                 "threads",
-                "rule",
                 "target",
                 "draft",
+                "rule",
                 "runs",
                 "max_tokens",
                 "identity"

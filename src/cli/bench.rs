@@ -104,8 +104,8 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan> {
     if let Some(count) = args.prompts {
         suites.iter_mut().for_each(|suite| suite.prompts.truncate(count.max(1)));
     }
-    let all = [MethodArg::Plain, MethodArg::Ngram, MethodArg::DraftModel];
-    let possible = if args.models.draft.is_some() { &all[..] } else { &all[..2] };
+    let all = [MethodArg::Plain, MethodArg::Ngram, MethodArg::Suffix, MethodArg::DraftModel];
+    let possible = if args.models.draft.is_some() { &all[..] } else { &all[..3] };
     let methods = if args.methods.is_empty() { possible } else { &args.methods };
     let contenders = methods.iter().flat_map(|&method| {
         let depths = if method == MethodArg::Plain { &args.max_draft[..1] } else { &args.max_draft[..] };

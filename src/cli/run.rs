@@ -26,6 +26,8 @@ pub(crate) enum MethodArg {
     DraftModel,
     /// What followed the same words earlier is guessed
     Ngram,
+    /// What most often followed the longest repeated end of the text is guessed
+    Suffix,
 }
 
 impl From<MethodArg> for Method {
@@ -34,6 +36,7 @@ impl From<MethodArg> for Method {
             MethodArg::Plain => Method::Plain,
             MethodArg::DraftModel => Method::DraftModel,
             MethodArg::Ngram => Method::Ngram,
+            MethodArg::Suffix => Method::Suffix,
         }
     }
 }

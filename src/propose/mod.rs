@@ -5,6 +5,7 @@ pub mod draft_model;
 pub mod ngram;
 pub mod none;
 mod shortlist;
+pub mod suffix;
 pub mod synthetic;
 
 use std::fmt;
@@ -34,6 +35,9 @@ pub enum Method {
     DraftModel,
     /// The continuation of the longest earlier n-gram (prompt lookup decoding).
     Ngram,
+    /// What most often followed the longest end of the text that occurred before (suffix decoding, Oliaro
+    /// et al., arXiv 2411.04975).
+    Suffix,
     /// Guesses that are accepted at given rates: measures the loop itself. Tests and bench only.
     Synthetic,
 }
@@ -45,6 +49,7 @@ impl Method {
             Method::Plain => "plain",
             Method::DraftModel => "draft-model",
             Method::Ngram => "ngram",
+            Method::Suffix => "suffix",
             Method::Synthetic => "synthetic",
         }
     }
@@ -63,9 +68,10 @@ impl FromStr for Method {
             "plain" => Ok(Method::Plain),
             "draft-model" => Ok(Method::DraftModel),
             "ngram" => Ok(Method::Ngram),
+            "suffix" => Ok(Method::Suffix),
             "synthetic" => Ok(Method::Synthetic),
             other => Err(Error::invalid(format!(
-                "There is no method \"{other}\". Choose plain, draft-model or ngram."
+                "There is no method \"{other}\". Choose plain, draft-model, ngram or suffix."
             ))),
         }
     }

@@ -12,6 +12,7 @@ use hunch::model::{LanguageModel, LogitRows, ModelSpec, Step, StepOutput};
 use hunch::propose::draft_model::DraftModel;
 use hunch::propose::ngram::Ngram;
 use hunch::propose::none::Plain;
+use hunch::propose::suffix::Suffix;
 use hunch::propose::synthetic::Synthetic;
 use hunch::propose::{Method, ProposeContext, Proposer};
 use hunch::rule::AcceptanceRule;
@@ -107,6 +108,7 @@ pub(crate) fn proposers(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str
         ("draft model, the same", draft(0.0)),
         ("draft model, a stranger", Box::new(DraftModel::new(Box::new(stranger)).unwrap())),
         ("ngram", Box::new(Ngram::default())),
+        ("suffix", Box::new(Suffix::default())),
         ("synthetic", Box::new(synthetic)),
         ("tree of width 2", Box::new(Branching { model: table(n_vocab, 0.4), width: 2 })),
         ("tree of width 3", Box::new(Branching { model: table(n_vocab, 0.8), width: 3 })),

@@ -3,7 +3,7 @@
 import type { AppInfo, GenerateRequest, LoadedModels, MaxDraft, Method, SamplingParams } from '../ipc/schema.gen';
 
 /** Methods the window offers, the one to take first in front. The synthetic one is for tests and bench. */
-export const offeredMethods = ['draft-model', 'ngram', 'plain'] as const satisfies readonly Method[];
+export const offeredMethods = ['draft-model', 'ngram', 'suffix', 'plain'] as const satisfies readonly Method[];
 
 /** A method the window offers. */
 export type OfferedMethod = (typeof offeredMethods)[number];
@@ -12,6 +12,7 @@ export type OfferedMethod = (typeof offeredMethods)[number];
 export const methodWords: Record<OfferedMethod, { label: string; meaning: string }> = {
   'draft-model': { label: 'Draft model', meaning: 'A smaller model guesses ahead' },
   ngram: { label: 'N-gram', meaning: 'Guesses from text already there' },
+  suffix: { label: 'Suffix', meaning: 'Guesses what most often followed the same words' },
   plain: { label: 'Plain', meaning: 'No guessing, one token a pass' },
 };
 

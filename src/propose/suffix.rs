@@ -1,0 +1,259 @@
+//! Suffix decoding (Oliaro et al., arXiv 2411.04975): what most often followed the longest end of the
+//! text that occurred before. A suffix automaton (Blumer et al. 1985) over the whole conversation, prompt
+//! and earlier turns included, finds that end whatever its length, and knows how often each continuation
+//! was seen. No model.
+
+use super::{Method, ProposeContext, Proposer};
+use crate::draft::DraftTree;
+use crate::error::Result;
+use crate::token::TokenId;
+
+/// Shorter ends whose counts are kept exact. Text that repeats itself endlessly has as many as tokens.
+const COUNTED: usize = 64;
+/// The state of the empty string.
+const ROOT: u32 = 0;
+
+/// Drafts from an automaton over the conversation.
+#[derive(Clone, Debug, Default)]
+pub struct Suffix {
+    automaton: SuffixAutomaton,
+}
+
+impl Suffix {
+    /// Makes the automaton that of `tokens`; what it knows of their beginning is kept.
+    fn follow(&mut self, tokens: &[TokenId]) {
+        if !tokens.starts_with(&self.automaton.tokens) {
+            self.automaton = SuffixAutomaton::default();
+        }
+        for &token in &tokens[self.automaton.tokens.len()..] {
+            self.automaton.push(token);
+        }
+    }
+}
+
+impl Proposer for Suffix {
+    fn method(&self) -> Method {
+        Method::Suffix
+    }
+
+    fn begin(&mut self, prompt: &[TokenId]) {
+        self.follow(prompt);
+    }
+
+    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
+        self.follow(cx.committed);
+        let mut tree = DraftTree::new();
+        let mut parent = None;
+        for (token, confidence) in self.automaton.continuation(cx.plan.max_draft) {
+            parent = Some(tree.push_certain(parent, token, confidence));
+        }
+        Ok(tree)
+    }
+}
+
+/// All substrings of a text, as states: strings that end at the same places are one state.
+#[derive(Clone, Debug)]
+struct SuffixAutomaton {
+    tokens: Vec<TokenId>,
+    states: Vec<State>,
+    /// The state of the whole text.
+    whole: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// Length of the longest string.
+    len: u32,
+    /// The state of the longest suffix that ends at more places.
+    link: u32,
+    /// By token, ascending.
+    next: Vec<(TokenId, u32)>,
+    /// How often the strings occur.
+    count: u32,
+    /// Where they last ended.
+    seen: u32,
+}
+
+impl Default for SuffixAutomaton {
+    fn default() -> Self {
+        Self { tokens: Vec::new(), states: vec![State::default()], whole: ROOT }
+    }
+}
+
+impl SuffixAutomaton {
+    fn state(&self, state: u32) -> &State {
+        &self.states[state as usize]
+    }
+
+    fn next(&self, state: u32, token: TokenId) -> Option<u32> {
+        let next = &self.state(state).next;
+        next.binary_search_by_key(&token, |(token, _)| *token).ok().map(|at| next[at].1)
+    }
+
+    fn set_next(&mut self, state: u32, token: TokenId, to: u32) {
+        let next = &mut self.states[state as usize].next;
+        match next.binary_search_by_key(&token, |(token, _)| *token) {
+            Ok(at) => next[at].1 = to,
+            Err(at) => next.insert(at, (token, to)),
+        }
+    }
+
+    fn add(&mut self, state: State) -> u32 {
+        self.states.push(state);
+        self.states.len() as u32 - 1
+    }
+
+    /// Appends a token, in constant time on average.
+    fn push(&mut self, token: TokenId) {
+        self.tokens.push(token);
+        let len = self.tokens.len() as u32;
+        let new = self.add(State { len, link: ROOT, ..State::default() });
+        // Every suffix that was never followed by the token is now, here.
+        let mut from = Some(self.whole);
+        let mut met = None;
+        while let Some(state) = from {
+            met = self.next(state, token).map(|to| (state, to));
+            if met.is_some() {
+                break;
+            }
+            self.set_next(state, token, new);
+            from = (state != ROOT).then(|| self.state(state).link);
+        }
+        if let Some((state, to)) = met {
+            let link = self.split(state, token, to);
+            self.states[new as usize].link = link;
+        }
+        self.whole = new;
+        let mut counted = new;
+        for _ in 0..COUNTED {
+            let state = &mut self.states[counted as usize];
+            state.count += 1;
+            state.seen = len;
+            if counted == ROOT {
+                break;
+            }
+            counted = state.link;
+        }
+    }
+
+    /// The state of the string of `state` with `token`, which `to` holds among longer ones: those now end
+    /// at fewer places and keep `to` for themselves.
+    fn split(&mut self, state: u32, token: TokenId, to: u32) -> u32 {
+        let len = self.state(state).len + 1;
+        if self.state(to).len == len {
+            return to;
+        }
+        let shorter = self.add(State { len, ..self.state(to).clone() });
+        self.states[to as usize].link = shorter;
+        let mut from = Some(state);
+        while let Some(state) = from {
+            if self.next(state, token) != Some(to) {
+                break;
+            }
+            self.set_next(state, token, shorter);
+            from = (state != ROOT).then(|| self.state(state).link);
+        }
+        shorter
+    }
+
+    /// What most often followed the longest end of the text that occurred before, at most `limit` tokens,
+    /// each with the confidence that it comes.
+    fn continuation(&self, limit: usize) -> Vec<(TokenId, f32)> {
+        let mut state = self.state(self.whole).link;
+        let matched = self.state(state).len as f32;
+        let mut found = Vec::with_capacity(limit);
+        // One token says little, many say nearly all.
+        let sure = matched / (matched + 1.0);
+        while found.len() < limit && state != ROOT {
+            let next = &self.state(state).next;
+            let weight = |to: u32| (self.state(to).count, self.state(to).seen);
+            let Some(&(token, to)) = next.iter().max_by_key(|(_, to)| weight(*to)) else {
+                // The end of the text: what followed a shorter end of it goes on.
+                state = self.state(state).link;
+                continue;
+            };
+            let total: u32 = next.iter().map(|(_, to)| self.state(*to).count).sum();
+            found.push((token, sure * self.state(to).count as f32 / total as f32));
+            state = to;
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn automaton(tokens: &[TokenId]) -> SuffixAutomaton {
+        let mut suffix = Suffix::default();
+        suffix.follow(tokens);
+        suffix.automaton
+    }
+
+    fn tokens(tokens: &[TokenId], limit: usize) -> Vec<TokenId> {
+        automaton(tokens).continuation(limit).into_iter().map(|(token, _)| token).collect()
+    }
+
+    #[test]
+    fn the_longest_end_decides_and_the_more_frequent_continuation_wins() {
+        // 2 3 was followed by 7 once and by 9 twice; 1 2 3 by 7 only.
+        let text = [2, 3, 9, 1, 2, 3, 7, 2, 3, 9, 5, 2, 3];
+        assert_eq!(tokens(&text, 1), [9]);
+        assert_eq!(tokens(&[&text[..], &[4, 1, 2, 3]].concat(), 1), [7]);
+        let confidence = automaton(&text).continuation(1)[0].1;
+        assert!((confidence - 2.0 / 3.0 * 2.0 / 3.0).abs() < 1e-6, "{confidence}");
+        // Of equals the more recent.
+        assert_eq!(tokens(&[1, 4, 1, 5, 1], 1), [5]);
+    }
+
+    #[test]
+    fn nothing_occurred_before_nothing_is_drafted_and_a_repetition_goes_on() {
+        assert_eq!(tokens(&[], 4), [] as [TokenId; 0]);
+        assert_eq!(tokens(&[1, 2, 3], 4), [] as [TokenId; 0]);
+        assert_eq!(tokens(&[4, 1, 2, 1, 2], 5), [1, 2, 1, 2, 1]);
+        assert_eq!(tokens(&[6, 6, 6], 3), [6, 6, 6]);
+    }
+
+    #[test]
+    fn it_follows_a_conversation_and_starts_anew_with_another() {
+        let mut suffix = Suffix::default();
+        suffix.follow(&[1, 2, 3, 1]);
+        suffix.follow(&[1, 2, 3, 1, 2]);
+        assert_eq!(suffix.automaton.continuation(1)[0].0, 3);
+        suffix.follow(&[1, 2, 4, 1, 2]);
+        assert_eq!(suffix.automaton.continuation(1)[0].0, 4);
+        assert_eq!(suffix.automaton.tokens.len(), 5);
+    }
+
+    #[test]
+    fn endless_repetition_stays_fast() {
+        let mut suffix = Suffix::default();
+        suffix.follow(&vec![7; 200_000]);
+        assert_eq!(suffix.automaton.continuation(3).len(), 3);
+    }
+
+    proptest! {
+        /// Against a search by hand: the longest end that occurs before, and what followed it how often.
+        #[test]
+        fn it_finds_what_a_search_finds(text in prop::collection::vec(0u32..4, 1..80)) {
+            let (text, n) = (&text[..], text.len());
+            let occurs = |len: usize| (0..n - len).filter(move |&i| text[i..i + len] == text[n - len..]);
+            let longest = (1..n).rev().find(|len| occurs(*len).next().is_some());
+            let drafted = automaton(text).continuation(1);
+            let Some(len) = longest else {
+                prop_assert!(drafted.is_empty());
+                return Ok(());
+            };
+            let mut counts = [0u32; 4];
+            occurs(len).for_each(|i| counts[text[i + len] as usize] += 1);
+            let (token, confidence) = drafted[0];
+            let most = counts.iter().max().copied().unwrap_or(0);
+            prop_assert_eq!(counts[token as usize], most);
+            let share = most as f32 / counts.iter().sum::<u32>() as f32;
+            let sure = len as f32 / (len as f32 + 1.0);
+            prop_assert!((confidence - share * sure).abs() < 1e-6);
+        }
+    }
+}
