@@ -16,6 +16,8 @@ use crate::stats::Stopwatch;
 use crate::theory;
 use crate::token::TokenId;
 
+/// Seed of the text that the coupled rule has to repeat.
+const COUPLED_SEED: u64 = 7;
 /// Depths tried by the identity check.
 pub const DEPTHS: [u32; 4] = [1, 2, 4, 8];
 /// Below this p-value a law counts as different. Small, because a run makes many tests.
@@ -101,34 +103,53 @@ fn plan(method: Method, max_draft: MaxDraft, max_tokens: usize, sampling: Sampli
     }
 }
 
-/// Greedy text of every method and depth equals plain's, token for token.
+/// Where speculation may not change a single token: greedy text of every method and depth, and text by
+/// the coupled rule with one seed, equals plain's.
 ///
 /// # Errors
 /// When a model fails.
-pub fn greedy_identity(models: &mut Models) -> Result<Vec<Check>> {
-    let mut checks = Vec::new();
+pub fn identity(models: &mut Models) -> Result<Vec<Check>> {
     let greedy = |method, depth| plan(method, depth, IDENTITY_TOKENS, SamplingParams::greedy());
+    let coupled = |method, depth| GenerationPlan {
+        rule: AcceptanceRule::Coupled,
+        sampling: SamplingParams { seed: Some(COUPLED_SEED), ..SamplingParams::unfiltered() },
+        ..greedy(method, depth)
+    };
+    let all: Vec<_> = DEPTHS.map(MaxDraft::Fixed).into_iter().chain([MaxDraft::Auto]).collect();
+    let mut checks = same_text(models, "greedy identity", &greedy, &all)?;
+    checks.extend(same_text(models, "one seed, one text (coupled)", &coupled, &all[2..])?);
+    Ok(checks)
+}
+
+/// Whether every method's text is plain's, under the plans that `plan_of` makes.
+fn same_text(
+    models: &mut Models,
+    name: &str,
+    plan_of: &dyn Fn(Method, MaxDraft) -> GenerationPlan,
+    depths: &[MaxDraft],
+) -> Result<Vec<Check>> {
+    let mut checks = Vec::new();
     let methods = methods(models)?;
     let mut cases = Vec::new();
     for text in IDENTITY_PROMPTS {
         let message = ChatMessage { role: Role::User, content: text.into() };
         let prompt = models.prompt_ids(&Prompt::Chat(vec![message]))?;
         models.forget()?;
-        let (expected, _) = ids(models, &prompt, &greedy(Method::Plain, MaxDraft::Fixed(1)))?;
+        let (expected, _) = ids(models, &prompt, &plan_of(Method::Plain, MaxDraft::Fixed(1)))?;
         cases.push((prompt, expected));
     }
     for &method in &methods[1..] {
-        for depth in DEPTHS.map(MaxDraft::Fixed).into_iter().chain([MaxDraft::Auto]) {
+        for &depth in depths {
             let (mut same, mut tokens, mut accepted) = (true, 0, 0);
             for (prompt, expected) in &cases {
                 models.forget()?;
-                let (got, kept) = ids(models, prompt, &greedy(method, depth))?;
+                let (got, kept) = ids(models, prompt, &plan_of(method, depth))?;
                 same &= got == *expected;
                 tokens += got.len();
                 accepted += kept;
             }
             checks.push(Check {
-                name: format!("greedy identity, {method}, K = {depth}"),
+                name: format!("{name}, {method}, K = {depth}"),
                 finding: format!("{tokens} tokens, {accepted} of them accepted drafts"),
                 passed: same,
             });

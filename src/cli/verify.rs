@@ -38,7 +38,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
         Ok(())
     };
     show(proof::row_invariance(&mut models)?)?;
-    show(proof::greedy_identity(&mut models)?)?;
+    show(proof::identity(&mut models)?)?;
     if let Some(oracle) = &oracle {
         show(proof::against_oracle(&mut models, oracle)?)?;
     }

@@ -34,7 +34,7 @@ fn rows_do_not_depend_on_each_other() {
 
 #[test]
 fn greedy_speculation_equals_plain_decoding() {
-    assert_all(proof::greedy_identity(&mut models(true)).unwrap());
+    assert_all(proof::identity(&mut models(true)).unwrap());
 }
 
 #[test]
