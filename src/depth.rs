@@ -130,6 +130,8 @@ const HORIZON: f64 = 128.0;
 const REFRESH: u32 = 64;
 /// Classes of confidence.
 const CLASSES: usize = 10;
+/// Unread tokens that a proposer's model reads along with its first pass.
+pub const FEW: usize = 4;
 /// A draft cheaper than this, in passes of one row, is always asked for: it is judged when it is there.
 const FREE: f64 = 0.02;
 
@@ -275,8 +277,7 @@ impl DepthController {
         }
         if seen.drafted > 0 {
             let known = self.draft() * seen.drafted as f64;
-            // A few tokens are read along with the first that is drafted.
-            if seen.read > 4 {
+            if seen.read > FEW {
                 self.read_ms.add((seen.propose_ms - known).max(0.0) / seen.read as f64);
             } else {
                 self.draft_ms.add(seen.propose_ms / seen.drafted as f64);

@@ -62,6 +62,16 @@ impl DraftTree {
         self.push_node(parent, token, DraftProb::Certain, Some(confidence))
     }
 
+    /// A chain of certain tokens, each with the draft's confidence in it.
+    pub fn confident_chain(tokens: impl IntoIterator<Item = (TokenId, f32)>) -> Self {
+        let mut tree = Self::new();
+        let mut parent = None;
+        for (token, confidence) in tokens {
+            parent = Some(tree.push_certain(parent, token, confidence));
+        }
+        tree
+    }
+
     fn push_node(
         &mut self,
         parent: Option<usize>,

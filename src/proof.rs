@@ -71,12 +71,7 @@ impl Stopwatch for NoClock {
 /// # Errors
 /// When the device fails.
 pub fn methods(models: &mut Models) -> Result<Vec<Method>> {
-    let draft = models.draft()?.is_some();
-    Ok(if draft {
-        vec![Method::Plain, Method::DraftModel, Method::Ngram, Method::Suffix]
-    } else {
-        vec![Method::Plain, Method::Ngram, Method::Suffix]
-    })
+    Ok(Method::usable(models.draft()?.is_some()))
 }
 
 fn ids(models: &mut Models, prompt: &[TokenId], plan: &GenerationPlan) -> Result<(Vec<TokenId>, u32)> {

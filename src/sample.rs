@@ -185,15 +185,10 @@ impl Sampler {
     /// [`Error::Internal`] when no logit is a number above minus infinity: the model is broken.
     /// [`Error::InvalidRequest`] when `logit_bias` names a token the vocabulary does not have.
     pub fn law(&self, logits: &[f32], context: &[TokenId]) -> Result<Vec<f32>> {
-        let logits = self.adjusted(logits, context)?;
-        let max = maximum(&logits);
-        if max == f32::NEG_INFINITY {
-            return Err(no_usable_logit());
-        }
+        let (logits, max) = self.scores(logits, context)?;
         let mut law = vec![0.0; logits.len()];
         if self.is_greedy() {
-            let best = logits.iter().position(|&l| l == max).expect("the maximum is one of them");
-            law[best] = 1.0;
+            law[first_at(&logits, max)] = 1.0;
             return Ok(law);
         }
         // A logit of +infinity must not turn the differences into NaN.
@@ -222,12 +217,21 @@ impl Sampler {
     /// # Errors
     /// As [`law`](Self::law).
     pub fn likeliest(&self, logits: &[f32], context: &[TokenId]) -> Result<TokenId> {
+        let (logits, max) = self.scores(logits, context)?;
+        Ok(first_at(&logits, max) as TokenId)
+    }
+
+    /// The adjusted logits and their maximum.
+    fn scores<'a>(&self, logits: &'a [f32], context: &[TokenId]) -> Result<(Cow<'a, [f32]>, f32)> {
         let logits = self.adjusted(logits, context)?;
         let max = maximum(&logits);
         if max == f32::NEG_INFINITY {
-            return Err(no_usable_logit());
+            return Err(Error::Internal(
+                "the model gave no usable score for any token (all are NaN or minus infinity); its file may be damaged"
+                    .into(),
+            ));
         }
-        Ok(logits.iter().position(|&l| l == max).expect("the maximum is one of them") as TokenId)
+        Ok((logits, max))
     }
 
     /// The logits after penalties and bias; borrowed when nothing changes.
@@ -295,13 +299,6 @@ impl Sampler {
         }
         Some(kept)
     }
-}
-
-fn no_usable_logit() -> Error {
-    Error::Internal(
-        "the model gave no usable score for any token (all are NaN or minus infinity); its file may be damaged"
-            .into(),
-    )
 }
 
 /// A token that may be drawn.
@@ -457,8 +454,12 @@ pub fn draw(law: &[f32], u: f64) -> TokenId {
 
 /// The likeliest token; of equals the lowest. NaN counts as minus infinity.
 pub fn argmax(values: &[f32]) -> TokenId {
-    let max = maximum(values);
-    values.iter().position(|&v| v == max).unwrap_or(0) as TokenId
+    first_at(values, maximum(values)) as TokenId
+}
+
+/// The first place of the largest value; 0 when none is usable.
+fn first_at(values: &[f32], max: f32) -> usize {
+    values.iter().position(|&v| v == max).unwrap_or(0)
 }
 
 /// The largest number, NaN ignored; minus infinity when there is none. Lanes side by side, so that

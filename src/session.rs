@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::depth::{DepthController, DepthState, DraftPlan, Observation};
+use crate::depth::{DepthController, DepthState, DraftPlan, FEW, Observation};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
@@ -70,9 +70,6 @@ pub struct Round {
     /// Why this was the last round, if it was.
     pub ended: Option<EndReason>,
 }
-
-/// Unread tokens that a proposer's model reads along with its first pass.
-const FEW: usize = 4;
 
 /// What was proposed, and what it took.
 struct Proposal {

@@ -160,15 +160,16 @@ impl Verifier {
             let mut winner = None;
             for child in tree.children(node) {
                 let token = tree.tokens()[child];
+                let prob = tree.prob(child);
                 let test = match (self.rule, drawn) {
-                    (_, Some(drawn)) => position.compare(token, tree.prob(child), drawn, number)?,
+                    (_, Some(drawn)) => position.compare(token, prob, drawn, number)?,
                     (AcceptanceRule::LossyTypical { epsilon, delta }, _) => {
-                        position.against_entropy(token, tree.prob(child), epsilon, delta)?
+                        position.against_entropy(token, prob, epsilon, delta)?
                     }
                     (AcceptanceRule::LossyLenience { lenience }, _) => {
-                        position.test(token, tree.prob(child), lenience.into(), rng)?
+                        position.test(token, prob, lenience.into(), rng)?
                     }
-                    _ => position.test(token, tree.prob(child), 1.0, rng)?,
+                    _ => position.test(token, prob, 1.0, rng)?,
                 };
                 if test.passed {
                     let p = position.law[token as usize];

@@ -124,10 +124,7 @@ impl App {
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
         self.shared.engine.load(&target, draft.as_deref())?;
         let entry = |path: &Path| library::inspect(path).map(|inspection| inspection.entry);
-        let mut methods = vec![Method::Plain, Method::Ngram, Method::Suffix];
-        if draft.is_some() {
-            methods.insert(1, Method::DraftModel);
-        }
+        let methods = Method::usable(draft.is_some());
         let loaded = LoadedModels {
             target: entry(&target)?,
             draft: draft.as_deref().map(entry).transpose()?,

@@ -51,6 +51,11 @@ impl DraftModel {
         Shortlist::new(self.model.spec().n_vocab).tokens().cloned()
     }
 
+    /// Tokens at the beginning of `tokens` that the cache holds.
+    fn shared_with(&self, tokens: &[TokenId]) -> usize {
+        self.seen.iter().zip(tokens).take_while(|(a, b)| a == b).count()
+    }
+
     /// Keeps the first `len` tokens of the cache.
     fn forget(&mut self, len: usize) -> Result<()> {
         self.seen.truncate(len);
@@ -76,7 +81,7 @@ impl DraftModel {
         if self.model.cache_len() != self.seen.len() {
             self.forget(0)?;
         }
-        let shared = self.seen.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let shared = self.shared_with(tokens);
         self.forget(shared)?;
         Ok(shared)
     }
@@ -119,8 +124,7 @@ impl Proposer for DraftModel {
 
     fn unread(&self, committed: &[TokenId]) -> usize {
         // What the last generation left and this one shares need not run again.
-        let shared = self.seen.iter().zip(committed).take_while(|(a, b)| a == b).count();
-        committed.len().saturating_sub(1 + shared)
+        committed.len().saturating_sub(1 + self.shared_with(committed))
     }
 
     fn read(

@@ -43,6 +43,12 @@ pub enum Method {
 }
 
 impl Method {
+    /// The methods that can be used, plain first; one of them needs a draft model.
+    pub fn usable(with_draft: bool) -> Vec<Self> {
+        let all = [Self::Plain, Self::DraftModel, Self::Ngram, Self::Suffix];
+        all.into_iter().filter(|&method| with_draft || method != Self::DraftModel).collect()
+    }
+
     /// The method's name on the command line and in JSON.
     pub fn name(self) -> &'static str {
         match self {

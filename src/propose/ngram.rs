@@ -76,19 +76,15 @@ impl Proposer for Ngram {
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        let mut tree = DraftTree::new();
         let Some(source) = self.find(cx.committed) else {
-            return Ok(tree);
+            return Ok(DraftTree::new());
         };
         // The longer what went before agrees, the surer what follows.
         let before = cx.committed[..source].iter().rev().zip(cx.committed.iter().rev());
         let matched = before.take(SURE).take_while(|(a, b)| a == b).count();
         let confidence = matched as f32 / (SURE + 1) as f32;
-        let mut parent = None;
-        for token in self.copy(cx.committed, source, cx.plan.max_draft) {
-            parent = Some(tree.push_certain(parent, token, confidence));
-        }
-        Ok(tree)
+        let tokens = self.copy(cx.committed, source, cx.plan.max_draft);
+        Ok(DraftTree::confident_chain(tokens.into_iter().map(|token| (token, confidence))))
     }
 }
 

@@ -42,12 +42,7 @@ impl Proposer for Suffix {
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         self.follow(cx.committed);
-        let mut tree = DraftTree::new();
-        let mut parent = None;
-        for (token, confidence) in self.automaton.continuation(cx.plan.max_draft) {
-            parent = Some(tree.push_certain(parent, token, confidence));
-        }
-        Ok(tree)
+        Ok(DraftTree::confident_chain(self.automaton.continuation(cx.plan.max_draft)))
     }
 }
 
