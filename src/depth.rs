@@ -129,7 +129,7 @@ const HORIZON: f64 = 128.0;
 /// After this many rounds with a draft comes one without.
 const REFRESH: u32 = 64;
 /// Classes of confidence.
-const CLASSES: usize = 10;
+pub(crate) const CLASSES: usize = 10;
 /// Unread tokens that a proposer's model reads along with its first pass.
 pub const FEW: usize = 4;
 /// A draft cheaper than this, in passes of one row, is always asked for: it is judged when it is there.
@@ -156,13 +156,13 @@ impl Smoothed {
 
 /// A share of successes that forgets.
 #[derive(Clone, Copy, Debug, Default)]
-struct Share {
-    passed: f64,
-    seen: f64,
+pub(crate) struct Share {
+    pub(crate) passed: f64,
+    pub(crate) seen: f64,
 }
 
 impl Share {
-    fn add(&mut self, passed: bool) {
+    pub(crate) fn add(&mut self, passed: bool) {
         self.passed = self.passed * FORGET + f64::from(u8::from(passed));
         self.seen = self.seen * FORGET + 1.0;
     }
@@ -177,6 +177,8 @@ impl Share {
 pub struct Observation {
     /// Tokens drafted, before anything was cut off.
     pub drafted: usize,
+    /// Passes of a draft model that it took: in a chain one a token, in a tree fewer.
+    pub passes: usize,
     /// Tokens the proposer's own model had to read first.
     pub read: usize,
     /// Milliseconds of drafting, reading included.
@@ -185,7 +187,7 @@ pub struct Observation {
     pub rows: usize,
     /// Milliseconds of the target pass.
     pub target_ms: f64,
-    /// Whether each position that was tested was accepted, in order.
+    /// Whether each depth that was tested was accepted, in order.
     pub tested: Vec<bool>,
     /// The draft's confidence in each of them, where it has one.
     pub confidence: Vec<Option<f32>>,
@@ -199,6 +201,8 @@ pub struct DepthController {
     read_ms: Smoothed,
     positions: [Share; MAX_DRAFT],
     classes: [Share; CLASSES],
+    /// Tokens drafted for each pass of the draft model: more than one in trees.
+    width: Smoothed,
     /// Milliseconds that probes may take.
     credit: f64,
     parked: bool,
@@ -228,6 +232,9 @@ impl DepthController {
             0
         } else if free {
             limit
+        } else if pays && self.width() > 1.0 {
+            // A tree knows itself what it is worth.
+            limit
         } else if pays {
             // One deeper than is known to pay, where the draft's confidence can end it before.
             limit.min(depth + usize::from(self.classes.iter().any(|class| class.seen > 0.0)))
@@ -236,7 +243,7 @@ impl DepthController {
             if self.credit >= cost && limit > 0 { PROBE.min(limit) } else { 0 }
         };
         let rate = gain.max(1.0) / one;
-        let classes = std::array::from_fn(|class| self.class(class));
+        let classes = std::array::from_fn(|class| class_share(&self.classes, class));
         let rows = std::array::from_fn(|rows| if rows == 0 { 0.0 } else { self.pass(rows) });
         let next = self.position(depth.min(MAX_DRAFT - 1));
         DraftPlan { max_draft, stop: Some(StopRule { rate, draft, rows, classes, next, reach: 1.0, len: 0 }) }
@@ -250,7 +257,7 @@ impl DepthController {
         let (mut tokens, mut reach) = (1.0, 1.0);
         let (mut best, mut most) = (0, 1.0 - rate * one);
         for (i, confidence) in confidence.iter().enumerate().take(MAX_DRAFT) {
-            reach *= confidence.map_or_else(|| self.position(i), |c| self.class(class_of(c)));
+            reach *= confidence.map_or_else(|| self.position(i), |c| class_share(&self.classes, class_of(c)));
             tokens += reach;
             let surplus = tokens - rate * self.pass(i + 2);
             if surplus > most {
@@ -276,11 +283,13 @@ impl DepthController {
             time.add(seen.target_ms);
         }
         if seen.drafted > 0 {
-            let known = self.draft() * seen.drafted as f64;
+            let passes = seen.passes.max(1) as f64;
+            self.width.add(seen.drafted as f64 / passes);
+            let known = self.draft() * passes;
             if seen.read > FEW {
                 self.read_ms.add((seen.propose_ms - known).max(0.0) / seen.read as f64);
             } else {
-                self.draft_ms.add(seen.propose_ms / seen.drafted as f64);
+                self.draft_ms.add(seen.propose_ms / passes);
             }
         }
         for (share, &passed) in self.positions.iter_mut().zip(&seen.tested) {
@@ -310,7 +319,8 @@ impl DepthController {
     /// The depth up to `limit` with the largest gain, and the gain; 0 and 1 when none is above 1.
     fn best(&self, limit: usize) -> (usize, f64) {
         let mut best = (0, 1.0);
-        for depth in 1..=limit.min(MAX_DRAFT) {
+        let deepest = (limit.min(MAX_DRAFT) as f64 / self.width()).ceil() as usize;
+        for depth in 1..=deepest {
             let gain = self.gain(depth);
             if gain > best.1 {
                 best = (depth, gain);
@@ -326,13 +336,22 @@ impl DepthController {
             reach *= self.position(position);
             tokens += reach;
         }
-        let cost = depth as f64 * self.draft() + self.pass(depth + 1);
+        let cost = depth as f64 * self.draft() + self.pass(self.rows(depth));
         tokens * self.pass(1) / cost
+    }
+
+    /// Rows of a target pass over a draft of this depth.
+    fn rows(&self, depth: usize) -> usize {
+        1 + ((depth as f64 * self.width()).round() as usize).min(MAX_DRAFT)
+    }
+
+    fn width(&self) -> f64 {
+        self.width.0.unwrap_or(1.0).max(1.0)
     }
 
     /// Milliseconds a round that drafts `depth` tokens takes more than a plain one.
     fn extra(&self, depth: usize) -> f64 {
-        depth as f64 * self.draft() + (self.pass(depth + 1) - self.pass(1)).max(0.0)
+        depth as f64 * self.draft() + (self.pass(self.rows(depth)) - self.pass(1)).max(0.0)
     }
 
     /// Milliseconds of a target pass of `rows` rows: measured, or between and beyond what was measured.
@@ -371,15 +390,16 @@ impl DepthController {
         }
         prior
     }
-
-    /// The probability that a token of a class of confidence is accepted.
-    fn class(&self, class: usize) -> f64 {
-        let middle = (class as f64 + 0.5) / CLASSES as f64;
-        self.classes[class].mean((middle, PRIOR.1))
-    }
 }
 
-fn class_of(confidence: f32) -> usize {
+/// The probability that a token of a class of confidence is accepted; its own confidence before anything is
+/// known.
+pub(crate) fn class_share(classes: &[Share; CLASSES], class: usize) -> f64 {
+    let middle = (class as f64 + 0.5) / CLASSES as f64;
+    classes[class].mean((middle, PRIOR.1))
+}
+
+pub(crate) fn class_of(confidence: f32) -> usize {
     ((confidence.clamp(0.0, 1.0) * CLASSES as f32) as usize).min(CLASSES - 1)
 }
 
@@ -403,6 +423,18 @@ impl DraftPlan {
     pub fn goes_on(&mut self, confidence: f32) -> bool {
         self.stop.as_mut().is_none_or(|stop| stop.goes_on(confidence))
     }
+
+    /// Whether a token that is accepted with this probability is worth a row more of the target pass, when
+    /// the draft has `len` tokens.
+    pub(crate) fn row_pays(&self, value: f64, len: usize) -> bool {
+        self.stop.as_ref().is_none_or(|stop| value >= stop.rate * stop.rows_cost(len, 1))
+    }
+
+    /// Whether tokens that are accepted with probabilities of this sum are worth a pass of the draft model
+    /// and a row each.
+    pub(crate) fn pass_pays(&self, value: f64, len: usize, rows: usize) -> bool {
+        self.stop.as_ref().is_none_or(|stop| value >= stop.rate * (stop.draft + stop.rows_cost(len, rows)))
+    }
 }
 
 /// Another token pays while the tokens it is expected to add come at no less than the going rate.
@@ -424,11 +456,15 @@ impl StopRule {
     fn goes_on(&mut self, confidence: f32) -> bool {
         self.reach *= self.classes[class_of(confidence)];
         self.len += 1;
-        let Some(row) = self.rows.get(self.len + 2) else {
-            return false;
+        self.reach * self.next >= self.rate * (self.draft + self.rows_cost(self.len, 1))
+    }
+
+    /// Milliseconds that `more` rows cost a target pass over a draft of `len` tokens.
+    fn rows_cost(&self, len: usize, more: usize) -> f64 {
+        let Some(row) = self.rows.get(len + 1 + more) else {
+            return f64::INFINITY;
         };
-        let cost = self.draft + (row - self.rows[self.len + 1]).max(0.0);
-        self.reach * self.next >= self.rate * cost
+        (row - self.rows[len + 1]).max(0.0)
     }
 }
 
@@ -451,6 +487,7 @@ mod tests {
             let accepted = (0..drafted).take_while(|&position| accepts(round, position)).count();
             let seen = Observation {
                 drafted,
+                passes: drafted,
                 propose_ms: draft_ms * drafted as f64,
                 rows: drafted + 1,
                 target_ms: 10.0 * (1.0 + slope * drafted as f64),
@@ -525,6 +562,7 @@ mod tests {
             let accepted = if sure { kept } else { 0 };
             controller.observe(&Observation {
                 drafted: asked.min(6),
+                passes: asked.min(6),
                 propose_ms: 0.01,
                 rows: kept + 1,
                 target_ms: 10.0 * (1.0 + 0.1 * kept as f64),

@@ -23,6 +23,7 @@ pub struct DraftTree {
     probs: Vec<DraftProb>,
     confidence: Vec<Option<f32>>,
     depths: Vec<usize>,
+    passes: Option<usize>,
 }
 
 impl DraftTree {
@@ -122,6 +123,16 @@ impl DraftTree {
     /// Whether no node was drawn by chance. Such a draft may be cut anywhere: what is left is as certain.
     pub fn is_certain(&self) -> bool {
         self.probs.iter().all(|prob| matches!(prob, DraftProb::Certain))
+    }
+
+    /// Passes of a draft model that it took: one a token unless it was said otherwise.
+    pub fn passes(&self) -> usize {
+        self.passes.unwrap_or(self.len())
+    }
+
+    /// Says how many passes of a draft model it took.
+    pub fn took_passes(&mut self, passes: usize) {
+        self.passes = Some(passes);
     }
 
     /// Keeps the first `len` nodes.

@@ -18,6 +18,7 @@ use crate::model::device::{Compute, peak_memory_bytes};
 use crate::model::weights::WeightFile;
 use crate::model::{LanguageModel, TokenBlocks};
 use crate::propose::draft_model::DraftModel;
+use crate::propose::draft_tree::TreeShape;
 use crate::propose::ngram::Ngram;
 use crate::propose::none::Plain;
 use crate::propose::suffix::Suffix;
@@ -50,6 +51,8 @@ pub struct GenerationPlan {
     pub method: Method,
     /// Most tokens to draft a round; plain decoding ignores it.
     pub max_draft: MaxDraft,
+    /// How the tree of `draft-tree` branches; other methods ignore it.
+    pub tree: TreeShape,
     /// Most tokens to generate, 1 or more.
     pub max_tokens: usize,
     /// How tokens are drawn.
@@ -58,6 +61,21 @@ pub struct GenerationPlan {
     pub rule: AcceptanceRule,
     /// Texts that end the answer; not empty ones.
     pub stop: Vec<String>,
+}
+
+impl Default for GenerationPlan {
+    /// Plain decoding of 512 tokens, as in a new conversation.
+    fn default() -> Self {
+        Self {
+            method: Method::Plain,
+            max_draft: MaxDraft::Auto,
+            tree: TreeShape::Dynamic,
+            max_tokens: 512,
+            sampling: SamplingParams::default(),
+            rule: AcceptanceRule::Lossless,
+            stop: Vec::new(),
+        }
+    }
 }
 
 impl GenerationPlan {
@@ -259,11 +277,15 @@ pub fn generate(
         (Method::Plain, _) => &mut plain,
         (Method::Ngram, _) => &mut ngram,
         (Method::Suffix, _) => suffix,
-        (Method::DraftModel, Some(draft)) => draft,
-        (Method::DraftModel, None) => {
-            return Err(Error::invalid(
-                "The method draft-model needs a draft model. Open one (--draft), or choose ngram or plain.",
-            ));
+        (Method::DraftModel | Method::DraftTree, Some(draft)) => {
+            draft.set_tree((plan.method == Method::DraftTree).then(|| plan.tree.clone()));
+            draft
+        }
+        (Method::DraftModel | Method::DraftTree, None) => {
+            return Err(Error::invalid(format!(
+                "The method {} needs a draft model. Open one (--draft), or choose ngram or plain.",
+                plan.method
+            )));
         }
         (Method::Synthetic, _) => {
             return Err(Error::invalid("The method synthetic is for tests and benchmarks only."));
@@ -275,7 +297,7 @@ pub fn generate(
         generation_id: context.id,
         method: plan.method,
         target: target.spec().name.clone(),
-        draft: draft_name.filter(|_| plan.method == Method::DraftModel),
+        draft: draft_name.filter(|_| plan.method.needs_draft()),
         device: (*device).into(),
         prompt_tokens: prompt.len() as u32,
         max_draft,

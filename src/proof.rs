@@ -88,14 +88,7 @@ fn ids(models: &mut Models, prompt: &[TokenId], plan: &GenerationPlan) -> Result
 }
 
 fn plan(method: Method, max_draft: MaxDraft, max_tokens: usize, sampling: SamplingParams) -> GenerationPlan {
-    GenerationPlan {
-        method,
-        max_draft,
-        max_tokens,
-        sampling,
-        rule: AcceptanceRule::Lossless,
-        stop: Vec::new(),
-    }
+    GenerationPlan { method, max_draft, max_tokens, sampling, ..GenerationPlan::default() }
 }
 
 /// Where speculation may not change a single token: greedy text of every method and depth, and text by

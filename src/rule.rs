@@ -130,24 +130,35 @@ impl PositionNoise {
     /// A token drawn from non-negative weights by the noise of a position: that with the smallest
     /// E / w, where E is an exponential variable of rate 1. `None` when no weight is positive.
     pub fn choose(self, weights: &[f32], position: usize) -> Option<TokenId> {
+        self.ranking(weights, position, 1).first().copied()
+    }
+
+    /// The first `count` tokens of the race, in their order: what would be drawn, what if that were
+    /// impossible, and so on. Fewer when fewer weights are positive.
+    pub fn ranking(self, weights: &[f32], position: usize, count: usize) -> Vec<TokenId> {
         let of_position = mix(self.seed ^ mix(position as u64 ^ 0x9e37_79b9_7f4a_7c15));
-        let mut first = None;
-        let mut least = f64::INFINITY;
+        let mut first: Vec<(f64, TokenId)> = Vec::with_capacity(count + 1);
+        let mut bound = f64::INFINITY;
         for (token, &weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
             let bits = mix(of_position.wrapping_add(mix(token as u64)));
             // In (0, 1]: its logarithm is finite.
             let u = ((bits >> 11) + 1) as f64 * (1.0 / 9_007_199_254_740_992.0);
             let weight = f64::from(weight);
             // -ln u is at least 1 - u: most tokens are out of the race without a logarithm.
-            if (1.0 - u) >= least * weight {
+            if (1.0 - u) >= bound * weight {
                 continue;
             }
             let time = -u.ln() / weight;
-            if time < least {
-                (first, least) = (Some(token as TokenId), time);
+            if time < bound {
+                let place = first.partition_point(|(earlier, _)| *earlier <= time);
+                first.insert(place, (time, token as TokenId));
+                first.truncate(count);
+                if first.len() == count {
+                    bound = first.last().map_or(bound, |(time, _)| *time);
+                }
             }
         }
-        first
+        first.into_iter().map(|(_, token)| token).collect()
     }
 }
 
@@ -184,6 +195,19 @@ mod tests {
         let joint: Vec<f64> = exact.iter().flat_map(|a| exact.iter().map(move |b| a * b)).collect();
         assert!(goodness_of_fit(&pairs, &joint).p_value > 1e-3, "{pairs:?}");
         assert_eq!(PositionNoise::new(1).choose(&[0.0; 3], 0), None);
+    }
+
+    #[test]
+    fn the_ranking_is_what_would_be_drawn_if_those_before_were_impossible() {
+        for position in 0..200 {
+            let (noise, mut law) = (PositionNoise::new(3), vec![0.3f32, 0.2, 0.0, 0.4, 0.1]);
+            let ranking = noise.ranking(&law, position, 9);
+            assert_eq!(ranking.len(), 4);
+            for token in ranking {
+                assert_eq!(noise.choose(&law, position), Some(token));
+                law[token as usize] = 0.0;
+            }
+        }
     }
 
     /// A draft from q by the noise of p agrees at least as often as the theory of the coupling says:

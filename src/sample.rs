@@ -221,6 +221,21 @@ impl Sampler {
         Ok(first_at(&logits, max) as TokenId)
     }
 
+    /// The `count` likeliest tokens after `context`, likeliest first, each with its probability at
+    /// temperature 1 and without filters; fewer when fewer are possible.
+    ///
+    /// # Errors
+    /// As [`law`](Self::law).
+    pub fn ranking(&self, logits: &[f32], context: &[TokenId], count: usize) -> Result<Vec<(TokenId, f32)>> {
+        let (logits, max) = self.scores(logits, context)?;
+        let max = max.min(f32::MAX);
+        let total = total_weight(&logits, max);
+        let mut likely = most_likely(&logits, count.clamp(1, logits.len()));
+        likely.sort_unstable_by(by_likelihood);
+        let share = |c: &Candidate| (f64::from(exp_nonpositive((c.logit - max).min(0.0))) / total) as f32;
+        Ok(likely.iter().map(|c| (c.token, share(c))).collect())
+    }
+
     /// The adjusted logits and their maximum.
     fn scores<'a>(&self, logits: &'a [f32], context: &[TokenId]) -> Result<(Cow<'a, [f32]>, f32)> {
         let logits = self.adjusted(logits, context)?;

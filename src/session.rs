@@ -76,18 +76,15 @@ struct Proposal {
     tree: DraftTree,
     /// Tokens drafted, before some were cut off.
     drafted: usize,
+    /// Passes of a draft model that it took.
+    passes: usize,
     /// Tokens a model of the proposer had to read.
     read: usize,
 }
 
 /// A round, as the controller of the depth hears it.
-fn observation(
-    tree: &DraftTree,
-    verdict: &Verdict,
-    timing: &RoundTiming,
-    drafted: usize,
-    read: usize,
-) -> Observation {
+fn observation(proposal: &Proposal, verdict: &Verdict, timing: &RoundTiming) -> Observation {
+    let &Proposal { ref tree, drafted, passes, read } = proposal;
     let mut tested = vec![true; verdict.accepted.len()];
     let mut confidence: Vec<_> = verdict.accepted.iter().map(|a| tree.confidence()[a.node]).collect();
     if verdict.last_origin == TokenOrigin::Resampled {
@@ -97,6 +94,7 @@ fn observation(
     }
     Observation {
         drafted,
+        passes,
         read,
         propose_ms: timing.propose_ms,
         rows: tree.len() + 1,
@@ -260,15 +258,16 @@ impl<'a> Session<'a> {
 
     fn attempt(&mut self, base: usize) -> Result<Round> {
         let start = self.clock.elapsed();
-        let Proposal { tree, drafted, read } = self.propose(base)?;
+        let proposal = self.propose(base)?;
+        let tree = &proposal.tree;
         let proposed = self.clock.elapsed();
-        let output = self.forward(&tree)?;
+        let output = self.forward(tree)?;
         let passed = self.clock.elapsed();
         let mut target = SampledRows::new(&output.logits, self.sampler, &self.committed);
-        let verdict = self.verifier.verify(&tree, &mut target, self.committed.len(), &mut self.rng)?;
+        let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
         let (emitted, ended) = self.emit(&verdict, &output);
         let verified = self.clock.elapsed();
-        self.keep(base, &tree, &verdict, &emitted)?;
+        self.keep(base, tree, &verdict, &emitted)?;
         let survived = emitted.iter().filter(|t| t.origin == TokenOrigin::Accepted).count();
         self.proposer.accept(&RoundOutcome {
             kept: &verdict.kept()[..survived],
@@ -287,7 +286,7 @@ impl<'a> Session<'a> {
         };
         let deepest = (0..tree.len()).map(|node| tree.depth(node) + 1).max().unwrap_or(0);
         let depth = self.depth.as_mut().map(|depth| {
-            depth.observe(&observation(&tree, &verdict, &timing, drafted, read));
+            depth.observe(&observation(&proposal, &verdict, &timing));
             depth.state()
         });
         let drafted = tree.len();
@@ -301,7 +300,7 @@ impl<'a> Session<'a> {
         let wanted = self.config.max_tokens - self.generated() - 1;
         let room = self.target.spec().context_length - base - 1;
         let limit = self.config.max_draft.min(wanted).min(room);
-        let mut nothing = Proposal { tree: DraftTree::new(), drafted: 0, read: 0 };
+        let mut nothing = Proposal { tree: DraftTree::new(), drafted: 0, passes: 0, read: 0 };
         if limit == 0 {
             return Ok(nothing);
         }
@@ -344,14 +343,14 @@ impl<'a> Session<'a> {
                 self.target.cache_len()
             )));
         }
-        let drafted = tree.len();
+        let (drafted, passes) = (tree.len(), tree.passes());
         if let Some(depth) = &mut self.depth
             && tree.is_chain()
             && tree.is_certain()
         {
             tree.cut(depth.keep(tree.confidence()));
         }
-        Ok(Proposal { tree, drafted, read: nothing.read })
+        Ok(Proposal { tree, drafted, passes, read: nothing.read })
     }
 
     /// One target pass over the last committed token and the tree.

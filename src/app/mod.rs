@@ -167,6 +167,7 @@ impl App {
             sampling: request.sampling,
             rule: request.rule,
             stop: request.stop,
+            ..GenerationPlan::default()
         };
         plan.validate()?;
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);

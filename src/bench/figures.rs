@@ -141,10 +141,12 @@ impl CostTable {
     }
 
     /// What a drafted token costs with this method, in target passes: c of the draft model, nothing
-    /// for methods that look up. `None` when it was not measured.
+    /// for methods that look up. `None` when it was not measured, and for trees, whose cost is that of
+    /// their levels.
     pub fn draft_cost_of(&self, method: Method) -> Option<f64> {
         match method {
             Method::DraftModel => self.draft,
+            Method::DraftTree => None,
             Method::Plain | Method::Ngram | Method::Suffix | Method::Synthetic => Some(0.0),
         }
     }

@@ -12,6 +12,7 @@ use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::generate::GenerationPlan;
 use crate::propose::Method;
+use crate::propose::draft_tree::TreeShape;
 use crate::rule::AcceptanceRule;
 use crate::sample::SamplingParams;
 use crate::stats::{GenerationStats, PooledCounts};
@@ -78,6 +79,8 @@ pub struct BenchPlan {
     pub suites: Vec<Suite>,
     /// The methods. Plain is added when it is not among them: speedups are over it.
     pub contenders: Vec<Contender>,
+    /// How the trees of `draft-tree` branch.
+    pub tree: TreeShape,
     /// Most tokens of an answer, 1 or more.
     pub max_tokens: usize,
     /// How tokens are drawn. All methods of a turn use one seed; the next run uses the next.
@@ -98,6 +101,7 @@ impl Default for BenchPlan {
         Self {
             suites: Vec::new(),
             contenders: Vec::new(),
+            tree: TreeShape::Dynamic,
             max_tokens: 128,
             sampling: SamplingParams::greedy(),
             rule: AcceptanceRule::Lossless,
@@ -115,6 +119,7 @@ impl BenchPlan {
         GenerationPlan {
             method: by.method,
             max_draft: by.max_draft,
+            tree: self.tree.clone(),
             max_tokens: self.max_tokens,
             sampling: SamplingParams { seed: Some(seed), ..self.sampling.clone() },
             rule: self.rule,

@@ -12,6 +12,7 @@ use hunch::depth::MaxDraft;
 use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
 use hunch::model::weights::WeightFile;
+use hunch::propose::draft_tree::TreeShape;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
 
@@ -41,6 +42,9 @@ pub(crate) struct BenchArgs {
     /// commas, are measured side by side
     #[arg(long, default_value = "auto", value_delimiter = ',', value_name = "K|auto")]
     max_draft: Vec<MaxDraft>,
+    /// How the trees of draft-tree branch: dynamic, or children by level such as 3x2x1
+    #[arg(long, default_value_t = TreeShape::Dynamic, value_name = "SHAPE")]
+    tree: TreeShape,
     /// Which drafted tokens stand: lossless, match, coupled, lossy-typical[:epsilon:delta] or
     /// lossy-lenience[:l]
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
@@ -120,6 +124,7 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan> {
         max_tokens: args.max_tokens,
         sampling,
         rule: args.rule,
+        tree: args.tree.clone(),
         runs: args.runs,
         ..BenchPlan::default()
     })

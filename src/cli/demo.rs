@@ -6,7 +6,6 @@ use anyhow::Result;
 use clap::Args;
 use hunch::api::{ChatMessage, Role};
 use hunch::bench::figures;
-use hunch::depth::MaxDraft;
 use hunch::event::GenerationEvent;
 use hunch::generate::{GenerationPlan, Models, Prompt};
 use hunch::propose::Method;
@@ -78,11 +77,9 @@ fn answer(
     models.forget()?;
     let plan = GenerationPlan {
         method,
-        max_draft: MaxDraft::Auto,
-        rule: hunch::rule::AcceptanceRule::Lossless,
         max_tokens: 160,
         sampling: SamplingParams::greedy(),
-        stop: Vec::new(),
+        ..GenerationPlan::default()
     };
     stream(models, ids, &plan, show)
 }

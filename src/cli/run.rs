@@ -11,6 +11,7 @@ use hunch::error::Error;
 use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
 use hunch::propose::Method;
+use hunch::propose::draft_tree::TreeShape;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
 use hunch::token::TokenId;
@@ -24,6 +25,8 @@ pub(crate) enum MethodArg {
     Plain,
     /// The model of --draft guesses
     DraftModel,
+    /// The model of --draft guesses several continuations at once
+    DraftTree,
     /// What followed the same words earlier is guessed
     Ngram,
     /// What most often followed the longest repeated end of the text is guessed
@@ -35,6 +38,7 @@ impl From<MethodArg> for Method {
         match arg {
             MethodArg::Plain => Method::Plain,
             MethodArg::DraftModel => Method::DraftModel,
+            MethodArg::DraftTree => Method::DraftTree,
             MethodArg::Ngram => Method::Ngram,
             MethodArg::Suffix => Method::Suffix,
         }
@@ -54,6 +58,9 @@ pub(crate) struct RunArgs {
     /// Most tokens to draft a round: 1 to 15, or auto, which measures what pays
     #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
     max_draft: MaxDraft,
+    /// How the trees of draft-tree branch: dynamic, or children by level such as 3x2x1
+    #[arg(long, default_value_t = TreeShape::Dynamic, value_name = "SHAPE")]
+    tree: TreeShape,
     /// Which drafted tokens stand: lossless, match, coupled, lossy-typical[:epsilon:delta] or
     /// lossy-lenience[:l]
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
@@ -152,6 +159,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let plan = GenerationPlan {
         method: args.method.unwrap_or(default).into(),
         max_draft: args.max_draft,
+        tree: args.tree.clone(),
         max_tokens: args.max_tokens,
         sampling: args.sampling.params(),
         rule: args.rule,

@@ -33,7 +33,7 @@ pub fn mask_bias(mask: &RowMask, device: &Device) -> Result<Option<Tensor>> {
     if mask.is_causal() && mask.rows() == 1 {
         return Ok(None);
     }
-    let slots = mask.base() + mask.rows();
+    let slots = mask.slots();
     Ok(Some(Tensor::from_vec(mask.additive(), (mask.rows(), slots), device)?))
 }
 
@@ -49,7 +49,7 @@ fn by_tensors(
     let (_, n_head, rows, head_dim) = q.dims4()?;
     let n_kv_head = k.dim(0)?;
     let group = n_head / n_kv_head;
-    let slots = mask.base() + mask.rows();
+    let slots = mask.slots();
     let k = k.narrow(1, 0, slots)?.force_contiguous()?;
     let v = v.narrow(1, 0, slots)?.force_contiguous()?;
     // The heads of a group share keys: they become rows of one product.

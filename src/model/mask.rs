@@ -3,12 +3,15 @@
 use crate::error::{Error, Result};
 use crate::model::RowLayout;
 
-/// The rows of one pass: `base` slots before it, seen by all, then a slot per row.
+/// The rows of one pass: `base` slots seen by all, then slots that some may see and a slot per row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowMask {
     base: usize,
+    /// Slots between those that all see and those of the rows.
+    unsettled: usize,
     rows: usize,
-    /// `None` = causal. Else bit j of `bits[i]`: row i sees row j; its own bit is set.
+    /// `None` = causal, with nothing unsettled. Else bit j of `bits[i]`: row i sees slot `base + j`; its
+    /// own bit is set.
     bits: Option<Vec<u64>>,
     depths: Vec<usize>,
 }
@@ -16,34 +19,46 @@ pub struct RowMask {
 impl RowMask {
     /// Row i sees rows 0..=i.
     pub fn causal(base: usize, rows: usize) -> Self {
-        Self { base, rows, bits: None, depths: (0..rows).collect() }
+        Self { base, unsettled: 0, rows, bits: None, depths: (0..rows).collect() }
     }
 
-    /// The mask of a layout for `rows` rows behind `base` slots.
+    /// The mask of a layout for `rows` rows behind `held` slots.
     ///
     /// # Errors
     /// When the layout does not describe `rows` rows, has more than 64 of them (trees and custom
     /// layouts), lets a row see a later one or hides a row from itself.
-    pub fn new(base: usize, rows: usize, layout: RowLayout<'_>) -> Result<Self> {
-        let (bits, depths) = match layout {
-            RowLayout::Chain => return Ok(Self::causal(base, rows)),
-            RowLayout::Tree { parents } => tree_bits(parents, rows)?,
-            RowLayout::Custom { depths, visible } => (visible.to_vec(), depths.to_vec()),
+    pub fn new(held: usize, rows: usize, layout: RowLayout<'_>) -> Result<Self> {
+        let (base, bits, depths) = match layout {
+            RowLayout::Chain => return Ok(Self::causal(held, rows)),
+            RowLayout::Tree { parents } => {
+                let (bits, depths) = tree_bits(parents, rows)?;
+                (held, bits, depths)
+            }
+            RowLayout::Custom { since, depths, visible } => (since, visible.to_vec(), depths.to_vec()),
         };
-        let fits = rows <= 64 && bits.len() == rows && depths.len() == rows;
-        let sound = fits && bits.iter().enumerate().all(|(i, b)| b >> i == 1);
-        if !sound {
+        let unsettled = held.checked_sub(base).filter(|unsettled| unsettled + rows <= 64);
+        let sound = |unsettled: usize| bits.iter().enumerate().all(|(i, b)| b >> (unsettled + i) == 1);
+        let described = bits.len() == rows && depths.len() == rows;
+        let Some(unsettled) = unsettled.filter(|&unsettled| described && sound(unsettled)) else {
             return Err(Error::Internal(format!("a layout does not describe its {rows} rows")));
-        }
+        };
         // A tree that is a chain takes the shorter path; the result is the same.
-        let chain = bits.iter().enumerate().all(|(i, b)| b.count_ones() as usize == i + 1)
-            && depths.iter().enumerate().all(|(i, d)| i == *d);
-        Ok(Self { base, rows, bits: (!chain).then_some(bits), depths })
+        let chain = bits.iter().enumerate().all(|(i, b)| b.count_ones() as usize == unsettled + i + 1)
+            && depths.iter().enumerate().all(|(i, d)| unsettled + i == *d);
+        if chain {
+            return Ok(Self::causal(held, rows));
+        }
+        Ok(Self { base, unsettled, rows, bits: Some(bits), depths })
     }
 
-    /// Slots before the pass.
+    /// Slots that every row sees.
     pub fn base(&self) -> usize {
         self.base
+    }
+
+    /// All slots: those before the pass and one a row.
+    pub fn slots(&self) -> usize {
+        self.base + self.unsettled + self.rows
     }
 
     /// Rows of the pass.
@@ -66,7 +81,7 @@ impl RowMask {
         (0..self.base).chain(self.visible_tail(row))
     }
 
-    /// Those of them that belong to the pass.
+    /// Those of them that not every row sees.
     pub fn visible_tail(&self, row: usize) -> impl Iterator<Item = usize> + '_ {
         // Without bits every row up to its own is seen; then there may be more than 64 of them.
         let (chain, mut rest) = match &self.bits {
@@ -84,9 +99,9 @@ impl RowMask {
         (base..base + chain).chain(branch)
     }
 
-    /// The additive mask `[rows, base + rows]`: 0 where seen, minus infinity elsewhere.
+    /// The additive mask `[rows, slots]`: 0 where seen, minus infinity elsewhere.
     pub fn additive(&self) -> Vec<f32> {
-        let width = self.base + self.rows;
+        let width = self.slots();
         let mut mask = vec![f32::NEG_INFINITY; self.rows * width];
         for row in 0..self.rows {
             for slot in self.visible(row) {
@@ -136,10 +151,27 @@ mod tests {
         let forward = [Some(1), None];
         assert!(RowMask::new(0, 2, RowLayout::Tree { parents: &forward }).is_err());
         assert!(RowMask::new(0, 3, RowLayout::Tree { parents: &[None] }).is_err());
-        let blind = RowLayout::Custom { depths: &[0], visible: &[0] };
+        let blind = RowLayout::Custom { since: 0, depths: &[0], visible: &[0] };
         assert!(RowMask::new(0, 1, blind).is_err());
-        let future = RowLayout::Custom { depths: &[0, 1], visible: &[0b11, 0b11] };
+        let future = RowLayout::Custom { since: 0, depths: &[0, 1], visible: &[0b11, 0b11] };
         assert!(RowMask::new(0, 2, future).is_err());
+        let ahead = RowLayout::Custom { since: 5, depths: &[0], visible: &[1] };
+        assert!(RowMask::new(4, 1, ahead).is_err());
+        let many = RowLayout::Custom { since: 0, depths: &[64], visible: &[1] };
+        assert!(RowMask::new(64, 1, many).is_err());
+    }
+
+    #[test]
+    fn rows_may_hang_on_what_an_earlier_pass_left() {
+        // Slots 3 and 4 are siblings of an earlier pass; a row follows each.
+        let layout = RowLayout::Custom { since: 3, depths: &[1, 1], visible: &[0b101, 0b1010] };
+        let mask = RowMask::new(5, 2, layout).unwrap();
+        assert_eq!(mask.visible(0).collect::<Vec<_>>(), [0, 1, 2, 3, 5]);
+        assert_eq!(mask.visible(1).collect::<Vec<_>>(), [0, 1, 2, 4, 6]);
+        assert_eq!(mask.positions().collect::<Vec<_>>(), [4, 4]);
+        assert_eq!((mask.base(), mask.slots(), mask.additive().len()), (3, 7, 14));
+        let chain = RowLayout::Custom { since: 3, depths: &[2, 3], visible: &[0b111, 0b1111] };
+        assert_eq!(RowMask::new(5, 2, chain).unwrap(), RowMask::causal(5, 2));
     }
 
     proptest! {

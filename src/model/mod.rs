@@ -24,7 +24,8 @@ use crate::token::TokenId;
 pub use spec::ModelSpec;
 pub use token_blocks::TokenBlocks;
 
-/// How the rows of a [`Step`] see each other. Every row sees the whole cache before the step.
+/// How the rows of a [`Step`] see each other. Unless it says otherwise every row sees the whole cache
+/// before the step.
 #[derive(Clone, Copy, Debug)]
 pub enum RowLayout<'a> {
     /// Row i sees rows 0..=i; its position is `cache_len + i`.
@@ -35,10 +36,14 @@ pub enum RowLayout<'a> {
         /// The parent row of each row.
         parents: &'a [Option<usize>],
     },
-    /// Row i sees the rows j whose bit `visible[i] >> j & 1` is set (at most 64 rows, its own bit
-    /// set); its position is `cache_len + depths[i]`.
+    /// Row i sees the cache slots before `since`; of the slots from there on, which are those that earlier
+    /// passes left unsettled and then one for each row, it sees slot `since + j` where the bit
+    /// `visible[i] >> j & 1` is set (at most 64 slots; its own bit set, none after). Its position is
+    /// `since + depths[i]`.
     Custom {
-        /// Distance of each row's position from `cache_len`.
+        /// Slots that every row sees; at most `cache_len`.
+        since: usize,
+        /// Distance of each row's position from `since`.
         depths: &'a [usize],
         /// One bit set per row.
         visible: &'a [u64],

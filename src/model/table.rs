@@ -125,7 +125,11 @@ impl TableModel {
     fn seen(&self, step: &Step<'_>, fresh: &[CacheRow], i: usize) -> Vec<CacheRow> {
         // Only the last `order` rows count, and the cache is in order of position but for rows
         // just appended by an unsettled pass.
-        let mut seen = self.cache.clone();
+        let settled = match step.layout {
+            RowLayout::Custom { since, .. } => since,
+            _ => self.cache.len(),
+        };
+        let mut seen = self.cache[..settled].to_vec();
         match step.layout {
             RowLayout::Chain => seen.extend_from_slice(&fresh[..=i]),
             RowLayout::Tree { parents } => {
@@ -133,7 +137,8 @@ impl TableModel {
                 seen.extend(path.map(|row| fresh[row]));
             }
             RowLayout::Custom { visible, .. } => {
-                let rows = fresh.iter().enumerate().filter(|(j, _)| visible[i] >> j & 1 == 1);
+                let slots = self.cache[settled..].iter().chain(fresh).enumerate();
+                let rows = slots.filter(|(j, _)| visible[i] >> j & 1 == 1);
                 seen.extend(rows.map(|(_, row)| *row));
             }
         }
@@ -171,12 +176,13 @@ impl TableModel {
                 }
                 if positions.len() == rows { Ok(positions) } else { Err(wrong()) }
             }
-            RowLayout::Custom { depths, visible } => {
-                let fits = rows <= 64 && depths.len() == rows && visible.len() == rows;
-                if !fits || visible.iter().enumerate().any(|(i, bits)| bits >> i & 1 == 0) {
+            RowLayout::Custom { since, depths, visible } => {
+                let unsettled = base.checked_sub(since).ok_or_else(wrong)?;
+                let fits = unsettled + rows <= 64 && depths.len() == rows && visible.len() == rows;
+                if !fits || visible.iter().enumerate().any(|(i, bits)| bits >> (unsettled + i) != 1) {
                     return Err(wrong());
                 }
-                Ok(depths.iter().map(|d| base + d).collect())
+                Ok(depths.iter().map(|d| since + d).collect())
             }
         }
     }
@@ -322,10 +328,11 @@ mod tests {
         let parents = [None, Some(0), Some(0), Some(2)];
         let mut tree = model();
         let by_tree = tree.forward(step(&[1, 2, 3, 4], RowLayout::Tree { parents: &parents })).unwrap();
-        let layout = RowLayout::Custom { depths: &[0, 1, 1, 2], visible: &[0b0001, 0b0011, 0b0101, 0b1101] };
+        let layout =
+            RowLayout::Custom { since: 0, depths: &[0, 1, 1, 2], visible: &[0b0001, 0b0011, 0b0101, 0b1101] };
         let mut custom = model();
         assert_eq!(custom.forward(step(&[1, 2, 3, 4], layout)).unwrap().logits, by_tree.logits);
-        let blind = RowLayout::Custom { depths: &[0, 1], visible: &[0b01, 0b10] };
+        let blind = RowLayout::Custom { since: 0, depths: &[0, 1], visible: &[0b01, 0b10] };
         let out = model().forward(step(&[1, 2], blind)).unwrap();
         assert_ne!(out.logits.row(1), model().logits_after(&[1, 2]));
     }
@@ -377,7 +384,7 @@ mod tests {
         let mut model = TableModel::new(TableConfig { context_length: 3, ..TableConfig::default() });
         model.forward(Step::chain(&[1, 2], LogitRows::None)).unwrap();
         let unordered = RowLayout::Tree { parents: &[Some(0)] };
-        let short = RowLayout::Custom { depths: &[], visible: &[] };
+        let short = RowLayout::Custom { since: 0, depths: &[], visible: &[] };
         let bad = [
             step(&[], RowLayout::Chain),
             step(&[16], RowLayout::Chain),

@@ -5,19 +5,25 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::draft_tree::{self, Calibration, Grown, TreeShape};
 use super::shortlist::Shortlist;
-use super::{Method, ProposeContext, Proposer};
+use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
-use crate::model::{LanguageModel, LogitRows, Step, TokenBlocks};
+use crate::model::{LanguageModel, LogitRows, Rows, Step, TokenBlocks};
 use crate::sample::{confidence, draw, unit};
 use crate::token::TokenId;
 
 /// Drafts with a model of its own.
 pub struct DraftModel {
     model: Box<dyn LanguageModel>,
+    /// The tokens whose rows the cache begins with. Rows of a tree that is not settled may follow.
     seen: Vec<TokenId>,
     shortlist: Shortlist,
+    /// How it branches; `None` = not at all.
+    tree: Option<TreeShape>,
+    grown: Option<Grown>,
+    calibration: Calibration,
 }
 
 impl DraftModel {
@@ -28,7 +34,28 @@ impl DraftModel {
     /// When the device fails.
     pub fn new(mut model: Box<dyn LanguageModel>) -> Result<Self> {
         model.truncate(0)?;
-        Ok(Self { shortlist: Shortlist::new(model.spec().n_vocab), model, seen: Vec::new() })
+        Ok(Self {
+            shortlist: Shortlist::new(model.spec().n_vocab),
+            model,
+            seen: Vec::new(),
+            tree: None,
+            grown: None,
+            calibration: Calibration::default(),
+        })
+    }
+
+    /// Drafts trees of this shape from now on, or chains.
+    pub fn set_tree(&mut self, tree: Option<TreeShape>) {
+        self.tree = tree;
+    }
+
+    pub(super) fn calibration(&self) -> &Calibration {
+        &self.calibration
+    }
+
+    /// Rows of a tree, behind what the cache holds; they stay unsettled.
+    pub(super) fn read_rows(&mut self, step: Step<'_>) -> Result<Rows> {
+        Ok(self.model.forward(Step { among: self.shortlist.tokens(), ..step })?.logits)
     }
 
     /// The model.
@@ -78,9 +105,10 @@ impl DraftModel {
     /// Makes the cache hold the longest prefix it shares with `tokens`, and returns its length.
     fn rewind(&mut self, tokens: &[TokenId]) -> Result<usize> {
         // The cache may have been used behind our back; then nothing in it is known.
-        if self.model.cache_len() != self.seen.len() {
+        if self.model.cache_len() < self.seen.len() {
             self.forget(0)?;
         }
+        self.grown = None;
         let shared = self.shared_with(tokens);
         self.forget(shared)?;
         Ok(shared)
@@ -114,7 +142,7 @@ impl DraftModel {
 
 impl Proposer for DraftModel {
     fn method(&self) -> Method {
-        Method::DraftModel
+        if self.tree.is_some() { Method::DraftTree } else { Method::DraftModel }
     }
 
     fn begin(&mut self, prompt: &[TokenId]) {
@@ -139,9 +167,8 @@ impl Proposer for DraftModel {
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        let ProposeContext { committed, mut plan, sampler, noise, rng, target } = cx;
-        let n_vocab = target.spec().n_vocab;
-        let depth = plan.max_draft.min(self.room(committed));
+        let committed = cx.committed;
+        let depth = cx.plan.max_draft.min(self.room(committed));
         let mut tree = DraftTree::new();
         self.shortlist.hear(&committed[self.shortlist.heard().min(committed.len())..]);
         let shared = self.rewind(&committed[..committed.len().saturating_sub(1)])?;
@@ -157,6 +184,13 @@ impl Proposer for DraftModel {
             let rows = if chunks.peek().is_some() { LogitRows::None } else { LogitRows::Last };
             logits = self.feed(chunk, rows)?;
         }
+        if let Some(shape) = self.tree.clone() {
+            let (tree, grown) = draft_tree::grow(self, cx, &logits, &shape)?;
+            self.grown = Some(grown);
+            return Ok(tree);
+        }
+        let ProposeContext { mut plan, sampler, noise, rng, target, .. } = cx;
+        let n_vocab = target.spec().n_vocab;
         let window = sampler.window();
         let mut recent = committed[committed.len().saturating_sub(window)..].to_vec();
         let mut parent = None;
@@ -183,6 +217,17 @@ impl Proposer for DraftModel {
             recent.push(token);
             logits = self.feed(&[token], LogitRows::Last)?;
         }
+    }
+
+    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+        let Some(grown) = self.grown.take() else {
+            return Ok(());
+        };
+        let (base, rows, tokens) = grown.settle(outcome.kept, &mut self.calibration);
+        // The accepted path need not run again.
+        self.model.keep_rows(base, &rows)?;
+        self.seen.extend(tokens);
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 //! decides acceptance, never commits a token and leaves the target's cache as it found it.
 
 pub mod draft_model;
+pub mod draft_tree;
 pub mod ngram;
 pub mod none;
 mod shortlist;
@@ -33,6 +34,9 @@ pub enum Method {
     Plain,
     /// A smaller model drafts (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318).
     DraftModel,
+    /// A smaller model drafts a tree of continuations (SpecInfer, Miao et al., arXiv 2305.09781; grown by
+    /// joint probability as EAGLE-2, 2406.16858).
+    DraftTree,
     /// The continuation of the longest earlier n-gram (prompt lookup decoding).
     Ngram,
     /// What most often followed the longest end of the text that occurred before (suffix decoding, Oliaro
@@ -45,8 +49,13 @@ pub enum Method {
 impl Method {
     /// The methods that can be used, plain first; one of them needs a draft model.
     pub fn usable(with_draft: bool) -> Vec<Self> {
-        let all = [Self::Plain, Self::DraftModel, Self::Ngram, Self::Suffix];
-        all.into_iter().filter(|&method| with_draft || method != Self::DraftModel).collect()
+        let all = [Self::Plain, Self::DraftModel, Self::DraftTree, Self::Ngram, Self::Suffix];
+        all.into_iter().filter(|&method| with_draft || !method.needs_draft()).collect()
+    }
+
+    /// Whether it drafts with a second model.
+    pub fn needs_draft(self) -> bool {
+        matches!(self, Self::DraftModel | Self::DraftTree)
     }
 
     /// The method's name on the command line and in JSON.
@@ -54,6 +63,7 @@ impl Method {
         match self {
             Method::Plain => "plain",
             Method::DraftModel => "draft-model",
+            Method::DraftTree => "draft-tree",
             Method::Ngram => "ngram",
             Method::Suffix => "suffix",
             Method::Synthetic => "synthetic",
@@ -73,11 +83,12 @@ impl FromStr for Method {
         match name {
             "plain" => Ok(Method::Plain),
             "draft-model" => Ok(Method::DraftModel),
+            "draft-tree" => Ok(Method::DraftTree),
             "ngram" => Ok(Method::Ngram),
             "suffix" => Ok(Method::Suffix),
             "synthetic" => Ok(Method::Synthetic),
             other => Err(Error::invalid(format!(
-                "There is no method \"{other}\". Choose plain, draft-model, ngram or suffix."
+                "There is no method \"{other}\". Choose plain, draft-model, draft-tree, ngram or suffix."
             ))),
         }
     }

@@ -174,6 +174,18 @@ fn rows_of_a_tree_equal_each_path_alone_and_a_kept_path_goes_on_as_if_it_had_bee
             let rows = chain(&mut alone, &path);
             assert_eq!(bits(&tree, node), bits(&rows, path.len() - 1), "{dtype:?} node {node}");
         }
+        // The same tree in two passes, as a draft model reads it.
+        model.truncate(prefix.len()).unwrap();
+        let layout = RowLayout::Tree { parents: &parents[..3] };
+        model.forward(Step { layout, ..Step::chain(&nodes[..3], LogitRows::None) }).unwrap();
+        let depth_of = |node| path_of(node).len() - 1;
+        let depths: Vec<usize> = (3..7).map(depth_of).collect();
+        let visible: Vec<u64> = (3..7).map(|node| path_of(node).iter().map(|row| 1 << row).sum()).collect();
+        let layout = RowLayout::Custom { since: prefix.len(), depths: &depths, visible: &visible };
+        let rest = model.forward(Step { layout, ..Step::chain(&nodes[3..], LogitRows::All) }).unwrap().logits;
+        for node in 3..7 {
+            assert_eq!(bits(&tree, node), bits(&rest, node - 3), "{dtype:?} node {node} of a second pass");
+        }
         let path = path_of(6);
         model.keep_rows(prefix.len(), &path).unwrap();
         assert_eq!(model.cache_len(), prefix.len() + path.len());
@@ -213,6 +225,9 @@ fn candles_operations_and_the_fused_kernels_agree() {
         let parents = [None, Some(0), Some(0), Some(2), None];
         let layout = RowLayout::Tree { parents: &parents };
         both(Step { layout, ..Step::chain(&tokens(5, 2), LogitRows::All) }, "a tree");
+        let visible = [0b100101, 0b1010000];
+        let layout = RowLayout::Custom { since: 22, depths: &[2, 1], visible: &visible };
+        both(Step { layout, ..Step::chain(&tokens(2, 4), LogitRows::All) }, "a tree that goes on");
         for model in [&mut fused, &mut tensors] {
             model.keep_rows(22, &[0, 2, 3]).unwrap();
         }

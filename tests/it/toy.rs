@@ -10,6 +10,7 @@ use hunch::error::Result;
 use hunch::model::table::{TableConfig, TableModel};
 use hunch::model::{LanguageModel, LogitRows, ModelSpec, Step, StepOutput};
 use hunch::propose::draft_model::DraftModel;
+use hunch::propose::draft_tree::TreeShape;
 use hunch::propose::ngram::Ngram;
 use hunch::propose::none::Plain;
 use hunch::propose::suffix::Suffix;
@@ -100,13 +101,21 @@ impl Proposer for Branching {
 /// Every proposer, by name. `script` is what the synthetic one knows beforehand.
 pub(crate) fn proposers(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, Box<dyn Proposer>)> {
     let draft = |noise| Box::new(DraftModel::new(Box::new(table(n_vocab, noise))).unwrap());
+    let tree = |noise, shape| {
+        let mut draft = draft(noise);
+        draft.set_tree(Some(shape));
+        draft as Box<dyn Proposer>
+    };
     let stranger = TableModel::new(TableConfig { seed: 12, n_vocab, ..TableConfig::default() });
     let synthetic = Synthetic::new(script.to_vec(), vec![0.9, 0.6, 0.8]).unwrap();
     vec![
         ("none", Box::new(Plain)),
-        ("draft model, close", draft(0.4)),
+        ("draft model, close", draft(0.4) as Box<dyn Proposer>),
         ("draft model, the same", draft(0.0)),
         ("draft model, a stranger", Box::new(DraftModel::new(Box::new(stranger)).unwrap())),
+        ("draft tree", tree(0.4, TreeShape::Dynamic)),
+        ("draft tree, a worse one", tree(0.8, TreeShape::Dynamic)),
+        ("draft tree, 3x2x1", tree(0.4, TreeShape::Static(vec![3, 2, 1]))),
         ("ngram", Box::new(Ngram::default())),
         ("suffix", Box::new(Suffix::default())),
         ("synthetic", Box::new(synthetic)),

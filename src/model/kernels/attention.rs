@@ -44,26 +44,27 @@ pub struct VisibleSlots {
     lens: Vec<usize>,
     /// One more than the last slot seen.
     end: usize,
-    /// Slots of the positions from `base` on, `[rows, rows]`.
+    /// Slots of the positions from `base` on, `[rows, width]`.
     tail: Vec<usize>,
+    width: usize,
 }
 
 impl VisibleSlots {
     /// As the mask says.
     pub fn new(mask: &RowMask) -> Self {
-        let (base, rows) = (mask.base(), mask.rows());
-        let mut tail = vec![0; rows * rows];
+        let (base, rows, width) = (mask.base(), mask.rows(), mask.slots() - mask.base());
+        let mut tail = vec![0; rows * width];
         let mut lens = Vec::with_capacity(rows);
         for row in 0..rows {
             let mut len = base;
-            for (to, slot) in tail[row * rows..(row + 1) * rows].iter_mut().zip(mask.visible_tail(row)) {
+            for (to, slot) in tail[row * width..(row + 1) * width].iter_mut().zip(mask.visible_tail(row)) {
                 *to = slot;
                 len += 1;
             }
             lens.push(len);
         }
         let end = tail.iter().copied().max().map_or(base, |last| base.max(last + 1));
-        Self { base, lens, end, tail }
+        Self { base, lens, end, tail, width }
     }
 
     fn rows(&self) -> usize {
@@ -72,7 +73,7 @@ impl VisibleSlots {
 
     #[inline(always)]
     fn slot(&self, row: usize, position: usize) -> usize {
-        if position < self.base { position } else { self.tail[row * self.rows() + position - self.base] }
+        if position < self.base { position } else { self.tail[row * self.width + position - self.base] }
     }
 }
 

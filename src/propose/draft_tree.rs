@@ -1,0 +1,620 @@
+//! Trees from a draft model (SpecInfer, Miao et al., arXiv 2305.09781): several continuations, verified in
+//! one target pass. A tree grows by joint probability (as EAGLE-2, Li et al., arXiv 2406.16858, chooses
+//! its nodes) or with a fixed number of children for each level.
+//!
+//! Children are sampled without replacement from q, or are the likeliest tokens where there is no chance
+//! (greedy, coupled). Every decision to draw is made before the draw, from what is known by then, and
+//! nothing that was drawn is dropped: so each child comes from q without its elder siblings, whatever made
+//! us draw it, and that is what the verifier is told.
+//!
+//! The draft model reads a whole front of nodes in one pass, behind the rows that earlier passes of the
+//! same tree left in its cache; the rows of the accepted path are kept.
+
+use std::sync::Arc;
+
+use super::ProposeContext;
+use super::draft_model::DraftModel;
+use crate::depth::{CLASSES, DraftPlan, Share, class_of, class_share};
+use crate::draft::{DraftProb, DraftTree};
+use crate::error::Result;
+use crate::model::{LogitRows, RowLayout, Step};
+use crate::rule::PositionNoise;
+use crate::sample::{Sampler, draw, unit};
+use crate::session::MAX_DRAFT;
+use crate::token::TokenId;
+
+/// How a tree branches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TreeShape {
+    /// Where a second guess promises more than going deeper.
+    #[default]
+    Dynamic,
+    /// So many children for every node of each level.
+    Static(Vec<usize>),
+}
+
+impl TreeShape {
+    /// Children that a node may have which come at `depth`.
+    fn children_at(&self, depth: usize) -> usize {
+        match self {
+            Self::Dynamic => usize::MAX,
+            Self::Static(levels) => levels.get(depth).copied().unwrap_or(0),
+        }
+    }
+}
+
+impl std::fmt::Display for TreeShape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Dynamic => f.write_str("dynamic"),
+            Self::Static(levels) => {
+                let levels: Vec<String> = levels.iter().map(usize::to_string).collect();
+                f.write_str(&levels.join("x"))
+            }
+        }
+    }
+}
+
+impl std::str::FromStr for TreeShape {
+    type Err = String;
+
+    /// `dynamic`, or children by level, such as `3x2x1`.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if text == "dynamic" {
+            return Ok(Self::Dynamic);
+        }
+        let level = |part: &str| match part.parse() {
+            Ok(children) if (1..=MAX_DRAFT).contains(&children) => Ok(children),
+            _ => Err(format!("choose dynamic, or children by level such as 3x2x1, each 1 to {MAX_DRAFT}")),
+        };
+        text.split('x').map(level).collect::<std::result::Result<_, _>>().map(Self::Static)
+    }
+}
+
+/// Most nodes read in one pass.
+const FRONT: usize = 8;
+/// Children of a node that are looked at where they are chosen without chance.
+const CANDIDATES: usize = 8;
+
+/// How often a child was accepted when it was tested, by its share of what its elder siblings left: what
+/// the draft's opinion is worth. Kept from tree to tree.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Calibration {
+    eldest: [Share; CLASSES],
+    younger: [Share; CLASSES],
+}
+
+impl Calibration {
+    fn of(&self, rank: usize) -> &[Share; CLASSES] {
+        if rank == 0 { &self.eldest } else { &self.younger }
+    }
+
+    /// The probability that a child is accepted when it is tested.
+    fn acceptance(&self, rank: usize, share: f64) -> f64 {
+        class_share(self.of(rank), class_of(share as f32))
+    }
+
+    /// The acceptance of an eldest child of which nothing is known yet.
+    fn usual(&self) -> f64 {
+        let (passed, seen) =
+            self.eldest.iter().fold((0.0, 0.0), |(p, s), share| (p + share.passed, s + share.seen));
+        (passed + 1.2) / (seen + 2.0)
+    }
+
+    fn add(&mut self, node: &GrownNode, passed: bool) {
+        let table = if node.rank == 0 { &mut self.eldest } else { &mut self.younger };
+        table[class_of(node.share)].add(passed);
+    }
+}
+
+/// What is remembered of a tree until the target has spoken.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Grown {
+    /// Rows of the draft model's cache before those of the tree.
+    base: usize,
+    nodes: Vec<GrownNode>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct GrownNode {
+    parent: Option<usize>,
+    token: TokenId,
+    /// How many elder siblings it has.
+    rank: usize,
+    /// Its probability among what its elder siblings left.
+    share: f32,
+    /// Its row in the draft model's cache after `base`, once it was read.
+    row: Option<usize>,
+}
+
+impl Grown {
+    /// Learns which children were accepted, and gives the cache rows of the kept path and their tokens.
+    pub(super) fn settle(
+        &self,
+        kept: &[usize],
+        calibration: &mut Calibration,
+    ) -> (usize, Vec<usize>, Vec<TokenId>) {
+        let mut path = kept.iter().copied();
+        let mut parent = None;
+        loop {
+            let winner = path.next();
+            for node in self.nodes.iter().enumerate().filter(|(_, node)| node.parent == parent) {
+                calibration.add(node.1, winner == Some(node.0));
+                if winner == Some(node.0) {
+                    break;
+                }
+            }
+            if winner.is_none() {
+                break;
+            }
+            parent = winner;
+        }
+        let read =
+            kept.iter().map_while(|&node| self.nodes.get(node).and_then(|n| n.row.map(|row| (row, n.token))));
+        let (rows, tokens) = read.unzip();
+        (self.base, rows, tokens)
+    }
+}
+
+/// A node that was read: what its children come from.
+struct Branch {
+    node: Option<usize>,
+    children: Children,
+    /// Children drawn.
+    drawn: usize,
+    /// The probability that the target comes here and rejects all children drawn so far.
+    open: f64,
+    /// How many more it may have.
+    room: usize,
+}
+
+enum Children {
+    /// Sampled from q without replacement.
+    Sampled {
+        q: Arc<[f32]>,
+        /// The eldest child, and q without those drawn, once there is to be a second.
+        eldest: Option<TokenId>,
+        rest: Option<Vec<f32>>,
+        /// Sum and sum of squares of what is left, about.
+        mass: f64,
+        squares: f64,
+    },
+    /// Chosen, in this order, with their probabilities.
+    Ranked(Vec<(TokenId, f32)>),
+}
+
+impl Branch {
+    /// The share that the next child is expected to have of what is left; `None` when there is none.
+    fn next_share(&self) -> Option<f64> {
+        if self.room == 0 {
+            return None;
+        }
+        match &self.children {
+            Children::Sampled { mass, squares, .. } => {
+                (*mass > 1e-6).then(|| (squares / (mass * mass)).clamp(0.0, 1.0))
+            }
+            Children::Ranked(ranked) => {
+                let before: f64 =
+                    ranked[..self.drawn.min(ranked.len())].iter().map(|(_, q)| f64::from(*q)).sum();
+                ranked
+                    .get(self.drawn)
+                    .map(|(_, q)| (f64::from(*q) / (1.0 - before).max(1e-6)).clamp(0.0, 1.0))
+            }
+        }
+    }
+}
+
+/// A node that was not read yet.
+#[derive(Clone, Copy)]
+struct Leaf {
+    node: usize,
+    reach: f64,
+}
+
+/// A tree while it grows.
+struct Growth<'a> {
+    draft: &'a mut DraftModel,
+    committed: &'a [TokenId],
+    sampler: &'a Sampler,
+    noise: Option<PositionNoise>,
+    plan: DraftPlan,
+    n_vocab: usize,
+    tree: DraftTree,
+    grown: Grown,
+    /// For each node the rows it sees, its own not among them.
+    seen: Vec<u64>,
+    /// Rows read so far.
+    rows: usize,
+    passes: usize,
+    branches: Vec<Branch>,
+    leaves: Vec<Leaf>,
+}
+
+/// Grows a tree from the logits after the last committed token.
+pub(super) fn grow(
+    draft: &mut DraftModel,
+    cx: ProposeContext<'_>,
+    logits: &[f32],
+    shape: &TreeShape,
+) -> Result<(DraftTree, Grown)> {
+    let ProposeContext { committed, plan, sampler, noise, rng, target } = cx;
+    let base = draft.model().cache_len();
+    let n_vocab = target.spec().n_vocab;
+    let mut growth = Growth {
+        draft,
+        committed,
+        sampler,
+        noise,
+        plan,
+        n_vocab,
+        tree: DraftTree::new(),
+        grown: Grown { base, nodes: Vec::new() },
+        seen: Vec::new(),
+        rows: 0,
+        passes: 1,
+        branches: Vec::new(),
+        leaves: Vec::new(),
+    };
+    growth.branch(None, 1.0, logits.to_vec(), 0, shape)?;
+    let mut draw = |growth: &mut Growth<'_>, branch: usize| growth.draw_child(branch, rng);
+    match shape {
+        TreeShape::Static(_) => growth.by_level(shape, &mut draw)?,
+        TreeShape::Dynamic => growth.by_probability(shape, &mut draw)?,
+    }
+    growth.tree.took_passes(growth.passes);
+    Ok((growth.tree, growth.grown))
+}
+
+type Draw<'d> = dyn FnMut(&mut Growth<'_>, usize) + 'd;
+
+impl Growth<'_> {
+    /// Always the child or the front that promises most next.
+    fn by_probability(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
+        while self.tree.len() < self.plan.max_draft {
+            let slot = self.best_slot();
+            let usual = self.draft.calibration().usual();
+            let front = self.leaves.iter().map(|leaf| leaf.reach * usual).fold(0.0, f64::max);
+            match slot {
+                Some((branch, value)) if value >= front => {
+                    if !self.plan.row_pays(value, self.tree.len()) {
+                        break;
+                    }
+                    draw(self, branch);
+                }
+                _ if front > 0.0 => {
+                    let batch = self.front(usual);
+                    let value: f64 = batch.iter().map(|leaf| leaf.reach * usual).sum();
+                    if batch.is_empty() || !self.plan.pass_pays(value, self.tree.len(), batch.len()) {
+                        self.leaves.clear();
+                        continue;
+                    }
+                    self.read(&batch, shape)?;
+                }
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Every node of a level gets the level's number of children.
+    fn by_level(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
+        let mut begun = 0;
+        loop {
+            for branch in begun..self.branches.len() {
+                while self.branches[branch].next_share().is_some() {
+                    if self.tree.len() == self.plan.max_draft {
+                        return Ok(());
+                    }
+                    draw(self, branch);
+                }
+            }
+            begun = self.branches.len();
+            let mut front = std::mem::take(&mut self.leaves);
+            front.truncate(self.room());
+            front.retain(|leaf| shape.children_at(self.tree.depth(leaf.node) + 1) > 0);
+            if front.is_empty() {
+                return Ok(());
+            }
+            for batch in front.chunks(FRONT) {
+                self.read(batch, shape)?;
+            }
+        }
+    }
+
+    /// Branches that may have another child, and how likely it is to be accepted.
+    fn slots(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
+        self.branches.iter().enumerate().filter_map(|(i, branch)| {
+            let acceptance = self.draft.calibration().acceptance(branch.drawn, branch.next_share()?);
+            Some((i, branch.open * acceptance))
+        })
+    }
+
+    fn best_slot(&self) -> Option<(usize, f64)> {
+        self.slots().max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// Rows of the draft model's context that are left.
+    fn room(&self) -> usize {
+        self.draft
+            .model()
+            .spec()
+            .context_length
+            .saturating_sub(self.grown.base + self.rows)
+            .min(64 - self.rows)
+    }
+
+    /// The leaves to read in one pass: those whose first child may still find a place in the tree.
+    fn front(&mut self, usual: f64) -> Vec<Leaf> {
+        let places = self.plan.max_draft - self.tree.len();
+        let mut leaves = std::mem::take(&mut self.leaves);
+        leaves.sort_by(|a, b| b.reach.total_cmp(&a.reach));
+        // A row more in this pass is cheaper than a pass of its own later.
+        let mut values: Vec<f64> = leaves
+            .iter()
+            .map(|leaf| leaf.reach * usual)
+            .chain(self.slots().map(|(_, value)| value))
+            .collect();
+        values.sort_by(|a, b| b.total_cmp(a));
+        let bar = values.get(places / 2).copied().unwrap_or(0.0);
+        let most = FRONT.min(places).min(self.room());
+        let worth = leaves.iter().take(most).take_while(|leaf| leaf.reach * usual >= bar).count();
+        self.leaves = leaves.split_off(worth);
+        leaves
+    }
+
+    /// Reads leaves in one pass and makes branches of them.
+    fn read(&mut self, batch: &[Leaf], shape: &TreeShape) -> Result<()> {
+        let tokens: Vec<TokenId> = batch.iter().map(|leaf| self.tree.tokens()[leaf.node]).collect();
+        let depths: Vec<usize> = batch.iter().map(|leaf| self.tree.depth(leaf.node)).collect();
+        for (i, leaf) in batch.iter().enumerate() {
+            self.grown.nodes[leaf.node].row = Some(self.rows + i);
+        }
+        let own = |leaf: &Leaf| self.seen[leaf.node] | 1 << self.grown.nodes[leaf.node].row.unwrap_or(0);
+        let visible: Vec<u64> = batch.iter().map(own).collect();
+        let layout = RowLayout::Custom { since: self.grown.base, depths: &depths, visible: &visible };
+        let logits = self.draft.read_rows(Step { layout, ..Step::chain(&tokens, LogitRows::All) })?;
+        self.rows += batch.len();
+        self.passes += 1;
+        for (i, leaf) in batch.iter().enumerate() {
+            self.branch(Some(leaf.node), leaf.reach, logits.row(i).to_vec(), depths[i] + 1, shape)?;
+        }
+        Ok(())
+    }
+
+    /// A branch of a node from the logits after it; its children are at `depth`.
+    fn branch(
+        &mut self,
+        node: Option<usize>,
+        reach: f64,
+        mut logits: Vec<f32>,
+        depth: usize,
+        shape: &TreeShape,
+    ) -> Result<()> {
+        // q lives on the target's vocabulary: what only one of the two has is impossible.
+        logits.resize(self.n_vocab, f32::NEG_INFINITY);
+        let mut path: Vec<TokenId> = Vec::with_capacity(depth);
+        let mut at = node;
+        while let Some(node) = at {
+            path.push(self.tree.tokens()[node]);
+            at = self.tree.parents()[node];
+        }
+        let window = self.sampler.window();
+        let mut recent = self.committed[self.committed.len().saturating_sub(window)..].to_vec();
+        recent.extend(path.iter().rev());
+        let children = if self.sampler.is_greedy() {
+            Children::Ranked(self.sampler.ranking(&logits, &recent, CANDIDATES)?)
+        } else {
+            let q = self.sampler.law(&logits, &recent)?;
+            match self.noise {
+                Some(noise) => {
+                    let ranking = noise.ranking(&q, self.committed.len() + depth, CANDIDATES);
+                    Children::Ranked(ranking.into_iter().map(|token| (token, q[token as usize])).collect())
+                }
+                None => {
+                    let squares = q.iter().map(|&q| f64::from(q) * f64::from(q)).sum();
+                    Children::Sampled { q: q.into(), eldest: None, rest: None, mass: 1.0, squares }
+                }
+            }
+        };
+        let room = shape.children_at(depth);
+        self.branches.push(Branch { node, children, drawn: 0, open: reach, room });
+        Ok(())
+    }
+
+    /// Draws the next child of a branch into the tree.
+    fn draw_child(&mut self, branch: usize, rng: &mut dyn rand::RngCore) {
+        let branch = &mut self.branches[branch];
+        let (token, share, prob) = match &mut branch.children {
+            Children::Ranked(ranked) => {
+                let before: f32 = ranked[..branch.drawn].iter().map(|(_, q)| q).sum();
+                let (token, q) = ranked[branch.drawn];
+                (token, q / (1.0 - before).max(1e-6), DraftProb::Certain)
+            }
+            Children::Sampled { q, eldest, rest, mass, squares } => {
+                if let (Some(eldest), None) = (*eldest, &rest) {
+                    let mut without = q.to_vec();
+                    without[eldest as usize] = 0.0;
+                    *rest = Some(without);
+                }
+                if rest.as_ref().is_some_and(|rest| rest.iter().all(|&q| q == 0.0)) {
+                    branch.room = 0;
+                    return;
+                }
+                let token = draw(rest.as_deref().unwrap_or(q), unit(rng));
+                let weight = f64::from(q[token as usize]);
+                let share = weight / *mass;
+                (*mass, *squares) = ((*mass - weight).max(0.0), (*squares - weight * weight).max(0.0));
+                match rest {
+                    Some(rest) => rest[token as usize] = 0.0,
+                    None => *eldest = Some(token),
+                }
+                (token, share as f32, DraftProb::Sampled(q.clone()))
+            }
+        };
+        let share = share.clamp(0.0, 1.0);
+        let rank = branch.drawn;
+        let passes = self.draft.calibration().acceptance(rank, f64::from(share));
+        let reach = branch.open * passes;
+        branch.open -= reach;
+        branch.drawn += 1;
+        branch.room -= 1;
+        let parent = branch.node;
+        let node = match prob {
+            DraftProb::Certain => self.tree.push_certain(parent, token, share),
+            sampled => self.tree.push(parent, token, sampled),
+        };
+        let seen = parent.map_or(0, |p| self.seen[p] | 1 << self.grown.nodes[p].row.unwrap_or(0));
+        self.seen.push(seen);
+        self.grown.nodes.push(GrownNode { parent, token, rank, share, row: None });
+        self.leaves.push(Leaf { node, reach });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::model::StepOutput;
+    use crate::model::table::{TableConfig, TableModel};
+    use crate::propose::{Proposer, RoundOutcome};
+    use crate::sample::SamplingParams;
+
+    fn table(context_length: usize) -> TableModel {
+        TableModel::new(TableConfig { context_length, ..TableConfig::default() })
+    }
+
+    fn draft(shape: TreeShape) -> DraftModel {
+        let mut draft = DraftModel::new(Box::new(table(64))).unwrap();
+        draft.set_tree(Some(shape));
+        draft
+    }
+
+    fn propose(
+        draft: &mut DraftModel,
+        committed: &[TokenId],
+        params: SamplingParams,
+        budget: usize,
+    ) -> DraftTree {
+        let sampler = Sampler::new(params).unwrap();
+        let cx = ProposeContext {
+            committed,
+            plan: DraftPlan::fixed(budget),
+            noise: None,
+            sampler: &sampler,
+            rng: &mut ChaCha8Rng::seed_from_u64(3),
+            target: &mut table(64),
+        };
+        draft.propose(cx).unwrap()
+    }
+
+    fn path(tree: &DraftTree, node: usize) -> Vec<TokenId> {
+        let up = std::iter::successors(Some(node), |&node| tree.parents()[node]);
+        let mut path: Vec<_> = up.map(|node| tree.tokens()[node]).collect();
+        path.reverse();
+        path
+    }
+
+    #[test]
+    fn every_node_comes_from_the_law_of_its_own_path() {
+        for shape in [TreeShape::Dynamic, TreeShape::Static(vec![3, 2, 1])] {
+            let mut draft = draft(shape);
+            let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 12);
+            assert_eq!(tree.len(), 12);
+            assert!(!tree.is_chain() && tree.passes() < tree.len());
+            for node in 0..tree.len() {
+                let DraftProb::Sampled(q) = tree.prob(node) else { panic!("sampled") };
+                let before = [&[1, 2, 3], &path(&tree, node)[..tree.depth(node)]].concat();
+                let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
+                let exact = sampler.law(&table(64).logits_after(&before), &before).unwrap();
+                assert_eq!(q[..], exact[..], "node {node}");
+                let siblings = tree.children(tree.parents()[node]).map(|node| tree.tokens()[node]);
+                let all: Vec<_> = siblings.collect();
+                assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "siblings differ");
+            }
+        }
+    }
+
+    #[test]
+    fn without_chance_the_likeliest_come_first() {
+        let mut draft = draft(TreeShape::Static(vec![3, 2]));
+        let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy(), 9);
+        assert!(tree.is_certain());
+        assert_eq!((tree.children(None).count(), tree.len(), tree.passes()), (3, 9, 2));
+        let mut order: Vec<TokenId> = (0..16).collect();
+        let logits = table(64).logits_after(&[1, 2, 3]);
+        order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
+        assert_eq!(tree.children(None).map(|node| tree.tokens()[node]).collect::<Vec<_>>(), order[..3]);
+    }
+
+    #[test]
+    fn the_accepted_path_is_not_read_again() {
+        let mut draft = draft(TreeShape::Static(vec![2, 2, 1]));
+        let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 10);
+        // The second child of the root, and its second child.
+        let first = tree.children(None).nth(1).unwrap();
+        let second = tree.children(Some(first)).nth(1).unwrap();
+        let committed = [&[1, 2, 3][..], &path(&tree, second), &[9]].concat();
+        let target = StepOutput::default();
+        draft
+            .accept(&RoundOutcome { kept: &[first, second], committed: &committed, target: &target })
+            .unwrap();
+        assert_eq!((draft.model().cache_len(), draft.unread(&committed)), (5, 0));
+        let next = propose(&mut draft, &committed, SamplingParams::unfiltered(), 10);
+        let DraftProb::Sampled(q) = next.prob(0) else { panic!("sampled") };
+        let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
+        assert_eq!(q[..], sampler.law(&table(64).logits_after(&committed), &[]).unwrap()[..]);
+    }
+
+    /// Of a tree that nobody settled nothing stays but what was committed.
+    #[test]
+    fn an_unsettled_tree_is_forgotten() {
+        let mut draft = draft(TreeShape::Dynamic);
+        propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 8);
+        let tree = propose(&mut draft, &[1, 2, 3, 4], SamplingParams::greedy(), 1);
+        assert_eq!(tree.tokens(), [crate::sample::argmax(&table(64).logits_after(&[1, 2, 3, 4]))]);
+    }
+
+    #[test]
+    fn it_stays_inside_the_context_of_the_draft() {
+        for length in 3..12 {
+            let mut draft = DraftModel::new(Box::new(table(length))).unwrap();
+            for shape in [TreeShape::Dynamic, TreeShape::Static(vec![2, 2, 2])] {
+                draft.set_tree(Some(shape));
+                let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 14);
+                assert!(!tree.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_draft_is_worth_is_learnt() {
+        let mut calibration = Calibration::default();
+        let nodes = [(0, 0.95), (1, 0.35)].map(|(rank, share)| GrownNode {
+            parent: None,
+            token: 1,
+            rank,
+            share,
+            row: None,
+        });
+        let grown = Grown { base: 0, nodes: nodes.to_vec() };
+        for _ in 0..60 {
+            grown.settle(&[1], &mut calibration);
+        }
+        assert!(calibration.acceptance(0, 0.95) < 0.1 && calibration.acceptance(1, 0.35) > 0.9);
+        assert!(calibration.usual() < 0.1);
+    }
+
+    #[test]
+    fn shapes_are_read_and_written() {
+        for shape in ["dynamic", "3x2x1", "15"] {
+            assert_eq!(shape.parse::<TreeShape>().unwrap().to_string(), shape);
+        }
+        for wrong in ["", "x", "0", "3x0", "16", "wide", "3,2"] {
+            assert!(wrong.parse::<TreeShape>().is_err(), "{wrong}");
+        }
+    }
+}
