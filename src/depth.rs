@@ -183,6 +183,8 @@ pub struct Observation {
     pub read: usize,
     /// Milliseconds of drafting, reading included.
     pub propose_ms: f64,
+    /// Whether the target pass was over this draft, or over rows that came with it.
+    pub acted: bool,
     /// Rows of the target pass.
     pub rows: usize,
     /// Milliseconds of the target pass.
@@ -203,6 +205,8 @@ pub struct DepthController {
     classes: [Share; CLASSES],
     /// Tokens drafted for each pass of the draft model: more than one in trees.
     width: Smoothed,
+    /// Rows that ride along with a draft.
+    beside: usize,
     /// Milliseconds that probes may take.
     credit: f64,
     parked: bool,
@@ -217,14 +221,15 @@ impl DepthController {
     }
 
     /// What to ask the proposer for, when at most `limit` tokens may be drafted and its own model has
-    /// `unread` tokens to read first.
-    pub fn plan(&mut self, limit: usize, unread: usize) -> DraftPlan {
+    /// `unread` tokens to read first, and `beside` rows ride along with every draft.
+    pub fn plan(&mut self, limit: usize, unread: usize, beside: usize) -> DraftPlan {
+        self.beside = beside;
         let (depth, gain) = self.best(limit);
         let (one, draft) = (self.pass(1), self.draft());
         // The read costs once, the gain lasts.
         let reading = unread as f64 * self.read();
         let pays = gain >= WORTH && (1.0 - 1.0 / gain) * one * HORIZON >= reading;
-        let free = draft <= FREE * one && unread == 0;
+        let free = draft <= FREE * one && unread == 0 && beside == 0;
         self.parked = !pays;
         self.since_plain += 1;
         // What plain decoding costs has to be known, and known of late.
@@ -246,25 +251,31 @@ impl DepthController {
         let classes = std::array::from_fn(|class| class_share(&self.classes, class));
         let rows = std::array::from_fn(|rows| if rows == 0 { 0.0 } else { self.pass(rows) });
         let next = self.position(depth.min(MAX_DRAFT - 1));
-        DraftPlan { max_draft, stop: Some(StopRule { rate, draft, rows, classes, next, reach: 1.0, len: 0 }) }
+        let ms = if depth == 0 { one } else { depth as f64 * draft + self.pass(self.rows(depth)) };
+        let promise = Promise { tokens: gain * ms / one, ms };
+        let stop = StopRule { rate, promise, draft, rows, classes, beside, next, reach: 1.0, len: 0 };
+        DraftPlan { max_draft, stop: Some(stop) }
     }
 
     /// How many of a chain of drafted tokens, which cannot be told from others by chance, are worth a
-    /// row of the target pass. `confidence` has one element a token.
-    pub fn keep(&mut self, confidence: &[Option<f32>]) -> usize {
+    /// row of the target pass. `confidence` has one element a token; `rival` is what another proposer
+    /// promises instead.
+    pub fn keep(&mut self, confidence: &[Option<f32>], rival: Option<Promise>) -> usize {
         let one = self.pass(1);
-        let rate = self.best(MAX_DRAFT).1.max(1.0) / one;
+        let own = self.best(MAX_DRAFT).1.max(1.0) / one;
+        let other = rival.unwrap_or(Promise { tokens: 1.0, ms: one });
+        let rate = own.max(other.rate());
         let (mut tokens, mut reach) = (1.0, 1.0);
-        let (mut best, mut most) = (0, 1.0 - rate * one);
+        let (mut best, mut most) = (0, other.tokens - rate * other.ms);
         for (i, confidence) in confidence.iter().enumerate().take(MAX_DRAFT) {
             reach *= confidence.map_or_else(|| self.position(i), |c| class_share(&self.classes, class_of(c)));
             tokens += reach;
-            let surplus = tokens - rate * self.pass(i + 2);
+            let surplus = tokens - rate * self.pass(i + 2 + self.beside);
             if surplus > most {
                 (best, most) = (i + 1, surplus);
             }
         }
-        self.parked = best == 0 && !confidence.is_empty();
+        self.parked = best == 0 && !confidence.is_empty() && rival.is_none();
         let probe = PROBE.min(confidence.len());
         if self.parked && self.credit >= self.extra(probe) {
             return probe;
@@ -302,10 +313,10 @@ impl DepthController {
         }
         // Probes are paid from what was saved while nothing else was drafted.
         if self.parked {
-            let probed = seen.propose_ms + (seen.target_ms - self.pass(1)).max(0.0);
             self.credit += PROBE_SHARE * (seen.propose_ms + seen.target_ms);
-            if seen.rows > 1 || seen.drafted > 0 {
-                self.credit -= probed;
+            self.credit -= seen.propose_ms;
+            if seen.acted {
+                self.credit -= (seen.target_ms - self.pass(1)).max(0.0);
             }
         }
     }
@@ -342,7 +353,7 @@ impl DepthController {
 
     /// Rows of a target pass over a draft of this depth.
     fn rows(&self, depth: usize) -> usize {
-        1 + ((depth as f64 * self.width()).round() as usize).min(MAX_DRAFT)
+        1 + (self.beside + (depth as f64 * self.width()).round() as usize).min(MAX_DRAFT)
     }
 
     fn width(&self) -> f64 {
@@ -403,6 +414,22 @@ pub(crate) fn class_of(confidence: f32) -> usize {
     ((confidence.clamp(0.0, 1.0) * CLASSES as f32) as usize).min(CLASSES - 1)
 }
 
+/// What a round is expected to give, and to take.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// Tokens.
+    pub tokens: f64,
+    /// Milliseconds.
+    pub ms: f64,
+}
+
+impl Promise {
+    /// Tokens a millisecond.
+    pub fn rate(self) -> f64 {
+        self.tokens / self.ms
+    }
+}
+
 /// How far a proposer is to draft.
 #[derive(Clone, Debug)]
 pub struct DraftPlan {
@@ -412,6 +439,11 @@ pub struct DraftPlan {
 }
 
 impl DraftPlan {
+    /// What is expected of it, where that is known and anything is to be drafted.
+    pub(crate) fn promise(&self) -> Option<Promise> {
+        self.stop.as_ref().filter(|_| self.max_draft > 0).map(|stop| stop.promise)
+    }
+
     /// As deep as asked, whatever the draft thinks of it.
     pub fn fixed(max_draft: usize) -> Self {
         Self { max_draft, stop: None }
@@ -442,9 +474,13 @@ impl DraftPlan {
 struct StopRule {
     /// Tokens a millisecond that are to be had.
     rate: f64,
+    /// By a draft of the best depth.
+    promise: Promise,
     draft: f64,
     rows: [f64; MAX_ROWS + 1],
     classes: [f64; CLASSES],
+    /// Rows that ride along.
+    beside: usize,
     /// The probability that the next token is accepted, before it is drawn.
     next: f64,
     /// The probability that all so far are accepted.
@@ -461,10 +497,11 @@ impl StopRule {
 
     /// Milliseconds that `more` rows cost a target pass over a draft of `len` tokens.
     fn rows_cost(&self, len: usize, more: usize) -> f64 {
-        let Some(row) = self.rows.get(len + 1 + more) else {
-            return f64::INFINITY;
-        };
-        (row - self.rows[len + 1]).max(0.0)
+        let at = 1 + self.beside + len;
+        match (self.rows.get(at), self.rows.get(at + more)) {
+            (Some(without), Some(with)) => (with - without).max(0.0),
+            _ => f64::INFINITY,
+        }
     }
 }
 
@@ -482,12 +519,13 @@ mod tests {
     ) -> (f64, f64) {
         let (mut time, mut tokens) = (0.0, 0.0);
         for round in 0..rounds {
-            let plan = controller.plan(MAX_DRAFT, 0);
+            let plan = controller.plan(MAX_DRAFT, 0, 0);
             let drafted = plan.max_draft;
             let accepted = (0..drafted).take_while(|&position| accepts(round, position)).count();
             let seen = Observation {
                 drafted,
                 passes: drafted,
+                acted: drafted > 0,
                 propose_ms: draft_ms * drafted as f64,
                 rows: drafted + 1,
                 target_ms: 10.0 * (1.0 + slope * drafted as f64),
@@ -516,7 +554,7 @@ mod tests {
     fn a_draft_that_is_always_right_is_drafted_deep() {
         let mut controller = DepthController::new();
         run(&mut controller, 60, (1.0, 0.02), |_, _| true);
-        assert!(controller.plan(MAX_DRAFT, 0).max_draft >= 14);
+        assert!(controller.plan(MAX_DRAFT, 0, 0).max_draft >= 14);
         assert!(!controller.state().parked);
         assert!(controller.state().gains[3] > 3.0);
     }
@@ -550,7 +588,7 @@ mod tests {
         let mut controller = DepthController::new();
         // Confident tokens are right, others are not; rows cost.
         for round in 0..200 {
-            let asked = controller.plan(8, 0).max_draft;
+            let asked = controller.plan(8, 0, 0).max_draft;
             match round {
                 0 => assert_eq!(asked, 0),
                 1..4 => assert!(asked > 0),
@@ -558,11 +596,12 @@ mod tests {
             }
             let sure = round % 2 == 0 && asked > 0;
             let confidence = vec![Some(if sure { 0.95 } else { 0.15 }); asked.min(6)];
-            let kept = controller.keep(&confidence);
+            let kept = controller.keep(&confidence, None);
             let accepted = if sure { kept } else { 0 };
             controller.observe(&Observation {
                 drafted: asked.min(6),
                 passes: asked.min(6),
+                acted: kept > 0,
                 propose_ms: 0.01,
                 rows: kept + 1,
                 target_ms: 10.0 * (1.0 + 0.1 * kept as f64),
@@ -571,9 +610,9 @@ mod tests {
                 ..Observation::default()
             });
         }
-        assert_eq!(controller.keep(&[Some(0.95); 6]), 6);
+        assert_eq!(controller.keep(&[Some(0.95); 6], None), 6);
         controller.credit = 0.0;
-        assert_eq!(controller.keep(&[Some(0.15); 6]), 0);
+        assert_eq!(controller.keep(&[Some(0.15); 6], None), 0);
         assert!(controller.parked);
     }
 
@@ -581,7 +620,7 @@ mod tests {
     fn a_doubtful_token_ends_a_draft_and_a_fixed_depth_does_not_care() {
         let mut controller = DepthController::new();
         run(&mut controller, 60, (3.0, 0.1), |round, _| round % 4 != 0);
-        let plan = controller.plan(8, 0);
+        let plan = controller.plan(8, 0, 0);
         assert!(plan.clone().goes_on(0.99));
         assert!(!plan.clone().goes_on(0.05));
         assert!(DraftPlan::fixed(4).goes_on(0.0));
@@ -591,9 +630,9 @@ mod tests {
     fn a_long_read_has_to_pay_for_itself() {
         let mut controller = DepthController::new();
         run(&mut controller, 60, (3.0, 0.1), |round, _| round % 4 != 0);
-        assert!(controller.plan(8, 100).max_draft > 0);
+        assert!(controller.plan(8, 100, 0).max_draft > 0);
         controller.credit = 0.0;
-        assert_eq!(controller.plan(8, 100_000).max_draft, 0);
+        assert_eq!(controller.plan(8, 100_000, 0).max_draft, 0);
         assert!(controller.state().parked);
     }
 

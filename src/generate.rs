@@ -20,7 +20,6 @@ use crate::model::{LanguageModel, TokenBlocks};
 use crate::propose::draft_model::DraftModel;
 use crate::propose::draft_tree::TreeShape;
 use crate::propose::ngram::Ngram;
-use crate::propose::none::Plain;
 use crate::propose::suffix::Suffix;
 use crate::propose::{Method, Proposer};
 use crate::rule::AcceptanceRule;
@@ -34,6 +33,9 @@ use crate::token::{EmittedToken, TokenId};
 
 /// Seeds nobody chose: short enough to be read out and typed again, and exact in JavaScript.
 const SEED_MASK: u64 = (1 << 32) - 1;
+
+/// Most proposers of a method.
+const MOST_STAGES: usize = 2;
 
 /// What to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,8 +137,8 @@ pub struct Models {
     cached: Vec<TokenId>,
     /// What it knows of the conversation so far is kept from answer to answer.
     suffix: Suffix,
-    /// What was learned of how deep to draft, by method.
-    depths: HashMap<Method, DepthController>,
+    /// What was learned of how deep to draft, by method, for each of its proposers.
+    depths: HashMap<Method, [DepthController; MOST_STAGES]>,
 }
 
 impl Models {
@@ -272,16 +274,18 @@ pub fn generate(
     let sampler = Sampler::new(plan.sampling.clone())?;
     let Models { target, draft, tokenizer, device, cached, depths, suffix, .. } = models;
     let draft_name = draft.as_ref().map(|d| d.model().spec().name.clone());
-    let (mut plain, mut ngram) = (Plain, Ngram::default());
-    let proposer: &mut dyn Proposer = match (plan.method, draft) {
-        (Method::Plain, _) => &mut plain,
-        (Method::Ngram, _) => &mut ngram,
-        (Method::Suffix, _) => suffix,
-        (Method::DraftModel | Method::DraftTree, Some(draft)) => {
-            draft.set_tree((plan.method == Method::DraftTree).then(|| plan.tree.clone()));
-            draft
-        }
-        (Method::DraftModel | Method::DraftTree, None) => {
+    let mut ngram = Ngram::default();
+    if let Some(draft) = draft {
+        draft.set_tree((plan.method == Method::DraftTree).then(|| plan.tree.clone()));
+    }
+    // In the order they are asked.
+    let stages: Vec<&mut dyn Proposer> = match (plan.method, draft) {
+        (Method::Plain, _) => Vec::new(),
+        (Method::Ngram, _) => vec![&mut ngram],
+        (Method::Suffix, _) => vec![suffix],
+        (Method::DraftModel | Method::DraftTree, Some(draft)) => vec![draft],
+        (Method::Cascade, Some(draft)) => vec![suffix, draft],
+        (Method::DraftModel | Method::DraftTree | Method::Cascade, None) => {
             return Err(Error::invalid(format!(
                 "The method {} needs a draft model. Open one (--draft), or choose ngram or plain.",
                 plan.method
@@ -316,12 +320,13 @@ pub fn generate(
         seed,
         rule: plan.rule,
     };
-    let mut session = Session::new(target, proposer, &sampler, context.clock, config)?;
+    let mut session = Session::new(target, &sampler, context.clock, config)?;
+    let controllers = depths.entry(plan.method).or_default();
+    for (proposer, controller) in stages.into_iter().zip(controllers) {
+        session.ask(proposer, (max_draft == MaxDraft::Auto).then_some(controller));
+    }
     session.started_at(Duration::ZERO);
     session.interrupted_by(context.cancelled);
-    if max_draft == MaxDraft::Auto {
-        session.with_depth(depths.entry(plan.method).or_default());
-    }
     let mut text = TextStream::new(tokenizer.clone(), &plan.stop)?;
     let ended = answer(&mut session, prompt, reuse, &mut text, context, sink);
     let stats = session.stats(device, peak_memory_bytes());

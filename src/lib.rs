@@ -33,7 +33,8 @@
 //! let mut proposer = Ngram::default();
 //! let sampler = Sampler::new(SamplingParams::greedy())?;
 //! let config = SessionConfig { max_draft: 4, max_tokens: 8, end_tokens: vec![], seed: 1, rule: Default::default() };
-//! let mut session = Session::new(&mut target, &mut proposer, &sampler, &Still, config)?;
+//! let mut session = Session::new(&mut target, &sampler, &Still, config)?;
+//! session.ask(&mut proposer, None);
 //! let _ = session.prefill(&[1, 2, 3], 0, &mut |_, _| std::ops::ControlFlow::Continue(()))?;
 //! let emitted: usize = session.map(|round| round.map(|r| r.emitted.len())).sum::<Result<_, _>>()?;
 //! assert_eq!(emitted, 8);

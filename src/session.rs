@@ -1,5 +1,5 @@
 //! The round loop: propose, forward, verify, keep, emit. One loop for every method; plain decoding
-//! is the proposer that proposes nothing. Only here the committed sequence grows. No threads, no
+//! is the loop with nobody to ask for a draft. Only here the committed sequence grows. No threads, no
 //! text, no wall clock: time comes from a [`Stopwatch`], chance from a seed.
 //!
 //! The target's cache always holds the first `cache_len` committed tokens, and between rounds all
@@ -12,16 +12,20 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::depth::{DepthController, DepthState, DraftPlan, FEW, Observation};
+use crate::depth::{DepthController, DepthState};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
-use crate::propose::{ProposeContext, Proposer, RoundOutcome};
+use crate::propose::{Proposer, RoundOutcome};
 use crate::rule::AcceptanceRule;
 use crate::sample::{self, Sampler};
 use crate::stats::{GenerationStats, LiveFigures, RoundCounts, RoundTiming, Stopwatch, Tally, millis};
 use crate::token::{EmittedToken, RejectedToken, TokenId, TokenOrigin};
 use crate::verify::{SampledRows, Verdict, Verifier};
+
+mod stages;
+
+use stages::{DraftContext, Proposal, Stages};
 
 /// Most rows of one target pass: the last committed token and what was drafted after it.
 pub const MAX_ROWS: usize = 16;
@@ -71,47 +75,13 @@ pub struct Round {
     pub ended: Option<EndReason>,
 }
 
-/// What was proposed, and what it took.
-struct Proposal {
-    tree: DraftTree,
-    /// Tokens drafted, before some were cut off.
-    drafted: usize,
-    /// Passes of a draft model that it took.
-    passes: usize,
-    /// Tokens a model of the proposer had to read.
-    read: usize,
-}
-
-/// A round, as the controller of the depth hears it.
-fn observation(proposal: &Proposal, verdict: &Verdict, timing: &RoundTiming) -> Observation {
-    let &Proposal { ref tree, drafted, passes, read } = proposal;
-    let mut tested = vec![true; verdict.accepted.len()];
-    let mut confidence: Vec<_> = verdict.accepted.iter().map(|a| tree.confidence()[a.node]).collect();
-    if verdict.last_origin == TokenOrigin::Resampled {
-        // In a chain the node after the accepted ones is the one that failed.
-        confidence.push(if tree.is_chain() { tree.confidence()[tested.len()] } else { None });
-        tested.push(false);
-    }
-    Observation {
-        drafted,
-        passes,
-        read,
-        propose_ms: timing.propose_ms,
-        rows: tree.len() + 1,
-        target_ms: timing.target_ms,
-        tested,
-        confidence,
-    }
-}
-
 /// One generation.
 pub struct Session<'a> {
     target: &'a mut dyn LanguageModel,
-    proposer: &'a mut dyn Proposer,
+    stages: Stages<'a>,
     sampler: &'a Sampler,
     clock: &'a dyn Stopwatch,
     config: SessionConfig,
-    depth: Option<&'a mut DepthController>,
     interrupted: &'a dyn Fn() -> bool,
     verifier: Verifier,
     rng: ChaCha8Rng,
@@ -130,7 +100,6 @@ impl<'a> Session<'a> {
     /// [`Error::InvalidRequest`] when `max_draft` or `max_tokens` is out of its range.
     pub fn new(
         target: &'a mut dyn LanguageModel,
-        proposer: &'a mut dyn Proposer,
         sampler: &'a Sampler,
         clock: &'a dyn Stopwatch,
         config: SessionConfig,
@@ -146,10 +115,9 @@ impl<'a> Session<'a> {
         }
         Ok(Self {
             target,
-            proposer,
+            stages: Stages::default(),
             sampler,
             clock,
-            depth: None,
             interrupted: &|| false,
             verifier: Verifier::new(config.rule, config.seed),
             rng: ChaCha8Rng::seed_from_u64(config.seed),
@@ -163,9 +131,11 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Lets a controller choose how deep to draft, up to `max_draft`.
-    pub fn with_depth(&mut self, controller: &'a mut DepthController) {
-        self.depth = Some(controller);
+    /// Asks `proposer` for drafts, where those named before it have none that is worth it. A controller
+    /// chooses how deep it drafts, up to `max_draft`; without one it is always that deep. Without a
+    /// proposer decoding is plain.
+    pub fn ask(&mut self, proposer: &'a mut dyn Proposer, depth: Option<&'a mut DepthController>) {
+        self.stages.add(proposer, depth);
     }
 
     /// Has `interrupted` asked while a proposer's model reads: when it says so, the round goes on without
@@ -221,10 +191,9 @@ impl<'a> Session<'a> {
             }
         }
         let took = self.clock.elapsed().saturating_sub(begun);
-        self.proposer.begin(prompt);
-        // Where the depth is chosen as it goes, whether it pays to read is chosen with it.
-        if self.depth.is_none() && self.config.max_draft > 0 {
-            let read = self.proposer.read(prompt, &mut || progress(done, last - reuse))?;
+        self.stages.begin(prompt);
+        if self.config.max_draft > 0 {
+            let read = self.stages.read(prompt, &mut || progress(done, last - reuse))?;
             if read.is_break() {
                 self.over = true;
                 return Ok(ControlFlow::Break(()));
@@ -261,7 +230,7 @@ impl<'a> Session<'a> {
         let proposal = self.propose(base)?;
         let tree = &proposal.tree;
         let proposed = self.clock.elapsed();
-        let output = self.forward(tree)?;
+        let output = self.forward(&proposal)?;
         let passed = self.clock.elapsed();
         let mut target = SampledRows::new(&output.logits, self.sampler, &self.committed);
         let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
@@ -269,11 +238,13 @@ impl<'a> Session<'a> {
         let verified = self.clock.elapsed();
         self.keep(base, tree, &verdict, &emitted)?;
         let survived = emitted.iter().filter(|t| t.origin == TokenOrigin::Accepted).count();
-        self.proposer.accept(&RoundOutcome {
+        let outcome = RoundOutcome {
             kept: &verdict.kept()[..survived],
             committed: &self.committed,
             target: &output,
-        })?;
+            side: tree.len() + 1,
+        };
+        self.stages.accept(&proposal, &outcome)?;
         let full = self.target.cache_len() == self.target.spec().context_length;
         self.ended = ended.or(full.then_some(EndReason::ContextFull));
         self.rounds += 1;
@@ -285,84 +256,44 @@ impl<'a> Session<'a> {
             other_ms: millis(now.saturating_sub(verified)),
         };
         let deepest = (0..tree.len()).map(|node| tree.depth(node) + 1).max().unwrap_or(0);
-        let depth = self.depth.as_mut().map(|depth| {
-            depth.observe(&observation(&proposal, &verdict, &timing));
-            depth.state()
-        });
+        let depth = self.stages.observe(&proposal, &verdict, &timing);
         let drafted = tree.len();
         self.tally.round(&RoundCounts { drafted, depth: deepest, emitted: &emitted, timing }, now);
         Ok(Round { emitted, rejected: verdict.rejected, drafted, timing, depth, ended: self.ended })
     }
 
-    /// Asks for a draft, and checks that the proposer kept its contract.
+    /// Asks for a draft.
     fn propose(&mut self, base: usize) -> Result<Proposal> {
         // A round emits one token more than it accepts, and its root takes a row of the context.
         let wanted = self.config.max_tokens - self.generated() - 1;
         let room = self.target.spec().context_length - base - 1;
-        let limit = self.config.max_draft.min(wanted).min(room);
-        let mut nothing = Proposal { tree: DraftTree::new(), drafted: 0, passes: 0, read: 0 };
-        if limit == 0 {
-            return Ok(nothing);
-        }
-        let mut plan = DraftPlan::fixed(limit);
-        if let Some(depth) = &mut self.depth {
-            let unread = self.proposer.unread(&self.committed);
-            plan = depth.plan(limit, unread);
-            // The first token should not wait until a second model has read the prompt.
-            if plan.max_draft == 0 || self.committed.len() == self.prompt_len && unread > FEW {
-                return Ok(nothing);
-            }
-            nothing.read = unread;
-            let interrupted = self.interrupted;
-            let mut go_on = || if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-            if unread > FEW && self.proposer.read(&self.committed, &mut go_on)?.is_break() {
-                return Ok(nothing);
-            }
-        }
-        let max_draft = plan.max_draft;
-        let mut tree = self.proposer.propose(ProposeContext {
+        self.stages.draft(DraftContext {
             committed: &self.committed,
-            plan,
+            first: self.committed.len() == self.prompt_len,
+            limit: self.config.max_draft.min(wanted).min(room),
+            room,
             sampler: self.sampler,
             noise: self.verifier.noise(),
             rng: &mut self.rng,
             target: &mut *self.target,
-        })?;
-        let deep = (0..tree.len()).any(|node| tree.depth(node) >= max_draft);
-        if deep || tree.len() > MAX_DRAFT.min(room) {
-            return Err(Error::Internal(format!(
-                "the method {} drafted {} tokens where depth {max_draft} was allowed",
-                self.proposer.method(),
-                tree.len()
-            )));
-        }
-        if self.target.cache_len() != base {
-            return Err(Error::Internal(format!(
-                "the method {} left {} rows in the target's cache and found {base}",
-                self.proposer.method(),
-                self.target.cache_len()
-            )));
-        }
-        let (drafted, passes) = (tree.len(), tree.passes());
-        if let Some(depth) = &mut self.depth
-            && tree.is_chain()
-            && tree.is_certain()
-        {
-            tree.cut(depth.keep(tree.confidence()));
-        }
-        Ok(Proposal { tree, drafted, passes, read: nothing.read })
+            clock: self.clock,
+            interrupted: self.interrupted,
+        })
     }
 
-    /// One target pass over the last committed token and the tree.
-    fn forward(&mut self, tree: &DraftTree) -> Result<StepOutput> {
+    /// One target pass over the last committed token, the tree and what rides along.
+    fn forward(&mut self, proposal: &Proposal) -> Result<StepOutput> {
+        let Proposal { tree, demand, .. } = proposal;
         let root = *self.committed.last().expect("a round has a prompt");
-        let tokens: Vec<TokenId> = std::iter::once(root).chain(tree.tokens().iter().copied()).collect();
-        let hang = |parent: &Option<usize>| Some(parent.map_or(0, |p| p + 1));
-        let parents: Vec<Option<usize>> =
-            std::iter::once(None).chain(tree.parents().iter().map(hang)).collect();
-        let layout = if tree.is_chain() { RowLayout::Chain } else { RowLayout::Tree { parents: &parents } };
-        let taps = self.proposer.demand().taps;
-        self.target.forward(Step { layout, taps: &taps, ..Step::chain(&tokens, LogitRows::All) })
+        let drafted = tree.tokens().iter().chain(&demand.side.tokens).copied();
+        let tokens: Vec<TokenId> = std::iter::once(root).chain(drafted).collect();
+        let behind = |row: usize| move |parent: &Option<usize>| Some(parent.map_or(0, |p| row + p));
+        let drafted = tree.parents().iter().map(behind(1));
+        let beside = demand.side.parents.iter().map(behind(1 + tree.len()));
+        let parents: Vec<Option<usize>> = std::iter::once(None).chain(drafted).chain(beside).collect();
+        let chain = tree.is_chain() && demand.side.is_empty();
+        let layout = if chain { RowLayout::Chain } else { RowLayout::Tree { parents: &parents } };
+        self.target.forward(Step { layout, taps: &demand.taps, ..Step::chain(&tokens, LogitRows::All) })
     }
 
     /// The tokens of a verdict up to the end token or the limit, and why they end there.

@@ -141,12 +141,12 @@ impl CostTable {
     }
 
     /// What a drafted token costs with this method, in target passes: c of the draft model, nothing
-    /// for methods that look up. `None` when it was not measured, and for trees, whose cost is that of
-    /// their levels.
+    /// for methods that look up. `None` when it was not measured, and where tokens
+    /// do not all cost the same: in trees and cascades.
     pub fn draft_cost_of(&self, method: Method) -> Option<f64> {
         match method {
             Method::DraftModel => self.draft,
-            Method::DraftTree => None,
+            Method::DraftTree | Method::Cascade => None,
             Method::Plain | Method::Ngram | Method::Suffix | Method::Synthetic => Some(0.0),
         }
     }

@@ -12,11 +12,12 @@ use hunch::depth::MaxDraft;
 use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
 use hunch::model::weights::WeightFile;
+use hunch::propose::Method;
 use hunch::propose::draft_tree::TreeShape;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
 
-use super::run::{MethodArg, SamplingArgs, load};
+use super::run::{SamplingArgs, load, method_parser};
 use super::{ModelArgs, render};
 
 /// Measures methods against plain decoding: the same prompts through each, taking turns, warm.
@@ -27,8 +28,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     models: ModelArgs,
     /// Methods, separated by commas [default: all that these models can run]
-    #[arg(long, value_enum, value_delimiter = ',')]
-    methods: Vec<MethodArg>,
+    #[arg(long, value_parser = method_parser(), value_delimiter = ',')]
+    methods: Vec<Method>,
     /// Prompts: code, prose, edit, or a file of JSON Lines; may be given several times
     #[arg(long, value_name = "NAME|FILE.jsonl", default_value = "code")]
     suite: Vec<String>,
@@ -108,12 +109,11 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan> {
     if let Some(count) = args.prompts {
         suites.iter_mut().for_each(|suite| suite.prompts.truncate(count.max(1)));
     }
-    let all = [MethodArg::Plain, MethodArg::Ngram, MethodArg::Suffix, MethodArg::DraftModel];
-    let possible = if args.models.draft.is_some() { &all[..] } else { &all[..3] };
-    let methods = if args.methods.is_empty() { possible } else { &args.methods };
+    let usable = Method::usable(args.models.draft.is_some());
+    let methods = if args.methods.is_empty() { &usable } else { &args.methods };
     let contenders = methods.iter().flat_map(|&method| {
-        let depths = if method == MethodArg::Plain { &args.max_draft[..1] } else { &args.max_draft[..] };
-        depths.iter().map(move |&max_draft| Contender { method: method.into(), max_draft })
+        let depths = if method == Method::Plain { &args.max_draft[..1] } else { &args.max_draft[..] };
+        depths.iter().map(move |&max_draft| Contender { method, max_draft })
     });
     // Greedy unless a way of drawing is asked for, so that answers can be compared token for token.
     let greedy = SamplingParams { seed: args.sampling.seed(), ..SamplingParams::greedy() };

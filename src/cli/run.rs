@@ -3,7 +3,8 @@
 use std::io::{IsTerminal, Read, Write};
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use hunch::api::{ChatMessage, Role};
 use hunch::depth::MaxDraft;
 use hunch::engine::WallClock;
@@ -18,31 +19,11 @@ use hunch::token::TokenId;
 
 use super::{ModelArgs, render};
 
-/// The methods of the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MethodArg {
-    /// No speculation
-    Plain,
-    /// The model of --draft guesses
-    DraftModel,
-    /// The model of --draft guesses several continuations at once
-    DraftTree,
-    /// What followed the same words earlier is guessed
-    Ngram,
-    /// What most often followed the longest repeated end of the text is guessed
-    Suffix,
-}
-
-impl From<MethodArg> for Method {
-    fn from(arg: MethodArg) -> Method {
-        match arg {
-            MethodArg::Plain => Method::Plain,
-            MethodArg::DraftModel => Method::DraftModel,
-            MethodArg::DraftTree => Method::DraftTree,
-            MethodArg::Ngram => Method::Ngram,
-            MethodArg::Suffix => Method::Suffix,
-        }
-    }
+/// Reads the name of a method.
+pub(crate) fn method_parser() -> impl TypedValueParser<Value = Method> {
+    let value = |method: &Method| PossibleValue::new(method.name()).help(method.summary());
+    let values: Vec<_> = Method::usable(true).iter().map(value).collect();
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Method>())
 }
 
 /// Answers a prompt and streams the tokens in colour.
@@ -53,8 +34,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     models: ModelArgs,
     /// How to guess ahead [default: draft-model with --draft, else ngram]
-    #[arg(long, value_enum)]
-    method: Option<MethodArg>,
+    #[arg(long, value_parser = method_parser())]
+    method: Option<Method>,
     /// Most tokens to draft a round: 1 to 15, or auto, which measures what pays
     #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
     max_draft: MaxDraft,
@@ -155,9 +136,9 @@ impl SamplingArgs {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
-    let default = if args.models.draft.is_some() { MethodArg::DraftModel } else { MethodArg::Ngram };
+    let default = if args.models.draft.is_some() { Method::DraftModel } else { Method::Ngram };
     let plan = GenerationPlan {
-        method: args.method.unwrap_or(default).into(),
+        method: args.method.unwrap_or(default),
         max_draft: args.max_draft,
         tree: args.tree.clone(),
         max_tokens: args.max_tokens,

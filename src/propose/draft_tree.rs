@@ -560,7 +560,7 @@ mod tests {
         let committed = [&[1, 2, 3][..], &path(&tree, second), &[9]].concat();
         let target = StepOutput::default();
         draft
-            .accept(&RoundOutcome { kept: &[first, second], committed: &committed, target: &target })
+            .accept(&RoundOutcome { kept: &[first, second], committed: &committed, target: &target, side: 0 })
             .unwrap();
         assert_eq!((draft.model().cache_len(), draft.unread(&committed)), (5, 0));
         let next = propose(&mut draft, &committed, SamplingParams::unfiltered(), 10);

@@ -4,7 +4,6 @@
 pub mod draft_model;
 pub mod draft_tree;
 pub mod ngram;
-pub mod none;
 mod shortlist;
 pub mod suffix;
 pub mod synthetic;
@@ -42,6 +41,8 @@ pub enum Method {
     /// What most often followed the longest end of the text that occurred before (suffix decoding, Oliaro
     /// et al., arXiv 2411.04975).
     Suffix,
+    /// [`Suffix`](Self::Suffix) where it promises more, else [`DraftModel`](Self::DraftModel).
+    Cascade,
     /// Guesses that are accepted at given rates: measures the loop itself. Tests and bench only.
     Synthetic,
 }
@@ -49,13 +50,26 @@ pub enum Method {
 impl Method {
     /// The methods that can be used, plain first; one of them needs a draft model.
     pub fn usable(with_draft: bool) -> Vec<Self> {
-        let all = [Self::Plain, Self::DraftModel, Self::DraftTree, Self::Ngram, Self::Suffix];
+        let all = [Self::Plain, Self::DraftModel, Self::DraftTree, Self::Ngram, Self::Suffix, Self::Cascade];
         all.into_iter().filter(|&method| with_draft || !method.needs_draft()).collect()
     }
 
     /// Whether it drafts with a second model.
     pub fn needs_draft(self) -> bool {
-        matches!(self, Self::DraftModel | Self::DraftTree)
+        matches!(self, Self::DraftModel | Self::DraftTree | Self::Cascade)
+    }
+
+    /// What it does, in a line.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Method::Plain => "No speculation",
+            Method::DraftModel => "The draft model guesses",
+            Method::DraftTree => "The draft model guesses several continuations at once",
+            Method::Ngram => "What followed the same words earlier is guessed",
+            Method::Suffix => "What most often followed the longest repeated end of the text is guessed",
+            Method::Cascade => "suffix where it promises more, else draft-model",
+            Method::Synthetic => "Guesses that come true at given rates; for benchmarks",
+        }
     }
 
     /// The method's name on the command line and in JSON.
@@ -66,6 +80,7 @@ impl Method {
             Method::DraftTree => "draft-tree",
             Method::Ngram => "ngram",
             Method::Suffix => "suffix",
+            Method::Cascade => "cascade",
             Method::Synthetic => "synthetic",
         }
     }
@@ -80,25 +95,42 @@ impl fmt::Display for Method {
 impl FromStr for Method {
     type Err = Error;
     fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "plain" => Ok(Method::Plain),
-            "draft-model" => Ok(Method::DraftModel),
-            "draft-tree" => Ok(Method::DraftTree),
-            "ngram" => Ok(Method::Ngram),
-            "suffix" => Ok(Method::Suffix),
-            "synthetic" => Ok(Method::Synthetic),
-            other => Err(Error::invalid(format!(
-                "There is no method \"{other}\". Choose plain, draft-model, draft-tree, ngram or suffix."
-            ))),
-        }
+        let all = Self::usable(true);
+        all.iter().copied().chain([Self::Synthetic]).find(|method| method.name() == name).ok_or_else(|| {
+            let names: Vec<_> = all.iter().map(|method| method.name()).collect();
+            Error::invalid(format!("There is no method \"{name}\". Choose one of {}.", names.join(", ")))
+        })
     }
 }
 
-/// What a proposer wants from every target pass.
+/// What a proposer wants from a target pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetDemand {
     /// Layers of the target whose residual stream it reads.
     pub taps: Vec<usize>,
+    /// Rows of its own, which are not part of the draft.
+    pub side: SideRows,
+}
+
+/// Rows that ride along in a target pass: a tree behind the root that nobody verifies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SideRows {
+    /// Their tokens.
+    pub tokens: Vec<TokenId>,
+    /// Their parents among themselves; `None` is the root.
+    pub parents: Vec<Option<usize>>,
+}
+
+impl SideRows {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
 }
 
 /// What a proposer may look at when it proposes.
@@ -118,6 +150,7 @@ pub struct ProposeContext<'a> {
 }
 
 /// What became of a proposal.
+#[derive(Clone, Copy)]
 pub struct RoundOutcome<'a> {
     /// The nodes of the proposed tree on the accepted path, from the root on.
     pub kept: &'a [usize],
@@ -126,15 +159,21 @@ pub struct RoundOutcome<'a> {
     /// What the target pass gave back: row 0 is the last token committed before the round, row
     /// `i + 1` is node i of the tree.
     pub target: &'a StepOutput,
+    /// The first of the rows that rode along.
+    pub side: usize,
 }
 
 /// A way to guess.
 pub trait Proposer: Send {
     /// Which method this is.
     fn method(&self) -> Method;
-    /// What it wants from every target pass.
+    /// What it wants from the pass that verifies its last proposal.
     fn demand(&self) -> TargetDemand {
         TargetDemand::default()
+    }
+    /// How many rows of its own it usually wants.
+    fn rows_beside(&self) -> usize {
+        0
     }
     /// Starts a generation: forget what belonged to the last one, if anything did. `prompt` is the whole
     /// prompt. Quick: what takes time is left to [`read`](Self::read).

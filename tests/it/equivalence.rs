@@ -9,14 +9,13 @@ use hunch::error::{Error, Result};
 use hunch::model::table::{TableConfig, TableModel};
 use hunch::model::{LanguageModel, LogitRows, Step};
 use hunch::propose::draft_model::DraftModel;
-use hunch::propose::none::Plain;
 use hunch::propose::synthetic::Synthetic;
 use hunch::propose::{Method, ProposeContext, Proposer};
 use hunch::sample::{Sampler, SamplingParams};
 use hunch::session::{EndReason, MAX_DRAFT, Session, SessionConfig};
 use hunch::token::{TokenId, TokenOrigin};
 
-use crate::toy::{Failing, Ticks, config, generate, generate_at, greedy_continuation, proposers, table};
+use crate::toy::{Failing, Ticks, config, generate, generate_at, greedy_continuation, methods, only, table};
 
 fn greedy() -> Sampler {
     Sampler::new(SamplingParams::greedy()).unwrap()
@@ -29,9 +28,9 @@ fn greedy_output_is_plain_output_for_every_proposer_and_depth() {
     for prompt in [&[3][..], &[1, 2], &[5, 6, 7, 5, 6, 7, 5, 6]] {
         let plain = greedy_continuation(&target, prompt, TOKENS);
         for max_draft in 1..=8 {
-            for (name, mut proposer) in proposers(16, &plain) {
+            for (name, mut stages) in methods(16, &plain) {
                 let config = config(max_draft, TOKENS, 2);
-                let run = generate(&mut target, proposer.as_mut(), &greedy(), prompt, config);
+                let run = generate(&mut target, &mut stages, &greedy(), prompt, config);
                 assert_eq!(run.ids(), plain, "{name}, depth {max_draft}");
                 assert!(run.tokens.iter().all(|t| t.p == 1.0), "{name}");
                 assert_eq!(run.rounds.last().unwrap().ended, Some(EndReason::MaxTokens));
@@ -45,15 +44,15 @@ fn a_depth_that_is_chosen_as_it_goes_changes_no_token() {
     let mut target = table(16, 0.0);
     for prompt in [&[3][..], &[5, 6, 7, 5, 6, 7, 5, 6]] {
         let plain = greedy_continuation(&target, prompt, 120);
-        for (name, mut proposer) in proposers(16, &plain) {
-            let mut depth = DepthController::new();
+        for (name, mut stages) in methods(16, &plain) {
+            let mut depths: [DepthController; 2] = Default::default();
             for answer in 0..3 {
                 let config = config(MAX_DRAFT, 120, answer);
                 let sampler = greedy();
-                let depth = Some(&mut depth);
-                let run = generate_at(depth, &mut target, proposer.as_mut(), &sampler, prompt, config);
+                let depths = Some(&mut depths);
+                let run = generate_at(depths, &mut target, &mut stages, &sampler, prompt, config);
                 assert_eq!(run.ids(), plain, "{name}");
-                assert!(run.rounds.iter().all(|round| round.depth.is_some()));
+                assert!(name == "plain" || run.rounds.iter().all(|round| round.depth.is_some()), "{name}");
             }
         }
     }
@@ -67,8 +66,8 @@ fn a_read_can_be_interrupted() {
     let mut draft = DraftModel::new(Box::new(table(16, 0.0))).unwrap();
     let (sampler, clock) = (greedy(), Ticks::default());
     let mut depth = DepthController::new();
-    let mut session = Session::new(&mut target, &mut draft, &sampler, &clock, config(4, 20, 0)).unwrap();
-    session.with_depth(&mut depth);
+    let mut session = Session::new(&mut target, &sampler, &clock, config(4, 20, 0)).unwrap();
+    session.ask(&mut draft, Some(&mut depth));
     session.interrupted_by(&|| true);
     let read = session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     assert!(read.is_continue());
@@ -85,11 +84,11 @@ fn penalties_follow_the_drafted_path() {
     let sampler = Sampler::new(params).unwrap();
     let mut target = table(16, 0.0);
     let prompt = [5, 6, 7, 5, 6, 7, 5, 6];
-    let plain = generate(&mut target, &mut Plain, &sampler, &prompt, config(0, 60, 1)).ids();
+    let plain = generate(&mut target, &mut Vec::new(), &sampler, &prompt, config(0, 60, 1)).ids();
     assert_ne!(plain, greedy_continuation(&target, &prompt, 60), "the penalty does something");
     for max_draft in 1..=8 {
-        for (name, mut proposer) in proposers(16, &plain) {
-            let run = generate(&mut target, proposer.as_mut(), &sampler, &prompt, config(max_draft, 60, 1));
+        for (name, mut stages) in methods(16, &plain) {
+            let run = generate(&mut target, &mut stages, &sampler, &prompt, config(max_draft, 60, 1));
             assert_eq!(run.ids(), plain, "{name}, depth {max_draft}");
         }
     }
@@ -98,7 +97,7 @@ fn penalties_follow_the_drafted_path() {
 #[test]
 fn a_perfect_draft_is_accepted_whole_and_pays_a_bonus() {
     let mut target = table(16, 0.0);
-    let mut draft = DraftModel::new(Box::new(table(16, 0.0))).unwrap();
+    let mut draft = only(DraftModel::new(Box::new(table(16, 0.0))).unwrap());
     let run = generate(&mut target, &mut draft, &greedy(), &[1, 2], config(4, 20, 0));
     assert_eq!((run.stats.rounds, run.stats.drafted, run.stats.accepted, run.stats.bonus), (4, 16, 16, 4));
     assert_eq!((run.stats.acceptance_rate, run.stats.mean_acceptance_length), (1.0, 5.0));
@@ -111,7 +110,7 @@ fn a_perfect_draft_is_accepted_whole_and_pays_a_bonus() {
 
 #[test]
 fn plain_rounds_are_plain() {
-    let run = generate(&mut table(16, 0.0), &mut Plain, &greedy(), &[1], config(5, 9, 0));
+    let run = generate(&mut table(16, 0.0), &mut Vec::new(), &greedy(), &[1], config(5, 9, 0));
     assert!(run.tokens.iter().all(|t| t.origin == TokenOrigin::Plain && t.position == 0));
     assert_eq!((run.stats.rounds, run.stats.plain, run.stats.drafted), (9, 9, 0));
     assert_eq!(run.stats.mean_acceptance_length, 1.0);
@@ -123,7 +122,7 @@ fn synthetic_rates_come_out_as_asked() {
         TableModel::new(TableConfig { seed: 11, context_length: 4096, ..TableConfig::default() });
     let script = greedy_continuation(&target, &[1, 2], 3000);
     let rates = [0.9, 0.5, 0.8];
-    let mut proposer = Synthetic::new(script.clone(), rates.to_vec()).unwrap();
+    let mut proposer = only(Synthetic::new(script.clone(), rates.to_vec()).unwrap());
     let run = generate(&mut target, &mut proposer, &greedy(), &[1, 2], config(3, 3000, 6));
     assert_eq!(run.ids(), script);
     let mut reached = 1.0;
@@ -140,9 +139,9 @@ fn the_end_token_is_not_emitted_and_cuts_the_round() {
     let plain = greedy_continuation(&target, &prompt, 40);
     for end in 0..16 {
         let expected: Vec<TokenId> = plain.iter().copied().take_while(|&t| t != end).collect();
-        for (name, mut proposer) in proposers(16, &plain) {
+        for (name, mut stages) in methods(16, &plain) {
             let config = SessionConfig { end_tokens: vec![end, 99], ..config(6, 40, 3) };
-            let run = generate(&mut target, proposer.as_mut(), &greedy(), &prompt, config);
+            let run = generate(&mut target, &mut stages, &greedy(), &prompt, config);
             assert_eq!(run.ids(), expected, "{name}, end token {end}");
             let reason = if expected.len() < 40 { EndReason::EndToken } else { EndReason::MaxTokens };
             assert_eq!(run.rounds.last().unwrap().ended, Some(reason));
@@ -158,8 +157,8 @@ fn the_context_is_used_to_its_last_row() {
         let prompt = [1, 2, 3];
         // The last token needs no row of its own.
         let plain = greedy_continuation(&target, &prompt, context_length - prompt.len() + 1);
-        for (name, mut proposer) in proposers(16, &plain) {
-            let run = generate(&mut target, proposer.as_mut(), &greedy(), &prompt, config(5, 100, 3));
+        for (name, mut stages) in methods(16, &plain) {
+            let run = generate(&mut target, &mut stages, &greedy(), &prompt, config(5, 100, 3));
             assert_eq!(run.ids(), plain, "{name}, context {context_length}");
             assert_eq!(run.rounds.last().unwrap().ended, Some(EndReason::ContextFull));
             assert_eq!(target.cache_len(), context_length);
@@ -172,8 +171,8 @@ fn max_tokens_is_never_passed() {
     let mut target = table(16, 0.0);
     for max_tokens in 1..12 {
         let plain = greedy_continuation(&target, &[1, 2], max_tokens);
-        for (name, mut proposer) in proposers(16, &plain) {
-            let run = generate(&mut target, proposer.as_mut(), &greedy(), &[1, 2], config(8, max_tokens, 3));
+        for (name, mut stages) in methods(16, &plain) {
+            let run = generate(&mut target, &mut stages, &greedy(), &[1, 2], config(8, max_tokens, 3));
             assert_eq!(run.ids(), plain, "{name}, {max_tokens} tokens");
         }
     }
@@ -189,9 +188,7 @@ fn a_cache_with_a_common_prefix_gives_the_same_answer() {
         target.forward(Step::chain(&prompt[..reuse], LogitRows::None)).unwrap();
         let clock = Ticks::default();
         let sampler = greedy();
-        let mut plain_proposer = Plain;
-        let mut session =
-            Session::new(&mut target, &mut plain_proposer, &sampler, &clock, config(0, 12, 0)).unwrap();
+        let mut session = Session::new(&mut target, &sampler, &clock, config(0, 12, 0)).unwrap();
         let mut heard = Vec::new();
         let mut progress = |done, total| {
             heard.push((done, total));
@@ -214,8 +211,7 @@ fn prefill_tells_progress_and_can_be_cancelled() {
     let mut target = TableModel::new(TableConfig { context_length: 1000, ..TableConfig::default() });
     let clock = Ticks::default();
     let sampler = greedy();
-    let mut proposer = Plain;
-    let mut session = Session::new(&mut target, &mut proposer, &sampler, &clock, config(0, 5, 0)).unwrap();
+    let mut session = Session::new(&mut target, &sampler, &clock, config(0, 5, 0)).unwrap();
     let mut heard = Vec::new();
     let mut progress = |done, total| {
         heard.push((done, total));
@@ -233,13 +229,12 @@ fn bad_requests_are_refused() {
     let clock = Ticks::default();
     let sampler = greedy();
     let mut target = TableModel::new(TableConfig { context_length: 4, ..TableConfig::default() });
-    let mut proposer = Plain;
     for bad in [config(MAX_DRAFT + 1, 5, 0), config(3, 0, 0)] {
-        let session = Session::new(&mut target, &mut proposer, &sampler, &clock, bad);
+        let session = Session::new(&mut target, &sampler, &clock, bad);
         assert!(matches!(session.err(), Some(Error::InvalidRequest(_))));
     }
     let mut go_on = |_, _| ControlFlow::Continue(());
-    let mut session = Session::new(&mut target, &mut proposer, &sampler, &clock, config(3, 5, 0)).unwrap();
+    let mut session = Session::new(&mut target, &sampler, &clock, config(3, 5, 0)).unwrap();
     assert!(session.round().is_err());
     assert!(matches!(session.prefill(&[], 0, &mut go_on), Err(Error::InvalidRequest(_))));
     let long = session.prefill(&[1; 5], 0, &mut go_on);
@@ -275,8 +270,8 @@ fn a_proposer_that_breaks_its_contract_is_caught() {
         let clock = Ticks::default();
         let sampler = greedy();
         let mut proposer = Rude { touches_cache };
-        let mut session =
-            Session::new(&mut target, &mut proposer, &sampler, &clock, config(3, 9, 0)).unwrap();
+        let mut session = Session::new(&mut target, &sampler, &clock, config(3, 9, 0)).unwrap();
+        session.ask(&mut proposer, None);
         let _ = session.prefill(&[1, 2, 3], 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
         assert!(matches!(session.round(), Err(Error::Internal(_))));
         assert_eq!(session.cached(), [1, 2]);
@@ -290,8 +285,7 @@ fn a_failure_leaves_what_was_emitted_and_a_sound_cache() {
     let plain = greedy_continuation(&target.inner, &[1, 2, 3], 3);
     let clock = Ticks::default();
     let sampler = greedy();
-    let mut proposer = Plain;
-    let mut session = Session::new(&mut target, &mut proposer, &sampler, &clock, config(0, 9, 0)).unwrap();
+    let mut session = Session::new(&mut target, &sampler, &clock, config(0, 9, 0)).unwrap();
     let _ = session.prefill(&[1, 2, 3], 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     let rounds: Vec<_> = session.by_ref().collect();
     assert_eq!(rounds.len(), 4);

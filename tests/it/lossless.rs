@@ -7,7 +7,6 @@ use std::sync::Arc;
 use hunch::depth::DepthController;
 use hunch::draft::{DraftProb, DraftTree};
 use hunch::propose::draft_model::DraftModel;
-use hunch::propose::none::Plain;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::{Sampler, SamplingParams, draw, unit};
 use hunch::session::SessionConfig;
@@ -18,7 +17,7 @@ use proptest::prelude::*;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::toy::{config, generate, generate_at, greedy_continuation, proposers, table};
+use crate::toy::{config, generate, generate_at, greedy_continuation, methods, only, table};
 
 /// Below this a test fails. Seeds are fixed, so it either always does or never.
 const SIGNIFICANCE: f64 = 1e-3;
@@ -202,15 +201,15 @@ fn the_joint_law_of_three_tokens_is_exact_for_every_proposer() {
         let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
         let mut target = table(VOCAB, 0.0);
         let script = greedy_continuation(&target, &PROMPT, 4);
-        for (name, mut proposer) in proposers(VOCAB, &script) {
+        for (name, mut stages) in methods(VOCAB, &script) {
             let mut counts = vec![0; exact.len()];
             let mut drafted = 0;
             for seed in 0..RUNS {
-                let run = generate(&mut target, proposer.as_mut(), &sampler, &PROMPT, config(3, 4, seed));
+                let run = generate(&mut target, &mut stages, &sampler, &PROMPT, config(3, 4, seed));
                 counts[index(&run.ids()[..3], VOCAB)] += 1;
                 drafted += run.stats.drafted;
             }
-            assert!(name == "none" || drafted > 0, "{name} drafted nothing");
+            assert!(name == "plain" || drafted > 0, "{name} drafted nothing");
             let fit = goodness_of_fit(&counts, &exact);
             assert!(fit.degrees > 20, "{name}: {} pools test nothing", fit.degrees);
             assert!(fit.p_value > SIGNIFICANCE, "{name}: {fit:?}");
@@ -226,19 +225,18 @@ fn a_depth_that_is_chosen_as_it_goes_keeps_the_law() {
     let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
     let mut target = table(VOCAB, 0.0);
     let script = greedy_continuation(&target, &PROMPT, 8);
-    for (name, mut proposer) in proposers(VOCAB, &script) {
-        let mut depth = DepthController::new();
+    for (name, mut stages) in methods(VOCAB, &script) {
+        let mut depths: [DepthController; 2] = Default::default();
         let mut counts = vec![0; exact.len()];
-        let mut depths = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for seed in 0..6000 {
             // The first token comes without a draft, so the law of what follows it is looked at.
             let config = config(4, 5, seed);
-            let run =
-                generate_at(Some(&mut depth), &mut target, proposer.as_mut(), &sampler, &PROMPT, config);
+            let run = generate_at(Some(&mut depths), &mut target, &mut stages, &sampler, &PROMPT, config);
             counts[index(&run.ids()[..3], VOCAB)] += 1;
-            depths.extend(run.rounds.iter().map(|round| round.drafted));
+            seen.extend(run.rounds.iter().map(|round| round.drafted));
         }
-        assert!(name == "none" || depths.len() > 1, "{name} drafted {depths:?}");
+        assert!(name == "plain" || seen.len() > 1, "{name} drafted {seen:?}");
         let fit = goodness_of_fit(&counts, &exact);
         assert!(fit.p_value > SIGNIFICANCE, "{name}: {fit:?}");
     }
@@ -253,11 +251,11 @@ fn match_and_coupled_keep_the_law() {
     let mut target = table(VOCAB, 0.0);
     let script = greedy_continuation(&target, &PROMPT, 4);
     for rule in [AcceptanceRule::Match, AcceptanceRule::Coupled] {
-        for (name, mut proposer) in proposers(VOCAB, &script) {
+        for (name, mut stages) in methods(VOCAB, &script) {
             let mut counts = vec![0; exact.len()];
             for seed in 0..6000 {
                 let config = SessionConfig { rule, ..config(3, 4, seed) };
-                let run = generate(&mut target, proposer.as_mut(), &sampler, &PROMPT, config);
+                let run = generate(&mut target, &mut stages, &sampler, &PROMPT, config);
                 counts[index(&run.ids()[..3], VOCAB)] += 1;
             }
             let fit = goodness_of_fit(&counts, &exact);
@@ -275,10 +273,10 @@ fn coupled_text_does_not_depend_on_what_was_drafted() {
         let script = greedy_continuation(&target, &PROMPT, 60);
         for seed in [1, 2] {
             let of = |depth| SessionConfig { rule: AcceptanceRule::Coupled, ..config(depth, 60, seed) };
-            let plain = generate(&mut target, &mut Plain, &sampler, &PROMPT, of(0)).ids();
+            let plain = generate(&mut target, &mut Vec::new(), &sampler, &PROMPT, of(0)).ids();
             for depth in [1, 2, 5, 8] {
-                for (name, mut proposer) in proposers(16, &script) {
-                    let run = generate(&mut target, proposer.as_mut(), &sampler, &PROMPT, of(depth));
+                for (name, mut stages) in methods(16, &script) {
+                    let run = generate(&mut target, &mut stages, &sampler, &PROMPT, of(depth));
                     assert_eq!(run.ids(), plain, "{name}, depth {depth}, temperature {temperature}");
                 }
             }
@@ -295,7 +293,7 @@ fn rules_accept_what_theory_says() {
     let (mut target, draft) = (table(VOCAB, 0.0), table(VOCAB, 0.8));
     let p = sampler.law(&target.logits_after(&PROMPT), &[]).unwrap();
     let q = sampler.law(&draft.logits_after(&PROMPT), &[]).unwrap();
-    let mut proposer = DraftModel::new(Box::new(draft)).unwrap();
+    let mut proposer = only(DraftModel::new(Box::new(draft)).unwrap());
     let mut accepted = |rule| {
         let first = |seed| {
             let config = SessionConfig { rule, ..config(1, 2, seed) };
@@ -337,8 +335,8 @@ fn a_token_carries_the_probabilities_of_its_position() {
     let plain = Sampler::new(SamplingParams::unfiltered()).unwrap();
     let mut target = table(VOCAB, 0.0);
     let script = greedy_continuation(&target, &PROMPT, 40);
-    for (name, mut proposer) in proposers(VOCAB, &script) {
-        let run = generate(&mut target, proposer.as_mut(), &sampler, &PROMPT, config(4, 40, 9));
+    for (name, mut stages) in methods(VOCAB, &script) {
+        let run = generate(&mut target, &mut stages, &sampler, &PROMPT, config(4, 40, 9));
         let mut context = PROMPT.to_vec();
         for (i, token) in run.tokens.iter().enumerate() {
             let logits = target.logits_after(&context);
@@ -365,9 +363,11 @@ fn one_seed_gives_one_answer() {
     let mut target = table(16, 0.0);
     let script = greedy_continuation(&target, &PROMPT, 60);
     let mut once = || -> Vec<Vec<TokenId>> {
-        proposers(16, &script)
+        methods(16, &script)
             .into_iter()
-            .map(|(_, mut p)| generate(&mut target, p.as_mut(), &sampler, &PROMPT, config(5, 60, 4)).ids())
+            .map(|(_, mut stages)| {
+                generate(&mut target, &mut stages, &sampler, &PROMPT, config(5, 60, 4)).ids()
+            })
             .collect()
     };
     assert_eq!(once(), once());

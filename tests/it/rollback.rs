@@ -85,7 +85,8 @@ fn withdrawn_tokens_leave_no_trace() {
     let clock = Ticks::default();
     let sampler = Sampler::new(SamplingParams::greedy()).unwrap();
     let mut proposer = Ngram::default();
-    let mut session = Session::new(&mut target, &mut proposer, &sampler, &clock, config(4, 20, 0)).unwrap();
+    let mut session = Session::new(&mut target, &sampler, &clock, config(4, 20, 0)).unwrap();
+    session.ask(&mut proposer, None);
     let _ = session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     let emitted: Vec<_> = session.by_ref().flat_map(|r| r.unwrap().emitted).collect();
     assert!(session.withdraw(&emitted[..3]).is_err(), "these are not the last");

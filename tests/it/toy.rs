@@ -12,7 +12,6 @@ use hunch::model::{LanguageModel, LogitRows, ModelSpec, Step, StepOutput};
 use hunch::propose::draft_model::DraftModel;
 use hunch::propose::draft_tree::TreeShape;
 use hunch::propose::ngram::Ngram;
-use hunch::propose::none::Plain;
 use hunch::propose::suffix::Suffix;
 use hunch::propose::synthetic::Synthetic;
 use hunch::propose::{Method, ProposeContext, Proposer};
@@ -98,29 +97,38 @@ impl Proposer for Branching {
     }
 }
 
-/// Every proposer, by name. `script` is what the synthetic one knows beforehand.
-pub(crate) fn proposers(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, Box<dyn Proposer>)> {
-    let draft = |noise| Box::new(DraftModel::new(Box::new(table(n_vocab, noise))).unwrap());
+/// Proposers in the order they are asked.
+pub(crate) type Stages = Vec<Box<dyn Proposer>>;
+
+/// A session's only proposer.
+pub(crate) fn only(proposer: impl Proposer + 'static) -> Stages {
+    vec![Box::new(proposer)]
+}
+
+/// Every method, by name. `script` is what the synthetic one knows beforehand.
+pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, Stages)> {
+    let draft = |noise| DraftModel::new(Box::new(table(n_vocab, noise))).unwrap();
     let tree = |noise, shape| {
         let mut draft = draft(noise);
         draft.set_tree(Some(shape));
-        draft as Box<dyn Proposer>
+        only(draft)
     };
     let stranger = TableModel::new(TableConfig { seed: 12, n_vocab, ..TableConfig::default() });
     let synthetic = Synthetic::new(script.to_vec(), vec![0.9, 0.6, 0.8]).unwrap();
     vec![
-        ("none", Box::new(Plain)),
-        ("draft model, close", draft(0.4) as Box<dyn Proposer>),
-        ("draft model, the same", draft(0.0)),
-        ("draft model, a stranger", Box::new(DraftModel::new(Box::new(stranger)).unwrap())),
+        ("plain", Vec::new()),
+        ("draft model, close", only(draft(0.4))),
+        ("draft model, the same", only(draft(0.0))),
+        ("draft model, a stranger", only(DraftModel::new(Box::new(stranger)).unwrap())),
         ("draft tree", tree(0.4, TreeShape::Dynamic)),
         ("draft tree, a worse one", tree(0.8, TreeShape::Dynamic)),
         ("draft tree, 3x2x1", tree(0.4, TreeShape::Static(vec![3, 2, 1]))),
-        ("ngram", Box::new(Ngram::default())),
-        ("suffix", Box::new(Suffix::default())),
-        ("synthetic", Box::new(synthetic)),
-        ("tree of width 2", Box::new(Branching { model: table(n_vocab, 0.4), width: 2 })),
-        ("tree of width 3", Box::new(Branching { model: table(n_vocab, 0.8), width: 3 })),
+        ("ngram", only(Ngram::default())),
+        ("suffix", only(Suffix::default())),
+        ("suffix, then a draft model", vec![Box::new(Suffix::default()), Box::new(draft(0.4))]),
+        ("synthetic", only(synthetic)),
+        ("tree of width 2", only(Branching { model: table(n_vocab, 0.4), width: 2 })),
+        ("tree of width 3", only(Branching { model: table(n_vocab, 0.8), width: 3 })),
     ]
 }
 
@@ -144,28 +152,29 @@ impl Generated {
 /// A whole generation from an empty cache; checks the loop's invariants after every round.
 pub(crate) fn generate(
     target: &mut dyn LanguageModel,
-    proposer: &mut dyn Proposer,
+    stages: &mut Stages,
     sampler: &Sampler,
     prompt: &[TokenId],
     config: SessionConfig,
 ) -> Generated {
-    generate_at(None, target, proposer, sampler, prompt, config)
+    generate_at(None, target, stages, sampler, prompt, config)
 }
 
-/// As [`generate`], with a controller that chooses the depth up to the configured one.
+/// As [`generate`], with controllers that choose the depth up to the configured one.
 pub(crate) fn generate_at(
-    depth: Option<&mut DepthController>,
+    depths: Option<&mut [DepthController; 2]>,
     target: &mut dyn LanguageModel,
-    proposer: &mut dyn Proposer,
+    stages: &mut Stages,
     sampler: &Sampler,
     prompt: &[TokenId],
     config: SessionConfig,
 ) -> Generated {
     target.truncate(0).unwrap();
     let clock = Ticks::default();
-    let mut session = Session::new(target, proposer, sampler, &clock, config).unwrap();
-    if let Some(depth) = depth {
-        session.with_depth(depth);
+    let mut session = Session::new(target, sampler, &clock, config).unwrap();
+    let mut depths = depths.into_iter().flatten();
+    for proposer in stages {
+        session.ask(proposer.as_mut(), depths.next());
     }
     let flow = session.prefill(prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     assert!(flow.is_continue());

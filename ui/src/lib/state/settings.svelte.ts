@@ -3,15 +3,19 @@
 import type { AppInfo, GenerateRequest, LoadedModels, MaxDraft, Method, SamplingParams } from '../ipc/schema.gen';
 
 /** Methods the window offers, the one to take first in front. The synthetic one is for tests and bench. */
-export const offeredMethods = ['draft-model', 'draft-tree', 'ngram', 'suffix', 'plain'] as const satisfies readonly Method[];
+export const offeredMethods = ['draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix', 'plain'] as const satisfies readonly Method[];
 
 /** A method the window offers. */
 export type OfferedMethod = (typeof offeredMethods)[number];
+
+/** Those that draft with a second model. */
+const draftMethods: ReadonlySet<OfferedMethod> = new Set(['draft-model', 'draft-tree', 'cascade']);
 
 /** How a method is named and explained. */
 export const methodWords: Record<OfferedMethod, { label: string; meaning: string }> = {
   'draft-model': { label: 'Draft model', meaning: 'A smaller model guesses ahead' },
   'draft-tree': { label: 'Draft tree', meaning: 'A smaller model guesses several continuations' },
+  cascade: { label: 'Suffix, then draft', meaning: 'Guesses from the text where that promises more' },
   ngram: { label: 'N-gram', meaning: 'Guesses from text already there' },
   suffix: { label: 'Suffix', meaning: 'Guesses what most often followed the same words' },
   plain: { label: 'Plain', meaning: 'No guessing, one token a pass' },
@@ -92,7 +96,6 @@ export class Settings {
 export function whyNot(method: OfferedMethod, loaded: LoadedModels | null): string | null {
   if (!loaded) return 'Open a model first';
   if (loaded.methods.includes(method)) return null;
-  if (method === 'draft-model' || method === 'draft-tree')
-    return loaded.draft ? 'This draft does not fit the model' : 'Open a draft first';
+  if (draftMethods.has(method)) return loaded.draft ? 'This draft does not fit the model' : 'Open a draft first';
   return 'Not available with this model';
 }

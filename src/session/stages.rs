@@ -1,0 +1,247 @@
+//! The proposers of a session and what decides how deep they draft. There may be several: they are asked
+//! in turn, and the first whose draft is worth its rows is taken, so a lookup that costs nothing goes
+//! before a model that does. No target pass and no commit happens here.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use rand::RngCore;
+
+use super::MAX_DRAFT;
+use crate::depth::{DepthController, DepthState, DraftPlan, FEW, Observation};
+use crate::draft::DraftTree;
+use crate::error::{Error, Result};
+use crate::model::LanguageModel;
+use crate::propose::{ProposeContext, Proposer, RoundOutcome, TargetDemand};
+use crate::rule::PositionNoise;
+use crate::sample::Sampler;
+use crate::stats::{RoundTiming, Stopwatch, millis};
+use crate::token::{TokenId, TokenOrigin};
+use crate::verify::Verdict;
+
+/// A proposer, and its controller where the depth is chosen as it goes.
+struct Stage<'a> {
+    proposer: &'a mut dyn Proposer,
+    depth: Option<&'a mut DepthController>,
+    asked: Asked,
+}
+
+/// What a stage did in this round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    /// Tokens drafted, before some were cut off.
+    drafted: usize,
+    /// Passes of a draft model that it took.
+    passes: usize,
+    /// Tokens a model of the proposer had to read.
+    read: usize,
+    took: Duration,
+}
+
+/// What goes into the target pass behind the last committed token.
+pub(super) struct Proposal {
+    /// The draft.
+    pub(super) tree: DraftTree,
+    /// What the proposer wants of the pass.
+    pub(super) demand: TargetDemand,
+    /// Which stage it is from.
+    stage: Option<usize>,
+}
+
+/// What a draft is made from.
+pub(super) struct DraftContext<'c> {
+    pub(super) committed: &'c [TokenId],
+    /// Whether nothing was generated yet.
+    pub(super) first: bool,
+    /// Most tokens of depth.
+    pub(super) limit: usize,
+    /// Rows of the target's context that are left behind the root.
+    pub(super) room: usize,
+    pub(super) sampler: &'c Sampler,
+    pub(super) noise: Option<PositionNoise>,
+    pub(super) rng: &'c mut dyn RngCore,
+    pub(super) target: &'c mut dyn LanguageModel,
+    pub(super) clock: &'c dyn Stopwatch,
+    pub(super) interrupted: &'c dyn Fn() -> bool,
+}
+
+/// The stages, in turn.
+#[derive(Default)]
+pub(super) struct Stages<'a>(Vec<Stage<'a>>);
+
+impl<'a> Stages<'a> {
+    /// Another one, to be asked after those before it.
+    pub(super) fn add(&mut self, proposer: &'a mut dyn Proposer, depth: Option<&'a mut DepthController>) {
+        self.0.push(Stage { proposer, depth, asked: Asked::default() });
+    }
+
+    /// A generation begins.
+    pub(super) fn begin(&mut self, prompt: &[TokenId]) {
+        self.0.iter_mut().for_each(|stage| stage.proposer.begin(prompt));
+    }
+
+    /// Lets models of proposers read the prompt, unless it is chosen as it goes whether that pays.
+    pub(super) fn read(
+        &mut self,
+        prompt: &[TokenId],
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        for stage in self.0.iter_mut().filter(|stage| stage.depth.is_none()) {
+            if stage.proposer.read(prompt, go_on)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The draft of the first stage that has one which is worth it.
+    pub(super) fn draft(&mut self, mut cx: DraftContext<'_>) -> Result<Proposal> {
+        let nothing = Proposal { tree: DraftTree::new(), demand: TargetDemand::default(), stage: None };
+        self.0.iter_mut().for_each(|stage| stage.asked = Asked::default());
+        if cx.limit == 0 {
+            return Ok(nothing);
+        }
+        let plans: Vec<DraftPlan> = self.0.iter_mut().map(|stage| stage.plan(&cx)).collect();
+        for (i, plan) in plans.iter().enumerate() {
+            if plan.max_draft == 0 {
+                continue;
+            }
+            let stage = &mut self.0[i];
+            let begun = cx.clock.elapsed();
+            let mut tree = stage.ask(plan.clone(), &mut cx)?;
+            if let Some(depth) = &mut stage.depth
+                && tree.is_chain()
+                && tree.is_certain()
+            {
+                // What comes after may promise more.
+                let rival = plans[i + 1..].iter().filter_map(DraftPlan::promise);
+                let rival = rival.max_by(|a, b| a.rate().total_cmp(&b.rate()));
+                tree.cut(depth.keep(tree.confidence(), rival));
+            }
+            stage.asked.took = cx.clock.elapsed().saturating_sub(begun);
+            let demand = stage.proposer.demand();
+            if tree.len() + demand.side.len() > MAX_DRAFT.min(cx.room) {
+                return Err(stage.broken(&format!(
+                    "wants {} rows where there is room for {}",
+                    tree.len() + demand.side.len(),
+                    MAX_DRAFT.min(cx.room)
+                )));
+            }
+            if !tree.is_empty() || !demand.side.is_empty() {
+                return Ok(Proposal { tree, demand, stage: Some(i) });
+            }
+        }
+        Ok(nothing)
+    }
+
+    /// Tells every stage what became of the round.
+    pub(super) fn accept(&mut self, proposal: &Proposal, outcome: &RoundOutcome<'_>) -> Result<()> {
+        for (i, stage) in self.0.iter_mut().enumerate() {
+            let kept = if proposal.stage == Some(i) { outcome.kept } else { &[] };
+            stage.proposer.accept(&RoundOutcome { kept, ..*outcome })?;
+        }
+        Ok(())
+    }
+
+    /// Lets the controllers learn from a round, and gives the state of the depth where one is chosen.
+    pub(super) fn observe(
+        &mut self,
+        proposal: &Proposal,
+        verdict: &Verdict,
+        timing: &RoundTiming,
+    ) -> Option<DepthState> {
+        let rows = 1 + proposal.tree.len() + proposal.demand.side.len();
+        let mut state: Option<DepthState> = None;
+        let mut parked = true;
+        for (i, stage) in self.0.iter_mut().enumerate() {
+            let acted = proposal.stage == Some(i);
+            let Asked { drafted, passes, read, took } = stage.asked;
+            let Some(depth) = &mut stage.depth else { continue };
+            let mut seen = Observation {
+                drafted,
+                passes,
+                read,
+                propose_ms: millis(took),
+                rows,
+                target_ms: timing.target_ms,
+                acted,
+                ..Observation::default()
+            };
+            if acted {
+                (seen.tested, seen.confidence) = tested(proposal, verdict);
+            }
+            depth.observe(&seen);
+            let told = depth.state();
+            parked &= told.parked;
+            if acted || state.is_none() || proposal.stage.is_none() {
+                state = Some(told);
+            }
+        }
+        state.map(|state| DepthState { parked, ..state })
+    }
+}
+
+/// Whether each depth that was tested was accepted, and how sure the draft had been.
+fn tested(proposal: &Proposal, verdict: &Verdict) -> (Vec<bool>, Vec<Option<f32>>) {
+    let tree = &proposal.tree;
+    let mut tested = vec![true; verdict.accepted.len()];
+    let mut confidence: Vec<_> = verdict.accepted.iter().map(|a| tree.confidence()[a.node]).collect();
+    if verdict.last_origin == TokenOrigin::Resampled {
+        // In a chain the node after the accepted ones is the one that failed.
+        confidence.push(if tree.is_chain() { tree.confidence()[tested.len()] } else { None });
+        tested.push(false);
+    }
+    if tree.is_empty() && !proposal.demand.side.is_empty() {
+        // Rows rode along and there was no draft: what they cost bought nothing this time.
+        (tested, confidence) = (vec![false], vec![None]);
+    }
+    (tested, confidence)
+}
+
+impl Stage<'_> {
+    /// How far to draft now.
+    fn plan(&mut self, cx: &DraftContext<'_>) -> DraftPlan {
+        let Some(depth) = &mut self.depth else {
+            return DraftPlan::fixed(cx.limit);
+        };
+        self.asked.read = self.proposer.unread(cx.committed);
+        let plan = depth.plan(cx.limit, self.asked.read, self.proposer.rows_beside());
+        // The first token should not wait until a second model has read the prompt.
+        if cx.first && self.asked.read > FEW { DraftPlan::fixed(0) } else { plan }
+    }
+
+    /// Asks for a draft, and checks that the proposer kept its contract.
+    fn ask(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<DraftTree> {
+        if self.depth.is_some() && self.asked.read > FEW {
+            let interrupted = cx.interrupted;
+            let mut go_on = || if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            if self.proposer.read(cx.committed, &mut go_on)?.is_break() {
+                return Ok(DraftTree::new());
+            }
+        }
+        let (base, max_draft) = (cx.target.cache_len(), plan.max_draft);
+        let tree = self.proposer.propose(ProposeContext {
+            committed: cx.committed,
+            plan,
+            sampler: cx.sampler,
+            noise: cx.noise,
+            rng: &mut *cx.rng,
+            target: &mut *cx.target,
+        })?;
+        if (0..tree.len()).any(|node| tree.depth(node) >= max_draft) {
+            return Err(
+                self.broken(&format!("drafted {} tokens where depth {max_draft} was allowed", tree.len()))
+            );
+        }
+        if cx.target.cache_len() != base {
+            let left = cx.target.cache_len();
+            return Err(self.broken(&format!("left {left} rows in the target's cache and found {base}")));
+        }
+        (self.asked.drafted, self.asked.passes) = (tree.len(), tree.passes());
+        Ok(tree)
+    }
+
+    fn broken(&self, how: &str) -> Error {
+        Error::Internal(format!("the method {} {how}", self.proposer.method()))
+    }
+}
