@@ -19,6 +19,7 @@ use crate::model::weights::WeightFile;
 use crate::model::{LanguageModel, TokenBlocks};
 use crate::propose::draft_model::DraftModel;
 use crate::propose::draft_tree::TreeShape;
+use crate::propose::lookahead::Lookahead;
 use crate::propose::ngram::Ngram;
 use crate::propose::suffix::Suffix;
 use crate::propose::{Method, Proposer};
@@ -137,6 +138,7 @@ pub struct Models {
     cached: Vec<TokenId>,
     /// What it knows of the conversation so far is kept from answer to answer.
     suffix: Suffix,
+    lookahead: Lookahead,
     /// What was learned of how deep to draft, by method, for each of its proposers.
     depths: HashMap<Method, [DepthController; MOST_STAGES]>,
 }
@@ -159,6 +161,7 @@ impl Models {
             device: compute.name(),
             cached: Vec::new(),
             suffix: Suffix::default(),
+            lookahead: Lookahead::default(),
             depths: HashMap::new(),
         })
     }
@@ -272,7 +275,7 @@ pub fn generate(
 ) -> Result<Finished> {
     plan.validate()?;
     let sampler = Sampler::new(plan.sampling.clone())?;
-    let Models { target, draft, tokenizer, device, cached, depths, suffix, .. } = models;
+    let Models { target, draft, tokenizer, device, cached, depths, suffix, lookahead, .. } = models;
     let draft_name = draft.as_ref().map(|d| d.model().spec().name.clone());
     let mut ngram = Ngram::default();
     if let Some(draft) = draft {
@@ -283,6 +286,7 @@ pub fn generate(
         (Method::Plain, _) => Vec::new(),
         (Method::Ngram, _) => vec![&mut ngram],
         (Method::Suffix, _) => vec![suffix],
+        (Method::Lookahead, _) => vec![lookahead],
         (Method::DraftModel | Method::DraftTree, Some(draft)) => vec![draft],
         (Method::Cascade, Some(draft)) => vec![suffix, draft],
         (Method::DraftModel | Method::DraftTree | Method::Cascade, None) => {

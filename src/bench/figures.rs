@@ -142,11 +142,11 @@ impl CostTable {
 
     /// What a drafted token costs with this method, in target passes: c of the draft model, nothing
     /// for methods that look up. `None` when it was not measured, and where tokens
-    /// do not all cost the same: in trees and cascades.
+    /// do not all cost the same: in trees, in cascades, with rows that ride along.
     pub fn draft_cost_of(&self, method: Method) -> Option<f64> {
         match method {
             Method::DraftModel => self.draft,
-            Method::DraftTree | Method::Cascade => None,
+            Method::DraftTree | Method::Cascade | Method::Lookahead => None,
             Method::Plain | Method::Ngram | Method::Suffix | Method::Synthetic => Some(0.0),
         }
     }

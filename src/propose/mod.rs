@@ -3,6 +3,7 @@
 
 pub mod draft_model;
 pub mod draft_tree;
+pub mod lookahead;
 pub mod ngram;
 mod shortlist;
 pub mod suffix;
@@ -43,6 +44,9 @@ pub enum Method {
     Suffix,
     /// [`Suffix`](Self::Suffix) where it promises more, else [`DraftModel`](Self::DraftModel).
     Cascade,
+    /// The target guesses for itself, in rows that ride along (lookahead decoding, Fu et al., arXiv
+    /// 2402.02057).
+    Lookahead,
     /// Guesses that are accepted at given rates: measures the loop itself. Tests and bench only.
     Synthetic,
 }
@@ -68,6 +72,7 @@ impl Method {
             Method::Ngram => "What followed the same words earlier is guessed",
             Method::Suffix => "What most often followed the longest repeated end of the text is guessed",
             Method::Cascade => "suffix where it promises more, else draft-model",
+            Method::Lookahead => "The target guesses for itself, in rows that ride along",
             Method::Synthetic => "Guesses that come true at given rates; for benchmarks",
         }
     }
@@ -81,6 +86,7 @@ impl Method {
             Method::Ngram => "ngram",
             Method::Suffix => "suffix",
             Method::Cascade => "cascade",
+            Method::Lookahead => "lookahead",
             Method::Synthetic => "synthetic",
         }
     }

@@ -112,6 +112,7 @@ impl<'a> Stages<'a> {
             if let Some(depth) = &mut stage.depth
                 && tree.is_chain()
                 && tree.is_certain()
+                && stage.proposer.rows_beside() == 0
             {
                 // What comes after may promise more.
                 let rival = plans[i + 1..].iter().filter_map(DraftPlan::promise);

@@ -3,7 +3,7 @@
 import type { AppInfo, GenerateRequest, LoadedModels, MaxDraft, Method, SamplingParams } from '../ipc/schema.gen';
 
 /** Methods the window offers, the one to take first in front. The synthetic one is for tests and bench. */
-export const offeredMethods = ['draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix', 'plain'] as const satisfies readonly Method[];
+export const offeredMethods = ['draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix', 'lookahead', 'plain'] as const satisfies readonly Method[];
 
 /** A method the window offers. */
 export type OfferedMethod = (typeof offeredMethods)[number];
@@ -18,6 +18,7 @@ export const methodWords: Record<OfferedMethod, { label: string; meaning: string
   cascade: { label: 'Suffix, then draft', meaning: 'Guesses from the text where that promises more' },
   ngram: { label: 'N-gram', meaning: 'Guesses from text already there' },
   suffix: { label: 'Suffix', meaning: 'Guesses what most often followed the same words' },
+  lookahead: { label: 'Lookahead', meaning: 'The model guesses for itself on the side' },
   plain: { label: 'Plain', meaning: 'No guessing, one token a pass' },
 };
 

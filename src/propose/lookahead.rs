@@ -1,0 +1,243 @@
+//! Lookahead decoding (Fu et al., arXiv 2402.02057): the target guesses for itself. A window of guesses at
+//! the next positions rides along in every pass and is improved by Jacobi iteration; what neighbouring
+//! iterations said becomes n-grams, and those that begin with the last token are the draft. No second
+//! model; what it costs are rows.
+//!
+//! The window has N - 1 levels of W guesses, one iteration each, the oldest first. The guess of level l and
+//! column j is about position j + l of the text to come. It sees the first level up to its column, then its
+//! own column, so the n-gram of a column is what the target says after itself.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::{Method, ProposeContext, Proposer, RoundOutcome, SideRows, TargetDemand};
+use crate::draft::{DraftProb, DraftTree};
+use crate::error::Result;
+use crate::sample::argmax;
+use crate::session::MAX_DRAFT;
+use crate::token::TokenId;
+
+/// W: columns of the window.
+const WINDOW: usize = 3;
+/// N: tokens of an n-gram.
+const NGRAM: usize = 4;
+/// G: n-grams verified in a pass.
+const GUESSES: usize = 2;
+/// N-grams kept for each first token, the newest first.
+const KEPT: usize = 8;
+/// Rows of the window.
+const BESIDE: usize = WINDOW * (NGRAM - 1);
+
+/// Drafts from n-grams that the target made up itself.
+#[derive(Clone, Debug, Default)]
+pub struct Lookahead {
+    /// Iterations, the oldest first; fewer than N - 1 at the beginning.
+    levels: Vec<[TokenId; WINDOW]>,
+    /// The position in the text of the first level's first column.
+    origin: usize,
+    /// By first token, what may follow.
+    pool: HashMap<TokenId, VecDeque<[TokenId; NGRAM - 1]>>,
+    /// The conversation that the pool is of.
+    text: Vec<TokenId>,
+    /// Whether the window is in the pass that runs.
+    riding: bool,
+}
+
+impl Lookahead {
+    fn learn(&mut self, ngram: [TokenId; NGRAM]) {
+        let rest = std::array::from_fn(|i| ngram[i + 1]);
+        let known = self.pool.entry(ngram[0]).or_default();
+        known.retain(|other| *other != rest);
+        known.push_front(rest);
+        known.truncate(KEPT);
+    }
+
+    fn learn_all(&mut self, tokens: &[TokenId]) {
+        for ngram in tokens.windows(NGRAM) {
+            self.learn(std::array::from_fn(|i| ngram[i]));
+        }
+    }
+
+    /// Brings the window to the end of the text. Columns that come in on the right begin with any tokens of
+    /// the text: the iteration will mend them.
+    fn follow(&mut self, committed: &[TokenId]) {
+        let moved = committed.len().saturating_sub(self.origin);
+        let filler = |i: usize| committed[(committed.len() * 31 + i * 7919) % committed.len()];
+        if self.levels.is_empty() {
+            self.levels.push(std::array::from_fn(filler));
+        } else {
+            for (i, level) in self.levels.iter_mut().enumerate() {
+                *level = std::array::from_fn(|j| {
+                    level.get(j + moved).copied().unwrap_or_else(|| filler(i * WINDOW + j))
+                });
+            }
+        }
+        self.origin = committed.len();
+    }
+
+    /// The draft: n-grams that begin with the last token, as a tree of at most `depth` levels and `room`
+    /// nodes.
+    fn guesses(&self, last: TokenId, depth: usize, room: usize) -> DraftTree {
+        let mut tree = DraftTree::new();
+        for ngram in self.pool.get(&last).into_iter().flatten().take(GUESSES) {
+            let mut parent = None;
+            for &token in ngram.iter().take(depth) {
+                let known = tree.children(parent).find(|&node| tree.tokens()[node] == token);
+                if known.is_none() && tree.len() == room {
+                    break;
+                }
+                parent = Some(known.unwrap_or_else(|| tree.push(parent, token, DraftProb::Certain)));
+            }
+        }
+        let deepest = (0..tree.len()).map(|node| tree.depth(node) + 1).max().unwrap_or(0);
+        tree.took_passes(deepest);
+        tree
+    }
+}
+
+impl Proposer for Lookahead {
+    fn method(&self) -> Method {
+        Method::Lookahead
+    }
+
+    fn demand(&self) -> TargetDemand {
+        let mut side = SideRows::default();
+        if self.riding {
+            for (l, level) in self.levels.iter().enumerate() {
+                for (j, &token) in level.iter().enumerate() {
+                    side.tokens.push(token);
+                    side.parents.push(if l == 0 { j.checked_sub(1) } else { Some((l - 1) * WINDOW + j) });
+                }
+            }
+        }
+        TargetDemand { side, ..TargetDemand::default() }
+    }
+
+    fn rows_beside(&self) -> usize {
+        BESIDE
+    }
+
+    fn begin(&mut self, prompt: &[TokenId]) {
+        if !prompt.starts_with(&self.text) {
+            *self = Self::default();
+        }
+        let known = self.text.len().saturating_sub(NGRAM - 1);
+        self.learn_all(&prompt[known..]);
+        self.text = prompt.to_vec();
+        self.levels.clear();
+        self.riding = false;
+    }
+
+    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
+        let Some(&last) = cx.committed.last() else {
+            return Ok(DraftTree::new());
+        };
+        self.follow(cx.committed);
+        let context = cx.target.spec().context_length.saturating_sub(cx.target.cache_len() + 1);
+        let room = context.min(MAX_DRAFT);
+        let tree = self.guesses(last, cx.plan.max_draft, room.min(MAX_DRAFT - BESIDE));
+        self.riding = tree.len() + self.levels.len() * WINDOW <= room;
+        Ok(tree)
+    }
+
+    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+        if std::mem::take(&mut self.riding) {
+            // What the newest level says comes next in each column.
+            let newest = outcome.side + (self.levels.len() - 1) * WINDOW;
+            let next = std::array::from_fn(|j| argmax(outcome.target.logits.row(newest + j)));
+            if self.levels.len() == NGRAM - 1 {
+                for (j, &next) in next.iter().enumerate() {
+                    let before = |l: usize| self.levels.get(l).map_or(next, |level| level[j]);
+                    self.learn(std::array::from_fn(before));
+                }
+                self.levels.remove(0);
+                self.origin += 1;
+            }
+            self.levels.push(next);
+        }
+        let known = self.text.len().saturating_sub(NGRAM - 1);
+        self.learn_all(&outcome.committed[known.min(outcome.committed.len())..]);
+        self.text = outcome.committed.to_vec();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::depth::DraftPlan;
+    use crate::model::table::{TableConfig, TableModel};
+    use crate::model::{LanguageModel, LogitRows, RowLayout, Step};
+    use crate::sample::{Sampler, SamplingParams};
+
+    fn propose(lookahead: &mut Lookahead, committed: &[TokenId], target: &mut TableModel) -> DraftTree {
+        let cx = ProposeContext {
+            committed,
+            plan: DraftPlan::fixed(8),
+            sampler: &Sampler::new(SamplingParams::greedy()).unwrap(),
+            noise: None,
+            rng: &mut ChaCha8Rng::seed_from_u64(1),
+            target,
+        };
+        lookahead.propose(cx).unwrap()
+    }
+
+    /// Rounds in which nothing is accepted: the window alone.
+    #[test]
+    fn the_window_converges_to_what_the_target_says() {
+        let mut target = TableModel::new(TableConfig { order: 1, sharpness: 3.0, ..TableConfig::default() });
+        let mut lookahead = Lookahead::default();
+        let mut committed = vec![3, 1];
+        lookahead.begin(&committed);
+        target.forward(Step::chain(&committed[..1], LogitRows::None)).unwrap();
+        for _ in 0..12 {
+            let base = target.cache_len();
+            propose(&mut lookahead, &committed, &mut target);
+            let side = lookahead.demand().side;
+            let tokens = [&[*committed.last().unwrap()], &side.tokens[..]].concat();
+            let parents: Vec<Option<usize>> = std::iter::once(None)
+                .chain(side.parents.iter().map(|parent| Some(parent.map_or(0, |p| p + 1))))
+                .collect();
+            let layout = RowLayout::Tree { parents: &parents };
+            let output = target.forward(Step { layout, ..Step::chain(&tokens, LogitRows::All) }).unwrap();
+            committed.push(argmax(output.logits.row(0)));
+            target.truncate(base + 1).unwrap();
+            lookahead
+                .accept(&RoundOutcome { kept: &[], committed: &committed, target: &output, side: 1 })
+                .unwrap();
+        }
+        // By now every n-gram is what the target says after its first token, which is all that it sees.
+        for (&first, ngrams) in &lookahead.pool {
+            let mut text = vec![first];
+            for _ in 1..NGRAM {
+                text.push(argmax(&target.logits_after(&text[text.len() - 1..])));
+            }
+            assert_eq!(ngrams[0][1..], text[2..], "after {first}");
+        }
+        assert_eq!(lookahead.levels.len(), NGRAM - 1);
+    }
+
+    #[test]
+    fn ngrams_with_one_beginning_share_it() {
+        let mut lookahead = Lookahead::default();
+        lookahead.learn([1, 2, 3, 4]);
+        lookahead.learn([1, 2, 5, 6]);
+        let tree = lookahead.guesses(1, 9, 9);
+        assert_eq!(tree.tokens(), [2, 5, 6, 3, 4]);
+        assert_eq!(tree.parents(), [None, Some(0), Some(1), Some(0), Some(3)]);
+        assert_eq!((lookahead.guesses(1, 1, 9).len(), lookahead.guesses(1, 9, 2).len()), (1, 2));
+        assert!(lookahead.guesses(7, 9, 9).is_empty());
+    }
+
+    #[test]
+    fn the_pool_is_of_the_conversation() {
+        let mut lookahead = Lookahead::default();
+        lookahead.begin(&[1, 2, 3, 4]);
+        lookahead.begin(&[1, 2, 3, 4, 5]);
+        assert_eq!((lookahead.pool.len(), lookahead.pool[&2][0]), (2, [3, 4, 5]));
+        lookahead.begin(&[9, 1, 2, 3, 4]);
+        assert!(!lookahead.pool.contains_key(&2));
+    }
+}
