@@ -16,13 +16,13 @@ use crate::event::{EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopRe
 use crate::model::decoder::Decoder;
 use crate::model::device::{Compute, peak_memory_bytes};
 use crate::model::weights::WeightFile;
-use crate::model::{LanguageModel, TokenBlocks};
+use crate::model::{LanguageModel, ModelSpec, TokenBlocks};
 use crate::propose::draft_model::DraftModel;
-use crate::propose::draft_tree::TreeShape;
+use crate::propose::layer_skip::{self, DraftLayers, LayerSkip};
 use crate::propose::lookahead::Lookahead;
 use crate::propose::ngram::Ngram;
 use crate::propose::suffix::Suffix;
-use crate::propose::{Method, Proposer};
+use crate::propose::{Method, MethodOptions, Proposer};
 use crate::rule::AcceptanceRule;
 use crate::sample::{Sampler, SamplingParams};
 use crate::session::{EndReason, Round, Session, SessionConfig};
@@ -54,8 +54,8 @@ pub struct GenerationPlan {
     pub method: Method,
     /// Most tokens to draft a round; plain decoding ignores it.
     pub max_draft: MaxDraft,
-    /// How the tree of `draft-tree` branches; other methods ignore it.
-    pub tree: TreeShape,
+    /// What the method is told besides.
+    pub options: MethodOptions,
     /// Most tokens to generate, 1 or more.
     pub max_tokens: usize,
     /// How tokens are drawn.
@@ -72,7 +72,7 @@ impl Default for GenerationPlan {
         Self {
             method: Method::Plain,
             max_draft: MaxDraft::Auto,
-            tree: TreeShape::Dynamic,
+            options: MethodOptions::default(),
             max_tokens: 512,
             sampling: SamplingParams::default(),
             rule: AcceptanceRule::Lossless,
@@ -279,14 +279,16 @@ pub fn generate(
     let draft_name = draft.as_ref().map(|d| d.model().spec().name.clone());
     let mut ngram = Ngram::default();
     if let Some(draft) = draft {
-        draft.set_tree((plan.method == Method::DraftTree).then(|| plan.tree.clone()));
+        draft.set_tree((plan.method == Method::DraftTree).then(|| plan.options.tree.clone()));
     }
+    let mut layers = own_layers(plan, target.spec())?;
     // In the order they are asked.
     let stages: Vec<&mut dyn Proposer> = match (plan.method, draft) {
         (Method::Plain, _) => Vec::new(),
         (Method::Ngram, _) => vec![&mut ngram],
         (Method::Suffix, _) => vec![suffix],
         (Method::Lookahead, _) => vec![lookahead],
+        (Method::EarlyExit | Method::LayerSkip, _) => vec![&mut layers],
         (Method::DraftModel | Method::DraftTree, Some(draft)) => vec![draft],
         (Method::Cascade, Some(draft)) => vec![suffix, draft],
         (Method::DraftModel | Method::DraftTree | Method::Cascade, None) => {
@@ -336,6 +338,25 @@ pub fn generate(
     let stats = session.stats(device, peak_memory_bytes());
     *cached = session.cached().to_vec();
     ended.map(|stop| Finished { stop, held: text.finish(), stats })
+}
+
+/// What drafts with the target's own layers, as the plan says.
+fn own_layers(plan: &GenerationPlan, spec: &ModelSpec) -> Result<LayerSkip> {
+    let MethodOptions { exit_layer, skipped_layers, .. } = &plan.options;
+    let layers = if plan.method == Method::EarlyExit {
+        exit_layer.map_or_else(|| DraftLayers::usual_exit(spec.n_layer), DraftLayers::Exit)
+    } else {
+        let skipped = skipped_layers.clone();
+        skipped.map_or_else(|| DraftLayers::usual_skip(spec.n_layer), DraftLayers::Skip)
+    };
+    if !layer_skip::fits(&layers, spec.n_layer) {
+        return Err(Error::invalid(format!(
+            "{} has the layers 0 to {}; some of them must be left to draft with.",
+            spec.name,
+            spec.n_layer - 1
+        )));
+    }
+    Ok(LayerSkip::new(layers, spec.n_vocab))
 }
 
 fn answer(

@@ -12,12 +12,13 @@ use crate::api::{
     AppInfo, GenerateRequest, GenerationSnapshot, LoadRequest, LoadedModels, ModelEntry, ParameterRange,
     StreamMessage,
 };
+use crate::bench::skip_sets;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::generate::{GenerationPlan, Prompt};
 use crate::library;
 use crate::model::device::{Compute, DeviceChoice};
-use crate::propose::Method;
+use crate::propose::{Method, MethodOptions};
 use crate::sample::SamplingParams;
 use crate::session::MAX_DRAFT;
 use stream::GenerationLog;
@@ -47,6 +48,8 @@ struct Shared {
     compute: Compute,
     models_folder: PathBuf,
     loaded: Mutex<Option<LoadedModels>>,
+    /// What `hunch skip-search` found for the target.
+    skipped_layers: Mutex<Option<Vec<usize>>>,
     logs: Mutex<VecDeque<Arc<GenerationLog>>>,
     next_id: AtomicU32,
 }
@@ -73,6 +76,7 @@ impl App {
                 compute,
                 models_folder,
                 loaded: Mutex::new(None),
+                skipped_layers: Mutex::new(None),
                 logs: Mutex::new(VecDeque::new()),
                 next_id: AtomicU32::new(1),
             }),
@@ -125,6 +129,7 @@ impl App {
         self.shared.engine.load(&target, draft.as_deref())?;
         let entry = |path: &Path| library::inspect(path).map(|inspection| inspection.entry);
         let methods = Method::usable(draft.is_some());
+        let spec = library::inspect(&target)?.spec;
         let loaded = LoadedModels {
             target: entry(&target)?,
             draft: draft.as_deref().map(entry).transpose()?,
@@ -132,6 +137,8 @@ impl App {
             methods,
         };
         *lock(&self.shared.loaded) = Some(loaded.clone());
+        *lock(&self.shared.skipped_layers) =
+            library::skip_sets_folder().ok().and_then(|folder| skip_sets::remembered(&folder, &spec));
         Ok(loaded)
     }
 
@@ -167,7 +174,10 @@ impl App {
             sampling: request.sampling,
             rule: request.rule,
             stop: request.stop,
-            ..GenerationPlan::default()
+            options: MethodOptions {
+                skipped_layers: lock(&self.shared.skipped_layers).clone(),
+                ..MethodOptions::default()
+            },
         };
         plan.validate()?;
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);

@@ -146,7 +146,11 @@ impl CostTable {
     pub fn draft_cost_of(&self, method: Method) -> Option<f64> {
         match method {
             Method::DraftModel => self.draft,
-            Method::DraftTree | Method::Cascade | Method::Lookahead => None,
+            Method::DraftTree
+            | Method::Cascade
+            | Method::Lookahead
+            | Method::EarlyExit
+            | Method::LayerSkip => None,
             Method::Plain | Method::Ngram | Method::Suffix | Method::Synthetic => Some(0.0),
         }
     }

@@ -11,8 +11,7 @@ use crate::bench::suite::{Suite, SuitePrompt};
 use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::generate::GenerationPlan;
-use crate::propose::Method;
-use crate::propose::draft_tree::TreeShape;
+use crate::propose::{Method, MethodOptions};
 use crate::rule::AcceptanceRule;
 use crate::sample::SamplingParams;
 use crate::stats::{GenerationStats, PooledCounts};
@@ -79,8 +78,8 @@ pub struct BenchPlan {
     pub suites: Vec<Suite>,
     /// The methods. Plain is added when it is not among them: speedups are over it.
     pub contenders: Vec<Contender>,
-    /// How the trees of `draft-tree` branch.
-    pub tree: TreeShape,
+    /// What the methods are told besides.
+    pub options: MethodOptions,
     /// Most tokens of an answer, 1 or more.
     pub max_tokens: usize,
     /// How tokens are drawn. All methods of a turn use one seed; the next run uses the next.
@@ -101,7 +100,7 @@ impl Default for BenchPlan {
         Self {
             suites: Vec::new(),
             contenders: Vec::new(),
-            tree: TreeShape::Dynamic,
+            options: MethodOptions::default(),
             max_tokens: 128,
             sampling: SamplingParams::greedy(),
             rule: AcceptanceRule::Lossless,
@@ -119,7 +118,7 @@ impl BenchPlan {
         GenerationPlan {
             method: by.method,
             max_draft: by.max_draft,
-            tree: self.tree.clone(),
+            options: self.options.clone(),
             max_tokens: self.max_tokens,
             sampling: SamplingParams { seed: Some(seed), ..self.sampling.clone() },
             rule: self.rule,

@@ -13,11 +13,10 @@ use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
 use hunch::model::weights::WeightFile;
 use hunch::propose::Method;
-use hunch::propose::draft_tree::TreeShape;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
 
-use super::run::{SamplingArgs, load, method_parser};
+use super::run::{OptionArgs, SamplingArgs, load, method_parser};
 use super::{ModelArgs, render};
 
 /// Measures methods against plain decoding: the same prompts through each, taking turns, warm.
@@ -43,9 +42,8 @@ pub(crate) struct BenchArgs {
     /// commas, are measured side by side
     #[arg(long, default_value = "auto", value_delimiter = ',', value_name = "K|auto")]
     max_draft: Vec<MaxDraft>,
-    /// How the trees of draft-tree branch: dynamic, or children by level such as 3x2x1
-    #[arg(long, default_value_t = TreeShape::Dynamic, value_name = "SHAPE")]
-    tree: TreeShape,
+    #[command(flatten)]
+    options: OptionArgs,
     /// Which drafted tokens stand: lossless, match, coupled, lossy-typical[:epsilon:delta] or
     /// lossy-lenience[:l]
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
@@ -74,9 +72,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if args.passes {
         return passes(args);
     }
-    let plan = plan(args)?;
+    let mut plan = plan(args)?;
     let compute = args.models.compute()?;
     let mut models = load(&args.models)?;
+    plan.options = args.options.options(models.target().spec());
     let setting = Setting {
         device: compute.name().into(),
         threads: compute.threads().count() as u32,
@@ -124,7 +123,6 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan> {
         max_tokens: args.max_tokens,
         sampling,
         rule: args.rule,
-        tree: args.tree.clone(),
         runs: args.runs,
         ..BenchPlan::default()
     })

@@ -6,6 +6,7 @@ mod demo;
 mod models;
 mod render;
 mod run;
+mod skip_search;
 mod verify;
 
 use std::io::Write;
@@ -50,6 +51,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Proves that speculation changes nothing: identity, row invariance, token law, oracle
     Verify(verify::VerifyArgs),
+    /// Finds the layers that a target can skip when it drafts for itself, and remembers them
+    SkipSearch(skip_search::SkipSearchArgs),
     /// Lists models, or shows what one file is
     Models(models::ModelsArgs),
     /// Shows speculation on the default model: an answer in colour, then plain against speculative
@@ -102,6 +105,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Command::Run(args) => run::run(&args).map(|()| true),
         Command::Bench(args) => bench::run(&args).map(|()| true),
         Command::Verify(args) => verify::run(&args),
+        Command::SkipSearch(args) => skip_search::run(&args).map(|()| true),
         Command::Models(args) => models::run(&args).map(|()| true),
         Command::Demo(args) => demo::run(&args).map(|()| true),
         Command::Completions { shell } => {

@@ -6,13 +6,17 @@ use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use hunch::api::{ChatMessage, Role};
+use hunch::bench::skip_sets;
 use hunch::depth::MaxDraft;
 use hunch::engine::WallClock;
 use hunch::error::Error;
 use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
-use hunch::propose::Method;
+use hunch::library;
+use hunch::model::ModelSpec;
 use hunch::propose::draft_tree::TreeShape;
+use hunch::propose::layer_skip::LayerList;
+use hunch::propose::{Method, MethodOptions};
 use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
 use hunch::token::TokenId;
@@ -39,9 +43,8 @@ pub(crate) struct RunArgs {
     /// Most tokens to draft a round: 1 to 15, or auto, which measures what pays
     #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
     max_draft: MaxDraft,
-    /// How the trees of draft-tree branch: dynamic, or children by level such as 3x2x1
-    #[arg(long, default_value_t = TreeShape::Dynamic, value_name = "SHAPE")]
-    tree: TreeShape,
+    #[command(flatten)]
+    options: OptionArgs,
     /// Which drafted tokens stand: lossless, match, coupled, lossy-typical[:epsilon:delta] or
     /// lossy-lenience[:l]
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
@@ -63,6 +66,34 @@ pub(crate) struct RunArgs {
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
+}
+
+/// What some methods can be told besides.
+#[derive(Args, Clone)]
+pub(crate) struct OptionArgs {
+    /// How the trees of draft-tree branch: dynamic, or children by level such as 3x2x1
+    #[arg(long, default_value_t = TreeShape::Dynamic, value_name = "SHAPE")]
+    tree: TreeShape,
+    /// After how many of the target's layers early-exit leaves [default: two thirds]
+    #[arg(long, value_name = "N")]
+    exit_layer: Option<usize>,
+    /// Layers that layer-skip leaves out, such as 9,11,14 [default: what `hunch skip-search` found for this
+    /// target, else every second one of the middle half]
+    #[arg(long, value_name = "LAYERS")]
+    skip_layers: Option<LayerList>,
+}
+
+impl OptionArgs {
+    /// The options, for this target.
+    pub(crate) fn options(&self, spec: &ModelSpec) -> MethodOptions {
+        let asked = self.skip_layers.clone().map(|list| list.0);
+        let found = || skip_sets::remembered(&library::skip_sets_folder().ok()?, spec);
+        MethodOptions {
+            tree: self.tree.clone(),
+            exit_layer: self.exit_layer,
+            skipped_layers: asked.or_else(found),
+        }
+    }
 }
 
 /// How tokens are drawn; what is not given is as in a new conversation.
@@ -137,10 +168,10 @@ impl SamplingArgs {
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let default = if args.models.draft.is_some() { Method::DraftModel } else { Method::Ngram };
-    let plan = GenerationPlan {
+    let mut plan = GenerationPlan {
         method: args.method.unwrap_or(default),
         max_draft: args.max_draft,
-        tree: args.tree.clone(),
+        options: MethodOptions::default(),
         max_tokens: args.max_tokens,
         sampling: args.sampling.params(),
         rule: args.rule,
@@ -149,6 +180,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     plan.validate()?;
     let prompt = prompt(args)?;
     let mut models = load(&args.models)?;
+    plan.options = args.options.options(models.target().spec());
     let ids = models.prompt_ids(&prompt)?;
     let colour = render::colour_wanted();
     let answer = stream(&mut models, &ids, &plan, |event| {

@@ -36,6 +36,14 @@ pub fn models_folder() -> Result<PathBuf> {
     Ok(data_folder()?.join("models"))
 }
 
+/// Where the layers are kept that a target skips when it drafts for itself.
+///
+/// # Errors
+/// As [`data_folder`].
+pub fn skip_sets_folder() -> Result<PathBuf> {
+    Ok(data_folder()?.join("skip-sets"))
+}
+
 /// The default model's file, whether it is there or not.
 ///
 /// # Errors

@@ -3,15 +3,14 @@
 //! of each proposal, so nobody else has to know what the draft model has seen.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
+use super::chain::ChainDraft;
 use super::draft_tree::{self, Calibration, Grown, TreeShape};
 use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
-use crate::draft::{DraftProb, DraftTree};
+use crate::draft::DraftTree;
 use crate::error::Result;
 use crate::model::{LanguageModel, LogitRows, Rows, Step, TokenBlocks};
-use crate::sample::{confidence, draw, unit};
 use crate::token::TokenId;
 
 /// Drafts with a model of its own.
@@ -169,12 +168,11 @@ impl Proposer for DraftModel {
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let committed = cx.committed;
         let depth = cx.plan.max_draft.min(self.room(committed));
-        let mut tree = DraftTree::new();
         self.shortlist.hear(&committed[self.shortlist.heard().min(committed.len())..]);
         let shared = self.rewind(&committed[..committed.len().saturating_sub(1)])?;
         let pending = &committed[shared..];
         if depth == 0 || !self.can_read(pending) {
-            return Ok(tree);
+            return Ok(DraftTree::new());
         }
         // After a fully accepted draft two tokens wait, else one; more when it was not asked for a
         // while. All but the last chunk are context only.
@@ -189,34 +187,10 @@ impl Proposer for DraftModel {
             self.grown = Some(grown);
             return Ok(tree);
         }
-        let ProposeContext { mut plan, sampler, noise, rng, target, .. } = cx;
+        let ProposeContext { plan, sampler, noise, rng, target, .. } = cx;
         let n_vocab = target.spec().n_vocab;
-        let window = sampler.window();
-        let mut recent = committed[committed.len().saturating_sub(window)..].to_vec();
-        let mut parent = None;
-        loop {
-            // q lives on the target's vocabulary: what only one of the two has is impossible.
-            logits.resize(n_vocab, f32::NEG_INFINITY);
-            let node = if sampler.is_greedy() {
-                let token = sampler.likeliest(&logits, &recent)?;
-                tree.push_certain(parent, token, confidence(&logits, token))
-            } else if let Some(noise) = noise {
-                // By the target's own noise the draft has no choice left.
-                let q = sampler.law(&logits, &recent)?;
-                let token = noise.choose(&q, committed.len() + tree.len()).unwrap_or_default();
-                tree.push_certain(parent, token, q[token as usize])
-            } else {
-                let q: Arc<[f32]> = sampler.law(&logits, &recent)?.into();
-                tree.push(parent, draw(&q, unit(rng)), DraftProb::Sampled(q))
-            };
-            let token = tree.tokens()[node];
-            if tree.len() == depth || !plan.goes_on(tree.confidence()[node].unwrap_or(1.0)) {
-                return Ok(tree);
-            }
-            parent = Some(node);
-            recent.push(token);
-            logits = self.feed(&[token], LogitRows::Last)?;
-        }
+        let chain = ChainDraft { committed, plan, sampler, noise, rng, n_vocab };
+        chain.grow(depth, logits, |token| self.feed(&[token], LogitRows::Last))
     }
 
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
@@ -238,6 +212,7 @@ mod tests {
 
     use super::*;
     use crate::depth::DraftPlan;
+    use crate::draft::DraftProb;
     use crate::model::table::{TableConfig, TableModel};
     use crate::sample::{Sampler, SamplingParams, argmax};
 

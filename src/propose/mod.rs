@@ -1,8 +1,10 @@
 //! Proposers: every way to guess what comes next. One trait; a file per method. A proposer never
 //! decides acceptance, never commits a token and leaves the target's cache as it found it.
 
+mod chain;
 pub mod draft_model;
 pub mod draft_tree;
+pub mod layer_skip;
 pub mod lookahead;
 pub mod ngram;
 mod shortlist;
@@ -24,6 +26,7 @@ use crate::model::{LanguageModel, StepOutput};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
 use crate::token::TokenId;
+use draft_tree::TreeShape;
 
 /// How tokens are guessed ahead of the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
@@ -47,6 +50,10 @@ pub enum Method {
     /// The target guesses for itself, in rows that ride along (lookahead decoding, Fu et al., arXiv
     /// 2402.02057).
     Lookahead,
+    /// The target's first layers draft.
+    EarlyExit,
+    /// The target drafts with some of its layers skipped (Draft & Verify, Zhang et al., arXiv 2309.08168).
+    LayerSkip,
     /// Guesses that are accepted at given rates: measures the loop itself. Tests and bench only.
     Synthetic,
 }
@@ -54,7 +61,17 @@ pub enum Method {
 impl Method {
     /// The methods that can be used, plain first; one of them needs a draft model.
     pub fn usable(with_draft: bool) -> Vec<Self> {
-        let all = [Self::Plain, Self::DraftModel, Self::DraftTree, Self::Ngram, Self::Suffix, Self::Cascade];
+        let all = [
+            Self::Plain,
+            Self::DraftModel,
+            Self::DraftTree,
+            Self::Ngram,
+            Self::Suffix,
+            Self::Cascade,
+            Self::Lookahead,
+            Self::EarlyExit,
+            Self::LayerSkip,
+        ];
         all.into_iter().filter(|&method| with_draft || !method.needs_draft()).collect()
     }
 
@@ -73,6 +90,8 @@ impl Method {
             Method::Suffix => "What most often followed the longest repeated end of the text is guessed",
             Method::Cascade => "suffix where it promises more, else draft-model",
             Method::Lookahead => "The target guesses for itself, in rows that ride along",
+            Method::EarlyExit => "The target's own first layers guess",
+            Method::LayerSkip => "The target guesses with some of its layers skipped",
             Method::Synthetic => "Guesses that come true at given rates; for benchmarks",
         }
     }
@@ -87,6 +106,8 @@ impl Method {
             Method::Suffix => "suffix",
             Method::Cascade => "cascade",
             Method::Lookahead => "lookahead",
+            Method::EarlyExit => "early-exit",
+            Method::LayerSkip => "layer-skip",
             Method::Synthetic => "synthetic",
         }
     }
@@ -107,6 +128,17 @@ impl FromStr for Method {
             Error::invalid(format!("There is no method \"{name}\". Choose one of {}.", names.join(", ")))
         })
     }
+}
+
+/// What some methods can be told besides how deep to draft; the others ignore it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MethodOptions {
+    /// How the trees of `draft-tree` branch.
+    pub tree: TreeShape,
+    /// After how many layers `early-exit` leaves; `None` = after the usual share.
+    pub exit_layer: Option<usize>,
+    /// The layers that `layer-skip` leaves out; `None` = the usual ones.
+    pub skipped_layers: Option<Vec<usize>>,
 }
 
 /// What a proposer wants from a target pass.

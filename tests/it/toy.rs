@@ -11,6 +11,7 @@ use hunch::model::table::{TableConfig, TableModel};
 use hunch::model::{LanguageModel, LogitRows, ModelSpec, Step, StepOutput};
 use hunch::propose::draft_model::DraftModel;
 use hunch::propose::draft_tree::TreeShape;
+use hunch::propose::layer_skip::{DraftLayers, LayerSkip};
 use hunch::propose::lookahead::Lookahead;
 use hunch::propose::ngram::Ngram;
 use hunch::propose::suffix::Suffix;
@@ -127,6 +128,8 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
         ("ngram", only(Ngram::default())),
         ("suffix", only(Suffix::default())),
         ("suffix, then a draft model", vec![Box::new(Suffix::default()), Box::new(draft(0.4))]),
+        ("early exit", only(LayerSkip::new(DraftLayers::Exit(2), n_vocab))),
+        ("layer skip", only(LayerSkip::new(DraftLayers::Skip(vec![1]), n_vocab))),
         ("lookahead", only(Lookahead::default())),
         ("synthetic", only(synthetic)),
         ("tree of width 2", only(Branching { model: table(n_vocab, 0.4), width: 2 })),

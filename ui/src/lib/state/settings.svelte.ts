@@ -3,7 +3,7 @@
 import type { AppInfo, GenerateRequest, LoadedModels, MaxDraft, Method, SamplingParams } from '../ipc/schema.gen';
 
 /** Methods the window offers, the one to take first in front. The synthetic one is for tests and bench. */
-export const offeredMethods = ['draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix', 'lookahead', 'plain'] as const satisfies readonly Method[];
+export const offeredMethods = ['draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix', 'lookahead', 'layer-skip', 'early-exit', 'plain'] as const satisfies readonly Method[];
 
 /** A method the window offers. */
 export type OfferedMethod = (typeof offeredMethods)[number];
@@ -19,6 +19,8 @@ export const methodWords: Record<OfferedMethod, { label: string; meaning: string
   ngram: { label: 'N-gram', meaning: 'Guesses from text already there' },
   suffix: { label: 'Suffix', meaning: 'Guesses what most often followed the same words' },
   lookahead: { label: 'Lookahead', meaning: 'The model guesses for itself on the side' },
+  'layer-skip': { label: 'Layer skip', meaning: 'The model guesses with some of its layers' },
+  'early-exit': { label: 'Early exit', meaning: 'The model guesses with its first layers' },
   plain: { label: 'Plain', meaning: 'No guessing, one token a pass' },
 };
 

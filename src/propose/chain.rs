@@ -1,0 +1,63 @@
+//! A chain while a model drafts it: from the logits after its last token to the next one. What q a token
+//! carries is decided here, for every model that drafts chains.
+
+use std::sync::Arc;
+
+use rand::RngCore;
+
+use crate::depth::DraftPlan;
+use crate::draft::{DraftProb, DraftTree};
+use crate::error::Result;
+use crate::rule::PositionNoise;
+use crate::sample::{Sampler, confidence, draw, unit};
+use crate::token::TokenId;
+
+/// What a chain is drawn by.
+pub(super) struct ChainDraft<'a> {
+    pub(super) committed: &'a [TokenId],
+    pub(super) plan: DraftPlan,
+    pub(super) sampler: &'a Sampler,
+    pub(super) noise: Option<PositionNoise>,
+    pub(super) rng: &'a mut dyn RngCore,
+    /// The target's vocabulary.
+    pub(super) n_vocab: usize,
+}
+
+impl ChainDraft<'_> {
+    /// Drafts at most `depth` tokens, 1 or more. `logits` are those after the committed tokens; `read` gives
+    /// the logits after each token that is drafted but the last.
+    pub(super) fn grow(
+        mut self,
+        depth: usize,
+        mut logits: Vec<f32>,
+        mut read: impl FnMut(TokenId) -> Result<Vec<f32>>,
+    ) -> Result<DraftTree> {
+        let (committed, sampler) = (self.committed, self.sampler);
+        let mut recent = committed[committed.len().saturating_sub(sampler.window())..].to_vec();
+        let mut tree = DraftTree::new();
+        let mut parent = None;
+        loop {
+            // q lives on the target's vocabulary: what only one of the two has is impossible.
+            logits.resize(self.n_vocab, f32::NEG_INFINITY);
+            let node = if sampler.is_greedy() {
+                let token = sampler.likeliest(&logits, &recent)?;
+                tree.push_certain(parent, token, confidence(&logits, token))
+            } else if let Some(noise) = self.noise {
+                // By the target's own noise the draft has no choice left.
+                let q = sampler.law(&logits, &recent)?;
+                let token = noise.choose(&q, committed.len() + tree.len()).unwrap_or_default();
+                tree.push_certain(parent, token, q[token as usize])
+            } else {
+                let q: Arc<[f32]> = sampler.law(&logits, &recent)?.into();
+                tree.push(parent, draw(&q, unit(self.rng)), DraftProb::Sampled(q))
+            };
+            let token = tree.tokens()[node];
+            if tree.len() == depth || !self.plan.goes_on(tree.confidence()[node].unwrap_or(1.0)) {
+                return Ok(tree);
+            }
+            parent = Some(node);
+            recent.push(token);
+            logits = read(token)?;
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Self-drafting without training: the target drafts with some of its own layers, by leaving early (its
+//! first layers and the head) or by skipping some (Draft & Verify, Zhang et al., arXiv 2309.08168). No
+//! second model and no second cache: the draft reads the target's, writes behind it, and what it wrote is
+//! forgotten before the target verifies.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::chain::ChainDraft;
+use super::shortlist::Shortlist;
+use super::{Method, ProposeContext, Proposer};
+use crate::draft::DraftTree;
+use crate::error::Result;
+use crate::model::{LayerPlan, LogitRows, Step, TokenBlocks};
+use crate::token::TokenId;
+
+/// Which layers of the target draft.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DraftLayers {
+    /// The first so many.
+    Exit(usize),
+    /// All but these, ascending.
+    Skip(Vec<usize>),
+}
+
+impl DraftLayers {
+    /// The first two thirds of the layers: where to leave when nothing better is known.
+    pub fn usual_exit(n_layer: usize) -> Self {
+        Self::Exit((n_layer * 2 / 3).max(1))
+    }
+
+    /// Every second layer of the middle half: what to skip when nobody has searched.
+    pub fn usual_skip(n_layer: usize) -> Self {
+        // Never all of them.
+        let end = (n_layer - n_layer / 4).min(n_layer.saturating_sub(1));
+        Self::Skip((n_layer / 4..end).step_by(2).collect())
+    }
+
+    fn plan(&self) -> LayerPlan<'_> {
+        match self {
+            Self::Exit(first) => LayerPlan::Exit(*first),
+            Self::Skip(skipped) => LayerPlan::Skip(skipped),
+        }
+    }
+}
+
+/// Layers by number, as they are written: `3,5,8`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LayerList(pub Vec<usize>);
+
+impl fmt::Display for LayerList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layers: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        f.write_str(&layers.join(","))
+    }
+}
+
+impl FromStr for LayerList {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let layer =
+            |part: &str| part.trim().parse().map_err(|_| format!("\"{part}\" is not a layer's number"));
+        let mut layers: Vec<usize> = text.split(',').map(layer).collect::<std::result::Result<_, _>>()?;
+        layers.sort_unstable();
+        layers.dedup();
+        Ok(Self(layers))
+    }
+}
+
+/// Drafts with some of the target's own layers.
+#[derive(Clone, Debug)]
+pub struct LayerSkip {
+    layers: DraftLayers,
+    shortlist: Shortlist,
+}
+
+impl LayerSkip {
+    /// For a target with a vocabulary of `n_vocab` tokens.
+    pub fn new(layers: DraftLayers, n_vocab: usize) -> Self {
+        Self { layers, shortlist: Shortlist::new(n_vocab) }
+    }
+
+    /// The tokens it scores when it knows nothing of the conversation yet; `None` = all.
+    pub fn usual_tokens(n_vocab: usize) -> Option<TokenBlocks> {
+        Shortlist::new(n_vocab).tokens().cloned()
+    }
+}
+
+impl Proposer for LayerSkip {
+    fn method(&self) -> Method {
+        match self.layers {
+            DraftLayers::Exit(_) => Method::EarlyExit,
+            DraftLayers::Skip(_) => Method::LayerSkip,
+        }
+    }
+
+    fn begin(&mut self, prompt: &[TokenId]) {
+        self.shortlist.clear();
+        self.shortlist.hear(prompt);
+    }
+
+    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
+        let ProposeContext { committed, plan, sampler, noise, rng, target } = cx;
+        self.shortlist.hear(&committed[self.shortlist.heard().min(committed.len())..]);
+        let (Some(&last), depth) = (committed.last(), plan.max_draft) else {
+            return Ok(DraftTree::new());
+        };
+        if depth == 0 {
+            return Ok(DraftTree::new());
+        }
+        let (base, n_vocab) = (target.cache_len(), target.spec().n_vocab);
+        let (layers, among) = (self.layers.plan(), self.shortlist.tokens());
+        let mut read = |token: TokenId| -> Result<Vec<f32>> {
+            let token = [token];
+            let step = Step { layers, among, ..Step::chain(&token, LogitRows::Last) };
+            Ok(target.forward(step)?.logits.into_values())
+        };
+        let logits = read(last)?;
+        let chain = ChainDraft { committed, plan, sampler, noise, rng, n_vocab };
+        let tree = chain.grow(depth, logits, read)?;
+        target.truncate(base)?;
+        Ok(tree)
+    }
+}
+
+/// Whether the layers exist, are in order, and some are left to draft with.
+pub fn fits(layers: &DraftLayers, n_layer: usize) -> bool {
+    match layers {
+        DraftLayers::Exit(first) => (1..=n_layer).contains(first),
+        DraftLayers::Skip(skipped) => {
+            let exist = skipped.iter().all(|&layer| layer < n_layer);
+            exist && skipped.len() < n_layer && skipped.windows(2).all(|pair| pair[0] < pair[1])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::depth::DraftPlan;
+    use crate::model::LanguageModel;
+    use crate::model::table::{TableConfig, TableModel};
+    use crate::sample::{Sampler, SamplingParams, argmax};
+
+    #[test]
+    fn it_drafts_what_its_layers_say_and_leaves_no_trace() {
+        let mut target = TableModel::new(TableConfig::default());
+        target.forward(Step::chain(&[1, 2], LogitRows::None)).unwrap();
+        for layers in [DraftLayers::Exit(2), DraftLayers::Skip(vec![1, 3]), DraftLayers::Skip(vec![])] {
+            let mut proposer = LayerSkip::new(layers.clone(), 16);
+            let cx = ProposeContext {
+                committed: &[1, 2, 3],
+                plan: DraftPlan::fixed(4),
+                sampler: &Sampler::new(SamplingParams::greedy()).unwrap(),
+                noise: None,
+                rng: &mut ChaCha8Rng::seed_from_u64(1),
+                target: &mut target,
+            };
+            let tree = proposer.propose(cx).unwrap();
+            assert_eq!((tree.len(), target.cache_len()), (4, 2));
+            let mut tokens = vec![1, 2, 3];
+            for &drafted in tree.tokens() {
+                let mut model = TableModel::new(TableConfig::default());
+                let step = Step { layers: layers.plan(), ..Step::chain(&tokens, LogitRows::Last) };
+                assert_eq!(argmax(model.forward(step).unwrap().logits.row(0)), drafted, "{layers:?}");
+                tokens.push(drafted);
+            }
+        }
+    }
+
+    #[test]
+    fn layers_are_checked_and_read() {
+        assert_eq!("8, 3,5,3".parse(), Ok(LayerList(vec![3, 5, 8])));
+        assert_eq!(LayerList(vec![3, 5]).to_string(), "3,5");
+        assert!("3;5".parse::<LayerList>().is_err() && "".parse::<LayerList>().is_err());
+        assert!(fits(&DraftLayers::usual_exit(1), 1) && fits(&DraftLayers::usual_skip(1), 1));
+        for wrong in [DraftLayers::Exit(0), DraftLayers::Exit(5), DraftLayers::Skip(vec![4])] {
+            assert!(!fits(&wrong, 4));
+        }
+        assert!(!fits(&DraftLayers::Skip(vec![0, 1]), 2));
+    }
+}
