@@ -139,6 +139,8 @@ pub struct Models {
     /// What it knows of the conversation so far is kept from answer to answer.
     suffix: Suffix,
     lookahead: Lookahead,
+    /// A copy of the target in fewer bits.
+    low_bit: Option<DraftModel>,
     /// What was learned of how deep to draft, by method, for each of its proposers.
     depths: HashMap<Method, [DepthController; MOST_STAGES]>,
 }
@@ -162,8 +164,20 @@ impl Models {
             cached: Vec::new(),
             suffix: Suffix::default(),
             lookahead: Lookahead::default(),
+            low_bit: None,
             depths: HashMap::new(),
         })
+    }
+
+    /// Loads the target's copy in fewer bits, for the method `low-bit`.
+    ///
+    /// # Errors
+    /// As [`Models::load`].
+    pub fn load_low_bit(&mut self, copy: &Path, compute: &Compute) -> Result<()> {
+        let file = WeightFile::open(copy)?;
+        compare_vocabularies(&self.tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
+        self.low_bit = Some(DraftModel::new(Box::new(Decoder::load(&file, compute)?))?);
+        Ok(())
     }
 
     /// The target.
@@ -197,7 +211,7 @@ impl Models {
     pub fn forget(&mut self) -> Result<()> {
         self.cached.clear();
         self.target.truncate(0)?;
-        if let Some(draft) = &mut self.draft {
+        for draft in self.draft.iter_mut().chain(&mut self.low_bit) {
             draft.borrow_model()?;
         }
         Ok(())
@@ -275,7 +289,7 @@ pub fn generate(
 ) -> Result<Finished> {
     plan.validate()?;
     let sampler = Sampler::new(plan.sampling.clone())?;
-    let Models { target, draft, tokenizer, device, cached, depths, suffix, lookahead, .. } = models;
+    let Models { target, draft, tokenizer, device, cached, depths, suffix, lookahead, low_bit, .. } = models;
     let draft_name = draft.as_ref().map(|d| d.model().spec().name.clone());
     let mut ngram = Ngram::default();
     if let Some(draft) = draft {
@@ -297,6 +311,15 @@ pub fn generate(
                 plan.method
             )));
         }
+        (Method::LowBit, _) => match low_bit {
+            Some(copy) => vec![copy],
+            None => {
+                return Err(Error::invalid(
+                    "The method low-bit needs the target's copy in fewer bits, which is not loaded. The command \
+                     line makes it: hunch run --method low-bit.",
+                ));
+            }
+        },
         (Method::Synthetic, _) => {
             return Err(Error::invalid("The method synthetic is for tests and benchmarks only."));
         }

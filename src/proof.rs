@@ -66,14 +66,6 @@ impl Stopwatch for NoClock {
     }
 }
 
-/// The methods these models can run, plain first.
-///
-/// # Errors
-/// When the device fails.
-pub fn methods(models: &mut Models) -> Result<Vec<Method>> {
-    Ok(Method::usable(models.draft()?.is_some()))
-}
-
 fn ids(models: &mut Models, prompt: &[TokenId], plan: &GenerationPlan) -> Result<(Vec<TokenId>, u32)> {
     let mut ids = Vec::new();
     let mut sink = |event: GenerationEvent| {
@@ -96,7 +88,7 @@ fn plan(method: Method, max_draft: MaxDraft, max_tokens: usize, sampling: Sampli
 ///
 /// # Errors
 /// When a model fails.
-pub fn identity(models: &mut Models) -> Result<Vec<Check>> {
+pub fn identity(models: &mut Models, methods: &[Method]) -> Result<Vec<Check>> {
     let greedy = |method, depth| plan(method, depth, IDENTITY_TOKENS, SamplingParams::greedy());
     let coupled = |method, depth| GenerationPlan {
         rule: AcceptanceRule::Coupled,
@@ -104,20 +96,20 @@ pub fn identity(models: &mut Models) -> Result<Vec<Check>> {
         ..greedy(method, depth)
     };
     let all: Vec<_> = DEPTHS.map(MaxDraft::Fixed).into_iter().chain([MaxDraft::Auto]).collect();
-    let mut checks = same_text(models, "greedy identity", &greedy, &all)?;
-    checks.extend(same_text(models, "one seed, one text (coupled)", &coupled, &all[2..])?);
+    let mut checks = same_text(models, methods, "greedy identity", &greedy, &all)?;
+    checks.extend(same_text(models, methods, "one seed, one text (coupled)", &coupled, &all[2..])?);
     Ok(checks)
 }
 
 /// Whether every method's text is plain's, under the plans that `plan_of` makes.
 fn same_text(
     models: &mut Models,
+    methods: &[Method],
     name: &str,
     plan_of: &dyn Fn(Method, MaxDraft) -> GenerationPlan,
     depths: &[MaxDraft],
 ) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
-    let methods = methods(models)?;
     let mut cases = Vec::new();
     for text in IDENTITY_PROMPTS {
         let message = ChatMessage { role: Role::User, content: text.into() };
@@ -126,7 +118,7 @@ fn same_text(
         let (expected, _) = ids(models, &prompt, &plan_of(Method::Plain, MaxDraft::Fixed(1)))?;
         cases.push((prompt, expected));
     }
-    for &method in &methods[1..] {
+    for &method in methods.iter().filter(|method| **method != Method::Plain) {
         for &depth in depths {
             let (mut same, mut tokens, mut accepted) = (true, 0, 0);
             for (prompt, expected) in &cases {
@@ -203,8 +195,10 @@ fn same_bits(a: &Rows, i: usize, b: &Rows, j: usize) -> bool {
 ///
 /// # Errors
 /// When a model fails.
-pub fn token_law(models: &mut Models, thoroughness: Thoroughness) -> Result<Vec<Check>> {
-    let methods = methods(models)?;
+pub fn token_law(models: &mut Models, methods: &[Method], thoroughness: Thoroughness) -> Result<Vec<Check>> {
+    // The others are compared with plain decoding.
+    let others = methods.iter().copied().filter(|method| *method != Method::Plain);
+    let methods: Vec<Method> = std::iter::once(Method::Plain).chain(others).collect();
     let mut checks = Vec::new();
     for (number, text) in LAW_PROMPTS.into_iter().enumerate() {
         let prompt = models.prompt_ids(&Prompt::Raw(text.into()))?;

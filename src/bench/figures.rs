@@ -150,7 +150,8 @@ impl CostTable {
             | Method::Cascade
             | Method::Lookahead
             | Method::EarlyExit
-            | Method::LayerSkip => None,
+            | Method::LayerSkip
+            | Method::LowBit => None,
             Method::Plain | Method::Ngram | Method::Suffix | Method::Synthetic => Some(0.0),
         }
     }

@@ -74,7 +74,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     }
     let mut plan = plan(args)?;
     let compute = args.models.compute()?;
-    let mut models = load(&args.models)?;
+    let methods: Vec<Method> = plan.contenders.iter().map(|contender| contender.method).collect();
+    let mut models = load(&args.models, &methods)?;
     plan.options = args.options.options(models.target().spec());
     let setting = Setting {
         device: compute.name().into(),
@@ -157,7 +158,7 @@ fn passes(args: &BenchArgs) -> Result<()> {
     let compute = args.models.compute()?;
     let path = args.models.target_path()?;
     let weight_bytes = WeightFile::open(&path)?.bytes_per_pass();
-    let mut models = load(&args.models)?;
+    let mut models = load(&args.models, &[])?;
     let spec = models.target().spec().clone();
     let threads = compute.threads().count();
     let memory = MemoryReader::new(compute.threads());

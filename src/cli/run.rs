@@ -1,6 +1,7 @@
 //! `hunch run`: one prompt, one answer.
 
 use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
@@ -13,7 +14,9 @@ use hunch::error::Error;
 use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
 use hunch::library;
-use hunch::model::ModelSpec;
+use hunch::model::device::Compute;
+use hunch::model::weights::WeightFile;
+use hunch::model::{ModelSpec, low_bit};
 use hunch::propose::draft_tree::TreeShape;
 use hunch::propose::layer_skip::LayerList;
 use hunch::propose::{Method, MethodOptions};
@@ -26,7 +29,7 @@ use super::{ModelArgs, render};
 /// Reads the name of a method.
 pub(crate) fn method_parser() -> impl TypedValueParser<Value = Method> {
     let value = |method: &Method| PossibleValue::new(method.name()).help(method.summary());
-    let values: Vec<_> = Method::usable(true).iter().map(value).collect();
+    let values: Vec<_> = Method::ALL.iter().map(value).collect();
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Method>())
 }
 
@@ -179,7 +182,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     };
     plan.validate()?;
     let prompt = prompt(args)?;
-    let mut models = load(&args.models)?;
+    let mut models = load(&args.models, &[plan.method])?;
     plan.options = args.options.options(models.target().spec());
     let ids = models.prompt_ids(&prompt)?;
     let colour = render::colour_wanted();
@@ -199,10 +202,34 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     Ok(writeln!(out)?)
 }
 
-/// Loads the models of the command line.
-pub(crate) fn load(args: &ModelArgs) -> Result<Models> {
+/// Loads the models of the command line, and what `methods` need besides.
+pub(crate) fn load(args: &ModelArgs, methods: &[Method]) -> Result<Models> {
     let compute = args.compute()?;
-    Ok(Models::load(&args.target_path()?, args.draft_path()?.as_deref(), &compute)?)
+    let target = args.target_path()?;
+    let mut models = Models::load(&target, args.draft_path()?.as_deref(), &compute)?;
+    if methods.contains(&Method::LowBit) {
+        models.load_low_bit(&low_bit_copy(&target, &compute)?, &compute)?;
+    }
+    Ok(models)
+}
+
+/// The target's copy in fewer bits, made when it is asked for first.
+fn low_bit_copy(target: &Path, compute: &Compute) -> Result<PathBuf> {
+    let path = library::low_bit_path(target)?;
+    if path.is_file() {
+        return Ok(path);
+    }
+    let interactive = std::io::stderr().is_terminal();
+    eprintln!("Making a copy of the target in fewer bits, once: {}", path.display());
+    low_bit::write_copy(&WeightFile::open(target)?, &path, compute.threads().count(), &mut |done, total| {
+        if interactive {
+            eprint!("\r\x1b[K{}%", 100 * done / total.max(1));
+        }
+    })?;
+    if interactive {
+        eprint!("\r\x1b[K");
+    }
+    Ok(path)
 }
 
 fn prompt(args: &RunArgs) -> Result<Prompt> {

@@ -37,7 +37,7 @@ pub(crate) struct SkipSearchArgs {
 const ANSWER: usize = 48;
 
 pub(crate) fn run(args: &SkipSearchArgs) -> Result<()> {
-    let mut models = load(&args.models)?;
+    let mut models = load(&args.models, &[])?;
     let interactive = std::io::stderr().is_terminal();
     let samples = samples(&mut models, args)?;
     let model = models.target();

@@ -7,15 +7,19 @@ use anyhow::{Context, Result};
 use clap::Args;
 use hunch::error::Error;
 use hunch::proof::{self, Check, Oracle, Thoroughness};
+use hunch::propose::Method;
 
 use super::ModelArgs;
-use super::run::load;
+use super::run::{load, method_parser};
 
 /// Proves that speculation changes nothing.
 #[derive(Args)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     models: ModelArgs,
+    /// Methods to try, separated by commas [default: all that these models can run]
+    #[arg(long = "method", value_parser = method_parser(), value_delimiter = ',')]
+    methods: Vec<Method>,
     /// Distributions of another engine to compare the target with
     #[arg(long, value_name = "ORACLE.json")]
     against: Option<PathBuf>,
@@ -26,7 +30,9 @@ pub(crate) struct VerifyArgs {
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
     let oracle = args.against.as_ref().map(read_oracle).transpose()?;
-    let mut models = load(&args.models)?;
+    let usable = Method::usable(args.models.draft.is_some());
+    let methods = if args.methods.is_empty() { &usable } else { &args.methods };
+    let mut models = load(&args.models, methods)?;
     let mut passed = true;
     let mut show = |checks: Vec<Check>| -> Result<()> {
         let mut out = std::io::stdout().lock();
@@ -38,12 +44,12 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
         Ok(())
     };
     show(proof::row_invariance(&mut models)?)?;
-    show(proof::identity(&mut models)?)?;
+    show(proof::identity(&mut models, methods)?)?;
     if let Some(oracle) = &oracle {
         show(proof::against_oracle(&mut models, oracle)?)?;
     }
     let thoroughness = Thoroughness { samples: args.samples as usize };
-    show(proof::token_law(&mut models, thoroughness)?)?;
+    show(proof::token_law(&mut models, methods, thoroughness)?)?;
     writeln!(std::io::stdout(), "{}", if passed { "PASS" } else { "FAIL" })?;
     Ok(passed)
 }

@@ -44,6 +44,16 @@ pub fn skip_sets_folder() -> Result<PathBuf> {
     Ok(data_folder()?.join("skip-sets"))
 }
 
+/// Where the low-bit copy of a model file belongs, whether it is there or not.
+///
+/// # Errors
+/// As [`data_folder`], and when the file is not there.
+pub fn low_bit_path(target: &Path) -> Result<PathBuf> {
+    let io = |source| Error::Io { action: "read", path: target.to_path_buf(), source };
+    let size = std::fs::metadata(target).map_err(io)?.len();
+    Ok(data_folder()?.join("low-bit").join(format!("{}-{size}.gguf", short_name(target))))
+}
+
 /// The default model's file, whether it is there or not.
 ///
 /// # Errors

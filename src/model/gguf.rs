@@ -101,6 +101,8 @@ pub struct Gguf {
     pub version: u32,
     /// Everything the file says about the model.
     pub metadata: BTreeMap<String, Value>,
+    /// Where all of that lies in the file.
+    pub metadata_range: Range<usize>,
     /// Every tensor by name.
     pub tensors: BTreeMap<String, TensorInfo>,
     /// Byte where tensor data starts.
@@ -120,6 +122,11 @@ impl Gguf {
     /// [`Error::UnsupportedModel`] for a version, byte order or tensor type Hunch does not read.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         read::header(path, bytes)
+    }
+
+    /// The number that a file has for a type of tensor.
+    pub fn type_number(dtype: GgmlDType) -> u32 {
+        read::TYPES.iter().find(|(_, known)| *known == dtype).map_or(0, |(number, _)| *number)
     }
 
     /// The value as a `u32`: any integer type that holds a number of that range.

@@ -42,7 +42,7 @@ struct Linear {
 enum Weight {
     /// Our kernels.
     Ours(WeightMatrix),
-    /// candle, for the types our kernels have no path for (Q2_K, Q3_K).
+    /// candle, for the types our kernels have no path for (Q3_K).
     Candle(QMatMul),
 }
 

@@ -10,6 +10,7 @@ pub mod host;
 pub mod kernels;
 pub mod layout;
 pub mod linear;
+pub mod low_bit;
 pub mod mask;
 pub mod pass;
 pub mod rope;

@@ -2,6 +2,7 @@
 //! copied once, packed for the CPU's kernels or into a GPU buffer, and stay in the file's type.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,6 +35,11 @@ impl WeightFile {
     /// The header.
     pub fn gguf(&self) -> &Gguf {
         &self.gguf
+    }
+
+    /// The bytes of a range of the file.
+    pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.file.bytes()[range]
     }
 
     /// Whether the tensor is there.

@@ -54,25 +54,32 @@ pub enum Method {
     EarlyExit,
     /// The target drafts with some of its layers skipped (Draft & Verify, Zhang et al., arXiv 2309.08168).
     LayerSkip,
+    /// A copy of the target in fewer bits drafts.
+    LowBit,
     /// Guesses that are accepted at given rates: measures the loop itself. Tests and bench only.
     Synthetic,
 }
 
 impl Method {
-    /// The methods that can be used, plain first; one of them needs a draft model.
+    /// Every method that can be asked for, plain first.
+    pub const ALL: [Self; 10] = [
+        Self::Plain,
+        Self::DraftModel,
+        Self::DraftTree,
+        Self::Ngram,
+        Self::Suffix,
+        Self::Cascade,
+        Self::Lookahead,
+        Self::EarlyExit,
+        Self::LayerSkip,
+        Self::LowBit,
+    ];
+
+    /// The methods that can be used with a target and perhaps a draft model, plain first. The low-bit copy,
+    /// which takes time, disk and memory, is none of them.
     pub fn usable(with_draft: bool) -> Vec<Self> {
-        let all = [
-            Self::Plain,
-            Self::DraftModel,
-            Self::DraftTree,
-            Self::Ngram,
-            Self::Suffix,
-            Self::Cascade,
-            Self::Lookahead,
-            Self::EarlyExit,
-            Self::LayerSkip,
-        ];
-        all.into_iter().filter(|&method| with_draft || !method.needs_draft()).collect()
+        let usable = |method: &Self| *method != Self::LowBit && (with_draft || !method.needs_draft());
+        Self::ALL.into_iter().filter(usable).collect()
     }
 
     /// Whether it drafts with a second model.
@@ -92,6 +99,7 @@ impl Method {
             Method::Lookahead => "The target guesses for itself, in rows that ride along",
             Method::EarlyExit => "The target's own first layers guess",
             Method::LayerSkip => "The target guesses with some of its layers skipped",
+            Method::LowBit => "A copy of the target in fewer bits guesses",
             Method::Synthetic => "Guesses that come true at given rates; for benchmarks",
         }
     }
@@ -108,6 +116,7 @@ impl Method {
             Method::Lookahead => "lookahead",
             Method::EarlyExit => "early-exit",
             Method::LayerSkip => "layer-skip",
+            Method::LowBit => "low-bit",
             Method::Synthetic => "synthetic",
         }
     }
@@ -122,10 +131,10 @@ impl fmt::Display for Method {
 impl FromStr for Method {
     type Err = Error;
     fn from_str(name: &str) -> Result<Self> {
-        let all = Self::usable(true);
-        all.iter().copied().chain([Self::Synthetic]).find(|method| method.name() == name).ok_or_else(|| {
-            let names: Vec<_> = all.iter().map(|method| method.name()).collect();
-            Error::invalid(format!("There is no method \"{name}\". Choose one of {}.", names.join(", ")))
+        let known = |method: &Self| method.name() == name;
+        Self::ALL.into_iter().chain([Self::Synthetic]).find(known).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Error::invalid(format!("There is no method \"{name}\". Choose one of {names}."))
         })
     }
 }

@@ -39,7 +39,7 @@ fn last_json(output: &Output) -> Value {
 #[test]
 fn run_ends_with_one_json_object_that_adds_up() {
     let data = data_folder();
-    for method in ["plain", "draft-model", "ngram"] {
+    for method in hunch::propose::Method::ALL.map(|method| method.name()) {
         let json = last_json(&hunch(
             data.path(),
             &[
@@ -176,6 +176,24 @@ fn bench_gives_the_documented_object() {
         json["methods"].as_array().unwrap().iter().map(|m| m["method"].as_str().unwrap()).collect();
     assert_eq!(methods, hunch::propose::Method::usable(true).iter().map(|m| m.name()).collect::<Vec<_>>());
     assert_eq!(json["identity"]["differences"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn skip_search_remembers_what_it_found() {
+    let data = data_folder();
+    Tiny { layers: 5, seed: 4, ..Tiny::default() }.write(&data.path().join("models"), "deep");
+    let suite = data.path().join("mine.jsonl");
+    std::fs::write(&suite, "{\"id\": \"a\", \"prompt\": \"one two one two\"}\n").unwrap();
+    let suite = suite.to_str().unwrap();
+    let json =
+        last_json(&hunch(data.path(), &["skip-search", "--target", "deep", "--suite", suite, "--json"]));
+    let skipped = json["best"]["skipped"].as_array().unwrap();
+    assert!((1..5).contains(&skipped.len()) && json["layers"] == 5);
+    let run = ["run", "one two", "--target", "deep", "--method", "layer-skip", "--max-tokens", "8", "--json"];
+    assert_eq!(last_json(&hunch(data.path(), &run))["method"], "layer-skip");
+    let wrong = hunch(data.path(), &[&run[..], &["--skip-layers", "7"]].concat());
+    assert_eq!(wrong.status.code(), Some(4));
+    assert!(text(&wrong.stderr).contains("the layers 0 to 4"), "{}", text(&wrong.stderr));
 }
 
 /// Also where what is asked for is what a new conversation has anyway.

@@ -8,7 +8,7 @@ use hunch::error::{Error, ErrorCode};
 use hunch::model::decoder::Decoder;
 use hunch::model::device::{Compute, DeviceChoice};
 use hunch::model::weights::WeightFile;
-use hunch::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
+use hunch::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step, low_bit};
 use hunch::token::TokenId;
 
 use crate::support::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
@@ -243,6 +243,55 @@ fn candles_operations_and_the_fused_kernels_agree() {
         };
         both(Step::chain(&tokens(300, 3), LogitRows::Last), "past the first growth of the cache");
     }
+}
+
+#[test]
+fn a_low_bit_copy_is_the_same_model_in_fewer_bits() {
+    for dtype in [GgmlDType::Q8_0, GgmlDType::Q4K, GgmlDType::F16] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Tiny { architecture: "qwen2", dtype, ..Tiny::default() }.write(folder.path(), "tiny");
+        let original = WeightFile::open(&path).unwrap();
+        let to = folder.path().join("new").join("copy.gguf");
+        let mut last = (0, 0);
+        low_bit::write_copy(&original, &to, 3, &mut |done, total| last = (done, total)).unwrap();
+        assert!(last.0 == last.1 && last.0 > 0);
+        let copy = WeightFile::open(&to).unwrap();
+        assert_eq!(copy.gguf().metadata, original.gguf().metadata);
+        assert!(copy.bytes_per_pass() < original.bytes_per_pass());
+        for (name, tensor) in &original.gguf().tensors {
+            let low = &copy.gguf().tensors[name];
+            assert_eq!(low.shape, tensor.shape);
+            assert_eq!(
+                low.dtype == GgmlDType::Q2K,
+                name.contains("attn_q.w")
+                    || name.contains("attn_k.w")
+                    || name.contains("attn_output")
+                    || name.contains("gate")
+                    || name.contains("up"),
+                "{name}"
+            );
+        }
+        // Another model, and yet of the same mind.
+        let ids = tokens(30, 4);
+        let rows = chain(&mut Decoder::open(&path, &cpu()).unwrap(), &ids);
+        let low = chain(&mut Decoder::open(&to, &cpu()).unwrap(), &ids);
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+        let cosine = |a, b| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
+        let alike: f64 = (0..30).map(|i| cosine(rows.row(i), low.row(i))).sum::<f64>() / 30.0;
+        assert!((0.5..0.9999).contains(&alike), "{dtype:?}: {alike}");
+    }
+}
+
+#[test]
+fn a_copy_that_cannot_be_written_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let original = WeightFile::open(&Tiny::default().write(folder.path(), "tiny")).unwrap();
+    // A folder stands where the file should go.
+    let to = folder.path().join("copy.gguf");
+    std::fs::create_dir(&to).unwrap();
+    std::fs::write(to.join("kept"), "x").unwrap();
+    assert_eq!(low_bit::write_copy(&original, &to, 1, &mut |_, _| {}).unwrap_err().code(), ErrorCode::Io);
+    assert!(!folder.path().join("copy.gguf.part").exists() && to.join("kept").exists());
 }
 
 #[test]

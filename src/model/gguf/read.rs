@@ -25,7 +25,9 @@ pub(super) fn header(path: &Path, bytes: &[u8]) -> Result<Gguf> {
     let version = cursor.preamble()?;
     let tensor_count = cursor.count("tensors", MIN_TENSOR)?;
     let entry_count = cursor.count("metadata entries", MIN_ENTRY)?;
+    let metadata_start = cursor.at;
     let metadata = cursor.metadata(entry_count)?;
+    let metadata_range = metadata_start..cursor.at;
     let alignment = alignment(path, &metadata)?;
     let placed = (0..tensor_count).map(|_| cursor.tensor(alignment)).collect::<Result<Vec<_>>>()?;
     let data_offset = cursor.at.next_multiple_of(alignment);
@@ -33,6 +35,7 @@ pub(super) fn header(path: &Path, bytes: &[u8]) -> Result<Gguf> {
         path: path.to_owned(),
         version,
         metadata,
+        metadata_range,
         tensors: BTreeMap::new(),
         data_offset,
         file_len: bytes.len(),
@@ -342,26 +345,27 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// ggml's number of a tensor type that candle reads (`enum ggml_type`).
+/// ggml's numbers of the tensor types that candle reads (`enum ggml_type`).
+pub(super) const TYPES: [(u32, GgmlDType); 15] = [
+    (0, GgmlDType::F32),
+    (1, GgmlDType::F16),
+    (2, GgmlDType::Q4_0),
+    (3, GgmlDType::Q4_1),
+    (6, GgmlDType::Q5_0),
+    (7, GgmlDType::Q5_1),
+    (8, GgmlDType::Q8_0),
+    (9, GgmlDType::Q8_1),
+    (10, GgmlDType::Q2K),
+    (11, GgmlDType::Q3K),
+    (12, GgmlDType::Q4K),
+    (13, GgmlDType::Q5K),
+    (14, GgmlDType::Q6K),
+    (15, GgmlDType::Q8K),
+    (30, GgmlDType::BF16),
+];
+
 fn dtype(kind: u32) -> Option<GgmlDType> {
-    Some(match kind {
-        0 => GgmlDType::F32,
-        1 => GgmlDType::F16,
-        2 => GgmlDType::Q4_0,
-        3 => GgmlDType::Q4_1,
-        6 => GgmlDType::Q5_0,
-        7 => GgmlDType::Q5_1,
-        8 => GgmlDType::Q8_0,
-        9 => GgmlDType::Q8_1,
-        10 => GgmlDType::Q2K,
-        11 => GgmlDType::Q3K,
-        12 => GgmlDType::Q4K,
-        13 => GgmlDType::Q5K,
-        14 => GgmlDType::Q6K,
-        15 => GgmlDType::Q8K,
-        30 => GgmlDType::BF16,
-        _ => return None,
-    })
+    TYPES.iter().find(|(number, _)| *number == kind).map(|(_, dtype)| *dtype)
 }
 
 /// What ggml calls the types that candle does not read.

@@ -371,3 +371,66 @@ impl Format for Q6K {
         }
     }
 }
+
+/// Scales and minima of the 16 runs of a block of Q2_K.
+pub(super) struct Q2KHeader<I: Isa> {
+    scale: [I::Floats; 16],
+    min: [I::Floats; 16],
+}
+
+pub(super) struct Q2K;
+impl Format for Q2K {
+    const BLOCK: usize = 256;
+    const SHAPE: BlockShape = BlockShape { bytes: 84, lone_half: None };
+    const STEPS: usize = 4;
+    const RUNS: usize = 4;
+    const CHUNKS: usize = 1;
+    const OFFSET: Option<u32> = None;
+    const MINIMA: bool = true;
+    const FULL_BYTES: bool = false;
+    type Header<I: Isa> = Q2KHeader<I>;
+
+    #[inline(always)]
+    fn first(step: usize, run: usize) -> usize {
+        Q6K::first(step, run)
+    }
+    #[inline(always)]
+    unsafe fn header<I: Isa>(block: *const u8) -> Q2KHeader<I> {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let halves = word::<I>(block, 20);
+            let d = I::low_half(halves);
+            let d_min = I::mul(I::high_half(halves), I::splat(-1.0));
+            let (scales, mins) = nibbles::<I>(chunk::<I>(block, 0));
+            let mut out = Q2KHeader { scale: [d; 16], min: [d; 16] };
+            for i in 0..16 {
+                out.scale[i] = I::mul(d, I::unsigned_byte(scales[i / 4], i as u32 % 4));
+                out.min[i] = I::mul(d_min, I::unsigned_byte(mins[i / 4], i as u32 % 4));
+            }
+            out
+        }
+    }
+    #[inline(always)]
+    unsafe fn step<I: Isa>(header: &Q2KHeader<I>, block: *const u8, step: usize) -> Step<I> {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let (side, half) = (step / 2, step % 2);
+            let packed = chunk::<I>(block, 4 + 8 * side + 4 * half);
+            let mut codes = [packed[0]; 16];
+            for i in 0..4 {
+                let p = packed[i];
+                codes[i] = I::and(p, 0x3);
+                codes[4 + i] = I::and(I::shr(p, 2), 0x3);
+                codes[8 + i] = I::and(I::shr(p, 4), 0x3);
+                codes[12 + i] = I::and(I::shr(p, 6), 0x3);
+            }
+            let of = 8 * side + half;
+            let (scale, min) = (&header.scale, &header.min);
+            Step {
+                codes,
+                scale: [scale[of], scale[of + 2], scale[of + 4], scale[of + 6]],
+                min: [min[of], min[of + 2], min[of + 4], min[of + 6]],
+            }
+        }
+    }
+}

@@ -77,7 +77,7 @@ struct Job<'a> {
 impl WeightMatrix {
     /// A matrix of `n` rows of `k` weights at `range` of `file`. Quantised rows are packed for this
     /// CPU, floats are read where they lie. `None` when the CPU kernels have no path for the type
-    /// (Q2_K, Q3_K and the like) or the bytes are not there.
+    /// (Q3_K and the like) or the bytes are not there.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room.
@@ -335,6 +335,7 @@ fn quantised_kernel(dtype: GgmlDType, level: Level) -> Option<(QuantisedKernel, 
         T::Q5_0 => kernel::<blocks::Q5_0>(level),
         T::Q5_1 => kernel::<blocks::Q5_1>(level),
         T::Q8_0 => kernel::<blocks::Q8_0>(level),
+        T::Q2K => kernel::<blocks::Q2K>(level),
         T::Q4K => kernel::<blocks::Q4K>(level),
         T::Q5K => kernel::<blocks::Q5K>(level),
         T::Q6K => kernel::<blocks::Q6K>(level),
@@ -484,7 +485,7 @@ unsafe fn multiply_step<F: Format, I: Isa>(
                     I::dot(dot, codes, sixteen)
                 };
             }
-            sum = finish_run::<F, I>(weights, run, a, dot, sum);
+            sum = finish_run::<F, I>(weights, run, (a, k), dot, sum);
         }
     }
     sum
@@ -512,8 +513,8 @@ unsafe fn multiply_step_pair<F: Format, I: Isa>(
                 let at = k % BLOCK + 16 * chunk;
                 dots = I::dot_pair(dots, codes, [sixteen(a, at), sixteen(b, at)]);
             }
-            sums[0] = finish_run::<F, I>(weights, run, a, dots[0], sums[0]);
-            sums[1] = finish_run::<F, I>(weights, run, b, dots[1], sums[1]);
+            sums[0] = finish_run::<F, I>(weights, run, (a, k), dots[0], sums[0]);
+            sums[1] = finish_run::<F, I>(weights, run, (b, k), dots[1], sums[1]);
         }
     }
     sums
@@ -543,7 +544,7 @@ fn sixteen(a: &ActivationBlock, at: usize) -> &[i8; 16] {
     a.codes[at..at + 16].try_into().expect("the part has 16 codes")
 }
 
-/// Adds a run's dot product, scaled, and its minimum.
+/// Adds a run's dot product, scaled, and its minimum. The run begins at weight `k` of its block.
 ///
 /// # Safety
 /// As [`Isa`].
@@ -551,7 +552,7 @@ fn sixteen(a: &ActivationBlock, at: usize) -> &[i8; 16] {
 unsafe fn finish_run<F: Format, I: Isa>(
     weights: &blocks::Step<I>,
     run: usize,
-    a: &ActivationBlock,
+    (a, k): (&ActivationBlock, usize),
     dot: I::Ints,
     sum: I::Floats,
 ) -> I::Floats {
@@ -559,7 +560,12 @@ unsafe fn finish_run<F: Format, I: Isa>(
     unsafe {
         let value = I::mul(I::floats(dot), weights.scale[run]);
         let sum = I::mul_add(value, I::splat(a.scale), sum);
-        if F::MINIMA { I::mul_add(weights.min[run], I::splat(a.scaled_sum), sum) } else { sum }
+        if !F::MINIMA {
+            return sum;
+        }
+        let part =
+            if F::CHUNKS == 1 { -a.scale * a.negative_halves[k % BLOCK / 16] as f32 } else { a.scaled_sum };
+        I::mul_add(weights.min[run], I::splat(part), sum)
     }
 }
 
@@ -572,7 +578,7 @@ mod tests {
 
     use super::*;
 
-    const TYPES: [GgmlDType; 11] = [
+    const TYPES: [GgmlDType; 12] = [
         GgmlDType::F32,
         GgmlDType::F16,
         GgmlDType::BF16,
@@ -581,6 +587,7 @@ mod tests {
         GgmlDType::Q5_0,
         GgmlDType::Q5_1,
         GgmlDType::Q8_0,
+        GgmlDType::Q2K,
         GgmlDType::Q4K,
         GgmlDType::Q5K,
         GgmlDType::Q6K,
@@ -720,6 +727,7 @@ mod tests {
             // All bits set is a NaN scale in f16, so the halves that hold scales are put back to 1.
             let mut row = vec![0xffu8; bytes_per_row];
             let halves: &[usize] = match dtype {
+                GgmlDType::Q2K => &[80, 82],
                 GgmlDType::Q6K => &[208],
                 GgmlDType::Q4_1 | GgmlDType::Q5_1 | GgmlDType::Q4K | GgmlDType::Q5K => &[0, 2],
                 _ => &[0],
@@ -806,7 +814,7 @@ mod tests {
         let (sound, _) = matrix(GgmlDType::Q4_0, 2, 64, 0);
         let threads = Threads::new(1).unwrap();
         for (bytes, dtype, n, k) in
-            [(36, GgmlDType::Q2K, 1, 256), (72, GgmlDType::Q4_0, 2, 65), (7200, GgmlDType::Q4_0, 200, 64)]
+            [(110, GgmlDType::Q3K, 1, 256), (72, GgmlDType::Q4_0, 2, 65), (7200, GgmlDType::Q4_0, 200, 64)]
         {
             let source = MatrixSource { range: 0..bytes, dtype, n, k, ..sound.clone() };
             assert!(WeightMatrix::new(source, &threads).unwrap().is_none(), "{dtype:?}");

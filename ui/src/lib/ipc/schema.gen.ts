@@ -8,7 +8,7 @@ export type TokenOrigin = "prompt" | "accepted" | "resampled" | "bonus" | "plain
 /**
  * How tokens are guessed ahead of the target.
  */
-export type Method = "plain" | "draft-model" | "draft-tree" | "ngram" | "suffix" | "cascade" | "lookahead" | "early-exit" | "layer-skip" | "synthetic";
+export type Method = "plain" | "draft-model" | "draft-tree" | "ngram" | "suffix" | "cascade" | "lookahead" | "early-exit" | "layer-skip" | "low-bit" | "synthetic";
 
 /**
  * Most tokens to draft a round, as it is asked for: a number, or `"auto"`.

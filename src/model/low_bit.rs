@@ -1,0 +1,153 @@
+//! A copy of a model in fewer bits, as a GGUF file: the same names, shapes and metadata, most matrices
+//! quantised anew. Faster to read and worse, which is what a draft may be.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::ops::Range;
+use std::path::Path;
+
+use candle_core::Device;
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+
+use crate::error::{Error, Result};
+use crate::model::gguf::{Gguf, TensorInfo};
+use crate::model::weights::WeightFile;
+
+/// Where tensors begin when the file does not say.
+const ALIGNMENT: u32 = 32;
+/// Weights that a thread has as floats at a time.
+const STRETCH: usize = 4 << 20;
+
+/// Writes a low-bit copy of `model` to `to`, on `threads` threads. `progress` hears the bytes of weights
+/// done and of all. A copy that was not finished leaves nothing at `to`.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be written; else when a tensor cannot be read.
+pub fn write_copy(
+    model: &WeightFile,
+    to: &Path,
+    threads: usize,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<()> {
+    let io = |source| Error::Io { action: "write", path: to.to_path_buf(), source };
+    if let Some(folder) = to.parent() {
+        std::fs::create_dir_all(folder).map_err(io)?;
+    }
+    let unfinished = to.with_extension("gguf.part");
+    let written = File::create(&unfinished).map_err(io).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        copy(model, &mut out, threads, progress, &io)?;
+        out.flush().map_err(io)
+    });
+    let placed = written.and_then(|()| std::fs::rename(&unfinished, to).map_err(io));
+    if placed.is_err() {
+        // The first error is the one to tell.
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    placed
+}
+
+fn copy(
+    model: &WeightFile,
+    out: &mut impl Write,
+    threads: usize,
+    progress: &mut dyn FnMut(usize, usize),
+    io: &dyn Fn(std::io::Error) -> Error,
+) -> Result<()> {
+    let gguf = model.gguf();
+    let tensors: Vec<(&String, &TensorInfo, GgmlDType)> =
+        gguf.tensors.iter().map(|(name, info)| (name, info, type_in_copy(name, info))).collect();
+    let header = header(model, &tensors);
+    out.write_all(&header).map_err(io)?;
+    let total: usize = tensors.iter().map(|(_, info, _)| info.range.len()).sum();
+    let mut done = 0;
+    for (_, info, dtype) in tensors {
+        let data = if dtype == info.dtype {
+            Cow::Borrowed(model.bytes(info.range.clone()))
+        } else {
+            Cow::Owned(quantised(model, info, dtype, threads)?)
+        };
+        out.write_all(&data).map_err(io)?;
+        out.write_all(&vec![0; padding(data.len(), alignment(gguf))]).map_err(io)?;
+        done += info.range.len();
+        progress(done, total);
+    }
+    Ok(())
+}
+
+/// What a tensor becomes: the layers' matrices 2 bits and a scale, but for those that hurt most, and the
+/// vocabulary's 4; where a row is no multiple of 256 weights, 4 bits. Never more bits than it has.
+fn type_in_copy(name: &str, info: &TensorInfo) -> GgmlDType {
+    let [_, width] = info.shape[..] else {
+        return info.dtype;
+    };
+    let sensitive = name.contains("attn_v") || name.contains("ffn_down");
+    let wanted = match (name.starts_with("blk."), width % 256, width % 32) {
+        (true, 0, _) if !sensitive => GgmlDType::Q2K,
+        (_, 0, _) => GgmlDType::Q4K,
+        (_, _, 0) => GgmlDType::Q4_0,
+        _ => return info.dtype,
+    };
+    let bits = |dtype: GgmlDType| dtype.type_size() as f64 / dtype.block_size() as f64;
+    if bits(wanted) < bits(info.dtype) { wanted } else { info.dtype }
+}
+
+/// Everything before the weights; the metadata as it was.
+fn header(model: &WeightFile, tensors: &[(&String, &TensorInfo, GgmlDType)]) -> Vec<u8> {
+    let gguf = model.gguf();
+    let mut header = Vec::new();
+    header.extend(b"GGUF");
+    header.extend(3u32.to_le_bytes());
+    header.extend((tensors.len() as u64).to_le_bytes());
+    header.extend((gguf.metadata.len() as u64).to_le_bytes());
+    header.extend(model.bytes(gguf.metadata_range.clone()));
+    let mut offset = 0;
+    for (name, info, dtype) in tensors {
+        header.extend((name.len() as u64).to_le_bytes());
+        header.extend(name.as_bytes());
+        header.extend((info.shape.len() as u32).to_le_bytes());
+        info.shape.iter().rev().for_each(|&size| header.extend((size as u64).to_le_bytes()));
+        header.extend(Gguf::type_number(*dtype).to_le_bytes());
+        header.extend((offset as u64).to_le_bytes());
+        let size = info.shape.iter().product::<usize>() / dtype.block_size() * dtype.type_size();
+        offset += size + padding(size, alignment(gguf));
+    }
+    header.resize(header.len() + padding(header.len(), alignment(gguf)), 0);
+    header
+}
+
+fn alignment(gguf: &Gguf) -> usize {
+    gguf.u32("general.alignment").unwrap_or(ALIGNMENT) as usize
+}
+
+fn padding(len: usize, alignment: usize) -> usize {
+    len.next_multiple_of(alignment) - len
+}
+
+/// A matrix in another type, its rows spread over the threads.
+fn quantised(model: &WeightFile, info: &TensorInfo, dtype: GgmlDType, threads: usize) -> Result<Vec<u8>> {
+    let (rows, width) = (info.shape[0], info.shape[1]);
+    let row_bytes = info.range.len() / rows;
+    let convert = |part: Range<usize>| -> Result<Vec<u8>> {
+        let from = info.range.start + part.start * row_bytes;
+        let bytes = model.bytes(from..from + part.len() * row_bytes);
+        let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, info.dtype)?;
+        let values = QTensor::new(storage, (part.len(), width))?.dequantize(&Device::Cpu)?;
+        Ok(QTensor::quantize(&values, dtype)?.data()?.into_owned())
+    };
+    let (each, at_once) = ((STRETCH / width).max(1), threads.max(1));
+    let mut all = Vec::with_capacity(rows * width / dtype.block_size() * dtype.type_size());
+    for from in (0..rows).step_by(each * at_once) {
+        let parts = (from..rows).step_by(each).take(at_once).map(|from| from..rows.min(from + each));
+        std::thread::scope(|scope| -> Result<()> {
+            let running: Vec<_> = parts.map(|part| scope.spawn(|| convert(part))).collect();
+            for part in running {
+                let failed = |_| Error::Internal("quantising a matrix failed".into());
+                all.extend(part.join().map_err(failed)??);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(all)
+}
