@@ -22,6 +22,7 @@ use crate::propose::layer_skip::{self, DraftLayers, LayerSkip};
 use crate::propose::lookahead::Lookahead;
 use crate::propose::ngram::Ngram;
 use crate::propose::suffix::Suffix;
+use crate::propose::synthetic::Synthetic;
 use crate::propose::{Method, MethodOptions, Proposer};
 use crate::rule::AcceptanceRule;
 use crate::sample::{Sampler, SamplingParams};
@@ -141,6 +142,8 @@ pub struct Models {
     lookahead: Lookahead,
     /// A copy of the target in fewer bits.
     low_bit: Option<DraftModel>,
+    /// What a benchmark has rehearsed.
+    synthetic: Option<Synthetic>,
     /// What was learned of how deep to draft, by method, for each of its proposers.
     depths: HashMap<Method, [DepthController; MOST_STAGES]>,
 }
@@ -165,6 +168,7 @@ impl Models {
             suffix: Suffix::default(),
             lookahead: Lookahead::default(),
             low_bit: None,
+            synthetic: None,
             depths: HashMap::new(),
         })
     }
@@ -177,6 +181,16 @@ impl Models {
         let file = WeightFile::open(copy)?;
         compare_vocabularies(&self.tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
         self.low_bit = Some(DraftModel::new(Box::new(Decoder::load(&file, compute)?))?);
+        Ok(())
+    }
+
+    /// Gives the method `synthetic` the greedy answer to the next prompt, and the share of it that it gets
+    /// right.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when the share is not within 0 and 1.
+    pub fn rehearse(&mut self, script: Vec<TokenId>, acceptance: f64) -> Result<()> {
+        self.synthetic = Some(Synthetic::new(script, vec![acceptance])?);
         Ok(())
     }
 
@@ -289,7 +303,19 @@ pub fn generate(
 ) -> Result<Finished> {
     plan.validate()?;
     let sampler = Sampler::new(plan.sampling.clone())?;
-    let Models { target, draft, tokenizer, device, cached, depths, suffix, lookahead, low_bit, .. } = models;
+    let Models {
+        target,
+        draft,
+        tokenizer,
+        device,
+        cached,
+        depths,
+        suffix,
+        lookahead,
+        low_bit,
+        synthetic,
+        ..
+    } = models;
     let draft_name = draft.as_ref().map(|d| d.model().spec().name.clone());
     let mut ngram = Ngram::default();
     if let Some(draft) = draft {
@@ -320,9 +346,14 @@ pub fn generate(
                 ));
             }
         },
-        (Method::Synthetic, _) => {
-            return Err(Error::invalid("The method synthetic is for tests and benchmarks only."));
-        }
+        (Method::Synthetic, _) => match synthetic {
+            Some(rehearsed) => vec![rehearsed],
+            None => {
+                return Err(Error::invalid(
+                    "The method synthetic is for benchmarks: hunch bench --synthetic.",
+                ));
+            }
+        },
     };
     let seed = plan.sampling.seed.unwrap_or_else(fresh_seed);
     let max_draft = if plan.method == Method::Plain { MaxDraft::Fixed(0) } else { plan.max_draft };

@@ -44,6 +44,10 @@ pub(crate) struct BenchArgs {
     max_draft: Vec<MaxDraft>,
     #[command(flatten)]
     options: OptionArgs,
+    /// Also measure a draft that costs nothing and gets this share of its tokens right, 0 to 1: at 0 it
+    /// shows what auto loses where nothing can be won, otherwise what the loop itself costs
+    #[arg(long, value_name = "SHARE")]
+    synthetic: Option<f64>,
     /// Which drafted tokens stand: lossless, match, coupled, lossy-typical[:epsilon:delta] or
     /// lossy-lenience[:l]
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
@@ -77,6 +81,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let methods: Vec<Method> = plan.contenders.iter().map(|contender| contender.method).collect();
     let mut models = load(&args.models, &methods)?;
     plan.options = args.options.options(models.target().spec());
+    plan.options.synthetic_acceptance = args.synthetic.unwrap_or_default();
     let setting = Setting {
         device: compute.name().into(),
         threads: compute.threads().count() as u32,
@@ -111,7 +116,8 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan> {
     }
     let usable = Method::usable(args.models.draft.is_some());
     let methods = if args.methods.is_empty() { &usable } else { &args.methods };
-    let contenders = methods.iter().flat_map(|&method| {
+    let synthetic = args.synthetic.map(|_| Method::Synthetic);
+    let contenders = methods.iter().copied().chain(synthetic).flat_map(|method| {
         let depths = if method == Method::Plain { &args.max_draft[..1] } else { &args.max_draft[..] };
         depths.iter().map(move |&max_draft| Contender { method, max_draft })
     });

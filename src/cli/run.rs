@@ -95,6 +95,7 @@ impl OptionArgs {
             tree: self.tree.clone(),
             exit_layer: self.exit_layer,
             skipped_layers: asked.or_else(found),
+            ..MethodOptions::default()
         }
     }
 }

@@ -140,7 +140,7 @@ impl FromStr for Method {
 }
 
 /// What some methods can be told besides how deep to draft; the others ignore it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct MethodOptions {
     /// How the trees of `draft-tree` branch.
     pub tree: TreeShape,
@@ -148,6 +148,8 @@ pub struct MethodOptions {
     pub exit_layer: Option<usize>,
     /// The layers that `layer-skip` leaves out; `None` = the usual ones.
     pub skipped_layers: Option<Vec<usize>>,
+    /// The share of its tokens that `synthetic` gets right, from 0 to 1.
+    pub synthetic_acceptance: f64,
 }
 
 /// What a proposer wants from a target pass.
