@@ -5,8 +5,27 @@ use std::path::Path;
 
 /// Every command of `src/commands.rs`. The capability file allows them one by one; a command that
 /// is missing here cannot be called from the window.
-const COMMANDS: &[&str] =
-    &["app_info", "list_models", "load_models", "generate", "stop_generation", "generation_snapshot"];
+const COMMANDS: &[&str] = &[
+    "app_info",
+    "list_models",
+    "load_models",
+    "generate",
+    "answer",
+    "list_conversations",
+    "open_conversation",
+    "answer_events",
+    "rename_conversation",
+    "pin_conversation",
+    "delete_conversation",
+    "restore_conversation",
+    "set_system_prompt",
+    "choose_branch",
+    "search_conversations",
+    "export_conversation",
+    "import_conversation",
+    "stop_generation",
+    "generation_snapshot",
+];
 
 fn main() {
     // The built user interface is compiled into the binary: build again when it changes.

@@ -104,7 +104,7 @@ pub struct DepthState {
 /// How many depths [`DepthState::gains`] tells.
 const GAINS_TOLD: usize = 8;
 /// Acceptance of a drafted token before anything is known, and how many tokens' worth that counts.
-const PRIOR: (f64, f64) = (0.6, 2.0);
+pub(crate) const PRIOR: (f64, f64) = (0.6, 2.0);
 /// What an older observation counts when a new one comes: a memory of some thirty.
 const FORGET: f64 = 0.97;
 /// What a row more costs before it is measured, in passes of one row.
@@ -154,20 +154,30 @@ impl Smoothed {
     }
 }
 
-/// A share of successes that forgets.
-#[derive(Clone, Copy, Debug, Default)]
+/// A share of successes that forgets, also what was believed before the first one.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
-    pub(crate) passed: f64,
-    pub(crate) seen: f64,
+    passed: f64,
+    seen: f64,
+    /// What is left of the belief.
+    belief: f64,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { passed: 0.0, seen: 0.0, belief: 1.0 }
+    }
 }
 
 impl Share {
     pub(crate) fn add(&mut self, passed: bool) {
         self.passed = self.passed * FORGET + f64::from(u8::from(passed));
         self.seen = self.seen * FORGET + 1.0;
+        self.belief *= FORGET;
     }
 
-    fn mean(self, (prior, weight): (f64, f64)) -> f64 {
+    pub(crate) fn mean(self, (prior, weight): (f64, f64)) -> f64 {
+        let weight = weight * self.belief;
         (self.passed + prior * weight) / (self.seen + weight)
     }
 }
@@ -210,6 +220,9 @@ pub struct DepthController {
     /// Milliseconds that probes may take.
     credit: f64,
     parked: bool,
+    /// Rounds to wait between two probes: twice as long after each that failed.
+    patience: u32,
+    since_probe: u32,
     /// Rounds since the last one without a draft.
     since_plain: u32,
 }
@@ -245,7 +258,7 @@ impl DepthController {
             limit.min(depth + usize::from(self.classes.iter().any(|class| class.seen > 0.0)))
         } else {
             let cost = reading + self.extra(PROBE.min(limit));
-            if self.credit >= cost && limit > 0 { PROBE.min(limit) } else { 0 }
+            if self.may_probe(cost) { PROBE.min(limit) } else { 0 }
         };
         let rate = gain.max(1.0) / one;
         let classes = std::array::from_fn(|class| class_share(&self.classes, class));
@@ -277,10 +290,15 @@ impl DepthController {
         }
         self.parked = best == 0 && !confidence.is_empty() && rival.is_none();
         let probe = PROBE.min(confidence.len());
-        if self.parked && self.credit >= self.extra(probe) {
+        if self.parked && self.may_probe(self.extra(probe)) {
             return probe;
         }
         best
+    }
+
+    /// Whether it is time to look again, and the time for it was saved.
+    fn may_probe(&self, cost: f64) -> bool {
+        self.credit >= cost && self.since_probe >= self.patience
     }
 
     /// Learns from a round.
@@ -310,6 +328,14 @@ impl DepthController {
             if let Some(confidence) = confidence {
                 self.classes[class_of(*confidence)].add(passed);
             }
+        }
+        self.since_probe += 1;
+        if !self.parked {
+            self.patience = 0;
+        } else if seen.acted || seen.propose_ms > FREE * self.pass(1) {
+            let worked = !seen.tested.is_empty() && seen.tested.iter().all(|&passed| passed);
+            self.patience = if worked { self.patience / 2 } else { (2 * self.patience).clamp(4, 512) };
+            self.since_probe = 0;
         }
         // Probes are paid from what was saved while nothing else was drafted.
         if self.parked {
@@ -634,6 +660,28 @@ mod tests {
         controller.credit = 0.0;
         assert_eq!(controller.plan(8, 100_000, 0).max_draft, 0);
         assert!(controller.state().parked);
+    }
+
+    /// Rows may cost next to nothing; a draft that is never right is given up all the same.
+    #[test]
+    fn what_was_believed_at_first_is_forgotten() {
+        let mut controller = DepthController::new();
+        for _ in 0..128 {
+            let asked = controller.plan(4, 0, 0).max_draft;
+            let kept = controller.keep(&vec![None; asked], None);
+            controller.observe(&Observation {
+                drafted: asked,
+                passes: asked,
+                acted: kept > 0,
+                rows: kept + 1,
+                target_ms: 10.0 * (1.0 + 0.03 * kept as f64),
+                tested: vec![false; kept.min(1)],
+                confidence: vec![None; kept.min(1)],
+                ..Observation::default()
+            });
+        }
+        controller.credit = 0.0;
+        assert_eq!(controller.keep(&[None; 4], None), 0);
     }
 
     #[test]

@@ -117,6 +117,11 @@ impl Engine {
             .inspect_err(|_| *lock(&self.running) = None)
     }
 
+    /// The generation that runs now.
+    pub fn running(&self) -> Option<u32> {
+        lock(&self.running).as_ref().map(|(id, _)| *id)
+    }
+
     /// Asks generation `id` to end; it does within one round. No effect on any other.
     pub fn cancel(&self, id: u32) {
         if let Some((running, cancel)) = &*lock(&self.running)

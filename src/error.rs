@@ -29,6 +29,8 @@ pub enum ErrorCode {
     OutOfMemory,
     /// Reading or writing a file failed.
     Io,
+    /// The file of conversations cannot be read or written.
+    Store,
     /// No model is loaded.
     NoModel,
     /// A generation is already running.
@@ -98,6 +100,9 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The file of conversations cannot be read or written.
+    #[error("The conversations cannot be read or written: {0}. Nothing that was there has been changed.")]
+    Store(String),
     /// No model is loaded.
     #[error("No model is loaded. Open a model first.")]
     NoModel,
@@ -134,6 +139,7 @@ impl Error {
             Error::ContextOverflow { .. } => ErrorCode::ContextOverflow,
             Error::OutOfMemory(_) => ErrorCode::OutOfMemory,
             Error::Io { .. } => ErrorCode::Io,
+            Error::Store(_) => ErrorCode::Store,
             Error::NoModel => ErrorCode::NoModel,
             Error::Busy => ErrorCode::Busy,
             Error::Device { .. } => ErrorCode::Device,

@@ -84,6 +84,32 @@ pub struct RoundEvent {
     pub figures: LiveFigures,
 }
 
+impl RoundEvent {
+    /// A round of nothing but tokens, to hold those that came without one.
+    pub fn of_tokens(round: u32, tokens: Vec<TokenEvent>) -> Self {
+        Self {
+            round,
+            drafted: 0,
+            tokens,
+            rejected: Vec::new(),
+            timing: RoundTiming::default(),
+            depth: None,
+            figures: LiveFigures::default(),
+        }
+    }
+}
+
+impl GenerationEvent {
+    /// The tokens it brings, in order.
+    pub fn tokens(&self) -> &[TokenEvent] {
+        match self {
+            Self::Round(round) => &round.tokens,
+            Self::Finished { tokens, .. } => tokens,
+            _ => &[],
+        }
+    }
+}
+
 /// An error as the outside sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ErrorInfo {

@@ -44,6 +44,8 @@ const MOST_STAGES: usize = 2;
 pub enum Prompt {
     /// A conversation, through the model's chat template.
     Chat(Vec<ChatMessage>),
+    /// A conversation whose last answer has begun with these tokens.
+    Continued(Vec<ChatMessage>, Vec<TokenId>),
     /// Text as it is.
     Raw(String),
 }
@@ -240,13 +242,11 @@ impl Models {
             Prompt::Raw(text) => {
                 self.tokenizer.encode(text, EncodeOptions { parse_special: true, add_bos: true })?
             }
-            Prompt::Chat(messages) => {
-                let blank = messages.iter().all(|m| m.content.trim().is_empty());
-                if blank {
-                    return Err(Error::invalid("The prompt is empty; write something."));
-                }
-                let text = self.template.render(messages, true)?.text;
-                self.tokenizer.encode(&text, EncodeOptions { parse_special: true, add_bos: true })?
+            Prompt::Chat(messages) => self.chat_ids(messages)?,
+            Prompt::Continued(messages, answer) => {
+                let mut ids = self.chat_ids(messages)?;
+                ids.extend_from_slice(answer);
+                ids
             }
         };
         let context = self.target.spec().context_length;
@@ -257,6 +257,15 @@ impl Models {
             return Err(Error::ContextOverflow { prompt: ids.len(), context });
         }
         Ok(ids)
+    }
+
+    /// The tokens of a conversation, up to where its next answer begins.
+    fn chat_ids(&self, messages: &[ChatMessage]) -> Result<Vec<TokenId>> {
+        if messages.iter().all(|message| message.content.trim().is_empty()) {
+            return Err(Error::invalid("The prompt is empty; write something."));
+        }
+        let text = self.template.render(messages, true)?.text;
+        self.tokenizer.encode(&text, EncodeOptions { parse_special: true, add_bos: true })
     }
 }
 

@@ -58,6 +58,7 @@ pub mod rule;
 pub mod sample;
 pub mod session;
 pub mod stats;
+pub mod store;
 pub mod text;
 pub mod theory;
 pub mod token;

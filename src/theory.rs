@@ -242,6 +242,30 @@ mod tests {
         assert!(close(expected_tokens(0.0, 4), 1.0));
     }
 
+    /// A popular lesson prints (1 - alpha^K) / (1 - alpha) + 1, which counts the first drafted token as
+    /// always accepted.
+    #[test]
+    fn the_popular_wrong_formula_is_not_ours() {
+        let (alpha, depth) = (0.7f64, 5);
+        let wrong = (1.0 - alpha.powi(5)) / (1.0 - alpha) + 1.0;
+        assert!((wrong - 3.77).abs() < 0.005);
+        assert!((expected_tokens(alpha, depth) - 2.94).abs() < 0.005);
+        // By counting: accepted while a coin says so, and one token more.
+        let mut state = 1u64;
+        let mut coin = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) as f64 / (1u64 << 31) as f64) < alpha
+        };
+        let rounds = 200_000;
+        let tokens: usize = (0..rounds).map(|_| 1 + (0..depth).take_while(|_| coin()).count()).sum();
+        assert!((tokens as f64 / f64::from(rounds) - expected_tokens(alpha, depth)).abs() < 0.02);
+    }
+
+    #[test]
+    fn one_drafted_token_gains_one_plus_alpha_over_one_plus_c() {
+        assert!(close(speedup(0.6, 1, 0.25, &PassCost::flat()), 1.6 / 1.25));
+    }
+
     #[test]
     fn the_papers_table_comes_out() {
         // Leviathan et al., table 1: alpha, gamma -> operations factor and speed at c = c_ops = 0.

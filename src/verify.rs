@@ -410,6 +410,16 @@ mod tests {
         assert_eq!(verdict.accepted[1].q, None);
     }
 
+    /// Widely copied code adds a bonus token here: the resampled one is all there is.
+    #[test]
+    fn a_rejected_last_token_earns_no_bonus() {
+        let tree = DraftTree::certain_chain([1, 0]);
+        let laws: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
+        let verdict = run(&tree, &laws, &[0.49, 0.76, 0.3]);
+        assert_eq!((verdict.kept(), verdict.last, verdict.last_origin), (vec![0], 1, TokenOrigin::Resampled));
+        assert_eq!(verdict.rejected.len(), 1);
+    }
+
     #[test]
     fn a_rejected_certain_token_cannot_come_back() {
         let tree = DraftTree::certain_chain([1, 0]);

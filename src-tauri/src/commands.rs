@@ -1,11 +1,14 @@
 //! The commands the window may call: each one line that adapts [`hunch::app::App`]. No logic here.
 //! All of them run off the main thread, which belongs to the window.
 
+use std::path::PathBuf;
+
 use hunch::api::{
-    AppInfo, GenerateRequest, GenerationSnapshot, LoadRequest, LoadedModels, ModelEntry, StreamMessage,
+    AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, GenerateRequest,
+    GenerationSnapshot, LoadRequest, LoadedModels, ModelEntry, SearchHit, StreamMessage,
 };
 use hunch::error::Error;
-use hunch::event::ErrorInfo;
+use hunch::event::{ErrorInfo, GenerationEvent};
 use tauri::State;
 use tauri::ipc::Channel;
 
@@ -40,6 +43,97 @@ pub(crate) async fn generate(
     channel: Channel<StreamMessage>,
 ) -> Answer<u32> {
     blocking(&engine, |engine| engine.generate(request, channel_sink(channel))).await
+}
+
+/// Starts an answer in a conversation whose events go to `channel`.
+#[tauri::command]
+pub(crate) async fn answer(
+    engine: State<'_, Engine>,
+    request: AnswerRequest,
+    channel: Channel<StreamMessage>,
+) -> Answer<Answering> {
+    blocking(&engine, |engine| engine.answer(request, channel_sink(channel))).await
+}
+
+/// The conversations, pinned ones first, then the latest.
+#[tauri::command]
+pub(crate) async fn list_conversations(engine: State<'_, Engine>) -> Answer<Vec<ConversationEntry>> {
+    blocking(&engine, |engine| engine.app()?.list_conversations().map_err(info)).await
+}
+
+/// A conversation with all of its branches.
+#[tauri::command]
+pub(crate) async fn open_conversation(engine: State<'_, Engine>, id: i64) -> Answer<Conversation> {
+    blocking(&engine, move |engine| engine.app()?.open_conversation(id).map_err(info)).await
+}
+
+/// The events of an answer.
+#[tauri::command]
+pub(crate) async fn answer_events(engine: State<'_, Engine>, message: i64) -> Answer<Vec<GenerationEvent>> {
+    blocking(&engine, move |engine| engine.app()?.answer_events(message).map_err(info)).await
+}
+
+/// Gives a conversation a title.
+#[tauri::command]
+pub(crate) async fn rename_conversation(engine: State<'_, Engine>, id: i64, title: String) -> Answer<()> {
+    blocking(&engine, move |engine| engine.app()?.rename_conversation(id, &title).map_err(info)).await
+}
+
+/// Keeps a conversation on top, or not any more.
+#[tauri::command]
+pub(crate) async fn pin_conversation(engine: State<'_, Engine>, id: i64, pinned: bool) -> Answer<()> {
+    blocking(&engine, move |engine| engine.app()?.pin_conversation(id, pinned).map_err(info)).await
+}
+
+/// Deletes a conversation until the next start.
+#[tauri::command]
+pub(crate) async fn delete_conversation(engine: State<'_, Engine>, id: i64) -> Answer<()> {
+    blocking(&engine, move |engine| engine.app()?.delete_conversation(id).map_err(info)).await
+}
+
+/// Puts a deleted conversation back.
+#[tauri::command]
+pub(crate) async fn restore_conversation(engine: State<'_, Engine>, id: i64) -> Answer<()> {
+    blocking(&engine, move |engine| engine.app()?.restore_conversation(id).map_err(info)).await
+}
+
+/// Sets the instructions of a conversation.
+#[tauri::command]
+pub(crate) async fn set_system_prompt(
+    engine: State<'_, Engine>,
+    id: Option<i64>,
+    system: String,
+) -> Answer<i64> {
+    blocking(&engine, move |engine| engine.app()?.set_system_prompt(id, &system).map_err(info)).await
+}
+
+/// Makes a message the one at whose branch the reader is.
+#[tauri::command]
+pub(crate) async fn choose_branch(engine: State<'_, Engine>, leaf: i64) -> Answer<()> {
+    blocking(&engine, move |engine| engine.app()?.choose_branch(leaf).map_err(info)).await
+}
+
+/// Finds words in titles and messages.
+#[tauri::command]
+pub(crate) async fn search_conversations(engine: State<'_, Engine>, query: String) -> Answer<Vec<SearchHit>> {
+    blocking(&engine, move |engine| engine.app()?.search_conversations(&query).map_err(info)).await
+}
+
+/// Writes a conversation to a file.
+#[tauri::command]
+pub(crate) async fn export_conversation(
+    engine: State<'_, Engine>,
+    id: i64,
+    format: ExportFormat,
+    path: PathBuf,
+) -> Answer<()> {
+    blocking(&engine, move |engine| engine.app()?.export_conversation(id, format, &path).map_err(info)).await
+}
+
+/// Adds a conversation from a file.
+#[tauri::command]
+pub(crate) async fn import_conversation(engine: State<'_, Engine>, path: PathBuf) -> Answer<i64> {
+    blocking(&engine, move |engine| engine.app()?.import_conversation(&path).map_err(info)).await
 }
 
 /// Stops an answer.

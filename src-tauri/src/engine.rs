@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use hunch::api::{AppInfo, GenerateRequest, StreamMessage};
+use hunch::api::{AnswerRequest, Answering, AppInfo, GenerateRequest, StreamMessage};
 use hunch::app::{App, AppConfig};
 use hunch::error::{Error, Result};
 use hunch::event::ErrorInfo;
@@ -82,6 +82,16 @@ impl Engine {
         Ok(generation_id)
     }
 
+    /// Starts an answer in a conversation and remembers its number for [`Engine::abandon`].
+    ///
+    /// # Errors
+    /// Those of [`App::answer`], and why the engine could not start.
+    pub(crate) fn answer(&self, request: AnswerRequest, sink: Sink) -> Result<Answering, ErrorInfo> {
+        let answering = self.app()?.answer(request, sink).map_err(info)?;
+        *lock(&self.shared.last) = Some(answering.generation_id);
+        Ok(answering)
+    }
+
     /// Stops the answer nobody listens to any more.
     pub(crate) fn abandon(&self) {
         let last = lock(&self.shared.last).take();
@@ -139,7 +149,8 @@ mod tests {
     #[test]
     fn without_a_default_model_the_window_is_told_that_none_is_loaded() {
         let folder = std::env::temp_dir().join("hunch-app-test-no-models");
-        let app = App::start(AppConfig { models_folder: Some(folder), ..AppConfig::default() });
+        let store = Some(folder.join("conversations.db"));
+        let app = App::start(AppConfig { models_folder: Some(folder), store, ..AppConfig::default() });
         let engine = Engine::new(app);
         engine.load_default();
         let info = engine.info().expect("the engine started");

@@ -1,6 +1,7 @@
 //! The wire: what the window and the engine say to each other. Types only, and one list of
 //! commands; `ui/src/lib/ipc/schema.gen.ts` is written from here and a test keeps it current.
 
+mod conversation;
 pub mod schema;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,10 @@ use crate::event::GenerationEvent;
 use crate::propose::Method;
 use crate::rule::AcceptanceRule;
 use crate::sample::SamplingParams;
+pub use conversation::{
+    AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
+    MessageState, SearchHit, StoredMessage,
+};
 
 /// Who said a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -105,6 +110,8 @@ pub struct AppInfo {
     pub models_folder: String,
     /// What is loaded now.
     pub loaded: Option<LoadedModels>,
+    /// Why conversations are not kept, if so: what is said is gone when the window closes.
+    pub store_problem: Option<String>,
     /// Sampling parameters a new conversation starts with.
     pub default_sampling: SamplingParams,
     /// Allowed range of each numeric setting.

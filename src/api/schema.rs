@@ -20,11 +20,28 @@ pub struct Command {
 }
 
 /// Every command the window may call. The shell adapts each with one line.
-pub const COMMANDS: [Command; 6] = [
+pub const COMMANDS: [Command; 19] = [
     Command { name: "app_info", args: "Record<string, never>", result: "AppInfo" },
     Command { name: "list_models", args: "Record<string, never>", result: "ModelEntry[]" },
     Command { name: "load_models", args: "{ request: LoadRequest }", result: "LoadedModels" },
     Command { name: "generate", args: "{ request: GenerateRequest }", result: "number" },
+    Command { name: "answer", args: "{ request: AnswerRequest }", result: "Answering" },
+    Command { name: "list_conversations", args: "Record<string, never>", result: "ConversationEntry[]" },
+    Command { name: "open_conversation", args: "{ id: number }", result: "Conversation" },
+    Command { name: "answer_events", args: "{ message: number }", result: "GenerationEvent[]" },
+    Command { name: "rename_conversation", args: "{ id: number; title: string }", result: "null" },
+    Command { name: "pin_conversation", args: "{ id: number; pinned: boolean }", result: "null" },
+    Command { name: "delete_conversation", args: "{ id: number }", result: "null" },
+    Command { name: "restore_conversation", args: "{ id: number }", result: "null" },
+    Command { name: "set_system_prompt", args: "{ id: number | null; system: string }", result: "number" },
+    Command { name: "choose_branch", args: "{ leaf: number }", result: "null" },
+    Command { name: "search_conversations", args: "{ query: string }", result: "SearchHit[]" },
+    Command {
+        name: "export_conversation",
+        args: "{ id: number; format: ExportFormat; path: string }",
+        result: "null",
+    },
+    Command { name: "import_conversation", args: "{ path: string }", result: "number" },
     Command { name: "stop_generation", args: "{ generationId: number }", result: "null" },
     Command { name: "generation_snapshot", args: "{ generationId: number }", result: "GenerationSnapshot" },
 ];
@@ -73,9 +90,19 @@ pub fn typescript() -> String {
         GenerationEvent,
         StreamMessage,
         GenerationSnapshot,
+        ConversationEntry,
+        MessageState,
+        AnswerSettings,
+        StoredMessage,
+        Conversation,
+        SearchHit,
+        Asking,
+        AnswerRequest,
+        Answering,
+        ExportFormat,
     );
     out.push_str(
-        "\n/** Every command of the engine, by name. `generate` also takes a channel of StreamMessage. */\n",
+        "\n/** Every command of the engine, by name. `generate` and `answer` also take a channel of StreamMessage. */\n",
     );
     out.push_str("export interface Commands {\n");
     for command in &COMMANDS {

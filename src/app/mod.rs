@@ -1,6 +1,7 @@
 //! The application, without a host: what the window and the command line do with the engine. No
 //! Tauri, no terminal; the shell adapts each method to a command.
 
+mod chat;
 mod stream;
 
 use std::collections::VecDeque;
@@ -9,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::api::{
-    AppInfo, GenerateRequest, GenerationSnapshot, LoadRequest, LoadedModels, ModelEntry, ParameterRange,
-    StreamMessage,
+    AnswerSettings, AppInfo, GenerateRequest, GenerationSnapshot, LoadRequest, LoadedModels, ModelEntry,
+    ParameterRange, StreamMessage,
 };
 use crate::bench::skip_sets;
 use crate::engine::Engine;
@@ -21,6 +22,8 @@ use crate::model::device::{Compute, DeviceChoice};
 use crate::propose::{Method, MethodOptions};
 use crate::sample::SamplingParams;
 use crate::session::MAX_DRAFT;
+use crate::store::Store;
+use chat::Keeper;
 use stream::GenerationLog;
 
 /// Generations whose events are kept for a reader that missed some.
@@ -31,6 +34,8 @@ const LOGS_KEPT: usize = 4;
 pub struct AppConfig {
     /// Where models are looked for; the user's data folder when absent.
     pub models_folder: Option<PathBuf>,
+    /// The file of conversations; in the user's data folder when absent.
+    pub store: Option<PathBuf>,
     /// CPU threads; chosen by the machine when absent.
     pub threads: Option<usize>,
     /// Which device to run on.
@@ -47,6 +52,9 @@ struct Shared {
     engine: Engine,
     compute: Compute,
     models_folder: PathBuf,
+    store: Arc<Store>,
+    /// Why the store is one that is gone with the program.
+    store_problem: Option<String>,
     loaded: Mutex<Option<LoadedModels>>,
     /// What `hunch skip-search` found for the target.
     skipped_layers: Mutex<Option<Vec<usize>>>,
@@ -57,6 +65,19 @@ struct Shared {
 /// Nothing that panics runs under these locks, so a poisoned one still holds sound data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The store; where its file cannot be used one in memory, and why.
+fn open_store(path: Option<PathBuf>) -> Result<(Store, Option<String>)> {
+    let opened = path.map_or_else(library::conversations_path, Ok).and_then(|path| {
+        let store = Store::open(&path)?;
+        store.purge_deleted()?;
+        Ok(store)
+    });
+    match opened {
+        Ok(store) => Ok((store, None)),
+        Err(error) => Ok((Store::in_memory()?, Some(error.to_string()))),
+    }
 }
 
 impl App {
@@ -70,8 +91,11 @@ impl App {
             Some(folder) => folder,
             None => library::models_folder()?,
         };
+        let (store, store_problem) = open_store(config.store)?;
         Ok(Self {
             shared: Arc::new(Shared {
+                store: Arc::new(store),
+                store_problem,
                 engine: Engine::start(compute.clone())?,
                 compute,
                 models_folder,
@@ -93,6 +117,7 @@ impl App {
             threads: self.shared.compute.threads().count() as u32,
             models_folder: self.shared.models_folder.display().to_string(),
             loaded: lock(&self.shared.loaded).clone(),
+            store_problem: self.shared.store_problem.clone(),
             default_sampling: SamplingParams::default(),
             ranges: sampling
                 .chain(others)
@@ -157,8 +182,8 @@ impl App {
         }
     }
 
-    /// Starts an answer and returns its number at once. `sink` receives the events from a thread
-    /// of their own, a frame's worth at a time.
+    /// Starts an answer that nothing keeps and returns its number at once. `sink` receives the events from
+    /// a thread of their own, a frame's worth at a time.
     ///
     /// # Errors
     /// When the request is invalid, no model is loaded, or another answer is being generated.
@@ -167,25 +192,43 @@ impl App {
         request: GenerateRequest,
         sink: Box<dyn FnMut(StreamMessage) + Send>,
     ) -> Result<u32> {
-        let plan = GenerationPlan {
-            method: request.method,
-            max_draft: request.max_draft,
-            max_tokens: request.max_tokens as usize,
-            sampling: request.sampling,
-            rule: request.rule,
-            stop: request.stop,
+        let GenerateRequest { messages, method, max_draft, max_tokens, sampling, rule, stop } = request;
+        let (target, draft) = (String::new(), None);
+        let settings = AnswerSettings { method, max_draft, max_tokens, sampling, rule, stop, target, draft };
+        self.start_generation(Prompt::Chat(messages), self.plan(&settings), sink, None)
+    }
+
+    /// How an answer is generated with these settings.
+    fn plan(&self, settings: &AnswerSettings) -> GenerationPlan {
+        GenerationPlan {
+            method: settings.method,
+            max_draft: settings.max_draft,
+            max_tokens: settings.max_tokens as usize,
+            sampling: settings.sampling.clone(),
+            rule: settings.rule,
+            stop: settings.stop.clone(),
             options: MethodOptions {
                 skipped_layers: lock(&self.shared.skipped_layers).clone(),
                 ..MethodOptions::default()
             },
-        };
+        }
+    }
+
+    /// Starts a generation; what it says is kept by `keeper`, if there is one, and goes to `sink`.
+    fn start_generation(
+        &self,
+        prompt: Prompt,
+        plan: GenerationPlan,
+        sink: Box<dyn FnMut(StreamMessage) + Send>,
+        keeper: Option<Keeper>,
+    ) -> Result<u32> {
         plan.validate()?;
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let log = GenerationLog::new(id);
         // The pump first: an answer nobody hears must not run. A refused one ends the pump.
-        let events = log.sink();
+        let events = log.sink(keeper);
         log.pump(sink)?;
-        self.shared.engine.generate(id, Prompt::Chat(request.messages), plan, events)?;
+        self.shared.engine.generate(id, prompt, plan, events)?;
         let mut logs = lock(&self.shared.logs);
         logs.push_back(log);
         while logs.len() > LOGS_KEPT {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::chat::Keeper;
 use crate::api::{GenerationSnapshot, StreamMessage};
 use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent};
@@ -41,9 +42,10 @@ impl GenerationLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the engine puts events. The log ends when the sink is dropped.
-    pub(super) fn sink(self: &Arc<Self>) -> Box<dyn EventSink> {
-        Box::new(LogSink(self.clone()))
+    /// Where the engine puts events: they are kept first, if there is a keeper. The log ends when the sink
+    /// is dropped.
+    pub(super) fn sink(self: &Arc<Self>, keeper: Option<Keeper>) -> Box<dyn EventSink> {
+        Box::new(LogSink { keeper, log: self.clone() })
     }
 
     pub(super) fn snapshot(&self) -> GenerationSnapshot {
@@ -98,19 +100,25 @@ fn first_that_fit(events: &[GenerationEvent]) -> &[GenerationEvent] {
     &events[..fit.count().max(events.len().min(1))]
 }
 
-struct LogSink(Arc<GenerationLog>);
+struct LogSink {
+    keeper: Option<Keeper>,
+    log: Arc<GenerationLog>,
+}
 
 impl EventSink for LogSink {
     fn send(&mut self, event: GenerationEvent) {
-        self.0.state().events.push(event);
-        self.0.grown.notify_one();
+        if let Some(keeper) = &mut self.keeper {
+            keeper.keep(&event);
+        }
+        self.log.state().events.push(event);
+        self.log.grown.notify_one();
     }
 }
 
 impl Drop for LogSink {
     fn drop(&mut self) {
-        self.0.state().ended = true;
-        self.0.grown.notify_one();
+        self.log.state().ended = true;
+        self.log.grown.notify_one();
     }
 }
 
@@ -127,7 +135,7 @@ mod tests {
     #[test]
     fn every_event_arrives_once_in_order_and_messages_stay_small() {
         let log = GenerationLog::new(3);
-        let mut sink = log.sink();
+        let mut sink = log.sink(None);
         (0..500).for_each(|i| sink.send(progress(i)));
         let (sender, receiver) = mpsc::channel();
         log.pump(Box::new(move |message| sender.send(message).unwrap())).unwrap();

@@ -1,7 +1,7 @@
 //! The bench: the same prompts through every method, and what came of it. Suites of prompts, the
 //! runner that measures, the figures made of pairs of answers, and the report. The command line
 //! and the window run this same code. Nothing here prints, and only [`model`], [`passes`],
-//! [`skip_search`] and [`candle`] know a model or read a clock: to the rest, times come from [`crate::stats`] and the
+//! [`skip_search`], [`second_turn`] and [`candle`] know a model or read a clock: to the rest, times come from [`crate::stats`] and the
 //! [`Bench`] passed in, predictions from [`crate::theory`].
 
 pub mod candle;
@@ -10,6 +10,7 @@ pub mod model;
 pub mod passes;
 pub mod report;
 pub mod runner;
+pub mod second_turn;
 pub mod skip_search;
 pub mod skip_sets;
 pub mod suite;

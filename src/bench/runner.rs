@@ -113,7 +113,7 @@ impl Default for BenchPlan {
 
 impl BenchPlan {
     /// The plan of one answer. Run 0 has the plan's seed (0 when it names none), run 1 the next.
-    fn generation(&self, by: Contender, run: usize) -> GenerationPlan {
+    pub fn generation(&self, by: Contender, run: usize) -> GenerationPlan {
         let seed = self.sampling.seed.unwrap_or(0).wrapping_add(run as u64) & MAX_SEED;
         GenerationPlan {
             method: by.method,

@@ -7,6 +7,7 @@ use clap::Args;
 use hunch::bench::candle::{CandleModel, compare_with_candle};
 use hunch::bench::model::ModelBench;
 use hunch::bench::passes::{self, Beside, Candle, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
+use hunch::bench::second_turn;
 use hunch::bench::{self, BenchPlan, Contender, Progress, Setting, Suite};
 use hunch::depth::MaxDraft;
 use hunch::error::Error;
@@ -63,6 +64,9 @@ pub(crate) struct BenchArgs {
     /// Measure passes only: t(M) by rows, the memory's speed, prefill; with --candle beside candle
     #[arg(long)]
     passes: bool,
+    /// Measure second turns only: how long the first token waits behind a first turn, and from empty caches
+    #[arg(long, conflicts_with = "passes")]
+    second_turn: bool,
     /// With --passes: another program that takes turns, with {model} and {threads} filled in; it
     /// speaks the protocol of src/bench/passes.rs, as scripts/llama-passes.py does
     #[arg(long, value_name = "NAME=COMMAND", requires = "passes")]
@@ -88,6 +92,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         target: models.target().spec().name.clone(),
         draft: models.draft()?.map(|draft| draft.spec().name.clone()),
     };
+    if args.second_turn {
+        return second_turns(&mut models, &plan);
+    }
     let interactive = std::io::stderr().is_terminal();
     let report = bench::run(&mut ModelBench::new(&mut models), &plan, setting, &mut |progress| {
         if interactive {
@@ -133,6 +140,34 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan> {
         runs: args.runs,
         ..BenchPlan::default()
     })
+}
+
+/// A row for each suite and contender.
+fn second_turns(models: &mut Models, plan: &BenchPlan) -> Result<()> {
+    let mut rows = Vec::new();
+    for suite in &plan.suites {
+        for &contender in &plan.contenders {
+            let turn = second_turn::measure(models, &suite.prompts, &plan.generation(contender, 0))?;
+            rows.push(vec![
+                suite.name.clone(),
+                contender.method.to_string(),
+                format!("{:.0}", turn.prompt_tokens),
+                format!("{:.0}", turn.new_tokens),
+                format!("{:.0} ms", turn.ttft_ms),
+                format!("{:.0} ms", turn.cold_ttft_ms),
+                format!("{:.2} ms", turn.ms_a_new_token),
+                format!("{:.2} ms", turn.cold_ms_a_token),
+            ]);
+        }
+    }
+    let header = ["suite", "method", "prompt", "new", "first token", "cold", "a new token", "cold, a token"];
+    writeln!(
+        std::io::stdout(),
+        "Second turns, medians over the prompts: tokens of the prompt, those that were new, time to the first\n\
+         token behind the first turn and from empty caches, and both for each token that ran.\n\n{}",
+        render::table(&header, &rows)
+    )?;
+    Ok(())
 }
 
 fn show(progress: Progress<'_>) {

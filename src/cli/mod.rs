@@ -142,7 +142,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         | ErrorCode::VocabularyMismatch
         | ErrorCode::NoModel => 3,
         ErrorCode::InvalidRequest | ErrorCode::ContextOverflow | ErrorCode::Busy => 4,
-        ErrorCode::OutOfMemory | ErrorCode::Io | ErrorCode::Device => 5,
+        ErrorCode::OutOfMemory | ErrorCode::Io | ErrorCode::Store | ErrorCode::Device => 5,
         ErrorCode::Internal => 70,
     }
 }

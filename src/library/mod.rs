@@ -44,6 +44,14 @@ pub fn skip_sets_folder() -> Result<PathBuf> {
     Ok(data_folder()?.join("skip-sets"))
 }
 
+/// The file of conversations.
+///
+/// # Errors
+/// As [`data_folder`].
+pub fn conversations_path() -> Result<PathBuf> {
+    Ok(data_folder()?.join("conversations.db"))
+}
+
 /// Where the low-bit copy of a model file belongs, whether it is there or not.
 ///
 /// # Errors

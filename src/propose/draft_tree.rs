@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::ProposeContext;
 use super::draft_model::DraftModel;
-use crate::depth::{CLASSES, DraftPlan, Share, class_of, class_share};
+use crate::depth::{CLASSES, DraftPlan, PRIOR, Share, class_of, class_share};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
 use crate::model::{LogitRows, RowLayout, Step};
@@ -82,6 +82,8 @@ const CANDIDATES: usize = 8;
 pub(super) struct Calibration {
     eldest: [Share; CLASSES],
     younger: [Share; CLASSES],
+    /// Eldest children of late, whatever their share.
+    of_late: Share,
 }
 
 impl Calibration {
@@ -96,14 +98,15 @@ impl Calibration {
 
     /// The acceptance of an eldest child of which nothing is known yet.
     fn usual(&self) -> f64 {
-        let (passed, seen) =
-            self.eldest.iter().fold((0.0, 0.0), |(p, s), share| (p + share.passed, s + share.seen));
-        (passed + 1.2) / (seen + 2.0)
+        self.of_late.mean(PRIOR)
     }
 
     fn add(&mut self, node: &GrownNode, passed: bool) {
         let table = if node.rank == 0 { &mut self.eldest } else { &mut self.younger };
         table[class_of(node.share)].add(passed);
+        if node.rank == 0 {
+            self.of_late.add(passed);
+        }
     }
 }
 

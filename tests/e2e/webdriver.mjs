@@ -42,6 +42,7 @@ export class HunchWindow {
   #home;
   #base;
   #session;
+  #app;
   /** What driver and app wrote to their terminal. */
   output = '';
 
@@ -91,7 +92,14 @@ export class HunchWindow {
     });
   }
 
+  /** Closes the app and opens it again with the same data. */
+  async restart() {
+    await this.#say('DELETE', '');
+    await this.#openSession(this.#app);
+  }
+
   async #openSession(application) {
+    this.#app = application;
     const capabilities = { alwaysMatch: { browserName: 'wry', 'tauri:options': { application } } };
     const { sessionId } = await this.#request('POST', '/session', { capabilities });
     this.#session = `/session/${sessionId}`;

@@ -165,6 +165,35 @@ describe('the window with the default model', () => {
     assert.equal(turn.stop, 'cancelled');
   });
 
+  test('is there after a restart, found by its words, with the same colours and counts', async () => {
+    await window.click('new-conversation');
+    await choose(window, 'ngram');
+    const line = 'The quetzal sat in the tree.';
+    await window.type('prompt', `Repeat this text word for word: ${line} ${line} ${line}${keys.enter}`);
+    const before = await ended(window);
+    await window.restart();
+    await eventually('an enabled choice of methods', () =>
+      window.run(() => document.querySelector('[data-testid="method"]')?.disabled === false),
+    );
+    await window.type('search', 'quetzal');
+    await window.click('hit');
+    const again = await ended(window);
+    assert.equal(again.text, before.text);
+    assert.deepEqual(again.legend, before.legend);
+    assert.deepEqual(again.origins, before.origins);
+    await window.screenshot(join(output, 'window-restarted.png'));
+    await window.click('again');
+    const other = await ended(window);
+    assert.ok(other.total > 0);
+    assert.match(await window.run(() => document.querySelector('[data-testid="answer-branches"]').textContent), /2 \/ 2/);
+    await window.run(() => {
+      globalThis.refused = [];
+      document.addEventListener('securitypolicyviolation', (event) =>
+        globalThis.refused.push(`${event.violatedDirective} ${event.blockedURI}`),
+      );
+    });
+  });
+
   test('has met no refusal of its own policy, and the policy refuses the network', async () => {
     assert.deepEqual(await window.run(() => globalThis.refused), []);
     const answer = await window.runAsync((done) => {

@@ -22,8 +22,12 @@ use crate::support::tiny::Tiny;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn app(folder: &Path) -> App {
-    let config =
-        AppConfig { models_folder: Some(folder.into()), threads: Some(2), device: DeviceChoice::Cpu };
+    let config = AppConfig {
+        models_folder: Some(folder.into()),
+        store: Some(folder.join("conversations.db")),
+        threads: Some(2),
+        device: DeviceChoice::Cpu,
+    };
     App::start(config).unwrap()
 }
 

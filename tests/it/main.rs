@@ -10,6 +10,7 @@ mod decoder;
 mod default_model;
 mod equivalence;
 mod gguf_fuzz;
+mod kept;
 mod lossless;
 mod rollback;
 mod schema;

@@ -3,6 +3,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
+import type { AnswerRequest } from '../../ui/src/lib/ipc/schema.gen';
 import { origins } from '../../ui/src/lib/origin';
 import { ask, calls, ended, legend, useWindow } from './harness';
 
@@ -196,7 +197,7 @@ describe('the card over a token', () => {
     await ask(page);
     await ended(page);
     expect(await page.locator('[data-token][tabindex="0"]').count()).toBe(1);
-    await page.getByTestId('new-conversation').focus();
+    await page.getByTestId('edit').focus();
     await page.keyboard.press('Tab');
     const focused = () => page.evaluate(() => Number(document.activeElement?.getAttribute('data-token') ?? -1));
     expect(await focused()).toBe(0);
@@ -262,7 +263,7 @@ describe('typing', () => {
     await page.keyboard.type('two');
     expect(await prompt.inputValue()).toBe('one\ntwo');
     await prompt.dispatchEvent('keydown', { key: 'Enter', isComposing: true });
-    expect(await calls(page, 'generate')).toEqual([]);
+    expect(await calls(page, 'answer')).toEqual([]);
     await prompt.press('Enter');
     await ended(page);
     expect(await prompt.inputValue()).toBe('');
@@ -272,11 +273,11 @@ describe('typing', () => {
   it('sends nothing that is blank, and nothing while an answer is being written', async () => {
     const page = await hunch.open({ speed: 2 });
     await ask(page, '   ');
-    expect(await calls(page, 'generate')).toEqual([]);
+    expect(await calls(page, 'answer')).toEqual([]);
     await ask(page, 'first');
     await writing(page);
     await ask(page, 'second');
-    expect(await calls(page, 'generate')).toHaveLength(1);
+    expect(await calls(page, 'answer')).toHaveLength(1);
     expect(await page.getByTestId('prompt').inputValue()).toBe('second');
   });
 
@@ -286,8 +287,10 @@ describe('typing', () => {
     await ended(page);
     await ask(page, 'two');
     await page.getByTestId('stats').nth(1).waitFor();
-    const requests = (await calls(page, 'generate')).map((args) => args['request'] as { messages: { role: string }[] });
-    expect(requests[1]?.messages.map((message) => message.role)).toEqual(['user', 'assistant', 'user']);
+    const requests = (await calls(page, 'answer')).map((args) => args['request'] as AnswerRequest);
+    expect(requests.map(({ conversation }) => conversation)).toEqual([null, 1]);
+    // The first question is message 2, its answer 3.
+    expect(requests[1]?.asking).toEqual({ kind: 'question', parent: 3, text: 'two' });
     await page.getByTestId('prompt').fill('half typed');
     await page.keyboard.press('Control+n');
     await page.getByTestId('empty').waitFor();

@@ -15,7 +15,7 @@ describe('models', () => {
     await page.getByTestId('prompt').press('Enter');
     expect(await page.getByTestId('send').isDisabled()).toBe(true);
     expect(await page.getByTestId('prompt').inputValue()).toBe('kept');
-    expect(await calls(page, 'generate')).toEqual([]);
+    expect(await calls(page, 'answer')).toEqual([]);
     await page.getByTestId('open-model').click();
     await page.getByTestId('example').first().waitFor();
     expect(await page.getByTestId('target-menu').innerText()).toContain('qwen2.5-coder-1.5b');
@@ -73,7 +73,7 @@ describe('method and settings', () => {
     await page.getByTestId('method-ngram').click();
     await ask(page);
     await ended(page);
-    expect((await calls(page, 'generate'))[0]?.['request']).toMatchObject({ method: 'ngram', max_draft: 'auto' });
+    expect((await calls(page, 'answer'))[0]?.['request']).toMatchObject({ settings: { method: 'ngram', max_draft: 'auto' } });
   });
 
   it('sends what is set, and keeps every number in its range', async () => {
@@ -100,10 +100,8 @@ describe('method and settings', () => {
     await page.keyboard.press('Escape');
     await ask(page);
     await ended(page);
-    expect((await calls(page, 'generate'))[0]?.['request']).toMatchObject({
-      max_draft: 14,
-      max_tokens: 512,
-      sampling: { temperature: 0.8, seed: 42 },
+    expect((await calls(page, 'answer'))[0]?.['request']).toMatchObject({
+      settings: { max_draft: 14, max_tokens: 512, sampling: { temperature: 0.8, seed: 42 } },
     });
   });
 

@@ -21,3 +21,4 @@ const state = new WindowState(host);
 host.onMenu((item) => state.choose(item));
 mount(App, { target, props: { state, inWindow: host.kind === 'tauri' } });
 void state.models.start();
+void state.conversations.refresh();

@@ -19,6 +19,7 @@ export const errorFaces: Record<ErrorCode, ErrorFace> = {
   context_overflow: { title: 'The conversation is too long', offersModel: false },
   out_of_memory: { title: 'Memory is short', offersModel: true },
   io: { title: 'A file could not be read or written', offersModel: false },
+  store: { title: 'The conversations cannot be kept', offersModel: false },
   no_model: { title: 'No model is loaded', offersModel: true },
   busy: { title: 'An answer is still being written', offersModel: false },
   device: { title: 'The device failed', offersModel: false },

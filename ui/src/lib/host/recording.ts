@@ -57,11 +57,20 @@ export class ReplayedGeneration {
   readonly #recording: Recording;
   readonly #playback: Playback;
   readonly #deliver: (message: StreamMessage) => void;
+  readonly #keep: (message: StreamMessage) => void;
   #said: GenerationEvent[] = [];
   #next = 0;
   #over = false;
 
-  constructor(id: number, recording: Recording, playback: Playback, deliver: (message: StreamMessage) => void) {
+  /** `keep` hears every message, those that get lost on the way to `deliver` included. */
+  constructor(
+    id: number,
+    recording: Recording,
+    playback: Playback,
+    deliver: (message: StreamMessage) => void,
+    keep: (message: StreamMessage) => void = () => {},
+  ) {
+    this.#keep = keep;
     this.id = id;
     this.#recording = recording;
     this.#playback = playback;
@@ -99,6 +108,7 @@ export class ReplayedGeneration {
     const seq = this.#said.length;
     this.#said.push(...own);
     if (own.some((event) => event.type === 'finished' || event.type === 'failed')) this.#over = true;
+    this.#keep({ generation_id: this.id, seq, events: own });
     if (!lost) this.#deliver({ generation_id: this.id, seq, events: own });
   }
 

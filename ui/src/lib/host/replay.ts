@@ -5,8 +5,17 @@
 //   speed=N|instant     1 as recorded; lose=3,4  messages that get lost
 // The page's tests read `window.hunchReplay`.
 
-import type { AppInfo, ErrorInfo, GenerateRequest, LoadRequest, ModelEntry, StreamMessage } from '../ipc/schema.gen';
+import type {
+  AnswerRequest,
+  AppInfo,
+  ErrorInfo,
+  GenerateRequest,
+  LoadRequest,
+  ModelEntry,
+  StreamMessage,
+} from '../ipc/schema.gen';
 import { parseRecording, ReplayedGeneration, type Playback, type Recording } from './recording';
+import { ReplayStore, type RecordedConversation } from './replayStore';
 import type { Host, WireArguments } from './types';
 
 /** A recorded application: what it says of itself, the models it lists, and which files fail to load. */
@@ -19,6 +28,8 @@ export interface RecordedApp {
   load_errors: Record<string, ErrorInfo>;
   /** Milliseconds that loading a model takes. */
   load_ms: number;
+  /** Conversations that are there already. */
+  conversations?: RecordedConversation[];
 }
 
 /** What a test may see and do. */
@@ -68,11 +79,13 @@ class ReplayHost implements Host {
   #channels: ((message: StreamMessage) => void)[] = [];
   #generations: ReplayedGeneration[] = [];
   #picked = 0;
+  readonly #store: ReplayStore;
 
   constructor(app: RecordedApp, recordings: Recording[], how: Playback) {
     this.#app = app;
     this.#recordings = recordings;
     this.#playback = how;
+    this.#store = new ReplayStore(app.conversations ?? []);
     window.hunchReplay = this.#control;
   }
 
@@ -90,6 +103,14 @@ class ReplayHost implements Host {
     return this.#app.picks[this.#picked++] ?? null;
   }
 
+  async pickConversationFile(): Promise<string | null> {
+    return this.#app.picks[this.#picked++] ?? null;
+  }
+
+  async pickWhereToSave(name: string): Promise<string | null> {
+    return `/tmp/${name}`;
+  }
+
   onMenu(choose: (item: string) => void): void {
     this.#control.menu = choose;
   }
@@ -104,6 +125,33 @@ class ReplayHost implements Host {
         return this.#load(args['request'] as LoadRequest);
       case 'generate':
         return this.#generate(args['request'] as GenerateRequest, args['channel'] as number);
+      case 'answer':
+        return this.#begin(args['request'] as AnswerRequest, args['channel'] as number);
+      case 'list_conversations':
+        return structuredClone(this.#store.list());
+      case 'open_conversation':
+        return structuredClone(this.#store.open(args['id'] as number));
+      case 'answer_events':
+        return structuredClone(this.#store.events(args['message'] as number));
+      case 'rename_conversation':
+        this.#store.rename(args['id'] as number, args['title'] as string);
+        return null;
+      case 'pin_conversation':
+        this.#store.pin(args['id'] as number, args['pinned'] as boolean);
+        return null;
+      case 'delete_conversation':
+      case 'restore_conversation':
+        this.#store.setDeleted(args['id'] as number, command === 'delete_conversation');
+        return null;
+      case 'set_system_prompt':
+        return this.#store.setSystem(args['id'] as number | null, args['system'] as string);
+      case 'choose_branch':
+        this.#store.setLeaf(args['leaf'] as number);
+        return null;
+      case 'search_conversations':
+        return this.#store.search(args['query'] as string);
+      case 'export_conversation':
+        return null;
       case 'stop_generation':
         this.#generation(args).stop();
         return null;
@@ -132,13 +180,30 @@ class ReplayHost implements Host {
   }
 
   async #generate(request: GenerateRequest, channel: number): Promise<number> {
-    if (!this.#app.info.loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
     if (request.messages.at(-1)?.role !== 'user') throw refusal('invalid_request', 'The last message is not the user’s.');
+    return this.#play(channel, () => {});
+  }
+
+  async #begin(request: AnswerRequest, channel: number): Promise<unknown> {
+    const loaded = this.#app.info.loaded;
+    if (!loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
+    const begun = this.#store.begin(request, { target: loaded.target.name, draft: loaded.draft?.name ?? null });
+    try {
+      const generation_id = this.#play(channel, (message) => this.#store.keep(begun.answer, message.events));
+      return structuredClone({ ...begun, generation_id });
+    } catch (refused) {
+      this.#store.drop(begun.answer);
+      throw refused;
+    }
+  }
+
+  #play(channel: number, keep: (message: StreamMessage) => void): number {
+    if (!this.#app.info.loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
     const id = this.#generations.length + 1;
     const recording = this.#recordings[Math.min(id, this.#recordings.length) - 1];
     const deliver = this.#channels[channel];
     if (!recording || !deliver) throw refusal('internal', 'There is nothing to replay.');
-    const generation = new ReplayedGeneration(id, recording, this.#playback, deliver);
+    const generation = new ReplayedGeneration(id, recording, this.#playback, deliver, keep);
     this.#generations.push(generation);
     if (recording.reject) throw recording.reject;
     generation.start();

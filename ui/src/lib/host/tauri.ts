@@ -2,7 +2,7 @@
 
 import { Channel, invoke } from '@tauri-apps/api/core';
 import { listen } from '@tauri-apps/api/event';
-import { open } from '@tauri-apps/plugin-dialog';
+import { open, save } from '@tauri-apps/plugin-dialog';
 import type { Host, WireArguments } from './types';
 
 export const tauriHost: Host = {
@@ -15,6 +15,9 @@ export const tauriHost: Host = {
   },
   pickModelFile: (title) =>
     open({ title, multiple: false, directory: false, filters: [{ name: 'GGUF model', extensions: ['gguf'] }] }),
+  pickConversationFile: (title) =>
+    open({ title, multiple: false, directory: false, filters: [{ name: 'Conversation', extensions: ['json'] }] }),
+  pickWhereToSave: (name) => save({ defaultPath: name }),
   onMenu(choose) {
     void listen<string>('menu', (event) => choose(event.payload));
   },

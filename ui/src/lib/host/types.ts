@@ -13,6 +13,10 @@ export interface Host {
   openChannel<T>(receive: (message: T) => void): unknown;
   /** Asks the person for a GGUF file; null when they changed their mind. */
   pickModelFile(title: string): Promise<string | null>;
+  /** Asks the person for an exported conversation; null when they changed their mind. */
+  pickConversationFile(title: string): Promise<string | null>;
+  /** Asks the person where to save a file that is to have this name; null when they changed their mind. */
+  pickWhereToSave(name: string): Promise<string | null>;
   /** Calls `choose` with the id of each native menu item that is chosen. */
   onMenu(choose: (item: string) => void): void;
 }

@@ -1,7 +1,7 @@
 // Typed calls of the commands in the schema, and every failure as an ErrorInfo.
 
 import type { Host } from '../host';
-import type { Commands, ErrorInfo, GenerateRequest, StreamMessage } from './schema.gen';
+import type { Answering, AnswerRequest, Commands, ErrorInfo, StreamMessage } from './schema.gen';
 
 type Name = keyof Commands;
 
@@ -14,13 +14,13 @@ export async function call<N extends Name>(
   return invoke(host, name, { ...args });
 }
 
-/** Starts a generation whose events go to `receive`, and gives back its number. */
-export async function generate(
+/** Starts an answer in a conversation whose events go to `receive`. */
+export async function answer(
   host: Host,
-  request: GenerateRequest,
+  request: AnswerRequest,
   receive: (message: StreamMessage) => void,
-): Promise<number> {
-  return invoke(host, 'generate', { request, channel: host.openChannel(receive) });
+): Promise<Answering> {
+  return invoke(host, 'answer', { request, channel: host.openChannel(receive) });
 }
 
 async function invoke<N extends Name>(

@@ -35,7 +35,7 @@ lenience: number, };
 /**
  * The kinds of failure a caller may branch on. Closed: the window has a card for each.
  */
-export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "no_model" | "busy" | "device" | "internal";
+export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "store" | "no_model" | "busy" | "device" | "internal";
 
 /**
  * An error as the outside sees it.
@@ -267,6 +267,10 @@ models_folder: string,
  * What is loaded now.
  */
 loaded: LoadedModels | null, 
+/**
+ * Why conversations are not kept, if so: what is said is gone when the window closes.
+ */
+store_problem: string | null, 
 /**
  * Sampling parameters a new conversation starts with.
  */
@@ -630,12 +634,239 @@ next_seq: number,
  */
 events: Array<GenerationEvent>, };
 
-/** Every command of the engine, by name. `generate` also takes a channel of StreamMessage. */
+/**
+ * A conversation in the list.
+ */
+export type ConversationEntry = { 
+/**
+ * Its number.
+ */
+id: number, 
+/**
+ * What it is called.
+ */
+title: string, 
+/**
+ * Whether it stays on top.
+ */
+pinned: boolean, 
+/**
+ * When it began, in milliseconds since 1970.
+ */
+created_ms: number, 
+/**
+ * When something was said last.
+ */
+updated_ms: number, };
+
+/**
+ * Where a message stands.
+ */
+export type MessageState = "complete" | "streaming" | "interrupted" | "failed";
+
+/**
+ * What an answer was asked with.
+ */
+export type AnswerSettings = { 
+/**
+ * How to guess ahead.
+ */
+method: Method, 
+/**
+ * Most tokens to draft a round: 1 to 15, or "auto", which measures what pays.
+ */
+max_draft: MaxDraft, 
+/**
+ * Most tokens to generate, 1 or more.
+ */
+max_tokens: number, 
+/**
+ * How tokens are drawn.
+ */
+sampling: SamplingParams, 
+/**
+ * Which drafted tokens stand.
+ */
+rule: AcceptanceRule, 
+/**
+ * Texts that end the answer.
+ */
+stop: Array<string>, 
+/**
+ * Name of the target; the engine fills it in.
+ */
+target: string, 
+/**
+ * Name of the draft model, if one was loaded; the engine fills it in.
+ */
+draft: string | null, };
+
+/**
+ * A message of a conversation: a tree by parent.
+ */
+export type StoredMessage = { 
+/**
+ * Its number.
+ */
+id: number, 
+/**
+ * The message it follows; `None` for the first ones.
+ */
+parent: number | null, 
+/**
+ * The person or the model.
+ */
+role: Role, 
+/**
+ * What was said.
+ */
+content: string, 
+/**
+ * When it was begun, in milliseconds since 1970.
+ */
+created_ms: number, 
+/**
+ * Where it stands.
+ */
+state: MessageState, 
+/**
+ * What an answer was asked with.
+ */
+settings: AnswerSettings | null, };
+
+/**
+ * A conversation with all of its branches.
+ */
+export type Conversation = { 
+/**
+ * As it is in the list.
+ */
+entry: ConversationEntry, 
+/**
+ * Instructions for the whole conversation; empty for none.
+ */
+system: string, 
+/**
+ * The message at whose branch the reader is; `None` for the newest.
+ */
+leaf: number | null, 
+/**
+ * Every message, oldest first.
+ */
+messages: Array<StoredMessage>, };
+
+/**
+ * Something that a search has found.
+ */
+export type SearchHit = { 
+/**
+ * The conversation.
+ */
+conversation: number, 
+/**
+ * What it is called.
+ */
+title: string, 
+/**
+ * The message; `None` when the title was found.
+ */
+message: number | null, 
+/**
+ * The words around, with what was found between U+E000 and U+E001.
+ */
+excerpt: string, };
+
+/**
+ * What is to be answered.
+ */
+export type Asking = { "kind": "question", 
+/**
+ * The message it follows; `None` at the beginning.
+ */
+parent: number | null, 
+/**
+ * What is said.
+ */
+text: string, } | { "kind": "again", 
+/**
+ * The question.
+ */
+question: number, } | { "kind": "continue", 
+/**
+ * The answer.
+ */
+answer: number, 
+/**
+ * How many of its tokens are kept; `None` = all.
+ */
+tokens: number | null, };
+
+/**
+ * Asks for an answer in a conversation.
+ */
+export type AnswerRequest = { 
+/**
+ * The conversation; `None` begins a new one.
+ */
+conversation: number | null, 
+/**
+ * What is to be answered.
+ */
+asking: Asking, 
+/**
+ * How.
+ */
+settings: AnswerSettings, };
+
+/**
+ * An answer that has begun.
+ */
+export type Answering = { 
+/**
+ * The conversation.
+ */
+conversation: number, 
+/**
+ * The question.
+ */
+question: number, 
+/**
+ * The answer.
+ */
+answer: number, 
+/**
+ * The generation whose events the channel brings.
+ */
+generation_id: number, 
+/**
+ * What the answer begins with, when it goes on with another one: events as of a generation.
+ */
+prefix: Array<GenerationEvent>, };
+
+/**
+ * How a conversation is written to a file.
+ */
+export type ExportFormat = "markdown" | "json";
+
+/** Every command of the engine, by name. `generate` and `answer` also take a channel of StreamMessage. */
 export interface Commands {
   app_info: { args: Record<string, never>; result: AppInfo };
   list_models: { args: Record<string, never>; result: ModelEntry[] };
   load_models: { args: { request: LoadRequest }; result: LoadedModels };
   generate: { args: { request: GenerateRequest }; result: number };
+  answer: { args: { request: AnswerRequest }; result: Answering };
+  list_conversations: { args: Record<string, never>; result: ConversationEntry[] };
+  open_conversation: { args: { id: number }; result: Conversation };
+  answer_events: { args: { message: number }; result: GenerationEvent[] };
+  rename_conversation: { args: { id: number; title: string }; result: null };
+  pin_conversation: { args: { id: number; pinned: boolean }; result: null };
+  delete_conversation: { args: { id: number }; result: null };
+  restore_conversation: { args: { id: number }; result: null };
+  set_system_prompt: { args: { id: number | null; system: string }; result: number };
+  choose_branch: { args: { leaf: number }; result: null };
+  search_conversations: { args: { query: string }; result: SearchHit[] };
+  export_conversation: { args: { id: number; format: ExportFormat; path: string }; result: null };
+  import_conversation: { args: { path: string }; result: number };
   stop_generation: { args: { generationId: number }; result: null };
   generation_snapshot: { args: { generationId: number }; result: GenerationSnapshot };
 }

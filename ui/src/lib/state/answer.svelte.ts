@@ -18,7 +18,7 @@ import { noTokens, type AnswerOrigin, type OriginCounts } from '../origin';
 import { Layout, type Block } from '../text/blocks';
 
 /** Where an answer stands. */
-export type AnswerPhase = 'waiting' | 'prefill' | 'streaming' | 'finished' | 'failed';
+export type AnswerPhase = 'waiting' | 'prefill' | 'streaming' | 'finished' | 'failed' | 'interrupted';
 
 /** What produced the answer, as the engine said when it began. */
 export interface AnswerSetup {
@@ -68,6 +68,9 @@ export class Answer {
   readonly #rejected = new Map<number, RejectedEvent[]>();
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #drafted = new Map<number, number>();
+  /** The round of each token. An answer that goes on with another one has rounds of two generations. */
+  readonly #rounds: number[] = [];
+  #firstRound = 0;
 
   /** Tokens so far, those without text included. */
   get tokens(): readonly TokenEvent[] {
@@ -81,7 +84,7 @@ export class Answer {
 
   /** Whether nothing more will come. */
   get over(): boolean {
-    return this.phase === 'finished' || this.phase === 'failed';
+    return this.phase === 'finished' || this.phase === 'failed' || this.phase === 'interrupted';
   }
 
   /** Takes the next events of the generation, in order. */
@@ -98,18 +101,25 @@ export class Answer {
     this.error = error;
   }
 
+  /** What is here is all there is: the program ended while it was being written. */
+  interrupt(): void {
+    if (!this.over) this.phase = 'interrupted';
+  }
+
   /** Everything known about token number `index`, or null when there is none. */
   detail(index: number): TokenDetail | null {
     const token = this.#tokens[index];
     if (!token) return null;
-    const rejected = this.#rejected.get(token.round)?.filter((draft) => draft.position === token.position) ?? [];
-    return { index, token, rejected, drafted: this.#drafted.get(token.round) ?? null };
+    const round = this.#rounds[index] ?? token.round;
+    const rejected = this.#rejected.get(round)?.filter((draft) => draft.position === token.position) ?? [];
+    return { index, token, rejected, drafted: this.#drafted.get(round) ?? null };
   }
 
   #applyOne(event: GenerationEvent, counts: OriginCounts): void {
     switch (event.type) {
       case 'started':
         this.phase = 'prefill';
+        this.#firstRound = Math.max(0, ...this.#drafted.keys(), ...this.#rounds.slice(-1)) + (this.#rounds.length > 0 ? 1 : 0);
         this.setup = {
           method: event.method,
           target: event.target,
@@ -142,8 +152,8 @@ export class Answer {
     this.phase = 'streaming';
     this.figures = round.figures;
     this.depth = round.depth;
-    this.#drafted.set(round.round, round.drafted);
-    if (round.rejected.length > 0) this.#rejected.set(round.round, round.rejected);
+    this.#drafted.set(this.#firstRound + round.round, round.drafted);
+    if (round.rejected.length > 0) this.#rejected.set(this.#firstRound + round.round, round.rejected);
     this.#append(round.tokens, counts);
   }
 
@@ -151,6 +161,7 @@ export class Answer {
     for (const token of tokens) {
       if (token.text !== '') this.#layout.append(this.#tokens.length, token.text);
       this.#tokens.push(token);
+      this.#rounds.push(this.#firstRound + token.round);
       counts[token.origin as AnswerOrigin] += 1;
     }
   }

@@ -1,18 +1,27 @@
-// One conversation: its turns, the answer being written, sending and stopping. No DOM.
+// One conversation: its messages as a tree, the branch on screen as turns, the answer being written,
+// asking and stopping. The engine keeps it; here is what the window shows of it. No DOM.
 
 import type { Host } from '../host';
-import { call, generate, toErrorInfo } from '../ipc/rpc';
-import type { ChatMessage, GenerationEvent } from '../ipc/schema.gen';
+import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
+import type { AnswerSettings, Asking, Conversation as Kept, GenerationEvent, MessageState, StoredMessage } from '../ipc/schema.gen';
 import { GenerationStream, pageClock, type Clock } from '../ipc/stream';
 import { Answer } from './answer.svelte';
+import { newestBelow, pathTo, siblingsOf, type Siblings } from './branches';
 import { FrameBuffer, pageFrame, type NextFrame } from './frame';
 import type { Settings } from './settings.svelte';
 
 /** A question and its answer. */
 export interface Turn {
-  readonly id: number;
+  /** Stays the same while the turn is on screen. */
+  readonly key: string;
   readonly prompt: string;
   readonly answer: Answer;
+  /** Their messages; null until the engine has numbered them. */
+  readonly question: number | null;
+  readonly answerId: number | null;
+  /** What else was asked and answered in the same place. */
+  readonly questions: Siblings | null;
+  readonly answers: Siblings | null;
 }
 
 /** Time as the conversation sees it; tests bring their own. */
@@ -24,13 +33,26 @@ export interface Pace {
 /** A generation under way. */
 interface Running {
   turn: Turn;
+  answer: Answer;
   stream: GenerationStream;
   buffer: FrameBuffer<GenerationEvent>;
+  /** Events that came before it was known what the answer begins with. */
+  early: GenerationEvent[] | null;
   id: number | null;
+}
+
+/** What a conversation tells the window. */
+export interface Told {
+  /** It was begun, or something was said in it. */
+  changed: () => void;
 }
 
 /** The conversation on screen. */
 export class Conversation {
+  /** Its number; null until something was said. */
+  id = $state<number | null>(null);
+  /** Instructions for the whole conversation. */
+  system = $state('');
   turns = $state.raw<readonly Turn[]>([]);
   /** What is typed and not sent. */
   draft = $state('');
@@ -44,13 +66,27 @@ export class Conversation {
   readonly #host: Host;
   readonly #settings: Settings;
   readonly #pace: Pace;
+  readonly #told: Told;
+  #messages: readonly StoredMessage[] = [];
+  #leaf: number | null = null;
+  // Looked up, never drawn from.
+  // eslint-disable-next-line svelte/prefer-svelte-reactivity
+  readonly #answers = new Map<number, Answer>();
   #current: Running | null = null;
-  #nextId = 0;
+  /** Counts what was opened, so that what was asked for earlier and comes late is not shown. */
+  #opening = 0;
+  #unnumbered = 0;
 
-  constructor(host: Host, settings: Settings, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
+  constructor(
+    host: Host,
+    settings: Settings,
+    pace: Pace = { clock: pageClock, nextFrame: pageFrame },
+    told: Told = { changed: () => {} },
+  ) {
     this.#host = host;
     this.#settings = settings;
     this.#pace = pace;
+    this.#told = told;
   }
 
   /** Sends what is typed. Does nothing while an answer is being written or nothing is typed. */
@@ -61,12 +97,43 @@ export class Conversation {
     await this.ask(prompt);
   }
 
-  /** Asks a failed turn's question again. */
-  async retry(turn: Turn): Promise<void> {
-    if (this.running) return;
-    if (this.draft.trim() === turn.prompt) this.draft = '';
-    this.turns = this.turns.filter((other) => other !== turn);
-    await this.ask(turn.prompt);
+  /** Asks this and leaves what is typed alone. Does nothing while an answer is being written. */
+  async ask(prompt: string): Promise<void> {
+    this.#dropUnnumbered();
+    await this.#begin({ kind: 'question', parent: this.turns.at(-1)?.answerId ?? null, text: prompt }, this.turns, prompt);
+  }
+
+  /** Asks a question differently; what followed it stays, on a branch of its own. */
+  async edit(turn: Turn, prompt: string): Promise<void> {
+    const at = this.turns.indexOf(turn);
+    const before = this.turns.slice(0, Math.max(0, at));
+    await this.#begin({ kind: 'question', parent: before.at(-1)?.answerId ?? null, text: prompt }, before, prompt);
+  }
+
+  /** Has a question answered anew; the answer that is there stays, on a branch of its own. */
+  async again(turn: Turn): Promise<void> {
+    if (turn.question === null) {
+      // It never reached the engine.
+      if (this.draft.trim() === turn.prompt) this.draft = '';
+      return this.ask(turn.prompt);
+    }
+    const before = this.turns.slice(0, this.turns.indexOf(turn));
+    await this.#begin({ kind: 'again', question: turn.question }, before, turn.prompt);
+  }
+
+  /** Has an answer go on where it ended. */
+  async goOn(turn: Turn): Promise<void> {
+    if (turn.answerId === null) return;
+    const before = this.turns.slice(0, this.turns.indexOf(turn));
+    await this.#begin({ kind: 'continue', answer: turn.answerId, tokens: null }, before, turn.prompt);
+  }
+
+  /** Shows another branch: the newest end of this message's. Does nothing while an answer is being written. */
+  async choose(message: number): Promise<void> {
+    if (this.running || !this.#messages.some((other) => other.id === message)) return;
+    this.#leaf = newestBelow(this.#messages, message);
+    this.#show();
+    await Promise.all([call(this.#host, 'choose_branch', { leaf: this.#leaf }), this.#fetch()]);
   }
 
   /** Asks the engine to stop, before anything else happens. */
@@ -79,65 +146,167 @@ export class Conversation {
 
   /** Begins a new conversation. What is typed stays; an answer being written is stopped. */
   clear(): void {
-    this.stop();
-    this.#current?.stream.close();
-    this.#current = null;
-    this.stopping = false;
+    this.#leave();
+    this.id = null;
+    this.system = '';
+    this.#messages = [];
+    this.#leaf = null;
+    this.#answers.clear();
     this.turns = [];
   }
 
-  /** The messages a question would be sent with. Turns that failed without a word are left out. */
-  messages(): ChatMessage[] {
-    return this.turns.filter(worthKeeping).flatMap((turn) => [
-      { role: 'user' as const, content: turn.prompt },
-      { role: 'assistant' as const, content: turn.answer.text },
-    ]);
+  /** Opens a conversation that was kept. An answer being written in another one is stopped. */
+  async open(id: number): Promise<void> {
+    if (id === this.id) return;
+    const opening = this.#opening + 1;
+    this.#leave();
+    const kept = await call(this.#host, 'open_conversation', { id });
+    if (this.#opening !== opening) return;
+    this.#answers.clear();
+    this.#take(kept);
+    await this.#fetch();
   }
 
-  /** Asks this and leaves what is typed alone. Does nothing while an answer is being written. */
-  async ask(prompt: string): Promise<void> {
+  /** Sets the instructions for the whole conversation, and begins it if nothing was said yet. */
+  async instruct(system: string): Promise<void> {
+    this.system = system;
+    const id = await call(this.#host, 'set_system_prompt', { id: this.id, system });
+    if (this.id === null) {
+      this.id = id;
+      this.#told.changed();
+    }
+  }
+
+  #take(kept: Kept): void {
+    this.id = kept.entry.id;
+    this.system = kept.system;
+    this.#messages = kept.messages;
+    this.#leaf = kept.leaf ?? kept.messages.at(-1)?.id ?? null;
+    this.#show();
+  }
+
+  /** Makes the branch on screen out of the tree. */
+  #show(): void {
+    const path = pathTo(this.#messages, this.#leaf);
+    const turns: Turn[] = [];
+    for (const [at, question] of path.entries()) {
+      if (question.role !== 'user') continue;
+      const answer = path[at + 1];
+      turns.push({
+        key: answer ? `m${answer.id}` : `q${question.id}`,
+        prompt: question.content,
+        answer: answer ? this.#answerOf(answer.id) : unanswered(),
+        question: question.id,
+        answerId: answer?.id ?? null,
+        questions: siblingsOf(this.#messages, question),
+        answers: answer ? siblingsOf(this.#messages, answer) : null,
+      });
+    }
+    this.turns = turns;
+  }
+
+  #answerOf(message: number): Answer {
+    const known = this.#answers.get(message) ?? new Answer();
+    this.#answers.set(message, known);
+    return known;
+  }
+
+  /** Fetches what the answers on screen said, where that is not known yet. */
+  async #fetch(): Promise<void> {
+    const missing = this.turns.filter((turn) => turn.answerId !== null && turn.answer.phase === 'waiting');
+    await Promise.all(
+      missing.map(async ({ answer, answerId }) => {
+        if (answerId === null || this.#current?.answer === answer) return;
+        try {
+          const events = await call(this.#host, 'answer_events', { message: answerId });
+          if (answer.phase !== 'waiting') return;
+          answer.apply(events);
+          answer.interrupt();
+        } catch (thrown) {
+          answer.fail(toErrorInfo(thrown));
+        }
+      }),
+    );
+  }
+
+  async #begin(asking: Asking, before: readonly Turn[], prompt: string): Promise<void> {
     if (this.running) return;
-    const messages: ChatMessage[] = [...this.messages(), { role: 'user', content: prompt }];
-    const turn: Turn = { id: this.#nextId++, prompt, answer: new Answer() };
-    this.turns = [...this.turns.filter(worthKeeping), turn];
+    const answer = new Answer();
+    const turn: Turn = {
+      key: `n${this.#unnumbered++}`,
+      prompt,
+      answer,
+      question: null,
+      answerId: null,
+      questions: null,
+      answers: null,
+    };
+    this.turns = [...before, turn];
     this.stopping = false;
+    const opening = this.#opening;
     const settings = this.#settings.request();
     if (!settings) {
-      turn.answer.fail({ code: 'no_model', message: 'No model is loaded. Open a model first.' });
-      return this.#giveBack(prompt);
+      answer.fail({ code: 'no_model', message: 'No model is loaded. Open a model first.' });
+      return this.#giveBack(asking);
     }
-    const running = this.#follow(turn);
+    const running = this.#follow(turn, answer);
     this.#current = running;
     try {
-      const id = await generate(this.#host, { messages, ...settings }, (message) => running.stream.receive(message));
-      running.id = id;
-      running.stream.begin(id);
+      const request = { conversation: this.id, asking, settings: { ...settings, target: '', draft: null } };
+      const begun = await begin(this.#host, request, (message) => running.stream.receive(message));
+      running.id = begun.generation_id;
+      running.stream.begin(begun.generation_id);
+      answer.apply(begun.prefix);
+      const early = running.early ?? [];
+      running.early = null;
+      running.buffer.add(early);
+      if (this.#opening === opening) {
+        this.id = begun.conversation;
+        this.#answers.set(begun.answer, answer);
+        this.#add(asking, begun.question, begun.answer, request.settings, turn.key);
+        this.#told.changed();
+      }
       // Stopped, or the whole conversation left, before the engine had given it a number.
-      if (!turn.answer.over && (this.stopping || !this.turns.includes(turn))) this.#stopGeneration(id);
+      if (!answer.over && (this.stopping || this.#opening !== opening)) this.#stopGeneration(begun.generation_id);
     } catch (thrown) {
       running.stream.close();
-      turn.answer.fail(toErrorInfo(thrown));
-      if (this.turns.includes(turn)) this.#giveBack(prompt);
+      answer.fail(toErrorInfo(thrown));
+      if (this.#opening === opening) this.#giveBack(asking);
       this.#end(running);
     }
   }
 
-  #follow(turn: Turn): Running {
+  /** Adds what was asked and the answer that has begun to the tree. */
+  #add(asking: Asking, question: number, answer: number, settings: AnswerSettings, key: string): void {
+    const messages = [...this.#messages];
+    const created_ms = Date.now();
+    if (asking.kind === 'question')
+      messages.push({ id: question, parent: asking.parent, role: 'user', content: asking.text, created_ms, state: 'complete', settings: null });
+    const state: MessageState = 'streaming';
+    messages.push({ id: answer, parent: question, role: 'assistant', content: '', created_ms, state, settings });
+    this.#messages = messages;
+    this.#leaf = answer;
+    this.#show();
+    // The turn on screen is the same one; it only has its numbers now.
+    this.turns = this.turns.map((turn) => (turn.answerId === answer ? { ...turn, key } : turn));
+  }
+
+  #follow(turn: Turn, answer: Answer): Running {
     const buffer = new FrameBuffer<GenerationEvent>(this.#pace.nextFrame, (events) => {
-      turn.answer.apply(events);
-      if (turn.answer.over) this.#end(running);
+      answer.apply(events);
+      if (answer.over) this.#end(running);
     });
     const stream = new GenerationStream({
       snapshot: (generationId) => call(this.#host, 'generation_snapshot', { generationId }),
-      deliver: (events) => buffer.add(events),
+      deliver: (events) => (running.early ? running.early.push(...events) : buffer.add(events)),
       lost: (error) => {
         buffer.flush();
-        turn.answer.fail(error);
+        answer.fail(error);
         this.#end(running);
       },
       clock: this.#pace.clock,
     });
-    const running: Running = { turn, stream, buffer, id: null };
+    const running: Running = { turn, answer, stream, buffer, early: [], id: null };
     return running;
   }
 
@@ -145,11 +314,26 @@ export class Conversation {
     if (this.#current !== running) return;
     this.#current = null;
     this.stopping = false;
+    this.#told.changed();
   }
 
-  /** A prompt that got no answer goes back to where it was typed, unless something else is there. */
-  #giveBack(prompt: string): void {
-    if (this.draft === '') this.draft = prompt;
+  /** Leaves what is on screen; an answer being written is stopped and kept. */
+  #leave(): void {
+    this.#opening += 1;
+    this.stop();
+    this.#current?.stream.close();
+    this.#current = null;
+    this.stopping = false;
+  }
+
+  /** Takes turns away that never reached the engine. */
+  #dropUnnumbered(): void {
+    if (!this.running) this.turns = this.turns.filter((turn) => turn.answerId !== null);
+  }
+
+  /** A question that got no answer goes back to where it was typed, unless something else is there. */
+  #giveBack(asking: Asking): void {
+    if (this.draft === '' && asking.kind === 'question') this.draft = asking.text;
   }
 
   #stopGeneration(generationId: number): void {
@@ -158,13 +342,16 @@ export class Conversation {
       // A generation that ended meanwhile is no failure; its last events are on their way.
       if (running?.id === generationId && !running.stream.over) {
         running.stream.close();
-        running.turn.answer.fail(toErrorInfo(thrown));
+        running.answer.fail(toErrorInfo(thrown));
         this.#end(running);
       }
     });
   }
 }
 
-function worthKeeping(turn: Turn): boolean {
-  return turn.answer.phase !== 'failed' || turn.answer.tokens.length > 0;
+/** The answer to a question that was kept without one. */
+function unanswered(): Answer {
+  const answer = new Answer();
+  answer.interrupt();
+  return answer;
 }

@@ -1,6 +1,16 @@
 import { describe, expect, it } from 'vitest';
 import type { Host } from '../host';
-import type { AppInfo, ErrorInfo, GenerateRequest, GenerationEvent, StreamMessage, TokenEvent } from '../ipc/schema.gen';
+import type {
+  Answering,
+  AnswerRequest,
+  AppInfo,
+  Asking,
+  Conversation as Kept,
+  ErrorInfo,
+  GenerationEvent,
+  StreamMessage,
+  TokenEvent,
+} from '../ipc/schema.gen';
 import { Conversation } from './conversation.svelte';
 import { Settings } from './settings.svelte';
 
@@ -10,6 +20,7 @@ const info: AppInfo = {
   threads: 1,
   models_folder: '',
   loaded: null,
+  store_problem: null,
   default_sampling: {
     temperature: 0,
     top_k: 0,
@@ -36,12 +47,25 @@ class HandHost implements Host {
   #receive: (message: StreamMessage) => void = () => {};
   #generations = 0;
 
+  /** What a continued answer begins with. */
+  prefix: GenerationEvent[] = [];
+  /** Conversations that can be opened, and what their answers said. */
+  kept: Record<number, Kept> = {};
+  events: Record<number, GenerationEvent[]> = {};
+
   async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     this.calls.push({ command, args });
-    if (command !== 'generate') return null;
+    if (command === 'open_conversation') return this.kept[args['id'] as number];
+    if (command === 'answer_events') return this.events[args['message'] as number] ?? [];
+    if (command !== 'answer') return null;
     if (this.refusal) throw this.refusal;
     if (this.holdBack) await new Promise<void>((resolve) => (this.release = resolve));
-    return ++this.#generations;
+    const generation_id = ++this.#generations;
+    const { asking } = args['request'] as AnswerRequest;
+    // Questions are numbered 10, 20, ..., their answers 11, 21, ...
+    const question = asking.kind === 'again' ? asking.question : asking.kind === 'continue' ? asking.answer - 1 : 10 * generation_id;
+    const answering: Answering = { conversation: 7, question, answer: 10 * generation_id + 1, generation_id, prefix: this.prefix };
+    return answering;
   }
 
   openChannel<T>(receive: (message: T) => void): unknown {
@@ -50,10 +74,17 @@ class HandHost implements Host {
   }
 
   pickModelFile = async () => null;
+  pickConversationFile = async () => null;
+  pickWhereToSave = async () => null;
   onMenu = () => {};
 
   say(seq: number, ...events: GenerationEvent[]): void {
     this.#receive({ generation_id: this.#generations, seq, events });
+  }
+
+  /** What was asked, in order. */
+  get asked(): Asking[] {
+    return this.named('answer').map((args) => (args['request'] as AnswerRequest).asking);
   }
 
   named(command: string): Record<string, unknown>[] {
@@ -122,18 +153,21 @@ function converse() {
 }
 
 describe('Conversation', () => {
-  it('sends the whole conversation each time', async () => {
+  it('asks each question after the answer before it, in one conversation', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
     host.say(0, round('ONE'), ended);
     frame();
     await send('two');
-    expect((host.named('generate')[1]?.['request'] as GenerateRequest).messages).toEqual([
-      { role: 'user', content: 'one' },
-      { role: 'assistant', content: 'ONE' },
-      { role: 'user', content: 'two' },
+    expect(host.asked).toEqual([
+      { kind: 'question', parent: null, text: 'one' },
+      { kind: 'question', parent: 11, text: 'two' },
     ]);
-    expect(conversation.turns).toHaveLength(2);
+    expect(host.named('answer').map((args) => (args['request'] as AnswerRequest).conversation)).toEqual([null, 7]);
+    expect(conversation.turns.map((turn) => [turn.question, turn.answerId])).toEqual([
+      [10, 11],
+      [20, 21],
+    ]);
   });
 
   it('draws once a frame, however many messages came', async () => {
@@ -173,7 +207,7 @@ describe('Conversation', () => {
     const { host, conversation, send } = converse();
     await send('one');
     await send('two');
-    expect(host.named('generate')).toHaveLength(1);
+    expect(host.named('answer')).toHaveLength(1);
     expect(conversation.draft).toBe('two');
   });
 
@@ -186,7 +220,7 @@ describe('Conversation', () => {
     expect(conversation.running).toBe(false);
     host.refusal = null;
     await send('short');
-    expect((host.named('generate')[1]?.['request'] as GenerateRequest).messages).toEqual([{ role: 'user', content: 'short' }]);
+    expect(host.asked[1]).toEqual({ kind: 'question', parent: null, text: 'short' });
     expect(conversation.turns.map((turn) => turn.prompt)).toEqual(['short']);
   });
 
@@ -200,7 +234,7 @@ describe('Conversation', () => {
     expect(conversation.turns[0]?.prompt).toBe('one');
   });
 
-  it('keeps an answer that failed half way, and asks again when told to', async () => {
+  it('keeps an answer that failed half way, and has it written again beside it when told to', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
     host.say(0, round('half'), failed);
@@ -208,9 +242,69 @@ describe('Conversation', () => {
     const turn = conversation.turns[0]!;
     expect(turn.answer.text).toBe('half');
     expect(conversation.running).toBe(false);
-    await conversation.retry(turn);
+    await conversation.again(turn);
+    expect(host.asked[1]).toEqual({ kind: 'again', question: 10 });
     expect(conversation.turns).toHaveLength(1);
-    expect((host.named('generate')[1]?.['request'] as GenerateRequest).messages).toEqual([{ role: 'user', content: 'one' }]);
+    expect(conversation.turns[0]?.answers).toEqual({ ids: [11, 21], at: 1 });
+  });
+
+  it('asks a question differently on a branch of its own, and goes back when told to', async () => {
+    const { host, conversation, frame, send } = converse();
+    await send('one');
+    host.say(0, round('ONE'), ended);
+    frame();
+    await conversation.edit(conversation.turns[0]!, 'uno');
+    expect(host.asked[1]).toEqual({ kind: 'question', parent: null, text: 'uno' });
+    host.say(0, round('UNO'), ended);
+    frame();
+    expect(conversation.turns[0]?.questions).toEqual({ ids: [10, 20], at: 1 });
+    await conversation.choose(10);
+    expect(conversation.turns.map((turn) => [turn.prompt, turn.answer.text])).toEqual([['one', 'ONE']]);
+    expect(host.named('choose_branch')).toEqual([{ leaf: 11 }]);
+  });
+
+  it('begins a continued answer with what was there, also when the stream is faster', async () => {
+    const { host, conversation, frame, send } = converse();
+    await send('one');
+    host.say(0, round('ONE'), ended);
+    frame();
+    host.prefix = [round('ONE')];
+    host.holdBack = true;
+    void conversation.goOn(conversation.turns[0]!);
+    await settled();
+    host.say(0, round(' AND'));
+    frame();
+    host.release?.();
+    await settled();
+    frame();
+    expect(host.asked[1]).toEqual({ kind: 'continue', answer: 11, tokens: null });
+    expect(conversation.turns[0]?.answer.text).toBe('ONE AND');
+    expect(conversation.turns[0]?.answers).toEqual({ ids: [11, 21], at: 1 });
+  });
+
+  it('opens a kept conversation with what its answers said, and what was interrupted says so', async () => {
+    const { host, conversation } = converse();
+    const entry = { id: 3, title: 't', pinned: false, created_ms: 0, updated_ms: 0 };
+    const said = { created_ms: 0, state: 'complete' as const, settings: null };
+    host.kept[3] = {
+      entry,
+      system: 'Be kind.',
+      leaf: null,
+      messages: [
+        { id: 1, parent: null, role: 'user', content: 'a', ...said },
+        { id: 2, parent: 1, role: 'assistant', content: 'A', ...said },
+        { id: 3, parent: 2, role: 'user', content: 'b', ...said },
+        { id: 4, parent: 3, role: 'assistant', content: 'B', ...said },
+      ],
+    };
+    host.events = { 2: [round('A'), ended], 4: [round('B')] };
+    await conversation.open(3);
+    expect(conversation.turns.map((turn) => [turn.prompt, turn.answer.text, turn.answer.phase])).toEqual([
+      ['a', 'A', 'finished'],
+      ['b', 'B', 'interrupted'],
+    ]);
+    expect([conversation.id, conversation.system, conversation.running]).toEqual([3, 'Be kind.', false]);
+    expect(conversation.turns[0]?.answer.counts.plain).toBe(1);
   });
 
   it('stops what is running when a new conversation begins, and hears no more of it', async () => {

@@ -36,6 +36,9 @@ class ModelHost implements Host {
   openChannel = () => 0;
   onMenu = () => {};
 
+  pickConversationFile = async () => null;
+  pickWhereToSave = async () => null;
+
   async pickModelFile(): Promise<string | null> {
     this.dialogs += 1;
     return this.pick;

@@ -1,6 +1,6 @@
 // What the next answer is asked with: method, depth, sampling. Ranges come from the engine. No DOM.
 
-import type { AppInfo, GenerateRequest, LoadedModels, MaxDraft, Method, SamplingParams } from '../ipc/schema.gen';
+import type { AnswerSettings, AppInfo, LoadedModels, MaxDraft, Method, SamplingParams } from '../ipc/schema.gen';
 
 /** Methods the window offers, the one to take first in front. The synthetic one is for tests and bench. */
 export const offeredMethods = ['draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix', 'lookahead', 'layer-skip', 'early-exit', 'plain'] as const satisfies readonly Method[];
@@ -47,6 +47,10 @@ export class Settings {
   maxDraft = $state<MaxDraft>('auto');
   maxTokens = $state(512);
   temperature = $state(0);
+  topK = $state(0);
+  topP = $state(1);
+  minP = $state(0);
+  repeatPenalty = $state(1);
   /** Null: a new one for every answer. */
   seed = $state<number | null>(null);
 
@@ -59,6 +63,10 @@ export class Settings {
     this.#ranges = { ...startingRanges, ...Object.fromEntries(told) };
     this.#sampling = info.default_sampling;
     this.temperature = info.default_sampling.temperature;
+    this.topK = info.default_sampling.top_k;
+    this.topP = info.default_sampling.top_p;
+    this.minP = info.default_sampling.min_p;
+    this.repeatPenalty = info.default_sampling.repeat_penalty;
     this.seed = info.default_sampling.seed;
     if (this.maxDraft !== 'auto') this.maxDraft = this.clamp('max_draft', this.maxDraft);
     this.maxTokens = this.clamp('max_tokens', this.maxTokens);
@@ -82,13 +90,21 @@ export class Settings {
   }
 
   /** The settings as part of a request; null before the engine has told its defaults. */
-  request(): Omit<GenerateRequest, 'messages'> | null {
+  request(): Omit<AnswerSettings, 'target' | 'draft'> | null {
     if (!this.#sampling) return null;
     return {
       method: this.method,
       max_draft: this.maxDraft,
       max_tokens: this.maxTokens,
-      sampling: { ...this.#sampling, temperature: this.temperature, seed: this.seed },
+      sampling: {
+        ...this.#sampling,
+        temperature: this.temperature,
+        top_k: this.topK,
+        top_p: this.topP,
+        min_p: this.minP,
+        repeat_penalty: this.repeatPenalty,
+        seed: this.seed,
+      },
       rule: { name: 'lossless' },
       stop: [],
     };

@@ -25,6 +25,7 @@ const info = (ranges: AppInfo['ranges']): AppInfo => ({
   threads: 1,
   models_folder: '',
   loaded: null,
+  store_problem: null,
   default_sampling: {
     temperature: 0.7,
     top_k: 40,

@@ -1,0 +1,356 @@
+//! Conversations of the application: what is asked is kept, and so is every event of the answer, while it
+//! is written and not only when it is over.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::{App, lock};
+use crate::api::{
+    AnswerRequest, AnswerSettings, Answering, Asking, ChatMessage, Conversation, ConversationEntry,
+    ExportFormat, MessageState, Role, SearchHit, StoredMessage, StreamMessage,
+};
+use crate::error::{Error, Result};
+use crate::event::{GenerationEvent, RoundEvent};
+use crate::generate::{GenerationPlan, Prompt};
+use crate::store::Store;
+use crate::token::TokenId;
+
+/// How long events of an answer wait before they are written to the file: what a crash may cost.
+const WRITTEN_EVERY: Duration = Duration::from_millis(200);
+
+/// Bytes of a file that is read as a conversation.
+const MOST_IMPORTED: u64 = 256 << 20;
+
+/// Milliseconds since 1970.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// What an answer needs before it can begin.
+struct Ground {
+    conversation: i64,
+    question: i64,
+    prompt: Prompt,
+    prefix: Vec<GenerationEvent>,
+}
+
+impl App {
+    fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// The conversations, pinned ones first, then the latest.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the file cannot be read or written; so for all below.
+    pub fn list_conversations(&self) -> Result<Vec<ConversationEntry>> {
+        self.store().conversations()
+    }
+
+    /// A conversation with all of its branches.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn open_conversation(&self, id: i64) -> Result<Conversation> {
+        self.store().conversation(id)
+    }
+
+    /// The events of an answer, as its generation told them.
+    ///
+    /// # Errors
+    /// When there is no such message.
+    pub fn answer_events(&self, message: i64) -> Result<Vec<GenerationEvent>> {
+        self.store().events(message)
+    }
+
+    /// Gives a conversation a title.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn rename_conversation(&self, id: i64, title: &str) -> Result<()> {
+        self.store().rename_conversation(id, title)
+    }
+
+    /// Keeps a conversation on top, or not any more.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn pin_conversation(&self, id: i64, pinned: bool) -> Result<()> {
+        self.store().pin_conversation(id, pinned)
+    }
+
+    /// Deletes a conversation; it can be restored until the next start.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn delete_conversation(&self, id: i64) -> Result<()> {
+        self.store().delete_conversation(id, now())
+    }
+
+    /// Puts a deleted conversation back.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn restore_conversation(&self, id: i64) -> Result<()> {
+        self.store().restore_conversation(id)
+    }
+
+    /// Sets the instructions for a whole conversation; begins one when `id` is `None`. Gives its number.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn set_system_prompt(&self, id: Option<i64>, system: &str) -> Result<i64> {
+        let store = self.store();
+        let id = id.map_or_else(|| store.create_conversation(now()), Ok)?;
+        store.set_system_prompt(id, system)?;
+        Ok(id)
+    }
+
+    /// Makes a message the one at whose branch the reader is.
+    ///
+    /// # Errors
+    /// When there is no such message.
+    pub fn choose_branch(&self, leaf: i64) -> Result<()> {
+        self.store().set_leaf(leaf)
+    }
+
+    /// Finds words in titles and messages.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn search_conversations(&self, query: &str) -> Result<Vec<SearchHit>> {
+        self.store().search(query)
+    }
+
+    /// Writes a conversation to a file.
+    ///
+    /// # Errors
+    /// When there is none of this number, or the file cannot be written.
+    pub fn export_conversation(&self, id: i64, format: ExportFormat, path: &Path) -> Result<()> {
+        let text = match format {
+            ExportFormat::Markdown => self.store().export_markdown(id),
+            ExportFormat::Json => self.store().export_json(id),
+        }?;
+        std::fs::write(path, text).map_err(|source| Error::Io { action: "write", path: path.into(), source })
+    }
+
+    /// Adds a conversation from a file that was exported as JSON. Gives its number.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when it is no such file; nothing was added then.
+    pub fn import_conversation(&self, path: &Path) -> Result<i64> {
+        let io = |source| Error::Io { action: "read", path: path.into(), source };
+        let size = std::fs::metadata(path).map_err(io)?.len();
+        if size > MOST_IMPORTED {
+            return Err(Error::invalid(format!(
+                "{} has {} MiB; a conversation has at most {}. Nothing was added.",
+                path.display(),
+                size >> 20,
+                MOST_IMPORTED >> 20
+            )));
+        }
+        self.store().import_json(&std::fs::read_to_string(path).map_err(io)?)
+    }
+
+    /// Begins an answer in a conversation. The question and everything the answer says are kept; `sink`
+    /// receives the events a frame's worth at a time.
+    ///
+    /// # Errors
+    /// When the request is invalid, no model is loaded, or another answer is being generated. A question
+    /// that was asked stays asked only when its answer has begun.
+    pub fn answer(
+        &self,
+        request: AnswerRequest,
+        sink: Box<dyn FnMut(StreamMessage) + Send>,
+    ) -> Result<Answering> {
+        let settings = self.completed(request.settings)?;
+        let plan = self.plan(&settings);
+        plan.validate()?;
+        if self.shared.engine.running().is_some() {
+            return Err(Error::Busy);
+        }
+        let begun = request.conversation;
+        let ground = self.ground(begun, request.asking)?;
+        let answer = self.begin(&ground, &settings, plan, sink);
+        if answer.is_err() && begun.is_none() {
+            // A conversation that never began is not kept; the window still has what was typed.
+            let store = self.store();
+            store.delete_conversation(ground.conversation, now())?;
+            store.purge_deleted()?;
+        }
+        answer
+    }
+
+    fn begin(
+        &self,
+        ground: &Ground,
+        settings: &AnswerSettings,
+        plan: GenerationPlan,
+        sink: Box<dyn FnMut(StreamMessage) + Send>,
+    ) -> Result<Answering> {
+        let store = self.store();
+        let answer = store.begin_answer(ground.conversation, ground.question, settings, now())?;
+        store.append_events(answer, &ground.prefix)?;
+        let keeper = Keeper::new(self.shared.store.clone(), answer);
+        let started = self.start_generation(ground.prompt.clone(), plan, sink, Some(keeper));
+        let generation_id = started.inspect_err(|_| {
+            // Nothing was said: the question is the end of the branch again.
+            let _ = store.remove_message(answer);
+        })?;
+        Ok(Answering {
+            conversation: ground.conversation,
+            question: ground.question,
+            answer,
+            generation_id,
+            prefix: ground.prefix.clone(),
+        })
+    }
+
+    /// The settings with the names of the models.
+    fn completed(&self, settings: AnswerSettings) -> Result<AnswerSettings> {
+        let loaded = lock(&self.shared.loaded);
+        let loaded = loaded.as_ref().ok_or(Error::NoModel)?;
+        let draft = loaded.draft.as_ref().map(|draft| draft.name.clone());
+        Ok(AnswerSettings { target: loaded.target.name.clone(), draft, ..settings })
+    }
+
+    /// Writes down what is asked, and finds what the model is to read.
+    fn ground(&self, conversation: Option<i64>, asking: Asking) -> Result<Ground> {
+        let store = self.store();
+        match asking {
+            Asking::Question { parent, text } => {
+                if text.trim().is_empty() {
+                    return Err(Error::invalid("The question is empty; write something."));
+                }
+                let conversation = conversation.map_or_else(|| store.create_conversation(now()), Ok)?;
+                let question = store.add_question(conversation, parent, &text, now())?;
+                if parent.is_none() {
+                    store.title_conversation(conversation, &text)?;
+                }
+                self.reading(conversation, question, Vec::new())
+            }
+            Asking::Again { question } => {
+                let (conversation, message) = store.message(question)?;
+                if message.role != Role::User {
+                    return Err(Error::invalid("Only a question can be answered again."));
+                }
+                self.reading(conversation, question, Vec::new())
+            }
+            Asking::Continue { answer, tokens } => {
+                let (conversation, message) = store.message(answer)?;
+                let question = message.parent.filter(|_| message.role == Role::Assistant);
+                let question = question.ok_or_else(|| Error::invalid("Only an answer can go on."))?;
+                let kept = tokens.map_or(usize::MAX, |tokens| tokens as usize);
+                let prefix = first_tokens(store.events(answer)?, kept);
+                self.reading(conversation, question, prefix)
+            }
+        }
+    }
+
+    /// The ground of an answer to `question` that begins with `prefix`.
+    fn reading(&self, conversation: i64, question: i64, prefix: Vec<GenerationEvent>) -> Result<Ground> {
+        let whole = self.store().conversation(conversation)?;
+        let system = Some(&whole.system).filter(|system| !system.trim().is_empty());
+        let system = system.map(|content| ChatMessage { role: Role::System, content: content.clone() });
+        let said =
+            |message: &&StoredMessage| ChatMessage { role: message.role, content: message.content.clone() };
+        let path = whole.path_to(Some(question));
+        let messages = system.into_iter().chain(path.iter().map(said)).collect();
+        let answer: Vec<TokenId> = tokens(&prefix).map(|token| token.id).collect();
+        let prompt =
+            if answer.is_empty() { Prompt::Chat(messages) } else { Prompt::Continued(messages, answer) };
+        Ok(Ground { conversation, question, prompt, prefix })
+    }
+}
+
+fn tokens(events: &[GenerationEvent]) -> impl Iterator<Item = &crate::event::TokenEvent> {
+    events.iter().flat_map(GenerationEvent::tokens)
+}
+
+/// The number that the next round would have.
+fn rounds(events: &[GenerationEvent]) -> u32 {
+    let last = |event: &GenerationEvent| match event {
+        GenerationEvent::Round(round) => Some(round.round + 1),
+        _ => None,
+    };
+    events.iter().filter_map(last).max().unwrap_or(0)
+}
+
+/// The events of an answer up to its first `kept` tokens, without its end.
+fn first_tokens(events: Vec<GenerationEvent>, kept: usize) -> Vec<GenerationEvent> {
+    let mut left = kept;
+    let mut first = Vec::new();
+    for event in events {
+        match event {
+            GenerationEvent::Round(mut round) => {
+                if left == 0 {
+                    break;
+                }
+                round.tokens.truncate(left);
+                left -= round.tokens.len();
+                first.push(GenerationEvent::Round(round));
+            }
+            // Tokens that were held until the end belong to it; they become a round of their own.
+            GenerationEvent::Finished { tokens, .. } if left > 0 && !tokens.is_empty() => {
+                let round = rounds(&first);
+                first.push(GenerationEvent::Round(RoundEvent::of_tokens(
+                    round,
+                    tokens.into_iter().take(left).collect(),
+                )));
+            }
+            GenerationEvent::Started { .. } => first.push(event),
+            _ => {}
+        }
+    }
+    first
+}
+
+/// Writes the events of an answer to the store, several at a time.
+pub(super) struct Keeper {
+    store: Arc<Store>,
+    answer: i64,
+    waiting: Vec<GenerationEvent>,
+    written: Instant,
+    ended: Option<MessageState>,
+}
+
+impl Keeper {
+    fn new(store: Arc<Store>, answer: i64) -> Self {
+        Self { store, answer, waiting: Vec::new(), written: Instant::now(), ended: None }
+    }
+
+    /// Keeps an event. Prefill's progress is not worth keeping.
+    pub(super) fn keep(&mut self, event: &GenerationEvent) {
+        match event {
+            GenerationEvent::Prefill { .. } => return,
+            GenerationEvent::Failed { .. } => self.ended = Some(MessageState::Failed),
+            GenerationEvent::Finished { .. } => self.ended = Some(MessageState::Complete),
+            _ => {}
+        }
+        self.waiting.push(event.clone());
+        if self.written.elapsed() >= WRITTEN_EVERY {
+            self.write();
+        }
+    }
+
+    fn write(&mut self) {
+        // An answer that cannot be written down is still an answer; what could not be written is tried again
+        // with what comes next.
+        if self.store.append_events(self.answer, &self.waiting).is_ok() {
+            self.waiting.clear();
+        }
+        self.written = Instant::now();
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.write();
+        let state = self.ended.unwrap_or(MessageState::Interrupted);
+        if let Err(error) = self.store.finish_answer(self.answer, state, now()) {
+            eprintln!("The answer could not be kept. {error}");
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! Messages: a tree by parent, so that a question asked again and an answer written anew are branches.
+//! An answer is begun, grows part by part while it is written, and is finished once.
+
+use std::io::{Read, Write};
+
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::{Store, not_there};
+use crate::api::{AnswerSettings, Conversation, MessageState, Role, StoredMessage};
+use crate::error::{Error, Result};
+use crate::event::GenerationEvent;
+
+const MESSAGE: &str = "SELECT id, parent, role, content, created_ms, state, settings FROM messages";
+/// Compressed events that unpack to more than this are damaged.
+const MOST_EVENT_BYTES: u64 = 256 << 20;
+
+fn message(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
+    let role: String = row.get(2)?;
+    let state: String = row.get(5)?;
+    let settings: Option<String> = row.get(6)?;
+    Ok(StoredMessage {
+        id: row.get(0)?,
+        parent: row.get(1)?,
+        role: if role == "user" { Role::User } else { Role::Assistant },
+        content: row.get(3)?,
+        created_ms: row.get(4)?,
+        state: match state.as_str() {
+            "streaming" => MessageState::Streaming,
+            "interrupted" => MessageState::Interrupted,
+            "failed" => MessageState::Failed,
+            _ => MessageState::Complete,
+        },
+        // Settings that this version cannot read any more are as good as none.
+        settings: settings.and_then(|text| serde_json::from_str(&text).ok()),
+    })
+}
+
+fn state_name(state: MessageState) -> &'static str {
+    match state {
+        MessageState::Complete => "complete",
+        MessageState::Streaming => "streaming",
+        MessageState::Interrupted => "interrupted",
+        MessageState::Failed => "failed",
+    }
+}
+
+impl Store {
+    /// A conversation with all of its messages, oldest first.
+    ///
+    /// # Errors
+    /// When there is no such conversation.
+    pub fn conversation(&self, id: i64) -> Result<Conversation> {
+        let entry = self.conversation_entry(id)?;
+        let connection = self.connection();
+        let (system, leaf) =
+            connection.query_row("SELECT system, leaf FROM conversations WHERE id = ?1", [id], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+        let mut statement =
+            connection.prepare_cached(&format!("{MESSAGE} WHERE conversation = ?1 ORDER BY id"))?;
+        let messages = statement.query_map([id], message)?.collect::<rusqlite::Result<_>>()?;
+        Ok(Conversation { entry, system, leaf, messages })
+    }
+
+    /// One message and the conversation it is in.
+    ///
+    /// # Errors
+    /// When there is no such message.
+    pub fn message(&self, id: i64) -> Result<(i64, StoredMessage)> {
+        let connection = self.connection();
+        let sql = MESSAGE.replace("settings FROM", "settings, conversation FROM") + " WHERE id = ?1";
+        let found = connection.query_row(&sql, [id], |row| Ok((row.get(7)?, message(row)?))).optional()?;
+        found.ok_or_else(|| not_there("message", id))
+    }
+
+    /// Adds what a person said, as an answer to `parent`, and makes it the branch that is read.
+    ///
+    /// # Errors
+    /// When the conversation or the parent is not there.
+    pub fn add_question(
+        &self,
+        conversation: i64,
+        parent: Option<i64>,
+        content: &str,
+        now: i64,
+    ) -> Result<i64> {
+        self.add(conversation, parent, "user", content, MessageState::Complete, None, now)
+    }
+
+    /// Begins an answer to `parent`, and makes it the branch that is read.
+    ///
+    /// # Errors
+    /// When the conversation or the parent is not there.
+    pub fn begin_answer(
+        &self,
+        conversation: i64,
+        parent: i64,
+        settings: &AnswerSettings,
+        now: i64,
+    ) -> Result<i64> {
+        let settings = json(settings)?;
+        self.add(conversation, Some(parent), "assistant", "", MessageState::Streaming, Some(settings), now)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the columns of a row, for the two above")]
+    fn add(
+        &self,
+        conversation: i64,
+        parent: Option<i64>,
+        role: &str,
+        content: &str,
+        state: MessageState,
+        settings: Option<String>,
+        now: i64,
+    ) -> Result<i64> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction()?;
+        if let Some(parent) = parent {
+            let sql = "SELECT 1 FROM messages WHERE id = ?1 AND conversation = ?2";
+            let there = transaction.query_row(sql, [parent, conversation], |_| Ok(())).optional()?;
+            there.ok_or_else(|| not_there("message", parent))?;
+        }
+        let touched = transaction
+            .execute("UPDATE conversations SET updated_ms = ?2 WHERE id = ?1", [conversation, now])?;
+        if touched == 0 {
+            return Err(not_there("conversation", conversation));
+        }
+        transaction.execute(
+            "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![conversation, parent, role, content, now, state_name(state), settings],
+        )?;
+        let id = transaction.last_insert_rowid();
+        transaction.execute("UPDATE conversations SET leaf = ?2 WHERE id = ?1", [conversation, id])?;
+        transaction.commit()?;
+        Ok(id)
+    }
+
+    /// Adds events to an answer that is being written. They are there after a crash.
+    ///
+    /// # Errors
+    /// When there is no such message.
+    pub fn append_events(&self, message: i64, events: &[GenerationEvent]) -> Result<()> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        self.connection().execute(
+            "INSERT INTO answer_parts (message, part, events)
+             SELECT ?1, coalesce(max(part), -1) + 1, ?2 FROM answer_parts WHERE message = ?1",
+            params![message, json(&events)?],
+        )?;
+        Ok(())
+    }
+
+    /// Ends an answer that was being written: what it says, and all of its events.
+    ///
+    /// # Errors
+    /// When there is no such message.
+    pub fn finish_answer(&self, message: i64, state: MessageState, now: i64) -> Result<()> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction()?;
+        finish(&transaction, message, state)?;
+        transaction.execute(
+            "UPDATE conversations SET updated_ms = ?2
+             WHERE id = (SELECT conversation FROM messages WHERE id = ?1)",
+            [message, now],
+        )?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Ends the answers that were being written when the program ended.
+    pub(super) fn interrupt_unfinished(&self) -> Result<()> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction()?;
+        let unfinished: Vec<i64> = {
+            let mut statement = transaction.prepare("SELECT id FROM messages WHERE state = 'streaming'")?;
+            statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?
+        };
+        for message in unfinished {
+            finish(&transaction, message, MessageState::Interrupted)?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// The events of an answer, in order; none for a question.
+    ///
+    /// # Errors
+    /// When there is no such message, or its events are damaged.
+    pub fn events(&self, message: i64) -> Result<Vec<GenerationEvent>> {
+        let connection = self.connection();
+        let sql = "SELECT events FROM messages WHERE id = ?1";
+        let packed: Option<Vec<u8>> = connection
+            .query_row(sql, [message], |row| row.get(0))
+            .optional()?
+            .ok_or_else(|| not_there("message", message))?;
+        match packed {
+            Some(packed) => unpack(&packed),
+            None => parts(&connection, message),
+        }
+    }
+
+    /// Takes back a message, and what followed it. The reader is at its parent then.
+    ///
+    /// # Errors
+    /// When there is no such message.
+    pub fn remove_message(&self, message: i64) -> Result<()> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction()?;
+        transaction.execute(
+            "UPDATE conversations SET leaf = (SELECT parent FROM messages WHERE id = ?1) WHERE leaf = ?1",
+            [message],
+        )?;
+        if transaction.execute("DELETE FROM messages WHERE id = ?1", [message])? == 0 {
+            return Err(not_there("message", message));
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Makes `leaf` the message at whose branch the reader is.
+    ///
+    /// # Errors
+    /// When there is no such message.
+    pub fn set_leaf(&self, leaf: i64) -> Result<()> {
+        let sql =
+            "UPDATE conversations SET leaf = ?1 WHERE id = (SELECT conversation FROM messages WHERE id = ?1)";
+        match self.connection().execute(sql, [leaf])? {
+            0 => Err(not_there("message", leaf)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn finish(connection: &Connection, message: i64, state: MessageState) -> Result<()> {
+    let events = parts(connection, message)?;
+    let content: String =
+        events.iter().flat_map(GenerationEvent::tokens).map(|token| token.text.as_str()).collect();
+    let changed = connection.execute(
+        "UPDATE messages SET state = ?2, content = ?3, events = ?4 WHERE id = ?1 AND state = 'streaming'",
+        params![message, state_name(state), content, pack(&events)?],
+    )?;
+    if changed == 0 {
+        return Err(not_there("answer", message));
+    }
+    connection.execute("DELETE FROM answer_parts WHERE message = ?1", [message])?;
+    Ok(())
+}
+
+fn parts(connection: &Connection, message: i64) -> Result<Vec<GenerationEvent>> {
+    let mut statement =
+        connection.prepare_cached("SELECT events FROM answer_parts WHERE message = ?1 ORDER BY part")?;
+    let parts = statement.query_map([message], |row| row.get::<_, String>(0))?;
+    let mut events = Vec::new();
+    for part in parts {
+        events.extend(read_json::<Vec<GenerationEvent>>(&part?)?);
+    }
+    Ok(events)
+}
+
+fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String> {
+    serde_json::to_string(value).map_err(|e| Error::Internal(e.to_string()))
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(damaged)
+}
+
+fn damaged(error: impl std::fmt::Display) -> Error {
+    Error::Store(format!("the record of an answer cannot be read ({error}); its text is there"))
+}
+
+pub(super) fn pack(events: &[GenerationEvent]) -> Result<Vec<u8>> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
+    let internal = |e: std::io::Error| Error::Internal(e.to_string());
+    encoder.write_all(json(events)?.as_bytes()).map_err(internal)?;
+    encoder.finish().map_err(internal)
+}
+
+pub(super) fn unpack(packed: &[u8]) -> Result<Vec<GenerationEvent>> {
+    let mut text = String::new();
+    DeflateDecoder::new(packed).take(MOST_EVENT_BYTES).read_to_string(&mut text).map_err(damaged)?;
+    read_json(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::depth::MaxDraft;
+    use crate::event::{RoundEvent, StopReason, TokenEvent};
+    use crate::propose::Method;
+    use crate::sample::SamplingParams;
+    use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
+    use crate::token::TokenOrigin;
+
+    fn settings() -> AnswerSettings {
+        AnswerSettings {
+            method: Method::Ngram,
+            max_draft: MaxDraft::Auto,
+            max_tokens: 64,
+            sampling: SamplingParams::greedy(),
+            rule: Default::default(),
+            stop: Vec::new(),
+            target: "Tiny".into(),
+            draft: None,
+        }
+    }
+
+    fn round(text: &str) -> GenerationEvent {
+        let token = TokenEvent {
+            id: 7,
+            text: text.into(),
+            origin: TokenOrigin::Accepted,
+            p: 0.5,
+            q: Some(0.25),
+            confidence: 0.5,
+            round: 0,
+            position: 0,
+        };
+        GenerationEvent::Round(RoundEvent {
+            round: 0,
+            drafted: 1,
+            tokens: vec![token],
+            rejected: Vec::new(),
+            timing: RoundTiming::default(),
+            depth: None,
+            figures: LiveFigures::default(),
+        })
+    }
+
+    fn finished() -> GenerationEvent {
+        let stats = GenerationStats { generated_tokens: 2, ..GenerationStats::default() };
+        GenerationEvent::Finished { stop: StopReason::EndOfTurn, tokens: Vec::new(), stats }
+    }
+
+    #[test]
+    fn an_answer_grows_and_is_finished_with_everything_it_told() {
+        let store = Store::in_memory().unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        let question = store.add_question(chat, None, "Hi", 2).unwrap();
+        let answer = store.begin_answer(chat, question, &settings(), 3).unwrap();
+        store.append_events(answer, &[round("Hel"), round("lo")]).unwrap();
+        store.append_events(answer, &[]).unwrap();
+        store.append_events(answer, &[finished()]).unwrap();
+        assert_eq!(store.events(answer).unwrap().len(), 3);
+        store.finish_answer(answer, MessageState::Complete, 9).unwrap();
+        let conversation = store.conversation(chat).unwrap();
+        assert_eq!((conversation.leaf, conversation.entry.updated_ms), (Some(answer), 9));
+        let stored = &conversation.messages[1];
+        assert_eq!((stored.content.as_str(), stored.state), ("Hello", MessageState::Complete));
+        assert_eq!(stored.settings, Some(settings()));
+        assert_eq!(store.events(answer).unwrap(), [round("Hel"), round("lo"), finished()]);
+        assert_eq!(store.search("hello").unwrap().len(), 1);
+        assert!(store.finish_answer(answer, MessageState::Failed, 9).is_err(), "once");
+    }
+
+    #[test]
+    fn what_was_being_written_is_there_after_a_crash_and_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        let store = Store::open(&path).unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        let question = store.add_question(chat, None, "Hi", 2).unwrap();
+        let answer = store.begin_answer(chat, question, &settings(), 3).unwrap();
+        store.append_events(answer, &[round("Hel")]).unwrap();
+        // As if the program had been killed: nothing is closed.
+        std::mem::forget(store);
+        let store = Store::open(&path).unwrap();
+        let (_, stored) = store.message(answer).unwrap();
+        assert_eq!((stored.content.as_str(), stored.state), ("Hel", MessageState::Interrupted));
+        assert_eq!(store.events(answer).unwrap(), [round("Hel")]);
+    }
+
+    #[test]
+    fn branches_have_one_parent_and_the_reader_is_at_one_leaf() {
+        let store = Store::in_memory().unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        let question = store.add_question(chat, None, "One", 2).unwrap();
+        let first = store.begin_answer(chat, question, &settings(), 3).unwrap();
+        store.finish_answer(first, MessageState::Complete, 3).unwrap();
+        let second = store.begin_answer(chat, question, &settings(), 4).unwrap();
+        store.finish_answer(second, MessageState::Complete, 4).unwrap();
+        let branch = |store: &Store| {
+            store.conversation(chat).unwrap().branch().iter().map(|m| m.id).collect::<Vec<_>>()
+        };
+        assert_eq!(branch(&store), [question, second]);
+        store.set_leaf(first).unwrap();
+        assert_eq!(branch(&store), [question, first]);
+        let other = store.create_conversation(5).unwrap();
+        assert!(
+            store.add_question(other, Some(question), "no", 6).is_err(),
+            "another conversation's message"
+        );
+        assert!(store.add_question(99, None, "no", 6).is_err() && store.set_leaf(99).is_err());
+    }
+
+    #[test]
+    fn a_conversation_goes_out_and_comes_back_whole() {
+        let store = Store::in_memory().unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        store.rename_conversation(chat, "Greeting").unwrap();
+        store.set_system_prompt(chat, "Be kind.").unwrap();
+        let question = store.add_question(chat, None, "Hi", 2).unwrap();
+        for text in ["Hello", "Hey"] {
+            let answer = store.begin_answer(chat, question, &settings(), 3).unwrap();
+            store.append_events(answer, &[round(text), finished()]).unwrap();
+            store.finish_answer(answer, MessageState::Complete, 4).unwrap();
+        }
+        let exported = store.export_json(chat).unwrap();
+        let copy = store.import_json(&exported).unwrap();
+        let again = store.export_json(copy).unwrap();
+        let parsed = |text: &str| {
+            let mut file: serde_json::Value = serde_json::from_str(text).unwrap();
+            // Numbers are the file's own.
+            let base = file["messages"][0]["id"].as_i64().unwrap();
+            file["leaf"] = (file["leaf"].as_i64().unwrap() - base).into();
+            for message in file["messages"].as_array_mut().unwrap() {
+                message["id"] = (message["id"].as_i64().unwrap() - base).into();
+                message["parent"] = message["parent"].as_i64().map(|parent| parent - base).into();
+            }
+            file
+        };
+        assert_eq!(parsed(&exported), parsed(&again));
+        let markdown = store.export_markdown(copy).unwrap();
+        assert_eq!(markdown, "# Greeting\n\n> Be kind.\n\n## You\n\nHi\n\n## Tiny (ngram)\n\nHey\n");
+        let before = store.conversations().unwrap().len();
+        let circular = exported.replacen("\"parent\": null", "\"parent\": 2", 1);
+        for wrong in ["", "{}", &exported.replace("\"version\": 1", "\"version\": 2"), &circular] {
+            assert!(store.import_json(wrong).is_err());
+        }
+        assert_eq!(store.conversations().unwrap().len(), before);
+    }
+}

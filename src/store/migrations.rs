@@ -1,0 +1,114 @@
+//! The shape of the file, version by version. What a version did is never changed once it was published;
+//! a new one is added.
+
+use rusqlite::Connection;
+
+use crate::error::{Error, Result};
+
+/// Each brings a file from the version before it to its own.
+const MIGRATIONS: [&str; 1] = [VERSION_1];
+
+const VERSION_1: &str = "
+CREATE TABLE conversations (
+    id INTEGER PRIMARY KEY,
+    title TEXT NOT NULL,
+    -- 1 once a person has chosen the title.
+    named INTEGER NOT NULL DEFAULT 0,
+    system TEXT NOT NULL DEFAULT '',
+    pinned INTEGER NOT NULL DEFAULT 0,
+    created_ms INTEGER NOT NULL,
+    updated_ms INTEGER NOT NULL,
+    -- Deleted, and gone at the next start.
+    deleted_ms INTEGER,
+    -- The message at whose branch the reader is.
+    leaf INTEGER REFERENCES messages(id) ON DELETE SET NULL
+) STRICT;
+
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY,
+    conversation INTEGER NOT NULL REFERENCES conversations(id) ON DELETE CASCADE,
+    parent INTEGER REFERENCES messages(id) ON DELETE CASCADE,
+    role TEXT NOT NULL CHECK (role IN ('user', 'assistant')),
+    content TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('complete', 'streaming', 'interrupted', 'failed')),
+    -- What the answer was asked with, as JSON.
+    settings TEXT,
+    -- The events of its generation, as JSON, compressed, once it is over.
+    events BLOB
+) STRICT;
+CREATE INDEX messages_by_conversation ON messages(conversation);
+
+-- The events of answers that are being written, piece by piece.
+CREATE TABLE answer_parts (
+    message INTEGER NOT NULL REFERENCES messages(id) ON DELETE CASCADE,
+    part INTEGER NOT NULL,
+    events TEXT NOT NULL,
+    PRIMARY KEY (message, part)
+) STRICT, WITHOUT ROWID;
+
+-- Row 2 * id is a message, row 2 * id + 1 the title of a conversation.
+CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2');
+CREATE TRIGGER message_added AFTER INSERT ON messages WHEN new.content <> '' BEGIN
+    INSERT INTO search(rowid, text) VALUES (2 * new.id, new.content);
+END;
+CREATE TRIGGER message_changed AFTER UPDATE OF content ON messages BEGIN
+    DELETE FROM search WHERE rowid = 2 * old.id;
+    INSERT INTO search(rowid, text) VALUES (2 * new.id, new.content);
+END;
+CREATE TRIGGER message_removed AFTER DELETE ON messages BEGIN
+    DELETE FROM search WHERE rowid = 2 * old.id;
+END;
+CREATE TRIGGER conversation_added AFTER INSERT ON conversations BEGIN
+    INSERT INTO search(rowid, text) VALUES (2 * new.id + 1, new.title);
+END;
+CREATE TRIGGER conversation_renamed AFTER UPDATE OF title ON conversations BEGIN
+    DELETE FROM search WHERE rowid = 2 * old.id + 1;
+    INSERT INTO search(rowid, text) VALUES (2 * new.id + 1, new.title);
+END;
+CREATE TRIGGER conversation_removed AFTER DELETE ON conversations BEGIN
+    DELETE FROM search WHERE rowid = 2 * old.id + 1;
+END;
+";
+
+/// Brings a file up to date.
+pub(super) fn run(connection: &mut Connection) -> Result<()> {
+    let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let version = version as usize;
+    if version > MIGRATIONS.len() {
+        return Err(Error::Store(format!(
+            "the file is from a newer Hunch (version {version}, this one knows {}); it was left as it is",
+            MIGRATIONS.len()
+        )));
+    }
+    for (number, migration) in (1u32..).zip(MIGRATIONS).skip(version) {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(migration)?;
+        transaction.pragma_update(None, "user_version", number)?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn a_file_is_made_once_and_a_newer_one_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new").join("hunch.db");
+        let store = Store::open(&path).unwrap();
+        let id = store.create_conversation(1).unwrap();
+        drop(store);
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.conversations().unwrap()[0].id, id);
+        store.connection().pragma_update(None, "user_version", 99).unwrap();
+        drop(store);
+        let error = Store::open(&path).err().unwrap();
+        assert!(error.to_string().contains("newer Hunch"), "{error}");
+        std::fs::write(&path, "this is no database, whatever its name says, and long enough").unwrap();
+        assert!(matches!(Store::open(&path), Err(Error::Store(_))));
+    }
+}

@@ -1,0 +1,79 @@
+//! What outlives the window: conversations, in one SQLite file. Each answer keeps the events of its
+//! generation, so colours and figures are there after a restart. No engine here, and no clock: times are
+//! handed in, as milliseconds since 1970.
+//!
+//! The file is in WAL mode and every call is one transaction, so whatever was told to be written is there
+//! after a crash, and nothing is there by half.
+
+mod conversations;
+mod exchange;
+mod messages;
+mod migrations;
+mod search;
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rusqlite::Connection;
+
+use crate::error::{Error, Result};
+
+/// The file. Shared between threads; calls wait for each other.
+pub struct Store {
+    connection: Mutex<Connection>,
+}
+
+impl Store {
+    /// Opens the file, makes it when it is not there, brings an older one up to date, and marks answers
+    /// that were being written when the program last ended as interrupted.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the file cannot be opened or written, is damaged, or is from a newer Hunch.
+    pub fn open(path: &Path) -> Result<Self> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|source| Error::Io {
+                action: "make the folder",
+                path: folder.into(),
+                source,
+            })?;
+        }
+        Self::prepare(Connection::open(path)?)
+    }
+
+    /// A store that is gone with the program.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn in_memory() -> Result<Self> {
+        Self::prepare(Connection::open_in_memory()?)
+    }
+
+    fn prepare(mut connection: Connection) -> Result<Self> {
+        // A power cut may take the last transactions, never the file; a crash takes nothing.
+        connection.execute_batch(
+            "PRAGMA journal_mode = WAL;
+             PRAGMA synchronous = NORMAL;
+             PRAGMA foreign_keys = ON;
+             PRAGMA busy_timeout = 5000;",
+        )?;
+        migrations::run(&mut connection)?;
+        let store = Self { connection: Mutex::new(connection) };
+        store.interrupt_unfinished()?;
+        Ok(store)
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        // A transaction that was under way when a thread panicked has been rolled back.
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Store(error.to_string())
+    }
+}
+
+fn not_there(what: &str, id: i64) -> Error {
+    Error::invalid(format!("There is no {what} {id} any more. Open another conversation."))
+}

@@ -1,0 +1,131 @@
+// The conversations beside the chat: kept, found, renamed, pinned, deleted and put back, branched.
+
+import { describe, expect, it } from 'vitest';
+import { ask, calls, ended, legend, useWindow } from './harness';
+
+const hunch = useWindow();
+
+const titles = 'conversation-entry';
+
+describe('the list of conversations', () => {
+  it('has what was asked, newest first, and brings it back with its colours', async () => {
+    const page = await hunch.open({ replay: 'fixture-ngram,fixture-story' });
+    expect(await page.getByTestId('sidebar').innerText()).toContain('What you ask is kept here');
+    await ask(page, 'Merge two lists');
+    await ended(page);
+    const before = await legend(page);
+    const text = await page.getByTestId('answer').textContent();
+    await page.keyboard.press('Control+n');
+    await ask(page, 'A lighthouse');
+    await ended(page);
+    await page.waitForFunction((id) => document.querySelectorAll(`[data-testid=${id}]`).length === 2, titles);
+    expect(await page.getByTestId(titles).allInnerTexts()).toEqual(['A lighthouse', 'Merge two lists']);
+    await page.getByTestId(titles).nth(1).getByRole('button').first().click();
+    await page.getByText('Merge two lists').nth(1).waitFor();
+    await ended(page);
+    expect(await page.getByTestId('answer').textContent()).toBe(text);
+    expect(await legend(page)).toEqual(before);
+    expect(await page.getByTestId(titles).nth(1).getByRole('button').first().getAttribute('aria-current')).toBe('page');
+  });
+
+  it('finds words with Ctrl+F and opens what it found', async () => {
+    const page = await hunch.open({ replay: 'fixture-story' });
+    await ask(page, 'A lighthouse in a storm');
+    await ended(page);
+    await page.keyboard.press('Control+n');
+    await page.keyboard.press('Control+f');
+    await page.keyboard.type('lighthouse');
+    await page.getByTestId('hit').first().waitFor();
+    expect(await page.getByTestId('hits').locator('mark').first().innerText()).toBe('lighthouse');
+    await page.getByTestId('hit').nth(1).click();
+    await page.getByTestId('turn').waitFor();
+    await page.getByTestId('search').focus();
+    await page.keyboard.type(' xyzzy');
+    await page.getByText('Nothing was found').waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByTestId(titles).waitFor();
+  });
+
+  it('renames, pins, saves, deletes and takes a deletion back', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain' });
+    for (const title of ['first', 'second']) {
+      await page.keyboard.press('Control+n');
+      await ask(page, title);
+      await ended(page);
+    }
+    const first = page.getByTestId(titles).filter({ hasText: 'first' });
+    const choose = async (item: string) => {
+      await page.getByTestId(titles).last().getByTestId('entry-menu').click();
+      await page.getByTestId(item).click();
+    };
+    await first.waitFor();
+    await choose('menu-rename');
+    await page.getByTestId('rename').fill('Renamed');
+    await page.getByTestId('rename').press('Enter');
+    await page.getByTestId(titles).filter({ hasText: 'Renamed' }).waitFor();
+    await choose('menu-json');
+    await choose('menu-pin');
+    await page.getByText('Pinned').waitFor();
+    expect(await page.getByTestId(titles).allInnerTexts()).toEqual(['Renamed', 'second']);
+    expect((await calls(page, 'export_conversation'))[0]).toMatchObject({ format: 'json', path: '/tmp/Renamed.json' });
+    // The open one is deleted: an empty one takes its place, and Undo brings it back.
+    await choose('menu-delete');
+    await page.getByTestId('empty').waitFor();
+    expect(await page.getByTestId(titles).count()).toBe(1);
+    await page.getByTestId('undo').click();
+    await page.getByTestId('turn').waitFor();
+    expect(await page.getByTestId(titles).count()).toBe(2);
+  });
+});
+
+describe('a turn', () => {
+  it('is answered again on a branch of its own, and the branches can be walked', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain,fixture-story' });
+    await ask(page);
+    await ended(page);
+    const first = await page.getByTestId('answer').textContent();
+    await page.getByTestId('again').click();
+    await page.getByTestId('answer-branches').waitFor();
+    await ended(page);
+    expect(await page.getByTestId('answer-branches').innerText()).toContain('2 / 2');
+    expect(await page.getByTestId('answer').textContent()).not.toBe(first);
+    await page.getByRole('button', { name: 'Previous answer' }).click();
+    await page.getByText('1 / 2').waitFor();
+    expect(await page.getByTestId('answer').textContent()).toBe(first);
+    expect(await page.getByTestId('turn').count()).toBe(1);
+  });
+
+  it('is asked differently with Enter, and Escape leaves it as it was', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain' });
+    await ask(page, 'one');
+    await ended(page);
+    await page.getByTestId('edit').click();
+    await page.getByTestId('edit-question').fill('gone');
+    await page.keyboard.press('Escape');
+    expect(await page.getByTestId('question').innerText()).toBe('one');
+    await page.getByTestId('edit').click();
+    await page.getByTestId('edit-question').fill('uno');
+    await page.keyboard.press('Enter');
+    await page.getByTestId('question-branches').waitFor();
+    expect(await page.getByTestId('question').innerText()).toBe('uno');
+    expect((await calls(page, 'answer')).map((args) => (args['request'] as { asking: unknown }).asking)).toEqual([
+      { kind: 'question', parent: null, text: 'one' },
+      { kind: 'question', parent: null, text: 'uno' },
+    ]);
+  });
+
+  it('goes on where it ended', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain,fixture-ngram' });
+    await ask(page);
+    await ended(page);
+    const first = (await page.getByTestId('answer').textContent()) ?? '';
+    await page.getByTestId('go-on').click();
+    await page.getByTestId('answer-branches').waitFor();
+    await ended(page);
+    const both = (await page.getByTestId('answer').textContent()) ?? '';
+    expect(both.startsWith(first)).toBe(true);
+    expect(both.length).toBeGreaterThan(first.length);
+    const { counts, total } = await legend(page);
+    expect(Object.values(counts).reduce((sum, count) => sum + count)).toBe(total);
+  });
+});
