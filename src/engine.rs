@@ -40,7 +40,7 @@ enum Job {
     Generate {
         id: u32,
         prompt: Prompt,
-        plan: GenerationPlan,
+        plan: Box<GenerationPlan>,
         cancel: Arc<AtomicBool>,
         sink: Box<dyn EventSink>,
     },
@@ -113,7 +113,7 @@ impl Engine {
             }
             *running = Some((id, cancel.clone()));
         }
-        self.send(Job::Generate { id, prompt, plan, cancel, sink })
+        self.send(Job::Generate { id, prompt, plan: Box::new(plan), cancel, sink })
             .inspect_err(|_| *lock(&self.running) = None)
     }
 
