@@ -181,7 +181,6 @@ describe('the window with the default model', () => {
     assert.equal(again.text, before.text);
     assert.deepEqual(again.legend, before.legend);
     assert.deepEqual(again.origins, before.origins);
-    await window.screenshot(join(output, 'window-restarted.png'));
     await window.click('again');
     const other = await ended(window);
     assert.ok(other.total > 0);
