@@ -171,14 +171,12 @@ impl App {
         if self.shared.engine.running().is_some() {
             return Err(Error::Busy);
         }
-        let begun = request.conversation;
-        let ground = self.ground(begun, request.asking)?;
+        let new = request.conversation.is_none() && matches!(request.asking, Asking::Question { .. });
+        let ground = self.ground(request.conversation, request.asking, &settings.target)?;
         let answer = self.begin(&ground, &settings, plan, sink);
-        if answer.is_err() && begun.is_none() {
+        if answer.is_err() && new {
             // A conversation that never began is not kept; the window still has what was typed.
-            let store = self.store();
-            store.delete_conversation(ground.conversation, now())?;
-            store.purge_deleted()?;
+            self.store().remove_conversation(ground.conversation)?;
         }
         answer
     }
@@ -217,7 +215,7 @@ impl App {
     }
 
     /// Writes down what is asked, and finds what the model is to read.
-    fn ground(&self, conversation: Option<i64>, asking: Asking) -> Result<Ground> {
+    fn ground(&self, conversation: Option<i64>, asking: Asking, target: &str) -> Result<Ground> {
         let store = self.store();
         match asking {
             Asking::Question { parent, text } => {
@@ -242,6 +240,13 @@ impl App {
                 let (conversation, message) = store.message(answer)?;
                 let question = message.parent.filter(|_| message.role == Role::Assistant);
                 let question = question.ok_or_else(|| Error::invalid("Only an answer can go on."))?;
+                // Its tokens mean something else to another model.
+                let by = message.settings.as_ref().map_or("", |settings| settings.target.as_str());
+                if by != target {
+                    return Err(Error::invalid(format!(
+                        "This answer is by {by}, and {target} is loaded. Load {by} to go on with it, or answer again."
+                    )));
+                }
                 let kept = tokens.map_or(usize::MAX, |tokens| tokens as usize);
                 let prefix = first_tokens(store.events(answer)?, kept);
                 self.reading(conversation, question, prefix)
@@ -314,11 +319,12 @@ pub(super) struct Keeper {
     waiting: Vec<GenerationEvent>,
     written: Instant,
     ended: Option<MessageState>,
+    finished: bool,
 }
 
 impl Keeper {
     fn new(store: Arc<Store>, answer: i64) -> Self {
-        Self { store, answer, waiting: Vec::new(), written: Instant::now(), ended: None }
+        Self { store, answer, waiting: Vec::new(), written: Instant::now(), ended: None, finished: false }
     }
 
     /// Keeps an event. Prefill's progress is not worth keeping.
@@ -330,8 +336,22 @@ impl Keeper {
             _ => {}
         }
         self.waiting.push(event.clone());
-        if self.written.elapsed() >= WRITTEN_EVERY {
+        if self.ended.is_some() {
+            self.finish();
+        } else if self.written.elapsed() >= WRITTEN_EVERY {
             self.write();
+        }
+    }
+
+    /// Writes what waits, and ends the answer, once.
+    fn finish(&mut self) {
+        if std::mem::replace(&mut self.finished, true) {
+            return;
+        }
+        self.write();
+        let state = self.ended.unwrap_or(MessageState::Interrupted);
+        if let Err(error) = self.store.finish_answer(self.answer, state, now()) {
+            eprintln!("The answer could not be kept. {error}");
         }
     }
 
@@ -347,10 +367,6 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.write();
-        let state = self.ended.unwrap_or(MessageState::Interrupted);
-        if let Err(error) = self.store.finish_answer(self.answer, state, now()) {
-            eprintln!("The answer could not be kept. {error}");
-        }
+        self.finish();
     }
 }

@@ -97,6 +97,9 @@ pub fn search(
     let costs = Costs::measure(model, among)?;
     let mut path: Vec<SkipSet> = Vec::new();
     let mut skipped: Vec<usize> = Vec::new();
+    // How each layer did when it was tried last: the order changes little from step to step, so those that
+    // did worst need not be tried again soon.
+    let mut scores: Vec<f64> = vec![1.0; n_layer];
     let mut candidates: Vec<usize> = (0..n_layer).collect();
     let mut best: Option<SkipSet> = None;
     let mut since_best = 0;
@@ -104,9 +107,11 @@ pub fn search(
         let sets: Vec<Vec<usize>> = candidates.iter().map(|&layer| with(&skipped, layer)).collect();
         let mut told = |sample| progress(Trying { skipped: skipped.len(), sample });
         let accepted = acceptance(model, samples, &sets, among, &mut told)?;
-        let mut ranking: Vec<(usize, f64)> = candidates.iter().copied().zip(accepted).collect();
-        ranking.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let (layer, accepted) = ranking[0];
+        for (&candidate, &score) in candidates.iter().zip(&accepted) {
+            scores[candidate] = score;
+        }
+        candidates.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        let (layer, accepted) = (candidates[0], scores[candidates[0]]);
         skipped = with(&skipped, layer);
         let set = costs.promise(skipped.clone(), accepted, n_layer);
         if best.as_ref().is_none_or(|best| set.predicted_speedup > best.predicted_speedup) {
@@ -116,8 +121,9 @@ pub fn search(
             since_best += 1;
         }
         path.push(set);
-        // The order changes little from step to step: those that did worst need not be tried again soon.
-        candidates = ranking[1..].iter().take(CANDIDATES).map(|(layer, _)| *layer).collect();
+        candidates = (0..n_layer).filter(|layer| !skipped.contains(layer)).collect();
+        candidates.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        candidates.truncate(CANDIDATES);
     }
     model.truncate(0)?;
     let best = best.ok_or_else(|| Error::Internal("no set of layers was tried".into()))?;

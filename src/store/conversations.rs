@@ -116,6 +116,15 @@ impl Store {
         self.change(id, "UPDATE conversations SET deleted_ms = ?2 WHERE id = ?1", None::<i64>)
     }
 
+    /// Forgets a conversation for good.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn remove_conversation(&self, id: i64) -> Result<()> {
+        self.connection().execute("DELETE FROM conversations WHERE id = ?1", [id])?;
+        Ok(())
+    }
+
     /// Forgets for good what was deleted. Gives how many conversations that were.
     ///
     /// # Errors

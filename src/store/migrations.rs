@@ -38,6 +38,7 @@ CREATE TABLE messages (
     events BLOB
 ) STRICT;
 CREATE INDEX messages_by_conversation ON messages(conversation);
+CREATE INDEX messages_by_parent ON messages(parent);
 
 -- The events of answers that are being written, piece by piece.
 CREATE TABLE answer_parts (
@@ -104,6 +105,8 @@ mod tests {
         drop(store);
         let store = Store::open(&path).unwrap();
         assert_eq!(store.conversations().unwrap()[0].id, id);
+        let second = Store::open(&path).err().unwrap();
+        assert!(second.to_string().contains("another Hunch"), "{second}");
         store.connection().pragma_update(None, "user_version", 99).unwrap();
         drop(store);
         let error = Store::open(&path).err().unwrap();

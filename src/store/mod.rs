@@ -11,6 +11,7 @@ mod messages;
 mod migrations;
 mod search;
 
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +22,8 @@ use crate::error::{Error, Result};
 /// The file. Shared between threads; calls wait for each other.
 pub struct Store {
     connection: Mutex<Connection>,
+    /// Says that this program uses the file, as long as it lives.
+    _lock: Option<File>,
 }
 
 impl Store {
@@ -28,7 +31,8 @@ impl Store {
     /// that were being written when the program last ended as interrupted.
     ///
     /// # Errors
-    /// [`Error::Store`] when the file cannot be opened or written, is damaged, or is from a newer Hunch.
+    /// [`Error::Store`] when the file cannot be opened or written, is damaged, is from a newer Hunch, or
+    /// when another program that runs is using it: its answer would be taken for an interrupted one.
     pub fn open(path: &Path) -> Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|source| Error::Io {
@@ -37,7 +41,16 @@ impl Store {
                 source,
             })?;
         }
-        Self::prepare(Connection::open(path)?)
+        let io = |source| Error::Io { action: "open", path: path.into(), source };
+        let lock = File::create(path.with_extension("lock")).map_err(io)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Store("another Hunch that is running uses them".into()));
+            }
+            Err(TryLockError::Error(source)) => return Err(io(source)),
+        }
+        Self::prepare(Connection::open(path)?, Some(lock))
     }
 
     /// A store that is gone with the program.
@@ -45,10 +58,10 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn in_memory() -> Result<Self> {
-        Self::prepare(Connection::open_in_memory()?)
+        Self::prepare(Connection::open_in_memory()?, None)
     }
 
-    fn prepare(mut connection: Connection) -> Result<Self> {
+    fn prepare(mut connection: Connection, lock: Option<File>) -> Result<Self> {
         // A power cut may take the last transactions, never the file; a crash takes nothing.
         connection.execute_batch(
             "PRAGMA journal_mode = WAL;
@@ -57,7 +70,7 @@ impl Store {
              PRAGMA busy_timeout = 5000;",
         )?;
         migrations::run(&mut connection)?;
-        let store = Self { connection: Mutex::new(connection) };
+        let store = Self { connection: Mutex::new(connection), _lock: lock };
         store.interrupt_unfinished()?;
         Ok(store)
     }

@@ -132,6 +132,13 @@ fn questions_are_answered_again_and_answers_go_on() {
     assert_eq!(answer(&app, chat, longer).content, answer(&app, chat, again).content);
     let (_, cut) = ask(&app, Some(chat), Asking::Continue { answer: first, tokens: Some(5) }, 19);
     assert_eq!(ids(cut), ids(again));
+    Tiny { seed: 9, ..Tiny::default() }.write(folder.path(), "other");
+    app.load_models(LoadRequest { target: "other".into(), draft: None }).unwrap();
+    let asking = Asking::Continue { answer: first, tokens: None };
+    let request = AnswerRequest { conversation: Some(chat), asking, settings: settings(4) };
+    let refused = app.answer(request, Box::new(|_| {})).unwrap_err().to_string();
+    assert!(refused.contains("by target, and other is loaded"), "{refused}");
+    app.load_models(LoadRequest { target: "target".into(), draft: None }).unwrap();
     app.choose_branch(first).unwrap();
     assert_eq!(app.open_conversation(chat).unwrap().branch().last().unwrap().id, first);
     // An edited question is a branch beside the old one.

@@ -3,7 +3,15 @@
 
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
-import type { AnswerSettings, Asking, Conversation as Kept, GenerationEvent, MessageState, StoredMessage } from '../ipc/schema.gen';
+import type {
+  AnswerSettings,
+  Asking,
+  Conversation as Kept,
+  ErrorInfo,
+  GenerationEvent,
+  MessageState,
+  StoredMessage,
+} from '../ipc/schema.gen';
 import { GenerationStream, pageClock, type Clock } from '../ipc/stream';
 import { Answer } from './answer.svelte';
 import { newestBelow, pathTo, siblingsOf, type Siblings } from './branches';
@@ -41,6 +49,10 @@ interface Running {
   id: number | null;
 }
 
+/** How often, and how many times, an answer that was left is asked for its end. */
+const hearingMs = 250;
+const hearings = 80;
+
 /** What a conversation tells the window. */
 export interface Told {
   /** It was begun, or something was said in it. */
@@ -56,6 +68,8 @@ export class Conversation {
   turns = $state.raw<readonly Turn[]>([]);
   /** What is typed and not sent. */
   draft = $state('');
+  /** Why the last thing that was asked for could not be done, where no answer can say it. */
+  error = $state.raw<ErrorInfo | null>(null);
   /** Whether a stop was asked for and the engine has not ended the answer yet. */
   stopping = $state(false);
   running = $derived.by(() => {
@@ -75,7 +89,14 @@ export class Conversation {
   #current: Running | null = null;
   /** Counts what was opened, so that what was asked for earlier and comes late is not shown. */
   #opening = 0;
+  /** Counts what was asked to be opened; a question that is asked meanwhile calls it off. */
+  #wanted = 0;
+  /** Instructions on their way to the engine. */
+  #instructing: Promise<void> = Promise.resolve();
   #unnumbered = 0;
+  /** Keys of turns that were on screen before they had numbers, by answer. */
+  // eslint-disable-next-line svelte/prefer-svelte-reactivity
+  readonly #keys = new Map<number, string>();
 
   constructor(
     host: Host,
@@ -99,6 +120,7 @@ export class Conversation {
 
   /** Asks this and leaves what is typed alone. Does nothing while an answer is being written. */
   async ask(prompt: string): Promise<void> {
+    if (this.running) return;
     this.#dropUnnumbered();
     await this.#begin({ kind: 'question', parent: this.turns.at(-1)?.answerId ?? null, text: prompt }, this.turns, prompt);
   }
@@ -133,7 +155,11 @@ export class Conversation {
     if (this.running || !this.#messages.some((other) => other.id === message)) return;
     this.#leaf = newestBelow(this.#messages, message);
     this.#show();
-    await Promise.all([call(this.#host, 'choose_branch', { leaf: this.#leaf }), this.#fetch()]);
+    try {
+      await Promise.all([call(this.#host, 'choose_branch', { leaf: this.#leaf }), this.#fetch()]);
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    }
   }
 
   /** Asks the engine to stop, before anything else happens. */
@@ -152,29 +178,43 @@ export class Conversation {
     this.#messages = [];
     this.#leaf = null;
     this.#answers.clear();
+    this.#keys.clear();
+    this.error = null;
     this.turns = [];
   }
 
   /** Opens a conversation that was kept. An answer being written in another one is stopped. */
   async open(id: number): Promise<void> {
+    const wanted = ++this.#wanted;
     if (id === this.id) return;
-    const opening = this.#opening + 1;
-    this.#leave();
     const kept = await call(this.#host, 'open_conversation', { id });
-    if (this.#opening !== opening) return;
+    if (this.#wanted !== wanted) return;
+    this.#leave();
     this.#answers.clear();
+    this.#keys.clear();
     this.#take(kept);
     await this.#fetch();
   }
 
   /** Sets the instructions for the whole conversation, and begins it if nothing was said yet. */
   async instruct(system: string): Promise<void> {
+    const before = this.system;
     this.system = system;
-    const id = await call(this.#host, 'set_system_prompt', { id: this.id, system });
-    if (this.id === null) {
-      this.id = id;
-      this.#told.changed();
-    }
+    const opening = this.#opening;
+    const told = call(this.#host, 'set_system_prompt', { id: this.id, system }).then(
+      (id) => {
+        if (this.#opening !== opening || this.id !== null) return;
+        this.id = id;
+        this.#told.changed();
+      },
+      (thrown: unknown) => {
+        if (this.#opening !== opening) return;
+        this.system = before;
+        this.error = toErrorInfo(thrown);
+      },
+    );
+    this.#instructing = told;
+    await told;
   }
 
   #take(kept: Kept): void {
@@ -193,7 +233,7 @@ export class Conversation {
       if (question.role !== 'user') continue;
       const answer = path[at + 1];
       turns.push({
-        key: answer ? `m${answer.id}` : `q${question.id}`,
+        key: answer ? (this.#keys.get(answer.id) ?? `m${answer.id}`) : `q${question.id}`,
         prompt: question.content,
         answer: answer ? this.#answerOf(answer.id) : unanswered(),
         question: question.id,
@@ -221,7 +261,9 @@ export class Conversation {
           const events = await call(this.#host, 'answer_events', { message: answerId });
           if (answer.phase !== 'waiting') return;
           answer.apply(events);
-          answer.interrupt();
+          const stored = this.#messages.find((message) => message.id === answerId);
+          if (stored?.state === 'streaming' && !answer.over) this.#hear(answer, answerId, events.length, hearings);
+          else answer.interrupt();
         } catch (thrown) {
           answer.fail(toErrorInfo(thrown));
         }
@@ -229,8 +271,26 @@ export class Conversation {
     );
   }
 
+  /** Hears the rest of an answer that was left while it was written: it was stopped, and ends within a pass. */
+  #hear(answer: Answer, message: number, heard: number, left: number): void {
+    this.#pace.clock.after(hearingMs, () => {
+      if (this.#answers.get(message) !== answer) return;
+      call(this.#host, 'answer_events', { message }).then(
+        (events) => {
+          answer.apply(events.slice(heard));
+          if (left > 0 && !answer.over) this.#hear(answer, message, events.length, left - 1);
+          else answer.interrupt();
+        },
+        (thrown: unknown) => answer.fail(toErrorInfo(thrown)),
+      );
+    });
+  }
+
   async #begin(asking: Asking, before: readonly Turn[], prompt: string): Promise<void> {
     if (this.running) return;
+    this.#wanted += 1;
+    this.error = null;
+    const shown = this.turns;
     const answer = new Answer();
     const turn: Turn = {
       key: `n${this.#unnumbered++}`,
@@ -246,12 +306,15 @@ export class Conversation {
     const opening = this.#opening;
     const settings = this.#settings.request();
     if (!settings) {
-      answer.fail({ code: 'no_model', message: 'No model is loaded. Open a model first.' });
-      return this.#giveBack(asking);
+      return this.#refused(asking, answer, shown, before, {
+        code: 'no_model',
+        message: 'No model is loaded. Open a model first.',
+      });
     }
     const running = this.#follow(turn, answer);
     this.#current = running;
     try {
+      await this.#instructing;
       const request = { conversation: this.id, asking, settings: { ...settings, target: '', draft: null } };
       const begun = await begin(this.#host, request, (message) => running.stream.receive(message));
       running.id = begun.generation_id;
@@ -270,10 +333,18 @@ export class Conversation {
       if (!answer.over && (this.stopping || this.#opening !== opening)) this.#stopGeneration(begun.generation_id);
     } catch (thrown) {
       running.stream.close();
-      answer.fail(toErrorInfo(thrown));
-      if (this.#opening === opening) this.#giveBack(asking);
+      if (this.#opening === opening) this.#refused(asking, answer, shown, before, toErrorInfo(thrown));
+      else answer.fail(toErrorInfo(thrown));
       this.#end(running);
     }
+  }
+
+  /** Nothing came of it. A new question stays where it was asked; a branch that was to be left stays on screen. */
+  #refused(asking: Asking, answer: Answer, shown: readonly Turn[], before: readonly Turn[], error: ErrorInfo): void {
+    answer.fail(error);
+    if (asking.kind === 'question' && before === shown) return this.#giveBack(asking);
+    this.turns = shown;
+    this.error = error;
   }
 
   /** Adds what was asked and the answer that has begun to the tree. */
@@ -286,9 +357,9 @@ export class Conversation {
     messages.push({ id: answer, parent: question, role: 'assistant', content: '', created_ms, state, settings });
     this.#messages = messages;
     this.#leaf = answer;
-    this.#show();
     // The turn on screen is the same one; it only has its numbers now.
-    this.turns = this.turns.map((turn) => (turn.answerId === answer ? { ...turn, key } : turn));
+    this.#keys.set(answer, key);
+    this.#show();
   }
 
   #follow(turn: Turn, answer: Answer): Running {

@@ -142,14 +142,19 @@ function converse() {
   const settings = new Settings();
   settings.adopt(info);
   const frames: (() => void)[] = [];
-  const pace = { clock: { after: () => () => {} }, nextFrame: (then: () => void) => void frames.push(then) };
+  const later: (() => void)[] = [];
+  const after = (_: number, then: () => void) => {
+    later.push(then);
+    return () => {};
+  };
+  const pace = { clock: { after }, nextFrame: (then: () => void) => void frames.push(then) };
   const conversation = new Conversation(host, settings, pace);
   const frame = () => frames.splice(0).forEach((then) => then());
   const send = async (text: string) => {
     conversation.draft = text;
     await conversation.send();
   };
-  return { host, conversation, frame, send, frames };
+  return { host, conversation, frame, send, frames, later };
 }
 
 describe('Conversation', () => {
@@ -280,6 +285,59 @@ describe('Conversation', () => {
     expect(host.asked[1]).toEqual({ kind: 'continue', answer: 11, tokens: null });
     expect(conversation.turns[0]?.answer.text).toBe('ONE AND');
     expect(conversation.turns[0]?.answers).toEqual({ ids: [11, 21], at: 1 });
+  });
+
+  it('leaves what is on screen when an answer cannot be written again, and says why', async () => {
+    const { host, conversation, frame, send } = converse();
+    await send('one');
+    host.say(0, round('ONE'), ended);
+    frame();
+    await send('two');
+    host.say(0, round('TWO'), ended);
+    frame();
+    host.refusal = { code: 'busy', message: 'busy' };
+    await conversation.again(conversation.turns[0]!);
+    expect(conversation.turns.map((turn) => turn.answer.text)).toEqual(['ONE', 'TWO']);
+    expect([conversation.error?.code, conversation.running, conversation.draft]).toEqual(['busy', false, '']);
+    host.refusal = null;
+    await send('three');
+    expect(host.asked.at(-1)).toEqual({ kind: 'question', parent: 21, text: 'three' });
+    expect(conversation.error).toBeNull();
+  });
+
+  it('is shown another conversation only when that could be opened, and not after a question was asked', async () => {
+    const { host, conversation, frame, send } = converse();
+    await send('one');
+    host.say(0, round('ONE'), ended);
+    frame();
+    const entry = { id: 3, title: 't', pinned: false, created_ms: 0, updated_ms: 0 };
+    host.kept[3] = { entry, system: '', leaf: null, messages: [] };
+    const opening = conversation.open(3);
+    await Promise.all([opening, conversation.ask('two')]);
+    expect(conversation.id).toBe(7);
+    expect(conversation.turns.map((turn) => turn.prompt)).toEqual(['one', 'two']);
+  });
+
+  it('hears the end of an answer that was left while it was written', async () => {
+    const { host, conversation, later } = converse();
+    const entry = { id: 3, title: 't', pinned: false, created_ms: 0, updated_ms: 0 };
+    const said = { created_ms: 0, settings: null };
+    host.kept[3] = {
+      entry,
+      system: '',
+      leaf: null,
+      messages: [
+        { id: 1, parent: null, role: 'user', content: 'a', state: 'complete', ...said },
+        { id: 2, parent: 1, role: 'assistant', content: '', state: 'streaming', ...said },
+      ],
+    };
+    host.events = { 2: [round('A')] };
+    await conversation.open(3);
+    expect(conversation.turns[0]?.answer.over).toBe(false);
+    host.events = { 2: [round('A'), round('B'), ended] };
+    later.splice(0).forEach((then) => then());
+    await settled();
+    expect([conversation.turns[0]?.answer.text, conversation.turns[0]?.answer.phase]).toEqual(['AB', 'finished']);
   });
 
   it('opens a kept conversation with what its answers said, and what was interrupted says so', async () => {
