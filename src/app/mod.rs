@@ -154,16 +154,17 @@ impl App {
         self.shared.engine.load(&target, draft.as_deref())?;
         let entry = |path: &Path| library::inspect(path).map(|inspection| inspection.entry);
         let methods = Method::usable(draft.is_some());
-        let spec = library::inspect(&target)?.spec;
+        let inspected = library::inspect(&target)?;
         let loaded = LoadedModels {
-            target: entry(&target)?,
+            target: inspected.entry,
             draft: draft.as_deref().map(entry).transpose()?,
             device: self.shared.compute.name().into(),
             methods,
         };
         *lock(&self.shared.loaded) = Some(loaded.clone());
-        *lock(&self.shared.skipped_layers) =
-            library::skip_sets_folder().ok().and_then(|folder| skip_sets::remembered(&folder, &spec));
+        *lock(&self.shared.skipped_layers) = library::skip_sets_folder()
+            .ok()
+            .and_then(|folder| skip_sets::remembered(&folder, &inspected.spec));
         Ok(loaded)
     }
 

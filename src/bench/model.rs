@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use crate::api::{ChatMessage, Role};
 use crate::bench::runner::{Answer, Bench};
 use crate::bench::suite::SuitePrompt;
 use crate::engine::WallClock;
@@ -29,13 +28,6 @@ impl<'a> ModelBench<'a> {
     /// A bench over these models.
     pub fn new(models: &'a mut Models) -> Self {
         Self { models, scripts: HashMap::new() }
-    }
-
-    /// The tokens of a prompt.
-    fn prompt_ids(&self, prompt: &SuitePrompt) -> Result<Vec<TokenId>> {
-        let system = prompt.system.iter().map(|s| ChatMessage { role: Role::System, content: s.clone() });
-        let user = ChatMessage { role: Role::User, content: prompt.prompt.clone() };
-        self.models.prompt_ids(&Prompt::Chat(system.chain([user]).collect()))
     }
 
     /// Answers from empty caches.
@@ -75,7 +67,7 @@ impl<'a> ModelBench<'a> {
 
 impl Bench for ModelBench<'_> {
     fn generate(&mut self, prompt: &SuitePrompt, plan: &GenerationPlan) -> Result<Answer> {
-        let ids = self.prompt_ids(prompt)?;
+        let ids = self.models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
         if plan.method == Method::Synthetic {
             self.rehearse(prompt, &ids, plan)?;
         }

@@ -50,8 +50,7 @@ pub fn measure(models: &mut Models, prompts: &[SuitePrompt], plan: &GenerationPl
     let (mut warm, mut cold, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
     for prompt in prompts {
         let message = |role, content: &str| ChatMessage { role, content: content.into() };
-        let system = prompt.system.iter().map(|text| message(Role::System, text));
-        let mut messages: Vec<_> = system.chain([message(Role::User, &prompt.prompt)]).collect();
+        let mut messages = prompt.messages();
         models.forget()?;
         let first = turn(models, &messages, plan)?;
         messages.extend([message(Role::Assistant, &first.text), message(Role::User, FOLLOW_UP)]);

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::{ChatMessage, Role};
 use crate::error::{Error, Result};
 
 /// The built-in suites by name: `code` writes, explains and repairs programs; `prose` is stories,
@@ -32,6 +33,14 @@ pub struct SuitePrompt {
     pub system: Option<String>,
     /// The user's message.
     pub prompt: String,
+}
+
+impl SuitePrompt {
+    /// The conversation it begins.
+    pub fn messages(&self) -> Vec<ChatMessage> {
+        let system = self.system.iter().map(|text| ChatMessage { role: Role::System, content: text.clone() });
+        system.chain([ChatMessage { role: Role::User, content: self.prompt.clone() }]).collect()
+    }
 }
 
 /// Prompts that are measured together.

@@ -4,7 +4,6 @@ use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
 use clap::Args;
-use hunch::api::{ChatMessage, Role};
 use hunch::bench::skip_search::{Sample, SkipSearch, SkipSet, search};
 use hunch::bench::{Suite, skip_sets};
 use hunch::generate::{GenerationPlan, Models, Prompt};
@@ -70,10 +69,8 @@ fn samples(models: &mut Models, args: &SkipSearchArgs) -> Result<Vec<Sample>> {
     };
     let mut samples = Vec::new();
     for suite in &args.suite {
-        for prompt in Suite::named_or_file(suite)?.prompts.into_iter().take(args.prompts.max(1)) {
-            let system = prompt.system.map(|content| ChatMessage { role: Role::System, content });
-            let user = ChatMessage { role: Role::User, content: prompt.prompt };
-            let ids = models.prompt_ids(&Prompt::Chat(system.into_iter().chain([user]).collect()))?;
+        for prompt in Suite::named_or_file(suite)?.prompts.iter().take(args.prompts.max(1)) {
+            let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
             let answer = stream(models, &ids, &plan, |_| Ok(()))?;
             let tokens = ids.iter().copied().chain(answer.tokens.iter().map(|token| token.id)).collect();
             samples.push(Sample { tokens, prompt: ids.len() });

@@ -156,7 +156,7 @@ impl Proposer for Lookahead {
         }
         let known = self.text.len().saturating_sub(NGRAM - 1);
         self.learn_all(&outcome.committed[known.min(outcome.committed.len())..]);
-        self.text = outcome.committed.to_vec();
+        self.text.extend_from_slice(&outcome.committed[self.text.len().min(outcome.committed.len())..]);
         Ok(())
     }
 }

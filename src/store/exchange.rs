@@ -7,7 +7,7 @@ use rusqlite::params;
 use serde::{Deserialize, Serialize};
 
 use super::Store;
-use super::messages::pack;
+use super::messages::{pack, role_name, state_name};
 use crate::api::{AnswerSettings, Conversation, MessageState, Role, StoredMessage};
 use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
@@ -129,25 +129,23 @@ impl Store {
                     ))
                 })
             });
-            let role = if message.role == Role::User { "user" } else { "assistant" };
             let state = match message.state {
                 // Nobody goes on writing it.
-                MessageState::Streaming | MessageState::Interrupted => "interrupted",
-                MessageState::Failed => "failed",
-                MessageState::Complete => "complete",
+                MessageState::Streaming => MessageState::Interrupted,
+                state => state,
             };
             let settings = message.settings.as_ref().and_then(|s| serde_json::to_string(s).ok());
-            let events = (role == "assistant").then(|| pack(&message.events)).transpose()?;
+            let events = (message.role != Role::User).then(|| pack(&message.events)).transpose()?;
             transaction.execute(
                 "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings, events)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                 params![
                     conversation,
                     parent.transpose()?,
-                    role,
+                    role_name(message.role),
                     message.content,
                     message.created_ms,
-                    state,
+                    state_name(state),
                     settings,
                     events
                 ],

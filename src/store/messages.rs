@@ -13,7 +13,8 @@ use crate::api::{AnswerSettings, Conversation, MessageState, Role, StoredMessage
 use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
 
-const MESSAGE: &str = "SELECT id, parent, role, content, created_ms, state, settings FROM messages";
+const MESSAGE: &str =
+    "SELECT id, parent, role, content, created_ms, state, settings, conversation FROM messages";
 /// Compressed events that unpack to more than this are damaged.
 const MOST_EVENT_BYTES: u64 = 256 << 20;
 
@@ -38,7 +39,12 @@ fn message(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
     })
 }
 
-fn state_name(state: MessageState) -> &'static str {
+/// Who said a message; instructions are kept with the conversation.
+pub(super) fn role_name(role: Role) -> &'static str {
+    if role == Role::User { "user" } else { "assistant" }
+}
+
+pub(super) fn state_name(state: MessageState) -> &'static str {
     match state {
         MessageState::Complete => "complete",
         MessageState::Streaming => "streaming",
@@ -71,7 +77,7 @@ impl Store {
     /// When there is no such message.
     pub fn message(&self, id: i64) -> Result<(i64, StoredMessage)> {
         let connection = self.connection();
-        let sql = MESSAGE.replace("settings FROM", "settings, conversation FROM") + " WHERE id = ?1";
+        let sql = format!("{MESSAGE} WHERE id = ?1");
         let found = connection.query_row(&sql, [id], |row| Ok((row.get(7)?, message(row)?))).optional()?;
         found.ok_or_else(|| not_there("message", id))
     }
@@ -87,7 +93,7 @@ impl Store {
         content: &str,
         now: i64,
     ) -> Result<i64> {
-        self.add(conversation, parent, "user", content, MessageState::Complete, None, now)
+        self.add(conversation, parent, Role::User, content, MessageState::Complete, None, now)
     }
 
     /// Begins an answer to `parent`, and makes it the branch that is read.
@@ -102,7 +108,15 @@ impl Store {
         now: i64,
     ) -> Result<i64> {
         let settings = json(settings)?;
-        self.add(conversation, Some(parent), "assistant", "", MessageState::Streaming, Some(settings), now)
+        self.add(
+            conversation,
+            Some(parent),
+            Role::Assistant,
+            "",
+            MessageState::Streaming,
+            Some(settings),
+            now,
+        )
     }
 
     #[expect(clippy::too_many_arguments, reason = "the columns of a row, for the two above")]
@@ -110,7 +124,7 @@ impl Store {
         &self,
         conversation: i64,
         parent: Option<i64>,
-        role: &str,
+        role: Role,
         content: &str,
         state: MessageState,
         settings: Option<String>,
@@ -131,7 +145,7 @@ impl Store {
         transaction.execute(
             "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![conversation, parent, role, content, now, state_name(state), settings],
+            params![conversation, parent, role_name(role), content, now, state_name(state), settings],
         )?;
         let id = transaction.last_insert_rowid();
         transaction.execute("UPDATE conversations SET leaf = ?2 WHERE id = ?1", [conversation, id])?;
