@@ -62,10 +62,12 @@ async function choose(window, method) {
 }
 
 // Asks and cuts the answer short. The model draws its words, so an answer may end by itself before
-// the cut arrives; then there was nothing to stop, and it is asked again.
+// the cut arrives; then there was nothing to stop, and it is asked again, in a conversation of its own:
+// after short answers come short answers.
 async function askUntilCut(window, question, cut) {
   let turn;
   for (let attempt = 0; attempt < 6; attempt += 1) {
+    await window.click('new-conversation');
     await window.type('prompt', `${question}${keys.enter}`);
     await eventually('a few tokens', async () => (await window.run(lastTurn))?.shown > 5);
     await cut();
@@ -159,7 +161,7 @@ describe('the window with the default model', () => {
   });
 
   test('Escape stops too', async () => {
-    const turn = await askUntilCut(window, 'Count from one to one thousand in words.', () =>
+    const turn = await askUntilCut(window, 'Write a very long story about a train in the desert.', () =>
       window.type('prompt', keys.escape),
     );
     assert.equal(turn.stop, 'cancelled');
