@@ -23,7 +23,6 @@ pub struct DraftTree {
     probs: Vec<DraftProb>,
     confidence: Vec<Option<f32>>,
     depths: Vec<usize>,
-    passes: Option<usize>,
 }
 
 impl DraftTree {
@@ -125,14 +124,9 @@ impl DraftTree {
         self.probs.iter().all(|prob| matches!(prob, DraftProb::Certain))
     }
 
-    /// Passes of a draft model that it took: one a token unless it was said otherwise.
-    pub fn passes(&self) -> usize {
-        self.passes.unwrap_or(self.len())
-    }
-
-    /// Says how many passes of a draft model it took.
-    pub fn took_passes(&mut self, passes: usize) {
-        self.passes = Some(passes);
+    /// Positions drafted: the length of the longest path.
+    pub fn height(&self) -> usize {
+        self.depths.iter().map(|depth| depth + 1).max().unwrap_or(0)
     }
 
     /// Keeps the first `len` nodes.

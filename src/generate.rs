@@ -16,7 +16,7 @@ use crate::event::{EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopRe
 use crate::model::decoder::Decoder;
 use crate::model::device::{Compute, peak_memory_bytes};
 use crate::model::weights::WeightFile;
-use crate::model::{LanguageModel, ModelSpec, TokenBlocks};
+use crate::model::{LanguageModel, LayerPlan, ModelSpec, TokenBlocks};
 use crate::propose::draft_model::DraftModel;
 use crate::propose::layer_skip::{self, DraftLayers, LayerSkip};
 use crate::propose::lookahead::Lookahead;
@@ -210,9 +210,31 @@ impl Models {
         self.draft.as_mut().map(DraftModel::borrow_model).transpose()
     }
 
-    /// The tokens the draft model scores when it knows nothing of the conversation yet; `None` = all.
-    pub fn draft_tokens(&self) -> Option<TokenBlocks> {
-        self.draft.as_ref().and_then(DraftModel::usual_tokens)
+    /// What drafts for a method ([`Method::drafter`]), for whoever measures it alone: the model, the layers
+    /// of it that run, and the tokens it scores when it knows nothing of the conversation yet. Its cache is
+    /// emptied, unless it is the target's. `None` when it is not loaded.
+    ///
+    /// # Errors
+    /// When the device fails, when the layers do not exist, and what `use_it` gives.
+    pub fn with_drafter<T>(
+        &mut self,
+        drafter: Method,
+        options: &MethodOptions,
+        use_it: impl FnOnce(&mut dyn LanguageModel, LayerPlan<'_>, Option<&TokenBlocks>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let model = match drafter {
+            Method::EarlyExit | Method::LayerSkip => {
+                let spec = self.target.spec();
+                let (own, among) =
+                    (own_layers(drafter, options, spec)?, LayerSkip::usual_tokens(spec.n_vocab));
+                return use_it(self.target(), own.layers(), among.as_ref()).map(Some);
+            }
+            Method::LowBit => &mut self.low_bit,
+            _ => &mut self.draft,
+        };
+        let Some(model) = model else { return Ok(None) };
+        let among = model.usual_tokens();
+        use_it(model.borrow_model()?, LayerPlan::All, among.as_ref()).map(Some)
     }
 
     /// The target's tokeniser.
@@ -330,7 +352,7 @@ pub fn generate(
     if let Some(draft) = draft {
         draft.set_tree((plan.method == Method::DraftTree).then(|| plan.options.tree.clone()));
     }
-    let mut layers = own_layers(plan, target.spec())?;
+    let mut layers = own_layers(plan.method, &plan.options, target.spec())?;
     // In the order they are asked.
     let stages: Vec<&mut dyn Proposer> = match (plan.method, draft) {
         (Method::Plain, _) => Vec::new(),
@@ -403,10 +425,10 @@ pub fn generate(
     ended.map(|stop| Finished { stop, held: text.finish(), stats })
 }
 
-/// What drafts with the target's own layers, as the plan says.
-fn own_layers(plan: &GenerationPlan, spec: &ModelSpec) -> Result<LayerSkip> {
-    let MethodOptions { exit_layer, skipped_layers, .. } = &plan.options;
-    let layers = if plan.method == Method::EarlyExit {
+/// What drafts with the target's own layers by a method.
+fn own_layers(method: Method, options: &MethodOptions, spec: &ModelSpec) -> Result<LayerSkip> {
+    let MethodOptions { exit_layer, skipped_layers, .. } = options;
+    let layers = if method == Method::EarlyExit {
         exit_layer.map_or_else(|| DraftLayers::usual_exit(spec.n_layer), DraftLayers::Exit)
     } else {
         let skipped = skipped_layers.clone();

@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use multiversion::multiversion;
+use multiversion::target::target_cfg_f;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
@@ -186,27 +187,25 @@ impl Sampler {
     /// [`Error::InvalidRequest`] when `logit_bias` names a token the vocabulary does not have.
     pub fn law(&self, logits: &[f32], context: &[TokenId]) -> Result<Vec<f32>> {
         let (logits, max) = self.scores(logits, context)?;
-        let mut law = vec![0.0; logits.len()];
         if self.is_greedy() {
+            let mut law = vec![0.0; logits.len()];
             law[first_at(&logits, max)] = 1.0;
             return Ok(law);
         }
         // A logit of +infinity must not turn the differences into NaN.
         let max = max.min(f32::MAX);
         let sharpness = 1.0 / self.params.temperature;
-        match self.survivors(&logits, max) {
-            None => {
-                weights_of(&logits, max, sharpness, &mut law);
-                let scale = (1.0 / sum(&law)) as f32;
-                law.iter_mut().for_each(|w| *w *= scale);
-            }
-            Some(kept) => {
-                let weight = |c: &Candidate| exp_nonpositive((c.logit - max) * sharpness);
-                let total: f64 = kept.iter().map(|c| f64::from(weight(c))).sum();
-                for c in &kept {
-                    law[c.token as usize] = (f64::from(weight(c)) / total) as f32;
-                }
-            }
+        let Some(kept) = self.survivors(&logits, max) else {
+            let (mut law, total) = weights(&logits, max, sharpness);
+            let scale = (1.0 / total) as f32;
+            law.iter_mut().for_each(|w| *w *= scale);
+            return Ok(law);
+        };
+        let mut law = vec![0.0; logits.len()];
+        let weight = |c: &Candidate| exp_nonpositive((c.logit - max) * sharpness);
+        let total: f64 = kept.iter().map(|c| f64::from(weight(c))).sum();
+        for c in &kept {
+            law[c.token as usize] = (f64::from(weight(c)) / total) as f32;
         }
         Ok(law)
     }
@@ -297,9 +296,7 @@ impl Sampler {
             let total = kept.iter().map(|c| f64::from(exp_nonpositive(c.logit - max))).sum();
             (kept, total)
         } else {
-            let mut weights = vec![0.0; logits.len()];
-            weights_of(logits, max, 1.0, &mut weights);
-            let total = sum(&weights);
+            let (weights, total) = weights(logits, max, 1.0);
             // Tokens below this share cannot together make up the part that top-p cuts off.
             let negligible = total * (1.0 - f64::from(p.top_p)) / logits.len() as f64;
             let floor = (negligible as f32).max(p.min_p);
@@ -398,36 +395,57 @@ pub fn confidence(logits: &[f32], token: TokenId) -> f32 {
 
 /// The sum of e^(l - max).
 fn total_weight(logits: &[f32], max: f32) -> f64 {
-    let mut weights = [0.0; 1024];
+    let mut weights = [0.0; CACHED];
     let chunks = logits.chunks(weights.len());
-    chunks
-        .map(|chunk| {
-            let weights = &mut weights[..chunk.len()];
-            weights_of(chunk, max, 1.0, weights);
-            sum(weights)
-        })
-        .sum()
+    chunks.map(|chunk| weights_of(chunk, max, 1.0, &mut weights[..chunk.len()])).sum()
 }
 
-/// `out[i] = e^((logits[i] - max) * sharpness)`.
-#[multiversion(targets = "simd")]
-fn weights_of(logits: &[f32], max: f32, sharpness: f32, out: &mut [f32]) {
-    for (w, &l) in out.iter_mut().zip(logits) {
-        *w = exp_nonpositive((l - max) * sharpness);
+/// e^((l - max) * sharpness) of every logit, and their sum.
+fn weights(logits: &[f32], max: f32, sharpness: f32) -> (Vec<f32>, f64) {
+    let mut chunk_weights = [0.0; CACHED];
+    let mut weights = Vec::with_capacity(logits.len());
+    let mut total = 0.0;
+    for chunk in logits.chunks(CACHED) {
+        let out = &mut chunk_weights[..chunk.len()];
+        total += weights_of(chunk, max, sharpness, out);
+        weights.extend_from_slice(out);
     }
+    (weights, total)
+}
+
+/// Weights that are made and added up while they are in the first cache.
+const CACHED: usize = 1024;
+
+/// `out[i] = e^((logits[i] - max) * sharpness)`; gives their sum.
+#[multiversion(targets = "simd")]
+fn weights_of(logits: &[f32], max: f32, sharpness: f32, out: &mut [f32]) -> f64 {
+    let fused = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
+    for (w, &l) in out.iter_mut().zip(logits) {
+        *w = if fused {
+            exp_by::<true>((l - max) * sharpness)
+        } else {
+            exp_nonpositive((l - max) * sharpness)
+        };
+    }
+    sum(out)
 }
 
 /// The largest of each [`BLOCK`] of values.
 #[multiversion(targets = "simd")]
 fn block_maxima(values: &[f32], maxima: &mut [f32]) {
-    for (max, block) in maxima.iter_mut().zip(values.chunks(BLOCK)) {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let blocks = values.chunks_exact(BLOCK);
+    if let Some(last) = maxima.last_mut() {
+        *last = blocks.remainder().iter().copied().fold(f32::NEG_INFINITY, larger);
+    }
+    for (max, block) in maxima.iter_mut().zip(blocks) {
         let mut lanes = [f32::NEG_INFINITY; 16];
-        for part in block.chunks(lanes.len()) {
+        for part in block.as_chunks::<16>().0 {
             for (lane, &v) in lanes.iter_mut().zip(part) {
-                *lane = if v > *lane { v } else { *lane };
+                *lane = larger(*lane, v);
             }
         }
-        *max = lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+        *max = lanes.iter().copied().fold(f32::NEG_INFINITY, larger);
     }
 }
 
@@ -511,6 +529,13 @@ pub(crate) fn sum(values: &[f32]) -> f64 {
 /// it vectorises. Results below the smallest normal f32 are 0, x above 0 counts as 0, NaN gives 0.
 #[inline(always)]
 fn exp_nonpositive(x: f32) -> f32 {
+    exp_by::<false>(x)
+}
+
+/// [`exp_nonpositive`], by fused multiplications and additions where the machine has them.
+#[inline(always)]
+fn exp_by<const FUSED: bool>(x: f32) -> f32 {
+    let multiply_add = |a: f32, b: f32, c: f32| if FUSED { a.mul_add(b, c) } else { a * b + c };
     const LOWEST: f32 = -87.336_54;
     const LOG2_E: f32 = std::f32::consts::LOG2_E;
     // ln 2 in two parts: the first has few bits, so n * LN2_HIGH is exact (Cody and Waite).
@@ -520,15 +545,15 @@ fn exp_nonpositive(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0;
     let bounded = if x > LOWEST { x } else { LOWEST };
     let bounded = if bounded < 0.0 { bounded } else { 0.0 };
-    let rounded = bounded * LOG2_E + ROUND;
+    let rounded = multiply_add(bounded, LOG2_E, ROUND);
     let n = rounded - ROUND;
-    let r = (bounded - n * LN2_HIGH) - n * LN2_LOW;
+    let r = multiply_add(-n, LN2_LOW, multiply_add(-n, LN2_HIGH, bounded));
     // Taylor's series to r^7 on |r| <= ln 2 / 2: the truncation is below 6e-9.
     let mut series = 1.0 / 5040.0;
     for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5] {
-        series = series * r + coefficient;
+        series = multiply_add(series, r, coefficient);
     }
-    let series = series * r * r + r + 1.0;
+    let series = multiply_add(multiply_add(series, r, 1.0), r, 1.0);
     let power = f32::from_bits((rounded.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
     if x >= LOWEST { series * power } else { 0.0 }
 }

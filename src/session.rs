@@ -255,10 +255,17 @@ impl<'a> Session<'a> {
             verify_ms: millis(verified.saturating_sub(passed)),
             other_ms: millis(now.saturating_sub(verified)),
         };
-        let deepest = (0..tree.len()).map(|node| tree.depth(node) + 1).max().unwrap_or(0);
         let depth = self.stages.observe(&proposal, &verdict, &timing);
         let drafted = tree.len();
-        self.tally.round(&RoundCounts { drafted, depth: deepest, emitted: &emitted, timing }, now);
+        let counts = RoundCounts {
+            drafted,
+            depth: tree.height(),
+            rows: 1 + drafted + proposal.demand.side.len(),
+            draft_rows: &self.stages.work(),
+            emitted: &emitted,
+            timing,
+        };
+        self.tally.round(&counts, now);
         Ok(Round { emitted, rejected: verdict.rejected, drafted, timing, depth, ended: self.ended })
     }
 

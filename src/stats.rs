@@ -1,6 +1,7 @@
 //! The one definition of each figure. The window and the command line print these; nobody else
 //! computes a rate or a mean.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,12 @@ pub struct GenerationStats {
     pub acceptance_rate: f64,
     /// 1 + accepted / rounds: tokens per target pass, the bonus included, as vLLM and Spec-Bench count.
     pub mean_acceptance_length: f64,
+    /// Target passes after prefill by their rows: how many rows, how many passes.
+    #[serde(default)]
+    pub target_passes: Vec<(u32, u32)>,
+    /// The same of what drafted: the draft model, or a part of the target.
+    #[serde(default)]
+    pub draft_passes: Vec<(u32, u32)>,
     /// Of the rounds that drafted at least i + 1 deep, the share whose position i was accepted.
     pub accepted_at_position: Vec<f64>,
     /// From request to the first token, in milliseconds.
@@ -135,6 +142,10 @@ pub struct RoundCounts<'a> {
     pub drafted: usize,
     /// Positions drafted: the depth of the tree, equal to `drafted` for a chain.
     pub depth: usize,
+    /// Rows of the target pass.
+    pub rows: usize,
+    /// Rows of each pass that drafting took.
+    pub draft_rows: &'a [usize],
     /// Tokens emitted.
     pub emitted: &'a [EmittedToken],
     /// Where the time went.
@@ -157,6 +168,8 @@ pub struct Tally {
     bonus: u32,
     plain: u32,
     positions: Vec<PositionCount>,
+    target_passes: BTreeMap<usize, u32>,
+    draft_passes: BTreeMap<usize, u32>,
     propose_ms: f64,
     target_ms: f64,
     verify_ms: f64,
@@ -185,6 +198,8 @@ impl Tally {
             bonus: 0,
             plain: 0,
             positions: Vec::new(),
+            target_passes: BTreeMap::new(),
+            draft_passes: BTreeMap::new(),
             propose_ms: 0.0,
             target_ms: 0.0,
             verify_ms: 0.0,
@@ -205,6 +220,10 @@ impl Tally {
         self.rounds += 1;
         self.last_round = now;
         self.drafted += round.drafted as u32;
+        *self.target_passes.entry(round.rows).or_default() += 1;
+        for &rows in round.draft_rows {
+            *self.draft_passes.entry(rows).or_default() += 1;
+        }
         if self.positions.len() < round.depth {
             self.positions.resize(round.depth, PositionCount::default());
         }
@@ -269,6 +288,8 @@ impl Tally {
             plain: self.plain,
             acceptance_rate: self.counts().acceptance_rate(),
             mean_acceptance_length: self.counts().mean_acceptance_length(),
+            target_passes: by_rows(&self.target_passes),
+            draft_passes: by_rows(&self.draft_passes),
             accepted_at_position: self
                 .positions
                 .iter()
@@ -297,6 +318,10 @@ impl Tally {
 /// A duration in milliseconds.
 pub fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
+}
+
+fn by_rows(passes: &BTreeMap<usize, u32>) -> Vec<(u32, u32)> {
+    passes.iter().map(|(&rows, &count)| (rows as u32, count)).collect()
 }
 
 /// `part / whole`, 0 of nothing.
@@ -333,7 +358,15 @@ mod tests {
             (0, 0, vec![token(Plain, 0)]),
         ];
         for (i, (drafted, depth, emitted)) in rounds.iter().enumerate() {
-            let counts = RoundCounts { drafted: *drafted, depth: *depth, emitted, timing };
+            let draft_rows = &vec![1; *drafted];
+            let counts = RoundCounts {
+                drafted: *drafted,
+                depth: *depth,
+                rows: drafted + 1,
+                draft_rows,
+                emitted,
+                timing,
+            };
             tally.round(&counts, at(250 + 50 * i as u64));
         }
         tally
@@ -348,6 +381,7 @@ mod tests {
         assert_eq!(stats.acceptance_rate, 0.5);
         assert_eq!(stats.mean_acceptance_length, 2.0);
         assert_eq!(stats.accepted_at_position, [2.0 / 3.0, 2.0 / 3.0, 0.0, 0.0]);
+        assert_eq!((stats.target_passes, stats.draft_passes), (vec![(1, 1), (3, 2), (5, 1)], vec![(1, 8)]));
         assert_eq!((stats.ttft_ms, stats.wall_ms), (150.0, 350.0));
         assert_eq!(stats.prefill_tok_s, 200.0);
         assert_eq!(stats.decode_tok_s, 32.0);

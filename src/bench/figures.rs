@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::error::{Error, Result};
 use crate::propose::Method;
 use crate::stats::{GenerationStats, PooledCounts};
-use crate::theory::{self, PassCost};
+use crate::theory::PassCost;
 
 /// Where a spread begins and ends: the 10th and the 90th percentile.
 pub const SPREAD: (f64, f64) = (0.1, 0.9);
@@ -59,28 +59,40 @@ fn ratio(over: f64, under: f64) -> Option<f64> {
     (ratio.is_finite() && ratio > 0.0).then_some(ratio)
 }
 
-/// What theory predicts for the speedup of decoding from the measured alpha (accepted / tested),
-/// the draft's cost `c` of one row and the target's measured cost by rows. Rounds that drafted
-/// nothing count as the plain passes they are, and a mean depth between two whole numbers as a
-/// mixture of both (Leviathan et al., arXiv 2211.17192, theorem 3.8 over such a mixture). `None`
-/// when there was a draft but no test of it, so that alpha is unknown.
-pub fn predicted_speedup(counts: &PooledCounts, c: f64, cost: &PassCost) -> Option<f64> {
-    if counts.drafted == 0 {
-        return Some(1.0);
+/// The work behind many answers: what a prediction is made from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PooledWork {
+    /// Their counts.
+    pub counts: PooledCounts,
+    /// Target passes after prefill, by rows.
+    pub target_passes: BTreeMap<usize, u64>,
+    /// Passes of what drafted, by rows.
+    pub draft_passes: BTreeMap<usize, u64>,
+    /// Time after prefill that went neither into drafting nor into target passes, in milliseconds.
+    pub loop_ms: f64,
+    /// Wall time, in milliseconds.
+    pub wall_ms: f64,
+}
+
+impl PooledWork {
+    /// Adds an answer.
+    pub fn add(&mut self, stats: &GenerationStats) {
+        self.counts.add(stats);
+        self.loop_ms += stats.verify_ms + stats.other_ms;
+        self.wall_ms += stats.wall_ms;
+        for (passes, more) in
+            [(&mut self.target_passes, &stats.target_passes), (&mut self.draft_passes, &stats.draft_passes)]
+        {
+            for &(rows, count) in more {
+                *passes.entry(rows as usize).or_default() += u64::from(count);
+            }
+        }
     }
-    // Every resampled token is a rejection: a chain is cut at its first.
-    let alpha = theory::alpha(counts.accepted, counts.resampled)?;
-    // A plain token is a round without a draft: each yields one.
-    let drafting = counts.rounds.saturating_sub(counts.plain).max(1);
-    let depth = counts.drafted as f64 / drafting as f64;
-    let drafted_share = drafting as f64 / counts.rounds.max(1) as f64;
-    let mixture = |of: &dyn Fn(usize) -> f64| {
-        let (low, part) = (depth.floor() as usize, depth.fract());
-        let drafted = of(low) * (1.0 - part) + of(low + 1) * part;
-        drafted * drafted_share + of(0) * (1.0 - drafted_share)
-    };
-    let tokens = mixture(&|depth| theory::expected_tokens(alpha, depth));
-    Some(tokens / mixture(&|depth| depth as f64 * c + cost.at(depth + 1)))
+
+    /// The share of wall time that the loop itself took; `None` of nothing.
+    pub fn loop_share(&self) -> Option<f64> {
+        (self.wall_ms > 0.0).then(|| self.loop_ms / self.wall_ms)
+    }
 }
 
 /// The measured costs of passes, as ratios to the target's pass of one row.
@@ -88,8 +100,8 @@ pub fn predicted_speedup(counts: &PooledCounts, c: f64, cost: &PassCost) -> Opti
 pub struct CostTable {
     /// t(M) / t(1) of the target by rows M: the median over rounds, each against t(1) of its own.
     pub target: BTreeMap<usize, f64>,
-    /// c: the draft's pass of one row over the target's. `None` without a draft model.
-    pub draft: Option<f64>,
+    /// The same for passes of what drafts, by [`Method::drafter`].
+    pub drafts: BTreeMap<Method, BTreeMap<usize, f64>>,
 }
 
 /// The times of one round of the cost table, in seconds.
@@ -97,8 +109,8 @@ pub struct CostTable {
 pub struct CostRound {
     /// The target's, by rows.
     pub target: BTreeMap<usize, f64>,
-    /// The draft's, one row.
-    pub draft: Option<f64>,
+    /// Those of what drafts, by [`Method::drafter`] and rows.
+    pub drafts: BTreeMap<Method, BTreeMap<usize, f64>>,
 }
 
 impl CostTable {
@@ -108,52 +120,60 @@ impl CostTable {
     /// [`Error::Internal`] when a time is missing or not a positive number.
     pub fn new(rounds: &[CostRound]) -> Result<Self> {
         let mut target: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        let mut draft = Vec::new();
+        let mut drafts: BTreeMap<Method, BTreeMap<usize, Vec<f64>>> = BTreeMap::new();
         for round in rounds {
             let one = round.target.get(&1).copied().unwrap_or(f64::NAN);
-            let relative = |what: &str, time: f64| {
+            let relative = |what: &str, rows: usize, time: f64| {
                 ratio(time, one).ok_or_else(|| {
                     Error::Internal(format!(
-                        "a pass of {what} took {time} s where a pass of one row of the target took {one} s"
+                        "a pass of {rows} rows of the {what} took {time} s where a pass of one row of the target \
+                         took {one} s"
                     ))
                 })
             };
             for (&rows, &time) in &round.target {
-                target.entry(rows).or_default().push(relative(&format!("{rows} rows"), time)?);
+                target.entry(rows).or_default().push(relative("target", rows, time)?);
             }
-            if let Some(time) = round.draft {
-                draft.push(relative("the draft", time)?);
+            for (&method, times) in &round.drafts {
+                for (&rows, &time) in times {
+                    let of = drafts.entry(method).or_default().entry(rows).or_default();
+                    of.push(relative("draft", rows, time)?);
+                }
             }
         }
-        let target: BTreeMap<_, _> = target.into_iter().filter_map(|(m, t)| Some((m, median(&t)?))).collect();
+        let medians = |ratios: BTreeMap<usize, Vec<f64>>| -> BTreeMap<usize, f64> {
+            ratios.into_iter().filter_map(|(rows, ratios)| Some((rows, median(&ratios)?))).collect()
+        };
+        let target = medians(target);
         if !target.contains_key(&1) {
             return Err(Error::Internal("no pass of the target was measured".into()));
         }
-        Ok(Self { target, draft: median(&draft) })
+        let drafts = drafts.into_iter().map(|(method, ratios)| (method, medians(ratios))).collect();
+        Ok(Self { target, drafts })
     }
 
-    /// The target's part, for the formulas.
-    ///
-    /// # Errors
-    /// Never for a table that [`CostTable::new`] made.
-    pub fn pass_cost(&self) -> Result<PassCost> {
-        PassCost::new(self.target.iter().map(|(&rows, &t)| (rows, t)))
+    /// c: the draft model's pass of one row over the target's. `None` without a draft model.
+    pub fn draft_cost(&self) -> Option<f64> {
+        self.drafts.get(&Method::DraftModel)?.get(&1).copied()
     }
 
-    /// What a drafted token costs with this method, in target passes: c of the draft model, nothing
-    /// for methods that look up. `None` when it was not measured, and where tokens
-    /// do not all cost the same: in trees, in cascades, with rows that ride along.
-    pub fn draft_cost_of(&self, method: Method) -> Option<f64> {
-        match method {
-            Method::DraftModel => self.draft,
-            Method::DraftTree
-            | Method::Cascade
-            | Method::Lookahead
-            | Method::EarlyExit
-            | Method::LayerSkip
-            | Method::LowBit => None,
-            Method::Plain | Method::Ngram | Method::Suffix | Method::Synthetic => Some(0.0),
-        }
+    /// What the costs predict for the speedup of decoding: the tokens that came, over what the passes they
+    /// took cost by this table. Plain decoding takes a pass of one row for each token. `None` when the cost
+    /// of what drafted was not measured.
+    pub fn predicted_speedup(&self, method: Method, work: &PooledWork) -> Option<f64> {
+        let cost = |table: &BTreeMap<usize, f64>, passes: &BTreeMap<usize, u64>| {
+            let shape = PassCost::new(table.iter().map(|(&rows, &t)| (rows, t))).ok()?;
+            let relative: f64 = passes.iter().map(|(&rows, &count)| count as f64 * shape.at(rows)).sum();
+            Some(relative * table.get(&1)?)
+        };
+        let drafting = match method.drafter() {
+            Some(drafter) if !work.draft_passes.is_empty() => {
+                cost(self.drafts.get(&drafter)?, &work.draft_passes)?
+            }
+            _ => 0.0,
+        };
+        let tokens = (work.counts.rounds + work.counts.accepted) as f64;
+        ratio(tokens, cost(&self.target, &work.target_passes)? + drafting)
     }
 }
 
@@ -200,45 +220,74 @@ mod tests {
         assert_eq!(speedup(&plain, &answer(10, 0.0, 0.0)), None);
     }
 
-    #[test]
-    fn a_full_chain_is_predicted_by_the_papers_formula() {
-        let cost = PassCost::new([(1, 1.0), (2, 1.25), (3, 1.5), (4, 2.0)]).unwrap();
-        // alpha = 60 / 80 = 0.75 at depth 2: E = 1 + 0.75 + 0.5625; a round costs 1.5 + 2 * 0.25.
-        let counts = PooledCounts { rounds: 50, drafted: 100, accepted: 60, resampled: 20, plain: 0 };
-        assert!(close(predicted_speedup(&counts, 0.25, &cost), 2.3125 / 2.0));
+    fn work(rounds: u64, accepted: u64, target: &[(usize, u64)], draft: &[(usize, u64)]) -> PooledWork {
+        PooledWork {
+            counts: PooledCounts { rounds, accepted, ..PooledCounts::default() },
+            target_passes: target.iter().copied().collect(),
+            draft_passes: draft.iter().copied().collect(),
+            ..PooledWork::default()
+        }
     }
 
     #[test]
-    fn plain_rounds_and_uneven_depths_are_mixed_in() {
-        let cost = PassCost::new([(1, 1.0), (2, 1.25), (3, 1.5), (4, 2.0)]).unwrap();
-        // Half of the rounds drafted 2.5 tokens each; alpha = 0.5.
-        // E(2) = 1.75, E(3) = 1.875, so 1.8125 mixed with 1; cost 1.75 mixed with 1.
-        let counts = PooledCounts { rounds: 40, drafted: 50, accepted: 15, resampled: 15, plain: 20 };
-        assert!(close(predicted_speedup(&counts, 0.0, &cost), (1.8125 + 1.0) / (1.75 + 1.0)));
-        let nothing = PooledCounts { rounds: 40, plain: 40, ..PooledCounts::default() };
-        assert_eq!(predicted_speedup(&nothing, 0.0, &cost), Some(1.0));
-        let untested = PooledCounts { rounds: 1, drafted: 4, ..PooledCounts::default() };
-        assert_eq!(predicted_speedup(&untested, 0.0, &cost), None);
+    fn a_prediction_is_tokens_over_the_cost_of_their_passes() {
+        let table = CostTable {
+            target: BTreeMap::from([(1, 1.0), (2, 1.25), (3, 1.5), (4, 2.0)]),
+            drafts: BTreeMap::from([(Method::DraftModel, BTreeMap::from([(1, 0.25), (2, 0.375)]))]),
+        };
+        // 50 rounds of two drafted tokens, 60 of them accepted: 110 tokens. Each round is a target pass of
+        // three rows and two passes of the draft.
+        let chain = work(50, 60, &[(3, 50)], &[(1, 100)]);
+        let predicted = |method| table.predicted_speedup(method, &chain);
+        assert!(close(predicted(Method::DraftModel), 110.0 / (50.0 * 1.5 + 100.0 * 0.25)));
+        assert_eq!(predicted(Method::DraftTree), predicted(Method::DraftModel), "the same model drafts");
+        assert_eq!(predicted(Method::LowBit), None, "another one, not measured");
+        let lookup = work(50, 60, &[(3, 50)], &[]);
+        assert!(close(table.predicted_speedup(Method::Ngram, &lookup), 110.0 / 75.0));
+        // Rounds without a draft are plain passes, a prompt that the draft reads is a pass of many rows.
+        let mixed = work(40, 15, &[(1, 20), (2, 20)], &[(1, 20), (4, 1)]);
+        let cost = 20.0 + 20.0 * 1.25 + 20.0 * 0.25 + (0.375 + 2.0 * 0.125);
+        assert!(close(table.predicted_speedup(Method::Cascade, &mixed), 55.0 / cost));
+        let plain = work(40, 0, &[(1, 40)], &[]);
+        assert_eq!(table.predicted_speedup(Method::Plain, &plain), Some(1.0));
+        assert_eq!(table.predicted_speedup(Method::LowBit, &plain), Some(1.0), "it never drafted");
+        assert_eq!(table.predicted_speedup(Method::Plain, &PooledWork::default()), None);
+    }
+
+    #[test]
+    fn work_is_pooled_by_rows() {
+        let mut pooled = PooledWork::default();
+        for passes in [vec![(1, 2), (3, 4)], vec![(3, 1)]] {
+            pooled.add(&GenerationStats {
+                rounds: 5,
+                target_passes: passes.clone(),
+                draft_passes: passes,
+                verify_ms: 2.0,
+                other_ms: 1.0,
+                wall_ms: 50.0,
+                ..GenerationStats::default()
+            });
+        }
+        assert!(close(pooled.loop_share(), 0.06));
+        assert_eq!(pooled.target_passes, BTreeMap::from([(1, 2), (3, 5)]));
+        assert_eq!((pooled.counts.rounds, pooled.draft_passes), (10, BTreeMap::from([(1, 2), (3, 5)])));
     }
 
     #[test]
     fn costs_are_medians_of_ratios_within_a_round() {
         let round = |one: f64, two: f64, draft: f64| CostRound {
             target: BTreeMap::from([(1, one), (2, two)]),
-            draft: Some(draft),
+            drafts: BTreeMap::from([(Method::DraftModel, BTreeMap::from([(1, draft)]))]),
         };
         // The machine is twice as slow in the third round; the ratios do not notice.
         let table =
             CostTable::new(&[round(1.0, 1.5, 0.25), round(1.0, 1.25, 0.5), round(2.0, 3.5, 0.5)]).unwrap();
         assert_eq!(table.target, BTreeMap::from([(1, 1.0), (2, 1.5)]));
-        assert_eq!(table.draft, Some(0.25));
-        assert_eq!(table.pass_cost().unwrap().at(2), 1.5);
-        assert_eq!(table.draft_cost_of(Method::DraftModel), Some(0.25));
-        assert_eq!(table.draft_cost_of(Method::Ngram), Some(0.0));
+        assert_eq!(table.draft_cost(), Some(0.25));
         let broken = CostTable::new(&[round(0.0, 1.0, 1.0)]).expect_err("no time for one row").to_string();
-        assert!(broken.contains("a pass of one row of the target took 0 s"), "{broken}");
+        assert!(broken.contains("a pass of 1 rows of the target took 0 s"), "{broken}");
         assert!(CostTable::new(&[]).is_err());
-        let alone = CostRound { target: BTreeMap::from([(1, 1.0)]), draft: None };
-        assert_eq!(CostTable::new(&[alone]).unwrap().draft, None);
+        let alone = CostRound { target: BTreeMap::from([(1, 1.0)]), drafts: BTreeMap::new() };
+        assert_eq!(CostTable::new(&[alone]).unwrap().draft_cost(), None);
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use crate::bench::runner::{Answer, Bench};
+use crate::bench::runner::{Answer, Bench, READING};
 use crate::bench::suite::SuitePrompt;
 use crate::engine::WallClock;
 use crate::error::Result;
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
-use crate::model::{LanguageModel, LogitRows, Step, TokenBlocks};
-use crate::propose::Method;
+use crate::model::{LanguageModel, LayerPlan, LogitRows, Step, TokenBlocks};
+use crate::propose::{Method, MethodOptions};
 use crate::sample::SamplingParams;
 use crate::token::TokenId;
 
@@ -75,21 +75,43 @@ impl Bench for ModelBench<'_> {
     }
 
     fn target_pass(&mut self, rows: usize) -> Result<f64> {
-        timed_pass(self.models.target(), rows, None)
+        timed_pass(self.models.target(), &TimedPass::of(rows))
     }
 
-    fn draft_pass(&mut self) -> Result<Option<f64>> {
-        let among = self.models.draft_tokens();
-        self.models.draft()?.map(|draft| timed_pass(draft, 1, among.as_ref())).transpose()
+    fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
+        let logits = if rows == READING { LogitRows::None } else { LogitRows::All };
+        self.models.with_drafter(drafter, options, |model, layers, among| {
+            timed_pass(model, &TimedPass { rows, logits, layers, among })
+        })
     }
 }
 
-/// Seconds of one pass of `rows` rows behind [`CONTEXT`] tokens, with logits for all rows and the given
-/// tokens.
+/// A pass to be timed.
+#[derive(Clone, Copy, Debug)]
+pub struct TimedPass<'a> {
+    /// Its rows.
+    pub rows: usize,
+    /// The rows it gives logits for.
+    pub logits: LogitRows,
+    /// The layers it runs.
+    pub layers: LayerPlan<'a>,
+    /// The tokens it scores; `None` = all.
+    pub among: Option<&'a TokenBlocks>,
+}
+
+impl TimedPass<'_> {
+    /// As the target verifies: logits of all rows, all layers, all tokens.
+    pub fn of(rows: usize) -> Self {
+        Self { rows, logits: LogitRows::All, layers: LayerPlan::All, among: None }
+    }
+}
+
+/// Seconds of one pass behind [`CONTEXT`] tokens.
 ///
 /// # Errors
 /// When the model fails.
-pub fn timed_pass(model: &mut dyn LanguageModel, rows: usize, among: Option<&TokenBlocks>) -> Result<f64> {
+pub fn timed_pass(model: &mut dyn LanguageModel, pass: &TimedPass<'_>) -> Result<f64> {
+    let &TimedPass { rows, logits, layers, among } = pass;
     let context = CONTEXT.min(model.spec().context_length.saturating_sub(rows));
     let tokens = made_up_tokens(context + rows, model.spec().n_vocab);
     if model.cache_len() != context {
@@ -97,7 +119,7 @@ pub fn timed_pass(model: &mut dyn LanguageModel, rows: usize, among: Option<&Tok
         model.forward(Step::chain(&tokens[..context], LogitRows::None))?;
     }
     let begun = Instant::now();
-    model.forward(Step { among, ..Step::chain(&tokens[context..], LogitRows::All) })?;
+    model.forward(Step { among, layers, ..Step::chain(&tokens[context..], logits) })?;
     let seconds = begun.elapsed().as_secs_f64();
     model.truncate(context)?;
     Ok(seconds)

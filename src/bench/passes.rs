@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::bench::candle::CandleModel;
 use crate::bench::figures::median;
-use crate::bench::model::{made_up_tokens, timed_pass};
+use crate::bench::model::{TimedPass, made_up_tokens, timed_pass};
 use crate::error::{Error, Result};
 use crate::model::kernels::Threads;
 use crate::model::{LanguageModel, LogitRows, Step};
@@ -186,7 +186,7 @@ impl PassEngine for Ours<'_> {
     }
 
     fn pass(&mut self, rows: usize) -> Result<f64> {
-        timed_pass(self.0, rows, None)
+        timed_pass(self.0, &TimedPass::of(rows))
     }
 
     fn prefill(&mut self, tokens: usize) -> Result<f64> {

@@ -66,8 +66,12 @@ pub struct MethodReport {
     /// The same for decoding alone: this method's decode tok/s / plain's. What
     /// `predicted_speedup` is to be compared with, for theory knows no prefill.
     pub decode_speedup: f64,
-    /// What theory predicts from measured alpha, c and t(M); `null` when alpha or c is unknown.
+    /// What the measured tokens a pass and the costs of passes, measured alone, predict for it; `null` when
+    /// the cost of what drafts is unknown.
     pub predicted_speedup: Option<f64>,
+    /// The share of wall time that went neither into prefill, nor drafting, nor target passes: what the loop
+    /// itself costs.
+    pub loop_share: f64,
     /// accepted / drafted over all answers.
     pub acceptance_rate: f64,
     /// 1 + accepted / rounds over all answers.
@@ -141,7 +145,7 @@ impl BenchReport {
         line(
             text,
             format_args!(
-                "\n{:<width$}  {:<11} {:>4} {:>5} {:>7} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6}",
+                "\n{:<width$}  {:<11} {:>4} {:>5} {:>7} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6} {:>5}",
                 "suite",
                 "method",
                 "K",
@@ -152,7 +156,8 @@ impl BenchReport {
                 "decode",
                 "predicted",
                 "accepted",
-                "tokens"
+                "tokens",
+                "loop"
             ),
         );
         for row in &self.methods {
@@ -162,7 +167,7 @@ impl BenchReport {
             line(
                 text,
                 format_args!(
-                    "{suite:<width$}  {:<11} {:>4} {:>5} {:>7.1} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6.2}",
+                    "{suite:<width$}  {:<11} {:>4} {:>5} {:>7.1} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6.2} {:>5}",
                     row.method.name(),
                     or_dash(row.max_draft.to_string()),
                     row.temperature,
@@ -173,6 +178,7 @@ impl BenchReport {
                     row.predicted_speedup.map_or("-".to_owned(), |s| or_dash(format!("{s:.2}x"))),
                     or_dash(format!("{:.1}%", row.acceptance_rate * 100.0)),
                     row.mean_acceptance_length,
+                    format!("{:.1}%", row.loop_share * 100.0),
                 ),
             );
         }
@@ -187,9 +193,10 @@ impl BenchReport {
                 "\nspeedup    plain wall time / this method's, same prompt, both warm: median over the\n           \
                  prompts ({runs} each, at most {tokens} an answer), and 10th to 90th percentile\n\
                  decode     the same without prefill\n\
-                 predicted  for decoding, by theory from measured acceptance, c and t(M)\n\
+                 predicted  for decoding, from the accepted tokens and the costs of passes measured alone\n\
                  accepted   share of the drafted tokens\n\
-                 tokens     emitted per target pass (mean acceptance length)"
+                 tokens     emitted per target pass (mean acceptance length)\n\
+                 loop       share of wall time besides prefill, drafting and target passes"
             ),
         );
         match &self.identity {
@@ -255,6 +262,7 @@ mod tests {
             speedup_high: 1.0,
             decode_speedup: 1.0,
             predicted_speedup: Some(1.0),
+            loop_share: 0.004,
             acceptance_rate: 0.0,
             mean_acceptance_length: 1.0,
         };
@@ -321,6 +329,7 @@ mod tests {
                 "speedup_high",
                 "decode_speedup",
                 "predicted_speedup",
+                "loop_share",
                 "acceptance_rate",
                 "mean_acceptance_length"
             ]
@@ -352,7 +361,8 @@ mod tests {
                 "1.50x",
                 "-",
                 "62.5%",
-                "3.50"
+                "3.50",
+                "0.4%"
             ]
         );
         let head: Vec<_> =
@@ -360,7 +370,10 @@ mod tests {
         assert_eq!(head.len(), cells.len());
         let plain: Vec<_> =
             table.lines().find(|l| l.contains("plain  ")).unwrap().split_whitespace().collect();
-        assert_eq!(plain, ["code", "plain", "-", "0", "81.5", "1.00x", "-", "1.00x", "-", "-", "1.00"]);
+        assert_eq!(
+            plain,
+            ["code", "plain", "-", "0", "81.5", "1.00x", "-", "1.00x", "-", "-", "1.00", "0.4%"]
+        );
         assert!(table.contains("t(M)/t(1)  1.00 1.12"), "{table}");
         assert!(
             table.contains("c = 0.340")

@@ -3,9 +3,9 @@
 //! all methods alike; every ratio is taken within one such turn. No model, no clock and no output
 //! here: the caller passes a [`Bench`] that answers and times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bench::figures::{self, CostRound, CostTable, SPREAD, median, quantile};
+use crate::bench::figures::{self, CostRound, CostTable, PooledWork, SPREAD, median, quantile};
 use crate::bench::report::{BenchReport, Difference, IdentityReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
 use crate::depth::MaxDraft;
@@ -14,11 +14,16 @@ use crate::generate::GenerationPlan;
 use crate::propose::{Method, MethodOptions};
 use crate::rule::AcceptanceRule;
 use crate::sample::SamplingParams;
-use crate::stats::{GenerationStats, PooledCounts};
+use crate::stats::GenerationStats;
 use crate::token::TokenId;
 
 /// The cost table always reaches to a pass of this many rows.
 const COST_ROWS: usize = 9;
+
+/// Rows of the passes of what drafts that are timed: chains, fronts of a tree, and the prompt it reads.
+pub const DRAFT_ROWS: [usize; 5] = [1, 2, 4, 8, READING];
+/// Rows of a pass that reads a prompt and gives no logits.
+pub const READING: usize = 64;
 
 /// Largest seed, as [`SamplingParams::seed`] says.
 const MAX_SEED: u64 = (1 << 53) - 1;
@@ -47,12 +52,12 @@ pub trait Bench {
     /// When the pass fails.
     fn target_pass(&mut self, rows: usize) -> Result<f64>;
 
-    /// Seconds of one pass of the draft model, one row behind the same context; `None` without a
-    /// draft model.
+    /// Seconds of one pass of `rows` rows of what drafts ([`Method::drafter`]), behind the same context;
+    /// `None` when it is not loaded.
     ///
     /// # Errors
     /// When the pass fails.
-    fn draft_pass(&mut self) -> Result<Option<f64>>;
+    fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>>;
 }
 
 /// A method that takes part.
@@ -181,7 +186,7 @@ pub fn run(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<BenchReport> {
     let contenders = contenders(plan)?;
-    let costs = measure_costs(bench, plan.cost_rounds, cost_rows(&contenders), progress)?;
+    let costs = measure_costs(bench, plan, &contenders, progress)?;
     let mut measurement = Measurement { bench, plan, contenders: &contenders, progress, done: 0 };
     let mut identity = IdentityReport::default();
     let mut methods = Vec::new();
@@ -191,8 +196,8 @@ pub fn run(
         methods.extend(summarise(plan, suite, &contenders, &turns, &costs)?);
     }
     Ok(BenchReport {
+        draft_cost: costs.draft_cost(),
         target_cost: costs.target,
-        draft_cost: costs.draft,
         methods,
         device: setting.device,
         threads: setting.threads,
@@ -236,26 +241,36 @@ fn cost_rows(contenders: &[Contender]) -> usize {
     contenders.iter().map(|c| c.drafts().limit() + 1).fold(COST_ROWS, usize::max)
 }
 
-/// The cost table: each round passes 1..=`most` rows and the draft once, starting one further than
-/// the round before; the first round warms up and is dropped.
+/// The cost table: each round runs every pass once, starting one further than the round before; the
+/// first round warms up and is dropped.
 fn measure_costs(
     bench: &mut dyn Bench,
-    rounds: usize,
-    most: usize,
+    plan: &BenchPlan,
+    contenders: &[Contender],
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CostTable> {
-    // 0 stands for the draft.
-    let passes = most + 1;
+    let rounds = plan.cost_rounds;
+    let mut passes: Vec<(Option<Method>, usize)> =
+        (1..=cost_rows(contenders)).map(|rows| (None, rows)).collect();
+    let drafters: BTreeSet<Method> = contenders.iter().filter_map(|c| c.method.drafter()).collect();
+    for drafter in drafters.into_iter().chain([Method::DraftModel]).collect::<BTreeSet<_>>() {
+        // Layers of the target draft chains and have read what the target has.
+        let own_layers = matches!(drafter, Method::EarlyExit | Method::LayerSkip);
+        let rows = if own_layers { &DRAFT_ROWS[..1] } else { &DRAFT_ROWS[..] };
+        passes.extend(rows.iter().map(|&rows| (Some(drafter), rows)));
+    }
     let mut measured = Vec::with_capacity(rounds);
     for round in 0..=rounds {
         progress(Progress::Cost { done: round, total: rounds + 1 });
         let mut times = CostRound::default();
-        for turn in 0..passes {
-            match (round + turn) % passes {
-                0 => times.draft = bench.draft_pass()?,
-                rows => {
-                    times.target.insert(rows, bench.target_pass(rows)?);
-                }
+        for turn in 0..passes.len() {
+            let (drafter, rows) = passes[(round + turn) % passes.len()];
+            let Some(drafter) = drafter else {
+                times.target.insert(rows, bench.target_pass(rows)?);
+                continue;
+            };
+            if let Some(time) = bench.draft_pass(drafter, &plan.options, rows)? {
+                times.drafts.entry(drafter).or_default().insert(rows, time);
             }
         }
         if round > 0 {
@@ -363,10 +378,9 @@ fn summarise(
     turns: &[Turn],
     costs: &CostTable,
 ) -> Result<Vec<MethodReport>> {
-    let cost = costs.pass_cost()?;
     let mut rows = Vec::with_capacity(contenders.len());
     for (who, contender) in contenders.iter().enumerate() {
-        let mut pooled = PooledCounts::default();
+        let mut pooled = PooledWork::default();
         let mut rates = Vec::with_capacity(turns.len());
         for turn in turns {
             let stats = &turn.answers[who].stats;
@@ -395,11 +409,10 @@ fn summarise(
             speedup_low: of(&by_prompt, SPREAD.0)?,
             speedup_high: of(&by_prompt, SPREAD.1)?,
             decode_speedup: of(&decode, 0.5)?,
-            predicted_speedup: costs
-                .draft_cost_of(contender.method)
-                .and_then(|c| figures::predicted_speedup(&pooled, c, &cost)),
-            acceptance_rate: pooled.acceptance_rate(),
-            mean_acceptance_length: pooled.mean_acceptance_length(),
+            predicted_speedup: costs.predicted_speedup(contender.method, &pooled),
+            loop_share: pooled.loop_share().unwrap_or(0.0),
+            acceptance_rate: pooled.counts.acceptance_rate(),
+            mean_acceptance_length: pooled.counts.mean_acceptance_length(),
         });
     }
     Ok(rows)

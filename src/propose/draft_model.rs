@@ -23,6 +23,8 @@ pub struct DraftModel {
     tree: Option<TreeShape>,
     grown: Option<Grown>,
     calibration: Calibration,
+    /// Rows of its passes since somebody asked.
+    work: Vec<usize>,
 }
 
 impl DraftModel {
@@ -40,6 +42,7 @@ impl DraftModel {
             tree: None,
             grown: None,
             calibration: Calibration::default(),
+            work: Vec::new(),
         })
     }
 
@@ -54,6 +57,7 @@ impl DraftModel {
 
     /// Rows of a tree, behind what the cache holds; they stay unsettled.
     pub(super) fn read_rows(&mut self, step: Step<'_>) -> Result<Rows> {
+        self.work.push(step.tokens.len());
         Ok(self.model.forward(Step { among: self.shortlist.tokens(), ..step })?.logits)
     }
 
@@ -91,6 +95,7 @@ impl DraftModel {
     /// Runs tokens through the model.
     fn feed(&mut self, tokens: &[TokenId], logits: LogitRows) -> Result<Vec<f32>> {
         let step = Step { among: self.shortlist.tokens(), ..Step::chain(tokens, logits) };
+        self.work.push(tokens.len());
         let output = self.model.forward(step)?;
         self.seen.extend_from_slice(tokens);
         Ok(output.logits.into_values())
@@ -163,6 +168,10 @@ impl Proposer for DraftModel {
             return self.catch_up(committed, go_on);
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    fn work(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.work)
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {

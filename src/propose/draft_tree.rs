@@ -228,7 +228,6 @@ struct Growth<'a> {
     seen: Vec<u64>,
     /// Rows read so far.
     rows: usize,
-    passes: usize,
     branches: Vec<Branch>,
     leaves: Vec<Leaf>,
 }
@@ -254,7 +253,6 @@ pub(super) fn grow(
         grown: Grown { base, nodes: Vec::new() },
         seen: Vec::new(),
         rows: 0,
-        passes: 1,
         branches: Vec::new(),
         leaves: Vec::new(),
     };
@@ -264,7 +262,6 @@ pub(super) fn grow(
         TreeShape::Static(_) => growth.by_level(shape, &mut draw)?,
         TreeShape::Dynamic => growth.by_probability(shape, &mut draw)?,
     }
-    growth.tree.took_passes(growth.passes);
     Ok((growth.tree, growth.grown))
 }
 
@@ -377,7 +374,6 @@ impl Growth<'_> {
         let layout = RowLayout::Custom { since: self.grown.base, depths: &depths, visible: &visible };
         let logits = self.draft.read_rows(Step { layout, ..Step::chain(&tokens, LogitRows::All) })?;
         self.rows += batch.len();
-        self.passes += 1;
         for (i, leaf) in batch.iter().enumerate() {
             self.branch(Some(leaf.node), leaf.reach, logits.row(i).to_vec(), depths[i] + 1, shape)?;
         }
@@ -527,7 +523,7 @@ mod tests {
             let mut draft = draft(shape);
             let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 12);
             assert_eq!(tree.len(), 12);
-            assert!(!tree.is_chain() && tree.passes() < tree.len());
+            assert!(!tree.is_chain() && draft.work().len() < tree.len());
             for node in 0..tree.len() {
                 let DraftProb::Sampled(q) = tree.prob(node) else { panic!("sampled") };
                 let before = [&[1, 2, 3], &path(&tree, node)[..tree.depth(node)]].concat();
@@ -546,7 +542,8 @@ mod tests {
         let mut draft = draft(TreeShape::Static(vec![3, 2]));
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy(), 9);
         assert!(tree.is_certain());
-        assert_eq!((tree.children(None).count(), tree.len(), tree.passes()), (3, 9, 2));
+        // The committed tokens, then the first level in one pass.
+        assert_eq!((tree.children(None).count(), tree.len(), draft.work()), (3, 9, vec![3, 3]));
         let mut order: Vec<TokenId> = (0..16).collect();
         let logits = table(64).logits_after(&[1, 2, 3]);
         order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));

@@ -72,12 +72,19 @@ impl FromStr for LayerList {
 pub struct LayerSkip {
     layers: DraftLayers,
     shortlist: Shortlist,
+    /// Rows of its passes since somebody asked.
+    work: Vec<usize>,
 }
 
 impl LayerSkip {
     /// For a target with a vocabulary of `n_vocab` tokens.
     pub fn new(layers: DraftLayers, n_vocab: usize) -> Self {
-        Self { layers, shortlist: Shortlist::new(n_vocab) }
+        Self { layers, shortlist: Shortlist::new(n_vocab), work: Vec::new() }
+    }
+
+    /// The layers it drafts with.
+    pub fn layers(&self) -> LayerPlan<'_> {
+        self.layers.plan()
     }
 
     /// The tokens it scores when it knows nothing of the conversation yet; `None` = all.
@@ -99,6 +106,10 @@ impl Proposer for LayerSkip {
         self.shortlist.hear(prompt);
     }
 
+    fn work(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.work)
+    }
+
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let ProposeContext { committed, plan, sampler, noise, rng, target } = cx;
         self.shortlist.hear(&committed[self.shortlist.heard().min(committed.len())..]);
@@ -109,9 +120,10 @@ impl Proposer for LayerSkip {
             return Ok(DraftTree::new());
         }
         let (base, n_vocab) = (target.cache_len(), target.spec().n_vocab);
-        let (layers, among) = (self.layers.plan(), self.shortlist.tokens());
+        let (layers, among, work) = (self.layers.plan(), self.shortlist.tokens(), &mut self.work);
         let mut read = |token: TokenId| -> Result<Vec<f32>> {
             let token = [token];
+            work.push(token.len());
             let step = Step { layers, among, ..Step::chain(&token, LogitRows::Last) };
             Ok(target.forward(step)?.logits.into_values())
         };

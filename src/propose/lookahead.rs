@@ -88,8 +88,6 @@ impl Lookahead {
                 parent = Some(known.unwrap_or_else(|| tree.push(parent, token, DraftProb::Certain)));
             }
         }
-        let deepest = (0..tree.len()).map(|node| tree.depth(node) + 1).max().unwrap_or(0);
-        tree.took_passes(deepest);
         tree
     }
 }

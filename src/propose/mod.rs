@@ -29,7 +29,7 @@ use crate::token::TokenId;
 use draft_tree::TreeShape;
 
 /// How tokens are guessed ahead of the target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, TS)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// Nothing is guessed: one token a pass.
@@ -85,6 +85,16 @@ impl Method {
     /// Whether it drafts with a second model.
     pub fn needs_draft(self) -> bool {
         matches!(self, Self::DraftModel | Self::DraftTree | Self::Cascade)
+    }
+
+    /// The method that drafts by the same passes of the same model, with as many rows: what one of them
+    /// costs, the other costs too. `None` where no model drafts.
+    pub fn drafter(self) -> Option<Self> {
+        match self {
+            Self::DraftModel | Self::DraftTree | Self::Cascade => Some(Self::DraftModel),
+            Self::EarlyExit | Self::LayerSkip | Self::LowBit => Some(self),
+            Self::Plain | Self::Ngram | Self::Suffix | Self::Lookahead | Self::Synthetic => None,
+        }
     }
 
     /// What it does, in a line.
@@ -246,6 +256,11 @@ pub trait Proposer: Send {
     ) -> Result<ControlFlow<()>> {
         let _ = (committed, go_on);
         Ok(ControlFlow::Continue(()))
+    }
+    /// The rows of every pass that a model ran for it since this was asked last: what its drafts cost.
+    /// Nothing where drafts are looked up.
+    fn work(&mut self) -> Vec<usize> {
+        Vec::new()
     }
     /// Proposes a continuation of the committed tokens. An empty tree = nothing now: a plain step.
     /// A proposer with a cache of its own catches it up from `committed` here, if it was not asked to

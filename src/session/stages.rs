@@ -27,12 +27,14 @@ struct Stage<'a> {
 }
 
 /// What a stage did in this round.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Asked {
     /// Tokens drafted, before some were cut off.
     drafted: usize,
-    /// Passes of a draft model that it took.
+    /// Steps in which they were drafted: passes of a model, else positions.
     passes: usize,
+    /// Rows of the passes that its model ran.
+    work: Vec<usize>,
     /// Tokens a model of the proposer had to read.
     read: usize,
     took: Duration,
@@ -87,8 +89,11 @@ impl<'a> Stages<'a> {
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         for stage in self.0.iter_mut().filter(|stage| stage.depth.is_none()) {
-            if stage.proposer.read(prompt, go_on)?.is_break() {
-                return Ok(ControlFlow::Break(()));
+            let read = stage.proposer.read(prompt, go_on)?;
+            // That was prefill, no round's.
+            stage.proposer.work();
+            if read.is_break() {
+                return Ok(read);
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -135,6 +140,11 @@ impl<'a> Stages<'a> {
         Ok(nothing)
     }
 
+    /// Rows of the passes that drafting took in this round.
+    pub(super) fn work(&self) -> Vec<usize> {
+        self.0.iter().flat_map(|stage| stage.asked.work.iter().copied()).collect()
+    }
+
     /// Tells every stage what became of the round.
     pub(super) fn accept(&mut self, proposal: &Proposal, outcome: &RoundOutcome<'_>) -> Result<()> {
         for (i, stage) in self.0.iter_mut().enumerate() {
@@ -156,7 +166,7 @@ impl<'a> Stages<'a> {
         let mut parked = true;
         for (i, stage) in self.0.iter_mut().enumerate() {
             let acted = proposal.stage == Some(i);
-            let Asked { drafted, passes, read, took } = stage.asked;
+            let Asked { drafted, passes, read, took, .. } = stage.asked;
             let Some(depth) = &mut stage.depth else { continue };
             let mut seen = Observation {
                 drafted,
@@ -216,7 +226,9 @@ impl Stage<'_> {
         if self.depth.is_some() && self.asked.read > FEW {
             let interrupted = cx.interrupted;
             let mut go_on = || if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-            if self.proposer.read(cx.committed, &mut go_on)?.is_break() {
+            let read = self.proposer.read(cx.committed, &mut go_on)?;
+            self.asked.work = self.proposer.work();
+            if read.is_break() {
                 return Ok(DraftTree::new());
             }
         }
@@ -238,7 +250,10 @@ impl Stage<'_> {
             let left = cx.target.cache_len();
             return Err(self.broken(&format!("left {left} rows in the target's cache and found {base}")));
         }
-        (self.asked.drafted, self.asked.passes) = (tree.len(), tree.passes());
+        let work = self.proposer.work();
+        let passes = if work.is_empty() { tree.height() } else { work.len() };
+        (self.asked.drafted, self.asked.passes) = (tree.len(), passes);
+        self.asked.work.extend(work);
         Ok(tree)
     }
 

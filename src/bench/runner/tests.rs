@@ -11,6 +11,7 @@ const PASS_MS: f64 = 40.0;
 #[derive(Default)]
 struct Scripted {
     calls: Vec<(String, Method, Option<u64>)>,
+    /// Rows of the target's passes, and 0 for each of a draft.
     passes: Vec<usize>,
     has_draft: bool,
     /// Method and prompt whose tokens come out wrong.
@@ -55,6 +56,8 @@ impl Bench for Scripted {
                 resampled,
                 bonus,
                 plain,
+                target_passes: vec![(drafted / rounds + 1, rounds)],
+                draft_passes: if plan.method == Method::DraftModel { vec![(1, drafted)] } else { vec![] },
                 target_ms: decode_ms,
                 wall_ms: PREFILL_MS + decode_ms,
                 decode_tok_s: 40.0 / decode_ms * 1e3,
@@ -69,7 +72,11 @@ impl Bench for Scripted {
         Ok(PASS_MS / 1e3 * cost(rows) * self.slowness())
     }
 
-    fn draft_pass(&mut self) -> Result<Option<f64>> {
+    fn draft_pass(&mut self, drafter: Method, _: &MethodOptions, rows: usize) -> Result<Option<f64>> {
+        assert_eq!(drafter, Method::DraftModel);
+        if rows > 1 {
+            return Ok(None);
+        }
         self.passes.push(0);
         Ok(self.has_draft.then_some(PASS_MS / 4e3 * self.slowness()))
     }
@@ -130,15 +137,15 @@ fn known_times_give_known_speedups() {
 }
 
 #[test]
-fn predictions_use_measured_alpha_and_costs() {
+fn predictions_use_measured_acceptance_and_costs() {
     let mut bench = Scripted { has_draft: true, ..Scripted::default() };
     let report =
         measure(&mut bench, &plan(&[(Method::DraftModel, 2), (Method::Ngram, 2)], &["a", "b"], 1)).unwrap();
     assert_eq!(report.target_cost.len(), 9);
     assert!(report.target_cost.iter().all(|(&m, &t)| close(t, cost(m))));
     assert!(report.draft_cost.is_some_and(|c| close(c, 0.25)));
-    // alpha = 20 / 30, two tokens a round: E = 1 + 2/3 + 4/9; t(3) = 1.125; looking up costs nothing.
-    let tokens = 19.0 / 9.0;
+    // Two tokens a round, one of two accepted; t(3) = 1.125; looking up costs nothing.
+    let tokens = 2.0;
     assert!(report.methods[1].predicted_speedup.is_some_and(|s| close(s, tokens / (1.125 + 0.5))));
     assert!(report.methods[2].predicted_speedup.is_some_and(|s| close(s, tokens / 1.125)));
 }
@@ -177,9 +184,9 @@ fn the_cost_table_interleaves_and_reaches_to_the_deepest_draft() {
     assert_eq!(report.target_cost.keys().copied().collect::<Vec<_>>(), (1..=11).collect::<Vec<_>>());
     let rounds: Vec<_> = bench.passes.chunks(12).collect();
     assert_eq!(rounds.len(), 3);
-    assert_eq!(rounds[0], (0..=11).collect::<Vec<_>>());
-    assert_eq!(rounds[1], (1..=11).chain(0..1).collect::<Vec<_>>());
-    assert_eq!(rounds[2], (2..=11).chain(0..2).collect::<Vec<_>>());
+    assert_eq!(rounds[0], (1..=11).chain([0]).collect::<Vec<_>>());
+    assert_eq!(rounds[1], (2..=11).chain([0, 1]).collect::<Vec<_>>());
+    assert_eq!(rounds[2], (3..=11).chain([0, 1, 2]).collect::<Vec<_>>());
 }
 
 #[test]

@@ -490,6 +490,14 @@ acceptance_rate: number,
  */
 mean_acceptance_length: number, 
 /**
+ * Target passes after prefill by their rows: how many rows, how many passes.
+ */
+target_passes: Array<[number, number]>, 
+/**
+ * The same of what drafted: the draft model, or a part of the target.
+ */
+draft_passes: Array<[number, number]>, 
+/**
  * Of the rounds that drafted at least i + 1 deep, the share whose position i was accepted.
  */
 accepted_at_position: Array<number>, 
