@@ -128,6 +128,8 @@ const PROBE: usize = 2;
 const HORIZON: f64 = 128.0;
 /// After this many rounds with a draft comes one without.
 const REFRESH: u32 = 64;
+/// Asked in vain so often in a row, what it promises is no longer believed.
+const IN_VAIN: u32 = 4;
 /// Classes of confidence.
 pub(crate) const CLASSES: usize = 10;
 /// Unread tokens that a proposer's model reads along with its first pass.
@@ -220,6 +222,9 @@ pub struct DepthController {
     /// Milliseconds that probes may take.
     credit: f64,
     parked: bool,
+    /// How often in a row it was asked for a draft, took its time and had none: a tree that finds nothing worth
+    /// its rows.
+    barren: u32,
     /// Rounds to wait between two probes: twice as long after each that failed.
     patience: u32,
     since_probe: u32,
@@ -241,7 +246,7 @@ impl DepthController {
         let (one, draft) = (self.pass(1), self.draft());
         // The read costs once, the gain lasts.
         let reading = unread as f64 * self.read();
-        let pays = gain >= WORTH && (1.0 - 1.0 / gain) * one * HORIZON >= reading;
+        let pays = self.barren < IN_VAIN && gain >= WORTH && (1.0 - 1.0 / gain) * one * HORIZON >= reading;
         let free = draft <= FREE * one && unread == 0 && beside == 0;
         self.parked = !pays;
         self.since_plain += 1;
@@ -328,6 +333,9 @@ impl DepthController {
             if let Some(confidence) = confidence {
                 self.classes[class_of(*confidence)].add(passed);
             }
+        }
+        if seen.drafted > 0 || seen.propose_ms > FREE * self.pass(1) {
+            self.barren = if seen.drafted == 0 { self.barren + 1 } else { 0 };
         }
         self.since_probe += 1;
         if !self.parked {
@@ -607,6 +615,47 @@ mod tests {
         assert!(controller.state().parked);
         run(&mut controller, 600, (4.0, 0.1), |_, _| true);
         assert!(!controller.state().parked);
+    }
+
+    /// What was accepted before promises much, and yet the tree finds nothing worth its rows.
+    #[test]
+    fn asking_in_vain_is_given_up() {
+        let mut controller = DepthController::new();
+        run(&mut controller, 60, (3.0, 0.1), |_, _| true);
+        let mut asked = 0;
+        for _ in 0..400 {
+            let vain = controller.plan(MAX_DRAFT, 0, 0).max_draft > 0;
+            asked += usize::from(vain);
+            let propose_ms = if vain { 3.0 } else { 0.0 };
+            controller.observe(&Observation {
+                propose_ms,
+                rows: 1,
+                target_ms: 10.0,
+                ..Observation::default()
+            });
+        }
+        assert!(controller.state().parked);
+        assert!(asked < 12, "asked {asked} times");
+        run(&mut controller, 600, (3.0, 0.1), |_, _| true);
+        assert!(!controller.state().parked, "and taken up again");
+        // Now and then there is nothing to draft; that is no reason to rest.
+        let mut parked = 0;
+        for round in 0..200 {
+            let plan = controller.plan(MAX_DRAFT, 0, 0);
+            let drafted = if round % 10 == 0 { 0 } else { plan.max_draft };
+            parked += u32::from(controller.state().parked);
+            controller.observe(&Observation {
+                drafted,
+                passes: drafted,
+                acted: drafted > 0,
+                propose_ms: 3.0 * drafted.max(1) as f64,
+                rows: drafted + 1,
+                target_ms: 10.0 * (1.0 + 0.1 * drafted as f64),
+                tested: vec![true; drafted],
+                ..Observation::default()
+            });
+        }
+        assert!(parked < 10, "parked in {parked} rounds");
     }
 
     #[test]

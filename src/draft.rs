@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::token::TokenId;
+use crate::token::{Likely, TokenId};
 
 /// How a drafted token was chosen, which is what the acceptance rule needs to know.
 #[derive(Clone, Debug)]
@@ -22,6 +22,7 @@ pub struct DraftTree {
     parents: Vec<Option<usize>>,
     probs: Vec<DraftProb>,
     confidence: Vec<Option<f32>>,
+    guesses: Vec<Arc<[Likely]>>,
     depths: Vec<usize>,
 }
 
@@ -84,6 +85,7 @@ impl DraftTree {
         self.parents.push(parent);
         self.probs.push(prob);
         self.confidence.push(confidence);
+        self.guesses.push(Arc::default());
         self.depths.push(depth);
         self.tokens.len() - 1
     }
@@ -119,6 +121,16 @@ impl DraftTree {
         &self.confidence
     }
 
+    /// Says what the draft thought likeliest where a node stands, likeliest first.
+    pub fn set_guesses(&mut self, node: usize, guesses: Arc<[Likely]>) {
+        self.guesses[node] = guesses;
+    }
+
+    /// What the draft thought likeliest where a node stands; nothing where no model drafted.
+    pub fn guesses(&self, node: usize) -> &[Likely] {
+        &self.guesses[node]
+    }
+
     /// Whether no node was drawn by chance. Such a draft may be cut anywhere: what is left is as certain.
     pub fn is_certain(&self) -> bool {
         self.probs.iter().all(|prob| matches!(prob, DraftProb::Certain))
@@ -135,6 +147,7 @@ impl DraftTree {
         self.parents.truncate(len);
         self.probs.truncate(len);
         self.confidence.truncate(len);
+        self.guesses.truncate(len);
         self.depths.truncate(len);
     }
 

@@ -14,6 +14,7 @@ use crate::event::{EventSink, GenerationEvent};
 use crate::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
 use crate::model::device::Compute;
 use crate::stats::Stopwatch;
+use crate::text::Tokenizer;
 
 /// The wall clock, from the moment it was made.
 pub struct WallClock(Instant);
@@ -35,7 +36,7 @@ enum Job {
     Load {
         target: PathBuf,
         draft: Option<PathBuf>,
-        reply: Sender<Result<()>>,
+        reply: Sender<Result<Arc<Tokenizer>>>,
     },
     Generate {
         id: u32,
@@ -81,11 +82,11 @@ impl Engine {
         lock(&self.jobs).send(job).map_err(|_| Error::Internal("the engine has ended".into()))
     }
 
-    /// Loads models and waits for it. The old ones stay when this fails.
+    /// Loads models, waits for it, and gives the target's tokeniser. The old ones stay when this fails.
     ///
     /// # Errors
     /// [`Error::Busy`] while an answer is generated; else why loading failed.
-    pub fn load(&self, target: &Path, draft: Option<&Path>) -> Result<()> {
+    pub fn load(&self, target: &Path, draft: Option<&Path>) -> Result<Arc<Tokenizer>> {
         if lock(&self.running).is_some() {
             return Err(Error::Busy);
         }
@@ -159,15 +160,17 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, running: &Running) {
             Job::Load { target, draft, reply } => {
                 let loaded = guarded(|| Models::load(&target, draft.as_deref(), compute));
                 // The caller may have gone; the models are loaded all the same.
-                let _ = reply.send(loaded.map(|new| models = Some(new)));
+                let _ = reply.send(loaded.map(|new| models.insert(new).shared_tokenizer()));
             }
             Job::Generate { id, prompt, plan, cancel, mut sink } => {
                 let ended = guarded(|| {
                     let models = models.as_mut().ok_or(Error::NoModel)?;
-                    let ids = models.prompt_ids(&prompt)?;
                     let clock = WallClock::start();
+                    let (ids, dropped) = models.fitting_ids(&prompt, plan.max_tokens)?;
+                    let begun = prompt.begun();
                     let stopped = || cancel.load(Ordering::Relaxed);
-                    let context = GenerationContext { id, clock: &clock, cancelled: &stopped };
+                    let context =
+                        GenerationContext { id, clock: &clock, begun, dropped, cancelled: &stopped };
                     generate(models, &ids, &plan, &context, sink.as_mut())
                 });
                 // Free before the last event is out, so that who sees it may ask for the next.

@@ -27,6 +27,10 @@ pub enum StopReason {
     Cancelled,
 }
 
+/// A token that might stand in a place: its number, its text on its own, its probability.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct Alternative(pub TokenId, pub String, pub f32);
+
 /// A token as the outside sees it. The texts of all tokens, joined, are the answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct TokenEvent {
@@ -40,8 +44,26 @@ pub struct TokenEvent {
     pub p: f32,
     /// Draft probability; absent for certain proposals and tokens that were not drafted.
     pub q: Option<f32>,
-    /// The target's softmax probability at temperature 1 without filters.
+    /// The uniform number it was tested with. Absent for tokens that were not drafted, and under rules that
+    /// draw none.
+    #[serde(default)]
+    pub u: Option<f32>,
+    /// What `u` had to be below: min(1, p/q), both without what rejected siblings had ruled out.
+    #[serde(default)]
+    pub threshold: Option<f32>,
+    /// The target's softmax probability at temperature 1 without filters; 0 for a chosen token that was not
+    /// among the likeliest, where it is not known.
     pub confidence: f32,
+    /// The entropy of that softmax, in nats: how open the position was. Absent in answers kept before it was
+    /// told.
+    #[serde(default)]
+    pub entropy: Option<f32>,
+    /// The likeliest tokens of that softmax, likeliest first.
+    #[serde(default)]
+    pub top: Vec<Alternative>,
+    /// The draft model's likeliest tokens for this position; none where no model drafted.
+    #[serde(default)]
+    pub guesses: Vec<Alternative>,
     /// Round, from 0.
     pub round: u32,
     /// Position inside the round, from 0.
@@ -143,6 +165,12 @@ pub enum GenerationEvent {
         device: String,
         /// Tokens in the prompt.
         prompt_tokens: u32,
+        /// Messages at the beginning of the conversation that no longer fit and were not read.
+        #[serde(default)]
+        dropped_messages: u32,
+        /// Tokens of context that the target has.
+        #[serde(default)]
+        context_length: u32,
         /// Most tokens drafted a round; 0 for plain decoding.
         max_draft: MaxDraft,
         /// Which drafted tokens stand.

@@ -9,10 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::api::ChatMessage;
+use crate::api::{ChatMessage, Role};
 use crate::depth::{DepthController, MaxDraft};
 use crate::error::{Error, Result};
-use crate::event::{EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent};
+use crate::event::{
+    Alternative, EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent,
+};
 use crate::model::decoder::Decoder;
 use crate::model::device::{Compute, peak_memory_bytes};
 use crate::model::weights::WeightFile;
@@ -31,10 +33,13 @@ use crate::stats::{GenerationStats, Stopwatch};
 use crate::text::{
     ChatTemplate, Detokenizer, EncodeOptions, Released, StopFilter, Tokenizer, compare_vocabularies,
 };
-use crate::token::{EmittedToken, TokenId};
+use crate::token::{EmittedToken, Likely, TokenId};
 
 /// Seeds nobody chose: short enough to be read out and typed again, and exact in JavaScript.
 const SEED_MASK: u64 = (1 << 32) - 1;
+
+/// Characters of an alternative's text that are told: enough to know it by.
+const ALTERNATIVE_CHARS: usize = 24;
 
 /// Most proposers of a method.
 const MOST_STAGES: usize = 2;
@@ -48,6 +53,45 @@ pub enum Prompt {
     Continued(Vec<ChatMessage>, Vec<TokenId>),
     /// Text as it is.
     Raw(String),
+}
+
+impl Prompt {
+    /// Tokens with which the answer begins already.
+    pub fn begun(&self) -> usize {
+        if let Self::Continued(_, answer) = self { answer.len() } else { 0 }
+    }
+
+    /// The same without its oldest messages, up to the question number `cut` (from 1) among those that may go;
+    /// and how many messages that were. Instructions and the last question always stay.
+    fn without_oldest(&self, cut: usize) -> (Self, usize) {
+        let mut prompt = self.clone();
+        let (Self::Chat(messages) | Self::Continued(messages, _)) = &mut prompt else { return (prompt, 0) };
+        let Some(&end) = cut.checked_sub(1).and_then(|cut| cuts(messages).get(cut).copied()).as_ref() else {
+            return (prompt, 0);
+        };
+        let dropped = messages.drain(first_said(messages)..end).count();
+        (prompt, dropped)
+    }
+
+    /// How many cuts there are.
+    fn most_cuts(&self) -> usize {
+        match self {
+            Self::Chat(messages) | Self::Continued(messages, _) => cuts(messages).len(),
+            Self::Raw(_) => 0,
+        }
+    }
+}
+
+/// The first message that is not instructions.
+fn first_said(messages: &[ChatMessage]) -> usize {
+    messages.iter().position(|message| message.role != Role::System).unwrap_or(messages.len())
+}
+
+/// Where the beginning of a conversation can end: before each question but those it begins with.
+fn cuts(messages: &[ChatMessage]) -> Vec<usize> {
+    let first = first_said(messages);
+    let asked = |&at: &usize| at > first && messages[at].role == Role::User;
+    (0..messages.len()).filter(asked).collect()
 }
 
 /// How to continue it.
@@ -108,6 +152,10 @@ pub struct GenerationContext<'a> {
     pub id: u32,
     /// Time since the request arrived.
     pub clock: &'a dyn Stopwatch,
+    /// Tokens at the end of the prompt with which the answer begins already.
+    pub begun: usize,
+    /// Messages that were left out of the prompt.
+    pub dropped: usize,
     /// Whether to stop; asked before every pass.
     pub cancelled: &'a dyn Fn() -> bool,
 }
@@ -202,12 +250,9 @@ impl Models {
         &mut self.target
     }
 
-    /// The draft model, alone. Its cache is emptied.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn draft(&mut self) -> Result<Option<&mut dyn LanguageModel>> {
-        self.draft.as_mut().map(DraftModel::borrow_model).transpose()
+    /// The draft model's name, if one is loaded.
+    pub fn draft_name(&self) -> Option<String> {
+        self.draft.as_ref().map(|draft| draft.model().spec().name.clone())
     }
 
     /// What drafts for a method ([`Method::drafter`]), for whoever measures it alone: the model, the layers
@@ -240,6 +285,11 @@ impl Models {
     /// The target's tokeniser.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// The target's tokeniser, to keep.
+    pub fn shared_tokenizer(&self) -> Arc<Tokenizer> {
+        self.tokenizer.clone()
     }
 
     /// Empties the caches, so that the next generation starts cold.
@@ -279,6 +329,48 @@ impl Models {
             return Err(Error::ContextOverflow { prompt: ids.len(), context });
         }
         Ok(ids)
+    }
+
+    /// The tokens of a prompt, of a long conversation without its oldest messages: so many that an answer of
+    /// `max_tokens`, or a quarter of the context if that is less, has room. Gives the number of messages left
+    /// out, too; instructions and the last question never are. Turns go several at a time, so that the next
+    /// question finds most of this one's rows in the cache.
+    ///
+    /// # Errors
+    /// As [`prompt_ids`](Self::prompt_ids), when the last question alone is too long.
+    pub fn fitting_ids(&self, prompt: &Prompt, max_tokens: usize) -> Result<(Vec<TokenId>, usize)> {
+        let context = self.target.spec().context_length;
+        let room = max_tokens.min(context / 4);
+        let most = prompt.most_cuts();
+        // One turn of a few, several of many.
+        let at_once = 1 << (most / 8).max(1).ilog2();
+        let attempt = |step: usize| -> Result<(Option<Vec<TokenId>>, usize)> {
+            let (shorter, dropped) = prompt.without_oldest((step * at_once).min(most));
+            match self.prompt_ids(&shorter) {
+                Ok(ids) => Ok(((ids.len() + room <= context).then_some(ids), dropped)),
+                Err(Error::ContextOverflow { .. }) => Ok((None, dropped)),
+                Err(error) => Err(error),
+            }
+        };
+        if let (Some(ids), dropped) = attempt(0)? {
+            return Ok((ids, dropped));
+        }
+        // The fewest steps that suffice: more than `low`, at most `high`.
+        let (mut low, mut high) = (0, most.div_ceil(at_once));
+        let mut found = None;
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match attempt(middle)? {
+                (Some(ids), dropped) => (high, found) = (middle, Some((ids, dropped))),
+                (None, _) => low = middle,
+            }
+        }
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        // All but the last question: what is said of it is said of the whole.
+        let (shortest, dropped) = prompt.without_oldest(most);
+        Ok((self.prompt_ids(&shortest)?, dropped))
     }
 
     /// The tokens of a conversation, up to where its next answer begins.
@@ -395,6 +487,8 @@ pub fn generate(
         draft: draft_name.filter(|_| plan.method.needs_draft()),
         device: (*device).into(),
         prompt_tokens: prompt.len() as u32,
+        dropped_messages: context.dropped as u32,
+        context_length: target.spec().context_length as u32,
         max_draft,
         rule: plan.rule,
         seed,
@@ -418,7 +512,8 @@ pub fn generate(
     }
     session.started_at(Duration::ZERO);
     session.interrupted_by(context.cancelled);
-    let mut text = TextStream::new(tokenizer.clone(), &plan.stop)?;
+    let begun = &prompt[prompt.len() - context.begun.min(prompt.len())..];
+    let mut text = TextStream::new(tokenizer.clone(), &plan.stop, begun)?;
     let ended = answer(&mut session, prompt, reuse, &mut text, context, sink);
     let stats = session.stats(device, peak_memory_bytes());
     *cached = session.cached().to_vec();
@@ -525,13 +620,13 @@ struct TextStream {
 }
 
 impl TextStream {
-    fn new(tokenizer: Arc<Tokenizer>, stop: &[String]) -> Result<Self> {
-        Ok(Self {
-            detokenizer: Detokenizer::new(tokenizer.clone()),
-            tokenizer,
-            stop: StopFilter::new(stop)?,
-            waiting: VecDeque::new(),
-        })
+    /// The text after the tokens `begun`, which may end inside a character.
+    fn new(tokenizer: Arc<Tokenizer>, stop: &[String], begun: &[TokenId]) -> Result<Self> {
+        let mut detokenizer = Detokenizer::new(tokenizer.clone());
+        for &token in begun {
+            detokenizer.push(token);
+        }
+        Ok(Self { detokenizer, tokenizer, stop: StopFilter::new(stop)?, waiting: VecDeque::new() })
     }
 
     /// Takes a token and gives the tokens whose text is settled, in order.
@@ -543,7 +638,12 @@ impl TextStream {
             origin: token.origin,
             p: token.p,
             q: token.q,
+            u: token.u,
+            threshold: token.threshold,
             confidence: token.confidence,
+            entropy: Some(token.entropy),
+            top: self.alternatives(&token.top),
+            guesses: self.alternatives(&token.guesses),
             round: token.round,
             position: token.position,
         });
@@ -561,6 +661,13 @@ impl TextStream {
         self.stop.stopped().is_some()
     }
 
+    fn alternatives(&self, likely: &[Likely]) -> Vec<Alternative> {
+        // Five decimals say enough, and keep a stream of hundreds of tokens a second small.
+        let rounded = likely.iter().map(|&(id, p)| (id, (p * 1e5).round() / 1e5));
+        let told = |(id, p)| Alternative(id, self.text_of(id).chars().take(ALTERNATIVE_CHARS).collect(), p);
+        rounded.filter(|(_, p)| *p > 0.0).map(told).collect()
+    }
+
     /// The text of a token on its own, as the inspector shows it.
     fn text_of(&self, id: TokenId) -> String {
         String::from_utf8_lossy(&self.tokenizer.token_bytes(id)).into_owned()
@@ -576,5 +683,43 @@ impl TextStream {
             last.text.push_str(&rest);
         }
         tokens
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(role: Role, content: &str) -> ChatMessage {
+        ChatMessage { role, content: content.into() }
+    }
+
+    #[test]
+    fn a_conversation_is_cut_before_a_question_and_keeps_instructions_and_the_last_one() {
+        let (user, answer) = (|text| said(Role::User, text), |text| said(Role::Assistant, text));
+        let all = vec![
+            said(Role::System, "s"),
+            // An imported conversation may begin with an answer.
+            answer("before"),
+            user("1"),
+            answer("a"),
+            user("2"),
+            answer("b"),
+            user("3"),
+        ];
+        let prompt = Prompt::Chat(all.clone());
+        assert_eq!(prompt.most_cuts(), 3);
+        let left = |cut| match prompt.without_oldest(cut) {
+            (Prompt::Chat(messages), dropped) => {
+                assert_eq!(messages.len() + dropped, all.len());
+                messages.into_iter().map(|message| message.content).collect::<Vec<_>>().concat()
+            }
+            _ => panic!("it stays a conversation"),
+        };
+        assert_eq!([0, 1, 2, 3].map(left), ["sbefore1a2b3", "s1a2b3", "s2b3", "s3"]);
+        let alone = Prompt::Chat(vec![user("1")]);
+        assert_eq!((alone.most_cuts(), alone.without_oldest(1)), (0, (alone.clone(), 0)));
+        let raw = Prompt::Raw("text".into());
+        assert_eq!((raw.most_cuts(), raw.without_oldest(5)), (0, (raw.clone(), 0)));
     }
 }

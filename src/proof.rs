@@ -73,7 +73,7 @@ fn ids(models: &mut Models, prompt: &[TokenId], plan: &GenerationPlan) -> Result
             ids.extend(round.tokens.iter().map(|t| t.id));
         }
     };
-    let context = GenerationContext { id: 0, clock: &NoClock, cancelled: &|| false };
+    let context = GenerationContext { id: 0, clock: &NoClock, begun: 0, dropped: 0, cancelled: &|| false };
     let finished = generate(models, prompt, plan, &context, &mut sink)?;
     ids.extend(finished.held.iter().map(|t| t.id));
     Ok((ids, finished.stats.accepted))

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use crate::error::{Error, Result};
-use crate::token::TokenId;
+use crate::token::{Likely, TokenId};
 
 /// How tokens are drawn. Settings form, command line and bench plan share this one struct.
 ///
@@ -194,7 +194,8 @@ impl Sampler {
         }
         // A logit of +infinity must not turn the differences into NaN.
         let max = max.min(f32::MAX);
-        let sharpness = 1.0 / self.params.temperature;
+        // Next to nothing is not quite 0: the likeliest then, as at 0.
+        let sharpness = (1.0 / self.params.temperature).min(f32::MAX);
         let Some(kept) = self.survivors(&logits, max) else {
             let (mut law, total) = weights(&logits, max, sharpness);
             let scale = (1.0 / total) as f32;
@@ -210,26 +211,16 @@ impl Sampler {
         Ok(law)
     }
 
-    /// The likeliest token after `context`, of equals the lower: what [`law`](Self::law) is sure of
-    /// when the temperature is 0, without making a law.
-    ///
-    /// # Errors
-    /// As [`law`](Self::law).
-    pub fn likeliest(&self, logits: &[f32], context: &[TokenId]) -> Result<TokenId> {
-        let (logits, max) = self.scores(logits, context)?;
-        Ok(first_at(&logits, max) as TokenId)
-    }
-
     /// The `count` likeliest tokens after `context`, likeliest first, each with its probability at
     /// temperature 1 and without filters; fewer when fewer are possible.
     ///
     /// # Errors
     /// As [`law`](Self::law).
-    pub fn ranking(&self, logits: &[f32], context: &[TokenId], count: usize) -> Result<Vec<(TokenId, f32)>> {
+    pub fn ranking(&self, logits: &[f32], context: &[TokenId], count: usize) -> Result<Vec<Likely>> {
         let (logits, max) = self.scores(logits, context)?;
         let max = max.min(f32::MAX);
         let total = total_weight(&logits, max);
-        let mut likely = most_likely(&logits, count.clamp(1, logits.len()));
+        let mut likely = most_likely(&logits, &maxima_of(&logits), count);
         likely.sort_unstable_by(by_likelihood);
         let share = |c: &Candidate| (f64::from(exp_nonpositive((c.logit - max).min(0.0))) / total) as f32;
         Ok(likely.iter().map(|c| (c.token, share(c))).collect())
@@ -292,7 +283,7 @@ impl Sampler {
         // top-p and min-p both keep a prefix of the tokens sorted by weight, so min-p may go first
         // as long as top-p still counts its share of everything top-k left.
         let (mut kept, total) = if top_k_on {
-            let kept = most_likely(logits, k);
+            let kept = most_likely(logits, &maxima_of(logits), k);
             let total = kept.iter().map(|c| f64::from(exp_nonpositive(c.logit - max))).sum();
             (kept, total)
         } else {
@@ -333,14 +324,20 @@ fn candidates_where(logits: &[f32], keep: impl Fn(usize, f32) -> bool) -> Vec<Ca
 /// Logits whose maximum is looked at before themselves.
 const BLOCK: usize = 64;
 
-/// The `k` likeliest tokens, in no order; fewer when fewer are possible at all.
-fn most_likely(logits: &[f32], k: usize) -> Vec<Candidate> {
+/// The largest logit of each block.
+fn maxima_of(logits: &[f32]) -> Vec<f32> {
+    let mut maxima = vec![f32::NEG_INFINITY; logits.len().div_ceil(BLOCK)];
+    block_maxima(logits, &mut maxima);
+    maxima
+}
+
+/// The `k` likeliest tokens, 1 or more, in no order; fewer when fewer are possible at all. `maxima` are
+/// those of the logits' blocks.
+fn most_likely(logits: &[f32], maxima: &[f32], k: usize) -> Vec<Candidate> {
     // k blocks each hold a logit at least as large as the k-th largest block maximum, so nothing
     // below that bound can be among the k largest: one vectorised pass leaves few candidates.
-    let mut maxima = vec![0.0; logits.len().div_ceil(BLOCK)];
-    block_maxima(logits, &mut maxima);
     let bound = if k <= maxima.len() {
-        *maxima.clone().select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
+        *maxima.to_vec().select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
     } else {
         f32::NEG_INFINITY
     };
@@ -383,14 +380,48 @@ fn keep_nucleus(kept: &mut Vec<Candidate>, max: f32, wanted: f64) {
     kept.truncate(high.max(1));
 }
 
-/// The target's own softmax probability of `token`: temperature 1, no filter, no penalty. 0 when
-/// the row holds no usable logit.
-pub fn confidence(logits: &[f32], token: TokenId) -> f32 {
-    let max = maximum(logits).min(f32::MAX);
+/// What a model says of a position by itself: softmax at temperature 1, no filter, no penalty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outlook {
+    /// The probability of the token asked about.
+    pub confidence: f32,
+    /// Entropy, in nats.
+    pub entropy: f32,
+    /// The likeliest tokens, likeliest first.
+    pub top: Vec<Likely>,
+}
+
+/// The outlook of a row of logits: on `token`, with the `count` likeliest tokens, 1 or more. All is 0 and
+/// empty when the row holds no usable logit.
+pub fn outlook(logits: &[f32], token: TokenId, count: usize) -> Outlook {
+    let maxima = maxima_of(logits);
+    let max = maximum(&maxima).min(f32::MAX);
     if max == f32::NEG_INFINITY {
-        return 0.0;
+        return Outlook::default();
     }
-    (f64::from(exp_nonpositive(logits[token as usize] - max)) / total_weight(logits, max)) as f32
+    let (mut total, mut moment) = (0.0, 0.0);
+    let (mut weights, mut weighted) = ([0.0; CACHED], [0.0; CACHED]);
+    for chunk in logits.chunks(CACHED) {
+        let (w, x) =
+            weights_and_moments(chunk, max, &mut weights[..chunk.len()], &mut weighted[..chunk.len()]);
+        (total, moment) = (total + w, moment + x);
+    }
+    let share = |logit: f32| (f64::from(exp_nonpositive(logit - max)) / total) as f32;
+    let mut likely = most_likely(logits, &maxima, count);
+    likely.sort_unstable_by(by_likelihood);
+    Outlook {
+        confidence: share(logits[token as usize]),
+        // H = ln Z - E[l - max].
+        entropy: (total.ln() - moment / total).max(0.0) as f32,
+        top: likely.iter().map(|c| (c.token, share(c.logit))).collect(),
+    }
+}
+
+/// The `count` likeliest tokens of a law, likeliest first; fewer when fewer are possible.
+pub fn likeliest_of(law: &[f32], count: usize) -> Vec<Likely> {
+    let mut likely = most_likely(law, &maxima_of(law), count);
+    likely.sort_unstable_by(by_likelihood);
+    likely.iter().filter(|c| c.logit > 0.0).map(|c| (c.token, c.logit)).collect()
 }
 
 /// The sum of e^(l - max).
@@ -428,6 +459,19 @@ fn weights_of(logits: &[f32], max: f32, sharpness: f32, out: &mut [f32]) -> f64 
         };
     }
     sum(out)
+}
+
+/// [`weights_of`] at sharpness 1, and `weighted[i]` = weight times (logit - max); gives both sums.
+#[multiversion(targets = "simd")]
+fn weights_and_moments(logits: &[f32], max: f32, weights: &mut [f32], weighted: &mut [f32]) -> (f64, f64) {
+    let fused = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
+    for ((w, m), &l) in weights.iter_mut().zip(&mut *weighted).zip(logits) {
+        let x = l - max;
+        *w = if fused { exp_by::<true>(x) } else { exp_nonpositive(x) };
+        // What weighs nothing must not turn minus infinity into NaN.
+        *m = if *w > 0.0 { *w * x } else { 0.0 };
+    }
+    (sum(weights), sum(weighted))
 }
 
 /// The largest of each [`BLOCK`] of values.

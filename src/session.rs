@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
 use crate::propose::{Proposer, RoundOutcome};
 use crate::rule::AcceptanceRule;
-use crate::sample::{self, Sampler};
+use crate::sample::{self, Outlook, Sampler};
 use crate::stats::{GenerationStats, LiveFigures, RoundCounts, RoundTiming, Stopwatch, Tally, millis};
 use crate::token::{EmittedToken, RejectedToken, TokenId, TokenOrigin};
 use crate::verify::{SampledRows, Verdict, Verifier};
@@ -31,6 +31,9 @@ use stages::{DraftContext, Proposal, Stages};
 pub const MAX_ROWS: usize = 16;
 /// Most tokens drafted a round.
 pub const MAX_DRAFT: usize = MAX_ROWS - 1;
+
+/// The target's likeliest tokens that are told of each position.
+const TOP: usize = 5;
 
 /// What bounds a generation.
 #[derive(Clone, Debug)]
@@ -234,7 +237,7 @@ impl<'a> Session<'a> {
         let passed = self.clock.elapsed();
         let mut target = SampledRows::new(&output.logits, self.sampler, &self.committed);
         let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
-        let (emitted, ended) = self.emit(&verdict, &output);
+        let (emitted, ended) = self.emit(tree, &verdict, &output);
         let verified = self.clock.elapsed();
         self.keep(base, tree, &verdict, &emitted)?;
         let survived = emitted.iter().filter(|t| t.origin == TokenOrigin::Accepted).count();
@@ -260,7 +263,7 @@ impl<'a> Session<'a> {
         let counts = RoundCounts {
             drafted,
             depth: tree.height(),
-            rows: 1 + drafted + proposal.demand.side.len(),
+            rows: proposal.rows(),
             draft_rows: &self.stages.work(),
             emitted: &emitted,
             timing,
@@ -304,21 +307,35 @@ impl<'a> Session<'a> {
     }
 
     /// The tokens of a verdict up to the end token or the limit, and why they end there.
-    fn emit(&self, verdict: &Verdict, output: &StepOutput) -> (Vec<EmittedToken>, Option<EndReason>) {
-        let accepted = verdict.accepted.iter().map(|a| (a.token, TokenOrigin::Accepted, a.p, a.q));
-        let last = (verdict.last, verdict.last_origin, verdict.last_p, None);
-        let rows = std::iter::once(0).chain(verdict.accepted.iter().map(|a| a.node + 1));
+    fn emit(
+        &self,
+        tree: &DraftTree,
+        verdict: &Verdict,
+        output: &StepOutput,
+    ) -> (Vec<EmittedToken>, Option<EndReason>) {
+        let accepted =
+            verdict.accepted.iter().map(|a| (a.token, TokenOrigin::Accepted, a.p, a.q, a.u.zip(a.threshold)));
+        let last = (verdict.last, verdict.last_origin, verdict.last_p, None, None);
+        let parents = std::iter::once(None).chain(verdict.accepted.iter().map(|a| Some(a.node)));
         let mut emitted = Vec::with_capacity(verdict.accepted.len() + 1);
-        for ((id, origin, p, q), row) in accepted.chain(std::iter::once(last)).zip(rows) {
+        for ((id, origin, p, q, tested), parent) in accepted.chain(std::iter::once(last)).zip(parents) {
             if self.config.end_tokens.contains(&id) {
                 return (emitted, Some(EndReason::EndToken));
             }
+            let row = parent.map_or(0, |node| node + 1);
+            let Outlook { confidence, entropy, top } = sample::outlook(output.logits.row(row), id, TOP);
+            let guesses = tree.children(parent).next().map_or(&[][..], |node| tree.guesses(node));
             emitted.push(EmittedToken {
                 id,
                 origin,
                 p,
                 q,
-                confidence: sample::confidence(output.logits.row(row), id),
+                u: tested.map(|(u, _)| u),
+                threshold: tested.map(|(_, threshold)| threshold),
+                confidence,
+                entropy,
+                top,
+                guesses: guesses.to_vec(),
                 round: self.rounds,
                 position: emitted.len() as u32,
             });

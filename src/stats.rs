@@ -253,7 +253,7 @@ impl Tally {
             TokenOrigin::Resampled => &mut self.resampled,
             TokenOrigin::Bonus => &mut self.bonus,
             TokenOrigin::Plain => &mut self.plain,
-            TokenOrigin::Prompt => return,
+            TokenOrigin::Prompt | TokenOrigin::Chosen => return,
         };
         *count = count.saturating_add_signed(by);
     }
@@ -339,7 +339,20 @@ mod tests {
     use super::*;
 
     fn token(origin: TokenOrigin, position: u32) -> EmittedToken {
-        EmittedToken { id: 1, origin, p: 1.0, q: None, confidence: 1.0, round: 0, position }
+        EmittedToken {
+            id: 1,
+            origin,
+            p: 1.0,
+            q: None,
+            u: None,
+            threshold: None,
+            confidence: 1.0,
+            entropy: 0.0,
+            top: Vec::new(),
+            guesses: Vec::new(),
+            round: 0,
+            position,
+        }
     }
 
     const fn at(ms: u64) -> Duration {

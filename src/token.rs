@@ -20,7 +20,12 @@ pub enum TokenOrigin {
     Bonus,
     /// Drawn from the target in a round where nothing was drafted.
     Plain,
+    /// Chosen by the reader in place of what was drawn; the answer goes on from it.
+    Chosen,
 }
+
+/// A token that might come, and its probability.
+pub type Likely = (TokenId, f32);
 
 /// One generated token with the numbers that decided it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,8 +40,18 @@ pub struct EmittedToken {
     /// q(token): its probability under the law the draft was sampled from. `None` when it was not
     /// drafted, or was a certain proposal (greedy draft, n-gram).
     pub q: Option<f32>,
+    /// The uniform number drawn when it was tested; `None` when it was not drafted, or the rule draws none.
+    pub u: Option<f32>,
+    /// What `u` had to be below: min(1, p/q) after rejected siblings were ruled out.
+    pub threshold: Option<f32>,
     /// The target's own softmax probability of the token: temperature 1, no filter, no penalty.
     pub confidence: f32,
+    /// The entropy of that softmax, in nats: how open the position was.
+    pub entropy: f32,
+    /// The likeliest tokens of that softmax, likeliest first.
+    pub top: Vec<Likely>,
+    /// The draft's likeliest tokens for this position, likeliest first; none where a model did not draft.
+    pub guesses: Vec<Likely>,
     /// Round of the generation, from 0.
     pub round: u32,
     /// Position inside its round, from 0.

@@ -85,8 +85,11 @@ pub struct AcceptedNode {
     pub p: f32,
     /// q(token) when it was tested; `None` for a certain proposal.
     pub q: Option<f32>,
-    /// The uniform number drawn in its test.
-    pub u: f32,
+    /// The uniform number drawn in its test; `None` under rules that draw none.
+    pub u: Option<f32>,
+    /// What that number had to be below: min(1, p / q) as both stood after its elder siblings were rejected,
+    /// or what the rule makes of it.
+    pub threshold: Option<f32>,
 }
 
 /// What became of a draft tree.
@@ -172,8 +175,16 @@ impl Verifier {
                     _ => position.test(token, prob, 1.0, rng)?,
                 };
                 if test.passed {
-                    let p = position.law[token as usize];
-                    winner = Some(AcceptedNode { node: child, token, p, q: test.q, u: test.u });
+                    let drawn =
+                        matches!(self.rule, AcceptanceRule::Lossless | AcceptanceRule::LossyLenience { .. });
+                    winner = Some(AcceptedNode {
+                        node: child,
+                        token,
+                        p: position.law[token as usize],
+                        q: test.q,
+                        u: drawn.then_some(test.u),
+                        threshold: drawn.then_some(test.threshold),
+                    });
                     break;
                 }
                 rejected.push(RejectedToken {
@@ -221,6 +232,7 @@ struct Test {
     p: f32,
     q: Option<f32>,
     u: f32,
+    threshold: f32,
 }
 
 /// One position of the walk: the target's law and what rejections have made of it.
@@ -283,7 +295,8 @@ impl Position {
     ) -> Result<Test> {
         let (p, q) = self.probabilities(token, prob)?;
         let u = sample::unit(rng);
-        let passed = u < p / (q.unwrap_or(1.0) * lenience);
+        let threshold = p / (q.unwrap_or(1.0) * lenience);
+        let passed = u < threshold;
         if !passed {
             match prob {
                 DraftProb::Certain => self.rule_out(token as usize),
@@ -293,13 +306,14 @@ impl Position {
                 }
             }
         }
-        Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), u: u as f32 })
+        let threshold = threshold.min(1.0) as f32;
+        Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), u: u as f32, threshold })
     }
 
     /// Whether the drafted token is the one that the target drew.
     fn compare(&mut self, token: TokenId, prob: &DraftProb, drawn: TokenId, u: f32) -> Result<Test> {
         let (p, q) = self.probabilities(token, prob)?;
-        Ok(Test { passed: token == drawn, p: p as f32, q: q.map(|q| q as f32), u })
+        Ok(Test { passed: token == drawn, p: p as f32, q: q.map(|q| q as f32), u, threshold: p as f32 })
     }
 
     /// Whether the drafted token is likely enough for how open the position is.
@@ -314,7 +328,7 @@ impl Position {
         let entropy: f64 =
             self.law.iter().filter(|p| **p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum();
         let enough = f64::from(epsilon).min(f64::from(delta) * (-entropy).exp());
-        Ok(Test { passed: p > enough, p: p as f32, q: q.map(|q| q as f32), u: 0.0 })
+        Ok(Test { passed: p > enough, p: p as f32, q: q.map(|q| q as f32), u: 0.0, threshold: enough as f32 })
     }
 
     /// Tokens already drawn from this very law, by number.
@@ -453,7 +467,9 @@ mod tests {
         let laws: [&[f32]; 3] = [&[0.0, 0.375, 0.625], &[1.0, 0.0, 0.0], &[1.0, 0.0, 0.0]];
         // After the first: p = norm(0, 0.125, 0.375) = (0, 1/4, 3/4), q = (0, 1/2, 1/2).
         let verdict = run(&tree, &laws, &[0.0, 0.49, 0.0]);
-        assert_eq!((verdict.accepted[0].node, verdict.accepted[0].q), (1, Some(0.5)));
+        let second = verdict.accepted[0];
+        assert_eq!((second.node, second.p, second.q), (1, 0.375, Some(0.5)));
+        assert_eq!((second.u, second.threshold), (Some(0.49), Some(0.5)), "as it was tested");
         let verdict = run(&tree, &laws, &[0.0, 0.5, 0.0]);
         assert_eq!(verdict.rejected.len(), 2);
         assert_eq!((verdict.rejected[1].p, verdict.rejected[1].q), (0.25, Some(0.5)));

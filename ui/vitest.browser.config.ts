@@ -1,11 +1,14 @@
 // Browser tests: the built window on the replay host, in Chromium. They lie in tests/ui.
 
 import { fileURLToPath } from 'node:url';
+import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig } from 'vitest/config';
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
 export default defineConfig({
+  // The tests read tables of the window, whose words are state.
+  plugins: [svelte({ configFile: here('./svelte.config.js') })],
   root: here('..'),
   cacheDir: here('./node_modules/.vite-browser'),
   resolve: {

@@ -1,14 +1,16 @@
 //! The commands the window may call: each one line that adapts [`hunch::app::App`]. No logic here.
 //! All of them run off the main thread, which belongs to the window.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hunch::api::{
-    AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, GenerateRequest,
-    GenerationSnapshot, LoadRequest, LoadedModels, ModelEntry, SearchHit, StreamMessage,
+    AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, GenerationSnapshot,
+    LoadRequest, LoadedModels, ModelEntry, SearchHit, StreamMessage,
 };
 use hunch::error::Error;
 use hunch::event::{ErrorInfo, GenerationEvent};
+use serde_json::Value;
 use tauri::State;
 use tauri::ipc::Channel;
 
@@ -33,16 +35,6 @@ pub(crate) async fn list_models(engine: State<'_, Engine>) -> Answer<Vec<ModelEn
 #[tauri::command]
 pub(crate) async fn load_models(engine: State<'_, Engine>, request: LoadRequest) -> Answer<LoadedModels> {
     blocking(&engine, |engine| engine.app()?.load_models(request).map_err(info)).await
-}
-
-/// Starts an answer whose events go to `channel`, and gives back its number.
-#[tauri::command]
-pub(crate) async fn generate(
-    engine: State<'_, Engine>,
-    request: GenerateRequest,
-    channel: Channel<StreamMessage>,
-) -> Answer<u32> {
-    blocking(&engine, |engine| engine.generate(request, channel_sink(channel))).await
 }
 
 /// Starts an answer in a conversation whose events go to `channel`.
@@ -111,6 +103,18 @@ pub(crate) async fn set_system_prompt(
 #[tauri::command]
 pub(crate) async fn choose_branch(engine: State<'_, Engine>, leaf: i64) -> Answer<()> {
     blocking(&engine, move |engine| engine.app()?.choose_branch(leaf).map_err(info)).await
+}
+
+/// How the person likes the window.
+#[tauri::command]
+pub(crate) async fn preferences(engine: State<'_, Engine>) -> Answer<BTreeMap<String, Value>> {
+    blocking(&engine, |engine| engine.app()?.preferences().map_err(info)).await
+}
+
+/// Keeps a preference.
+#[tauri::command]
+pub(crate) async fn set_preference(engine: State<'_, Engine>, key: String, value: Value) -> Answer<()> {
+    blocking(&engine, move |engine| engine.app()?.set_preference(&key, &value).map_err(info)).await
 }
 
 /// Finds words in titles and messages.

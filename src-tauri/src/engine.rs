@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use hunch::api::{AnswerRequest, Answering, AppInfo, GenerateRequest, StreamMessage};
+use hunch::api::{AnswerRequest, Answering, AppInfo, StreamMessage};
 use hunch::app::{App, AppConfig};
 use hunch::error::{Error, Result};
 use hunch::event::ErrorInfo;
@@ -70,16 +70,6 @@ impl Engine {
         let waited = self.shared.loaded.wait_while(loading, |loading| *loading);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
         Ok(app.info())
-    }
-
-    /// Starts an answer and remembers its number for [`Engine::abandon`].
-    ///
-    /// # Errors
-    /// Those of [`App::generate`], and why the engine could not start.
-    pub(crate) fn generate(&self, request: GenerateRequest, sink: Sink) -> Result<u32, ErrorInfo> {
-        let generation_id = self.app()?.generate(request, sink).map_err(info)?;
-        *lock(&self.shared.last) = Some(generation_id);
-        Ok(generation_id)
     }
 
     /// Starts an answer in a conversation and remembers its number for [`Engine::abandon`].

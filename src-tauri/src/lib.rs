@@ -31,6 +31,8 @@ pub fn run() -> tauri::Result<()> {
     let remembered = StateFlags::SIZE | StateFlags::POSITION | StateFlags::MAXIMIZED;
     let app = builder
         .plugin(tauri_plugin_dialog::init())
+        // Links are opened by the window's own question, not by any click on an anchor.
+        .plugin(tauri_plugin_opener::Builder::new().open_js_links_on_click(false).build())
         .plugin(tauri_plugin_window_state::Builder::default().with_state_flags(remembered).build())
         .manage(engine)
         .menu(menu::build)
@@ -50,7 +52,6 @@ pub fn run() -> tauri::Result<()> {
             commands::app_info,
             commands::list_models,
             commands::load_models,
-            commands::generate,
             commands::answer,
             commands::list_conversations,
             commands::open_conversation,
@@ -62,6 +63,8 @@ pub fn run() -> tauri::Result<()> {
             commands::set_system_prompt,
             commands::choose_branch,
             commands::search_conversations,
+            commands::preferences,
+            commands::set_preference,
             commands::export_conversation,
             commands::import_conversation,
             commands::stop_generation,

@@ -18,6 +18,17 @@ const FILE_ITEMS: [(&str, &str, &str); 4] = [
     ("stop", "Stop Answer", "CmdOrCtrl+."),
 ];
 
+/// Opens what the page calls its settings; a Mac has it beside the application's name.
+const SETTINGS: (&str, &str, &str) = ("settings", "Settings\u{2026}", "CmdOrCtrl+,");
+
+/// More items the page acts on, for the View menu.
+const VIEW_ITEMS: [(&str, &str, &str); 4] = [
+    ("palette", "Commands\u{2026}", "CmdOrCtrl+K"),
+    ("text-larger", "Larger Text", "CmdOrCtrl+="),
+    ("text-smaller", "Smaller Text", "CmdOrCtrl+-"),
+    ("text-usual", "Usual Text Size", "CmdOrCtrl+0"),
+];
+
 /// Items the shell acts on where the system has none of its own.
 const QUIT: &str = "quit";
 const FULL_SCREEN: &str = "full-screen";
@@ -35,7 +46,7 @@ pub(crate) fn chosen<R: Runtime>(app: &AppHandle<R>, event: MenuEvent) {
     match event.id().as_ref() {
         QUIT => app.exit(0),
         FULL_SCREEN => toggle_full_screen(app),
-        id if FILE_ITEMS.iter().any(|item| item.0 == id) => {
+        id if page_items().any(|item| item.0 == id) => {
             // Fails only when no page is there to hear it.
             let _ = app.emit(MENU_EVENT, id);
         }
@@ -43,9 +54,16 @@ pub(crate) fn chosen<R: Runtime>(app: &AppHandle<R>, event: MenuEvent) {
     }
 }
 
+/// Every item the page acts on.
+fn page_items() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    FILE_ITEMS.into_iter().chain([SETTINGS]).chain(VIEW_ITEMS)
+}
+
 fn mac_menu<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<Menu<R>> {
     let application = SubmenuBuilder::new(app, "Hunch")
         .about(Some(about(app)))
+        .separator()
+        .item(&item(app, SETTINGS)?)
         .separator()
         .services()
         .separator()
@@ -55,7 +73,7 @@ fn mac_menu<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<Menu<R>> {
         .separator()
         .quit()
         .build()?;
-    let file = file_items(app)?.separator().close_window().build()?;
+    let file = submenu(app, "File", &FILE_ITEMS)?.separator().close_window().build()?;
     let edit = SubmenuBuilder::new(app, "Edit")
         .undo()
         .redo()
@@ -65,7 +83,7 @@ fn mac_menu<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<Menu<R>> {
         .paste()
         .select_all()
         .build()?;
-    let view = SubmenuBuilder::new(app, "View").fullscreen().build()?;
+    let view = submenu(app, "View", &VIEW_ITEMS)?.separator().fullscreen().build()?;
     let window = SubmenuBuilder::with_id(app, WINDOW_SUBMENU_ID, "Window").minimize().maximize().build()?;
     // The system fills this one with its search field.
     let help = Submenu::with_id(app, HELP_SUBMENU_ID, "Help", true)?;
@@ -74,23 +92,33 @@ fn mac_menu<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<Menu<R>> {
 
 /// No Edit menu: GTK would take Ctrl+C and Ctrl+V away from the page, which handles them itself.
 fn other_menu<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<Menu<R>> {
-    let quit = item(app, QUIT, "Quit", "Ctrl+Q")?;
-    let file = file_items(app)?.separator().item(&quit).build()?;
-    let full_screen = item(app, FULL_SCREEN, "Full Screen", "F11")?;
-    let view = SubmenuBuilder::new(app, "View").item(&full_screen).build()?;
+    let quit = item(app, (QUIT, "Quit", "Ctrl+Q"))?;
+    let settings = item(app, SETTINGS)?;
+    let file =
+        submenu(app, "File", &FILE_ITEMS)?.separator().item(&settings).separator().item(&quit).build()?;
+    let full_screen = item(app, (FULL_SCREEN, "Full Screen", "F11"))?;
+    let view = submenu(app, "View", &VIEW_ITEMS)?.separator().item(&full_screen).build()?;
     let help = SubmenuBuilder::new(app, "Help").about_with_text("About Hunch", Some(about(app))).build()?;
     MenuBuilder::new(app).items(&[&file, &view, &help]).build()
 }
 
-fn file_items<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<SubmenuBuilder<'_, R, AppHandle<R>>> {
-    let mut file = SubmenuBuilder::new(app, "File");
-    for (id, title, shortcut) in FILE_ITEMS {
-        file = file.item(&item(app, id, title, shortcut)?);
+/// The beginning of a submenu: what the page acts on.
+fn submenu<'m, R: Runtime>(
+    app: &'m AppHandle<R>,
+    name: &str,
+    items: &[(&str, &str, &str)],
+) -> tauri::Result<SubmenuBuilder<'m, R, AppHandle<R>>> {
+    let mut menu = SubmenuBuilder::new(app, name);
+    for &one in items {
+        menu = menu.item(&item(app, one)?);
     }
-    Ok(file)
+    Ok(menu)
 }
 
-fn item<R: Runtime>(app: &AppHandle<R>, id: &str, title: &str, shortcut: &str) -> tauri::Result<MenuItem<R>> {
+fn item<R: Runtime>(
+    app: &AppHandle<R>,
+    (id, title, shortcut): (&str, &str, &str),
+) -> tauri::Result<MenuItem<R>> {
     MenuItemBuilder::with_id(id, title).accelerator(shortcut).build(app)
 }
 
@@ -116,12 +144,12 @@ fn toggle_full_screen<R: Runtime>(app: &AppHandle<R>) {
 
 #[cfg(test)]
 mod tests {
-    use super::FILE_ITEMS;
+    use super::page_items;
 
     #[test]
     fn the_page_acts_on_every_item_it_is_sent() {
-        let page = include_str!("../../ui/src/lib/state/window.svelte.ts");
-        for (id, title, _) in FILE_ITEMS {
+        let page = include_str!("../../ui/src/lib/commands.ts");
+        for (id, title, _) in page_items() {
             assert!(page.contains(&format!("'{id}'")), "{title}");
         }
     }

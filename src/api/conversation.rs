@@ -9,6 +9,7 @@ use crate::event::GenerationEvent;
 use crate::propose::Method;
 use crate::rule::AcceptanceRule;
 use crate::sample::SamplingParams;
+use crate::token::TokenId;
 
 /// A conversation in the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -163,6 +164,9 @@ pub enum Asking {
         answer: i64,
         /// How many of its tokens are kept; `None` = all.
         tokens: Option<u32>,
+        /// The token to put behind them: one that was told as an alternative there.
+        #[serde(default)]
+        then: Option<TokenId>,
     },
 }
 

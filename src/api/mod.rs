@@ -7,10 +7,8 @@ pub mod schema;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::depth::MaxDraft;
 use crate::event::GenerationEvent;
 use crate::propose::Method;
-use crate::rule::AcceptanceRule;
 use crate::sample::SamplingParams;
 pub use conversation::{
     AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
@@ -36,27 +34,6 @@ pub struct ChatMessage {
     pub role: Role,
     /// What was said.
     pub content: String,
-}
-
-/// Asks for an answer to a conversation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
-pub struct GenerateRequest {
-    /// The conversation so far, oldest first; the last message is the user's.
-    pub messages: Vec<ChatMessage>,
-    /// How to guess ahead.
-    pub method: Method,
-    /// Most tokens to draft a round: 1 to 15, or "auto", which measures what pays.
-    pub max_draft: MaxDraft,
-    /// Most tokens to generate, 1 or more.
-    pub max_tokens: u32,
-    /// How tokens are drawn.
-    pub sampling: SamplingParams,
-    /// Which drafted tokens stand.
-    #[serde(default)]
-    pub rule: AcceptanceRule,
-    /// Texts that end the answer.
-    #[serde(default)]
-    pub stop: Vec<String>,
 }
 
 /// A model file on this machine.

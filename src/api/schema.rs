@@ -3,9 +3,10 @@
 use ts_rs::{Config, TS};
 
 use super::*;
-use crate::depth::DepthState;
+use crate::depth::{DepthState, MaxDraft};
 use crate::error::ErrorCode;
-use crate::event::{ErrorInfo, RejectedEvent, RoundEvent, StopReason, TokenEvent};
+use crate::event::{Alternative, ErrorInfo, RejectedEvent, RoundEvent, StopReason, TokenEvent};
+use crate::rule::AcceptanceRule;
 use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
 use crate::token::TokenOrigin;
 
@@ -20,11 +21,10 @@ pub struct Command {
 }
 
 /// Every command the window may call. The shell adapts each with one line.
-pub const COMMANDS: [Command; 19] = [
+pub const COMMANDS: [Command; 20] = [
     Command { name: "app_info", args: "Record<string, never>", result: "AppInfo" },
     Command { name: "list_models", args: "Record<string, never>", result: "ModelEntry[]" },
     Command { name: "load_models", args: "{ request: LoadRequest }", result: "LoadedModels" },
-    Command { name: "generate", args: "{ request: GenerateRequest }", result: "number" },
     Command { name: "answer", args: "{ request: AnswerRequest }", result: "Answering" },
     Command { name: "list_conversations", args: "Record<string, never>", result: "ConversationEntry[]" },
     Command { name: "open_conversation", args: "{ id: number }", result: "Conversation" },
@@ -42,6 +42,8 @@ pub const COMMANDS: [Command; 19] = [
         result: "null",
     },
     Command { name: "import_conversation", args: "{ path: string }", result: "number" },
+    Command { name: "preferences", args: "Record<string, never>", result: "Record<string, unknown>" },
+    Command { name: "set_preference", args: "{ key: string; value: unknown }", result: "null" },
     Command { name: "stop_generation", args: "{ generationId: number }", result: "null" },
     Command { name: "generation_snapshot", args: "{ generationId: number }", result: "GenerationSnapshot" },
 ];
@@ -73,13 +75,13 @@ pub fn typescript() -> String {
         SamplingParams,
         Role,
         ChatMessage,
-        GenerateRequest,
         ModelEntry,
         LoadedModels,
         LoadRequest,
         ParameterRange,
         AppInfo,
         StopReason,
+        Alternative,
         TokenEvent,
         RejectedEvent,
         RoundTiming,
@@ -102,7 +104,7 @@ pub fn typescript() -> String {
         ExportFormat,
     );
     out.push_str(
-        "\n/** Every command of the engine, by name. `generate` and `answer` also take a channel of StreamMessage. */\n",
+        "\n/** Every command of the engine, by name. `answer` also takes a channel of StreamMessage. */\n",
     );
     out.push_str("export interface Commands {\n");
     for command in &COMMANDS {

@@ -1,6 +1,7 @@
 //! Conversations of the application: what is asked is kept, and so is every event of the answer, while it
 //! is written and not only when it is over.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,10 +12,11 @@ use crate::api::{
     ExportFormat, MessageState, Role, SearchHit, StoredMessage, StreamMessage,
 };
 use crate::error::{Error, Result};
-use crate::event::{GenerationEvent, RoundEvent};
+use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
 use crate::generate::{GenerationPlan, Prompt};
 use crate::store::Store;
-use crate::token::TokenId;
+use crate::text::{Detokenizer, Tokenizer};
+use crate::token::{TokenId, TokenOrigin};
 
 /// How long events of an answer wait before they are written to the file: what a crash may cost.
 const WRITTEN_EVERY: Duration = Duration::from_millis(200);
@@ -116,6 +118,22 @@ impl App {
         self.store().set_leaf(leaf)
     }
 
+    /// How the person likes the window, by key.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn preferences(&self) -> Result<BTreeMap<String, serde_json::Value>> {
+        self.store().preferences()
+    }
+
+    /// Keeps a preference; `null` forgets it.
+    ///
+    /// # Errors
+    /// When it is too large, or the file cannot be written.
+    pub fn set_preference(&self, key: &str, value: &serde_json::Value) -> Result<()> {
+        self.store().set_preference(key, value)
+    }
+
     /// Finds words in titles and messages.
     ///
     /// # Errors
@@ -192,7 +210,7 @@ impl App {
         let answer = store.begin_answer(ground.conversation, ground.question, settings, now())?;
         store.append_events(answer, &ground.prefix)?;
         let keeper = Keeper::new(self.shared.store.clone(), answer);
-        let started = self.start_generation(ground.prompt.clone(), plan, sink, Some(keeper));
+        let started = self.start_generation(ground.prompt.clone(), plan, sink, keeper);
         let generation_id = started.inspect_err(|_| {
             // Nothing was said: the question is the end of the branch again.
             let _ = store.remove_message(answer);
@@ -236,7 +254,7 @@ impl App {
                 }
                 self.reading(conversation, question, Vec::new())
             }
-            Asking::Continue { answer, tokens } => {
+            Asking::Continue { answer, tokens, then } => {
                 let (conversation, message) = store.message(answer)?;
                 let question = message.parent.filter(|_| message.role == Role::Assistant);
                 let question = question.ok_or_else(|| Error::invalid("Only an answer can go on."))?;
@@ -248,7 +266,15 @@ impl App {
                     )));
                 }
                 let kept = tokens.map_or(usize::MAX, |tokens| tokens as usize);
-                let prefix = first_tokens(store.events(answer)?, kept);
+                let events = store.events(answer)?;
+                let tokenizer = lock(&self.shared.tokenizer).clone().ok_or(Error::NoModel)?;
+                let chosen = then.map(|token| chosen_token(&events, kept, token, &tokenizer)).transpose()?;
+                let mut prefix = first_tokens(events, kept);
+                if let Some(chosen) = chosen {
+                    let round = rounds(&prefix);
+                    let token = TokenEvent { round, ..chosen };
+                    prefix.push(GenerationEvent::Round(RoundEvent::of_tokens(round, vec![token])));
+                }
                 self.reading(conversation, question, prefix)
             }
         }
@@ -270,7 +296,59 @@ impl App {
     }
 }
 
-fn tokens(events: &[GenerationEvent]) -> impl Iterator<Item = &crate::event::TokenEvent> {
+/// The token that a reader puts in place of number `at` of an answer: one of those the models thought likely
+/// there, or drafted and rejected.
+fn chosen_token(
+    events: &[GenerationEvent],
+    at: usize,
+    id: TokenId,
+    tokenizer: &Arc<Tokenizer>,
+) -> Result<TokenEvent> {
+    // An answer that went on has rounds of several generations.
+    let mut generations = events.chunk_by(|_, next| !matches!(next, GenerationEvent::Started { .. }));
+    let mut left = at;
+    let found = generations.find_map(|generation| {
+        let place = tokens(generation).nth(left);
+        left -= if place.is_none() { tokens(generation).count() } else { 0 };
+        place.map(|place| (place, generation))
+    });
+    let (place, generation) =
+        found.ok_or_else(|| Error::invalid(format!("The answer has no token {at}.")))?;
+    let rejected = || {
+        let rounds = generation.iter().filter_map(|event| match event {
+            GenerationEvent::Round(round) if round.round == place.round => Some(&round.rejected),
+            _ => None,
+        });
+        rounds.flatten().any(|draft| draft.id == id && draft.position == place.position)
+    };
+    if !place.top.iter().chain(&place.guesses).any(|alternative| alternative.0 == id) && !rejected() {
+        return Err(Error::invalid(
+            "That token is not among the alternatives that were kept for this place. Choose one of those shown.",
+        ));
+    }
+    if tokenizer.end_tokens().contains(&id) {
+        return Err(Error::invalid(
+            "That token ends the answer, so nothing can follow it. Choose another one.",
+        ));
+    }
+    // Its text in this place: it may complete a character, or begin one.
+    let mut detokenizer = Detokenizer::new(tokenizer.clone());
+    tokens(events).take(at).for_each(|token| drop(detokenizer.push(token.id)));
+    Ok(TokenEvent {
+        id,
+        text: detokenizer.push(id),
+        origin: TokenOrigin::Chosen,
+        p: 1.0,
+        q: None,
+        u: None,
+        threshold: None,
+        confidence: place.top.iter().find(|alternative| alternative.0 == id).map_or(0.0, |known| known.2),
+        position: 0,
+        ..place.clone()
+    })
+}
+
+fn tokens(events: &[GenerationEvent]) -> impl Iterator<Item = &TokenEvent> {
     events.iter().flat_map(GenerationEvent::tokens)
 }
 

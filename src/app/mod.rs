@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::api::{
-    AnswerSettings, AppInfo, GenerateRequest, GenerationSnapshot, LoadRequest, LoadedModels, ModelEntry,
-    ParameterRange, StreamMessage,
+    AnswerSettings, AppInfo, GenerationSnapshot, LoadRequest, LoadedModels, ModelEntry, ParameterRange,
+    StreamMessage,
 };
 use crate::bench::skip_sets;
 use crate::engine::Engine;
@@ -23,6 +23,7 @@ use crate::propose::{Method, MethodOptions};
 use crate::sample::SamplingParams;
 use crate::session::MAX_DRAFT;
 use crate::store::Store;
+use crate::text::Tokenizer;
 use chat::Keeper;
 use stream::GenerationLog;
 
@@ -56,6 +57,8 @@ struct Shared {
     /// Why the store is one that is gone with the program.
     store_problem: Option<String>,
     loaded: Mutex<Option<LoadedModels>>,
+    /// The loaded target's.
+    tokenizer: Mutex<Option<Arc<Tokenizer>>>,
     /// What `hunch skip-search` found for the target.
     skipped_layers: Mutex<Option<Vec<usize>>>,
     logs: Mutex<VecDeque<Arc<GenerationLog>>>,
@@ -100,6 +103,7 @@ impl App {
                 compute,
                 models_folder,
                 loaded: Mutex::new(None),
+                tokenizer: Mutex::new(None),
                 skipped_layers: Mutex::new(None),
                 logs: Mutex::new(VecDeque::new()),
                 next_id: AtomicU32::new(1),
@@ -151,7 +155,7 @@ impl App {
     pub fn load_models(&self, request: LoadRequest) -> Result<LoadedModels> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        self.shared.engine.load(&target, draft.as_deref())?;
+        let tokenizer = self.shared.engine.load(&target, draft.as_deref())?;
         let entry = |path: &Path| library::inspect(path).map(|inspection| inspection.entry);
         let methods = Method::usable(draft.is_some());
         let inspected = library::inspect(&target)?;
@@ -162,6 +166,7 @@ impl App {
             methods,
         };
         *lock(&self.shared.loaded) = Some(loaded.clone());
+        *lock(&self.shared.tokenizer) = Some(tokenizer);
         *lock(&self.shared.skipped_layers) = library::skip_sets_folder()
             .ok()
             .and_then(|folder| skip_sets::remembered(&folder, &inspected.spec));
@@ -183,22 +188,6 @@ impl App {
         }
     }
 
-    /// Starts an answer that nothing keeps and returns its number at once. `sink` receives the events from
-    /// a thread of their own, a frame's worth at a time.
-    ///
-    /// # Errors
-    /// When the request is invalid, no model is loaded, or another answer is being generated.
-    pub fn generate(
-        &self,
-        request: GenerateRequest,
-        sink: Box<dyn FnMut(StreamMessage) + Send>,
-    ) -> Result<u32> {
-        let GenerateRequest { messages, method, max_draft, max_tokens, sampling, rule, stop } = request;
-        let (target, draft) = (String::new(), None);
-        let settings = AnswerSettings { method, max_draft, max_tokens, sampling, rule, stop, target, draft };
-        self.start_generation(Prompt::Chat(messages), self.plan(&settings), sink, None)
-    }
-
     /// How an answer is generated with these settings.
     fn plan(&self, settings: &AnswerSettings) -> GenerationPlan {
         GenerationPlan {
@@ -215,19 +204,19 @@ impl App {
         }
     }
 
-    /// Starts a generation; what it says is kept by `keeper`, if there is one, and goes to `sink`.
+    /// Starts a generation and gives its number at once; what it says is kept by `keeper` and goes to `sink`,
+    /// from a thread of its own, a frame's worth at a time.
     fn start_generation(
         &self,
         prompt: Prompt,
         plan: GenerationPlan,
         sink: Box<dyn FnMut(StreamMessage) + Send>,
-        keeper: Option<Keeper>,
+        keeper: Keeper,
     ) -> Result<u32> {
-        plan.validate()?;
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let log = GenerationLog::new(id);
         // The pump first: an answer nobody hears must not run. A refused one ends the pump.
-        let events = log.sink(keeper);
+        let events = log.sink(Some(keeper));
         log.pump(sink)?;
         self.shared.engine.generate(id, prompt, plan, events)?;
         let mut logs = lock(&self.shared.logs);

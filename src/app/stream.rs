@@ -151,6 +151,31 @@ mod tests {
         assert_eq!(log.snapshot().next_seq, 500);
     }
 
+    /// The largest round there is, each token with all of its alternatives.
+    #[test]
+    fn a_round_of_sixteen_tokens_goes_by_the_fast_path() {
+        use crate::event::{Alternative, RoundEvent, TokenEvent};
+        use crate::token::TokenOrigin;
+        let alternative = |id: u32| Alternative(150_000 + id, " word".into(), 0.12345);
+        let token = |position| TokenEvent {
+            id: 151_000,
+            text: " something".into(),
+            origin: TokenOrigin::Accepted,
+            p: 0.123_456_78,
+            q: Some(0.123_456_78),
+            u: Some(0.123_456_78),
+            threshold: Some(0.123_456_78),
+            confidence: 0.123_456_78,
+            entropy: Some(1.234_567_8),
+            top: (0..5u32).map(alternative).collect(),
+            guesses: (0..3u32).map(alternative).collect(),
+            round: 1000,
+            position,
+        };
+        let round = GenerationEvent::Round(RoundEvent::of_tokens(1000, (0..16).map(token).collect()));
+        assert!(serde_json::to_string(&round).unwrap().len() < 8000);
+    }
+
     #[test]
     fn an_event_too_large_for_a_message_still_goes() {
         let big = GenerationEvent::Failed {

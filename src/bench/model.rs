@@ -40,7 +40,7 @@ impl<'a> ModelBench<'a> {
             }
         };
         let clock = WallClock::start();
-        let context = GenerationContext { id: 0, clock: &clock, cancelled: &|| false };
+        let context = GenerationContext { id: 0, clock: &clock, begun: 0, dropped: 0, cancelled: &|| false };
         let finished = generate(self.models, prompt, plan, &context, &mut sink)?;
         ids.extend(finished.held.iter().map(|t| t.id));
         Ok(Answer { stats: finished.stats, ids })

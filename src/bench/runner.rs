@@ -11,9 +11,10 @@ use crate::bench::suite::{Suite, SuitePrompt};
 use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::generate::GenerationPlan;
-use crate::propose::{Method, MethodOptions};
+use crate::propose::{Method, MethodOptions, lookahead};
 use crate::rule::AcceptanceRule;
 use crate::sample::SamplingParams;
+use crate::session::MAX_ROWS;
 use crate::stats::GenerationStats;
 use crate::token::TokenId;
 
@@ -23,7 +24,7 @@ const COST_ROWS: usize = 9;
 /// Rows of the passes of what drafts that are timed: chains, fronts of a tree, and the prompt it reads.
 pub const DRAFT_ROWS: [usize; 5] = [1, 2, 4, 8, READING];
 /// Rows of a pass that reads a prompt and gives no logits.
-pub const READING: usize = 64;
+pub const READING: usize = 32;
 
 /// Largest seed, as [`SamplingParams::seed`] says.
 const MAX_SEED: u64 = (1 << 53) - 1;
@@ -238,7 +239,11 @@ fn contenders(plan: &BenchPlan) -> Result<Vec<Contender>> {
 
 /// How many rows the cost table needs for the predictions.
 fn cost_rows(contenders: &[Contender]) -> usize {
-    contenders.iter().map(|c| c.drafts().limit() + 1).fold(COST_ROWS, usize::max)
+    let rows = |c: &Contender| {
+        let beside = if c.method == Method::Lookahead { lookahead::BESIDE } else { 0 };
+        (1 + c.drafts().limit() + beside).min(MAX_ROWS)
+    };
+    contenders.iter().map(rows).fold(COST_ROWS, usize::max)
 }
 
 /// The cost table: each round runs every pass once, starting one further than the round before; the

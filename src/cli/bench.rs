@@ -90,7 +90,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         device: compute.name().into(),
         threads: compute.threads().count() as u32,
         target: models.target().spec().name.clone(),
-        draft: models.draft()?.map(|draft| draft.spec().name.clone()),
+        draft: models.draft_name(),
     };
     if args.second_turn {
         return second_turns(&mut models, &plan);

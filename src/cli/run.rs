@@ -305,7 +305,7 @@ pub(crate) fn stream(
     };
     // A reader that went away ends the generation.
     let cancelled = || closed.load(std::sync::atomic::Ordering::Relaxed);
-    let context = GenerationContext { id: 0, clock: &clock, cancelled: &cancelled };
+    let context = GenerationContext { id: 0, clock: &clock, begun: 0, dropped: 0, cancelled: &cancelled };
     let mut sink = |event: GenerationEvent| take(&event);
     let finished = generate(models, ids, plan, &context, &mut sink)?;
     take(&finished.clone().into_event());

@@ -1,16 +1,17 @@
 //! A chain while a model drafts it: from the logits after its last token to the next one. What q a token
 //! carries is decided here, for every model that drafts chains.
 
-use std::sync::Arc;
-
 use rand::RngCore;
 
 use crate::depth::DraftPlan;
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
 use crate::rule::PositionNoise;
-use crate::sample::{Sampler, confidence, draw, unit};
+use crate::sample::{Sampler, draw, likeliest_of, unit};
 use crate::token::TokenId;
+
+/// Likeliest tokens of a draft that are remembered for each position.
+pub(super) const GUESSES: usize = 3;
 
 /// What a chain is drawn by.
 pub(super) struct ChainDraft<'a> {
@@ -39,18 +40,24 @@ impl ChainDraft<'_> {
         loop {
             // q lives on the target's vocabulary: what only one of the two has is impossible.
             logits.resize(self.n_vocab, f32::NEG_INFINITY);
-            let node = if sampler.is_greedy() {
-                let token = sampler.likeliest(&logits, &recent)?;
-                tree.push_certain(parent, token, confidence(&logits, token))
-            } else if let Some(noise) = self.noise {
-                // By the target's own noise the draft has no choice left.
-                let q = sampler.law(&logits, &recent)?;
-                let token = noise.choose(&q, committed.len() + tree.len()).unwrap_or_default();
-                tree.push_certain(parent, token, q[token as usize])
+            let (node, guesses) = if sampler.is_greedy() {
+                let ranking = sampler.ranking(&logits, &recent, GUESSES)?;
+                let (token, confidence) = ranking[0];
+                (tree.push_certain(parent, token, confidence), ranking)
             } else {
-                let q: Arc<[f32]> = sampler.law(&logits, &recent)?.into();
-                tree.push(parent, draw(&q, unit(self.rng)), DraftProb::Sampled(q))
+                let q = sampler.law(&logits, &recent)?;
+                let guesses = likeliest_of(&q, GUESSES);
+                let node = if let Some(noise) = self.noise {
+                    // By the target's own noise the draft has no choice left.
+                    let token = noise.choose(&q, committed.len() + tree.len()).unwrap_or_default();
+                    tree.push_certain(parent, token, q[token as usize])
+                } else {
+                    let token = draw(&q, unit(self.rng));
+                    tree.push(parent, token, DraftProb::Sampled(q.into()))
+                };
+                (node, guesses)
             };
+            tree.set_guesses(node, guesses.into());
             let token = tree.tokens()[node];
             if tree.len() == depth || !self.plan.goes_on(tree.confidence()[node].unwrap_or(1.0)) {
                 return Ok(tree);

@@ -152,6 +152,8 @@ impl Proposer for DraftModel {
     fn begin(&mut self, prompt: &[TokenId]) {
         self.shortlist.clear();
         self.shortlist.hear(prompt);
+        // What a pass that failed has left.
+        self.work.clear();
     }
 
     fn unread(&self, committed: &[TokenId]) -> usize {

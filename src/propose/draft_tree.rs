@@ -13,15 +13,16 @@
 use std::sync::Arc;
 
 use super::ProposeContext;
+use super::chain::GUESSES;
 use super::draft_model::DraftModel;
 use crate::depth::{CLASSES, DraftPlan, PRIOR, Share, class_of, class_share};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
 use crate::model::{LogitRows, RowLayout, Step};
 use crate::rule::PositionNoise;
-use crate::sample::{Sampler, draw, unit};
+use crate::sample::{Sampler, draw, likeliest_of, unit};
 use crate::session::MAX_DRAFT;
-use crate::token::TokenId;
+use crate::token::{Likely, TokenId};
 
 /// How a tree branches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -163,6 +164,8 @@ impl Grown {
 struct Branch {
     node: Option<usize>,
     children: Children,
+    /// What the draft thinks likeliest here.
+    guesses: Arc<[Likely]>,
     /// Children drawn.
     drawn: usize,
     /// The probability that the target comes here and rejects all children drawn so far.
@@ -183,7 +186,7 @@ enum Children {
         squares: f64,
     },
     /// Chosen, in this order, with their probabilities.
-    Ranked(Vec<(TokenId, f32)>),
+    Ranked(Vec<Likely>),
 }
 
 impl Branch {
@@ -400,11 +403,14 @@ impl Growth<'_> {
         let window = self.sampler.window();
         let mut recent = self.committed[self.committed.len().saturating_sub(window)..].to_vec();
         recent.extend(path.iter().rev());
-        let children = if self.sampler.is_greedy() {
-            Children::Ranked(self.sampler.ranking(&logits, &recent, CANDIDATES)?)
+        let (children, guesses) = if self.sampler.is_greedy() {
+            let ranking = self.sampler.ranking(&logits, &recent, CANDIDATES)?;
+            let guesses = ranking.iter().copied().take(GUESSES).collect();
+            (Children::Ranked(ranking), guesses)
         } else {
             let q = self.sampler.law(&logits, &recent)?;
-            match self.noise {
+            let guesses = likeliest_of(&q, GUESSES);
+            let children = match self.noise {
                 Some(noise) => {
                     let ranking = noise.ranking(&q, self.committed.len() + depth, CANDIDATES);
                     Children::Ranked(ranking.into_iter().map(|token| (token, q[token as usize])).collect())
@@ -413,22 +419,21 @@ impl Growth<'_> {
                     let squares = q.iter().map(|&q| f64::from(q) * f64::from(q)).sum();
                     Children::Sampled { q: q.into(), eldest: None, rest: None, mass: 1.0, squares }
                 }
-            }
+            };
+            (children, guesses)
         };
         let room = shape.children_at(depth);
-        self.branches.push(Branch { node, children, drawn: 0, open: reach, room });
+        self.branches.push(Branch { node, children, guesses: guesses.into(), drawn: 0, open: reach, room });
         Ok(())
     }
 
     /// Draws the next child of a branch into the tree.
     fn draw_child(&mut self, branch: usize, rng: &mut dyn rand::RngCore) {
         let branch = &mut self.branches[branch];
+        // What is chosen has the share that was expected; what is drawn is known after the draw.
+        let expected = branch.next_share().unwrap_or(0.0) as f32;
         let (token, share, prob) = match &mut branch.children {
-            Children::Ranked(ranked) => {
-                let before: f32 = ranked[..branch.drawn].iter().map(|(_, q)| q).sum();
-                let (token, q) = ranked[branch.drawn];
-                (token, q / (1.0 - before).max(1e-6), DraftProb::Certain)
-            }
+            Children::Ranked(ranked) => (ranked[branch.drawn].0, expected, DraftProb::Certain),
             Children::Sampled { q, eldest, rest, mass, squares } => {
                 if let (Some(eldest), None) = (*eldest, &rest) {
                     let mut without = q.to_vec();
@@ -457,11 +462,12 @@ impl Growth<'_> {
         branch.open -= reach;
         branch.drawn += 1;
         branch.room -= 1;
-        let parent = branch.node;
+        let (parent, guesses) = (branch.node, branch.guesses.clone());
         let node = match prob {
             DraftProb::Certain => self.tree.push_certain(parent, token, share),
             sampled => self.tree.push(parent, token, sampled),
         };
+        self.tree.set_guesses(node, guesses);
         let seen = parent.map_or(0, |p| self.seen[p] | 1 << self.grown.nodes[p].row.unwrap_or(0));
         self.seen.push(seen);
         self.grown.nodes.push(GrownNode { parent, token, rank, share, row: None });

@@ -24,8 +24,8 @@ const NGRAM: usize = 4;
 const GUESSES: usize = 2;
 /// N-grams kept for each first token, the newest first.
 const KEPT: usize = 8;
-/// Rows of the window.
-const BESIDE: usize = WINDOW * (NGRAM - 1);
+/// Rows of the window, which ride along.
+pub const BESIDE: usize = WINDOW * (NGRAM - 1);
 
 /// Drafts from n-grams that the target made up itself.
 #[derive(Clone, Debug, Default)]
@@ -112,6 +112,10 @@ impl Proposer for Lookahead {
 
     fn rows_beside(&self) -> usize {
         BESIDE
+    }
+
+    fn deepest(&self) -> usize {
+        NGRAM - 1
     }
 
     fn begin(&mut self, prompt: &[TokenId]) {

@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::model::{LanguageModel, StepOutput};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
+use crate::session::MAX_DRAFT;
 use crate::token::TokenId;
 use draft_tree::TreeShape;
 
@@ -233,6 +234,10 @@ pub trait Proposer: Send {
     /// How many rows of its own it usually wants.
     fn rows_beside(&self) -> usize {
         0
+    }
+    /// How deep its drafts can be at all: what is expected of deeper ones is not to be believed.
+    fn deepest(&self) -> usize {
+        MAX_DRAFT
     }
     /// Starts a generation: forget what belonged to the last one, if anything did. `prompt` is the whole
     /// prompt. Quick: what takes time is left to [`read`](Self::read).

@@ -50,6 +50,13 @@ pub(super) struct Proposal {
     stage: Option<usize>,
 }
 
+impl Proposal {
+    /// Rows of the target pass over it.
+    pub(super) fn rows(&self) -> usize {
+        1 + self.tree.len() + self.demand.side.len()
+    }
+}
+
 /// What a draft is made from.
 pub(super) struct DraftContext<'c> {
     pub(super) committed: &'c [TokenId],
@@ -113,7 +120,9 @@ impl<'a> Stages<'a> {
             }
             let stage = &mut self.0[i];
             let begun = cx.clock.elapsed();
-            let mut tree = stage.ask(plan.clone(), &mut cx)?;
+            let Some(mut tree) = stage.ask(plan.clone(), &mut cx)? else {
+                return Ok(nothing);
+            };
             if let Some(depth) = &mut stage.depth
                 && tree.is_chain()
                 && tree.is_certain()
@@ -161,7 +170,7 @@ impl<'a> Stages<'a> {
         verdict: &Verdict,
         timing: &RoundTiming,
     ) -> Option<DepthState> {
-        let rows = 1 + proposal.tree.len() + proposal.demand.side.len();
+        let rows = proposal.rows();
         let mut state: Option<DepthState> = None;
         let mut parked = true;
         for (i, stage) in self.0.iter_mut().enumerate() {
@@ -216,20 +225,22 @@ impl Stage<'_> {
             return DraftPlan::fixed(cx.limit);
         };
         self.asked.read = self.proposer.unread(cx.committed);
-        let plan = depth.plan(cx.limit, self.asked.read, self.proposer.rows_beside());
+        let limit = cx.limit.min(self.proposer.deepest());
+        let plan = depth.plan(limit, self.asked.read, self.proposer.rows_beside());
         // The first token should not wait until a second model has read the prompt.
         if cx.first && self.asked.read > FEW { DraftPlan::fixed(0) } else { plan }
     }
 
     /// Asks for a draft, and checks that the proposer kept its contract.
-    fn ask(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<DraftTree> {
+    /// `None` when it was interrupted while its model read.
+    fn ask(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<Option<DraftTree>> {
         if self.depth.is_some() && self.asked.read > FEW {
             let interrupted = cx.interrupted;
             let mut go_on = || if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
             let read = self.proposer.read(cx.committed, &mut go_on)?;
             self.asked.work = self.proposer.work();
             if read.is_break() {
-                return Ok(DraftTree::new());
+                return Ok(None);
             }
         }
         let (base, max_draft) = (cx.target.cache_len(), plan.max_draft);
@@ -254,7 +265,7 @@ impl Stage<'_> {
         let passes = if work.is_empty() { tree.height() } else { work.len() };
         (self.asked.drafted, self.asked.passes) = (tree.len(), passes);
         self.asked.work.extend(work);
-        Ok(tree)
+        Ok(Some(tree))
     }
 
     fn broken(&self, how: &str) -> Error {

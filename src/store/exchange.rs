@@ -7,7 +7,7 @@ use rusqlite::params;
 use serde::{Deserialize, Serialize};
 
 use super::Store;
-use super::messages::{pack, role_name, state_name};
+use super::messages::{pack, role_name, state_name, unpack};
 use crate::api::{AnswerSettings, Conversation, MessageState, Role, StoredMessage};
 use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
@@ -69,7 +69,7 @@ impl Store {
             leaf,
             messages: messages.into_iter().map(record).collect::<Result<_>>()?,
         };
-        serde_json::to_string_pretty(&file).map_err(|e| Error::Internal(e.to_string()))
+        serde_json::to_string(&file).map_err(|e| Error::Internal(e.to_string()))
     }
 
     /// The branch of a conversation that is read, as Markdown.
@@ -136,6 +136,13 @@ impl Store {
             };
             let settings = message.settings.as_ref().and_then(|s| serde_json::to_string(s).ok());
             let events = (message.role != Role::User).then(|| pack(&message.events)).transpose()?;
+            // What cannot be read back is better refused now: a number too large for its place, say.
+            events.as_deref().map(unpack).transpose().map_err(|_| {
+                Error::invalid(format!(
+                    "The answer {} has numbers that cannot be kept. Nothing was added.",
+                    message.id
+                ))
+            })?;
             transaction.execute(
                 "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings, events)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",

@@ -314,7 +314,7 @@ pub(super) fn unpack(packed: &[u8]) -> Result<Vec<GenerationEvent>> {
 mod tests {
     use super::*;
     use crate::depth::MaxDraft;
-    use crate::event::{RoundEvent, StopReason, TokenEvent};
+    use crate::event::{Alternative, RoundEvent, StopReason, TokenEvent};
     use crate::propose::Method;
     use crate::sample::SamplingParams;
     use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
@@ -340,7 +340,12 @@ mod tests {
             origin: TokenOrigin::Accepted,
             p: 0.5,
             q: Some(0.25),
+            u: None,
+            threshold: None,
             confidence: 0.5,
+            entropy: Some(0.25),
+            top: vec![Alternative(7, "a".into(), 0.5)],
+            guesses: Vec::new(),
             round: 0,
             position: 0,
         };
@@ -452,8 +457,12 @@ mod tests {
         let markdown = store.export_markdown(copy).unwrap();
         assert_eq!(markdown, "# Greeting\n\n> Be kind.\n\n## You\n\nHi\n\n## Tiny (ngram)\n\nHey\n");
         let before = store.conversations().unwrap().len();
-        let circular = exported.replacen("\"parent\": null", "\"parent\": 2", 1);
-        for wrong in ["", "{}", &exported.replace("\"version\": 1", "\"version\": 2"), &circular] {
+        let circular = exported.replacen("\"parent\":null", "\"parent\":2", 1);
+        // No f32 is as large; it would be kept as no number at all.
+        let endless = exported.replacen("\"p\":0.5", "\"p\":1e300", 1);
+        let newer = exported.replace("\"version\":1", "\"version\":2");
+        for wrong in ["", "{}", &newer, &circular, &endless] {
+            assert_ne!(wrong, exported);
             assert!(store.import_json(wrong).is_err());
         }
         assert_eq!(store.conversations().unwrap().len(), before);

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use crate::error::{Error, Result};
 
 /// Each brings a file from the version before it to its own.
-const MIGRATIONS: [&str; 1] = [VERSION_1];
+const MIGRATIONS: [&str; 2] = [VERSION_1, VERSION_2];
 
 const VERSION_1: &str = "
 CREATE TABLE conversations (
@@ -70,6 +70,14 @@ END;
 CREATE TRIGGER conversation_removed AFTER DELETE ON conversations BEGIN
     DELETE FROM search WHERE rowid = 2 * old.id + 1;
 END;
+";
+
+const VERSION_2: &str = "
+-- How a person likes the window: a JSON value for each key.
+CREATE TABLE preferences (
+    key TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
 ";
 
 /// Brings a file up to date.

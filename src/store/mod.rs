@@ -1,4 +1,4 @@
-//! What outlives the window: conversations, in one SQLite file. Each answer keeps the events of its
+//! What outlives the window: conversations and preferences, in one SQLite file. Each answer keeps the events of its
 //! generation, so colours and figures are there after a restart. No engine here, and no clock: times are
 //! handed in, as milliseconds since 1970.
 //!
@@ -9,6 +9,7 @@ mod conversations;
 mod exchange;
 mod messages;
 mod migrations;
+mod preferences;
 mod search;
 
 use std::fs::{File, TryLockError};

@@ -27,6 +27,7 @@ function lastTurn() {
   return {
     text: turn.querySelector('[data-testid="answer"]')?.textContent ?? '',
     shown: tokens.length,
+    first: tokens.slice(0, 4).map((token) => token.textContent),
     origins: [...new Set(tokens.map((token) => token.dataset.origin))],
     underlines: Object.fromEntries(tokens.map((token) => [token.dataset.origin, getComputedStyle(token).textDecorationStyle])),
     legend,
@@ -115,7 +116,7 @@ describe('the window with the default model', () => {
     const turn = await ended(window);
     assert.equal(early.stop, null, 'nothing was shown before the answer had ended');
     assert.ok(turn.shown > early.shown, `${early.shown} tokens at first, ${turn.shown} at the end`);
-    assert.ok(turn.text.startsWith(early.text), 'text that was shown has changed');
+    assert.deepEqual(turn.first.slice(0, early.first.length), early.first, 'text that was shown has changed');
     assert.deepEqual(turn.origins, ['plain']);
     assert.equal(turn.legend.plain, turn.total);
     assert.match(turn.figures, /tok\/s/);
@@ -193,6 +194,47 @@ describe('the window with the default model', () => {
         globalThis.refused.push(`${event.violatedDirective} ${event.blockedURI}`),
       );
     });
+  });
+
+  test('branches from an alternative of a token, and the store has the counts of the legend', async () => {
+    await window.click('new-conversation');
+    await choose(window, 'ngram');
+    await window.type('prompt', `Name three birds and say what each eats.${keys.enter}`);
+    const before = await ended(window);
+    const place = await window.run(() => {
+      const token = document.querySelectorAll('[data-testid="token"]')[2];
+      token.click();
+      return Number(token.dataset.token);
+    });
+    const other = await eventually('an alternative that can be pressed', () =>
+      window.run(() => {
+        const found = document.querySelector('[data-pinned="true"] [data-testid="alternative"]:enabled');
+        return found && { id: Number(found.dataset.id), text: found.querySelector('.word').textContent };
+      }),
+    );
+    await window.screenshot(join(output, 'window-alternatives.png'));
+    await window.run(() => document.querySelector('[data-pinned="true"] [data-testid="alternative"]:enabled').click());
+    await eventually('the branch', () =>
+      window.run(() => document.querySelector('[data-testid="answer-branches"]')?.textContent.includes('2 / 2')),
+    );
+    const branch = await ended(window);
+    assert.deepEqual(branch.first.slice(0, 2), before.first.slice(0, 2), 'what is before stays');
+    assert.equal(branch.legend.chosen, 1);
+    assert.equal(sum(branch.legend), branch.total);
+    const stored = await window.runAsync((done) => {
+      const { invoke } = globalThis.__TAURI_INTERNALS__;
+      const read = async () => {
+        const [entry] = await invoke('list_conversations');
+        const { leaf } = await invoke('open_conversation', { id: entry.id });
+        const events = await invoke('answer_events', { message: leaf });
+        return events.flatMap((event) => event.tokens ?? []);
+      };
+      void read().then(done);
+    });
+    assert.deepEqual({ id: stored[place].id, origin: stored[place].origin }, { id: other.id, origin: 'chosen' });
+    for (const [origin, count] of Object.entries(branch.legend)) {
+      assert.equal(stored.filter((token) => token.origin === origin).length, count, origin);
+    }
   });
 
   test('has met no refusal of its own policy, and the policy refuses the network', async () => {

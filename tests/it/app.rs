@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use hunch::api::{ChatMessage, GenerateRequest, LoadRequest, Role, StreamMessage};
+use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest, StreamMessage};
 use hunch::app::{App, AppConfig};
 use hunch::depth::MaxDraft;
 use hunch::error::ErrorCode;
@@ -31,28 +31,35 @@ fn app(folder: &Path) -> App {
     App::start(config).unwrap()
 }
 
-fn request(method: Method, max_tokens: u32) -> GenerateRequest {
-    GenerateRequest {
-        messages: vec![ChatMessage { role: Role::User, content: "abc abc abc abc".into() }],
+/// The first question of a conversation.
+fn request(method: Method, max_tokens: u32) -> AnswerRequest {
+    let settings = AnswerSettings {
         method,
         max_draft: MaxDraft::Fixed(4),
         rule: AcceptanceRule::Lossless,
         max_tokens,
         sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
         stop: Vec::new(),
-    }
+        target: String::new(),
+        draft: None,
+    };
+    AnswerRequest { conversation: None, asking: question("abc abc abc abc"), settings }
+}
+
+fn question(text: &str) -> Asking {
+    Asking::Question { parent: None, text: text.into() }
 }
 
 fn load(app: &App, target: &str, draft: Option<&str>) {
     app.load_models(LoadRequest { target: target.into(), draft: draft.map(Into::into) }).unwrap();
 }
 
-fn start(app: &App, request: GenerateRequest) -> (u32, Receiver<StreamMessage>) {
+fn start(app: &App, request: AnswerRequest) -> (u32, Receiver<StreamMessage>) {
     let (sender, receiver) = channel();
     let sink = Box::new(move |message| {
         let _ = sender.send(message);
     });
-    (app.generate(request, sink).unwrap(), receiver)
+    (app.answer(request, sink).unwrap().generation_id, receiver)
 }
 
 fn events(receiver: &Receiver<StreamMessage>) -> Vec<GenerationEvent> {
@@ -138,11 +145,11 @@ fn stopping_ends_the_answer_and_the_next_one_runs() {
     load(&app, "target", None);
     let mut endless = request(Method::Plain, 90_000);
     // The end of turn can never come.
-    endless.sampling.logit_bias.insert(crate::support::tiny::END_OF_TURN, -100.0);
+    endless.settings.sampling.logit_bias.insert(crate::support::tiny::END_OF_TURN, -100.0);
     let (id, receiver) = start(&app, endless.clone());
     let first = receiver.recv_timeout(PATIENCE).unwrap();
     assert_eq!(first.seq, 0);
-    let busy = app.generate(endless, Box::new(|_| ())).unwrap_err();
+    let busy = app.answer(endless, Box::new(|_| ())).unwrap_err();
     assert_eq!(busy.code(), ErrorCode::Busy);
     let loading = app.load_models(LoadRequest { target: "target".into(), draft: None }).unwrap_err();
     assert_eq!(loading.code(), ErrorCode::Busy);
@@ -178,11 +185,11 @@ fn a_stop_string_ends_the_text_before_it_and_counts_only_what_is_shown() {
         (text, count, events.last().cloned().unwrap())
     };
     let mut greedy = request(Method::DraftModel, 60);
-    greedy.sampling = SamplingParams::greedy();
+    greedy.settings.sampling = SamplingParams::greedy();
     let (whole, ..) = shown(greedy.clone());
     let stop: String = whole.chars().skip(8).take(3).collect();
     let before = whole.split(&stop).next().unwrap().to_owned();
-    greedy.stop = vec![stop.clone()];
+    greedy.settings.stop = vec![stop.clone()];
     let (cut, count, last) = shown(greedy);
     assert_eq!(cut, before, "{whole:?} was to stop at {stop:?}");
     let GenerationEvent::Finished { stop, stats, .. } = last else { panic!("{last:?}") };
@@ -199,8 +206,8 @@ fn errors_are_told_and_leave_the_application_usable() {
     big.write(folder.path(), "big");
     let app = app(folder.path());
 
-    let no_model = events(&start(&app, request(Method::Plain, 5)).1);
-    assert!(matches!(&no_model[..], [GenerationEvent::Failed { error }] if error.code == ErrorCode::NoModel));
+    let refused = |request| app.answer(request, Box::new(|_| ())).unwrap_err();
+    assert_eq!(refused(request(Method::Plain, 5)).code(), ErrorCode::NoModel);
 
     load(&app, "target", None);
     let code = |target: &str, draft: Option<&str>| {
@@ -211,13 +218,12 @@ fn errors_are_told_and_leave_the_application_usable() {
     assert_eq!(code("broken", None), ErrorCode::InvalidModelFile);
     assert_eq!(code("target", Some("big")), ErrorCode::InvalidRequest);
 
-    let refused = |request| app.generate(request, Box::new(|_| ())).unwrap_err();
     let mut hot = request(Method::Plain, 5);
-    hot.sampling.temperature = 9.0;
+    hot.settings.sampling.temperature = 9.0;
     assert!(refused(hot).to_string().contains('5'), "the range is named");
     assert_eq!(refused(request(Method::Plain, 0)).code(), ErrorCode::InvalidRequest);
     let mut deep = request(Method::Ngram, 5);
-    deep.max_draft = MaxDraft::Fixed(16);
+    deep.settings.max_draft = MaxDraft::Fixed(16);
     assert_eq!(refused(deep).code(), ErrorCode::InvalidRequest);
 
     let failed = |request| match &events(&start(&app, request).1)[..] {
@@ -226,10 +232,10 @@ fn errors_are_told_and_leave_the_application_usable() {
     };
     assert_eq!(failed(request(Method::DraftModel, 5)), ErrorCode::InvalidRequest);
     let mut empty = request(Method::Plain, 5);
-    empty.messages[0].content = " \n".into();
-    assert_eq!(failed(empty), ErrorCode::InvalidRequest);
+    empty.asking = question(" \n");
+    assert_eq!(refused(empty).code(), ErrorCode::InvalidRequest);
     let mut long = request(Method::Plain, 5);
-    long.messages[0].content = "too long ".repeat(200);
+    long.asking = question(&"too long ".repeat(200));
     assert_eq!(failed(long), ErrorCode::ContextOverflow);
 
     // After all that the model that was loaded still answers.

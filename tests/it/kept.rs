@@ -13,7 +13,7 @@ use hunch::api::{
 use hunch::app::{App, AppConfig};
 use hunch::depth::MaxDraft;
 use hunch::error::Error;
-use hunch::event::{GenerationEvent, RoundEvent, TokenEvent};
+use hunch::event::{Alternative, GenerationEvent, RoundEvent, TokenEvent};
 use hunch::model::device::DeviceChoice;
 use hunch::propose::Method;
 use hunch::sample::SamplingParams;
@@ -126,15 +126,15 @@ fn questions_are_answered_again_and_answers_go_on() {
     let (_, again) = ask(&app, Some(chat), Asking::Again { question: asked }, 24);
     assert_eq!(answer(&app, chat, again).parent, Some(asked));
     // An answer that goes on is what one longer answer would have been.
-    let (_, longer) = ask(&app, Some(chat), Asking::Continue { answer: first, tokens: None }, 12);
+    let (_, longer) = ask(&app, Some(chat), Asking::Continue { answer: first, tokens: None, then: None }, 12);
     let ids = |message| tokens(&app.answer_events(message).unwrap()).iter().map(|t| t.id).collect::<Vec<_>>();
     assert_eq!((ids(first).len(), ids(longer)), (12, ids(again)));
     assert_eq!(answer(&app, chat, longer).content, answer(&app, chat, again).content);
-    let (_, cut) = ask(&app, Some(chat), Asking::Continue { answer: first, tokens: Some(5) }, 19);
+    let (_, cut) = ask(&app, Some(chat), Asking::Continue { answer: first, tokens: Some(5), then: None }, 19);
     assert_eq!(ids(cut), ids(again));
     Tiny { seed: 9, ..Tiny::default() }.write(folder.path(), "other");
     app.load_models(LoadRequest { target: "other".into(), draft: None }).unwrap();
-    let asking = Asking::Continue { answer: first, tokens: None };
+    let asking = Asking::Continue { answer: first, tokens: None, then: None };
     let request = AnswerRequest { conversation: Some(chat), asking, settings: settings(4) };
     let refused = app.answer(request, Box::new(|_| {})).unwrap_err().to_string();
     assert!(refused.contains("by target, and other is loaded"), "{refused}");
@@ -146,6 +146,68 @@ fn questions_are_answered_again_and_answers_go_on() {
     let conversation = app.open_conversation(chat).unwrap();
     assert_eq!(conversation.branch().iter().map(|m| m.content.as_str()).next(), Some("three"));
     assert_eq!((conversation.branch().len(), conversation.leaf), (2, Some(other)));
+}
+
+#[test]
+fn an_answer_branches_from_an_alternative() {
+    let folder = folder();
+    let app = start(folder.path());
+    let (chat, first) = ask(&app, None, question(None, "one two one two"), 12);
+    let whole = app.answer_events(first).unwrap();
+    let place = tokens(&whole)[5].clone();
+    // One whose text on its own is its text in any place.
+    let whole_character = |alternative: &&Alternative| alternative.0 != place.id && alternative.1.is_ascii();
+    let other = place.top.iter().find(whole_character).expect("a byte that is a character").clone();
+    let asking = |tokens, then| Asking::Continue { answer: first, tokens: Some(tokens), then: Some(then) };
+    let (_, branch) = ask(&app, Some(chat), asking(5, other.0), 10);
+    let kept = app.answer_events(branch).unwrap();
+    let said = tokens(&kept);
+    assert_eq!(said[..5], tokens(&whole)[..5], "what is before stays as it was, origins and all");
+    assert_eq!((said[5].id, &said[5].text, said[5].origin), (other.0, &other.1, TokenOrigin::Chosen));
+    assert_eq!((said[5].confidence, said.len()), (other.2, 16));
+    let content: String = said.iter().map(|token| token.text.as_str()).collect();
+    assert_eq!(answer(&app, chat, branch).content, content);
+    assert_eq!(answer(&app, chat, branch).parent, answer(&app, chat, first).parent, "a branch beside it");
+    // The tokens after it are what the model says after exactly these tokens.
+    let (_, same) = ask(&app, Some(chat), asking(5, other.0), 10);
+    let ids = |events: &[GenerationEvent]| tokens(events).iter().map(|t| t.id).collect::<Vec<_>>();
+    assert_eq!(ids(&app.answer_events(same).unwrap()), ids(&kept));
+    // A token drawn there in the first place gives the answer that was given.
+    let (_, again) = ask(&app, Some(chat), asking(5, place.id), 6);
+    assert_eq!(ids(&app.answer_events(again).unwrap()), ids(&whole));
+    let refused = |asking| {
+        let request = AnswerRequest { conversation: Some(chat), asking, settings: settings(4) };
+        app.answer(request, Box::new(|_| {})).unwrap_err().to_string()
+    };
+    let never = (0..).find(|id| place.top.iter().all(|a| a.0 != *id)).unwrap();
+    assert!(refused(asking(5, never)).contains("not among the alternatives"));
+    assert!(refused(asking(900, other.0)).contains("has no token 900"));
+}
+
+/// The tiny model's context has 512 tokens, and its tokens are bytes.
+#[test]
+fn a_conversation_that_no_longer_fits_loses_its_oldest_messages_and_says_so() {
+    let folder = folder();
+    let app = start(folder.path());
+    app.set_system_prompt(None, "Be brief.").unwrap();
+    let chat = app.list_conversations().unwrap()[0].id;
+    let dropped = |message| match &app.answer_events(message).unwrap()[0] {
+        GenerationEvent::Started { dropped_messages, context_length, prompt_tokens, .. } => {
+            assert!(*context_length == 512 && *prompt_tokens + 12 <= 512);
+            *dropped_messages
+        }
+        _ => panic!("a generation begins with its beginning"),
+    };
+    let long = |word: &str| word.repeat(160 / word.len());
+    let (_, first) = ask(&app, Some(chat), question(None, &long("one ")), 12);
+    let (_, second) = ask(&app, Some(chat), question(Some(first), &long("two ")), 12);
+    let (_, third) = ask(&app, Some(chat), question(Some(second), &long("three ")), 12);
+    assert_eq!([dropped(first), dropped(second), dropped(third)], [0, 0, 2]);
+    let (_, fourth) = ask(&app, Some(chat), question(Some(third), &"x".repeat(600)), 12);
+    let Some(GenerationEvent::Failed { error }) = app.answer_events(fourth).unwrap().pop() else {
+        panic!("a question that is longer than the context cannot be answered")
+    };
+    assert!(error.message.contains("512"), "{}", error.message);
 }
 
 #[test]
@@ -216,7 +278,12 @@ fn round(text: &str) -> GenerationEvent {
         origin: TokenOrigin::Plain,
         p: 1.0,
         q: None,
+        u: None,
+        threshold: None,
         confidence: 1.0,
+        entropy: Some(0.25),
+        top: vec![Alternative(7, "a".into(), 0.5)],
+        guesses: Vec::new(),
         round: 0,
         position: 0,
     };

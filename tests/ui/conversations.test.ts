@@ -114,6 +114,36 @@ describe('a turn', () => {
     ]);
   });
 
+  it('branches from an alternative on the card', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain,fixture-ngram' });
+    await ask(page);
+    await ended(page);
+    const token = page.locator('[data-testid=token]').nth(4);
+    await token.click();
+    const card = page.getByTestId('token-card');
+    expect(await card.getAttribute('data-pinned')).toBe('true');
+    expect(await card.evaluate((element) => element.contains(document.activeElement))).toBe(true);
+    // Away from the token the card stays, and Escape closes it without stopping anything.
+    await page.mouse.move(5, 400);
+    await card.waitFor();
+    await page.keyboard.press('Escape');
+    await page.locator('[data-testid=token-card][data-pinned=true]').waitFor({ state: 'detached' });
+    expect(await calls(page, 'stop_generation')).toEqual([]);
+    await token.click();
+    const other = card.getByTestId('alternative').and(page.locator(':enabled')).first();
+    const [id, said] = [Number(await other.getAttribute('data-id')), await other.locator('.word').innerText()];
+    await other.press('Enter');
+    await page.getByTestId('answer-branches').waitFor();
+    await ended(page);
+    expect((await calls(page, 'answer')).at(-1)?.['request']).toMatchObject({ asking: { kind: 'continue', tokens: 4, then: id } });
+    const chosen = page.locator('[data-testid=token][data-origin=chosen]');
+    expect((await chosen.innerText()).trim()).toBe(said.replace('·', ''));
+    const { counts, total } = await legend(page);
+    expect(counts['chosen']).toBe(1);
+    expect(Object.values(counts).reduce((sum, count) => sum + count)).toBe(total);
+    expect(await page.getByTestId('answer-branches').innerText()).toContain('2 / 2');
+  });
+
   it('goes on where it ended', async () => {
     const page = await hunch.open({ replay: 'fixture-plain,fixture-ngram' });
     await ask(page);

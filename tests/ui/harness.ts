@@ -24,6 +24,8 @@ export interface Opening {
   /** Recordings, one a generation. */
   replay?: string;
   app?: string;
+  /** What was chosen before, by the name it is kept under. */
+  preferences?: Record<string, unknown>;
   speed?: number | 'instant';
   lose?: number[];
   width?: number;
@@ -35,6 +37,8 @@ export interface Opening {
   /** Applications that are not files, by name. */
   apps?: Record<string, unknown>;
   userAgent?: string;
+  /** The person's language. */
+  locale?: string;
 }
 
 function findBrowser(): string {
@@ -76,6 +80,7 @@ export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
         colorScheme: opening.colours ?? 'light',
         reducedMotion: opening.reducedMotion ? 'reduce' : 'no-preference',
         userAgent: opening.userAgent,
+        locale: opening.locale ?? 'en-US',
       });
       // The real window freezes it too, which breaks libraries that assign to inherited names.
       await context.addInitScript(() => void Object.freeze(Object.prototype));
@@ -114,6 +119,7 @@ function query(opening: Opening): URLSearchParams {
   const asked = new URLSearchParams();
   if (opening.replay) asked.set('replay', opening.replay);
   if (opening.app) asked.set('app', opening.app);
+  if (opening.preferences) asked.set('preferences', JSON.stringify(opening.preferences));
   asked.set('speed', String(opening.speed ?? 'instant'));
   if (opening.lose) asked.set('lose', opening.lose.join(','));
   return asked;

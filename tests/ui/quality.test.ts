@@ -1,8 +1,8 @@
 // What must hold everywhere: contrast, long answers, reading while text arrives, quiet motion.
 
-import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { runLength } from '../../ui/src/lib/text/blocks';
+import { faintText } from './contrast';
 import { record, toLines } from './fixtures/build';
 import { ask, ended, legend, useWindow } from './harness';
 
@@ -11,42 +11,6 @@ const hunch = useWindow();
 const words = 'the lamp turned and the sea came over the rail while she wrote the hour in the log and waited ';
 const longText = Array.from({ length: 40 }, (_, index) => words.repeat(index % 3 === 0 ? 8 : 4).trim()).join('.\n\n');
 const long = { long: toLines(record({ text: longText, method: 'draft-model', maxDraft: 4, seed: 2, perMessage: 8 })) };
-
-/** The text on screen with less contrast than WCAG AA asks, disabled controls left out. */
-async function faintText(page: Page): Promise<string[]> {
-  return page.evaluate(() => {
-    const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-    if (!context) return ['no canvas'];
-    const luminance = ([r, g, b]: number[]) =>
-      [r, g, b]
-        .map((channel = 0) => channel / 255)
-        .map((channel) => (channel <= 0.04045 ? channel / 12.92 : ((channel + 0.055) / 1.055) ** 2.4))
-        .reduce((sum, channel, index) => sum + channel * [0.2126, 0.7152, 0.0722][index]!, 0);
-    const paint = (colours: string[]) => {
-      context.fillStyle = 'white';
-      context.fillRect(0, 0, 1, 1);
-      for (const colour of colours) {
-        context.fillStyle = colour;
-        context.fillRect(0, 0, 1, 1);
-      }
-      return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
-    };
-    const faint: string[] = [];
-    for (const element of document.querySelectorAll<HTMLElement>('body *')) {
-      const own = [...element.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE && node.textContent?.trim());
-      if (own.length === 0 || element.closest(':disabled, [data-disabled], .only-read, s')) continue;
-      if (!element.checkVisibility({ opacityProperty: true })) continue;
-      const chain: Element[] = [];
-      for (let at: Element | null = element; at; at = at.parentElement) chain.unshift(at);
-      const behind = chain.map((at) => getComputedStyle(at).backgroundColor);
-      const back = luminance(paint(behind));
-      const front = luminance(paint([...behind, getComputedStyle(element).color]));
-      const ratio = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
-      if (ratio < 4.5) faint.push(`${own[0]?.textContent?.trim().slice(0, 30)}: ${ratio.toFixed(2)}`);
-    }
-    return faint;
-  });
-}
 
 describe.each(['light', 'dark'] as const)('%s', (colours) => {
   it('gives all text the contrast WCAG AA asks, over tints too', async () => {

@@ -1,15 +1,15 @@
-// Starts the window: the origins' style sheet, the host, the state, the screen.
+// Starts the window: its language, the origins' style sheet, the host, the state, the screen.
 
 import { mount } from 'svelte';
 import App from './App.svelte';
 import './app.css';
 import { connectHost } from './lib/host';
-import { originRules } from './lib/origin';
+import { markRules } from './lib/marks';
 import { platform } from './lib/platform';
 import { WindowState } from './lib/state/window.svelte';
 
 const sheet = new CSSStyleSheet();
-sheet.replaceSync(originRules());
+sheet.replaceSync(markRules());
 document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
 document.documentElement.dataset['platform'] = platform;
 
@@ -19,6 +19,9 @@ if (!target) throw new Error('index.html has an element with the id "app"');
 const host = await connectHost();
 const state = new WindowState(host);
 host.onMenu((item) => state.choose(item));
+host.onFiles((event) => state.drop.hear(event));
+// Before anything is drawn, so that nothing is drawn in the wrong colours.
+await state.preferences.load();
 mount(App, { target, props: { state, inWindow: host.kind === 'tauri' } });
 void state.models.start();
 void state.conversations.refresh();

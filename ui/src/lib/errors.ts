@@ -1,6 +1,7 @@
-// What the window says above an error's own message, and whether it offers to open a model. One row for every code.
+// What the window says above an error's own message, and whether it offers to open a model.
 
 import type { ErrorCode } from './ipc/schema.gen';
+import { language } from './strings/index.svelte';
 
 /** A card's heading, and what it offers. */
 export interface ErrorFace {
@@ -9,19 +10,25 @@ export interface ErrorFace {
   offersModel: boolean;
 }
 
-/** The face of each code. */
-export const errorFaces: Record<ErrorCode, ErrorFace> = {
-  invalid_request: { title: 'That request cannot be run', offersModel: false },
-  model_not_found: { title: 'The model was not found', offersModel: true },
-  invalid_model_file: { title: 'The model file cannot be used', offersModel: true },
-  unsupported_model: { title: 'This model is not supported', offersModel: true },
-  vocabulary_mismatch: { title: 'The draft does not fit the target', offersModel: false },
-  context_overflow: { title: 'The conversation is too long', offersModel: false },
-  out_of_memory: { title: 'Memory is short', offersModel: true },
-  io: { title: 'A file could not be read or written', offersModel: false },
-  store: { title: 'The conversations cannot be kept', offersModel: false },
-  no_model: { title: 'No model is loaded', offersModel: true },
-  busy: { title: 'An answer is still being written', offersModel: false },
-  device: { title: 'The device failed', offersModel: false },
-  internal: { title: 'Something went wrong in Hunch', offersModel: false },
+/** One row for every code. */
+const offersModel: Record<ErrorCode, boolean> = {
+  invalid_request: false,
+  model_not_found: true,
+  invalid_model_file: true,
+  unsupported_model: true,
+  vocabulary_mismatch: false,
+  context_overflow: false,
+  out_of_memory: true,
+  io: false,
+  store: false,
+  no_model: true,
+  busy: false,
+  device: false,
+  internal: false,
 };
+
+/** The face of a code; a code that is not known is an internal error. */
+export function errorFace(code: ErrorCode): ErrorFace {
+  const known = Object.hasOwn(offersModel, code) ? code : 'internal';
+  return { title: language.strings.errors[known], offersModel: offersModel[known] };
+}

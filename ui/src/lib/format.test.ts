@@ -15,6 +15,7 @@ describe('format', () => {
     [formatRate(41.23), '41.2'],
     [formatRate(99.96), '100'],
     [formatShare(0.714), '71%'],
+    [formatDuration(0.42), '0.4 ms'],
     [formatDuration(312.4), '312 ms'],
     [formatDuration(999.6), '1.0 s'],
     [formatDuration(59_960), '1 min 0 s'],

@@ -1,24 +1,62 @@
-// Numbers as text, the same everywhere. Nothing here computes a figure.
+// Numbers as text, the same everywhere, as the window's language writes them. Nothing here computes a figure.
 
-const whole = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
-const one = new Intl.NumberFormat('en-US', { minimumFractionDigits: 1, maximumFractionDigits: 1 });
-const two = new Intl.NumberFormat('en-US', { minimumFractionDigits: 2, maximumFractionDigits: 2 });
-const percent = new Intl.NumberFormat('en-US', { style: 'percent', maximumFractionDigits: 0 });
+import { language, type LanguageCode } from './strings/index.svelte';
+import type { Strings } from './strings/en';
+
+/** How a language writes numbers. */
+interface Formats {
+  whole: Intl.NumberFormat;
+  one: Intl.NumberFormat;
+  /** One digit after the point, none when it is 0. */
+  upToOne: Intl.NumberFormat;
+  two: Intl.NumberFormat;
+  /** At most two digits after the point, no 0 at the end. */
+  upToTwo: Intl.NumberFormat;
+  three: Intl.NumberFormat;
+  percent: Intl.NumberFormat;
+  plural: Intl.PluralRules;
+  /** Whether a probability is written .812: without the 0 in front. */
+  bareProbability: boolean;
+}
+
+function formatsOf(locale: string, bareProbability: boolean): Formats {
+  const digits = (least: number, most: number) =>
+    new Intl.NumberFormat(locale, { minimumFractionDigits: least, maximumFractionDigits: most });
+  return {
+    whole: digits(0, 0),
+    one: digits(1, 1),
+    upToOne: digits(0, 1),
+    two: digits(2, 2),
+    upToTwo: digits(0, 2),
+    three: digits(3, 3),
+    percent: new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 0 }),
+    plural: new Intl.PluralRules(locale),
+    bareProbability,
+  };
+}
+
+const formats: Record<LanguageCode, Formats> = { en: formatsOf('en-US', true), de: formatsOf('de-DE', false) };
+const now = (): Formats => formats[language.current];
 
 /** A count: 1,234. */
-export const formatCount = (value: number): string => whole.format(value);
+export const formatCount = (value: number): string => now().whole.format(value);
 
 /** A rate in tokens a second: 41.2 below a hundred, 412 above. */
-export const formatRate = (value: number): string => (value < 99.95 ? one : whole).format(value);
+export const formatRate = (value: number): string => (value < 99.95 ? now().one : now().whole).format(value);
 
 /** A mean: 2.61. */
-export const formatMean = (value: number): string => two.format(value);
+export const formatMean = (value: number): string => now().two.format(value);
+
+/** A number that was chosen: 0.7, 1, 0.25. */
+export const formatChosen = (value: number): string => now().upToTwo.format(value);
 
 /** A share: 71%. */
-export const formatShare = (value: number): string => percent.format(value);
+export const formatShare = (value: number): string => now().percent.format(value);
 
-/** A time in milliseconds: 312 ms, 4.2 s, 3 min 5 s. */
+/** A time in milliseconds: 0.4 ms, 312 ms, 4.2 s, 3 min 5 s. */
 export function formatDuration(milliseconds: number): string {
+  const { whole, one } = now();
+  if (milliseconds > 0 && milliseconds < 9.95) return `${one.format(milliseconds)} ms`;
   if (milliseconds < 999.5) return `${whole.format(milliseconds)} ms`;
   const seconds = milliseconds / 1000;
   if (seconds < 59.95) return `${one.format(seconds)} s`;
@@ -28,13 +66,16 @@ export function formatDuration(milliseconds: number): string {
 
 /** A probability: .812, 1, <.001. */
 export function formatProbability(value: number): string {
+  const { three, bareProbability } = now();
+  const written = (part: number) => (bareProbability ? three.format(part).replace(/^0/, '') : three.format(part));
   if (value >= 0.9995) return '1';
-  if (value > 0 && value < 0.0005) return '<.001';
-  return value.toFixed(3).replace(/^0/, '');
+  if (value > 0 && value < 0.0005) return `<${written(0.001)}`;
+  return written(value);
 }
 
 /** A file's size: 91.7 MB, 1.1 GB. */
 export function formatBytes(bytes: number): string {
+  const { whole, one } = now();
   if (bytes >= 1e9) return `${one.format(bytes / 1e9)} GB`;
   if (bytes >= 1e6) return `${one.format(bytes / 1e6)} MB`;
   return `${whole.format(Math.ceil(bytes / 1e3))} kB`;
@@ -42,12 +83,26 @@ export function formatBytes(bytes: number): string {
 
 /** A number of weights: 135M, 1.5B. */
 export function formatParameters(count: number): string {
-  if (count >= 1e9) return `${one.format(count / 1e9).replace(/\.0$/, '')}B`;
-  return `${whole.format(count / 1e6)}M`;
+  const { whole, upToOne } = now();
+  return count >= 1e9 ? `${upToOne.format(count / 1e9)}B` : `${whole.format(count / 1e6)}M`;
+}
+
+/** A number in a field, to be typed over: a fixed number of digits after the point, nothing between thousands. */
+export const formatField = (value: number, digits: number): string =>
+  new Intl.NumberFormat(language.current, {
+    useGrouping: false,
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  }).format(value);
+
+/** The form a noun has after a number: "round", "rounds". */
+export function nounAfter(count: number, noun: keyof Strings['nouns']): string {
+  const forms = language.strings.nouns[noun];
+  return forms[now().plural.select(count)] ?? forms.other;
 }
 
 /** "1 round", "2 rounds". */
-export const plural = (count: number, noun: string): string => `${whole.format(count)} ${noun}${count === 1 ? '' : 's'}`;
+export const plural = (count: number, noun: keyof Strings['nouns']): string => `${formatCount(count)} ${nounAfter(count, noun)}`;
 
 /** A token's text with its spaces and line ends made visible. */
 export const visibleText = (text: string): string =>

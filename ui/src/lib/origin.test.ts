@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { noTokens, originRules, origins, originStyle } from './origin';
+import { originRules, origins, originStyle } from './origin';
 
 describe('origins', () => {
   it('tells every origin apart by more than colour', () => {
@@ -7,8 +7,7 @@ describe('origins', () => {
     expect(new Set(origins.map((row) => row.colour)).size).toBe(origins.length);
   });
 
-  it('has a row for every counted origin, and a rule for every row', () => {
-    expect(origins.map((row) => row.origin).sort()).toEqual(Object.keys(noTokens()).sort());
+  it('has a rule for every row', () => {
     for (const row of origins) {
       expect(originStyle(row.origin)).toBe(row);
       expect(originRules()).toContain(`[data-origin='${row.origin}']`);

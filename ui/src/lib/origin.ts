@@ -1,67 +1,53 @@
 // The one table of token origins: label, colour variable, underline pattern, order. The legend, the
-// card, the tokens' style sheet and the tests all read it.
+// card, the tokens' style sheet and the tests all read it. Labels and meanings come in the window's language.
 
 import type { TokenOrigin } from './ipc/schema.gen';
+import type { Named } from './strings/en';
+import { language } from './strings/index.svelte';
 
 /** Origins an answer's token can have. */
 export type AnswerOrigin = Exclude<TokenOrigin, 'prompt'>;
 
-/** How an origin is named and drawn. */
-export interface OriginStyle {
+/** How an origin is drawn. */
+interface Mark {
   origin: AnswerOrigin;
-  label: string;
-  /** One sentence for a person who has not read a paper. */
-  meaning: string;
   /** CSS variable of its colour; null for no colour. */
   colour: `--origin-${string}` | null;
-  underline: 'solid' | 'wavy' | 'double' | 'none';
+  underline: 'solid' | 'wavy' | 'double' | 'dashed' | 'none';
 }
 
-/** Every origin in the order it is shown. */
-export const origins: readonly OriginStyle[] = [
-  {
-    origin: 'accepted',
-    label: 'accepted',
-    meaning: 'Drafted, and kept by the target.',
-    colour: '--origin-accepted',
-    underline: 'solid',
-  },
-  {
-    origin: 'resampled',
-    label: 'resampled',
-    meaning: 'Drawn by the target in place of a rejected draft.',
-    colour: '--origin-resampled',
-    underline: 'wavy',
-  },
-  {
-    origin: 'bonus',
-    label: 'bonus',
-    meaning: 'Drawn by the target after a whole draft was kept.',
-    colour: '--origin-bonus',
-    underline: 'double',
-  },
-  {
-    origin: 'plain',
-    label: 'plain',
-    meaning: 'Drawn by the target with no draft.',
-    colour: null,
-    underline: 'none',
-  },
+/** How an origin is named and drawn. */
+export type OriginStyle = Readonly<Mark & Named>;
+
+const marks: readonly Mark[] = [
+  { origin: 'accepted', colour: '--origin-accepted', underline: 'solid' },
+  { origin: 'resampled', colour: '--origin-resampled', underline: 'wavy' },
+  { origin: 'bonus', colour: '--origin-bonus', underline: 'double' },
+  { origin: 'plain', colour: null, underline: 'none' },
+  { origin: 'chosen', colour: '--origin-chosen', underline: 'dashed' },
 ];
+
+/** Every origin in the order it is shown. */
+export const origins: readonly OriginStyle[] = marks.map((mark) => ({
+  ...mark,
+  get label() {
+    return originWords(mark.origin).label;
+  },
+  get meaning() {
+    return originWords(mark.origin).meaning;
+  },
+}));
+
+/** How an origin is named in the window's language. */
+export function originWords(origin: AnswerOrigin): Named {
+  return language.strings.origins[origin];
+}
 
 /** The row of an origin. */
 export function originStyle(origin: AnswerOrigin): OriginStyle {
   const found = origins.find((row) => row.origin === origin);
   if (!found) throw new RangeError(`no style for origin ${origin}`);
   return found;
-}
-
-/** Number of tokens of each origin. */
-export type OriginCounts = Record<AnswerOrigin, number>;
-
-/** No token of any origin. */
-export function noTokens(): OriginCounts {
-  return { accepted: 0, resampled: 0, bonus: 0, plain: 0 };
 }
 
 /** The CSS rules that follow from the table: a token's colour and underline, and the dimming filter. */

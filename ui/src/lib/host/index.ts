@@ -2,7 +2,7 @@
 
 import type { Host } from './types';
 
-export type { Host } from './types';
+export type { FilesEvent, Host } from './types';
 
 /** The host this page runs in. */
 export async function connectHost(): Promise<Host> {

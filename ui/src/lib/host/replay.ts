@@ -9,14 +9,13 @@ import type {
   AnswerRequest,
   AppInfo,
   ErrorInfo,
-  GenerateRequest,
   LoadRequest,
   ModelEntry,
   StreamMessage,
 } from '../ipc/schema.gen';
 import { parseRecording, ReplayedGeneration, type Playback, type Recording } from './recording';
 import { ReplayStore, type RecordedConversation } from './replayStore';
-import type { Host, WireArguments } from './types';
+import type { FilesEvent, Host, WireArguments } from './types';
 
 /** A recorded application: what it says of itself, the models it lists, and which files fail to load. */
 export interface RecordedApp {
@@ -30,12 +29,16 @@ export interface RecordedApp {
   load_ms: number;
   /** Conversations that are there already. */
   conversations?: RecordedConversation[];
+  /** Conversations that can be imported, by path. */
+  imports?: Record<string, RecordedConversation>;
 }
 
 /** What a test may see and do. */
 export interface ReplayControl {
   calls: { command: string; args: WireArguments }[];
   menu: (item: string) => void;
+  /** Drags files, as the system would. */
+  files: (event: FilesEvent) => void;
 }
 
 declare global {
@@ -67,7 +70,8 @@ export async function openReplay(query: URLSearchParams): Promise<Host> {
   const names = (query.get('replay') ?? defaultRecording).split(',');
   const recordings = await Promise.all(names.map(async (name) => parseRecording(await read(`${name}.jsonl`))));
   const app = JSON.parse(await read(`${query.get('app') ?? defaultApp}.json`)) as RecordedApp;
-  return new ReplayHost(app, recordings, playback(query));
+  const preferences = JSON.parse(query.get('preferences') ?? '{}') as Record<string, unknown>;
+  return new ReplayHost(app, recordings, playback(query), preferences);
 }
 
 class ReplayHost implements Host {
@@ -75,17 +79,19 @@ class ReplayHost implements Host {
   readonly #app: RecordedApp;
   readonly #recordings: Recording[];
   readonly #playback: Playback;
-  readonly #control: ReplayControl = { calls: [], menu: () => {} };
+  readonly #control: ReplayControl = { calls: [], menu: () => {}, files: () => {} };
   #channels: ((message: StreamMessage) => void)[] = [];
   #generations: ReplayedGeneration[] = [];
   #picked = 0;
   readonly #store: ReplayStore;
+  readonly #preferences: Map<string, unknown>;
 
-  constructor(app: RecordedApp, recordings: Recording[], how: Playback) {
+  constructor(app: RecordedApp, recordings: Recording[], how: Playback, preferences: Record<string, unknown>) {
     this.#app = app;
     this.#recordings = recordings;
     this.#playback = how;
     this.#store = new ReplayStore(app.conversations ?? []);
+    this.#preferences = new Map(Object.entries(preferences));
     window.hunchReplay = this.#control;
   }
 
@@ -111,8 +117,16 @@ class ReplayHost implements Host {
     return `/tmp/${name}`;
   }
 
+  async openLink(href: string): Promise<void> {
+    this.#control.calls.push({ command: 'open_link', args: { href } });
+  }
+
   onMenu(choose: (item: string) => void): void {
     this.#control.menu = choose;
+  }
+
+  onFiles(hear: (event: FilesEvent) => void): void {
+    this.#control.files = hear;
   }
 
   async #answer(command: string, args: WireArguments): Promise<unknown> {
@@ -123,8 +137,6 @@ class ReplayHost implements Host {
         return structuredClone(this.#app.models);
       case 'load_models':
         return this.#load(args['request'] as LoadRequest);
-      case 'generate':
-        return this.#generate(args['request'] as GenerateRequest, args['channel'] as number);
       case 'answer':
         return this.#begin(args['request'] as AnswerRequest, args['channel'] as number);
       case 'list_conversations':
@@ -152,6 +164,13 @@ class ReplayHost implements Host {
         return this.#store.search(args['query'] as string);
       case 'export_conversation':
         return null;
+      case 'import_conversation':
+        return this.#import(args['path'] as string);
+      case 'preferences':
+        return structuredClone(Object.fromEntries(this.#preferences));
+      case 'set_preference':
+        this.#preferences.set(args['key'] as string, structuredClone(args['value']));
+        return null;
       case 'stop_generation':
         this.#generation(args).stop();
         return null;
@@ -160,6 +179,12 @@ class ReplayHost implements Host {
       default:
         throw refusal('internal', `The replay host has no command "${command}".`);
     }
+  }
+
+  #import(path: string): number {
+    const imported = this.#app.imports?.[path];
+    if (!imported) throw refusal('io', `“${path}” is not an exported conversation. Choose another file.`);
+    return this.#store.bring(imported);
   }
 
   async #load(request: LoadRequest): Promise<unknown> {
@@ -177,11 +202,6 @@ class ReplayHost implements Host {
     const found = this.#app.models.find((model) => model.path === path || model.name === path);
     if (!found) throw refusal('model_not_found', `No model called "${path}" was found. Choose another file.`);
     return found;
-  }
-
-  async #generate(request: GenerateRequest, channel: number): Promise<number> {
-    if (request.messages.at(-1)?.role !== 'user') throw refusal('invalid_request', 'The last message is not the user’s.');
-    return this.#play(channel, () => {});
   }
 
   async #begin(request: AnswerRequest, channel: number): Promise<unknown> {

@@ -10,6 +10,7 @@ import type {
   GenerationEvent,
   SearchHit,
   StoredMessage,
+  TokenEvent,
 } from '../ipc/schema.gen';
 
 /** A conversation as a recorded application brings it. */
@@ -42,12 +43,16 @@ export class ReplayStore {
 
   constructor(recorded: readonly RecordedConversation[], now: () => number = Date.now) {
     this.#now = now;
-    for (const { conversation, events } of recorded) {
-      this.#kept.set(conversation.entry.id, { conversation, deleted: false, named: true });
-      const ids = [conversation.entry.id, ...conversation.messages.map((message) => message.id)];
-      this.#next = Math.max(this.#next, ...ids.map((id) => id + 1));
-      for (const [id, said] of Object.entries(events)) this.#events.set(Number(id), said);
-    }
+    for (const each of recorded) this.bring(each);
+  }
+
+  /** Adds a conversation under the numbers it has. */
+  bring({ conversation, events }: RecordedConversation): number {
+    this.#kept.set(conversation.entry.id, { conversation, deleted: false, named: true });
+    const ids = [conversation.entry.id, ...conversation.messages.map((message) => message.id)];
+    this.#next = Math.max(this.#next, ...ids.map((id) => id + 1));
+    for (const [id, said] of Object.entries(events)) this.#events.set(Number(id), said);
+    return conversation.entry.id;
   }
 
   list(): ConversationEntry[] {
@@ -166,7 +171,21 @@ export class ReplayStore {
       left -= tokens.length;
       prefix.push({ ...event, tokens });
     }
+    const chosen = asking.then === null ? null : this.#chosen(asking.answer, asking.tokens ?? 0, asking.then);
+    if (chosen) prefix.push(chosen);
     return { conversation, question, prefix };
+  }
+
+  /** The round of a token that was chosen in place of number `at` of an answer. */
+  #chosen(answer: number, at: number, id: number): GenerationEvent | null {
+    const rounds = this.events(answer).filter((event) => event.type === 'round');
+    const place = rounds.flatMap((event) => event.tokens)[at];
+    const other = [...(place?.top ?? []), ...(place?.guesses ?? [])].find(([token]) => token === id);
+    const before = rounds[0];
+    if (!place || !other || !before) return null;
+    const round = rounds.filter((event) => event.round < place.round).length + 1;
+    const token: TokenEvent = { ...place, id, text: other[1], origin: 'chosen', p: 1, q: null, u: null, threshold: null, confidence: other[2], round, position: 0 };
+    return { ...before, round, drafted: 0, tokens: [token], rejected: [] };
   }
 
   #create(): Conversation {

@@ -2,7 +2,10 @@
 
 import { Channel, invoke } from '@tauri-apps/api/core';
 import { listen } from '@tauri-apps/api/event';
+import { getCurrentWebview } from '@tauri-apps/api/webview';
 import { open, save } from '@tauri-apps/plugin-dialog';
+import { openUrl } from '@tauri-apps/plugin-opener';
+import { language } from '../strings/index.svelte';
 import type { Host, WireArguments } from './types';
 
 export const tauriHost: Host = {
@@ -14,11 +17,27 @@ export const tauriHost: Host = {
     return channel;
   },
   pickModelFile: (title) =>
-    open({ title, multiple: false, directory: false, filters: [{ name: 'GGUF model', extensions: ['gguf'] }] }),
+    open({ title, multiple: false, directory: false, filters: [{ name: language.strings.dialogs.modelFiles, extensions: ['gguf'] }] }),
   pickConversationFile: (title) =>
-    open({ title, multiple: false, directory: false, filters: [{ name: 'Conversation', extensions: ['json'] }] }),
+    open({ title, multiple: false, directory: false, filters: [{ name: language.strings.dialogs.conversationFiles, extensions: ['json'] }] }),
   pickWhereToSave: (name) => save({ defaultPath: name }),
+  openLink: (href) => openUrl(href),
   onMenu(choose) {
     void listen<string>('menu', (event) => choose(event.payload));
+  },
+  onFiles(hear) {
+    // Only the first event of a drag names the files.
+    let paths: readonly string[] = [];
+    void getCurrentWebview().onDragDropEvent(({ payload }) => {
+      if (payload.type === 'leave') {
+        paths = [];
+        hear({ kind: 'left' });
+        return;
+      }
+      if (payload.type !== 'over') paths = payload.paths;
+      // On macOS and GTK the place comes in points, whatever it is called; the inner width changes with zoom.
+      const across = payload.position.x / (window.outerWidth || window.innerWidth);
+      hear({ kind: payload.type === 'drop' ? 'dropped' : 'over', paths, across });
+    });
   },
 };

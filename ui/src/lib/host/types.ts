@@ -4,6 +4,17 @@
 /** A command by name, with the arguments as they go over the wire. */
 export type WireArguments = Record<string, unknown>;
 
+/** Files that a person drags over the window, lets go of over it, or takes away again. */
+export type FilesEvent =
+  | {
+      kind: 'over' | 'dropped';
+      /** None when what is dragged is not a file. */
+      paths: readonly string[];
+      /** How far across the window the pointer is: 0 at its left edge, 1 at its right. */
+      across: number;
+    }
+  | { kind: 'left' };
+
 /** What carries calls and streams: the real window, or the replay of a recording. */
 export interface Host {
   readonly kind: 'tauri' | 'replay';
@@ -17,6 +28,10 @@ export interface Host {
   pickConversationFile(title: string): Promise<string | null>;
   /** Asks the person where to save a file that is to have this name; null when they changed their mind. */
   pickWhereToSave(name: string): Promise<string | null>;
+  /** Opens a link in the system's browser or mail program: http, https or mailto. */
+  openLink(href: string): Promise<void>;
   /** Calls `choose` with the id of each native menu item that is chosen. */
   onMenu(choose: (item: string) => void): void;
+  /** Calls `hear` with what happens to files that are dragged onto the window. */
+  onFiles(hear: (event: FilesEvent) => void): void;
 }

@@ -3,7 +3,7 @@
 /**
  * Where a token in the committed sequence came from. The colours of the window are these.
  */
-export type TokenOrigin = "prompt" | "accepted" | "resampled" | "bonus" | "plain";
+export type TokenOrigin = "prompt" | "accepted" | "resampled" | "bonus" | "plain" | "chosen";
 
 /**
  * How tokens are guessed ahead of the target.
@@ -117,39 +117,6 @@ role: Role,
  * What was said.
  */
 content: string, };
-
-/**
- * Asks for an answer to a conversation.
- */
-export type GenerateRequest = { 
-/**
- * The conversation so far, oldest first; the last message is the user's.
- */
-messages: Array<ChatMessage>, 
-/**
- * How to guess ahead.
- */
-method: Method, 
-/**
- * Most tokens to draft a round: 1 to 15, or "auto", which measures what pays.
- */
-max_draft: MaxDraft, 
-/**
- * Most tokens to generate, 1 or more.
- */
-max_tokens: number, 
-/**
- * How tokens are drawn.
- */
-sampling: SamplingParams, 
-/**
- * Which drafted tokens stand.
- */
-rule: AcceptanceRule, 
-/**
- * Texts that end the answer.
- */
-stop: Array<string>, };
 
 /**
  * A model file on this machine.
@@ -286,6 +253,11 @@ ranges: Array<ParameterRange>, };
 export type StopReason = "end_of_turn" | "stop_string" | "max_tokens" | "context_full" | "cancelled";
 
 /**
+ * A token that might stand in a place: its number, its text on its own, its probability.
+ */
+export type Alternative = [number, string, number];
+
+/**
  * A token as the outside sees it. The texts of all tokens, joined, are the answer.
  */
 export type TokenEvent = { 
@@ -310,9 +282,32 @@ p: number,
  */
 q: number | null, 
 /**
- * The target's softmax probability at temperature 1 without filters.
+ * The uniform number it was tested with. Absent for tokens that were not drafted, and under rules that
+ * draw none.
+ */
+u: number | null, 
+/**
+ * What `u` had to be below: min(1, p/q), both without what rejected siblings had ruled out.
+ */
+threshold: number | null, 
+/**
+ * The target's softmax probability at temperature 1 without filters; 0 for a chosen token that was not
+ * among the likeliest, where it is not known.
  */
 confidence: number, 
+/**
+ * The entropy of that softmax, in nats: how open the position was. Absent in answers kept before it was
+ * told.
+ */
+entropy: number | null, 
+/**
+ * The likeliest tokens of that softmax, likeliest first.
+ */
+top: Array<Alternative>, 
+/**
+ * The draft model's likeliest tokens for this position; none where no model drafted.
+ */
+guesses: Array<Alternative>, 
 /**
  * Round, from 0.
  */
@@ -571,6 +566,14 @@ device: string,
  */
 prompt_tokens: number, 
 /**
+ * Messages at the beginning of the conversation that no longer fit and were not read.
+ */
+dropped_messages: number, 
+/**
+ * Tokens of context that the target has.
+ */
+context_length: number, 
+/**
  * Most tokens drafted a round; 0 for plain decoding.
  */
 max_draft: MaxDraft, 
@@ -807,7 +810,11 @@ answer: number,
 /**
  * How many of its tokens are kept; `None` = all.
  */
-tokens: number | null, };
+tokens: number | null, 
+/**
+ * The token to put behind them: one that was told as an alternative there.
+ */
+then: number | null, };
 
 /**
  * Asks for an answer in a conversation.
@@ -856,12 +863,11 @@ prefix: Array<GenerationEvent>, };
  */
 export type ExportFormat = "markdown" | "json";
 
-/** Every command of the engine, by name. `generate` and `answer` also take a channel of StreamMessage. */
+/** Every command of the engine, by name. `answer` also takes a channel of StreamMessage. */
 export interface Commands {
   app_info: { args: Record<string, never>; result: AppInfo };
   list_models: { args: Record<string, never>; result: ModelEntry[] };
   load_models: { args: { request: LoadRequest }; result: LoadedModels };
-  generate: { args: { request: GenerateRequest }; result: number };
   answer: { args: { request: AnswerRequest }; result: Answering };
   list_conversations: { args: Record<string, never>; result: ConversationEntry[] };
   open_conversation: { args: { id: number }; result: Conversation };
@@ -875,6 +881,8 @@ export interface Commands {
   search_conversations: { args: { query: string }; result: SearchHit[] };
   export_conversation: { args: { id: number; format: ExportFormat; path: string }; result: null };
   import_conversation: { args: { path: string }; result: number };
+  preferences: { args: Record<string, never>; result: Record<string, unknown> };
+  set_preference: { args: { key: string; value: unknown }; result: null };
   stop_generation: { args: { generationId: number }; result: null };
   generation_snapshot: { args: { generationId: number }; result: GenerationSnapshot };
 }

@@ -2,6 +2,7 @@
 // engine gave them. Nothing here computes a rate; counts are the counts of the tokens shown. No DOM.
 
 import type {
+  AcceptanceRule,
   DepthState,
   ErrorInfo,
   GenerationEvent,
@@ -11,11 +12,16 @@ import type {
   Method,
   RejectedEvent,
   RoundEvent,
+  RoundTiming,
   StopReason,
   TokenEvent,
 } from '../ipc/schema.gen';
-import { noTokens, type AnswerOrigin, type OriginCounts } from '../origin';
+import { confidenceOf, noMarks, surpriseOf, type ConfidenceClass, type MarkCounts, type SurpriseClass } from '../marks';
+import type { AnswerOrigin } from '../origin';
 import { Layout, type Block } from '../text/blocks';
+import { MarkdownDocument } from '../text/markdown/document';
+import type { MarkdownBlock } from '../text/markdown/nodes';
+import { endsUnbegunThought, Thinking, type Stretch } from '../text/thinking';
 
 /** Where an answer stands. */
 export type AnswerPhase = 'waiting' | 'prefill' | 'streaming' | 'finished' | 'failed' | 'interrupted';
@@ -28,6 +34,12 @@ export interface AnswerSetup {
   device: string;
   maxDraft: MaxDraft;
   promptTokens: number;
+  /** Messages at the beginning of the conversation that no longer fit. */
+  dropped: number;
+  /** Tokens of context that the target has; 0 when it was not told. */
+  contextLength: number;
+  /** Which drafted tokens stand. */
+  rule: AcceptanceRule;
   /** Of its random numbers: with the same request it gives the same answer. */
   seed: number;
 }
@@ -45,6 +57,34 @@ export interface TokenDetail {
   rejected: readonly RejectedEvent[];
   /** Tokens drafted in its round, when that round's event has come. */
   drafted: number | null;
+  /** Where the time of its round went. */
+  timing: RoundTiming | null;
+  rule: AcceptanceRule | null;
+}
+
+/** How a token is drawn, whatever the colours say. */
+export interface TokenMark {
+  origin: AnswerOrigin;
+  confidence: ConfidenceClass;
+  /** Null where the entropy was not kept. */
+  surprise: SurpriseClass | null;
+  /** Rounds beside each other are told apart. */
+  round: 'even' | 'odd';
+  /** Where the time of its round went, at the first token of it that is shown. */
+  begins: RoundShares | null;
+}
+
+/** Where the time of a round went, as places on a bar. */
+export interface RoundShares {
+  /** Where drafting ends, in percent of the whole. */
+  proposed: string;
+  /** Where the target's pass ends. */
+  passed: string;
+}
+
+interface RoundFacts {
+  drafted: number;
+  timing: RoundTiming;
 }
 
 /** An answer. */
@@ -52,7 +92,8 @@ export class Answer {
   phase = $state<AnswerPhase>('waiting');
   setup = $state.raw<AnswerSetup | null>(null);
   prefill = $state.raw<Progress | null>(null);
-  counts = $state.raw<OriginCounts>(noTokens());
+  /** How many tokens are of each class. */
+  counts = $state.raw<MarkCounts>(noMarks());
   blocks = $state.raw<readonly Block[]>([]);
   figures = $state.raw<LiveFigures | null>(null);
   /** What the depth is at, when the engine chooses it. */
@@ -60,21 +101,54 @@ export class Answer {
   stop = $state<StopReason | null>(null);
   stats = $state.raw<GenerationStats | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
+  /** Whether most rounds were plain because plain decoding was faster; known when the answer is over. */
+  rested = $state(false);
 
   readonly #tokens: TokenEvent[] = [];
   readonly #layout = new Layout();
+  #rendered = new Rendered();
+  /** What the prompt ended in that belongs to the answer's text. */
+  #before: '' | '<think>' = '';
+  /** Counts changes of what is rendered, which is only made when it is looked at. */
+  #version = $state(0);
   // Looked up when a token is pointed at, never drawn from: reactive maps would cost a signal a round.
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #rejected = new Map<number, RejectedEvent[]>();
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
-  readonly #drafted = new Map<number, number>();
+  readonly #facts = new Map<number, RoundFacts>();
   /** The round of each token. An answer that goes on with another one has rounds of two generations. */
   readonly #rounds: number[] = [];
   #firstRound = 0;
+  #begun = 0;
+  /** Rounds of this generation in which drafting rested. */
+  #resting = 0;
 
   /** Tokens so far, those without text included. */
   get tokens(): readonly TokenEvent[] {
     return this.#tokens;
+  }
+
+  /** What it says, as Markdown. */
+  get said(): readonly MarkdownBlock[] {
+    void this.#version;
+    return this.#rendered.said.blocks;
+  }
+
+  /** What it thought before that, as Markdown. */
+  get thought(): readonly MarkdownBlock[] {
+    void this.#version;
+    return this.#rendered.thought.blocks;
+  }
+
+  /** Whether it is thinking now. */
+  get thinking(): boolean {
+    void this.#version;
+    return !this.over && this.#rendered.sorting.thinking;
+  }
+
+  /** The text of what it says, without what it thought. */
+  get saidText(): string {
+    return this.#rendered.saidText;
   }
 
   /** The answer's text. */
@@ -93,17 +167,27 @@ export class Answer {
     for (const event of events) this.#applyOne(event, counts);
     this.counts = counts;
     this.blocks = this.#layout.blocks;
+    this.#settle();
+  }
+
+  /** Renders to the end once nothing more will come. */
+  #settle(): void {
+    if (this.over) this.#rendered.finish();
+    this.#version += 1;
   }
 
   /** Ends the answer with an error; what was written stays. */
   fail(error: ErrorInfo): void {
     this.phase = 'failed';
     this.error = error;
+    this.#settle();
   }
 
   /** What is here is all there is: the program ended while it was being written. */
   interrupt(): void {
-    if (!this.over) this.phase = 'interrupted';
+    if (this.over) return;
+    this.phase = 'interrupted';
+    this.#settle();
   }
 
   /** Everything known about token number `index`, or null when there is none. */
@@ -112,14 +196,39 @@ export class Answer {
     if (!token) return null;
     const round = this.#rounds[index] ?? token.round;
     const rejected = this.#rejected.get(round)?.filter((draft) => draft.position === token.position) ?? [];
-    return { index, token, rejected, drafted: this.#drafted.get(round) ?? null };
+    const facts = this.#facts.get(round);
+    const { drafted = null, timing = null } = facts ?? {};
+    return { index, token, rejected, drafted, timing, rule: this.setup?.rule ?? null };
   }
 
-  #applyOne(event: GenerationEvent, counts: OriginCounts): void {
+  /** How token number `index` is drawn, where the `skipped` tokens right before it are not shown. */
+  mark(index: number, skipped = 0): TokenMark {
+    const token = this.#tokens[index];
+    const round = this.#rounds[index] ?? 0;
+    return {
+      origin: (token?.origin ?? 'plain') as AnswerOrigin,
+      confidence: confidenceOf(token?.confidence ?? 1),
+      surprise: typeof token?.entropy === 'number' ? surpriseOf(token.entropy) : null,
+      round: round % 2 === 0 ? 'even' : 'odd',
+      begins: this.#rounds[index - 1 - skipped] === round ? null : shares(this.#facts.get(round)?.timing),
+    };
+  }
+
+  /** Tokens of the context that the conversation takes, this answer included. */
+  get contextUsed(): number {
+    // The list of tokens is not state; their counts change with it.
+    void this.counts;
+    return (this.setup?.promptTokens ?? 0) + this.#tokens.length - this.#begun;
+  }
+
+  #applyOne(event: GenerationEvent, counts: MarkCounts): void {
     switch (event.type) {
       case 'started':
         this.phase = 'prefill';
-        this.#firstRound = Math.max(0, ...this.#drafted.keys(), ...this.#rounds.slice(-1)) + (this.#rounds.length > 0 ? 1 : 0);
+        this.#firstRound = Math.max(0, ...this.#facts.keys(), ...this.#rounds.slice(-1)) + (this.#rounds.length > 0 ? 1 : 0);
+        // What the answer begins with is part of the prompt.
+        this.#begun = this.#tokens.length;
+        this.#resting = 0;
         this.setup = {
           method: event.method,
           target: event.target,
@@ -127,6 +236,9 @@ export class Answer {
           device: event.device,
           maxDraft: event.max_draft,
           promptTokens: event.prompt_tokens,
+          dropped: event.dropped_messages,
+          contextLength: event.context_length,
+          rule: event.rule,
           seed: event.seed,
         };
         break;
@@ -141,6 +253,8 @@ export class Answer {
         this.phase = 'finished';
         this.stop = event.stop;
         this.stats = event.stats;
+        // Rounds without a draft give one token each.
+        this.rested = 2 * Math.min(this.#resting, event.stats.plain) > event.stats.rounds;
         break;
       case 'failed':
         this.fail(event.error);
@@ -148,21 +262,84 @@ export class Answer {
     }
   }
 
-  #applyRound(round: RoundEvent, counts: OriginCounts): void {
+  #applyRound(round: RoundEvent, counts: MarkCounts): void {
     this.phase = 'streaming';
     this.figures = round.figures;
     this.depth = round.depth;
-    this.#drafted.set(this.#firstRound + round.round, round.drafted);
+    if (round.depth?.parked) this.#resting += 1;
+    this.#facts.set(this.#firstRound + round.round, { drafted: round.drafted, timing: round.timing });
     if (round.rejected.length > 0) this.#rejected.set(this.#firstRound + round.round, round.rejected);
     this.#append(round.tokens, counts);
   }
 
-  #append(tokens: readonly TokenEvent[], counts: OriginCounts): void {
+  #append(tokens: readonly TokenEvent[], counts: MarkCounts): void {
     for (const token of tokens) {
-      if (token.text !== '') this.#layout.append(this.#tokens.length, token.text);
+      if (token.text !== '') {
+        this.#layout.append(this.#tokens.length, token.text);
+        this.#render(this.#tokens.length, token.text);
+      }
       this.#tokens.push(token);
       this.#rounds.push(this.#firstRound + token.round);
       counts[token.origin as AnswerOrigin] += 1;
+      counts[confidenceOf(token.confidence)] += 1;
+      if (token.entropy !== null) counts[surpriseOf(token.entropy)] += 1;
     }
   }
+
+  #render(token: number, text: string): void {
+    // What was over goes on after all.
+    if (this.#rendered.finished) this.#renderAgain();
+    this.#rendered.append(token, text);
+    // The prompt had begun a thought: all that was said so far belongs to it.
+    if (this.#before === '' && text.includes('>') && endsUnbegunThought(this.text + text)) {
+      this.#before = '<think>';
+      this.#renderAgain();
+      this.#rendered.append(token, text);
+    }
+  }
+
+  #renderAgain(): void {
+    this.#rendered = new Rendered();
+    if (this.#before !== '') this.#rendered.append(-1, this.#before);
+    this.#tokens.forEach(({ text }, index) => text !== '' && this.#rendered.append(index, text));
+  }
+}
+
+/** An answer's text as Markdown, what was thought and what is said apart. */
+class Rendered {
+  readonly sorting = new Thinking();
+  readonly thought = new MarkdownDocument();
+  readonly said = new MarkdownDocument();
+  saidText = '';
+  finished = false;
+
+  append(token: number, text: string): void {
+    this.#sort(this.sorting.push(token, text));
+  }
+
+  finish(): void {
+    if (this.finished) return;
+    this.finished = true;
+    this.#sort(this.sorting.finish());
+    this.thought.finish();
+    this.said.finish();
+  }
+
+  #sort(stretches: readonly Stretch[]): void {
+    for (const { part, token, text } of stretches) {
+      // What follows a thought begins with the line ends that set it off.
+      const shown = part === 'said' && this.saidText === '' ? text.trimStart() : text;
+      if (shown === '') continue;
+      this[part].append(token, shown);
+      if (part === 'said') this.saidText += shown;
+    }
+  }
+}
+
+function shares(timing: RoundTiming | undefined): RoundShares | null {
+  if (!timing) return null;
+  const { propose_ms, target_ms, verify_ms, other_ms } = timing;
+  const whole = propose_ms + target_ms + verify_ms + other_ms || 1;
+  const percent = (ms: number) => `${((100 * ms) / whole).toFixed(1)}%`;
+  return { proposed: percent(propose_ms), passed: percent(propose_ms + target_ms) };
 }

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { GenerationEvent, RoundEvent, TokenEvent } from '../ipc/schema.gen';
+import { classesOf } from '../marks';
 import { Answer } from './answer.svelte';
 
 const token = (text: string, origin: TokenEvent['origin'], round: number, position: number): TokenEvent => ({
@@ -8,7 +9,12 @@ const token = (text: string, origin: TokenEvent['origin'], round: number, positi
   origin,
   p: 0.5,
   q: null,
+  u: null,
+  threshold: null,
   confidence: 0.4,
+  entropy: 1,
+  top: [],
+  guesses: [],
   round,
   position,
 });
@@ -39,6 +45,8 @@ const finished = (tokens: TokenEvent[]): GenerationEvent => ({
     plain: 1,
     acceptance_rate: 0.25,
     mean_acceptance_length: 2,
+    target_passes: [[5, 2]],
+    draft_passes: [[1, 8]],
     accepted_at_position: [1],
     ttft_ms: 10,
     prefill_tok_s: 100,
@@ -58,8 +66,11 @@ describe('Answer', () => {
     const answer = new Answer();
     answer.apply([round(0, [token('a', 'accepted', 0, 0), token('', 'accepted', 0, 1), token('🌊', 'bonus', 0, 2)])]);
     answer.apply([round(1, [token('b', 'resampled', 1, 0)]), finished([token('c', 'plain', 1, 1)])]);
-    expect(answer.counts).toEqual({ accepted: 2, resampled: 1, bonus: 1, plain: 1 });
-    expect(Object.values(answer.counts).reduce((sum, count) => sum + count)).toBe(answer.tokens.length);
+    expect(answer.counts).toMatchObject({ accepted: 2, resampled: 1, bonus: 1, plain: 1, chosen: 0 });
+    for (const mode of ['origin', 'confidence', 'surprise'] as const) {
+      const counts = classesOf(mode).map((key) => answer.counts[key]);
+      expect(counts.reduce((sum, count) => sum + count), mode).toBe(answer.tokens.length);
+    }
     expect(answer.text).toBe('a🌊bc');
     expect(answer.phase).toBe('finished');
   });
@@ -91,11 +102,54 @@ describe('Answer', () => {
     expect(answer.error?.code).toBe('device');
   });
 
+  it('marks where a round begins, and counts the context it takes', () => {
+    const answer = new Answer();
+    const started: GenerationEvent = { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 9, dropped_messages: 2, context_length: 512, max_draft: 4, rule: { name: 'lossless' }, seed: 7 };
+    answer.apply([started, round(0, [token('a', 'accepted', 0, 0), token('b', 'bonus', 0, 1)]), round(1, [token('c', 'plain', 1, 0)])]);
+    expect([0, 1, 2].map((index) => answer.mark(index).begins !== null)).toEqual([true, false, true]);
+    // Where the first of a round is not shown, the round begins at the next one.
+    expect([answer.mark(1, 1).begins !== null, answer.mark(2, 1).begins !== null]).toEqual([true, true]);
+    expect([0, 1, 2].map((index) => answer.mark(index).round)).toEqual(['even', 'even', 'odd']);
+    expect(answer.mark(0)).toMatchObject({ origin: 'accepted', confidence: 'unsure', surprise: 'leaning' });
+    expect(answer.contextUsed).toBe(12);
+    // What goes on with it has read those three tokens as part of its prompt.
+    answer.apply([{ ...started, prompt_tokens: 12 }, round(0, [token('d', 'plain', 0, 0)])]);
+    expect(answer.contextUsed).toBe(13);
+    expect(answer.setup?.dropped).toBe(2);
+    expect(answer.mark(3).begins).not.toBeNull();
+  });
+
+  it('says that drafting rested when most rounds were plain because of that', () => {
+    const rested = (parked: number[]) => {
+      const answer = new Answer();
+      const rounds = [0, 1, 2].map((number) => ({ ...round(number, [token('a', 'plain', number, 0)]), depth: { parked: parked.includes(number), gains: [0.9] } }) as GenerationEvent);
+      const over = finished([]) as GenerationEvent & { type: 'finished' };
+      answer.apply([...rounds, { ...over, stats: { ...over.stats, rounds: 3, plain: 3 } }]);
+      return answer.rested;
+    };
+    expect([rested([]), rested([1]), rested([1, 2])]).toEqual([false, false, true]);
+  });
+
+  it('sorts a thought that the prompt began once, and keeps it a thought when it goes on', () => {
+    const answer = new Answer();
+    const say = (...texts: string[]) => answer.apply(texts.map((text, at) => round(at, [token(text, 'plain', at, 0)])));
+    say('so', '</think>', 'a -> b\n\n');
+    const [first] = answer.said;
+    say('c -> d');
+    // What was settled is not made anew by every sign that could end a tag.
+    expect(answer.said[0]).toBe(first);
+    expect(answer.saidText).toBe('a -> b\n\nc -> d');
+    answer.apply([finished([])]);
+    say(' and on');
+    expect(answer.thought).toHaveLength(1);
+    expect(answer.saidText).toBe('a -> b\n\nc -> d and on');
+  });
+
   it('goes from waiting to prefill to streaming', () => {
     const answer = new Answer();
     const phases = [answer.phase];
     answer.apply([
-      { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, rule: { name: 'lossless' }, seed: 7 },
+      { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, dropped_messages: 0, context_length: 512, max_draft: 4, rule: { name: 'lossless' }, seed: 7 },
       { type: 'prefill', done: 1, total: 3 },
     ]);
     phases.push(answer.phase);

@@ -13,6 +13,7 @@ import type {
   StoredMessage,
 } from '../ipc/schema.gen';
 import { GenerationStream, pageClock, type Clock } from '../ipc/stream';
+import { language } from '../strings/index.svelte';
 import { Answer } from './answer.svelte';
 import { newestBelow, pathTo, siblingsOf, type Siblings } from './branches';
 import { FrameBuffer, pageFrame, type NextFrame } from './frame';
@@ -24,6 +25,8 @@ export interface Turn {
   readonly key: string;
   readonly prompt: string;
   readonly answer: Answer;
+  /** What is kept of the answer's text, to be read until its tokens are here; null when nothing is. */
+  readonly stored: string | null;
   /** Their messages; null until the engine has numbered them. */
   readonly question: number | null;
   readonly answerId: number | null;
@@ -52,6 +55,9 @@ interface Running {
 /** How often, and how many times, an answer that was left is asked for its end. */
 const hearingMs = 250;
 const hearings = 80;
+
+/** How many answers at the end of a branch are fetched with it. Those before them are when they are near. */
+const fetchedAtOnce = 1;
 
 /** What a conversation tells the window. */
 export interface Told {
@@ -97,6 +103,10 @@ export class Conversation {
   /** Keys of turns that were on screen before they had numbers, by answer. */
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #keys = new Map<number, string>();
+  /** Answers whose tokens are wanted, the most wanted last. */
+  // eslint-disable-next-line svelte/prefer-svelte-reactivity
+  readonly #near = new Set<Answer>();
+  #fetching = false;
 
   constructor(
     host: Host,
@@ -145,9 +155,20 @@ export class Conversation {
 
   /** Has an answer go on where it ended. */
   async goOn(turn: Turn): Promise<void> {
+    await this.#continue(turn, null, null);
+  }
+
+  /** Has an answer go on with another token in place of number `index`; the answer that is there stays, on
+   * a branch of its own. Does nothing while an answer is being written. */
+  async branch(answer: Answer, index: number, token: number): Promise<void> {
+    const turn = this.turns.find((other) => other.answer === answer);
+    if (turn && !this.running) await this.#continue(turn, index, token);
+  }
+
+  async #continue(turn: Turn, tokens: number | null, then: number | null): Promise<void> {
     if (turn.answerId === null) return;
     const before = this.turns.slice(0, this.turns.indexOf(turn));
-    await this.#begin({ kind: 'continue', answer: turn.answerId, tokens: null }, before, turn.prompt);
+    await this.#begin({ kind: 'continue', answer: turn.answerId, tokens, then }, before, turn.prompt);
   }
 
   /** Shows another branch: the newest end of this message's. Does nothing while an answer is being written. */
@@ -236,6 +257,7 @@ export class Conversation {
         key: answer ? (this.#keys.get(answer.id) ?? `m${answer.id}`) : `q${question.id}`,
         prompt: question.content,
         answer: answer ? this.#answerOf(answer.id) : unanswered(),
+        stored: answer?.content || null,
         question: question.id,
         answerId: answer?.id ?? null,
         questions: siblingsOf(this.#messages, question),
@@ -251,24 +273,49 @@ export class Conversation {
     return known;
   }
 
-  /** Fetches what the answers on screen said, where that is not known yet. */
+  /** Says whether a turn is near what is on screen: then its answer's tokens are fetched. */
+  near(turn: Turn, isNear: boolean): void {
+    this.#near.delete(turn.answer);
+    if (!isNear) return;
+    this.#near.add(turn.answer);
+    if (!this.#fetching) void this.#fetchNear();
+  }
+
+  /** Fetches one answer a frame, those that came near last first: the reader is there. */
+  async #fetchNear(): Promise<void> {
+    this.#fetching = true;
+    for (let answer = [...this.#near].at(-1); answer; answer = [...this.#near].at(-1)) {
+      this.#near.delete(answer);
+      const turn = this.turns.find((other) => other.answer === answer);
+      if (!turn || !this.#missing(turn)) continue;
+      await this.#fetchOne(turn);
+      await new Promise<void>((resolve) => this.#pace.nextFrame(resolve));
+    }
+    this.#fetching = false;
+  }
+
+  /** Fetches what the last answers on screen said, where that is not known yet. */
   async #fetch(): Promise<void> {
-    const missing = this.turns.filter((turn) => turn.answerId !== null && turn.answer.phase === 'waiting');
-    await Promise.all(
-      missing.map(async ({ answer, answerId }) => {
-        if (answerId === null || this.#current?.answer === answer) return;
-        try {
-          const events = await call(this.#host, 'answer_events', { message: answerId });
-          if (answer.phase !== 'waiting') return;
-          answer.apply(events);
-          const stored = this.#messages.find((message) => message.id === answerId);
-          if (stored?.state === 'streaming' && !answer.over) this.#hear(answer, answerId, events.length, hearings);
-          else answer.interrupt();
-        } catch (thrown) {
-          answer.fail(toErrorInfo(thrown));
-        }
-      }),
-    );
+    const missing = this.turns.slice(-fetchedAtOnce).filter((turn) => this.#missing(turn));
+    await Promise.all(missing.map((turn) => this.#fetchOne(turn)));
+  }
+
+  #missing({ answer, answerId }: Turn): boolean {
+    return answerId !== null && answer.phase === 'waiting' && this.#current?.answer !== answer;
+  }
+
+  async #fetchOne({ answer, answerId }: Turn): Promise<void> {
+    if (answerId === null) return;
+    try {
+      const events = await call(this.#host, 'answer_events', { message: answerId });
+      if (answer.phase !== 'waiting') return;
+      answer.apply(events);
+      const stored = this.#messages.find((message) => message.id === answerId);
+      if (stored?.state === 'streaming' && !answer.over) this.#hear(answer, answerId, events.length, hearings);
+      else answer.interrupt();
+    } catch (thrown) {
+      answer.fail(toErrorInfo(thrown));
+    }
   }
 
   /** Hears the rest of an answer that was left while it was written: it was stopped, and ends within a pass. */
@@ -296,6 +343,7 @@ export class Conversation {
       key: `n${this.#unnumbered++}`,
       prompt,
       answer,
+      stored: null,
       question: null,
       answerId: null,
       questions: null,
@@ -308,7 +356,7 @@ export class Conversation {
     if (!settings) {
       return this.#refused(asking, answer, shown, before, {
         code: 'no_model',
-        message: 'No model is loaded. Open a model first.',
+        message: language.strings.conversation.noModel,
       });
     }
     const running = this.#follow(turn, answer);

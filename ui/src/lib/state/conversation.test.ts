@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import type { Host } from '../host';
 import type {
   Answering,
@@ -76,7 +76,9 @@ class HandHost implements Host {
   pickModelFile = async () => null;
   pickConversationFile = async () => null;
   pickWhereToSave = async () => null;
+  openLink = async () => {};
   onMenu = () => {};
+  onFiles = () => {};
 
   say(seq: number, ...events: GenerationEvent[]): void {
     this.#receive({ generation_id: this.#generations, seq, events });
@@ -92,7 +94,7 @@ class HandHost implements Host {
   }
 }
 
-const token = (text: string): TokenEvent => ({ id: 1, text, origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 });
+const token = (text: string): TokenEvent => ({ id: 1, text, origin: 'plain', p: 1, q: null, u: null, threshold: null, confidence: 1, entropy: 0, top: [], guesses: [], round: 0, position: 0 });
 const failed: GenerationEvent = { type: 'failed', error: { code: 'device', message: 'gone' } };
 const round = (text: string): GenerationEvent => ({
   type: 'round',
@@ -119,6 +121,8 @@ const ended: GenerationEvent = {
     plain: 1,
     acceptance_rate: 0,
     mean_acceptance_length: 1,
+    target_passes: [[1, 1]],
+    draft_passes: [],
     accepted_at_position: [],
     ttft_ms: 1,
     prefill_tok_s: 1,
@@ -282,7 +286,7 @@ describe('Conversation', () => {
     host.release?.();
     await settled();
     frame();
-    expect(host.asked[1]).toEqual({ kind: 'continue', answer: 11, tokens: null });
+    expect(host.asked[1]).toEqual({ kind: 'continue', answer: 11, tokens: null, then: null });
     expect(conversation.turns[0]?.answer.text).toBe('ONE AND');
     expect(conversation.turns[0]?.answers).toEqual({ ids: [11, 21], at: 1 });
   });
@@ -357,6 +361,15 @@ describe('Conversation', () => {
     };
     host.events = { 2: [round('A'), ended], 4: [round('B')] };
     await conversation.open(3);
+    // Until the reader is near, an answer before the last is its text.
+    expect(conversation.turns.map((turn) => [turn.stored, turn.answer.phase])).toEqual([
+      ['A', 'waiting'],
+      ['B', 'interrupted'],
+    ]);
+    conversation.near(conversation.turns[0]!, true);
+    conversation.near(conversation.turns[0]!, true);
+    await vi.waitFor(() => expect(conversation.turns[0]?.answer.over).toBe(true));
+    expect(host.named('answer_events')).toEqual([{ message: 4 }, { message: 2 }]);
     expect(conversation.turns.map((turn) => [turn.prompt, turn.answer.text, turn.answer.phase])).toEqual([
       ['a', 'A', 'finished'],
       ['b', 'B', 'interrupted'],

@@ -3,6 +3,7 @@
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { ConversationEntry, ErrorInfo, ExportFormat, SearchHit } from '../ipc/schema.gen';
+import { language } from '../strings/index.svelte';
 
 /** Conversations of one stretch of time, or the pinned ones. */
 export interface Group {
@@ -23,12 +24,13 @@ export function grouped(entries: readonly ConversationEntry[], now: Date): Group
   // A moment, not state.
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   const today = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
+  const names = language.strings.sidebar.groups;
   const ages: [string, (entry: ConversationEntry) => boolean][] = [
-    ['Pinned', (entry) => entry.pinned],
-    ['Today', (entry) => entry.updated_ms >= today],
-    ['Yesterday', (entry) => entry.updated_ms >= today - day],
-    ['Last seven days', (entry) => entry.updated_ms >= today - 7 * day],
-    ['Earlier', () => true],
+    [names.pinned, (entry) => entry.pinned],
+    [names.today, (entry) => entry.updated_ms >= today],
+    [names.yesterday, (entry) => entry.updated_ms >= today - day],
+    [names.lastSevenDays, (entry) => entry.updated_ms >= today - 7 * day],
+    [names.earlier, () => true],
   ];
   const groups = ages.map(([name]) => ({ name, entries: [] as ConversationEntry[] }));
   for (const entry of entries) groups[ages.findIndex(([, fits]) => fits(entry))]?.entries.push(entry);
@@ -46,7 +48,7 @@ export function pieces(excerpt: string): Piece[] {
 /** A name for a file that any system takes. */
 export function fileName(title: string, format: ExportFormat): string {
   const plain = title.replace(/[^\p{L}\p{N} _-]+/gu, ' ').replace(/\s+/g, ' ').trim();
-  return `${plain.slice(0, 60) || 'conversation'}.${format === 'json' ? 'json' : 'md'}`;
+  return `${plain.slice(0, 60) || language.strings.dialogs.conversationFile}.${format === 'json' ? 'json' : 'md'}`;
 }
 
 /** The conversations of this machine. */
@@ -121,9 +123,23 @@ export class Conversations {
   async bring(): Promise<number | null> {
     let added: number | null = null;
     await this.#change(async () => {
-      const path = await this.#host.pickConversationFile('Import a conversation');
+      const path = await this.#host.pickConversationFile(language.strings.dialogs.importConversation);
       if (path !== null) added = await call(this.#host, 'import_conversation', { path });
     });
+    return added;
+  }
+
+  /** Adds conversations from files, those that can be. Gives the number of the last one; the first error stays. */
+  async bringFiles(paths: readonly string[]): Promise<number | null> {
+    let added: number | null = null;
+    let failed: ErrorInfo | null = null;
+    for (const path of paths) {
+      await this.#change(async () => {
+        added = await call(this.#host, 'import_conversation', { path });
+      });
+      failed ??= this.error;
+    }
+    this.error = failed ?? this.error;
     return added;
   }
 

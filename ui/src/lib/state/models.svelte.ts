@@ -3,6 +3,7 @@
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { AppInfo, ErrorInfo, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
+import { language } from '../strings/index.svelte';
 import type { Settings } from './settings.svelte';
 
 /** Target and draft, and how they come into memory. */
@@ -64,15 +65,21 @@ export class Models {
 
   /** Lets the person choose a target in the native dialog, and loads it. */
   async openTarget(): Promise<void> {
-    const path = await this.#pick('Open a model');
-    if (path !== null) await this.load({ target: path, draft: null }, fileName(path));
+    const path = await this.#pick(language.strings.dialogs.openModel);
+    if (path !== null) await this.openFile(path, 'target');
   }
 
   /** Lets the person choose a draft for the loaded target, and loads it. */
   async openDraft(): Promise<void> {
     if (!this.loaded) return this.openTarget();
-    const path = await this.#pick('Open a draft model');
-    if (path !== null) await this.useDraft(path, fileName(path));
+    const path = await this.#pick(language.strings.dialogs.openDraft);
+    if (path !== null) await this.openFile(path, 'draft');
+  }
+
+  /** Loads a file as the target, or as a draft for the one that is loaded. */
+  async openFile(path: string, as: 'target' | 'draft'): Promise<void> {
+    if (as === 'draft' && this.loaded) await this.useDraft(path, fileName(path));
+    else await this.load({ target: path, draft: null }, fileName(path));
   }
 
   /** Loads a draft beside the loaded target; null goes without. */

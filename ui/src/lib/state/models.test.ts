@@ -35,9 +35,11 @@ class ModelHost implements Host {
 
   openChannel = () => 0;
   onMenu = () => {};
+  onFiles = () => {};
 
   pickConversationFile = async () => null;
   pickWhereToSave = async () => null;
+  openLink = async () => {};
 
   async pickModelFile(): Promise<string | null> {
     this.dialogs += 1;

@@ -1,6 +1,8 @@
 // What the next answer is asked with: method, depth, sampling. Ranges come from the engine. No DOM.
 
-import type { AnswerSettings, AppInfo, LoadedModels, MaxDraft, Method, SamplingParams } from '../ipc/schema.gen';
+import type { AcceptanceRule, AnswerSettings, AppInfo, LoadedModels, MaxDraft, Method, SamplingParams } from '../ipc/schema.gen';
+import { lossless } from '../rules';
+import { language } from '../strings/index.svelte';
 
 /** Methods the window offers, the one to take first in front. The synthetic one is for tests and bench. */
 export const offeredMethods = ['draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix', 'lookahead', 'layer-skip', 'early-exit', 'plain'] as const satisfies readonly Method[];
@@ -10,19 +12,6 @@ export type OfferedMethod = (typeof offeredMethods)[number];
 
 /** Those that draft with a second model. */
 const draftMethods: ReadonlySet<OfferedMethod> = new Set(['draft-model', 'draft-tree', 'cascade']);
-
-/** How a method is named and explained. */
-export const methodWords: Record<OfferedMethod, { label: string; meaning: string }> = {
-  'draft-model': { label: 'Draft model', meaning: 'A smaller model guesses ahead' },
-  'draft-tree': { label: 'Draft tree', meaning: 'A smaller model guesses several continuations' },
-  cascade: { label: 'Suffix, then draft', meaning: 'Guesses from the text where that promises more' },
-  ngram: { label: 'N-gram', meaning: 'Guesses from text already there' },
-  suffix: { label: 'Suffix', meaning: 'Guesses what most often followed the same words' },
-  lookahead: { label: 'Lookahead', meaning: 'The model guesses for itself on the side' },
-  'layer-skip': { label: 'Layer skip', meaning: 'The model guesses with some of its layers' },
-  'early-exit': { label: 'Early exit', meaning: 'The model guesses with its first layers' },
-  plain: { label: 'Plain', meaning: 'No guessing, one token a pass' },
-};
 
 /** Allowed values of a number, both ends included. */
 export interface Range {
@@ -41,6 +30,21 @@ const startingRanges: Record<string, Range> = {
   seed: { min: 0, max: largestWhole },
 };
 
+/** What a person chooses of the settings. */
+export interface Chosen {
+  readonly method: OfferedMethod;
+  readonly maxDraft: MaxDraft;
+  readonly temperature: number;
+  readonly topK: number;
+  readonly topP: number;
+  readonly minP: number;
+  readonly repeatPenalty: number;
+  readonly maxTokens: number;
+  readonly seed: number | null;
+  /** Which drafted tokens stand. */
+  readonly rule: AcceptanceRule;
+}
+
 /** The settings of a conversation. */
 export class Settings {
   method = $state<OfferedMethod>('plain');
@@ -53,6 +57,7 @@ export class Settings {
   repeatPenalty = $state(1);
   /** Null: a new one for every answer. */
   seed = $state<number | null>(null);
+  rule = $state.raw<AcceptanceRule>(lossless);
 
   #sampling = $state.raw<SamplingParams | null>(null);
   #ranges = $state.raw<Record<string, Range>>(startingRanges);
@@ -76,6 +81,26 @@ export class Settings {
   fit(loaded: LoadedModels, choose: boolean): void {
     const usable = offeredMethods.filter((method) => loaded.methods.includes(method));
     if (choose || !usable.includes(this.method)) this.method = usable[0] ?? 'plain';
+  }
+
+  /** What is chosen now. */
+  chosen(): Chosen {
+    const { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule } = this;
+    return { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule };
+  }
+
+  /** Chooses all of it again, within today's ranges. A method that does not work now is not chosen. */
+  choose(chosen: Chosen, loaded: LoadedModels | null): void {
+    if (whyNot(chosen.method, loaded) === null) this.method = chosen.method;
+    this.maxDraft = chosen.maxDraft === 'auto' ? 'auto' : this.clamp('max_draft', chosen.maxDraft);
+    this.temperature = this.clamp('temperature', chosen.temperature);
+    this.topK = this.clamp('top_k', chosen.topK);
+    this.topP = this.clamp('top_p', chosen.topP);
+    this.minP = this.clamp('min_p', chosen.minP);
+    this.repeatPenalty = this.clamp('repeat_penalty', chosen.repeatPenalty);
+    this.maxTokens = this.clamp('max_tokens', chosen.maxTokens);
+    this.seed = chosen.seed === null ? null : this.clamp('seed', chosen.seed);
+    this.rule = chosen.rule;
   }
 
   /** Allowed values of a setting, by its field name. */
@@ -105,7 +130,7 @@ export class Settings {
         repeat_penalty: this.repeatPenalty,
         seed: this.seed,
       },
-      rule: { name: 'lossless' },
+      rule: this.rule,
       stop: [],
     };
   }
@@ -113,8 +138,9 @@ export class Settings {
 
 /** Why a method cannot be chosen now, or null when it can. */
 export function whyNot(method: OfferedMethod, loaded: LoadedModels | null): string | null {
-  if (!loaded) return 'Open a model first';
+  const { methodSelect, openModelFirst } = language.strings;
+  if (!loaded) return openModelFirst;
   if (loaded.methods.includes(method)) return null;
-  if (draftMethods.has(method)) return loaded.draft ? 'This draft does not fit the model' : 'Open a draft first';
-  return 'Not available with this model';
+  if (draftMethods.has(method)) return loaded.draft ? methodSelect.draftDoesNotFit : methodSelect.openDraftFirst;
+  return methodSelect.notAvailable;
 }

@@ -74,6 +74,18 @@ describe('Settings', () => {
     expect(settings.method).toBe('ngram');
   });
 
+  it('carries the rule, and presets keep it', () => {
+    const settings = new Settings();
+    settings.adopt(info([]));
+    expect(settings.request()?.rule).toEqual({ name: 'lossless' });
+    settings.rule = { name: 'lossy-lenience', lenience: 0.5 };
+    const chosen = settings.chosen();
+    settings.rule = { name: 'match' };
+    expect(settings.request()?.rule).toEqual({ name: 'match' });
+    settings.choose(chosen, null);
+    expect(settings.request()?.rule).toEqual({ name: 'lossy-lenience', lenience: 0.5 });
+  });
+
   it('never offers the synthetic method', () => {
     const settings = new Settings();
     settings.fit(loaded(['synthetic']), true);

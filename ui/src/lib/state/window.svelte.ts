@@ -1,13 +1,17 @@
 // The window's state in one place: settings, models, conversation, and what is pointed at. No DOM.
 
+import { commands, possible, type Command, type Screen } from '../commands';
 import type { Host } from '../host';
 import { toErrorInfo } from '../ipc/rpc';
-import type { AnswerOrigin } from '../origin';
+import type { ColourMode, MarkClass } from '../marks';
 import type { Answer, TokenDetail } from './answer.svelte';
 import type { ConversationEntry } from '../ipc/schema.gen';
+import { language } from '../strings/index.svelte';
 import { Conversation } from './conversation.svelte';
 import { Conversations } from './conversations.svelte';
+import { Drop } from './drop.svelte';
 import { Models } from './models.svelte';
+import { Preferences, type Preset } from './preferences.svelte';
 import { Settings } from './settings.svelte';
 
 /** A rectangle in the window, in pixels. */
@@ -20,54 +24,126 @@ export interface Anchor {
 
 /** The token the card tells about. */
 export interface Pointed {
+  answer: Answer;
   detail: TokenDetail;
   anchor: Anchor;
+  /** Whether the card stays until it is closed, so that something in it can be pressed. */
+  pinned: boolean;
 }
 
 /** Everything the window shows. */
 export class WindowState {
+  readonly preferences: Preferences;
   readonly settings: Settings;
   readonly models: Models;
   readonly conversation: Conversation;
   readonly conversations: Conversations;
+  /** Files that are dragged onto the window. */
+  readonly drop: Drop;
   pointed = $state.raw<Pointed | null>(null);
-  /** The one origin that is not dimmed; null dims none. */
-  only = $state<AnswerOrigin | null>(null);
+  /** The one class of tokens that is not dimmed; null dims none. */
+  only = $state<MarkClass | null>(null);
+  /** The link that is asked about. */
+  link = $state<string | null>(null);
+  /** What lies over the window. */
+  sheet = $state<'palette' | 'settings' | null>(null);
+  /** What was done a moment ago, in a word. */
+  notice = $state<string | null>(null);
+  /** What could not be done a moment ago, and what can. */
+  complaint = $state<string | null>(null);
+  /** Does what only the screen can; nothing before there is one. */
+  screen: Screen = { compose: () => {}, search: () => {}, copy: () => {} };
+
+  readonly #host: Host;
 
   constructor(host: Host) {
+    this.#host = host;
+    this.preferences = new Preferences(host);
     this.settings = new Settings();
     this.models = new Models(host, this.settings);
     this.conversations = new Conversations(host);
     const changed = () => void this.conversations.refresh();
     this.conversation = new Conversation(host, this.settings, undefined, { changed });
+    this.drop = new Drop(this.models, {
+      bring: (paths) => this.#bringFiles(paths),
+      complain: (text) => (this.complaint = text),
+    });
   }
 
   /** Tells about a token of an answer; a token that does not exist takes the card away. */
   point(answer: Answer, index: number, anchor: Anchor): void {
+    if (this.pointed?.pinned && !this.#follows(answer, index)) return;
     const detail = answer.detail(index);
-    this.pointed = detail ? { detail, anchor } : null;
+    this.pointed = detail ? { answer, detail, anchor, pinned: this.pointed?.pinned ?? false } : null;
+  }
+
+  /** Tells about a token until it is told not to. */
+  pin(answer: Answer, index: number, anchor: Anchor): void {
+    const detail = answer.detail(index);
+    this.pointed = detail ? { answer, detail, anchor, pinned: true } : null;
+  }
+
+  /** Takes the card away, unless it is pinned. */
+  unpoint(): void {
+    if (!this.pointed?.pinned) this.pointed = null;
   }
 
   /** Takes the card away. */
-  unpoint(): void {
+  unpin(): void {
     this.pointed = null;
   }
 
-  /** Dims every origin but this one; the same again dims none. */
-  toggleOnly(origin: AnswerOrigin): void {
-    this.only = this.only === origin ? null : origin;
+  /** Goes on from the token on the card with another one in its place. */
+  async branch(token: number): Promise<void> {
+    const pointed = this.pointed;
+    this.unpin();
+    if (pointed) await this.conversation.branch(pointed.answer, pointed.detail.index, token);
+  }
+
+  /** Whether the card is about this token: then it moves with it. */
+  #follows(answer: Answer, index: number): boolean {
+    return this.pointed?.answer === answer && this.pointed.detail.index === index;
+  }
+
+  /** Dims every class of tokens but this one; the same again dims none. */
+  toggleOnly(mark: MarkClass): void {
+    this.only = this.only === mark ? null : mark;
+  }
+
+  /** Has the colours say something else. */
+  colourBy(mode: ColourMode): void {
+    this.only = null;
+    void this.preferences.set('colourMode', mode);
+  }
+
+  /** Opens the link that is asked about. */
+  async openLink(): Promise<void> {
+    const href = this.link;
+    this.link = null;
+    if (href === null) return;
+    try {
+      await this.#host.openLink(href);
+    } catch (thrown) {
+      this.notice = toErrorInfo(thrown).message;
+    }
+  }
+
+  /** Copies the link that is asked about instead. */
+  copyLink(): void {
+    if (this.link !== null) void this.screen.copy(this.link);
+    this.link = null;
   }
 
   /** Begins a new conversation. */
   newConversation(): void {
-    this.unpoint();
+    this.unpin();
     this.only = null;
     this.conversation.clear();
   }
 
   /** Opens a conversation, at the branch of a message if one is named. */
   async openConversation(id: number, message: number | null = null): Promise<void> {
-    this.unpoint();
+    this.unpin();
     this.only = null;
     try {
       await this.conversation.open(id);
@@ -95,11 +171,34 @@ export class WindowState {
     if (id !== null) await this.openConversation(id);
   }
 
+  /** Adds conversations from files, and opens the last one. */
+  async #bringFiles(paths: readonly string[]): Promise<void> {
+    const id = await this.conversations.bringFiles(paths);
+    if (id !== null) await this.openConversation(id);
+  }
+
+  /** Keeps the instructions and settings of now under a name. */
+  savePreset(name: string): void {
+    this.preferences.savePreset({ name, system: this.conversation.system, settings: this.settings.chosen() });
+  }
+
+  /** Takes instructions and settings from a preset. */
+  usePreset({ name, system, settings }: Preset): void {
+    this.settings.choose(settings, this.models.loaded);
+    this.notice = language.strings.notices.presetUsed(name);
+    if (system !== this.conversation.system) void this.conversation.instruct(system);
+  }
+
+  /** Does what a command says, if it can be done now. */
+  perform(command: Command): void {
+    if (!possible(command)) return;
+    if (!command.stays) this.sheet = null;
+    command.run();
+  }
+
   /** Does what a native menu item asks for. */
   choose(item: string): void {
-    if (item === 'new-conversation') this.newConversation();
-    else if (item === 'open-model') void this.models.openTarget();
-    else if (item === 'open-draft') void this.models.openDraft();
-    else if (item === 'stop') this.conversation.stop();
+    const command = commands(this).find(({ id }) => id === item);
+    if (command) this.perform(command);
   }
 }

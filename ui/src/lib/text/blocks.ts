@@ -9,6 +9,8 @@ export interface Piece {
   text: string;
   /** Whether it is the token's first piece. */
   first: boolean;
+  /** How many tokens right before a first piece are not shown; left out where all are. */
+  skipped?: number;
 }
 
 /** Pieces drawn together. */
@@ -33,6 +35,7 @@ const fence = /^ {0,3}```/;
 export class Layout {
   #blocks: Block[] = [];
   #nextId = 0;
+  #lastToken = -1;
   /** The current line so far, and how many of the last block's pieces it has. */
   #line = '';
   #linePieces = 0;
@@ -47,11 +50,13 @@ export class Layout {
 
   /** Adds the text of token number `token`. */
   append(token: number, text: string): void {
+    const skipped = token - this.#lastToken - 1;
     let first = true;
     for (const part of lines(text)) {
-      this.#appendPart({ token, text: part, first });
+      this.#appendPart({ token, text: part, first, ...(first && skipped > 0 ? { skipped } : {}) });
       first = false;
     }
+    this.#lastToken = token;
   }
 
   /** Adds text that holds at most one line end, as its last character. */

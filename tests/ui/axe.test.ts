@@ -1,0 +1,137 @@
+// What axe-core finds in every state of the window, light and dark: nothing serious, nothing critical.
+
+import { readFileSync } from 'node:fs';
+import type { AxeResults, ImpactValue } from 'axe-core';
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { colourModes } from '../../ui/src/lib/marks';
+import { ask, ended, useWindow } from './harness';
+
+const hunch = useWindow();
+const source = readFileSync(new URL('../../ui/node_modules/axe-core/axe.min.js', import.meta.url), 'utf8');
+const worst: ImpactValue[] = ['serious', 'critical'];
+
+/**
+ * Serious and critical violations, one line for each element. axe runs in a world of its own beside the
+ * page's: it sees the same elements and styles, the page's policy does not forbid it, and the page's frozen
+ * Object.prototype, which it would stumble over, is not there.
+ */
+async function violations(page: Page): Promise<string[]> {
+  const session = await page.context().newCDPSession(page);
+  const { frameTree } = await session.send('Page.getFrameTree');
+  const { executionContextId: contextId } = await session.send('Page.createIsolatedWorld', { frameId: frameTree.frame.id, worldName: 'axe' });
+  const run = async (expression: string) => {
+    const { result, exceptionDetails } = await session.send('Runtime.evaluate', { contextId, expression, awaitPromise: true, returnByValue: true });
+    if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
+    return result.value as unknown;
+  };
+  await run(`${source}; undefined`);
+  const found = (await run(`axe.run(document, { resultTypes: ['violations'] })`)) as AxeResults;
+  expect(found.passes.length, 'rules that were tried').toBeGreaterThan(5);
+  await session.detach();
+  return found.violations
+    .filter(({ impact }) => worst.includes(impact ?? null))
+    .flatMap(({ id, impact, nodes }) => nodes.map((node) => `${id} (${impact}): ${node.html.slice(0, 200)} ${node.failureSummary?.slice(0, 300)}`));
+}
+
+describe.each(['light', 'dark'] as const)('%s', (colours) => {
+  it('before the first question, and without a model', async () => {
+    const page = await hunch.open({ colours });
+    await page.getByTestId('example').first().waitFor();
+    expect(await violations(page)).toEqual([]);
+    const empty = await hunch.open({ colours, app: 'fixture-app-empty' });
+    await empty.getByTestId('open-model').waitFor();
+    expect(await violations(empty)).toEqual([]);
+  });
+
+  it('while an answer is written', async () => {
+    const page = await hunch.open({ colours, replay: 'fixture-markdown', speed: 6 });
+    await ask(page);
+    await page.waitForFunction(() => document.querySelectorAll('[data-testid=token]').length > 30);
+    expect(await violations(page)).toEqual([]);
+    await page.keyboard.press('Escape');
+    await ended(page);
+  });
+
+  it.each(colourModes)('an answer, coloured by %s', async (mode) => {
+    for (const view of ['rich', 'tokens']) {
+      const page = await hunch.open({ colours, replay: 'fixture-markdown', height: 2400, preferences: { colour_mode: mode, view } });
+      await ask(page);
+      await ended(page);
+      if (view === 'rich') await page.locator('[role=math] .katex').nth(1).waitFor();
+      expect(await violations(page), view).toEqual([]);
+    }
+  });
+
+  it('a thought, open and folded', async () => {
+    const page = await hunch.open({ colours, replay: 'fixture-thought' });
+    await ask(page);
+    await ended(page);
+    expect(await violations(page)).toEqual([]);
+    await page.getByTestId('thought').locator('summary').click();
+    expect(await violations(page)).toEqual([]);
+  });
+
+  it('a pinned card', async () => {
+    const page = await hunch.open({ colours, replay: 'fixture-story' });
+    await ask(page);
+    await ended(page);
+    await page.locator('[data-testid=token][data-origin=resampled]').nth(3).hover();
+    await page.getByTestId('token-card').waitFor();
+    expect(await violations(page)).toEqual([]);
+    await page.locator('[data-testid=token][data-origin=resampled]').nth(3).click();
+    await page.locator('[data-testid=token-card][data-pinned=true]').waitFor();
+    expect(await violations(page)).toEqual([]);
+  });
+
+  it('the settings, the settings of answers, the palette, the menus', async () => {
+    const page = await hunch.open({ colours, replay: 'fixture-plain' });
+    await ask(page);
+    await ended(page);
+    await page.keyboard.press('Control+,');
+    await page.getByTestId('settings-dialog').waitFor();
+    expect(await violations(page), 'dialog').toEqual([]);
+    await page.keyboard.press('Escape');
+    await page.getByTestId('settings').click();
+    await page.getByTestId('temperature').waitFor();
+    expect(await violations(page), 'popover').toEqual([]);
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Control+k');
+    await page.getByTestId('palette').waitFor();
+    expect(await violations(page), 'palette').toEqual([]);
+    await page.keyboard.press('Escape');
+    await page.getByTestId('colours').click();
+    await page.getByTestId('colours-off').waitFor();
+    expect(await violations(page), 'colours').toEqual([]);
+    await page.keyboard.press('Escape');
+    await page.getByTestId('target-menu').click();
+    await page.getByTestId('open-target').waitFor();
+    expect(await violations(page), 'models').toEqual([]);
+  });
+
+  it('what the search found', async () => {
+    const page = await hunch.open({ colours, replay: 'fixture-story' });
+    await ask(page, 'A lighthouse in a storm');
+    await ended(page);
+    await page.keyboard.press('Control+f');
+    await page.keyboard.type('lighthouse');
+    await page.getByTestId('hit').first().waitFor();
+    expect(await violations(page)).toEqual([]);
+  });
+
+  it('the question about a link', async () => {
+    const page = await hunch.open({ colours, replay: 'fixture-markdown' });
+    await ask(page);
+    await ended(page);
+    await page.getByTestId('link').first().click();
+    await page.getByTestId('link-question').waitFor();
+    expect(await violations(page)).toEqual([]);
+  });
+
+  it('an error', async () => {
+    const page = await hunch.open({ colours, replay: 'fixture-refused' });
+    await ask(page);
+    await page.getByTestId('error').waitFor();
+    expect(await violations(page)).toEqual([]);
+  });
+});

@@ -1,0 +1,78 @@
+// The window in a person's language: its words, its numbers, what screen readers are told.
+
+import { mkdirSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import { de } from '../../ui/src/lib/strings/de';
+import { ask, calls, ended, useWindow } from './harness';
+
+const hunch = useWindow();
+const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
+mkdirSync(output, { recursive: true });
+
+describe('the language', () => {
+  it('is German for a German: words, names of buttons, and numbers', async () => {
+    const page = await hunch.open({ replay: 'fixture-story', locale: 'de-AT' });
+    expect(await page.evaluate(() => document.documentElement.lang)).toBe('de');
+    await page.getByText(de.empty.heading).waitFor();
+    expect(await page.getByTestId('prompt').getAttribute('placeholder')).toBe(de.composer.placeholder);
+    await page.getByTestId('settings').click();
+    expect(await page.getByRole('spinbutton', { name: de.settings.topP }).inputValue()).toMatch(/^\d,\d\d$/);
+    await page.keyboard.press('Escape');
+    await ask(page);
+    await ended(page);
+    expect(await page.getByTestId('figures').textContent()).toMatch(/\d,\d\d Tokens pro Durchlauf/);
+    expect(await page.getByTestId('stats').textContent()).toContain(de.figures.measured);
+    await page.getByRole('button', { name: de.turn.of.answer.copy }).waitFor();
+  });
+
+  it('changes when it is chosen: every word at once, and what is told to screen readers', async () => {
+    const page = await hunch.open();
+    const spoken = () => page.evaluate(() => document.documentElement.lang);
+    const prompt = page.getByTestId('prompt');
+    const settings = page.getByTestId('settings-dialog');
+    await page.getByRole('button', { name: 'Model: ' }).waitFor();
+    expect([await spoken(), await prompt.getAttribute('placeholder')]).toEqual(['en', 'Ask something']);
+    await page.keyboard.press('Control+,');
+    await settings.getByRole('heading', { name: 'Settings', exact: true }).waitFor();
+    await page.getByTestId('language-de').check();
+    await settings.getByRole('heading', { name: de.settingsDialog.title, exact: true }).waitFor();
+    expect(await spoken()).toBe('de');
+    expect((await calls(page, 'set_preference')).at(-1)).toEqual({ key: 'language', value: 'de' });
+    // No row is wider than the dialog.
+    expect(await settings.locator('.body').evaluate((body) => body.scrollWidth - body.clientWidth)).toBe(0);
+    await page.screenshot({ path: `${output}preferences-german.png` });
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: 'Modell: ' }).waitFor();
+    expect(await prompt.getAttribute('placeholder')).toBe(de.composer.placeholder);
+    await page.keyboard.press('Control+k');
+    expect(await page.getByTestId('palette-input').getAttribute('placeholder')).toBe(de.palette.placeholder);
+    await page.keyboard.type('erscheinung dunkel');
+    await expect.poll(() => page.getByTestId('palette').getByRole('option').allInnerTexts()).toEqual(['Erscheinungsbild: Dunkel']);
+    await page.getByTestId('palette-input').fill('');
+    await page.screenshot({ path: `${output}palette-german.png` });
+    await page.keyboard.press('Escape');
+    // The system's language again.
+    await page.keyboard.press('Control+,');
+    await page.getByTestId('language-null').check();
+    await settings.getByRole('heading', { name: 'Settings', exact: true }).waitFor();
+    expect(await spoken()).toBe('en');
+    expect((await calls(page, 'set_preference')).at(-1)).toEqual({ key: 'language', value: null });
+  });
+
+  it('tells about a token in German', async () => {
+    const page = await hunch.open({ replay: 'fixture-story', locale: 'de-AT' });
+    await ask(page);
+    await ended(page);
+    await page.getByTestId('answer').locator('.token').nth(3).click();
+    const card = page.getByTestId('token-card');
+    await card.getByText(de.tokenCard.entropy).waitFor();
+    await page.screenshot({ path: `${output}token-german.png` });
+  });
+
+  it('is English for a person whose language the window does not speak', async () => {
+    const page = await hunch.open({ locale: 'fr-FR' });
+    expect(await page.evaluate(() => document.documentElement.lang)).toBe('en');
+    await page.getByText('What should it write?').waitFor();
+  });
+});

@@ -1,0 +1,95 @@
+// A long conversation: what is far from the reader costs little, and is there when they come.
+
+import type { Page } from 'playwright-core';
+import { expect, it } from 'vitest';
+import type { RecordedApp } from '../../ui/src/lib/host/replay';
+import { longConversation } from './fixtures/long';
+import recordedApp from './fixtures/fixture-app.json';
+import { calls, useWindow } from './harness';
+
+const hunch = useWindow();
+const turns = 80;
+const app = { ...recordedApp, conversations: [longConversation(turns, 100)] } as unknown as RecordedApp;
+
+async function opened(): Promise<Page> {
+  const page = await hunch.open({ app: 'long', apps: { long: app } });
+  await page.getByTestId('conversation-entry').getByRole('button').first().click();
+  await page.locator('[data-testid=turn]:last-child [data-testid=stats]').waitFor();
+  await quiet(page);
+  return page;
+}
+
+/** Nothing on screen waits for its tokens, and nothing moves any more. */
+async function quiet(page: Page): Promise<void> {
+  await page.waitForFunction(() => {
+    const { top, bottom } = document.querySelector('main')!.getBoundingClientRect();
+    return [...document.querySelectorAll('[data-unread]')].every((turn) => {
+      const box = turn.getBoundingClientRect();
+      return box.bottom < top || box.top > bottom;
+    });
+  });
+  let before = -1;
+  await expect.poll(async () => {
+    const now = await page.getByTestId('conversation').evaluate((main) => main.scrollHeight);
+    const same = now === before;
+    before = now;
+    return same;
+  }, { interval: 150 }).toBe(true);
+}
+
+const left = (page: Page) => page.getByTestId('conversation').evaluate((main) => main.scrollHeight - main.clientHeight - main.scrollTop);
+
+it('opens at its end, with the tokens of what is near and the text of all', async () => {
+  const page = await opened();
+  expect(await left(page)).toBeLessThanOrEqual(24);
+  expect(await page.getByTestId('turn').count()).toBe(turns);
+  const fetched = (await calls(page, 'answer_events')).length;
+  expect(fetched).toBeLessThan(turns / 4);
+  expect(await page.locator('[data-unread]').count()).toBe(turns - fetched);
+  // Every answer can be found in the page.
+  const text = (await page.getByTestId('conversation').textContent()) ?? '';
+  for (const number of [1, 17, 42, turns]) expect(text).toContain(`Answer ${number}.`);
+});
+
+it('gives an answer its tokens when the reader comes, once', async () => {
+  const page = await opened();
+  await page.getByTestId('conversation').evaluate((main) => (main.scrollTop = 0));
+  await page.locator('[data-testid=turn]:first-child [data-testid=stats]').waitFor();
+  await quiet(page);
+  expect(await page.locator('[data-testid=turn]').first().getByTestId('token').count()).toBeGreaterThan(60);
+  const fetched = (await calls(page, 'answer_events')).map((args) => args['message']);
+  expect(new Set(fetched).size).toBe(fetched.length);
+  expect(fetched.length).toBeLessThan(turns / 2);
+  // Back at the end nothing is asked for again.
+  await page.getByTestId('conversation').evaluate((main) => (main.scrollTop = main.scrollHeight));
+  await quiet(page);
+  const again = (await calls(page, 'answer_events')).map((args) => args['message']);
+  expect(new Set(again).size).toBe(again.length);
+});
+
+it('keeps what is read where it is while answers above it get their tokens', async () => {
+  const page = await opened();
+  await page.getByTestId('conversation').hover();
+  // To the middle at once, where nothing was laid out yet.
+  await page.getByTestId('conversation').evaluate((main) => (main.scrollTop = main.scrollHeight / 2));
+  const place = () =>
+    page.evaluate(() => {
+      const main = document.querySelector('main')!.getBoundingClientRect();
+      const all = [...document.querySelectorAll('[data-testid=turn]')];
+      const at = all.findIndex((turn) => turn.getBoundingClientRect().bottom > main.top);
+      return { at, top: Math.round(all[at]!.getBoundingClientRect().top) };
+    });
+  await page.waitForFunction(() => document.querySelector('main')!.scrollTop > 0);
+  await page.evaluate(() => new Promise(requestAnimationFrame));
+  const before = await place();
+  await quiet(page);
+  const after = await place();
+  expect(after.at).toBe(before.at);
+  expect(Math.abs(after.top - before.top)).toBeLessThanOrEqual(2);
+  // Small steps upwards go upwards.
+  for (let step = 0; step < 12; step += 1) {
+    const top = await page.locator('[data-testid=turn]').nth(after.at).evaluate((turn) => turn.getBoundingClientRect().top);
+    await page.mouse.wheel(0, -120);
+    await expect.poll(async () => Math.round((await page.locator('[data-testid=turn]').nth(after.at).evaluate((turn) => turn.getBoundingClientRect().top)) - top)).toBeGreaterThanOrEqual(118);
+  }
+});

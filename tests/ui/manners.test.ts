@@ -1,0 +1,281 @@
+// The window's manners: files dropped on it, the acceptance rule, how full the context is, what rests, and
+// what Escape keeps. Pictures in tests/output/ui.
+
+import { mkdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import type { FilesEvent } from '../../ui/src/lib/host';
+import type { DepthState, GenerationEvent, StreamMessage } from '../../ui/src/lib/ipc/schema.gen';
+import { record, toLines } from './fixtures/build';
+import { plans } from './fixtures/plans';
+import { ask, calls, ended, useWindow } from './harness';
+
+const hunch = useWindow();
+const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
+mkdirSync(output, { recursive: true });
+const app = JSON.parse(readFileSync(new URL('./fixtures/fixture-app.json', import.meta.url), 'utf8'));
+const small = '/home/person/.local/share/hunch/models/smollm2-135m-instruct-q4_1.gguf';
+
+const drag = (page: Page, event: FilesEvent) => page.evaluate((told) => window.hunchReplay?.files(told), event);
+
+/** The recording of an answer, with some of its events changed. */
+function changed(change: (event: GenerationEvent) => Partial<GenerationEvent>, name = 'fixture-answer'): string {
+  const plan = plans[name];
+  if (!plan) throw new Error(name);
+  const messages: StreamMessage[] = record(plan);
+  const events = (all: GenerationEvent[]) => all.map((event) => ({ ...event, ...change(event) }) as GenerationEvent);
+  return toLines(messages.map((message) => ({ ...message, events: events(message.events) })));
+}
+
+const started = (told: Partial<GenerationEvent & { type: 'started' }>) =>
+  changed((event) => (event.type === 'started' ? told : {}));
+
+/** A conversation as a file would bring it. */
+function imported(id: number, title: string) {
+  const entry = { id, title, pinned: false, created_ms: 1, updated_ms: 2 };
+  const messages = [{ id: id + 1, parent: null, role: 'user', content: title, state: 'complete', settings: null, created_ms: 1 }];
+  return { conversation: { entry, system: '', leaf: id + 1, messages }, events: {} };
+}
+
+describe('files dragged onto the window', () => {
+  it('say what a drop would do, and are forgotten when they leave', async () => {
+    const page = await hunch.open();
+    await drag(page, { kind: 'over', paths: [small], across: 0.2 });
+    expect(await page.getByTestId('drop-target').getAttribute('data-here')).toBe('true');
+    expect(await page.getByTestId('drop').innerText()).toContain('smollm2-135m-instruct-q4_1.gguf');
+    await drag(page, { kind: 'over', paths: [small], across: 0.8 });
+    expect(await page.getByTestId('drop-draft').getAttribute('data-here')).toBe('true');
+    await drag(page, { kind: 'over', paths: ['/tmp/a.json', '/tmp/b.json'], across: 0.8 });
+    expect(await page.getByTestId('drop-import').innerText()).toContain('Import 2 conversations');
+    await drag(page, { kind: 'over', paths: ['/tmp/notes.txt'], across: 0.8 });
+    expect(await page.getByTestId('drop-nothing').innerText()).toContain('Drop a model (.gguf)');
+    await drag(page, { kind: 'left' });
+    expect(await page.getByTestId('drop').count()).toBe(0);
+    expect(await calls(page, 'load_models')).toEqual([]);
+  });
+
+  it('open a model, on the right half as a draft', async () => {
+    const page = await hunch.open();
+    await drag(page, { kind: 'dropped', paths: [small], across: 0.8 });
+    await page.waitForFunction(() => document.querySelector('[data-testid=draft-menu]')?.textContent?.includes('smollm2'));
+    await drag(page, { kind: 'dropped', paths: [small, '/tmp/other.gguf'], across: 0.2 });
+    await page.waitForFunction(() => document.querySelector('[data-testid=target-menu]')?.textContent?.includes('smollm2'));
+    const target = app.info.loaded.target.path;
+    expect((await calls(page, 'load_models')).map((args) => args['request'])).toEqual([
+      { target, draft: small },
+      { target: small, draft: null },
+    ]);
+    expect(await page.getByTestId('complaint').innerText()).toContain('other.gguf cannot be opened');
+    expect(await page.getByTestId('drop').count()).toBe(0);
+  });
+
+  it('import conversations, and open the last one', async () => {
+    const imports = { '/tmp/a.json': imported(100, 'About tides'), '/tmp/b.json': imported(200, 'About wind') };
+    const page = await hunch.open({ app: 'importing', apps: { importing: { ...app, imports } } });
+    await drag(page, { kind: 'dropped', paths: Object.keys(imports), across: 0.2 });
+    await page.getByTestId('question').filter({ hasText: 'About wind' }).waitFor();
+    expect(await calls(page, 'import_conversation')).toEqual([{ path: '/tmp/a.json' }, { path: '/tmp/b.json' }]);
+    expect(await page.getByTestId('conversation-entry').count()).toBe(2);
+  });
+
+  it('of another kind are refused in words', async () => {
+    const page = await hunch.open();
+    await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
+    const said = page.getByTestId('complaint');
+    await said.waitFor();
+    expect(await said.innerText()).toContain('notes.txt cannot be opened. Drop one model (.gguf) or exported conversations (.json).');
+    expect(await calls(page, 'load_models')).toEqual([]);
+    expect(await calls(page, 'import_conversation')).toEqual([]);
+  });
+});
+
+describe('the acceptance rule', () => {
+  it('is chosen in the settings, sent with the request, and said under the answer', async () => {
+    const rule = { name: 'lossy-typical', epsilon: 0.09, delta: 0.3 } as const;
+    const page = await hunch.open({ replay: 'lossy', recordings: { lossy: started({ rule }) } });
+    await page.getByTestId('settings').click();
+    await page.getByTestId('acceptance').click();
+    expect(await page.getByTestId('rule-lossy-typical').innerText()).toContain('Changes the text');
+    await page.getByTestId('rule-lossy-typical').click();
+    expect(await page.getByTestId('acceptance').getAttribute('data-rule')).toBe('lossy-typical');
+    await page.keyboard.press('Escape');
+    await page.getByTestId('acceptance').waitFor({ state: 'detached' });
+    await ask(page);
+    await ended(page);
+    expect((await calls(page, 'answer'))[0]?.['request']).toMatchObject({ settings: { rule } });
+    expect(await page.getByTestId('rule').innerText()).toBe('lossy: typical, ε 0.09, δ 0.30');
+  });
+
+  it('is lossless until another is chosen, and then nothing is said of it', async () => {
+    const page = await hunch.open();
+    await ask(page);
+    await ended(page);
+    expect((await calls(page, 'answer'))[0]?.['request']).toMatchObject({ settings: { rule: { name: 'lossless' } } });
+    expect(await page.getByTestId('rule').count()).toBe(0);
+  });
+});
+
+describe('the context', () => {
+  it('is measured under the last answer', async () => {
+    const page = await hunch.open({ replay: 'fixture-answer,fixture-story' });
+    await ask(page);
+    await ended(page);
+    const events = record(plans['fixture-answer']!).flatMap((message) => message.events);
+    const ending = events.at(-1) as GenerationEvent & { type: 'finished' };
+    const used = 41 + ending.stats.generated_tokens;
+    expect(await page.getByTestId('context').innerText()).toBe(`${used} of 4,096 tokens of context`);
+    const gauge = page.getByRole('meter', { name: 'Context' });
+    expect(await gauge.getAttribute('aria-valuenow')).toBe(String(used));
+    await ask(page);
+    await page.getByTestId('stats').nth(1).waitFor();
+    expect(await page.getByTestId('context').count()).toBe(1);
+  });
+
+  it('warns when it is nearly full, and is not shown when its length is not known', async () => {
+    const recordings = { full: started({ context_length: 270 }), unknown: started({ context_length: 0 }) };
+    const page = await hunch.open({ replay: 'full,unknown', recordings });
+    const colour = () => page.getByTestId('context').evaluate((element) => getComputedStyle(element).color);
+    await ask(page);
+    await ended(page);
+    expect(await colour()).toBe('rgb(143, 84, 0)');
+    await ask(page);
+    await page.getByTestId('stats').nth(1).waitFor();
+    expect(await page.getByTestId('context').count()).toBe(0);
+  });
+
+  it('says which messages were not read', async () => {
+    const recordings = { four: started({ dropped_messages: 4 }), one: started({ dropped_messages: 1 }) };
+    const page = await hunch.open({ replay: 'four,one,fixture-answer', recordings });
+    for (const turn of [0, 1, 2]) {
+      await ask(page);
+      await page.getByTestId('stats').nth(turn).waitFor();
+    }
+    // Far turns are not laid out, so they have no inner text.
+    expect(await page.getByTestId('dropped').allTextContents()).toEqual([
+      'The first 4 messages no longer fit into the context and were not read.',
+      'The first message no longer fits into the context and was not read.',
+    ]);
+    expect(await page.getByTestId('dropped').first().getAttribute('title')).toBe('Instructions and the last question are always read.');
+  });
+});
+
+/** An answer for which plain decoding is faster. */
+const resting = changed((event) => {
+  const depth: DepthState = { parked: true, gains: [0.9, 0.75] };
+  return event.type === 'round' ? { depth } : event.type === 'finished' ? { stats: { ...event.stats, plain: event.stats.rounds } } : {};
+}, 'fixture-plain').replaceAll('"method":"plain"', '"method":"ngram"');
+
+describe('drafting that rests', () => {
+  it('tells by keyboard what was expected, and keeps a word of it', async () => {
+    const page = await hunch.open({ replay: 'resting', recordings: { resting }, speed: 4 });
+    await ask(page);
+    const parked = page.getByTestId('parked');
+    await parked.waitFor();
+    expect(await parked.locator('summary').innerText()).toBe('drafting rests, plain is faster here');
+    await parked.locator('summary').focus();
+    await page.keyboard.press('Enter');
+    await page.getByText('1: 0.90x, 2: 0.75x').waitFor();
+    await page.getByTestId('stop').click();
+    const over = await hunch.open({ replay: 'resting', recordings: { resting } });
+    await ask(over);
+    await ended(over);
+    expect(await over.getByTestId('parked').locator('summary').innerText()).toBe('drafting mostly rested');
+  });
+});
+
+describe('settings', () => {
+  it('keep what is being typed when Escape closes them', async () => {
+    const page = await hunch.open();
+    await page.getByTestId('settings').click();
+    await page.getByTestId('system').pressSequentially('Be brief.');
+    await page.keyboard.press('Escape');
+    await page.getByTestId('system').waitFor({ state: 'detached' });
+    await expect.poll(() => calls(page, 'set_system_prompt')).toEqual([{ id: null, system: 'Be brief.' }]);
+    await page.getByTestId('settings').click();
+    expect(await page.getByTestId('system').inputValue()).toBe('Be brief.');
+    await page.getByTestId('temperature').fill('0.8');
+    await page.keyboard.press('Escape');
+    await page.getByTestId('system').waitFor({ state: 'detached' });
+    // The button that opened them has the focus again.
+    expect(await page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('settings');
+    await page.getByTestId('settings').click();
+    expect(await page.getByTestId('temperature').inputValue()).toBe('0.80');
+    await page.getByTestId('system').fill('Be long.');
+    await page.getByTestId('conversation').click({ position: { x: 300, y: 20 } });
+    await expect.poll(async () => (await calls(page, 'set_system_prompt')).at(-1)?.['system']).toBe('Be long.');
+  });
+
+  it('of the window open by a button', async () => {
+    const page = await hunch.open();
+    const button = page.getByTestId('open-settings');
+    expect(await button.getAttribute('title')).toBe('Settings (Ctrl+,)');
+    await button.click();
+    await page.getByTestId('settings-dialog').waitFor();
+  });
+});
+
+describe('a bar for a model that is being loaded', () => {
+  it('stands still for those who asked for less motion, and names the model', async () => {
+    const page = await hunch.open({ app: 'fixture-app-default', reducedMotion: true });
+    const bar = page.getByTestId('loading');
+    await bar.waitFor();
+    expect(await bar.getAttribute('aria-label')).toContain('smollm2-135m');
+    expect(await bar.evaluate((element) => getComputedStyle(element, '::after').animationName)).toBe('none');
+    expect(await page.getByTestId('status').textContent()).toContain('smollm2-135m');
+  });
+});
+
+const cases = ([900, 1400] as const).flatMap((width) => (['light', 'dark'] as const).map((colours) => ({ width, colours })));
+
+describe.each(cases)('at $width px, $colours', ({ width, colours }) => {
+  const opening = { width, colours, height: 760 };
+  const take = (page: Page, name: string) => page.screenshot({ path: `${output}manners-${name}-${width}-${colours}.png` });
+
+  it('drops', async () => {
+    const page = await hunch.open(opening);
+    await page.getByTestId('example').first().waitFor();
+    await drag(page, { kind: 'over', paths: [small, '/tmp/tides.json'], across: 0.2 });
+    await take(page, 'drop-model');
+    await drag(page, { kind: 'over', paths: ['/tmp/tides.json', '/tmp/wind.json'], across: 0.2 });
+    await take(page, 'drop-import');
+    await drag(page, { kind: 'over', paths: ['/tmp/notes.txt'], across: 0.2 });
+    await take(page, 'drop-nothing');
+    await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
+    await page.getByTestId('complaint').waitFor();
+    await take(page, 'complaint');
+  });
+
+  it('figures', async () => {
+    const rule = { name: 'lossy-lenience', lenience: 0.5 } as const;
+    const recordings = { full: started({ dropped_messages: 4, context_length: 270, rule }), resting };
+    const page = await hunch.open({ ...opening, replay: 'full,resting', recordings });
+    await ask(page);
+    await ended(page);
+    await take(page, 'full');
+    await page.getByTestId('conversation').evaluate((element) => (element.scrollTop = 0));
+    await take(page, 'dropped');
+    await ask(page);
+    await page.getByTestId('stats').nth(1).waitFor();
+    await page.getByTestId('parked').locator('summary').click();
+    await take(page, 'rested');
+  });
+
+  it('figures of an answer that is being written', async () => {
+    const page = await hunch.open({ ...opening, replay: 'resting', recordings: { resting }, speed: 4 });
+    await ask(page);
+    await page.getByTestId('parked').waitFor();
+    await take(page, 'resting');
+  });
+
+  it('rules', async () => {
+    const page = await hunch.open({ ...opening, locale: width === 900 ? 'de-DE' : 'en-US' });
+    await page.getByTestId('settings').click();
+    await page.getByTestId('acceptance').click();
+    await page.getByTestId('rule-match').waitFor();
+    await take(page, 'rules');
+    await page.getByTestId('rule-lossy-lenience').click();
+    await page.getByTestId('rule-match').waitFor({ state: 'detached' });
+    await take(page, 'rule-chosen');
+  });
+});

@@ -1,0 +1,51 @@
+// Puts a formula into an element. What draws formulas is loaded with the first one; until it is there,
+// and where it cannot draw, the formula stands as it was written.
+
+import type { Action } from 'svelte/action';
+
+export interface FormulaText {
+  tex: string;
+  display: boolean;
+}
+
+type Draw = typeof import('./katex').drawFormula;
+
+let draw: Draw | null = null;
+let loading: Promise<Draw> | null = null;
+
+async function load(): Promise<Draw> {
+  const { drawFormula } = await import('./katex');
+  return (draw = drawFormula);
+}
+
+/** What is selected and copied in place of the drawing, whose letters make no sense in a row. */
+function written({ tex, display }: FormulaText): HTMLElement {
+  const text = document.createElement('span');
+  text.className = 'only-read';
+  text.textContent = display ? `$$${tex}$$` : `$${tex}$`;
+  return text;
+}
+
+export const formula: Action<HTMLElement, FormulaText> = (element, initial) => {
+  let current = initial;
+
+  function show() {
+    const drawn = draw?.(current.tex, current.display);
+    if (drawn) element.replaceChildren(drawn, written(current));
+    else element.textContent = current.tex;
+  }
+
+  show();
+  if (!draw) {
+    loading ??= load();
+    // Without it the text stays, which can be read too.
+    loading.then(show, () => (loading = null));
+  }
+  return {
+    update(next) {
+      if (next.tex === current.tex && next.display === current.display) return;
+      current = next;
+      show();
+    },
+  };
+};

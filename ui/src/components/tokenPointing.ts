@@ -1,0 +1,167 @@
+// Pointing at tokens, for every view of an answer: one listener each for pointer, focus and keys on the
+// container, however many tokens there are. Arrow keys move over the tokens; the one that is pointed at
+// is told upwards, and so is the one that is pressed. A token is whatever has data-token; its first piece has data-testid="token".
+
+import type { Action } from 'svelte/action';
+import type { Anchor } from '../lib/state/window.svelte';
+
+export interface Pointing {
+  onpoint: (token: number, anchor: Anchor) => void;
+  onunpoint: () => void;
+  /** A token was clicked, or Return was pressed on it. */
+  onpin: (token: number, anchor: Anchor) => void;
+}
+
+const hoverDelay = 90;
+
+/** Makes an element a container of tokens. */
+export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing) => {
+  let { onpoint, onunpoint, onpin } = pointing;
+  let hoverTimer: ReturnType<typeof setTimeout> | undefined;
+  let pointed: HTMLElement | null = null;
+  let tabStop: HTMLElement | null = null;
+
+  function point(element: HTMLElement) {
+    clearTimeout(hoverTimer);
+    pointed = element;
+    onpoint(Number(element.dataset['token']), anchorOf(element));
+  }
+
+  function pin(element: HTMLElement) {
+    clearTimeout(hoverTimer);
+    pointed = element;
+    onpin(Number(element.dataset['token']), anchorOf(element));
+  }
+
+  function onclick(event: MouseEvent) {
+    const element = tokenAt(event.target);
+    // What a link is pressed for is the link's business; whoever drags over the text wants to copy it.
+    if (element && !linkAt(event.target) && (getSelection()?.isCollapsed ?? true)) pin(element);
+  }
+
+  function unpoint() {
+    clearTimeout(hoverTimer);
+    if (!pointed) return;
+    pointed = null;
+    onunpoint();
+  }
+
+  function onpointerover(event: PointerEvent) {
+    const element = tokenAt(event.target);
+    clearTimeout(hoverTimer);
+    if (!element || event.buttons !== 0) return;
+    if (pointed) point(element);
+    else hoverTimer = setTimeout(() => point(element), hoverDelay);
+  }
+
+  function onfocusin(event: FocusEvent) {
+    const element = tokenAt(event.target);
+    if (!element) return;
+    tabStop ??= container.querySelector<HTMLElement>('[data-token][tabindex="0"]');
+    tabStop?.setAttribute('tabindex', '-1');
+    element.setAttribute('tabindex', '0');
+    element.setAttribute('aria-describedby', 'token-card');
+    tabStop = element;
+    if (element.matches(':focus-visible')) point(element);
+  }
+
+  function onfocusout(event: FocusEvent) {
+    tokenAt(event.target)?.removeAttribute('aria-describedby');
+    if (!tokenAt(event.relatedTarget)) unpoint();
+  }
+
+  function onkeydown(event: KeyboardEvent) {
+    const current = tokenAt(event.target);
+    if (!current || event.metaKey || event.ctrlKey || event.altKey) return;
+    if (event.key === 'Enter' || event.key === ' ') {
+      event.preventDefault();
+      pin(current);
+      return;
+    }
+    const next = destination(container, event.key, current);
+    if (next === undefined) return;
+    event.preventDefault();
+    next?.focus();
+    next?.scrollIntoView({ block: 'nearest' });
+    if (next) point(next);
+  }
+
+  /** The page moved under the card: follow the token, or let go of it when it is gone. */
+  function onscroll() {
+    if (!pointed) return;
+    if (pointed.isConnected) point(pointed);
+    else unpoint();
+  }
+
+  const ended = new AbortController();
+  const { signal } = ended;
+  container.addEventListener('pointerover', onpointerover, { signal });
+  container.addEventListener('pointerleave', unpoint, { signal });
+  container.addEventListener('focusin', onfocusin, { signal });
+  container.addEventListener('focusout', onfocusout, { signal });
+  container.addEventListener('keydown', onkeydown, { signal });
+  container.addEventListener('click', onclick, { signal });
+  window.addEventListener('scroll', onscroll, { signal, capture: true });
+  window.addEventListener('resize', onscroll, { signal });
+
+  return {
+    update: (next) => ({ onpoint, onunpoint, onpin } = next),
+    destroy: () => {
+      clearTimeout(hoverTimer);
+      ended.abort();
+    },
+  };
+};
+
+/** Where a card hangs on a token. One that wraps has a box on each line; the card hangs on the widest. */
+function anchorOf(element: HTMLElement): Anchor {
+  const boxes = [...element.getClientRects()].sort((a, b) => b.width - a.width);
+  const { left, right, top, bottom } = boxes[0] ?? element.getBoundingClientRect();
+  return { left, right, top, bottom };
+}
+
+function tokenAt(target: EventTarget | null): HTMLElement | null {
+  return target instanceof Element ? target.closest<HTMLElement>('[data-token]') : null;
+}
+
+/** Whether a press is on a link. */
+const linkAt = (target: EventTarget | null): boolean => target instanceof Element && target.closest('[role="link"]') !== null;
+
+/** Where a key leads: undefined when the key is none of ours, null when there is nothing there. */
+function destination(container: HTMLElement, key: string, from: HTMLElement): HTMLElement | null | undefined {
+  const all = [...container.querySelectorAll<HTMLElement>('[data-testid="token"]')];
+  const at = all.findIndex((element) => element.dataset['token'] === from.dataset['token']);
+  switch (key) {
+    case 'ArrowRight':
+      return all[at + 1] ?? null;
+    case 'ArrowLeft':
+      return all[at - 1] ?? null;
+    case 'Home':
+      return all[0] ?? null;
+    case 'End':
+      return all.at(-1) ?? null;
+    case 'ArrowUp':
+      return onLine(all.slice(0, at).reverse(), from);
+    case 'ArrowDown':
+      return onLine(all.slice(at + 1), from);
+    default:
+      return undefined;
+  }
+}
+
+/** The token nearest to `from` on the first other line among `candidates`. */
+function onLine(candidates: HTMLElement[], from: HTMLElement): HTMLElement | null {
+  const start = from.getBoundingClientRect();
+  let line: number | null = null;
+  let best: HTMLElement | null = null;
+  let bestDistance = Infinity;
+  for (const candidate of candidates) {
+    const box = candidate.getBoundingClientRect();
+    if (Math.abs(box.top - start.top) < box.height / 2) continue;
+    line ??= box.top;
+    if (Math.abs(box.top - line) > box.height / 2) break;
+    const distance = Math.abs(box.left - start.left);
+    if (distance < bestDistance) [best, bestDistance] = [candidate, distance];
+  }
+  return best;
+}

@@ -1,0 +1,11 @@
+// Puts what the person prefers onto the document, where app.css takes it from.
+
+import type { Preferences } from './state/preferences.svelte';
+
+/** Shows colours and text size as preferred. */
+export function showAppearance({ appearance, textSize }: Pick<Preferences, 'appearance' | 'textSize'>): void {
+  const root = document.documentElement;
+  if (appearance === 'system') delete root.dataset['appearance'];
+  else root.dataset['appearance'] = appearance;
+  root.style.setProperty('--size-text', `${textSize}px`);
+}

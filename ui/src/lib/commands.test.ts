@@ -1,0 +1,152 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import app from '../../../tests/ui/fixtures/fixture-app.json';
+import { commandOf, commands, possible, type Command } from './commands';
+import type { Host } from './host';
+import type { ConversationEntry } from './ipc/schema.gen';
+import { fitting } from './match';
+import { WindowState } from './state/window.svelte';
+import { setLanguage } from './strings/index.svelte';
+
+const entries = ['first', 'second', 'third'].map(
+  (title, i) => ({ id: i + 1, title, pinned: false, created_ms: 0, updated_ms: 0 }) as unknown as ConversationEntry,
+);
+
+afterEach(() => setLanguage('en'));
+
+class QuietHost implements Host {
+  readonly kind = 'replay';
+  calls: [string, Record<string, unknown>][] = [];
+
+  async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+    this.calls.push([command, args]);
+    if (command === 'app_info') return app.info;
+    if (command === 'list_models') return app.models;
+    if (command === 'list_conversations') return entries;
+    if (command === 'open_conversation')
+      return { entry: entries.find(({ id }) => id === args['id']), system: 'Old.', messages: [], leaf: null };
+    if (command === 'set_system_prompt') return args['id'] ?? 9;
+    return null;
+  }
+
+  openChannel = () => 0;
+  onMenu = () => {};
+  onFiles = () => {};
+  pickModelFile = async () => null;
+  pickConversationFile = async () => null;
+  pickWhereToSave = async () => '/tmp/x';
+  openLink = async () => {};
+}
+
+async function make() {
+  const host = new QuietHost();
+  const state = new WindowState(host);
+  const done: string[] = [];
+  state.screen = { compose: () => done.push('compose'), search: () => done.push('search'), copy: (text) => done.push(`copy ${text}`) };
+  await state.models.start();
+  await state.conversations.refresh();
+  const command = (id: string): Command => {
+    const found = commands(state).find((one) => one.id === id);
+    if (!found) throw new Error(id);
+    return found;
+  };
+  return { host, state, done, command };
+}
+
+describe('the table of commands', () => {
+  it('names each command once, each shortcut once, and has a group in one piece', async () => {
+    const { state } = await make();
+    const all = commands(state);
+    const distinct = (values: readonly string[]) => expect([...new Set(values)]).toEqual(values);
+    distinct(all.map(({ id }) => id));
+    distinct(all.flatMap(({ keys }) => (keys ? [`${keys.shift ?? false}${keys.key}`] : [])));
+    distinct(all.map(({ group }) => group).filter((group, i, groups) => group !== groups[i - 1]));
+  });
+
+  it('finds a command by its key, Shift and capitals considered for letters only', async () => {
+    const { state } = await make();
+    const by = (key: string, shift = false) => commandOf(commands(state), { key, shift })?.id;
+    expect(['n', 'f', 'k', ',', 'o', 'r', '=', '+', '-', '0', 'x'].map((key) => by(key))).toEqual([
+      'new-conversation',
+      'search',
+      'palette',
+      'settings',
+      'open-model',
+      'answer-again',
+      'text-larger',
+      'text-larger',
+      'text-smaller',
+      'text-usual',
+      undefined,
+    ]);
+    expect(['C', 'O', 'N', '+'].map((key) => by(key, true))).toEqual(['copy-answer', 'open-draft', undefined, 'text-larger']);
+    expect(by('c')).toBeUndefined();
+  });
+
+  it('goes by the window’s language, and is found by the English words too', async () => {
+    const { state, command } = await make();
+    const first = (typed: string) => fitting(typed, commands(state), (one) => one)[0]?.id;
+    expect([command('copy-answer').title, command('appearance-dark').title]).toEqual(['Copy last answer', 'Appearance: Dark']);
+    expect(['regenerate', 'nochmal', 'theme dark'].map(first)).toEqual(['answer-again', undefined, 'appearance-dark']);
+    setLanguage('de');
+    expect([command('copy-answer').title, command('appearance-dark').title]).toEqual(['Letzte Antwort kopieren', 'Erscheinungsbild: Dunkel']);
+    expect(['regenerate', 'nochmal', 'theme dunkel'].map(first)).toEqual(['answer-again', 'answer-again', 'appearance-dark']);
+  });
+
+  it('does not offer what cannot be done', async () => {
+    const { state, command, done } = await make();
+    for (const id of ['stop', 'answer-again', 'go-on', 'copy-answer', 'export-json', 'method-lookahead']) {
+      expect(possible(command(id)), id).toBe(false);
+      state.perform(command(id));
+    }
+    expect(done).toEqual([]);
+    for (const id of ['new-conversation', 'open-model', 'import', 'method-ngram']) expect(possible(command(id)), id).toBe(true);
+  });
+
+  it('goes through the conversations in the order of the list', async () => {
+    const { state, command, host } = await make();
+    expect(possible(command('previous-conversation'))).toBe(false);
+    state.perform(command('next-conversation'));
+    await expect.poll(() => state.conversation.id).toBe(1);
+    state.perform(command('next-conversation'));
+    await expect.poll(() => state.conversation.id).toBe(2);
+    state.perform(command('export-markdown'));
+    await expect.poll(() => host.calls.at(-1)).toEqual(['export_conversation', { id: 2, format: 'markdown', path: '/tmp/x' }]);
+    state.perform(command('previous-conversation'));
+    await expect.poll(() => state.conversation.id).toBe(1);
+  });
+
+  it('does what the native menu asks for, and takes away what lay over the window', async () => {
+    const { state, done } = await make();
+    state.choose('palette');
+    expect(state.sheet).toBe('palette');
+    state.choose('settings');
+    expect(state.sheet).toBe('settings');
+    state.choose('text-larger');
+    expect([state.sheet, state.preferences.textSize]).toEqual(['settings', 18]);
+    state.choose('new-conversation');
+    expect([state.sheet, done]).toEqual([null, ['compose']]);
+    state.choose('no-such-item');
+  });
+
+  it('keeps instructions and settings as a preset, and takes them back', async () => {
+    const { state, command, host } = await make();
+    state.settings.temperature = 0.7;
+    state.settings.method = 'ngram';
+    state.conversation.system = 'Be short.';
+    state.savePreset('Short');
+    state.settings.temperature = 0;
+    state.settings.method = 'plain';
+    state.conversation.system = '';
+    state.perform(command('preset-Short'));
+    expect([state.settings.temperature, state.settings.method, state.conversation.system]).toEqual([0.7, 'ngram', 'Be short.']);
+    expect(host.calls.at(-1)).toEqual(['set_system_prompt', { id: null, system: 'Be short.' }]);
+  });
+
+  it('leaves the method alone when that of a preset does not work now, and keeps numbers in range', async () => {
+    const { state } = await make();
+    state.settings.method = 'ngram';
+    const settings = { ...state.settings.chosen(), method: 'lookahead' as const, temperature: 99, maxDraft: 99 };
+    state.usePreset({ name: 'x', system: '', settings });
+    expect([state.settings.method, state.settings.temperature, state.settings.maxDraft]).toEqual(['ngram', 5, 15]);
+  });
+});

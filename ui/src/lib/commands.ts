@@ -1,0 +1,271 @@
+// The one table of what can be done by name: palette, shortcuts and native menu all read it. No DOM.
+
+import { grouped } from './state/conversations.svelte';
+import { colourModes } from './marks';
+import { appearances, textSizes, views } from './state/preferences.svelte';
+import { offeredMethods, whyNot } from './state/settings.svelte';
+import type { WindowState } from './state/window.svelte';
+import { en } from './strings/en';
+import { language } from './strings/index.svelte';
+
+/** A key pressed with the system's command key. */
+export interface Shortcut {
+  /** As it is written: N, comma, =. */
+  key: string;
+  shift?: boolean;
+  /** Other keys that mean the same. */
+  or?: string;
+}
+
+/** What only the screen can do. */
+export interface Screen {
+  /** Puts the caret where the next question is typed. */
+  compose: () => void;
+  /** Puts the caret into the search for conversations. */
+  search: () => void;
+  /** Copies, and says so. */
+  copy: (text: string) => unknown;
+}
+
+/** What commands are grouped under. */
+export type CommandGroup = 'conversation' | 'answer' | 'window' | 'model' | 'method' | 'preset';
+
+/** Something that can be done. */
+export interface Command {
+  /** Part of the wire where the native menu has it too. */
+  readonly id: string;
+  readonly title: string;
+  readonly group: CommandGroup;
+  /** Words it is found by as well. */
+  readonly also?: string;
+  readonly keys?: Shortcut;
+  /** Whether Escape does it, which the window handles itself. */
+  readonly escape?: boolean;
+  /** Whether it is what holds now. */
+  readonly chosen?: boolean;
+  /** Whether what lies over the window stays there. */
+  readonly stays?: boolean;
+  /** Whether it can be done now; always, if there is none. */
+  readonly enabled?: () => boolean;
+  readonly run: () => void;
+}
+
+/** A command whose name stands by itself. */
+export type CommandName =
+  | 'new-conversation'
+  | 'search'
+  | 'previous-conversation'
+  | 'next-conversation'
+  | 'export-markdown'
+  | 'export-json'
+  | 'import'
+  | 'stop'
+  | 'answer-again'
+  | 'go-on'
+  | 'copy-answer'
+  | 'palette'
+  | 'settings'
+  | 'text-larger'
+  | 'text-smaller'
+  | 'text-usual'
+  | 'open-model'
+  | 'open-draft';
+
+/** Something with a command for each of its values. */
+export type ChoiceName = 'appearance' | 'colours' | 'view' | 'method' | 'preset';
+
+/** Everything that can be done, in the order it is shown. */
+export function commands(state: WindowState): Command[] {
+  const { conversation, conversations, models, preferences, screen, settings } = state;
+  const { strings } = language;
+  const last = () => conversation.turns.at(-1);
+  const entry = () => conversations.entries.find(({ id }) => id === conversation.id);
+  const idle = () => !conversation.running && models.loading === null && models.loaded !== null;
+  const written = () => last()?.answer.over === true && last()?.answer.text !== '';
+  const save = (format: 'markdown' | 'json') => () => {
+    const open = entry();
+    if (open) void conversations.save(open, format);
+  };
+
+  return [
+    {
+      ...named('new-conversation'),
+      group: 'conversation',
+      keys: { key: 'N' },
+      run: () => {
+        state.newConversation();
+        screen.compose();
+      },
+    },
+    { ...named('search'), group: 'conversation', keys: { key: 'F' }, run: screen.search },
+    {
+      ...named('previous-conversation'),
+      group: 'conversation',
+      enabled: () => beside(state, -1) !== null,
+      run: () => open(state, beside(state, -1)),
+    },
+    {
+      ...named('next-conversation'),
+      group: 'conversation',
+      enabled: () => beside(state, 1) !== null,
+      run: () => open(state, beside(state, 1)),
+    },
+    {
+      ...named('export-markdown'),
+      group: 'conversation',
+      enabled: () => entry() !== undefined,
+      run: save('markdown'),
+    },
+    {
+      ...named('export-json'),
+      group: 'conversation',
+      enabled: () => entry() !== undefined,
+      run: save('json'),
+    },
+    { ...named('import'), group: 'conversation', run: () => void state.importConversation() },
+
+    { ...named('stop'), group: 'answer', escape: true, enabled: () => conversation.running, run: () => conversation.stop() },
+    {
+      ...named('answer-again'),
+      group: 'answer',
+      keys: { key: 'R' },
+      enabled: () => idle() && last()?.answer.over === true,
+      run: () => {
+        const turn = last();
+        if (turn) void conversation.again(turn);
+      },
+    },
+    {
+      ...named('go-on'),
+      group: 'answer',
+      enabled: () => idle() && typeof last()?.answerId === 'number' && written(),
+      run: () => {
+        const turn = last();
+        if (turn) void conversation.goOn(turn);
+      },
+    },
+    {
+      ...named('copy-answer'),
+      group: 'answer',
+      keys: { key: 'C', shift: true },
+      enabled: written,
+      run: () => void screen.copy(last()?.answer.text ?? ''),
+    },
+
+    {
+      ...named('palette'),
+      group: 'window',
+      keys: { key: 'K' },
+      stays: true,
+      run: () => (state.sheet = state.sheet === 'palette' ? null : 'palette'),
+    },
+    { ...named('settings'), group: 'window', keys: { key: ',' }, run: () => (state.sheet = 'settings') },
+    {
+      ...named('text-larger'),
+      group: 'window',
+      keys: { key: '=', or: '+' },
+      stays: true,
+      enabled: () => preferences.textSize !== textSizes.at(-1),
+      run: () => preferences.resize(1),
+    },
+    {
+      ...named('text-smaller'),
+      group: 'window',
+      keys: { key: '-' },
+      stays: true,
+      enabled: () => preferences.textSize !== textSizes[0],
+      run: () => preferences.resize(-1),
+    },
+    {
+      ...named('text-usual'),
+      group: 'window',
+      keys: { key: '0' },
+      stays: true,
+      run: () => preferences.resetSize(),
+    },
+    ...appearances.map((appearance): Command => ({
+      ...valued('appearance', appearance, strings.appearances[appearance]),
+      group: 'window',
+      chosen: preferences.appearance === appearance,
+      run: () => void preferences.set('appearance', appearance),
+    })),
+    ...colourModes.map((mode): Command => ({
+      ...valued('colours', mode, strings.colourModes[mode]),
+      group: 'window',
+      chosen: preferences.colourMode === mode,
+      run: () => void preferences.set('colourMode', mode),
+    })),
+    ...views.map((view): Command => ({
+      ...valued('view', view, strings.views[view]),
+      group: 'window',
+      chosen: preferences.view === view,
+      run: () => void preferences.set('view', view),
+    })),
+
+    {
+      ...named('open-model'),
+      group: 'model',
+      keys: { key: 'O' },
+      enabled: () => models.loading === null,
+      run: () => void models.openTarget(),
+    },
+    {
+      ...named('open-draft'),
+      group: 'model',
+      keys: { key: 'O', shift: true },
+      enabled: () => models.loading === null,
+      run: () => void models.openDraft(),
+    },
+    ...offeredMethods.map((method): Command => ({
+      ...valued('method', method, strings.methods[method].label),
+      group: 'method',
+      chosen: settings.method === method,
+      enabled: () => whyNot(method, models.loaded) === null,
+      run: () => (settings.method = method),
+    })),
+    ...preferences.presets.map((preset): Command => ({
+      ...valued('preset', preset.name, preset.name),
+      group: 'preset',
+      run: () => state.usePreset(preset),
+    })),
+  ];
+}
+
+/** What a command goes by, in the window's language. */
+function named(id: CommandName): Pick<Command, 'id' | 'title' | 'also'> {
+  const { title, also } = language.strings.commands[id];
+  return { id, title, also: together(also, en.commands[id].also) };
+}
+
+/** What the command for a value goes by, in the window's language. */
+function valued(choice: ChoiceName, value: string, label: string): Pick<Command, 'id' | 'title' | 'also'> {
+  const { title, also } = language.strings.choices[choice];
+  return { id: `${choice}-${value}`, title: title(label), also: together(also, en.choices[choice].also) };
+}
+
+/** Lists of words as one, none of them twice. */
+const together = (...lists: (string | undefined)[]): string => [...new Set(lists.flatMap((list) => list?.split(' ') ?? []))].join(' ');
+
+/** Whether a command can be done now. */
+export const possible = (command: Command): boolean => command.enabled?.() ?? true;
+
+/** The command that a key with the command key means, whether it can be done now or not. */
+export function commandOf(all: readonly Command[], pressed: { key: string; shift: boolean }): Command | undefined {
+  const key = pressed.key.toUpperCase();
+  return all.find(({ keys }) => {
+    if (!keys || (keys.key !== key && keys.or !== key)) return false;
+    // Which signs need Shift differs by keyboard.
+    return !/^[A-Z]$/.test(key) || (keys.shift ?? false) === pressed.shift;
+  });
+}
+
+/** The conversation above (-1) or below (1) the open one in the list; null when there is none. */
+function beside(state: WindowState, by: -1 | 1): number | null {
+  const ids = grouped(state.conversations.entries, new Date()).flatMap(({ entries }) => entries.map(({ id }) => id));
+  const at = state.conversation.id === null ? -1 : ids.indexOf(state.conversation.id);
+  return (at < 0 ? (by > 0 ? ids[0] : undefined) : ids[at + by]) ?? null;
+}
+
+function open(state: WindowState, id: number | null): void {
+  if (id !== null) void state.openConversation(id);
+}

@@ -1,0 +1,80 @@
+// Files dragged onto the window: what a drop would do, and doing it. No DOM.
+
+import type { FilesEvent } from '../host';
+import { language } from '../strings/index.svelte';
+import type { Models } from './models.svelte';
+
+/** What a drop of files would do. */
+export interface DropPlan {
+  /** The model that would be opened: only one can be. */
+  readonly model: string | null;
+  /** Conversations that would be imported. */
+  readonly conversations: readonly string[];
+  /** What nothing would be done with. */
+  readonly rest: readonly string[];
+}
+
+/** Where the model of a drop goes. */
+export type DropRole = 'target' | 'draft';
+
+/** What a drop needs of the window. */
+export interface DropTarget {
+  bring: (paths: readonly string[]) => Promise<void>;
+  complain: (text: string) => void;
+}
+
+/** What these files are good for; null when there are none. */
+export function planOf(paths: readonly string[]): DropPlan | null {
+  if (paths.length === 0) return null;
+  const model = paths.find((path) => /\.gguf$/i.test(path)) ?? null;
+  const conversations = paths.filter((path) => /\.json$/i.test(path));
+  const rest = paths.filter((path) => path !== model && !conversations.includes(path));
+  return { model, conversations, rest };
+}
+
+/** A file's name without its folders. */
+export const nameOf = (path: string): string => path.split(/[\\/]/).at(-1) ?? path;
+
+/** What is dragged over the window. */
+export class Drop {
+  /** Null: nothing is dragged. */
+  plan = $state.raw<DropPlan | null>(null);
+  role = $state<DropRole>('target');
+
+  readonly #models: Models;
+  readonly #target: DropTarget;
+
+  constructor(models: Models, target: DropTarget) {
+    this.#models = models;
+    this.#target = target;
+  }
+
+  /** Whether a model can be dropped as a draft: on the right half of the window. */
+  get takesDraft(): boolean {
+    return this.#models.loaded !== null;
+  }
+
+  /** Takes what the system says about a drag. */
+  hear(event: FilesEvent): void {
+    if (event.kind === 'left') {
+      this.plan = null;
+      return;
+    }
+    const plan = planOf(event.paths);
+    this.role = this.takesDraft && event.across >= 0.5 ? 'draft' : 'target';
+    this.plan = event.kind === 'over' ? plan : null;
+    if (event.kind === 'dropped' && plan) void this.#take(plan, this.role);
+  }
+
+  async #take(plan: DropPlan, role: DropRole): Promise<void> {
+    const words = language.strings.files;
+    const { model, conversations, rest } = plan;
+    const waiting = model !== null ? this.#models.loading : null;
+    if (waiting !== null) this.#target.complain(words.stillLoading(waiting));
+    else if (rest.length > 0) this.#target.complain(words.leftOut(rest.map(nameOf)));
+    await Promise.all([
+      model !== null && waiting === null ? this.#models.openFile(model, role) : undefined,
+      conversations.length > 0 ? this.#target.bring(conversations) : undefined,
+    ]);
+  }
+}

@@ -1,0 +1,128 @@
+import { describe, expect, it } from 'vitest';
+import app from '../../../../tests/ui/fixtures/fixture-app.json';
+import type { Host } from '../host';
+import type { LoadRequest } from '../ipc/schema.gen';
+import { planOf } from './drop.svelte';
+import { WindowState } from './window.svelte';
+
+/** A host that says yes, and takes its time with loading when told to. */
+class AgreeingHost implements Host {
+  readonly kind = 'replay';
+  calls: [string, unknown][] = [];
+  /** Files that are no conversations. */
+  broken: string[] = [];
+
+  async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+    this.calls.push([command, args['request'] ?? args['path'] ?? args['id']]);
+    if (command === 'app_info') return app.info;
+    if (command === 'list_models') return app.models;
+    if (command === 'list_conversations') return [];
+    if (command === 'load_models') {
+      const { target, draft } = args['request'] as LoadRequest;
+      const entry = (path: string) => ({ ...app.models[0], path, name: path });
+      return { ...app.info.loaded, target: entry(target), draft: draft === null ? null : entry(draft) };
+    }
+    if (command === 'open_conversation') {
+      const entry = { id: args['id'] as number, title: '', pinned: false, created_ms: 0, updated_ms: 0 };
+      return { entry, system: '', leaf: null, messages: [] };
+    }
+    if (command === 'import_conversation' && this.broken.includes(args['path'] as string)) throw { code: 'io', message: 'Broken.' };
+    return this.calls.length;
+  }
+
+  openChannel = () => 0;
+  onMenu = () => {};
+  openLink = async () => {};
+  onFiles = () => {};
+  pickModelFile = async () => null;
+  pickConversationFile = async () => null;
+  pickWhereToSave = async () => null;
+
+  of(command: string): unknown[] {
+    return this.calls.filter(([name]) => name === command).map(([, what]) => what);
+  }
+}
+
+async function make() {
+  const host = new AgreeingHost();
+  const state = new WindowState(host);
+  await state.models.start();
+  return { host, state };
+}
+
+const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
+
+describe('a plan', () => {
+  it('takes the first model and every conversation, and leaves the rest', () => {
+    expect(planOf([])).toBeNull();
+    expect(planOf(['/a/x.GGUF', 'C:\\b\\y.gguf', '/a/1.json', '/a/2.JSON', '/a/notes.txt', '/a/gguf'])).toEqual({
+      model: '/a/x.GGUF',
+      conversations: ['/a/1.json', '/a/2.JSON'],
+      rest: ['C:\\b\\y.gguf', '/a/notes.txt', '/a/gguf'],
+    });
+  });
+});
+
+describe('a drop', () => {
+  it('is announced while files are over the window, and not for anything else', async () => {
+    const { state } = await make();
+    state.drop.hear({ kind: 'over', paths: ['/a/x.gguf'], across: 0.2 });
+    expect([state.drop.plan?.model, state.drop.role]).toEqual(['/a/x.gguf', 'target']);
+    state.drop.hear({ kind: 'over', paths: ['/a/x.gguf'], across: 0.7 });
+    expect(state.drop.role).toBe('draft');
+    state.drop.hear({ kind: 'left' });
+    expect(state.drop.plan).toBeNull();
+    state.drop.hear({ kind: 'over', paths: [], across: 0.2 });
+    expect(state.drop.plan).toBeNull();
+    state.drop.hear({ kind: 'dropped', paths: [], across: 0.2 });
+    await settled();
+    expect(state.complaint).toBeNull();
+  });
+
+  it('of a model loads it, on the right as a draft for the loaded one', async () => {
+    const { host, state } = await make();
+    state.drop.hear({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
+    await settled();
+    state.drop.hear({ kind: 'dropped', paths: ['/a/d.gguf'], across: 0.9 });
+    await settled();
+    expect(host.of('load_models')).toEqual([
+      { target: '/a/x.gguf', draft: null },
+      { target: '/a/x.gguf', draft: '/a/d.gguf' },
+    ]);
+    expect(state.drop.plan).toBeNull();
+  });
+
+  it('of a model while another is loaded does nothing and says so', async () => {
+    const { host, state } = await make();
+    state.models.loading = 'big';
+    state.drop.hear({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
+    await settled();
+    expect(host.of('load_models')).toEqual([]);
+    expect(state.complaint).toContain('big is still being loaded');
+  });
+
+  it('without a model in memory has no place for a draft', async () => {
+    const state = new WindowState(new AgreeingHost());
+    state.drop.hear({ kind: 'over', paths: ['/a/x.gguf'], across: 0.9 });
+    expect(state.drop.role).toBe('target');
+  });
+
+  it('of conversations imports them all, opens the last, and keeps the first error', async () => {
+    const { host, state } = await make();
+    host.broken = ['/a/2.json'];
+    state.drop.hear({ kind: 'dropped', paths: ['/a/1.json', '/a/2.json', '/a/3.json'], across: 0.2 });
+    await settled();
+    expect(host.of('import_conversation')).toEqual(['/a/1.json', '/a/2.json', '/a/3.json']);
+    expect(host.of('open_conversation')).toEqual([state.conversation.id]);
+    expect(state.conversations.error?.message).toBe('Broken.');
+  });
+
+  it('of anything else says what can be dropped', async () => {
+    const { host, state } = await make();
+    const before = host.calls.length;
+    state.drop.hear({ kind: 'dropped', paths: ['/a/notes.txt'], across: 0.2 });
+    await settled();
+    expect(host.calls).toHaveLength(before);
+    expect(state.complaint).toBe('notes.txt cannot be opened. Drop one model (.gguf) or exported conversations (.json).');
+  });
+});

@@ -1,0 +1,212 @@
+// What the person likes, in every conversation: looks, language, how tokens are drawn, presets. The host
+// keeps it; what it kept and cannot be understood is as if it had never been kept. No DOM.
+
+import type { Host } from '../host';
+import { call, toErrorInfo } from '../ipc/rpc';
+import { colourModes, type ColourMode } from '../marks';
+import type { ErrorInfo } from '../ipc/schema.gen';
+import { languages, type LanguageCode } from '../strings/index.svelte';
+import { asRule, lossless } from '../rules';
+import { offeredMethods, type Chosen } from './settings.svelte';
+
+export const appearances = ['system', 'light', 'dark'] as const;
+/** Sizes of a conversation's text in pixels, smallest first. */
+export const textSizes = [13, 15, 18] as const;
+export const views = ['rich', 'tokens'] as const;
+
+export type Appearance = (typeof appearances)[number];
+export type TextSize = (typeof textSizes)[number];
+/** How an answer is drawn: formatted, or token by token. */
+export type View = (typeof views)[number];
+
+/** Instructions and settings under a name. */
+export interface Preset {
+  readonly name: string;
+  readonly system: string;
+  readonly settings: Chosen;
+}
+
+/** Everything that is kept. */
+export interface Values {
+  appearance: Appearance;
+  textSize: TextSize;
+  /** Null: the system's. */
+  language: LanguageCode | null;
+  colourMode: ColourMode;
+  view: View;
+  presets: readonly Preset[];
+}
+
+type Key = keyof Values;
+
+const defaults: Values = {
+  appearance: 'system',
+  textSize: 15,
+  language: null,
+  colourMode: 'origin',
+  view: 'rich',
+  presets: [],
+};
+
+/** The names under which the host keeps them. */
+const kept: Record<Key, string> = {
+  appearance: 'appearance',
+  textSize: 'text_size',
+  language: 'language',
+  colourMode: 'colour_mode',
+  view: 'view',
+  presets: 'presets',
+};
+
+/** Understands what was kept; undefined when it is nothing we would keep. */
+const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
+  appearance: (value) => oneOf(appearances, value),
+  textSize: (value) => oneOf(textSizes, value),
+  language: (value) => (value === null ? null : oneOf(languages.map(({ code }) => code), value)),
+  colourMode: (value) => oneOf(colourModes, value),
+  view: (value) => oneOf(views, value),
+  presets: (value) => (Array.isArray(value) ? distinct(value.flatMap((one) => asPreset(one) ?? [])) : undefined),
+};
+
+const keys = Object.keys(defaults) as Key[];
+
+/** The person's preferences. A choice holds from the moment it is made, whether it could be kept or not. */
+export class Preferences {
+  #values = $state.raw<Values>(defaults);
+  /** Why the preferences could not be read or kept; null when they could. */
+  problem = $state.raw<ErrorInfo | null>(null);
+
+  readonly #host: Host;
+  /** Chosen since the start: what is read later does not undo it. */
+  // Looked up, never drawn from.
+  // eslint-disable-next-line svelte/prefer-svelte-reactivity
+  readonly #chosen = new Set<Key>();
+  #writing: Promise<void> = Promise.resolve();
+
+  constructor(host: Host) {
+    this.#host = host;
+  }
+
+  get appearance(): Appearance {
+    return this.#values.appearance;
+  }
+
+  get textSize(): TextSize {
+    return this.#values.textSize;
+  }
+
+  get language(): LanguageCode | null {
+    return this.#values.language;
+  }
+
+  get colourMode(): ColourMode {
+    return this.#values.colourMode;
+  }
+
+  get view(): View {
+    return this.#values.view;
+  }
+
+  get presets(): readonly Preset[] {
+    return this.#values.presets;
+  }
+
+  /** Reads what was kept. Never rejects: without it, the defaults hold. */
+  async load(): Promise<void> {
+    try {
+      const found = await call(this.#host, 'preferences', {});
+      for (const key of keys) {
+        if (Object.hasOwn(found, kept[key]) && !this.#chosen.has(key)) this.#take(key, found[kept[key]]);
+      }
+    } catch (thrown) {
+      this.problem = toErrorInfo(thrown);
+    }
+  }
+
+  /** Chooses a value and keeps it; resolves when that is done or has failed. Never rejects. */
+  set<K extends Key>(key: K, value: Values[K]): Promise<void> {
+    this.#chosen.add(key);
+    this.#values = { ...this.#values, [key]: value };
+    // One after the other, so that the last choice is the one that is kept.
+    this.#writing = this.#writing.then(async () => {
+      try {
+        await call(this.#host, 'set_preference', { key: kept[key], value });
+        this.problem = null;
+      } catch (thrown) {
+        this.problem = toErrorInfo(thrown);
+      }
+    });
+    return this.#writing;
+  }
+
+  /** Makes the text larger or smaller by steps; at the end of the scale nothing happens. */
+  resize(steps: number): void {
+    const size = textSizes[textSizes.indexOf(this.textSize) + steps];
+    if (size !== undefined) void this.set('textSize', size);
+  }
+
+  /** Sets the text size back to the usual one. */
+  resetSize(): void {
+    void this.set('textSize', defaults.textSize);
+  }
+
+  /** Keeps a preset; one of the same name is replaced. One without a name is not kept. */
+  savePreset(preset: Preset): void {
+    const name = preset.name.trim();
+    if (name === '') return;
+    const saved = { ...preset, name };
+    const at = this.presets.findIndex((other) => other.name === name);
+    void this.set('presets', at < 0 ? [...this.presets, saved] : this.presets.with(at, saved));
+  }
+
+  /** Renames a preset; false when there is none, or the new name is empty or taken. */
+  renamePreset(from: string, to: string): boolean {
+    const name = to.trim();
+    const at = this.presets.findIndex((preset) => preset.name === from);
+    const preset = this.presets[at];
+    if (!preset || name === '' || this.presets.some((other, i) => i !== at && other.name === name)) return false;
+    if (name !== from) void this.set('presets', this.presets.with(at, { ...preset, name }));
+    return true;
+  }
+
+  /** Deletes a preset. */
+  deletePreset(name: string): void {
+    void this.set('presets', this.presets.filter((preset) => preset.name !== name));
+  }
+
+  #take<K extends Key>(key: K, value: unknown): void {
+    const understood = understand[key](value);
+    if (understood !== undefined) this.#values = { ...this.#values, [key]: understood };
+  }
+}
+
+function oneOf<T>(allowed: readonly T[], value: unknown): T | undefined {
+  return allowed.find((one) => one === value);
+}
+
+/** Without those whose name another one before them has. */
+function distinct(presets: Preset[]): Preset[] {
+  return presets.filter((preset, i) => presets.findIndex((other) => other.name === preset.name) === i);
+}
+
+function asPreset(value: unknown): Preset | undefined {
+  const { name, system, settings } = fields(value);
+  const { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule } = fields(settings);
+  const known = oneOf(offeredMethods, method);
+  if (typeof name !== 'string' || name.trim() === '' || typeof system !== 'string' || known === undefined) return undefined;
+  if (!(maxDraft === 'auto' || isNumber(maxDraft)) || !(seed === null || isNumber(seed))) return undefined;
+  if (![temperature, topK, topP, minP, repeatPenalty, maxTokens].every(isNumber)) return undefined;
+  // Presets were kept before there was a choice of rules.
+  const acceptance = rule === undefined ? lossless : asRule(rule);
+  if (acceptance === undefined) return undefined;
+  const numbers = { temperature, topK, topP, minP, repeatPenalty, maxTokens } as Omit<Chosen, 'method' | 'maxDraft' | 'seed' | 'rule'>;
+  return { name: name.trim(), system, settings: { method: known, maxDraft, ...numbers, seed, rule: acceptance } };
+}
+
+function fields(value: unknown): Record<string, unknown> {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+}
+
+function isNumber(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value);
+}

@@ -1,0 +1,156 @@
+import { describe, expect, it } from 'vitest';
+import type { Host } from '../host';
+import { Preferences, type Preset } from './preferences.svelte';
+
+/** A host that keeps preferences, or refuses to. */
+class KeepingHost implements Host {
+  readonly kind = 'replay';
+  kept: Record<string, unknown> = {};
+  written: [string, unknown][] = [];
+  refuses = false;
+
+  async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+    if (this.refuses) throw { code: 'store', message: 'The disk is full.' };
+    if (command === 'preferences') return this.kept;
+    if (command !== 'set_preference') throw new Error(command);
+    this.written.push([args['key'] as string, args['value']]);
+    return null;
+  }
+
+  openChannel = () => 0;
+  onMenu = () => {};
+  onFiles = () => {};
+  pickModelFile = async () => null;
+  pickConversationFile = async () => null;
+  pickWhereToSave = async () => null;
+  openLink = async () => {};
+}
+
+const preset = (name: string): Preset => ({
+  name,
+  system: 'Be short.',
+  settings: { method: 'ngram', maxDraft: 'auto', temperature: 0.7, topK: 40, topP: 0.9, minP: 0, repeatPenalty: 1, maxTokens: 256, seed: null, rule: { name: 'lossless' } },
+});
+
+async function make(kept: Record<string, unknown> = {}) {
+  const host = new KeepingHost();
+  host.kept = kept;
+  const preferences = new Preferences(host);
+  await preferences.load();
+  return { host, preferences };
+}
+
+const values = ({ appearance, textSize, language, colourMode, view, presets }: Preferences) => ({
+  appearance,
+  textSize,
+  language,
+  colourMode,
+  view,
+  presets,
+});
+
+const defaults = { appearance: 'system', textSize: 15, language: null, colourMode: 'origin', view: 'rich', presets: [] };
+
+describe('Preferences', () => {
+  it('has defaults, and reads what was kept', async () => {
+    expect(values((await make()).preferences)).toEqual(defaults);
+    const kept = { appearance: 'dark', text_size: 18, language: 'de', colour_mode: 'surprise', view: 'tokens', presets: [preset('a')] };
+    expect(values((await make(kept)).preferences)).toEqual({
+      appearance: 'dark',
+      textSize: 18,
+      language: 'de',
+      colourMode: 'surprise',
+      view: 'tokens',
+      presets: [preset('a')],
+    });
+  });
+
+  it('takes the default for each value it does not understand, and keeps the others', async () => {
+    const kept = { appearance: 'pink', text_size: '15', language: 5, colour_mode: null, view: 'tokens', presets: {}, other: 1 };
+    expect(values((await make(kept)).preferences)).toEqual({ ...defaults, view: 'tokens' });
+  });
+
+  it('drops presets it does not understand, one by one', async () => {
+    const wrong = [
+      null,
+      'x',
+      {},
+      { ...preset('no settings'), settings: null },
+      { ...preset('no such method'), settings: { ...preset('').settings, method: 'magic' } },
+      { ...preset('no number'), settings: { ...preset('').settings, topK: 'many' } },
+      { ...preset('no depth'), settings: { ...preset('').settings, maxDraft: 'deep' } },
+      preset(' '),
+    ];
+    const { preferences } = await make({ presets: [...wrong, preset('good'), { ...preset('good'), system: 'twice' }] });
+    expect(preferences.presets).toEqual([preset('good')]);
+  });
+
+  it('keeps a choice, and a choice made before reading ends stands', async () => {
+    const host = new KeepingHost();
+    host.kept = { appearance: 'light', view: 'tokens' };
+    const preferences = new Preferences(host);
+    const loading = preferences.load();
+    const keeping = preferences.set('appearance', 'dark');
+    await Promise.all([loading, keeping]);
+    expect(preferences.appearance).toBe('dark');
+    expect(preferences.view).toBe('tokens');
+    expect(host.written).toEqual([['appearance', 'dark']]);
+  });
+
+  it('lives without a host that keeps anything', async () => {
+    const host = new KeepingHost();
+    host.refuses = true;
+    const preferences = new Preferences(host);
+    await preferences.load();
+    expect(values(preferences)).toEqual(defaults);
+    await preferences.set('colourMode', 'off');
+    expect(preferences.colourMode).toBe('off');
+    expect(preferences.problem?.message).toBe('The disk is full.');
+    host.refuses = false;
+    await preferences.set('colourMode', 'rounds');
+    expect(preferences.problem).toBeNull();
+  });
+
+  it('makes text larger and smaller by steps, up to the ends', async () => {
+    const { host, preferences } = await make();
+    preferences.resize(1);
+    preferences.resize(1);
+    expect(preferences.textSize).toBe(18);
+    preferences.resize(-1);
+    preferences.resize(-1);
+    preferences.resize(-1);
+    expect(preferences.textSize).toBe(13);
+    preferences.resetSize();
+    await preferences.set('view', 'rich');
+    expect(host.written.map(([, value]) => value)).toEqual([18, 15, 13, 15, 'rich']);
+  });
+
+  it('takes presets from before there were rules as lossless, and leaves out those with a rule it does not know', async () => {
+    const { rule, ...before } = preset('old').settings;
+    const match = { ...preset('match'), settings: { ...before, rule: { name: 'match' } } };
+    const naive = { ...preset('naive'), settings: { ...before, rule: { name: 'naive' } } };
+    const { preferences } = await make({ presets: [{ ...preset('old'), settings: before }, match, naive] });
+    expect(preferences.presets.map(({ name, settings }) => [name, settings.rule])).toEqual([
+      ['old', rule],
+      ['match', { name: 'match' }],
+    ]);
+  });
+
+  it('saves, replaces, renames and deletes presets', async () => {
+    const { preferences } = await make();
+    preferences.savePreset(preset(' short '));
+    preferences.savePreset(preset('long'));
+    preferences.savePreset(preset(''));
+    preferences.savePreset({ ...preset('short'), system: 'Be shorter.' });
+    expect(preferences.presets.map(({ name, system }) => [name, system])).toEqual([
+      ['short', 'Be shorter.'],
+      ['long', 'Be short.'],
+    ]);
+    expect(preferences.renamePreset('short', 'long')).toBe(false);
+    expect(preferences.renamePreset('short', ' ')).toBe(false);
+    expect(preferences.renamePreset('none', 'x')).toBe(false);
+    expect(preferences.renamePreset('short', 'Haiku ')).toBe(true);
+    preferences.deletePreset('long');
+    expect(preferences.presets.map(({ name }) => name)).toEqual(['Haiku']);
+  });
+});

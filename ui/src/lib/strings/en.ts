@@ -1,0 +1,515 @@
+// The words of the window in English, all of them. The shape of this catalogue is the shape of every other.
+// Numbers come in written already; a word that follows a number is one of `nouns`.
+
+import type { CommandGroup, CommandName, ChoiceName } from '../commands';
+import type { AcceptanceRule, ErrorCode, StopReason } from '../ipc/schema.gen';
+import type { ColourMode, MarkClass } from '../marks';
+import type { AnswerOrigin } from '../origin';
+import type { Appearance, TextSize, View } from '../state/preferences.svelte';
+import type { OfferedMethod } from '../state/settings.svelte';
+
+/** A noun in the forms that a language has after a number. */
+export type Noun = Partial<Record<Intl.LDMLPluralRule, string>> & { other: string };
+
+/** What is named and explained. */
+export interface Named {
+  label: string;
+  /** One sentence for a person who has not read a paper. */
+  meaning: string;
+}
+
+/** What a command is called. */
+export interface CommandWords {
+  title: string;
+  /** Words it is found by as well. The English ones work in every language. */
+  also?: string;
+}
+
+/** What the commands of a choice are called: one for each of its values. */
+export interface ChoiceWords {
+  title: (value: string) => string;
+  /** Words they are found by as well. The English ones work in every language. */
+  also?: string;
+}
+
+const nouns: Record<'round' | 'thread' | 'token', Noun> = {
+  round: { one: 'round', other: 'rounds' },
+  thread: { one: 'thread', other: 'threads' },
+  token: { one: 'token', other: 'tokens' },
+};
+
+const origins: Record<AnswerOrigin, Named> = {
+  accepted: { label: 'accepted', meaning: 'Drafted, and kept by the target.' },
+  resampled: { label: 'resampled', meaning: 'Drawn by the target in place of a rejected draft.' },
+  bonus: { label: 'bonus', meaning: 'Drawn by the target after a whole draft was kept.' },
+  plain: { label: 'plain', meaning: 'Drawn by the target with no draft.' },
+  chosen: { label: 'chosen', meaning: 'Chosen by you; the answer goes on from it.' },
+};
+
+const methods: Record<OfferedMethod, Named> = {
+  'draft-model': { label: 'Draft model', meaning: 'A smaller model guesses ahead' },
+  'draft-tree': { label: 'Draft tree', meaning: 'A smaller model guesses several continuations' },
+  cascade: { label: 'Suffix, then draft', meaning: 'Guesses from the text where that promises more' },
+  ngram: { label: 'N-gram', meaning: 'Guesses from text already there' },
+  suffix: { label: 'Suffix', meaning: 'Guesses what most often followed the same words' },
+  lookahead: { label: 'Lookahead', meaning: 'The model guesses for itself on the side' },
+  'layer-skip': { label: 'Layer skip', meaning: 'The model guesses with some of its layers' },
+  'early-exit': { label: 'Early exit', meaning: 'The model guesses with its first layers' },
+  plain: { label: 'Plain', meaning: 'No guessing, one token a pass' },
+};
+
+/** Which drafted tokens stand, by rule. */
+const rules: Record<AcceptanceRule['name'], Named> = {
+  lossless: { label: 'Lossless', meaning: 'As the target writes alone; keeps most drafts' },
+  match: { label: 'Match', meaning: 'Lossless; keeps drafts that the target draws too' },
+  coupled: { label: 'Coupled', meaning: 'Lossless; one seed, one text, drafts or none' },
+  'lossy-typical': { label: 'Lossy, typical', meaning: 'Changes the text; keeps any plausible draft' },
+  'lossy-lenience': { label: 'Lossy, lenient', meaning: 'Changes the text; keeps drafts more readily' },
+};
+
+/** What stands above an error's own message. */
+const errors: Record<ErrorCode, string> = {
+  invalid_request: 'That request cannot be run',
+  model_not_found: 'The model was not found',
+  invalid_model_file: 'The model file cannot be used',
+  unsupported_model: 'This model is not supported',
+  vocabulary_mismatch: 'The draft does not fit the target',
+  context_overflow: 'The conversation is too long',
+  out_of_memory: 'Memory is short',
+  io: 'A file could not be read or written',
+  store: 'The conversations cannot be kept',
+  no_model: 'No model is loaded',
+  busy: 'An answer is still being written',
+  device: 'The device failed',
+  internal: 'Something went wrong in Hunch',
+};
+
+const stops: Record<StopReason, string> = {
+  end_of_turn: 'Ended by the model',
+  stop_string: 'Ended at a stop text',
+  max_tokens: 'Ended at the longest answer allowed',
+  context_full: 'Ended because the context is full',
+  cancelled: 'Stopped by you',
+};
+
+const commandGroups: Record<CommandGroup, string> = {
+  conversation: 'Conversation',
+  answer: 'Answer',
+  window: 'Window',
+  model: 'Model',
+  method: 'Method',
+  preset: 'Presets',
+};
+
+const commands: Record<CommandName, CommandWords> = {
+  'new-conversation': { title: 'New conversation' },
+  search: { title: 'Search conversations', also: 'find' },
+  'previous-conversation': { title: 'Previous conversation' },
+  'next-conversation': { title: 'Next conversation' },
+  'export-markdown': { title: 'Save conversation as Markdown…', also: 'export' },
+  'export-json': { title: 'Save conversation as JSON…', also: 'export' },
+  import: { title: 'Import conversation…' },
+  stop: { title: 'Stop answer' },
+  'answer-again': { title: 'Answer again', also: 'retry regenerate' },
+  'go-on': { title: 'Go on', also: 'continue' },
+  'copy-answer': { title: 'Copy last answer' },
+  palette: { title: 'Commands' },
+  settings: { title: 'Settings…', also: 'preferences options language' },
+  'text-larger': { title: 'Larger text', also: 'zoom in bigger size' },
+  'text-smaller': { title: 'Smaller text', also: 'zoom out size' },
+  'text-usual': { title: 'Usual text size', also: 'zoom reset' },
+  'open-model': { title: 'Open model…' },
+  'open-draft': { title: 'Open draft…' },
+};
+
+const choices: Record<ChoiceName, ChoiceWords> = {
+  appearance: { title: (appearance) => `Appearance: ${appearance}`, also: 'theme mode colours' },
+  colours: { title: (mode) => `Token colours: ${mode}` },
+  view: { title: (view) => `Answer view: ${view}`, also: 'markdown' },
+  method: { title: (method) => `Method: ${method}` },
+  preset: { title: (name) => `Use preset: ${name}` },
+};
+
+const appearances: Record<Appearance, string> = { system: 'System', light: 'Light', dark: 'Dark' };
+
+const textSizes: Record<TextSize, string> = { 13: 'Small', 15: 'Medium', 18: 'Large' };
+
+const colourModes: Record<ColourMode, string> = {
+  origin: 'Origin',
+  off: 'Off',
+  confidence: 'Confidence',
+  surprise: 'Surprise',
+  rounds: 'Rounds',
+};
+
+const views: Record<View, string> = { rich: 'Formatted', tokens: 'Tokens' };
+
+export const en = {
+  nouns,
+  origins,
+  methods,
+  errors,
+  stops,
+  commandGroups,
+  commands,
+  choices,
+  appearances,
+  textSizes,
+  colourModes,
+  views,
+  loading: (name: string) => `Loading ${name}`,
+  openModelFirst: 'Open a model first',
+  /** The key that goes with a letter where there is no ⌘. */
+  controlKey: 'Ctrl',
+  shiftKey: 'Shift',
+  escapeKey: 'Esc',
+  numberField: {
+    less: (label: string) => `Less ${label}`,
+    more: (label: string) => `More ${label}`,
+  },
+  dialogs: {
+    openModel: 'Open a model',
+    openDraft: 'Open a draft model',
+    importConversation: 'Import a conversation',
+    modelFiles: 'GGUF model',
+    conversationFiles: 'Conversation',
+    /** A file's name, when the title gives none. */
+    conversationFile: 'conversation',
+  },
+  models: {
+    target: {
+      named: (name: string) => `Model: ${name}`,
+      none: 'No model',
+      heading: 'Models on this machine',
+      open: 'Open model…',
+    },
+    draft: {
+      none: 'No draft',
+      heading: 'Draft for this model',
+      open: 'Open draft…',
+    },
+    draftMark: 'draft',
+    withoutDraft: 'Without a draft',
+    metal: 'Metal',
+    cpu: (threads: string) => `CPU, ${threads}`,
+  },
+  sidebar: {
+    label: 'Conversations',
+    search: 'Search',
+    searchLabel: 'Search conversations',
+    searchTitle: (keys: string) => `Search all conversations (${keys})`,
+    newConversation: 'New conversation',
+    newConversationTitle: (keys: string) => `New conversation (${keys})`,
+    found: 'Found',
+    nothingFound: 'Nothing was found',
+    empty: 'What you ask is kept here.',
+    groups: {
+      pinned: 'Pinned',
+      today: 'Today',
+      yesterday: 'Yesterday',
+      lastSevenDays: 'Last seven days',
+      earlier: 'Earlier',
+    },
+    title: 'Title',
+    more: (title: string) => `More for ${title}`,
+    rename: 'Rename',
+    pin: 'Pin',
+    unpin: 'Unpin',
+    saveMarkdown: 'Save as Markdown…',
+    saveJson: 'Save as JSON…',
+    delete: 'Delete',
+    deleted: (title: string) => `Deleted “${title}”`,
+    undo: 'Undo',
+    notKept: 'Conversations are not kept this time.',
+    import: 'Import…',
+  },
+  empty: {
+    loadingNote: 'The file is read once and stays in memory.',
+    heading: 'What should it write?',
+    answers: (model: string) => `${model} answers, on this machine.`,
+    examples: [
+      'Write a Python function that merges two sorted lists.',
+      'Explain in three sentences why the sky is blue.',
+      'Write a short scene in a lighthouse during a storm.',
+    ],
+    colours: 'What the colours mean',
+    openHeading: 'Open a model to begin',
+    runs: 'Hunch runs GGUF models on this machine.',
+    /** The folder's path stands between the two. */
+    looksIn: { before: 'It looks for them in ', after: '.' },
+    listed: 'Or one that is here already:',
+  },
+  conversation: {
+    failed: 'The answer failed.',
+    interrupted: 'The answer was interrupted.',
+    answering: 'Answering',
+    finished: (tokens: string, mean: string) => `Finished. ${tokens}, ${mean} tokens a pass.`,
+    follow: 'Follow the answer',
+    noModel: 'No model is loaded. Open a model first.',
+  },
+  turn: {
+    question: 'Question',
+    askDifferently: 'Ask differently',
+    editQuestion: 'Edit question',
+    cancel: 'Cancel',
+    ask: 'Ask',
+    interrupted: 'Interrupted: the program ended while this was being written. What is here is kept.',
+    interruptedAtOnce: 'Interrupted: the program ended before anything was written.',
+    answerAgain: 'Answer again',
+    goOn: 'Go on',
+    goOnTitle: 'Go on from here',
+    copy: 'Copy',
+    copied: 'Copied',
+    /** What the buttons beside each are called. */
+    of: {
+      question: {
+        previous: 'Previous question',
+        next: 'Next question',
+        copy: 'Copy question',
+        place: (at: number, all: number) => `question ${at} of ${all}`,
+      },
+      answer: {
+        previous: 'Previous answer',
+        next: 'Next answer',
+        copy: 'Copy answer',
+        place: (at: number, all: number) => `answer ${at} of ${all}`,
+      },
+    },
+  },
+  /** What a number in front of each means. */
+  figures: {
+    rate: 'tok/s',
+    rateTitle: 'Tokens a second after the prompt was read, measured',
+    accepted: 'of drafts accepted',
+    acceptedTitle: 'Accepted of all drafted tokens, measured',
+    mean: 'tokens a pass',
+    meanTitle: 'Tokens per target pass, measured',
+    parked: 'drafting rests, plain is faster here',
+    /** The gain of drafting one token, two tokens, and so on. */
+    predicted: (gains: readonly string[]) =>
+      `Predicted speed over plain by tokens drafted: ${gains.map((gain, i) => `${String(i + 1)}: ${gain}x`).join(', ')}`,
+    reading: 'Reading the prompt',
+    readingSoFar: (done: string, tokens: string) => `Reading the prompt, ${done} of ${tokens}`,
+    promptRead: 'Prompt read',
+    firstToken: (time: string) => `first token ${time}`,
+    promptRate: (rate: string) => `prompt read at ${rate} tok/s`,
+    inAll: (time: string) => `${time} in all`,
+    measured: 'measured',
+    seed: (seed: number) => `seed ${seed}`,
+    repeats: 'With the same models, settings and seed the answer is the same',
+    repeatsWhenCold:
+      'With the same models, settings and seed the answer is the same at temperature 0; above it, with a fixed K too',
+  },
+  composer: {
+    label: 'Message',
+    placeholder: 'Ask something',
+    stopping: 'Stopping',
+    escStops: 'Esc stops',
+    depthMark: 'K',
+    depth: 'Tokens drafted a round',
+    depthTitle: 'Most tokens drafted a round; auto measures what pays',
+    auto: 'auto',
+    stop: 'Stop',
+    stopTitle: 'Stop (Esc)',
+    send: 'Send',
+    sendTitle: 'Send (Return)',
+  },
+  methodSelect: {
+    label: (method: string) => `Method: ${method}`,
+    title: 'How tokens are guessed ahead',
+    draftDoesNotFit: 'This draft does not fit the model',
+    openDraftFirst: 'Open a draft first',
+    notAvailable: 'Not available with this model',
+  },
+  settings: {
+    label: 'Settings',
+    instructions: 'Instructions',
+    instructionsNote: 'For the whole conversation',
+    noInstructions: 'None',
+    temperature: 'Temperature',
+    temperatureNote: 'Higher is more varied',
+    temperatureZero: '0 takes the likeliest token',
+    topK: 'Top K',
+    topP: 'Top P',
+    minP: 'Min P',
+    zeroKeepsAll: '0 keeps all tokens',
+    oneKeepsAll: '1 keeps all tokens',
+    repeatPenalty: 'Repeat penalty',
+    repeatPenaltyNote: '1 changes nothing',
+    maxTokens: 'Longest answer',
+    maxTokensSpoken: 'Longest answer in tokens',
+    maxTokensNote: 'Tokens',
+    seed: 'Seed',
+    seedNote: 'Same seed, same answer',
+    randomSeed: 'random',
+  },
+  settingsDialog: {
+    title: 'Settings',
+    close: 'Close',
+    appearance: 'Appearance',
+    textSize: 'Text size',
+    textSizeNote: 'Of the conversation',
+    language: 'Language',
+    systemLanguage: 'System',
+    colours: 'Token colours',
+    view: 'Answer view',
+    presets: 'Presets',
+    presetsNote: 'Instructions and settings under a name',
+    noPresets: 'None yet',
+    use: 'Use',
+    remove: (name: string) => `Delete ${name}`,
+    rename: (name: string) => `Rename ${name}`,
+    saveLabel: 'Save current settings as preset',
+    placeholder: 'Name',
+    save: 'Save',
+    replace: 'Replace',
+    /** The reason follows. */
+    notKept: 'Choices hold until the window closes.',
+    temperature: (value: string) => `temperature ${value}`,
+    withInstructions: 'with instructions',
+  },
+  palette: {
+    title: 'Commands',
+    placeholder: 'Type a command or a conversation',
+    conversations: 'Conversations',
+    nothingFound: 'Nothing was found',
+    found: (count: string) => `${count} found`,
+  },
+  /** Said when something was done. */
+  notices: {
+    copied: 'Copied',
+    presetUsed: (name: string) => `Using “${name}”`,
+  },
+  errorCard: {
+    again: 'Try again',
+    dismiss: 'Dismiss',
+  },
+  /** Classes of tokens, in every colour mode. */
+  marks: {
+    ...origins,
+    sure: { label: 'sure', meaning: 'The target gave it 90% or more.' },
+    likely: { label: 'likely', meaning: 'The target gave it 50 to 90%.' },
+    unsure: { label: 'unsure', meaning: 'The target gave it 10 to 50%.' },
+    unlikely: { label: 'unlikely', meaning: 'The target gave it less than 10%.' },
+    settled: { label: 'settled', meaning: 'Less than half a bit: hardly anything else could have come.' },
+    leaning: { label: 'leaning', meaning: 'Half a bit to 1.5: one or two others were possible.' },
+    open: { label: 'open', meaning: '1.5 to 3 bits: several others were possible.' },
+    wide: { label: 'wide open', meaning: 'More than 3 bits: many others were possible.' },
+  } satisfies Record<MarkClass, Named>,
+  legend: {
+    label: {
+      origin: 'Tokens by origin',
+      off: 'Tokens',
+      confidence: 'Tokens by how likely the target found them',
+      surprise: 'Tokens by how open their place was',
+      rounds: 'Where the time of a round went',
+    } satisfies Record<ColourMode, string>,
+    proposing: 'drafting',
+    passing: 'target pass',
+    verifying: 'verifying and the rest',
+    title: (meaning: string) => `${meaning} Press to dim the others.`,
+  },
+  answerText: {
+    /** What the box of a task says to who cannot see it. */
+    task: { done: 'done', open: 'to do' },
+    thinking: 'Thinking',
+    thought: 'What it thought first',
+  },
+  linkQuestion: {
+    title: 'Open this link in the browser?',
+    open: 'Open',
+  },
+  colourSelect: {
+    label: (mode: string) => `Token colours: ${mode}`,
+    title: 'What the colours say',
+    boxed: 'Boxes',
+    boxedTitle: 'Every token in a box, nothing formatted',
+    meanings: {
+      origin: 'Where each token came from',
+      off: 'Text as it is',
+      confidence: 'How likely the target found each token',
+      surprise: 'How open each place was',
+      rounds: 'What one pass of the target gave, and its time',
+    } satisfies Record<ColourMode, string>,
+  },
+  tokenText: {
+    label: 'Answer. Tab to a token, arrow keys move, the card tells about it.',
+  },
+  tokenCard: {
+    label: (text: string) => `Token ${text}`,
+    id: (id: number) => `id ${id}`,
+    /** Why a draft was accepted: its number u and the most it could have been. */
+    acceptedBecause: (u: string, most: string) => `u ${u} < ${most} = min(1, p/q)`,
+    p: 'p',
+    pTitle: 'Target probability, after temperature and filters',
+    q: 'q',
+    qTitle: 'Draft probability',
+    u: 'u',
+    certain: 'certain',
+    notDrafted: 'not drafted',
+    notKept: 'not kept',
+    confidence: 'confidence',
+    confidenceTitle: 'Target softmax at temperature 1, no filters',
+    entropy: 'entropy',
+    entropyTitle: 'Entropy of that softmax: how open the place was',
+    bits: (entropy: string) => `${entropy} bits`,
+    round: 'round',
+    position: 'position',
+    /** Follows a position. */
+    ofDrafted: (drafted: number) => `of ${drafted}`,
+    rejectedHere: 'Rejected here',
+    target: 'Target',
+    draft: 'Draft',
+    goOnWith: (text: string) => `Go on with ${text} instead`,
+    goOnWithRejected: (text: string) => `Go on with the rejected ${text} instead`,
+    proposing: (time: string) => `drafting ${time}`,
+    passing: (time: string) => `target ${time}`,
+    verifying: (time: string) => `verifying ${time}`,
+    howToKeep: 'Click or press Return to keep this card.',
+    howToGoOn: 'Press a token to go on with it instead. Esc closes.',
+  },
+  /** Files dragged onto the window. */
+  files: {
+    asModel: 'Open as model',
+    asDraft: 'Use as draft',
+    import: (count: number) => (count === 1 ? 'Import conversation' : `Import ${count} conversations`),
+    nothing: 'This cannot be opened here',
+    takes: 'Drop a model (.gguf) or an exported conversation (.json).',
+    leftOut: (names: readonly string[]) =>
+      `${names.join(', ')} cannot be opened. Drop one model (.gguf) or exported conversations (.json).`,
+    stillLoading: (name: string) => `${name} is still being loaded. Drop the model again after that.`,
+  },
+  rules: {
+    ...rules,
+    title: 'Acceptance',
+    choose: 'Which drafted tokens stand',
+    /** What an answer says of the rule it was made with. */
+    made: {
+      match: 'match rule',
+      coupled: 'coupled rule',
+      'lossy-typical': (epsilon: string, delta: string) => `lossy: typical, ε ${epsilon}, δ ${delta}`,
+      'lossy-lenience': (lenience: string) => `lossy: lenience ${lenience}`,
+    },
+  },
+  context: {
+    label: 'Context',
+    used: (used: string, of: string) => `${used} of ${of} of context`,
+    title: 'What the target can read at once. When it is full, the first messages are left out.',
+    dropped: (count: number, written: string) =>
+      count === 1
+        ? 'The first message no longer fits into the context and was not read.'
+        : `The first ${written} messages no longer fit into the context and were not read.`,
+    alwaysRead: 'Instructions and the last question are always read.',
+  },
+  resting: {
+    mostly: 'drafting mostly rested',
+    mostlyTitle: 'Most rounds went without a draft, because plain was faster',
+  },
+  settingsButton: {
+    label: 'Settings',
+    title: (keys: string) => `Settings (${keys})`,
+  },
+};
+
+/** The words of the window in a language. */
+export type Strings = typeof en;

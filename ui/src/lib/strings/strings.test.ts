@@ -1,0 +1,77 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { errorFace } from '../errors';
+import { formatBytes, formatCount, formatField, formatMean, formatParameters, formatProbability, formatShare, nounAfter, plural } from '../format';
+import { origins } from '../origin';
+import { grouped } from '../state/conversations.svelte';
+import { whyNot } from '../state/settings.svelte';
+import { de } from './de';
+import { en } from './en';
+import { language, languages, preferredLanguage, setLanguage } from './index.svelte';
+
+afterEach(() => setLanguage('en'));
+
+/** Every entry that is a text, by its path. */
+function texts(part: object, path = ''): [string, string][] {
+  return Object.entries(part).flatMap(([key, value]: [string, unknown]): [string, string][] => {
+    if (typeof value === 'string') return [[path + key, value]];
+    return typeof value === 'object' && value !== null ? texts(value, `${path}${key}.`) : [];
+  });
+}
+
+describe('the catalogues', () => {
+  it('say something everywhere', () => {
+    for (const [path, text] of [...texts(en), ...texts(de)]) expect(text.trim(), path).not.toBe('');
+    expect(de.empty.examples).toHaveLength(en.empty.examples.length);
+  });
+
+  it('keep to one hand: three dots are one sign, and nothing is shouted', () => {
+    for (const [path, text] of [...texts(en), ...texts(de)]) expect(text, path).not.toMatch(/\.\.\.|!/);
+  });
+});
+
+describe('a language', () => {
+  it('is the first of a person’s that the window speaks, and English otherwise', () => {
+    expect(preferredLanguage(['de-AT', 'en'])).toBe('de');
+    expect(preferredLanguage(['fr', 'de'])).toBe('de');
+    expect(preferredLanguage(['EN-gb', 'de'])).toBe('en');
+    expect(preferredLanguage(['fr'])).toBe('en');
+    expect(preferredLanguage([])).toBe('en');
+  });
+
+  it('changes every word at once', () => {
+    const entry = { id: 1, title: '', pinned: true, created_ms: 0, updated_ms: 0 };
+    const said = () => [
+      language.strings.composer.send,
+      origins[0]?.label,
+      errorFace('no_model').title,
+      whyNot('plain', null),
+      grouped([entry], new Date())[0]?.name,
+    ];
+    expect(said()).toEqual(['Send', 'accepted', 'No model is loaded', 'Open a model first', 'Pinned']);
+    setLanguage('de');
+    expect(said()).toEqual(['Senden', 'angenommen', 'Es ist kein Modell geladen', 'Öffne zuerst ein Modell', 'Angeheftet']);
+  });
+
+  it('goes by its own name', () => {
+    expect(languages.map(({ name }) => name)).toEqual(['English', 'Deutsch']);
+  });
+
+  it('writes numbers its own way', () => {
+    const written = () => [
+      formatCount(1234567),
+      formatMean(2.614),
+      formatShare(0.714).replace('\u00a0', ' '),
+      formatProbability(0.8124),
+      formatProbability(0.0002),
+      formatBytes(1_117_000_000),
+      formatParameters(1_543_714_304),
+      formatField(2048, 0),
+      formatField(0.7, 2),
+      plural(1, 'round'),
+      nounAfter(2, 'round'),
+    ];
+    expect(written()).toEqual(['1,234,567', '2.61', '71%', '.812', '<.001', '1.1 GB', '1.5B', '2048', '0.70', '1 round', 'rounds']);
+    setLanguage('de');
+    expect(written()).toEqual(['1.234.567', '2,61', '71 %', '0,812', '<0,001', '1,1 GB', '1,5B', '2048', '0,70', '1 Runde', 'Runden']);
+  });
+});

@@ -1,0 +1,124 @@
+// The words of the window stand in the catalogues only: a component, or a file of its logic, that writes one
+// itself fails here.
+
+import { parse, type AST } from 'svelte/compiler';
+import { describe, expect, it } from 'vitest';
+
+const components = import.meta.glob<string>(['../../App.svelte', '../../{features,components}/**/*.svelte'], {
+  query: '?raw',
+  import: 'default',
+  eager: true,
+});
+/** All but the recorded engine, what goes over the wire, the catalogues, and units, the same in every language. */
+const logic = import.meta.glob<string>(['../**/*.ts', '!../**/*.test.ts', '!../{host,ipc,strings}/**', '!../format.ts', '!../text/markdown/{highlight,testing}.ts'], {
+  query: '?raw',
+  import: 'default',
+  eager: true,
+});
+
+/** Attributes that a person reads or hears. */
+const heard = new Set(['alt', 'aria-description', 'aria-label', 'aria-roledescription', 'aria-valuetext', 'label', 'placeholder', 'title']);
+
+interface Node {
+  type: string;
+  [key: string]: unknown;
+}
+
+const isNode = (value: unknown): value is Node => typeof value === 'object' && value !== null && 'type' in value;
+const children = (node: Node): Node[] => Object.values(node).flat().filter(isNode);
+const letters = (text: string): string[] => (/\p{L}/u.test(text) ? [text.trim()] : []);
+
+/** Texts that an expression gives: not those it only compares, looks up or hands to a function. */
+function given(node: Node): string[] {
+  switch (node.type) {
+    case 'Literal':
+      return typeof node['value'] === 'string' ? letters(node['value']) : [];
+    case 'TemplateElement':
+      return letters((node['value'] as { raw: string }).raw);
+    case 'BinaryExpression':
+      return node['operator'] === '+' ? children(node).flatMap(given) : [];
+    case 'ConditionalExpression':
+      return [node['consequent'], node['alternate']].filter(isNode).flatMap(given);
+    case 'CallExpression':
+    case 'MemberExpression':
+      return [];
+    default:
+      return children(node).flatMap(given);
+  }
+}
+
+/** Words that a component writes itself, from its markup down. */
+function ownWords(node: Node): string[] {
+  switch (node.type) {
+    case 'Text':
+      return letters((node as unknown as AST.Text).data);
+    case 'Comment':
+    case 'StyleDirective':
+      return [];
+    case 'ExpressionTag':
+      return given(node['expression'] as Node);
+    case 'Attribute':
+      return heard.has(node['name'] as string) ? [node['value']].flat().filter(isNode).flatMap(ownWords) : [];
+    default:
+      return children(node).flatMap(ownWords);
+  }
+}
+
+/** Whether a text is a name or has words side by side, and is no style rule. */
+const readsLikeWords = (text: string): boolean => /^\p{Lu}\p{Ll}|\p{L} | \p{L}/u.test(text) && !/[[\]{};]|--/.test(text);
+
+/** Texts in a script that read like words, and whatever is kept as a title or a label. */
+function scriptWords(node: Node): string[] {
+  // A type says nothing to anyone; an expression with a type beside it may.
+  if (node.type.startsWith('TS') && !isNode(node['expression'])) return [];
+  switch (node.type) {
+    case 'Literal':
+      return given(node).filter(readsLikeWords);
+    case 'TemplateElement':
+      return readsLikeWords((node['value'] as { raw: string }).raw) ? given(node) : [];
+    case 'Property': {
+      const value = node['value'] as Node;
+      const named = heard.has((node['key'] as { name?: string }).name ?? '');
+      return named ? [...new Set([...given(value), ...scriptWords(value)])] : scriptWords(value);
+    }
+    case 'BinaryExpression':
+      return node['operator'] === '+' ? children(node).flatMap(scriptWords) : [];
+    case 'ImportDeclaration':
+    case 'ThrowStatement':
+      return [];
+    default:
+      return children(node).flatMap(scriptWords);
+  }
+}
+
+function wordsOf(source: string): string[] {
+  const { fragment, instance, module } = parse(source, { modern: true });
+  const scripts = [instance, module].flatMap((script) => (script ? [script.content as unknown as Node] : []));
+  return [...ownWords(fragment as unknown as Node), ...scripts.flatMap(scriptWords)];
+}
+
+const wordsOfLogic = (source: string): string[] => wordsOf(`<script lang="ts">${source}</script>`);
+
+describe('a component', () => {
+  it('is found out when it writes words itself', () => {
+    expect(wordsOf('<p title="Told">Said {1} <b>{a ? "this" : `${b} that`}</b></p>')).toEqual(['Told', 'Said', 'this', 'that']);
+    expect(wordsOf('{#if a === "b"}<i class="c" data-d="e">{words.f("g")}, {h.i}</i>{:else}kept{/if}')).toEqual(['kept']);
+  });
+
+  it('is found out when its script does', () => {
+    const script = (text: string) => wordsOf(`<script lang="ts">${text}</script>`);
+    expect(script("const words = { a: 'Said', b: (n: number) => `with ${n} words`, c: 'two words' };")).toEqual(['Said', 'with', 'words', 'two words']);
+    expect(script("const all = [{ value: 'en', label: 'told' }].map((x) => ({ ...x, title: x ? 'this' : 'that' }));")).toEqual(['told', 'this', 'that']);
+    expect(script("let x: 'Type' = f('escape', y.key === 'Escape'); throw new Error('Not for a person');")).toEqual([]);
+  });
+
+  it.each(Object.keys(components))('%s writes no words itself', (path) => {
+    expect(wordsOf(components[path] ?? '')).toEqual([]);
+  });
+});
+
+describe('logic', () => {
+  it.each(Object.keys(logic))('%s writes no words itself', (path) => {
+    expect(wordsOfLogic(logic[path] ?? '')).toEqual([]);
+  });
+});

@@ -1,0 +1,148 @@
+// Where parsed text may be cut so that what is before never changes, whatever comes: at a block after a
+// blank line, at an item of a long list, at a row of a long table. What is cut here is the same whether
+// text came at once or in pieces; nothing here keeps state.
+
+import type { List, RootContent, Table } from 'mdast';
+import type { Converter } from './convert';
+import { fenceStart } from './fence';
+import type { MarkdownBlock, TableNode } from './nodes';
+
+/** A list goes on as a new block at the first item after this much text. */
+export const longestListPart = 600;
+
+/** A table's rows are settled in parts of this much text. */
+export const longestTablePart = 600;
+
+/** The longest head of a table that is read again with each part of it. */
+const longestHead = 1000;
+
+/** What the text goes on with, when it was cut inside a block. */
+export interface Continuation {
+  /** The number of a list's next item. */
+  list?: number;
+  /** A table so far, and its first two lines as they were written. */
+  table?: { id: number; head: string; node: TableNode };
+}
+
+/** A place before which all is settled. */
+export interface Cut {
+  at: number;
+  inside: RootContent | null;
+}
+
+interface Part {
+  first: number;
+  start: number;
+  continued: boolean;
+}
+
+/** Where the parts of a list begin: the item, its number, whether another part comes before. */
+function partsOf(list: List, next: number | undefined): Part[] {
+  const start = next ?? list.start ?? 1;
+  const parts: Part[] = [{ first: 0, start, continued: next !== undefined }];
+  let from = list.position!.start.offset!;
+  for (const [index, item] of list.children.entries()) {
+    const at = item.position!.start.offset!;
+    if (at - from < longestListPart) continue;
+    from = at;
+    parts.push({ first: index, start: start + index, continued: true });
+  }
+  return parts;
+}
+
+/** The top-level blocks that begin before a place. Long lists are several. */
+export function blocksOf(children: readonly RootContent[], converter: Converter, goesOn: Continuation, before = Infinity): MarkdownBlock[] {
+  const blocks: MarkdownBlock[] = [];
+  for (const [index, child] of children.entries()) {
+    if (converter.from(child) >= before) break;
+    if (child.type === 'table') {
+      const table = index === 0 ? goesOn.table : undefined;
+      blocks.push({ id: table?.id ?? converter.from(child), node: converter.table(child, table?.node, before) });
+    } else if (child.type === 'list') {
+      const parts = partsOf(child, index === 0 ? goesOn.list : undefined);
+      for (const [part, { first, start, continued }] of parts.entries()) {
+        const id = converter.from(child.children[first] ?? child);
+        if (id >= before) break;
+        const last = parts[part + 1]?.first ?? child.children.length;
+        blocks.push({ id, node: converter.list(child, first, last, start, continued) });
+      }
+    } else {
+      blocks.push({ id: converter.from(child), node: converter.block(child) });
+    }
+  }
+  return blocks;
+}
+
+/** What comes after a cut, given the blocks before it. */
+export function continuation(cut: Cut, children: readonly RootContent[], text: string, goesOn: Continuation, last: MarkdownBlock | undefined): Continuation {
+  const { inside } = cut;
+  const before = children[0] === inside ? goesOn : {};
+  if (inside?.type === 'list') {
+    const item = inside.children.findIndex((each) => lineStart(text, each) >= cut.at);
+    return { list: (before.list ?? inside.start ?? 1) + item };
+  }
+  if (inside?.type === 'table' && last?.node.kind === 'table') {
+    return { table: { id: last.id, head: before.table?.head ?? headOf(inside, text), node: last.node } };
+  }
+  return {};
+}
+
+/** A table's first two lines. */
+function headOf(table: Table, text: string): string {
+  const from = lineStart(text, table);
+  return text.slice(from, text.indexOf('\n', text.indexOf('\n', from) + 1) + 1);
+}
+
+const blankLineBefore = /(?:^|\n)[ \t\r]*\n$/;
+
+/** The last place before which nothing changes whatever comes. `ended`: nothing comes. */
+export function lastCut(children: readonly RootContent[], text: string, ended: boolean, goesOn: Continuation): Cut | null {
+  const complete = (at: number) => ended || text.indexOf('\n', at) >= 0;
+  for (let index = children.length - 1; index >= 0; index -= 1) {
+    const child = children[index]!;
+    const inside = placesInside(child, text, index === 0 ? goesOn : {}).filter(complete).at(-1);
+    if (inside !== undefined) return { at: inside, inside: child };
+    const previous = children[index - 1];
+    // After indented code the parser reads some beginnings of lists otherwise than after nothing.
+    if (!previous || (previous.type === 'code' && !fenceStart.test(text.slice(previous.position!.start.offset!)))) continue;
+    const at = lineStart(text, child);
+    if (!blankLineBefore.test(text.slice(Math.max(0, at - 200), at))) continue;
+    // A line that begins at the margin, with no marker, cannot go on with what was before the blank line.
+    if (complete(at) || /^[^\s\-+*\d]/.test(text.slice(at, at + 1))) return { at, inside: null };
+  }
+  return null;
+}
+
+/** Places inside a long block where it may be cut, in order. */
+function placesInside(child: RootContent, text: string, goesOn: Continuation): number[] {
+  if (child.type === 'list') {
+    return partsOf(child, goesOn.list)
+      .slice(1)
+      .map(({ first }) => lineStart(text, child.children[first]!));
+  }
+  if (child.type !== 'table' || (goesOn.table?.head ?? headOf(child, text)).length > longestHead) return [];
+  const places: number[] = [];
+  let from = child.children[1]?.position?.start.offset ?? 0;
+  for (const row of child.children.slice(2)) {
+    const at = row.position!.start.offset!;
+    if (at - from < longestTablePart) continue;
+    from = at;
+    places.push(lineStart(text, row));
+  }
+  return places;
+}
+
+/** Where a node's line begins. */
+export function lineStart(text: string, node: Pick<RootContent, 'position'>): number {
+  const at = node.position!.start.offset!;
+  return at === 0 ? 0 : text.lastIndexOf('\n', at - 1) + 1;
+}
+
+/** Where to cut a block that is too long: after a line, a word, anywhere, in this order. */
+export function forcedCut(text: string): number {
+  for (const border of ['\n', ' ']) {
+    const at = text.lastIndexOf(border);
+    if (at > text.length / 2) return at + 1;
+  }
+  return /[\uD800-\uDBFF]$/.test(text) ? text.length - 1 : text.length;
+}

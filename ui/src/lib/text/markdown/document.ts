@@ -1,0 +1,130 @@
+// An answer's Markdown while it comes: a list of top-level blocks of which all but the last stay as they
+// are. Text is parsed when the blocks are read, and only what is not settled yet. No DOM, no drawing.
+
+import type { RootContent } from 'mdast';
+import { Converter } from './convert';
+import { blocksOf, continuation, forcedCut, lastCut, lineStart, type Continuation } from './cuts';
+import { Fence, fenceStart } from './fence';
+import { undecidedLength } from './guard';
+import type { MarkdownBlock } from './nodes';
+import { parse } from './parse';
+import { reuse } from './reuse';
+import { PieceCutter, Source } from './source';
+
+/** The most text that is parsed at once. A block that is longer is cut. */
+export const longestTail = 8192;
+
+export class MarkdownDocument {
+  readonly #source = new Source();
+  readonly #settled: MarkdownBlock[] = [];
+  #tail: MarkdownBlock[] = [];
+  #blocks: readonly MarkdownBlock[] = [];
+  #fence: Fence | null = null;
+  #goesOn: Continuation = {};
+  #lastShown = -1;
+  #finished = false;
+  #changed = false;
+
+  /** Adds the text of token number `token`. Numbers go up. Nothing may be added after the end. */
+  append(token: number, text: string): void {
+    if (this.#finished) throw new Error('the document is finished');
+    this.#source.append(token, text);
+    this.#changed = true;
+  }
+
+  /** No more text comes: what was undecided is decided. */
+  finish(): void {
+    this.#finished = true;
+    this.#changed = true;
+  }
+
+  /** The blocks so far. What did not change since the last time is the same object. */
+  get blocks(): readonly MarkdownBlock[] {
+    if (this.#changed) {
+      this.#changed = false;
+      while (this.#fence ? this.#readFence(this.#fence) : this.#readTail());
+      this.#blocks = [...this.#settled, ...this.#tail];
+    }
+    return this.#blocks;
+  }
+
+  /** Whether the fence was closed, so that there may be more after it. */
+  #readFence(fence: Fence): boolean {
+    const closed = fence.read(this.#finished);
+    const block = { id: fence.id, node: fence.node() };
+    this.#tail = closed ? [] : [block];
+    if (!closed) return false;
+    this.#settled.push(block);
+    this.#lastShown = fence.cutter.lastShown;
+    this.#fence = null;
+    return true;
+  }
+
+  /** Parses what is not settled, and settles what can be; whether there is more to read after that. */
+  #readTail(): boolean {
+    const from = this.#source.base;
+    const whole = this.#source.end - from <= longestTail;
+    const ended = whole && this.#finished;
+    // A table's later rows mean nothing without its head.
+    const head = this.#goesOn.table?.head ?? '';
+    const base = from - head.length;
+    let text = head + this.#source.slice(from, whole ? undefined : from + longestTail);
+    if (whole && !ended) text = text.slice(0, text.length - undecidedLength(text));
+    const { children } = parse(text);
+
+    const fence = children.find((child) => startsFence(child, text, ended));
+    if (fence) return this.#openFence(fence, children, text, base);
+    const cut = lastCut(children, text, ended, this.#goesOn);
+    if (cut) {
+      const fresh = this.#convert(children, base, base + cut.at);
+      const goesOn = continuation(cut, children, text, this.#goesOn, fresh.at(-1));
+      // A table that goes on is not settled yet.
+      this.#settle(goesOn.table ? fresh.slice(0, -1) : fresh, base + cut.at, goesOn);
+      return true;
+    }
+    if (!whole) {
+      const end = forcedCut(text);
+      this.#settle(this.#convert(parse(text.slice(0, end)).children, base, base + end), base + end);
+      return true;
+    }
+    const cutter = new PieceCutter(this.#source, this.#lastShown);
+    this.#tail = this.#reused(blocksOf(children, new Converter(cutter, base, ended ? Infinity : base + text.length), this.#goesOn));
+    return false;
+  }
+
+  #openFence(fence: RootContent, children: readonly RootContent[], text: string, base: number): boolean {
+    const offset = fence.position!.start.offset!;
+    const from = lineStart(text, fence);
+    const lineEnd = text.indexOf('\n', offset);
+    const end = lineEnd < 0 ? text.length : lineEnd + 1;
+    this.#settle(this.#convert(children, base, base + from), base + end);
+    const lang = fence.type === 'code' ? (fence.lang ?? null) : null;
+    this.#fence = new Fence(this.#source, base + offset, text.slice(from, end), lang, this.#lastShown);
+    return true;
+  }
+
+  /** The blocks before a place, complete. */
+  #convert(children: readonly RootContent[], base: number, before: number): MarkdownBlock[] {
+    const cutter = new PieceCutter(this.#source, this.#lastShown);
+    const blocks = blocksOf(children, new Converter(cutter, base, Infinity), this.#goesOn, before);
+    this.#lastShown = cutter.lastShown;
+    return blocks;
+  }
+
+  #settle(blocks: MarkdownBlock[], to: number, goesOn: Continuation = {}): void {
+    this.#settled.push(...this.#reused(blocks));
+    this.#goesOn = goesOn;
+    this.#source.drop(to);
+  }
+
+  #reused(blocks: MarkdownBlock[]): MarkdownBlock[] {
+    return blocks.map((block) => reuse(this.#tail.find((old) => old.id === block.id), block));
+  }
+}
+
+/** A fence whose opening line is complete. */
+function startsFence(child: RootContent, text: string, ended: boolean): boolean {
+  if (child.type !== 'code') return false;
+  const from = child.position!.start.offset!;
+  return fenceStart.test(text.slice(from, from + 3)) && (ended || text.indexOf('\n', from) >= 0);
+}

@@ -1,0 +1,23 @@
+// The first token of an answer that is seen, which Tab reaches.
+
+import type { MarkdownBlock } from './nodes';
+
+/** Its number, or -1 while none is seen. */
+export function firstToken(blocks: readonly MarkdownBlock[]): number {
+  for (const block of blocks) {
+    const found = firstIn(block.node);
+    if (found >= 0) return found;
+  }
+  return -1;
+}
+
+/** Order of keys is order of reading in every node. */
+function firstIn(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return -1;
+  if ('token' in value && 'first' in value) return value.first === true ? Number(value.token) : -1;
+  for (const part of Object.values(value)) {
+    const found = firstIn(part);
+    if (found >= 0) return found;
+  }
+  return -1;
+}

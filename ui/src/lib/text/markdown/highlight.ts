@@ -1,0 +1,88 @@
+// Colours of code: a language's words sorted into the few scopes that have a colour. Ranges only, no
+// markup; nothing here knows tokens.
+
+import type { RootContent } from 'hast';
+import { common, createLowlight } from 'lowlight';
+import type { Scope } from './nodes';
+
+/** A stretch of code with one scope; stretches follow each other without gaps. */
+export interface Stretch {
+  end: number;
+  scope: Scope | null;
+}
+
+/** Longest code that is looked at in one go, and longest line at all: beyond it some grammars crawl. */
+export const longestPart = 32_768;
+const longestLine = 2000;
+
+const lowlight = createLowlight(common);
+
+/** Grammar's class to scope. */
+const scopes = new Map<string, Scope>(
+  (
+    [
+      ['keyword', 'keyword built_in literal selector-tag doctag template-tag operator'],
+      ['string', 'string regexp char link symbol template-variable quote'],
+      ['number', 'number'],
+      ['comment', 'comment'],
+      ['title', 'title section function'],
+      ['type', 'type class'],
+      ['name', 'name tag selector-class selector-id selector-pseudo selector-attr bullet'],
+      ['attribute', 'attr attribute property'],
+      ['variable', 'variable params'],
+      ['meta', 'meta'],
+      ['added', 'addition'],
+      ['removed', 'deletion'],
+    ] as const
+  ).flatMap(([scope, classes]) => classes.split(' ').map((name) => [`hljs-${name}`, scope] as const)),
+);
+// Their contents are words of several kinds; a colour for the rest of them says nothing.
+for (const name of ['hljs-params', 'hljs-function', 'hljs-class']) scopes.delete(name);
+
+/** Whether there is a grammar for a language as a fence names it. */
+export function knows(lang: string | null): lang is string {
+  return lang !== null && lowlight.registered(lang.toLowerCase());
+}
+
+/** The stretches of a code; one without scope where its language is not known. */
+export function highlight(lang: string | null, code: string): Stretch[] {
+  if (!knows(lang) || code.length > longestPart + longestLine || hasLongLine(code)) return [{ end: code.length, scope: null }];
+  const stretches: Stretch[] = [];
+  let end = 0;
+  const walk = (nodes: readonly RootContent[], scope: Scope | null) => {
+    for (const node of nodes) {
+      if (node.type === 'text') {
+        end += node.value.length;
+        const last = stretches.at(-1);
+        if (last && last.scope === scope) last.end = end;
+        else stretches.push({ end, scope });
+      } else if (node.type === 'element') {
+        walk(node.children as RootContent[], scopeOf(node.properties['className']) ?? scope);
+      }
+    }
+  };
+  walk(lowlight.highlight(lang.toLowerCase(), code).children, null);
+  return stretches;
+}
+
+function scopeOf(classes: unknown): Scope | null {
+  const name = Array.isArray(classes) ? String(classes[0]) : '';
+  return scopes.get(name) ?? null;
+}
+
+function hasLongLine(code: string): boolean {
+  return code.split('\n').some((line) => line.length > longestLine);
+}
+
+/** All of a code in parts of bounded length, cut at line ends. */
+export function highlightAll(lang: string | null, code: string): Stretch[] {
+  const stretches: Stretch[] = [];
+  for (let from = 0; from < code.length; ) {
+    let to = code.length;
+    if (to - from > longestPart) to = code.lastIndexOf('\n', from + longestPart) + 1;
+    if (to <= from) to = Math.min(code.length, from + longestPart);
+    for (const { end, scope } of highlight(lang, code.slice(from, to))) stretches.push({ end: end + from, scope });
+    from = to;
+  }
+  return stretches;
+}

@@ -1,0 +1,5 @@
+// Measurements in the browser, beside the tests: `npm run measure`.
+
+import browser from './vitest.browser.config';
+
+export default { ...browser, test: { ...browser.test, include: ['tests/ui/**/*.measure.ts'] } };
