@@ -54,7 +54,7 @@ const plainLook = { line: 'none', back: 'rgba(0, 0, 0, 0)' };
 
 describe.each([
   ['confidence', confidenceClasses, (token: TokenEvent) => confidenceOf(token.confidence)],
-  ['surprise', surpriseClasses, (token: TokenEvent) => surpriseOf(token.entropy)],
+  ['surprise', surpriseClasses, (token: TokenEvent) => (token.entropy === null ? null : surpriseOf(token.entropy))],
 ] as const)('%s', (mode, classes, classOf) => {
   it('marks each class as its table says, the stronger the further', async () => {
     const page = await answered(mode);
