@@ -23,8 +23,8 @@ use crate::error::{Error, Result};
 /// The file. Shared between threads; calls wait for each other.
 pub struct Store {
     connection: Mutex<Connection>,
-    /// Says that this program uses the file, as long as it lives.
-    _lock: Option<File>,
+    /// Says that this program uses the file, as long as the store lives.
+    lock: Option<File>,
 }
 
 impl Store {
@@ -71,7 +71,7 @@ impl Store {
              PRAGMA busy_timeout = 5000;",
         )?;
         migrations::run(&mut connection)?;
-        let store = Self { connection: Mutex::new(connection), _lock: lock };
+        let store = Self { connection: Mutex::new(connection), lock };
         store.interrupt_unfinished()?;
         Ok(store)
     }
@@ -79,6 +79,15 @@ impl Store {
     fn connection(&self) -> MutexGuard<'_, Connection> {
         // A transaction that was under way when a thread panicked has been rolled back.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Closing the file would not do while a process that is just being started has a copy of it.
+        if let Some(lock) = &self.lock {
+            let _ = lock.unlock();
+        }
     }
 }
 
@@ -90,4 +99,22 @@ impl From<rusqlite::Error> for Error {
 
 fn not_there(what: &str, id: i64) -> Error {
     Error::invalid(format!("There is no {what} {id} any more. Open another conversation."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a process has that is started in the same moment: it shares the open file until it is itself.
+    #[test]
+    fn a_store_that_is_gone_can_be_opened_though_a_copy_of_its_lock_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        let store = Store::open(&path).unwrap();
+        let copy = store.lock.as_ref().unwrap().try_clone().unwrap();
+        assert!(Store::open(&path).is_err(), "it is in use");
+        drop(store);
+        assert!(Store::open(&path).is_ok());
+        drop(copy);
+    }
 }
