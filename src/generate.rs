@@ -66,9 +66,8 @@ impl Prompt {
     fn without_oldest(&self, cut: usize) -> (Self, usize) {
         let mut prompt = self.clone();
         let (Self::Chat(messages) | Self::Continued(messages, _)) = &mut prompt else { return (prompt, 0) };
-        let Some(&end) = cut.checked_sub(1).and_then(|cut| cuts(messages).get(cut).copied()).as_ref() else {
-            return (prompt, 0);
-        };
+        let end = cut.checked_sub(1).and_then(|cut| cuts(messages).get(cut).copied());
+        let Some(end) = end else { return (prompt, 0) };
         let dropped = messages.drain(first_said(messages)..end).count();
         (prompt, dropped)
     }

@@ -175,15 +175,13 @@ impl Verifier {
                     _ => position.test(token, prob, 1.0, rng)?,
                 };
                 if test.passed {
-                    let drawn =
-                        matches!(self.rule, AcceptanceRule::Lossless | AcceptanceRule::LossyLenience { .. });
                     winner = Some(AcceptedNode {
                         node: child,
                         token,
                         p: position.law[token as usize],
                         q: test.q,
-                        u: drawn.then_some(test.u),
-                        threshold: drawn.then_some(test.threshold),
+                        u: test.threshold.and(Some(test.u)),
+                        threshold: test.threshold,
                     });
                     break;
                 }
@@ -232,7 +230,8 @@ struct Test {
     p: f32,
     q: Option<f32>,
     u: f32,
-    threshold: f32,
+    /// What `u` had to be below, where that decided.
+    threshold: Option<f32>,
 }
 
 /// One position of the walk: the target's law and what rejections have made of it.
@@ -306,14 +305,14 @@ impl Position {
                 }
             }
         }
-        let threshold = threshold.min(1.0) as f32;
+        let threshold = Some(threshold.min(1.0) as f32);
         Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), u: u as f32, threshold })
     }
 
     /// Whether the drafted token is the one that the target drew.
     fn compare(&mut self, token: TokenId, prob: &DraftProb, drawn: TokenId, u: f32) -> Result<Test> {
         let (p, q) = self.probabilities(token, prob)?;
-        Ok(Test { passed: token == drawn, p: p as f32, q: q.map(|q| q as f32), u, threshold: p as f32 })
+        Ok(Test { passed: token == drawn, p: p as f32, q: q.map(|q| q as f32), u, threshold: None })
     }
 
     /// Whether the drafted token is likely enough for how open the position is.
@@ -328,7 +327,7 @@ impl Position {
         let entropy: f64 =
             self.law.iter().filter(|p| **p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum();
         let enough = f64::from(epsilon).min(f64::from(delta) * (-entropy).exp());
-        Ok(Test { passed: p > enough, p: p as f32, q: q.map(|q| q as f32), u: 0.0, threshold: enough as f32 })
+        Ok(Test { passed: p > enough, p: p as f32, q: q.map(|q| q as f32), u: 0.0, threshold: None })
     }
 
     /// Tokens already drawn from this very law, by number.

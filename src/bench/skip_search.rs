@@ -3,12 +3,10 @@
 //! measured on text of the model's own, what passes cost is measured too, and theory puts the two together,
 //! so the result says `predicted`.
 
-use std::time::Instant;
-
 use serde::{Deserialize, Serialize};
 
 use crate::bench::figures::median;
-use crate::bench::model::made_up_tokens;
+use crate::bench::model::{TimedPass, timed_pass};
 use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Step, TokenBlocks};
 use crate::sample::argmax;
@@ -73,8 +71,6 @@ const CANDIDATES: usize = 7;
 const PATIENCE: usize = 5;
 /// Rounds in which passes are timed.
 const TIMED_ROUNDS: usize = 7;
-/// Tokens in the cache behind a timed pass.
-const CONTEXT: usize = 128;
 
 /// Searches. `among` are the tokens that a draft scores, as the proposer would.
 ///
@@ -204,17 +200,9 @@ impl Costs {
         let n_layer = model.spec().n_layer;
         let all: Vec<usize> = (0..n_layer).collect();
         let rows = MAX_DRAFT.min(model.spec().context_length / 2) + 1;
-        let context = CONTEXT.min(model.spec().context_length - rows);
-        let tokens = made_up_tokens(context + rows, model.spec().n_vocab);
         model.truncate(0)?;
-        model.forward(Step::chain(&tokens[..context], LogitRows::None))?;
-        let mut timed = |layers, rows: usize, among| -> Result<f64> {
-            let begun = Instant::now();
-            let rows = &tokens[context..context + rows];
-            model.forward(Step { layers, among, ..Step::chain(rows, LogitRows::All) })?;
-            let seconds = begun.elapsed().as_secs_f64();
-            model.truncate(context)?;
-            Ok(seconds)
+        let mut timed = |layers: LayerPlan<'_>, rows: usize, among: Option<&TokenBlocks>| {
+            timed_pass(model, &TimedPass { layers, among, ..TimedPass::of(rows) })
         };
         let (mut target, mut frames, mut drafts) = (vec![Vec::new(); rows + 1], Vec::new(), Vec::new());
         for round in 0..=TIMED_ROUNDS {

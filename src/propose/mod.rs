@@ -85,7 +85,7 @@ impl Method {
 
     /// Whether it drafts with a second model.
     pub fn needs_draft(self) -> bool {
-        matches!(self, Self::DraftModel | Self::DraftTree | Self::Cascade)
+        self.drafter() == Some(Self::DraftModel)
     }
 
     /// The method that drafts by the same passes of the same model, with as many rows: what one of them

@@ -2,10 +2,9 @@
 // change reaches what depends on it and nothing else.
 
 import { getContext, setContext } from 'svelte';
-import type { TokenMark } from '../../lib/state/answer.svelte';
+import type { AnswerView } from '../answerView';
 
-export interface AnswerContext {
-  markOf: (token: number, skipped?: number) => TokenMark;
+export interface AnswerContext extends Pick<AnswerView, 'markOf'> {
   /** The token that Tab reaches. */
   readonly firstToken: number;
   openLink: (href: string) => void;
