@@ -2,7 +2,7 @@
 //! Hunch, so p of the target and q of a draft come from the same code. Pure: no model, no cache,
 //! no text, no candle, no random numbers but those handed in.
 
-use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -186,18 +186,33 @@ impl Sampler {
     /// [`Error::Internal`] when no logit is a number above minus infinity: the model is broken.
     /// [`Error::InvalidRequest`] when `logit_bias` names a token the vocabulary does not have.
     pub fn law(&self, logits: &[f32], context: &[TokenId]) -> Result<Vec<f32>> {
-        let (logits, max) = self.scores(logits, context)?;
+        self.law_of(&LogitRow::new(logits), context)
+    }
+
+    /// [`law`](Self::law) of a row that others read too.
+    ///
+    /// # Errors
+    /// As [`law`](Self::law).
+    pub fn law_of(&self, row: &LogitRow<'_>, context: &[TokenId]) -> Result<Vec<f32>> {
+        match self.adjusted(row.logits, context)? {
+            None => self.law_unadjusted(row),
+            Some(logits) => self.law_unadjusted(&LogitRow::new(&logits)),
+        }
+    }
+
+    fn law_unadjusted(&self, row: &LogitRow<'_>) -> Result<Vec<f32>> {
+        row.check()?;
+        let (logits, max) = (row.logits, row.finite_max());
         if self.is_greedy() {
             let mut law = vec![0.0; logits.len()];
-            law[first_at(&logits, max)] = 1.0;
+            law[row.first_largest()] = 1.0;
             return Ok(law);
         }
-        // A logit of +infinity must not turn the differences into NaN.
-        let max = max.min(f32::MAX);
         // Next to nothing is not quite 0: the likeliest then, as at 0.
         let sharpness = (1.0 / self.params.temperature).min(f32::MAX);
-        let Some(kept) = self.survivors(&logits, max) else {
-            let (mut law, total) = weights(&logits, max, sharpness);
+        let Some(kept) = self.survivors(row) else {
+            let (mut law, total) =
+                if sharpness == 1.0 { row.weights() } else { weights(logits, max, sharpness) };
             let scale = (1.0 / total) as f32;
             law.iter_mut().for_each(|w| *w *= scale);
             return Ok(law);
@@ -217,34 +232,18 @@ impl Sampler {
     /// # Errors
     /// As [`law`](Self::law).
     pub fn ranking(&self, logits: &[f32], context: &[TokenId], count: usize) -> Result<Vec<Likely>> {
-        let (logits, max) = self.scores(logits, context)?;
-        let max = max.min(f32::MAX);
-        let total = total_weight(&logits, max);
-        let mut likely = most_likely(&logits, &maxima_of(&logits), count);
-        likely.sort_unstable_by(by_likelihood);
-        let share = |c: &Candidate| (f64::from(exp_nonpositive((c.logit - max).min(0.0))) / total) as f32;
-        Ok(likely.iter().map(|c| (c.token, share(c))).collect())
+        let adjusted = self.adjusted(logits, context)?;
+        let row = LogitRow::new(adjusted.as_deref().unwrap_or(logits));
+        row.check()?;
+        Ok(row.likeliest(count, row.total()))
     }
 
-    /// The adjusted logits and their maximum.
-    fn scores<'a>(&self, logits: &'a [f32], context: &[TokenId]) -> Result<(Cow<'a, [f32]>, f32)> {
-        let logits = self.adjusted(logits, context)?;
-        let max = maximum(&logits);
-        if max == f32::NEG_INFINITY {
-            return Err(Error::Internal(
-                "the model gave no usable score for any token (all are NaN or minus infinity); its file may be damaged"
-                    .into(),
-            ));
-        }
-        Ok((logits, max))
-    }
-
-    /// The logits after penalties and bias; borrowed when nothing changes.
-    fn adjusted<'a>(&self, logits: &'a [f32], context: &[TokenId]) -> Result<Cow<'a, [f32]>> {
+    /// The logits after penalties and bias; `None` when nothing changes.
+    fn adjusted(&self, logits: &[f32], context: &[TokenId]) -> Result<Option<Vec<f32>>> {
         let p = &self.params;
         let recent = &context[context.len().saturating_sub(self.window())..];
         if recent.is_empty() && p.logit_bias.is_empty() {
-            return Ok(Cow::Borrowed(logits));
+            return Ok(None);
         }
         let mut logits = logits.to_vec();
         let mut counts = BTreeMap::<TokenId, u32>::new();
@@ -269,12 +268,12 @@ impl Sampler {
             })?;
             *logit += bias;
         }
-        Ok(Cow::Owned(logits))
+        Ok(Some(logits))
     }
 
     /// The tokens that pass top-k, top-p and min-p; `None` when none of the three is on.
-    fn survivors(&self, logits: &[f32], max: f32) -> Option<Vec<Candidate>> {
-        let p = &self.params;
+    fn survivors(&self, row: &LogitRow<'_>) -> Option<Vec<Candidate>> {
+        let (p, logits, max) = (&self.params, row.logits, row.finite_max());
         let k = p.top_k as usize;
         let top_k_on = k > 0 && k < logits.len();
         if !top_k_on && p.top_p >= 1.0 && p.min_p <= 0.0 {
@@ -283,7 +282,7 @@ impl Sampler {
         // top-p and min-p both keep a prefix of the tokens sorted by weight, so min-p may go first
         // as long as top-p still counts its share of everything top-k left.
         let (mut kept, total) = if top_k_on {
-            let kept = most_likely(logits, &maxima_of(logits), k);
+            let kept = most_likely(logits, &row.maxima, k);
             let total = kept.iter().map(|c| f64::from(exp_nonpositive(c.logit - max))).sum();
             (kept, total)
         } else {
@@ -391,29 +390,101 @@ pub struct Outlook {
     pub top: Vec<Likely>,
 }
 
-/// The outlook of a row of logits: on `token`, with the `count` likeliest tokens, 1 or more. All is 0 and
-/// empty when the row holds no usable logit.
-pub fn outlook(logits: &[f32], token: TokenId, count: usize) -> Outlook {
-    let maxima = maxima_of(logits);
-    let max = maximum(&maxima).min(f32::MAX);
-    if max == f32::NEG_INFINITY {
-        return Outlook::default();
+/// A row of logits as a model gave it, with what several readers ask of it computed once. NaN counts as
+/// minus infinity.
+pub struct LogitRow<'a> {
+    logits: &'a [f32],
+    /// The largest logit of each block.
+    maxima: Vec<f32>,
+    max: f32,
+    sums: OnceCell<Sums>,
+}
+
+/// Sums over the weights w = e^(l - max) of a row.
+#[derive(Clone, Copy)]
+struct Sums {
+    /// Of w.
+    total: f64,
+    /// Of w times (l - max).
+    moment: f64,
+}
+
+impl<'a> LogitRow<'a> {
+    /// A row of one logit for each token.
+    pub fn new(logits: &'a [f32]) -> Self {
+        let maxima = maxima_of(logits);
+        Self { logits, max: maximum(&maxima), maxima, sums: OnceCell::new() }
     }
-    let (mut total, mut moment) = (0.0, 0.0);
-    let (mut weights, mut weighted) = ([0.0; CACHED], [0.0; CACHED]);
-    for chunk in logits.chunks(CACHED) {
-        let (w, x) =
-            weights_and_moments(chunk, max, &mut weights[..chunk.len()], &mut weighted[..chunk.len()]);
-        (total, moment) = (total + w, moment + x);
+
+    /// What the model says of this position: on `token`, with the `count` likeliest tokens, 1 or more. All
+    /// is 0 and empty when the row holds no usable logit.
+    pub fn outlook(&self, token: TokenId, count: usize) -> Outlook {
+        if self.check().is_err() {
+            return Outlook::default();
+        }
+        let Sums { total, moment } = *self.sums.get_or_init(|| self.add_up(|_| ()));
+        Outlook {
+            confidence: self.share(self.logits[token as usize], total),
+            // H = ln Z - E[l - max].
+            entropy: (total.ln() - moment / total).max(0.0) as f32,
+            top: self.likeliest(count, total),
+        }
     }
-    let share = |logit: f32| (f64::from(exp_nonpositive(logit - max)) / total) as f32;
-    let mut likely = most_likely(logits, &maxima, count);
-    likely.sort_unstable_by(by_likelihood);
-    Outlook {
-        confidence: share(logits[token as usize]),
-        // H = ln Z - E[l - max].
-        entropy: (total.ln() - moment / total).max(0.0) as f32,
-        top: likely.iter().map(|c| (c.token, share(c.logit))).collect(),
+
+    fn check(&self) -> Result<()> {
+        if self.max > f32::NEG_INFINITY {
+            return Ok(());
+        }
+        Err(Error::Internal(
+            "the model gave no usable score for any token (all are NaN or minus infinity); its file may be damaged"
+                .into(),
+        ))
+    }
+
+    /// A logit of +infinity must not turn the differences into NaN.
+    fn finite_max(&self) -> f32 {
+        self.max.min(f32::MAX)
+    }
+
+    fn first_largest(&self) -> usize {
+        let block = first_at(&self.maxima, self.max) * BLOCK;
+        block + first_at(&self.logits[block..], self.max)
+    }
+
+    fn total(&self) -> f64 {
+        self.sums.get().map_or_else(|| total_weight(self.logits, self.finite_max()), |sums| sums.total)
+    }
+
+    /// The weights and their sum.
+    fn weights(&self) -> (Vec<f32>, f64) {
+        let mut weights = Vec::with_capacity(self.logits.len());
+        let sums = self.add_up(|chunk| weights.extend_from_slice(chunk));
+        (weights, self.sums.get_or_init(|| sums).total)
+    }
+
+    /// Makes the weights, in chunks, and adds them up.
+    fn add_up(&self, mut each: impl FnMut(&[f32])) -> Sums {
+        let max = self.finite_max();
+        let mut sums = Sums { total: 0.0, moment: 0.0 };
+        let (mut weights, mut weighted) = ([0.0; CACHED], [0.0; CACHED]);
+        for chunk in self.logits.chunks(CACHED) {
+            let weights = &mut weights[..chunk.len()];
+            let (total, moment) = weights_and_moments(chunk, max, weights, &mut weighted[..chunk.len()]);
+            sums = Sums { total: sums.total + total, moment: sums.moment + moment };
+            each(weights);
+        }
+        sums
+    }
+
+    fn share(&self, logit: f32, total: f64) -> f32 {
+        (f64::from(exp_nonpositive(logit - self.finite_max())) / total) as f32
+    }
+
+    /// The `count` likeliest tokens, likeliest first.
+    fn likeliest(&self, count: usize, total: f64) -> Vec<Likely> {
+        let mut likely = most_likely(self.logits, &self.maxima, count);
+        likely.sort_unstable_by(by_likelihood);
+        likely.iter().map(|c| (c.token, self.share(c.logit, total))).collect()
     }
 }
 
@@ -505,11 +576,11 @@ pub fn unit(rng: &mut dyn RngCore) -> f64 {
 /// If no weight is positive.
 pub fn draw(law: &[f32], u: f64) -> TokenId {
     const BLOCK: usize = 256;
-    let goal = u * law.chunks(BLOCK).map(sum).sum::<f64>();
+    let masses: Vec<f64> = law.chunks(BLOCK).map(sum).collect();
+    let goal = u * masses.iter().sum::<f64>();
     let mut passed = 0.0;
     let mut last = None;
-    for (block, chunk) in law.chunks(BLOCK).enumerate() {
-        let mass = sum(chunk);
+    for (block, (chunk, mass)) in law.chunks(BLOCK).zip(masses).enumerate() {
         if mass > 0.0 && passed + mass > goal {
             let mut reached = passed;
             for (i, &w) in chunk.iter().enumerate().filter(|(_, w)| **w > 0.0) {
@@ -522,8 +593,8 @@ pub fn draw(law: &[f32], u: f64) -> TokenId {
             break;
         }
         passed += mass;
-        if let Some(i) = chunk.iter().rposition(|&w| w > 0.0) {
-            last = Some(block * BLOCK + i);
+        if mass > 0.0 {
+            last = chunk.iter().rposition(|&w| w > 0.0).map(|i| block * BLOCK + i).or(last);
         }
     }
     last.expect("a law has a token it can draw") as TokenId

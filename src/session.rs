@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
 use crate::propose::{Proposer, RoundOutcome};
 use crate::rule::AcceptanceRule;
-use crate::sample::{self, Outlook, Sampler};
+use crate::sample::{Outlook, Sampler};
 use crate::stats::{GenerationStats, LiveFigures, RoundCounts, RoundTiming, Stopwatch, Tally, millis};
 use crate::token::{EmittedToken, RejectedToken, TokenId, TokenOrigin};
 use crate::verify::{SampledRows, Verdict, Verifier};
@@ -237,7 +237,7 @@ impl<'a> Session<'a> {
         let passed = self.clock.elapsed();
         let mut target = SampledRows::new(&output.logits, self.sampler, &self.committed);
         let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
-        let (emitted, ended) = self.emit(tree, &verdict, &output);
+        let (emitted, ended) = self.emit(tree, &verdict, &target);
         let verified = self.clock.elapsed();
         self.keep(base, tree, &verdict, &emitted)?;
         let survived = emitted.iter().filter(|t| t.origin == TokenOrigin::Accepted).count();
@@ -311,7 +311,7 @@ impl<'a> Session<'a> {
         &self,
         tree: &DraftTree,
         verdict: &Verdict,
-        output: &StepOutput,
+        target: &SampledRows<'_>,
     ) -> (Vec<EmittedToken>, Option<EndReason>) {
         let accepted =
             verdict.accepted.iter().map(|a| (a.token, TokenOrigin::Accepted, a.p, a.q, a.u.zip(a.threshold)));
@@ -323,7 +323,7 @@ impl<'a> Session<'a> {
                 return (emitted, Some(EndReason::EndToken));
             }
             let row = parent.map_or(0, |node| node + 1);
-            let Outlook { confidence, entropy, top } = sample::outlook(output.logits.row(row), id, TOP);
+            let Outlook { confidence, entropy, top } = target.row(row).outlook(id, TOP);
             let guesses = tree.children(parent).next().map_or(&[][..], |node| tree.guesses(node));
             emitted.push(EmittedToken {
                 id,

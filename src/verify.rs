@@ -10,6 +10,7 @@
 //! law of the output is exactly the target's, whatever was drafted. The other rules are those of
 //! [`AcceptanceRule`].
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use rand::RngCore;
@@ -18,7 +19,7 @@ use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::model::Rows;
 use crate::rule::{AcceptanceRule, PositionNoise};
-use crate::sample::{self, Sampler};
+use crate::sample::{self, LogitRow, Sampler};
 use crate::token::{RejectedToken, TokenId, TokenOrigin};
 
 /// The target's laws over a draft tree, made when they are asked for: most rows of a rejected
@@ -35,6 +36,7 @@ pub trait TargetRows {
 /// Laws of a target pass: its logits through the sampler of the generation.
 pub struct SampledRows<'a> {
     logits: &'a Rows,
+    rows: Vec<OnceCell<LogitRow<'a>>>,
     sampler: &'a Sampler,
     recent: Vec<TokenId>,
     committed: usize,
@@ -45,7 +47,13 @@ impl<'a> SampledRows<'a> {
     pub fn new(logits: &'a Rows, sampler: &'a Sampler, committed: &[TokenId]) -> Self {
         // The penalties look back a window, not the whole conversation.
         let recent = committed[committed.len().saturating_sub(sampler.window())..].to_vec();
-        Self { logits, sampler, committed: recent.len(), recent }
+        let rows = (0..logits.len()).map(|_| OnceCell::new()).collect();
+        Self { logits, rows, sampler, committed: recent.len(), recent }
+    }
+
+    /// Row `row` of the pass, which exists.
+    pub fn row(&self, row: usize) -> &LogitRow<'a> {
+        self.rows[row].get_or_init(|| LogitRow::new(self.logits.row(row)))
     }
 }
 
@@ -56,7 +64,7 @@ impl TargetRows for SampledRows<'_> {
         }
         self.recent.truncate(self.committed);
         self.recent.extend_from_slice(path);
-        self.sampler.law(self.logits.row(row), &self.recent)
+        self.sampler.law_of(self.row(row), &self.recent)
     }
 }
 

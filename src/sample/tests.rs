@@ -112,7 +112,7 @@ fn penalties_follow_their_definitions() {
     let sampler = sampler(params);
     // Token 3 was seen too long ago; token 9 is outside the vocabulary.
     let adjusted = sampler.adjusted(&[4.0, -2.0, 1.0, 1.0], &[3, 9, 0, 1, 0]).unwrap();
-    assert_eq!(*adjusted, [4.0 / 2.0 - 0.5 - 0.5, -2.0 * 2.0 - 0.5 - 0.25, 1.0, 1.0]);
+    assert_eq!(adjusted.unwrap(), [4.0 / 2.0 - 0.5 - 0.5, -2.0 * 2.0 - 0.5 - 0.25, 1.0, 1.0]);
     assert_eq!(sampler.window(), 3);
     assert_eq!(Sampler::new(SamplingParams::default()).unwrap().window(), 0);
 }
@@ -182,16 +182,16 @@ fn the_outlook_is_that_of_the_plain_softmax() {
     let share = |logit: f64| logit.exp() / total;
     let entropy: f64 = [1.0, 2.0, -1.0].iter().map(|&l| -share(l) * share(l).ln()).sum();
     for (token, logit) in [(0, 1.0f64), (1, 2.0), (3, -1.0)] {
-        let seen = outlook(&logits, token, 2);
+        let seen = LogitRow::new(&logits).outlook(token, 2);
         assert!((f64::from(seen.confidence) - share(logit)).abs() < 1e-7);
         assert!((f64::from(seen.entropy) - entropy).abs() < 1e-6);
         assert_eq!(seen.top.iter().map(|(token, _)| *token).collect::<Vec<_>>(), [1, 0]);
         assert!((f64::from(seen.top[1].1) - share(1.0)).abs() < 1e-7);
     }
-    assert_eq!(outlook(&logits, 2, 9).confidence, 0.0);
-    assert_eq!(outlook(&logits, 2, 9).top.len(), 3, "what is impossible is no alternative");
-    assert_eq!(outlook(&[f32::NAN], 0, 5), Outlook::default());
-    let flat = outlook(&[0.5; 5000], 3, 1);
+    assert_eq!(LogitRow::new(&logits).outlook(2, 9).confidence, 0.0);
+    assert_eq!(LogitRow::new(&logits).outlook(2, 9).top.len(), 3, "what is impossible is no alternative");
+    assert_eq!(LogitRow::new(&[f32::NAN]).outlook(0, 5), Outlook::default());
+    let flat = LogitRow::new(&[0.5; 5000]).outlook(3, 1);
     assert!((flat.entropy - 5000f32.ln()).abs() < 1e-4 && flat.top == [(0, flat.confidence)]);
     assert_eq!(likeliest_of(&[0.25, 0.0, 0.5, 0.25], 9), [(2, 0.5), (0, 0.25), (3, 0.25)]);
     assert_eq!(likeliest_of(&[0.25, 0.0, 0.5, 0.25], 1), [(2, 0.5)]);
@@ -269,7 +269,11 @@ proptest! {
         if let Ok(law) = sampler(params).law(&logits, &context) {
             prop_assert!((sum(&law) - 1.0).abs() < 1e-5);
             prop_assert!(law.iter().all(|&p| p >= 0.0));
-            outlook(&logits, 0, 3);
+            // Whoever reads the row first changes nothing for the others.
+            let row = LogitRow::new(&logits);
+            let unfiltered = sampler(SamplingParams::unfiltered());
+            prop_assert!(unfiltered.law_of(&row, &[]).unwrap() == unfiltered.law(&logits, &[]).unwrap());
+            prop_assert!(row.outlook(0, 3) == LogitRow::new(&logits).outlook(0, 3));
         }
     }
 }
