@@ -22,6 +22,8 @@ export default defineConfig({
     environment: 'node',
     include: ['tests/ui/**/*.test.ts'],
     fileParallelism: false,
+    // A browser on a loaded machine may miss a moment. What fails twice fails; what passed only then is named.
+    retry: 1,
     testTimeout: 60_000,
     hookTimeout: 60_000,
   },

@@ -237,7 +237,7 @@ describe('stopping', () => {
     const { total } = await legend(page);
     expect(total).toBe(await tokensShown(page));
     await page.getByTestId('send').waitFor();
-    expect(await page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('prompt');
+    await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('prompt');
   });
 
   it('does not happen when Escape only closes a menu', async () => {

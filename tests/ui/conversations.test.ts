@@ -122,7 +122,7 @@ describe('a turn', () => {
     await token.click();
     const card = page.getByTestId('token-card');
     expect(await card.getAttribute('data-pinned')).toBe('true');
-    expect(await card.evaluate((element) => element.contains(document.activeElement))).toBe(true);
+    await expect.poll(() => card.evaluate((element) => element.contains(document.activeElement))).toBe(true);
     // Away from the token the card stays, and Escape closes it without stopping anything.
     await page.mouse.move(5, 400);
     await card.waitFor();

@@ -198,7 +198,7 @@ describe('settings', () => {
     await page.keyboard.press('Escape');
     await page.getByTestId('system').waitFor({ state: 'detached' });
     // The button that opened them has the focus again.
-    expect(await page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('settings');
+    await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('settings');
     await page.getByTestId('settings').click();
     expect(await page.getByTestId('temperature').inputValue()).toBe('0.80');
     await page.getByTestId('system').fill('Be long.');

@@ -118,7 +118,7 @@ describe('a formatted answer', () => {
     await question.waitFor({ state: 'detached' });
     expect(await calls(page, 'open_link')).toEqual([]);
     // Whoever said no is where they were.
-    expect(await link.evaluate((element) => element === document.activeElement)).toBe(true);
+    await expect.poll(() => link.evaluate((element) => element === document.activeElement)).toBe(true);
     await page.keyboard.press('Enter');
     await page.getByTestId('copy-link').click();
     await question.waitFor({ state: 'detached' });
@@ -158,7 +158,8 @@ describe('a formatted answer', () => {
     const raised = await formulas.nth(1).locator('.vlist > span').evaluateAll((all) => all.filter((span) => (span as HTMLElement).style.top !== '').length);
     expect(raised).toBeGreaterThan(3);
     expect((await formulas.nth(1).boundingBox())?.height).toBeGreaterThan(40);
-    expect(await page.evaluate(() => [...document.fonts].filter((font) => font.family.startsWith('KaTeX') && font.status === 'loaded').length)).toBeGreaterThan(0);
+    const loaded = () => page.evaluate(() => [...document.fonts].filter((font) => font.family.startsWith('KaTeX') && font.status === 'loaded').length);
+    await expect.poll(loaded).toBeGreaterThan(0);
   });
 
   it('can be read when it is selected and copied', async () => {
