@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-/// Every command of `src/commands.rs`. The capability file allows them one by one; a command that
+/// Every command of `src/commands.rs` and `src/measuring.rs`. The capability file allows them one by one; a command that
 /// is missing here cannot be called from the window.
 const COMMANDS: &[&str] = &[
     "app_info",
@@ -26,6 +26,23 @@ const COMMANDS: &[&str] = &[
     "import_conversation",
     "stop_generation",
     "generation_snapshot",
+    "compare",
+    "compare_snapshot",
+    "measure_costs",
+    "costs_snapshot",
+    "stop_measurement",
+    "list_comparisons",
+    "open_comparison",
+    "delete_comparison",
+    "export_comparison",
+    "cost_curve",
+    "lab_position",
+    "lab_rounds",
+    "lab_rules",
+    "landscape",
+    "lab_sessions",
+    "acceptance_map",
+    "what_if",
 ];
 
 fn main() {

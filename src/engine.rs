@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -32,11 +32,65 @@ impl Stopwatch for WallClock {
     }
 }
 
+/// A clock that stands while others have their turn. It stands at first.
+pub struct TurnClock {
+    origin: Instant,
+    /// Nanoseconds it went before.
+    gone: AtomicU64,
+    /// Nanoseconds after the origin at which it began to go; [`STANDING`] while it stands.
+    since: AtomicU64,
+}
+
+const STANDING: u64 = u64::MAX;
+
+impl Default for TurnClock {
+    fn default() -> Self {
+        Self { origin: Instant::now(), gone: AtomicU64::new(0), since: AtomicU64::new(STANDING) }
+    }
+}
+
+impl TurnClock {
+    fn now(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(STANDING - 1)
+    }
+
+    /// Goes on.
+    pub fn go(&self) {
+        let _ = self.since.compare_exchange(STANDING, self.now(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Stands still.
+    pub fn stand(&self) {
+        let since = self.since.swap(STANDING, Ordering::Relaxed);
+        if since != STANDING {
+            self.gone.fetch_add(self.now() - since, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Stopwatch for TurnClock {
+    fn elapsed(&self) -> Duration {
+        let since = self.since.load(Ordering::Relaxed);
+        let going = if since == STANDING { 0 } else { self.now() - since };
+        Duration::from_nanos(self.gone.load(Ordering::Relaxed) + going)
+    }
+}
+
+/// What was loaded.
+pub struct Loaded {
+    /// The target's tokeniser.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The target's name.
+    pub target: String,
+    /// The draft model's, if one was loaded.
+    pub draft: Option<String>,
+}
+
 enum Job {
     Load {
         target: PathBuf,
         draft: Option<PathBuf>,
-        reply: Sender<Result<Arc<Tokenizer>>>,
+        reply: Sender<Result<Loaded>>,
     },
     Generate {
         id: u32,
@@ -45,10 +99,17 @@ enum Job {
         cancel: Arc<AtomicBool>,
         sink: Box<dyn EventSink>,
     },
+    Measure {
+        work: MeasureWork,
+        cancel: Arc<AtomicBool>,
+    },
     Shutdown,
 }
 
-/// The generation that runs now.
+/// Works with the models, asks whether to stop, and gives what is to be told once the engine is free again.
+type MeasureWork = Box<dyn FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Box<dyn FnOnce() + Send> + Send>;
+
+/// The generation or measurement that runs now.
 type Running = Arc<Mutex<Option<(u32, Arc<AtomicBool>)>>>;
 
 /// A handle to the engine's thread.
@@ -82,11 +143,11 @@ impl Engine {
         lock(&self.jobs).send(job).map_err(|_| Error::Internal("the engine has ended".into()))
     }
 
-    /// Loads models, waits for it, and gives the target's tokeniser. The old ones stay when this fails.
+    /// Loads models and waits for it. The old ones stay when this fails.
     ///
     /// # Errors
     /// [`Error::Busy`] while an answer is generated; else why loading failed.
-    pub fn load(&self, target: &Path, draft: Option<&Path>) -> Result<Arc<Tokenizer>> {
+    pub fn load(&self, target: &Path, draft: Option<&Path>) -> Result<Loaded> {
         if lock(&self.running).is_some() {
             return Err(Error::Busy);
         }
@@ -106,24 +167,68 @@ impl Engine {
         plan: GenerationPlan,
         sink: Box<dyn EventSink>,
     ) -> Result<()> {
-        let cancel = Arc::new(AtomicBool::new(false));
-        {
-            let mut running = lock(&self.running);
-            if running.is_some() {
-                return Err(Error::Busy);
-            }
-            *running = Some((id, cancel.clone()));
-        }
+        let cancel = self.reserve(id)?;
         self.send(Job::Generate { id, prompt, plan: Box::new(plan), cancel, sink })
             .inspect_err(|_| *lock(&self.running) = None)
     }
 
-    /// The generation that runs now.
+    /// Queues work on the models that is no answer. It asks the function it is given whether to stop; `ended`
+    /// hears what came of it, on the engine's thread, when the engine is free again.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something else runs.
+    pub fn measure<T: Send + 'static>(
+        &self,
+        id: u32,
+        work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
+        ended: impl FnOnce(Result<T>) + Send + 'static,
+    ) -> Result<()> {
+        let cancel = self.reserve(id)?;
+        let work: MeasureWork = Box::new(move |models, stopped| {
+            let result = guarded(|| work(models.as_mut().ok_or(Error::NoModel)?, stopped));
+            Box::new(move || ended(result))
+        });
+        self.send(Job::Measure { work, cancel }).inspect_err(|_| *lock(&self.running) = None)
+    }
+
+    /// Has the models do something that takes a moment, and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something else runs; else what the work reports.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        id: u32,
+        work: impl FnOnce(&mut Models) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = channel();
+        self.measure(
+            id,
+            move |models, _| work(models),
+            move |ended| {
+                // Who asked may have gone.
+                let _ = reply.send(ended);
+            },
+        )?;
+        answer.recv().map_err(|_| Error::Internal("the engine ended while it was asked".into()))?
+    }
+
+    /// Marks `id` as what runs now; gives what stops it.
+    fn reserve(&self, id: u32) -> Result<Arc<AtomicBool>> {
+        let mut running = lock(&self.running);
+        if running.is_some() {
+            return Err(Error::Busy);
+        }
+        let cancel = Arc::new(AtomicBool::new(false));
+        *running = Some((id, cancel.clone()));
+        Ok(cancel)
+    }
+
+    /// The generation or measurement that runs now.
     pub fn running(&self) -> Option<u32> {
         lock(&self.running).as_ref().map(|(id, _)| *id)
     }
 
-    /// Asks generation `id` to end; it does within one round. No effect on any other.
+    /// Asks generation or measurement `id` to end; it does within one round. No effect on any other.
     pub fn cancel(&self, id: u32) {
         if let Some((running, cancel)) = &*lock(&self.running)
             && *running == id
@@ -160,7 +265,16 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, running: &Running) {
             Job::Load { target, draft, reply } => {
                 let loaded = guarded(|| Models::load(&target, draft.as_deref(), compute));
                 // The caller may have gone; the models are loaded all the same.
-                let _ = reply.send(loaded.map(|new| models.insert(new).shared_tokenizer()));
+                let _ = reply.send(loaded.map(|new| {
+                    let new = models.insert(new);
+                    let (target, draft) = (new.target_name(), new.draft_name());
+                    Loaded { tokenizer: new.shared_tokenizer(), target, draft }
+                }));
+            }
+            Job::Measure { work, cancel } => {
+                let told = work(&mut models, &|| cancel.load(Ordering::Relaxed));
+                *lock(running) = None;
+                told();
             }
             Job::Generate { id, prompt, plan, cancel, mut sink } => {
                 let ended = guarded(|| {

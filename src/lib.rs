@@ -50,6 +50,7 @@ pub mod engine;
 pub mod error;
 pub mod event;
 pub mod generate;
+pub mod lab;
 pub mod library;
 pub mod model;
 pub mod proof;

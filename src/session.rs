@@ -82,7 +82,7 @@ pub struct Round {
 pub struct Session<'a> {
     target: &'a mut dyn LanguageModel,
     stages: Stages<'a>,
-    sampler: &'a Sampler,
+    sampler: Sampler,
     clock: &'a dyn Stopwatch,
     config: SessionConfig,
     interrupted: &'a dyn Fn() -> bool,
@@ -103,7 +103,7 @@ impl<'a> Session<'a> {
     /// [`Error::InvalidRequest`] when `max_draft` or `max_tokens` is out of its range.
     pub fn new(
         target: &'a mut dyn LanguageModel,
-        sampler: &'a Sampler,
+        sampler: &Sampler,
         clock: &'a dyn Stopwatch,
         config: SessionConfig,
     ) -> Result<Self> {
@@ -119,7 +119,7 @@ impl<'a> Session<'a> {
         Ok(Self {
             target,
             stages: Stages::default(),
-            sampler,
+            sampler: sampler.clone(),
             clock,
             interrupted: &|| false,
             verifier: Verifier::new(config.rule, config.seed),
@@ -235,7 +235,7 @@ impl<'a> Session<'a> {
         let proposed = self.clock.elapsed();
         let output = self.forward(&proposal)?;
         let passed = self.clock.elapsed();
-        let mut target = SampledRows::new(&output.logits, self.sampler, &self.committed);
+        let mut target = SampledRows::new(&output.logits, &self.sampler, &self.committed);
         let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
         let (emitted, ended) = self.emit(tree, &verdict, &target);
         let verified = self.clock.elapsed();
@@ -282,7 +282,7 @@ impl<'a> Session<'a> {
             first: self.committed.len() == self.prompt_len,
             limit: self.config.max_draft.min(wanted).min(room),
             room,
-            sampler: self.sampler,
+            sampler: &self.sampler,
             noise: self.verifier.noise(),
             rng: &mut self.rng,
             target: &mut *self.target,

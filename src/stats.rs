@@ -69,6 +69,9 @@ pub struct GenerationStats {
     pub draft_passes: Vec<(u32, u32)>,
     /// Of the rounds that drafted at least i + 1 deep, the share whose position i was accepted.
     pub accepted_at_position: Vec<f64>,
+    /// How many rounds drafted at least i + 1 deep.
+    #[serde(default)]
+    pub drafted_at_position: Vec<u32>,
     /// From request to the first token, in milliseconds.
     pub ttft_ms: f64,
     /// Prompt tokens a second during prefill.
@@ -295,6 +298,7 @@ impl Tally {
                 .iter()
                 .map(|p| share(p.accepted.into(), p.drafted.into()))
                 .collect(),
+            drafted_at_position: self.positions.iter().map(|p| p.drafted).collect(),
             ttft_ms: self.first_token.map_or(0.0, |at| millis(at.saturating_sub(self.started))),
             prefill_tok_s: rate(self.prefill.0 as u32, self.prefill.1),
             decode_tok_s: rate(self.generated(), decode),
@@ -394,6 +398,7 @@ mod tests {
         assert_eq!(stats.acceptance_rate, 0.5);
         assert_eq!(stats.mean_acceptance_length, 2.0);
         assert_eq!(stats.accepted_at_position, [2.0 / 3.0, 2.0 / 3.0, 0.0, 0.0]);
+        assert_eq!(stats.drafted_at_position, [3, 3, 1, 1]);
         assert_eq!((stats.target_passes, stats.draft_passes), (vec![(1, 1), (3, 2), (5, 1)], vec![(1, 8)]));
         assert_eq!((stats.ttft_ms, stats.wall_ms), (150.0, 350.0));
         assert_eq!(stats.prefill_tok_s, 200.0);

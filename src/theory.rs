@@ -20,6 +20,43 @@ pub fn total_variation(p: &[f32], q: &[f32]) -> f64 {
     0.5 * p.iter().zip(q).map(|(&p, &q)| (f64::from(p) - f64::from(q)).abs()).sum::<f64>()
 }
 
+/// Z: the mass that a rejection leaves to draw from, the sum of max(0, p - q). It equals
+/// 1 - [`acceptance`] for laws that add up to 1 exactly (Leviathan et al., appendix A.1).
+pub fn residual_mass(p: &[f32], q: &[f32]) -> f64 {
+    p.iter().zip(q).map(|(&p, &q)| (f64::from(p) - f64::from(q)).max(0.0)).sum()
+}
+
+/// The probability that rejection sampling accepts one drafted token of these p and q: min(1, p / (l q)),
+/// where l is the lenience, 1 for the lossless rule (Leviathan et al., section 2.3 and appendix A.5). A
+/// certain draft has q = 1. 0 where p is 0.
+pub fn token_acceptance(p: f64, q: f64, lenience: f64) -> f64 {
+    let drafted = q * lenience;
+    if p >= drafted && p > 0.0 { 1.0 } else { (p / drafted).max(0.0) }
+}
+
+/// The probability that a token drawn from q is the one that p draws by itself: the sum of p q.
+pub fn matching(p: &[f32], q: &[f32]) -> f64 {
+    p.iter().zip(q).map(|(&p, &q)| f64::from(p) * f64::from(q)).sum()
+}
+
+/// The probability that a token drawn from q is accepted with lenience l, above 0 and at most 1: the sum of
+/// q min(1, p / (l q)), which is the sum of min(q, p / l) (Leviathan et al., appendix A.5).
+pub fn lenient_acceptance(p: &[f32], q: &[f32], lenience: f64) -> f64 {
+    p.iter().zip(q).map(|(&p, &q)| f64::from(q).min(f64::from(p) / lenience)).sum()
+}
+
+/// The probability that a token drawn from q is accepted where p(x) > min(epsilon, delta e^-H(p)): the sum of
+/// q over these x (Medusa, Cai et al., arXiv 2401.10774, section 2.3.1).
+pub fn typical_acceptance(p: &[f32], q: &[f32], epsilon: f64, delta: f64) -> f64 {
+    let enough = epsilon.min(delta * (-entropy(p)).exp());
+    p.iter().zip(q).filter(|(p, _)| f64::from(**p) > enough).map(|(_, &q)| f64::from(q)).sum()
+}
+
+/// The entropy of a law, in nats.
+pub fn entropy(p: &[f32]) -> f64 {
+    p.iter().filter(|p| **p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum()
+}
+
 /// alpha as measured on chains: of the drafted tokens that were tested, the share accepted. Tokens
 /// behind a rejected one were never tested, so this is more than the acceptance rate. `None` when
 /// nothing was tested.
@@ -33,6 +70,17 @@ pub fn alpha(accepted: u64, rejected: u64) -> Option<f64> {
 pub fn expected_tokens(alpha: f64, depth: usize) -> f64 {
     // The geometric sum itself: exact at alpha = 1, where the fraction is 0 / 0.
     (0..=depth).map(|i| alpha.powi(i as i32)).sum()
+}
+
+/// [`expected_tokens`] where each position of the draft has an alpha of its own, given that those before it
+/// were accepted: 1 + a_0 + a_0 a_1 + ... (the same counting as Leviathan et al., equation 1).
+pub fn expected_tokens_by_position(alphas: &[f64]) -> f64 {
+    let mut reached = 1.0;
+    let accepted = alphas.iter().map(|alpha| {
+        reached *= alpha;
+        reached
+    });
+    1.0 + accepted.sum::<f64>()
 }
 
 /// What a pass of the target costs by its number of rows, in passes of one row: t(M) / t(1).
@@ -199,6 +247,56 @@ pub fn chi_square_tail(x: f64, degrees: usize) -> f64 {
     tail.clamp(0.0, 1.0)
 }
 
+/// What chance alone makes of the total variation between `law` and the shares of `rounds` draws from it,
+/// on average: half the sum of E|X_i / n - p_i|, where each X_i is binomial. 0 of no draws.
+pub fn expected_variation(law: &[f64], rounds: u64) -> f64 {
+    if rounds == 0 {
+        return 0.0;
+    }
+    let deviations: f64 = law.iter().map(|&p| mean_absolute_deviation(rounds, p)).sum();
+    0.5 * deviations / rounds as f64
+}
+
+/// E|X - np| of a binomial X: 2 k C(n, k) p^k (1 - p)^(n - k + 1) with k = floor(np) + 1 (de Moivre 1730, in
+/// Diaconis and Zabell, Statistical Science 6(3), 1991), in logarithms.
+fn mean_absolute_deviation(n: u64, p: f64) -> f64 {
+    let n = n as f64;
+    let k = (n * p).floor() + 1.0;
+    if !(p > 0.0 && p < 1.0) || k > n {
+        return 0.0;
+    }
+    let ln_choose = ln_gamma(n + 1.0) - ln_gamma(k + 1.0) - ln_gamma(n - k + 1.0);
+    ((2.0 * k).ln() + ln_choose + k * p.ln() + (n - k + 1.0) * (-p).ln_1p()).exp()
+}
+
+/// ln Gamma(x) for x > 0: Stirling's series (DLMF 5.11.1) from 10 on, reached by x Gamma(x) = Gamma(x + 1).
+fn ln_gamma(x: f64) -> f64 {
+    let (mut x, mut shift) = (x, 0.0);
+    while x < 10.0 {
+        shift += x.ln();
+        x += 1.0;
+    }
+    let square = 1.0 / (x * x);
+    let series = (1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))) / x;
+    (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + series - shift
+}
+
+/// Where the probability behind `hits` of `trials` lies, with 95% confidence: Wilson's score interval (E. B.
+/// Wilson, JASA 22, 1927), which stays within 0 and 1 and is sound for few trials. 0 to 1 of none.
+pub fn wilson_interval(hits: u64, trials: u64) -> (f64, f64) {
+    /// Of the normal law 2.5% lie above it.
+    const Z: f64 = 1.959_963_984_540_054;
+    if trials == 0 {
+        return (0.0, 1.0);
+    }
+    let n = trials as f64;
+    let share = hits as f64 / n;
+    let scale = 1.0 / (1.0 + Z * Z / n);
+    let middle = scale * (share + Z * Z / (2.0 * n));
+    let half = scale * Z * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+    ((middle - half).max(0.0), (middle + half).min(1.0))
+}
+
 /// 1 - erf(x) for x >= 0: the series of erf below 2.5, the continued fraction above (DLMF 7.6.2
 /// and 7.9.2).
 fn erfc(x: f64) -> f64 {
@@ -232,6 +330,111 @@ mod tests {
         assert!(close(total_variation(&p, &q), 0.5));
         assert_eq!(alpha(3, 1), Some(0.75));
         assert_eq!(alpha(0, 0), None);
+    }
+
+    #[test]
+    fn the_rules_accept_by_hand() {
+        let (p, q) = ([0.5, 0.25, 0.25, 0.0], [0.25, 0.5, 0.0, 0.25]);
+        assert!(close(residual_mass(&p, &q), 0.5));
+        assert!(close(matching(&p, &q), 0.25));
+        assert!(close(lenient_acceptance(&p, &q, 0.5), 0.75));
+        assert!(close(lenient_acceptance(&p, &q, 1.0), acceptance(&p, &q)));
+        assert!(close(entropy(&p), 1.5 * 2f64.ln()));
+        // Entropy 1.04: 0.3 e^-H is 0.106, and with delta 0.9 it is 0.318.
+        assert!(close(typical_acceptance(&p, &q, 0.09, 0.3), 0.75));
+        assert!(close(typical_acceptance(&p, &q, 0.4, 0.9), 0.25));
+        for (p, q, lenience, accepted) in
+            [(0.2, 0.4, 1.0, 0.5), (0.2, 0.4, 0.5, 1.0), (0.2, 1.0, 1.0, 0.2), (0.0, 0.0, 1.0, 0.0)]
+        {
+            assert!(close(token_acceptance(p, q, lenience), accepted), "{p} {q} {lenience}");
+        }
+    }
+
+    #[test]
+    fn positions_of_one_alpha_are_the_geometric_sum() {
+        for (alpha, depth) in [(0.0, 3), (0.6, 1), (0.8, 5), (1.0, 4)] {
+            let by_position = expected_tokens_by_position(&vec![alpha; depth]);
+            assert!(close(by_position, expected_tokens(alpha, depth)));
+        }
+        assert!(close(expected_tokens_by_position(&[0.5, 0.25]), 1.625));
+        assert!(close(expected_tokens_by_position(&[]), 1.0));
+    }
+
+    #[test]
+    fn gamma_is_factorials() {
+        let mut exact = 0.0;
+        for n in 1..30 {
+            exact += f64::from(n).ln();
+            assert!(close(ln_gamma(f64::from(n) + 1.0), exact), "{n}");
+        }
+        assert!(close(ln_gamma(0.5), std::f64::consts::PI.sqrt().ln()));
+    }
+
+    #[test]
+    fn the_mean_deviation_is_the_sum_it_stands_for() {
+        for (n, p) in [(1, 0.5), (2, 0.5), (7, 0.3), (20, 0.05), (20, 0.95), (40, 0.25)] {
+            let mean = f64::from(n) * p;
+            let mut term = (1.0f64 - p).powi(n);
+            let mut sum = 0.0;
+            for x in 0..=n {
+                sum += term * (f64::from(x) - mean).abs();
+                term *= f64::from(n - x) / f64::from(x + 1) * p / (1.0 - p);
+            }
+            assert!(close(mean_absolute_deviation(n as u64, p), sum), "{n} {p}");
+        }
+        assert_eq!(expected_variation(&[1.0, 0.0], 100), 0.0);
+        assert_eq!(expected_variation(&[0.5, 0.5], 0), 0.0);
+        // Near the normal law: E|X - np| is sqrt(2 n p (1 - p) / pi).
+        let normal = (2.0 * 1e6 * 0.25 / std::f64::consts::PI).sqrt() / 1e6;
+        assert!((expected_variation(&[0.5, 0.5], 1_000_000) / normal - 1.0).abs() < 1e-5);
+    }
+
+    #[test]
+    fn chance_varies_as_expected() {
+        let mut state = 7u64;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        let law = [0.4, 0.3, 0.2, 0.07, 0.03];
+        for rounds in [5u64, 60] {
+            let experiments = 20_000;
+            let mut sum = 0.0;
+            for _ in 0..experiments {
+                let mut counts = [0.0; 5];
+                for _ in 0..rounds {
+                    let mut left = uniform();
+                    let drawn = law.iter().position(|p| {
+                        left -= p;
+                        left < 0.0
+                    });
+                    counts[drawn.unwrap_or(4)] += 1.0;
+                }
+                let off = counts.iter().zip(law).map(|(count, p)| (count / rounds as f64 - p).abs());
+                sum += 0.5 * off.sum::<f64>();
+            }
+            let simulated = sum / f64::from(experiments);
+            let exact = expected_variation(&law, rounds);
+            assert!((simulated / exact - 1.0).abs() < 0.01, "{rounds}: {simulated} {exact}");
+        }
+    }
+
+    #[test]
+    fn wilson_intervals_match_printed_ones() {
+        // Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
+        let printed = [
+            (81, 263, 0.2553, 0.3662),
+            (15, 148, 0.0624, 0.1605),
+            (0, 20, 0.0, 0.1611),
+            (1, 29, 0.0061, 0.1718),
+        ];
+        for (hits, trials, low, high) in printed {
+            let interval = wilson_interval(hits, trials);
+            assert!((interval.0 - low).abs() < 5e-5 && (interval.1 - high).abs() < 5e-5, "{interval:?}");
+        }
+        let (low, high) = wilson_interval(20, 20);
+        assert!((low - 0.8389).abs() < 5e-5 && high == 1.0);
+        assert_eq!(wilson_interval(0, 0), (0.0, 1.0));
     }
 
     #[test]

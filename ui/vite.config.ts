@@ -27,6 +27,27 @@ function recordings(): Plugin {
   };
 }
 
+/** Where packages assign what they inherit, which the window's frozen Object.prototype forbids, and of what. */
+const inherited = [
+  { of: 'd3-color', assigns: 'prototype.constructor =', object: 'prototype', key: 'constructor' },
+  { of: 'd3-format', assigns: 'FormatSpecifier.prototype.toString =', object: 'FormatSpecifier.prototype', key: 'toString' },
+];
+
+/** Gives those objects the property as their own first: without it d3-scale would not start in the real window. */
+function ownProperties(): Plugin {
+  return {
+    name: 'hunch-own-properties',
+    transform(code, id) {
+      const row = inherited.find(({ of }) => id.includes(`/node_modules/${of}/`));
+      if (!row) return null;
+      const { of, assigns, object, key } = row;
+      if (!code.includes(assigns)) throw new Error(`${of} no longer assigns what it inherits: its row here may go`);
+      const own = `Object.defineProperty(${object}, '${key}', { value: undefined, writable: true, configurable: true });`;
+      return { code: code.replace(assigns, `${own} ${assigns}`), map: null };
+    },
+  };
+}
+
 /** The policy of the real window, except that the replay host fetches its recordings from here. */
 const contentSecurityPolicy = [
   "default-src 'none'",
@@ -38,9 +59,11 @@ const contentSecurityPolicy = [
 ].join('; ');
 
 export default defineConfig({
-  plugins: [svelte(), recordings()],
+  plugins: [svelte(), recordings(), ownProperties()],
   clearScreen: false,
   build: {
+    // Loaded from the disk the app lies on, all at once.
+    chunkSizeWarningLimit: 900,
     target: ['safari17', 'chrome120'],
     outDir: 'dist',
     emptyOutDir: true,

@@ -1,13 +1,10 @@
 //! From the application's stream to the page's channel. The application numbers the events, gathers
 //! a frame's worth and keeps messages small; here they are only handed on.
 
-use hunch::api::StreamMessage;
-use tauri::ipc::Channel;
-
-use crate::engine::Sink;
+use tauri::ipc::{Channel, IpcResponse};
 
 /// The sink that sends to this channel.
-pub(crate) fn channel_sink(channel: Channel<StreamMessage>) -> Sink {
+pub(crate) fn channel_sink<M: IpcResponse + Send + 'static>(channel: Channel<M>) -> Box<dyn FnMut(M) + Send> {
     Box::new(move |message| {
         // Fails when the page is gone; its window then stops the answer.
         let _ = channel.send(message);
@@ -18,6 +15,7 @@ pub(crate) fn channel_sink(channel: Channel<StreamMessage>) -> Sink {
 mod tests {
     use std::sync::mpsc;
 
+    use hunch::api::StreamMessage;
     use hunch::event::GenerationEvent;
     use tauri::ipc::InvokeResponseBody;
 

@@ -1,5 +1,5 @@
 //! The engine as the window holds it: started or not, with the default model on its way, and the
-//! answer that is being written. No command and no window here.
+//! answer that is being written or the measurement that runs. No command and no window here.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +23,7 @@ struct Shared {
     /// Whether the default model is being loaded.
     loading: Mutex<bool>,
     loaded: Condvar,
-    /// The generation started last.
+    /// The generation or measurement started last.
     last: Mutex<Option<u32>>,
 }
 
@@ -82,7 +82,17 @@ impl Engine {
         Ok(answering)
     }
 
-    /// Stops the answer nobody listens to any more.
+    /// Starts a measurement and remembers its number for [`Engine::abandon`].
+    ///
+    /// # Errors
+    /// Those of `start`, and why the engine could not start.
+    pub(crate) fn measuring(&self, start: impl FnOnce(&App) -> Result<u32>) -> Result<u32, ErrorInfo> {
+        let id = start(self.app()?).map_err(info)?;
+        *lock(&self.shared.last) = Some(id);
+        Ok(id)
+    }
+
+    /// Stops the answer or measurement nobody listens to any more.
     pub(crate) fn abandon(&self) {
         let last = lock(&self.shared.last).take();
         if let (Ok(app), Some(generation_id)) = (self.app(), last) {

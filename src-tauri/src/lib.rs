@@ -4,6 +4,7 @@
 mod channel_sink;
 mod commands;
 mod engine;
+mod measuring;
 mod menu;
 
 use tauri::webview::PageLoadEvent;
@@ -69,6 +70,23 @@ pub fn run() -> tauri::Result<()> {
             commands::import_conversation,
             commands::stop_generation,
             commands::generation_snapshot,
+            measuring::compare,
+            measuring::compare_snapshot,
+            measuring::measure_costs,
+            measuring::costs_snapshot,
+            measuring::stop_measurement,
+            measuring::list_comparisons,
+            measuring::open_comparison,
+            measuring::delete_comparison,
+            measuring::export_comparison,
+            measuring::cost_curve,
+            measuring::lab_position,
+            measuring::lab_rounds,
+            measuring::lab_rules,
+            measuring::landscape,
+            measuring::lab_sessions,
+            measuring::acceptance_map,
+            measuring::what_if,
         ])
         .build(tauri::generate_context!())?;
     app.run(|app, event| {

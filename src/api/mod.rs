@@ -137,3 +137,14 @@ pub struct GenerationSnapshot {
     /// Every event from 0 to `next_seq - 1`.
     pub events: Vec<GenerationEvent>,
 }
+
+/// Events of a measurement, several at a time; as a snapshot, all of them from 0 on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct MeasurementMessage<E> {
+    /// The measurement.
+    pub id: u32,
+    /// Number of the first event, from 0.
+    pub seq: u32,
+    /// The events, in order.
+    pub events: Vec<E>,
+}

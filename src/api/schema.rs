@@ -3,9 +3,20 @@
 use ts_rs::{Config, TS};
 
 use super::*;
+use crate::bench::compare::report::{
+    CompareEvent, CompareRequest, ComparedAnswer, ComparedPrompt, ComparedPrompts, ComparisonEntry,
+    ComparisonFormat, ComparisonMemory, ComparisonReport, ComparisonSetting, LaneReport, Loss,
+    PositionReport, TimeSplit, TimedEvent, Verdict,
+};
+use crate::bench::{Contender, Difference, IdentityReport};
 use crate::depth::{DepthState, MaxDraft};
 use crate::error::ErrorCode;
 use crate::event::{Alternative, ErrorInfo, RejectedEvent, RoundEvent, StopReason, TokenEvent};
+use crate::lab::report::{
+    AcceptanceBin, AcceptanceMap, CostCurve, CostEvent, CostPoint, LabMachine, LabPosition, LabRequest,
+    LabRest, LabRound, LabRounds, LabRoundsRequest, LabRuleRow, LabSession, LabSource, LabToken, Landscape,
+    ModelCosts, WhatIf, WhatIfFigures, WhatIfRequest,
+};
 use crate::rule::AcceptanceRule;
 use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
 use crate::token::TokenOrigin;
@@ -21,7 +32,7 @@ pub struct Command {
 }
 
 /// Every command the window may call. The shell adapts each with one line.
-pub const COMMANDS: [Command; 20] = [
+pub const COMMANDS: [Command; 37] = [
     Command { name: "app_info", args: "Record<string, never>", result: "AppInfo" },
     Command { name: "list_models", args: "Record<string, never>", result: "ModelEntry[]" },
     Command { name: "load_models", args: "{ request: LoadRequest }", result: "LoadedModels" },
@@ -46,6 +57,31 @@ pub const COMMANDS: [Command; 20] = [
     Command { name: "set_preference", args: "{ key: string; value: unknown }", result: "null" },
     Command { name: "stop_generation", args: "{ generationId: number }", result: "null" },
     Command { name: "generation_snapshot", args: "{ generationId: number }", result: "GenerationSnapshot" },
+    Command { name: "compare", args: "{ request: CompareRequest }", result: "number" },
+    Command { name: "compare_snapshot", args: "{ id: number }", result: "MeasurementMessage<CompareEvent>" },
+    Command { name: "measure_costs", args: "Record<string, never>", result: "number" },
+    Command { name: "costs_snapshot", args: "{ id: number }", result: "MeasurementMessage<CostEvent>" },
+    Command { name: "stop_measurement", args: "{ id: number }", result: "null" },
+    Command { name: "list_comparisons", args: "Record<string, never>", result: "ComparisonEntry[]" },
+    Command { name: "open_comparison", args: "{ id: number }", result: "ComparisonReport" },
+    Command { name: "delete_comparison", args: "{ id: number }", result: "null" },
+    Command {
+        name: "export_comparison",
+        args: "{ id: number; format: ComparisonFormat; path: string }",
+        result: "null",
+    },
+    Command { name: "cost_curve", args: "Record<string, never>", result: "CostCurve | null" },
+    Command { name: "lab_position", args: "{ request: LabRequest }", result: "LabPosition" },
+    Command { name: "lab_rounds", args: "{ request: LabRoundsRequest }", result: "LabRounds" },
+    Command {
+        name: "lab_rules",
+        args: "{ position: number; temperatures: number[] }",
+        result: "LabRuleRow[]",
+    },
+    Command { name: "landscape", args: "{ machine: LabMachine }", result: "Landscape" },
+    Command { name: "acceptance_map", args: "{ conversation: number | null }", result: "AcceptanceMap" },
+    Command { name: "what_if", args: "{ request: WhatIfRequest }", result: "WhatIf" },
+    Command { name: "lab_sessions", args: "Record<string, never>", result: "LabSession[]" },
 ];
 
 /// The whole file.
@@ -102,9 +138,50 @@ pub fn typescript() -> String {
         AnswerRequest,
         Answering,
         ExportFormat,
+        Contender,
+        ComparedPrompts,
+        CompareRequest,
+        ComparedPrompt,
+        ComparisonSetting,
+        TimedEvent,
+        CompareEvent,
+        ComparisonReport,
+        ComparedAnswer,
+        ComparisonMemory,
+        TimeSplit,
+        PositionReport,
+        LaneReport,
+        Loss,
+        Verdict,
+        IdentityReport,
+        Difference,
+        ComparisonEntry,
+        ComparisonFormat,
+        MeasurementMessage<CompareEvent>,
+        LabSource,
+        LabRequest,
+        LabToken,
+        LabRest,
+        LabPosition,
+        LabRoundsRequest,
+        LabRound,
+        LabRounds,
+        LabRuleRow,
+        LabMachine,
+        Landscape,
+        LabSession,
+        AcceptanceBin,
+        AcceptanceMap,
+        WhatIfRequest,
+        WhatIfFigures,
+        WhatIf,
+        CostPoint,
+        ModelCosts,
+        CostCurve,
+        CostEvent,
     );
     out.push_str(
-        "\n/** Every command of the engine, by name. `answer` also takes a channel of StreamMessage. */\n",
+        "\n/** Every command of the engine, by name. `answer` also takes a channel of\n * StreamMessage, `compare` one of MeasurementMessage<CompareEvent>, `measure_costs` one of\n * MeasurementMessage<CostEvent>. */\n",
     );
     out.push_str("export interface Commands {\n");
     for command in &COMMANDS {

@@ -25,7 +25,7 @@ const WRITTEN_EVERY: Duration = Duration::from_millis(200);
 const MOST_IMPORTED: u64 = 256 << 20;
 
 /// Milliseconds since 1970.
-fn now() -> i64 {
+pub(super) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
@@ -267,8 +267,9 @@ impl App {
                 }
                 let kept = tokens.map_or(usize::MAX, |tokens| tokens as usize);
                 let events = store.events(answer)?;
-                let tokenizer = lock(&self.shared.tokenizer).clone().ok_or(Error::NoModel)?;
-                let chosen = then.map(|token| chosen_token(&events, kept, token, &tokenizer)).transpose()?;
+                let in_memory = lock(&self.shared.in_memory).clone().ok_or(Error::NoModel)?;
+                let chosen =
+                    then.map(|token| chosen_token(&events, kept, token, &in_memory.tokenizer)).transpose()?;
                 let mut prefix = first_tokens(events, kept);
                 if let Some(chosen) = chosen {
                     let round = rounds(&prefix);
@@ -280,19 +281,33 @@ impl App {
         }
     }
 
+    /// What was read before an answer, with the first of its tokens.
+    pub(super) fn prompt_of_answer(&self, answer: i64, tokens: Vec<TokenId>) -> Result<Prompt> {
+        let (conversation, message) = self.store().message(answer)?;
+        let question = message.parent.filter(|_| message.role == Role::Assistant);
+        let question = question.ok_or_else(|| Error::invalid("Choose a token of an answer."))?;
+        let messages = self.messages(conversation, question)?;
+        Ok(if tokens.is_empty() { Prompt::Chat(messages) } else { Prompt::Continued(messages, tokens) })
+    }
+
     /// The ground of an answer to `question` that begins with `prefix`.
     fn reading(&self, conversation: i64, question: i64, prefix: Vec<GenerationEvent>) -> Result<Ground> {
+        let messages = self.messages(conversation, question)?;
+        let answer: Vec<TokenId> = tokens(&prefix).map(|token| token.id).collect();
+        let prompt =
+            if answer.is_empty() { Prompt::Chat(messages) } else { Prompt::Continued(messages, answer) };
+        Ok(Ground { conversation, question, prompt, prefix })
+    }
+
+    /// What is said up to a question, instructions first.
+    fn messages(&self, conversation: i64, question: i64) -> Result<Vec<ChatMessage>> {
         let whole = self.store().conversation(conversation)?;
         let system = Some(&whole.system).filter(|system| !system.trim().is_empty());
         let system = system.map(|content| ChatMessage { role: Role::System, content: content.clone() });
         let said =
             |message: &&StoredMessage| ChatMessage { role: message.role, content: message.content.clone() };
         let path = whole.path_to(Some(question));
-        let messages = system.into_iter().chain(path.iter().map(said)).collect();
-        let answer: Vec<TokenId> = tokens(&prefix).map(|token| token.id).collect();
-        let prompt =
-            if answer.is_empty() { Prompt::Chat(messages) } else { Prompt::Continued(messages, answer) };
-        Ok(Ground { conversation, question, prompt, prefix })
+        Ok(system.into_iter().chain(path.iter().map(said)).collect())
     }
 }
 

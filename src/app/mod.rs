@@ -2,6 +2,8 @@
 //! Tauri, no terminal; the shell adapts each method to a command.
 
 mod chat;
+mod lab;
+mod measure;
 mod stream;
 
 use std::collections::VecDeque;
@@ -14,8 +16,9 @@ use crate::api::{
     StreamMessage,
 };
 use crate::bench::skip_sets;
-use crate::engine::Engine;
+use crate::engine::{Engine, Loaded};
 use crate::error::{Error, Result};
+use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Prompt};
 use crate::library;
 use crate::model::device::{Compute, DeviceChoice};
@@ -23,9 +26,11 @@ use crate::propose::{Method, MethodOptions};
 use crate::sample::SamplingParams;
 use crate::session::MAX_DRAFT;
 use crate::store::Store;
-use crate::text::Tokenizer;
 use chat::Keeper;
-use stream::GenerationLog;
+use lab::Positions;
+pub use measure::MeasurementSink;
+use measure::Measurements;
+use stream::{EventLog, KeptSink};
 
 /// Generations whose events are kept for a reader that missed some.
 const LOGS_KEPT: usize = 4;
@@ -57,11 +62,14 @@ struct Shared {
     /// Why the store is one that is gone with the program.
     store_problem: Option<String>,
     loaded: Mutex<Option<LoadedModels>>,
-    /// The loaded target's.
-    tokenizer: Mutex<Option<Arc<Tokenizer>>>,
+    /// What the engine has of it.
+    in_memory: Mutex<Option<Arc<Loaded>>>,
     /// What `hunch skip-search` found for the target.
     skipped_layers: Mutex<Option<Vec<usize>>>,
-    logs: Mutex<VecDeque<Arc<GenerationLog>>>,
+    logs: Mutex<VecDeque<Arc<EventLog<GenerationEvent>>>>,
+    /// The last measurements.
+    measurements: Mutex<Measurements>,
+    positions: Mutex<Positions>,
     next_id: AtomicU32,
 }
 
@@ -103,9 +111,11 @@ impl App {
                 compute,
                 models_folder,
                 loaded: Mutex::new(None),
-                tokenizer: Mutex::new(None),
+                in_memory: Mutex::new(None),
                 skipped_layers: Mutex::new(None),
                 logs: Mutex::new(VecDeque::new()),
+                measurements: Mutex::default(),
+                positions: Mutex::default(),
                 next_id: AtomicU32::new(1),
             }),
         })
@@ -155,7 +165,7 @@ impl App {
     pub fn load_models(&self, request: LoadRequest) -> Result<LoadedModels> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        let tokenizer = self.shared.engine.load(&target, draft.as_deref())?;
+        let in_memory = self.shared.engine.load(&target, draft.as_deref())?;
         let entry = |path: &Path| library::inspect(path).map(|inspection| inspection.entry);
         let methods = Method::usable(draft.is_some());
         let inspected = library::inspect(&target)?;
@@ -166,7 +176,7 @@ impl App {
             methods,
         };
         *lock(&self.shared.loaded) = Some(loaded.clone());
-        *lock(&self.shared.tokenizer) = Some(tokenizer);
+        *lock(&self.shared.in_memory) = Some(Arc::new(in_memory));
         *lock(&self.shared.skipped_layers) = library::skip_sets_folder()
             .ok()
             .and_then(|folder| skip_sets::remembered(&folder, &inspected.spec));
@@ -188,6 +198,14 @@ impl App {
         }
     }
 
+    /// What methods are told besides.
+    fn method_options(&self) -> MethodOptions {
+        MethodOptions {
+            skipped_layers: lock(&self.shared.skipped_layers).clone(),
+            ..MethodOptions::default()
+        }
+    }
+
     /// How an answer is generated with these settings.
     fn plan(&self, settings: &AnswerSettings) -> GenerationPlan {
         GenerationPlan {
@@ -197,11 +215,13 @@ impl App {
             sampling: settings.sampling.clone(),
             rule: settings.rule,
             stop: settings.stop.clone(),
-            options: MethodOptions {
-                skipped_layers: lock(&self.shared.skipped_layers).clone(),
-                ..MethodOptions::default()
-            },
+            options: self.method_options(),
         }
+    }
+
+    /// A number no generation and no measurement has had.
+    fn next_id(&self) -> u32 {
+        self.shared.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Starts a generation and gives its number at once; what it says is kept by `keeper` and goes to `sink`,
@@ -210,15 +230,15 @@ impl App {
         &self,
         prompt: Prompt,
         plan: GenerationPlan,
-        sink: Box<dyn FnMut(StreamMessage) + Send>,
+        mut sink: Box<dyn FnMut(StreamMessage) + Send>,
         keeper: Keeper,
     ) -> Result<u32> {
-        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let log = GenerationLog::new(id);
+        let id = self.next_id();
+        let (log, writer) = EventLog::open(id);
         // The pump first: an answer nobody hears must not run. A refused one ends the pump.
-        let events = log.sink(Some(keeper));
-        log.pump(sink)?;
-        self.shared.engine.generate(id, prompt, plan, events)?;
+        let events = KeptSink { keeper, log: writer };
+        log.pump(Box::new(move |seq, events| sink(StreamMessage { generation_id: id, seq, events })))?;
+        self.shared.engine.generate(id, prompt, plan, Box::new(events))?;
         let mut logs = lock(&self.shared.logs);
         logs.push_back(log);
         while logs.len() > LOGS_KEPT {
@@ -244,7 +264,10 @@ impl App {
         lock(&self.shared.logs)
             .iter()
             .find(|log| log.id() == generation_id)
-            .map(|log| log.snapshot())
+            .map(|log| {
+                let events = log.events();
+                GenerationSnapshot { generation_id, next_seq: events.len() as u32, events }
+            })
             .ok_or_else(|| {
                 Error::invalid(format!("Generation {generation_id} is not among the last {LOGS_KEPT}."))
             })

@@ -5,8 +5,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::chat::Keeper;
-use crate::api::{GenerationSnapshot, StreamMessage};
 use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent};
 
@@ -16,55 +17,52 @@ const FRAME: Duration = Duration::from_millis(16);
 /// later message while a larger one takes the slow one.
 const MESSAGE_BYTES: usize = 6 * 1024;
 
-/// The events of one generation.
-pub(super) struct GenerationLog {
+/// The events of one generation or measurement.
+pub(super) struct EventLog<E> {
     id: u32,
-    state: Mutex<State>,
+    state: Mutex<State<E>>,
     grown: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    events: Vec<GenerationEvent>,
+struct State<E> {
+    events: Vec<E>,
     ended: bool,
 }
 
-impl GenerationLog {
-    pub(super) fn new(id: u32) -> Arc<Self> {
-        Arc::new(Self { id, state: Mutex::default(), grown: Condvar::new() })
+/// Where events go a frame's worth at a time: the number of the first, and the events.
+pub(super) type Receiver<E> = Box<dyn FnMut(u32, Vec<E>) + Send>;
+
+impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
+    /// A log, and what puts events into it: it ends when the last copy of that is dropped.
+    pub(super) fn open(id: u32) -> (Arc<Self>, Writer<E>) {
+        let state = State { events: Vec::new(), ended: false };
+        let log = Arc::new(Self { id, state: Mutex::new(state), grown: Condvar::new() });
+        let writer = Writer(Arc::new(OpenLog(log.clone())));
+        (log, writer)
     }
 
     pub(super) fn id(&self) -> u32 {
         self.id
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the engine puts events: they are kept first, if there is a keeper. The log ends when the sink
-    /// is dropped.
-    pub(super) fn sink(self: &Arc<Self>, keeper: Option<Keeper>) -> Box<dyn EventSink> {
-        Box::new(LogSink { keeper, log: self.clone() })
+    /// Everything so far.
+    pub(super) fn events(&self) -> Vec<E> {
+        self.state().events.clone()
     }
 
-    pub(super) fn snapshot(&self) -> GenerationSnapshot {
-        let state = self.state();
-        GenerationSnapshot {
-            generation_id: self.id,
-            next_seq: state.events.len() as u32,
-            events: state.events.clone(),
-        }
-    }
-
-    /// Sends every event to `sink` from a thread of its own until the log has ended.
-    pub(super) fn pump(self: &Arc<Self>, mut sink: Box<dyn FnMut(StreamMessage) + Send>) -> Result<()> {
+    /// Sends every event to `receiver` from a thread of its own until the log has ended.
+    pub(super) fn pump(self: &Arc<Self>, mut receiver: Receiver<E>) -> Result<()> {
         let log = self.clone();
         let pump = move || {
             let mut sent = 0;
-            while let Some(message) = log.next_message(sent) {
-                sent += message.events.len();
-                sink(message);
+            while let Some(events) = log.next_events(sent) {
+                let seq = sent as u32;
+                sent += events.len();
+                receiver(seq, events);
                 thread::sleep(FRAME);
             }
         };
@@ -76,22 +74,18 @@ impl GenerationLog {
     }
 
     /// Waits for events after the first `sent`; `None` once all of an ended log are sent.
-    fn next_message(&self, sent: usize) -> Option<StreamMessage> {
+    fn next_events(&self, sent: usize) -> Option<Vec<E>> {
         let mut state = self.state();
         while state.events.len() == sent && !state.ended {
             state = self.grown.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let events = first_that_fit(&state.events[sent..]);
-        (!events.is_empty()).then(|| StreamMessage {
-            generation_id: self.id,
-            seq: sent as u32,
-            events: events.to_vec(),
-        })
+        (!events.is_empty()).then(|| events.to_vec())
     }
 }
 
 /// The first events whose JSON fits one message; at least one if there is one.
-fn first_that_fit(events: &[GenerationEvent]) -> &[GenerationEvent] {
+fn first_that_fit<E: Serialize>(events: &[E]) -> &[E] {
     let mut bytes = 0;
     let fit = events.iter().take_while(|event| {
         bytes += serde_json::to_string(event).map_or(0, |json| json.len() + 1);
@@ -100,25 +94,48 @@ fn first_that_fit(events: &[GenerationEvent]) -> &[GenerationEvent] {
     &events[..fit.count().max(events.len().min(1))]
 }
 
-struct LogSink {
-    keeper: Option<Keeper>,
-    log: Arc<GenerationLog>,
-}
+/// Puts events into a log.
+pub(super) struct Writer<E>(Arc<OpenLog<E>>);
 
-impl EventSink for LogSink {
-    fn send(&mut self, event: GenerationEvent) {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.keep(&event);
-        }
-        self.log.state().events.push(event);
-        self.log.grown.notify_one();
+impl<E> Clone for Writer<E> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 
-impl Drop for LogSink {
+impl<E> Writer<E> {
+    pub(super) fn put(&self, event: E) {
+        self.0.state().events.push(event);
+        self.0.0.grown.notify_one();
+    }
+}
+
+/// Ends its log when nobody writes any more.
+struct OpenLog<E>(Arc<EventLog<E>>);
+
+impl<E> OpenLog<E> {
+    fn state(&self) -> MutexGuard<'_, State<E>> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<E> Drop for OpenLog<E> {
     fn drop(&mut self) {
-        self.log.state().ended = true;
-        self.log.grown.notify_one();
+        self.state().ended = true;
+        self.0.grown.notify_one();
+    }
+}
+
+/// Where the engine puts the events of an answer: they are kept first.
+pub(super) struct KeptSink {
+    pub(super) keeper: Keeper,
+    pub(super) log: Writer<GenerationEvent>,
+}
+
+impl EventSink for KeptSink {
+    fn send(&mut self, event: GenerationEvent) {
+        self.keeper.keep(&event);
+        self.log.put(event);
     }
 }
 
@@ -134,21 +151,23 @@ mod tests {
 
     #[test]
     fn every_event_arrives_once_in_order_and_messages_stay_small() {
-        let log = GenerationLog::new(3);
-        let mut sink = log.sink(None);
-        (0..500).for_each(|i| sink.send(progress(i)));
+        let (log, writer) = EventLog::open(3);
+        (0..500).for_each(|i| writer.put(progress(i)));
         let (sender, receiver) = mpsc::channel();
-        log.pump(Box::new(move |message| sender.send(message).unwrap())).unwrap();
-        drop(sink);
+        log.pump(Box::new(move |seq, events| sender.send((seq, events)).unwrap())).unwrap();
+        // It goes on while anybody writes.
+        let other = writer.clone();
+        drop(writer);
+        other.put(progress(500));
+        drop(other);
         let mut received = Vec::new();
-        for message in receiver {
-            assert_eq!(message.seq as usize, received.len());
-            assert!(serde_json::to_string(&message).unwrap().len() < 8192);
-            received.extend(message.events);
+        for (seq, events) in receiver {
+            assert_eq!(seq as usize, received.len());
+            assert!(serde_json::to_string(&events).unwrap().len() < 8000);
+            received.extend(events);
         }
-        assert_eq!(received, (0..500).map(progress).collect::<Vec<_>>());
-        assert_eq!(log.snapshot().events, received);
-        assert_eq!(log.snapshot().next_seq, 500);
+        assert_eq!(received, (0..=500).map(progress).collect::<Vec<_>>());
+        assert_eq!((log.id(), log.events()), (3, received));
     }
 
     /// The largest round there is, each token with all of its alternatives.
@@ -185,6 +204,6 @@ mod tests {
             },
         };
         assert_eq!(first_that_fit(&[big, progress(1)]).len(), 1);
-        assert!(first_that_fit(&[]).is_empty());
+        assert!(first_that_fit::<GenerationEvent>(&[]).is_empty());
     }
 }

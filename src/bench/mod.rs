@@ -5,6 +5,8 @@
 //! from [`crate::stats`] and the [`Bench`] passed in, predictions from [`crate::theory`].
 
 pub mod candle;
+pub mod compare;
+pub mod costs;
 pub mod figures;
 pub mod model;
 pub mod passes;

@@ -4,6 +4,10 @@
 //! here: the caller passes a [`Bench`] that answers and times.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{ControlFlow, Range};
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
 
 use crate::bench::figures::{self, CostRound, CostTable, PooledWork, SPREAD, median, quantile};
 use crate::bench::report::{BenchReport, Difference, IdentityReport, MethodReport};
@@ -62,7 +66,7 @@ pub trait Bench {
 }
 
 /// A method that takes part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct Contender {
     /// The method.
     pub method: Method,
@@ -96,8 +100,11 @@ pub struct BenchPlan {
     pub stop: Vec<String>,
     /// How often every method answers every prompt, 1 or more.
     pub runs: usize,
-    /// Rounds of the cost table, 1 or more; each passes every number of rows once.
+    /// Rounds of the cost table before anything is answered, 1 or more; each passes every number of rows once.
     pub cost_rounds: usize,
+    /// Rounds more before each turn, 1 or more. What passes cost changes with what else the machine does, so a
+    /// turn is predicted from passes that were measured beside it.
+    pub turn_cost_rounds: usize,
 }
 
 impl Default for BenchPlan {
@@ -112,7 +119,8 @@ impl Default for BenchPlan {
             rule: AcceptanceRule::Lossless,
             stop: Vec::new(),
             runs: 3,
-            cost_rounds: 7,
+            cost_rounds: 5,
+            turn_cost_rounds: 3,
         }
     }
 }
@@ -187,15 +195,28 @@ pub fn run(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<BenchReport> {
     let contenders = contenders(plan)?;
-    let costs = measure_costs(bench, plan, &contenders, progress)?;
-    let mut measurement = Measurement { bench, plan, contenders: &contenders, progress, done: 0 };
+    let mut said = None;
+    let rounds = 1 + plan.cost_rounds;
+    let passes = timed_passes(&contenders);
+    let mut costs = cost_rounds(bench, plan, &passes, 0..rounds, &mut |done, total| {
+        if said.replace(done) != Some(done) {
+            progress(Progress::Cost { done, total });
+        }
+        ControlFlow::Continue(())
+    })?
+    .expect("nobody broke it off");
+    // The first warmed up.
+    costs.remove(0);
+    let mut measurement =
+        Measurement { bench, plan, contenders: &contenders, passes, costs, progress, done: 0 };
     let mut identity = IdentityReport::default();
     let mut methods = Vec::new();
     for suite in &plan.suites {
         let turns = measurement.suite(suite)?;
         compare(suite, &contenders, &turns, &mut identity);
-        methods.extend(summarise(plan, suite, &contenders, &turns, &costs)?);
+        methods.extend(summarise(plan, suite, &contenders, &turns)?);
     }
+    let costs = CostTable::new(&measurement.costs)?;
     Ok(BenchReport {
         draft_cost: costs.draft_cost(),
         target_cost: costs.target,
@@ -216,7 +237,9 @@ fn contenders(plan: &BenchPlan) -> Result<Vec<Contender>> {
     if plan.suites.iter().all(|suite| suite.prompts.is_empty()) {
         return Err(Error::invalid("There is no prompt to measure. Choose a suite."));
     }
-    for (name, value) in [("runs", plan.runs), ("cost_rounds", plan.cost_rounds)] {
+    let counts =
+        [("runs", plan.runs), ("cost_rounds", plan.cost_rounds), ("turn_cost_rounds", plan.turn_cost_rounds)];
+    for (name, value) in counts {
         if value == 0 {
             return Err(Error::invalid(format!("{name} is 0; it must be 1 or more.")));
         }
@@ -246,29 +269,35 @@ fn cost_rows(contenders: &[Contender]) -> usize {
     contenders.iter().map(rows).fold(COST_ROWS, usize::max)
 }
 
-/// The cost table: each round runs every pass once, starting one further than the round before; the
-/// first round warms up and is dropped.
-fn measure_costs(
+/// The cost table alone: rounds as [`cost_rounds`] runs them, of which the first warms up and is dropped.
+/// `None` when it was broken off.
+pub(super) fn measure_costs(
     bench: &mut dyn Bench,
     plan: &BenchPlan,
     contenders: &[Contender],
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<CostTable> {
-    let rounds = plan.cost_rounds;
-    let mut passes: Vec<(Option<Method>, usize)> =
-        (1..=cost_rows(contenders)).map(|rows| (None, rows)).collect();
-    let drafters: BTreeSet<Method> = contenders.iter().filter_map(|c| c.method.drafter()).collect();
-    for drafter in drafters.into_iter().chain([Method::DraftModel]).collect::<BTreeSet<_>>() {
-        // Layers of the target draft chains and have read what the target has.
-        let own_layers = matches!(drafter, Method::EarlyExit | Method::LayerSkip);
-        let rows = if own_layers { &DRAFT_ROWS[..1] } else { &DRAFT_ROWS[..] };
-        passes.extend(rows.iter().map(|&rows| (Some(drafter), rows)));
-    }
-    let mut measured = Vec::with_capacity(rounds);
-    for round in 0..=rounds {
-        progress(Progress::Cost { done: round, total: rounds + 1 });
+    progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+) -> Result<Option<CostTable>> {
+    let rounds = cost_rounds(bench, plan, &timed_passes(contenders), 0..1 + plan.cost_rounds, progress)?;
+    rounds.map(|rounds| CostTable::new(&rounds[1..])).transpose()
+}
+
+/// Times passes: each of the `rounds`, which are numbered, runs every pass once, starting one further than the
+/// round before. `progress` hears before each pass how many rounds of how many are done, and may break it off:
+/// then `None`.
+fn cost_rounds(
+    bench: &mut dyn Bench,
+    plan: &BenchPlan,
+    passes: &[(Option<Method>, usize)],
+    rounds: Range<usize>,
+    progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+) -> Result<Option<Vec<CostRound>>> {
+    let mut measured = Vec::with_capacity(rounds.len());
+    for round in rounds.clone() {
         let mut times = CostRound::default();
         for turn in 0..passes.len() {
+            if progress(round - rounds.start, rounds.len()).is_break() {
+                return Ok(None);
+            }
             let (drafter, rows) = passes[(round + turn) % passes.len()];
             let Some(drafter) = drafter else {
                 times.target.insert(rows, bench.target_pass(rows)?);
@@ -278,17 +307,31 @@ fn measure_costs(
                 times.drafts.entry(drafter).or_default().insert(rows, time);
             }
         }
-        if round > 0 {
-            measured.push(times);
-        }
+        measured.push(times);
     }
-    CostTable::new(&measured)
+    Ok(Some(measured))
+}
+
+/// The passes of the cost table: of the target, and of whatever drafts for these contenders.
+fn timed_passes(contenders: &[Contender]) -> Vec<(Option<Method>, usize)> {
+    let mut passes: Vec<(Option<Method>, usize)> =
+        (1..=cost_rows(contenders)).map(|rows| (None, rows)).collect();
+    let drafters: BTreeSet<Method> = contenders.iter().filter_map(|c| c.method.drafter()).collect();
+    for drafter in drafters.into_iter().chain([Method::DraftModel]).collect::<BTreeSet<_>>() {
+        // Layers of the target draft chains and have read what the target has.
+        let own_layers = matches!(drafter, Method::EarlyExit | Method::LayerSkip);
+        let rows = if own_layers { &DRAFT_ROWS[..1] } else { &DRAFT_ROWS[..] };
+        passes.extend(rows.iter().map(|&rows| (Some(drafter), rows)));
+    }
+    passes
 }
 
 /// The answers of all contenders to one prompt in one run, in the contenders' order.
 struct Turn {
     prompt: usize,
     run: usize,
+    /// What passes cost just before.
+    costs: CostTable,
     answers: Vec<Answer>,
 }
 
@@ -296,6 +339,9 @@ struct Measurement<'a> {
     bench: &'a mut dyn Bench,
     plan: &'a BenchPlan,
     contenders: &'a [Contender],
+    passes: Vec<(Option<Method>, usize)>,
+    /// All rounds of timed passes so far.
+    costs: Vec<CostRound>,
     progress: &'a mut dyn FnMut(Progress<'_>),
     done: usize,
 }
@@ -311,15 +357,27 @@ impl Measurement<'_> {
         let n = self.contenders.len();
         for run in 0..self.plan.runs {
             for (index, prompt) in suite.prompts.iter().enumerate() {
+                let costs = self.costs_now()?;
                 let mut answers: Vec<Option<Answer>> = vec![None; n];
                 for turn in 0..n {
                     let who = (index + run + turn) % n;
                     answers[who] = Some(self.answer(suite, prompt, self.contenders[who], Some(run))?);
                 }
-                turns.push(Turn { prompt: index, run, answers: answers.into_iter().flatten().collect() });
+                let answers = answers.into_iter().flatten().collect();
+                turns.push(Turn { prompt: index, run, costs, answers });
             }
         }
         Ok(turns)
+    }
+
+    /// What passes cost at this moment.
+    fn costs_now(&mut self) -> Result<CostTable> {
+        let from = self.costs.len();
+        let rounds = from..from + self.plan.turn_cost_rounds;
+        let measured =
+            cost_rounds(self.bench, self.plan, &self.passes, rounds, &mut |_, _| ControlFlow::Continue(()))?;
+        self.costs.extend(measured.expect("nobody broke it off"));
+        CostTable::new(&self.costs[from..])
     }
 
     /// One answer; `run` is `None` for a warm-up.
@@ -381,7 +439,6 @@ fn summarise(
     suite: &Suite,
     contenders: &[Contender],
     turns: &[Turn],
-    costs: &CostTable,
 ) -> Result<Vec<MethodReport>> {
     let mut rows = Vec::with_capacity(contenders.len());
     for (who, contender) in contenders.iter().enumerate() {
@@ -396,6 +453,7 @@ fn summarise(
         }
         let by_prompt = paired(turns, who, figures::speedup);
         let decode = paired(turns, who, figures::decode_speedup);
+        let predicted = predicted(turns, who, contender.method);
         let of = |values: &[f64], at: f64| {
             quantile(values, at).ok_or_else(|| {
                 Error::invalid(format!(
@@ -414,7 +472,7 @@ fn summarise(
             speedup_low: of(&by_prompt, SPREAD.0)?,
             speedup_high: of(&by_prompt, SPREAD.1)?,
             decode_speedup: of(&decode, 0.5)?,
-            predicted_speedup: costs.predicted_speedup(contender.method, &pooled),
+            predicted_speedup: median(&predicted),
             loop_share: pooled.loop_share().unwrap_or(0.0),
             acceptance_rate: pooled.counts.acceptance_rate(),
             mean_acceptance_length: pooled.counts.mean_acceptance_length(),
@@ -434,6 +492,19 @@ fn paired(
         // Plain is the first contender.
         let ratio = ratio(&turn.answers[0].stats, &turn.answers[who].stats);
         by_prompt.entry(turn.prompt).or_default().extend(ratio);
+    }
+    by_prompt.values().filter_map(|runs| median(runs)).collect()
+}
+
+/// For each prompt the median over its runs of what the passes of an answer cost by the table of its turn. Empty
+/// where the cost of what drafted is unknown.
+fn predicted(turns: &[Turn], who: usize, method: Method) -> Vec<f64> {
+    let mut by_prompt: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for turn in turns {
+        let mut work = PooledWork::default();
+        work.add(&turn.answers[who].stats);
+        let predicted = turn.costs.predicted_speedup(method, &work);
+        by_prompt.entry(turn.prompt).or_default().extend(predicted);
     }
     by_prompt.values().filter_map(|runs| median(runs)).collect()
 }

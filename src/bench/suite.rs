@@ -63,10 +63,10 @@ impl Suite {
     /// # Errors
     /// [`Error::InvalidRequest`] when it is neither, or what [`Suite::load`] says.
     pub fn named_or_file(name: &str) -> Result<Self> {
-        if let Some((name, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
-            return Self::parse(name, text);
-        }
         let path = Path::new(name);
+        if Self::names().any(|built_in| built_in == name) {
+            return Self::named(name);
+        }
         if !path.exists() {
             let names = Self::names().collect::<Vec<_>>().join(", ");
             return Err(Error::invalid(format!(
@@ -74,6 +74,18 @@ impl Suite {
             )));
         }
         Self::load(path)
+    }
+
+    /// The built-in suite of this name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when there is none.
+    pub fn named(name: &str) -> Result<Self> {
+        let Some((name, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) else {
+            let names = Self::names().collect::<Vec<_>>().join(", ");
+            return Err(Error::invalid(format!("There is no suite \"{name}\". Choose one of {names}.")));
+        };
+        Self::parse(name, text)
     }
 
     /// Reads a suite from a file of JSON Lines: `{"id": "...", "system": null, "prompt": "..."}`,

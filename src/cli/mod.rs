@@ -2,7 +2,9 @@
 //! `render`.
 
 mod bench;
+mod compare;
 mod demo;
+mod lab;
 mod models;
 mod render;
 mod run;
@@ -33,8 +35,8 @@ pub(crate) struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes:
-  0  done; for `verify`: every check passed
-  1  `verify`: a check failed
+  0  done; for `verify` and `lab unbiased`: every check passed
+  1  `verify` or `lab unbiased`: a check failed
   2  the command line is wrong
   3  a model is missing, unsound, unsupported, or does not fit the other one
   4  the request is invalid (a parameter, the prompt, the context)
@@ -49,6 +51,10 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Measures methods against plain decoding on this machine
     Bench(Box<bench::BenchArgs>),
+    /// Sets methods beside plain decoding, slice by slice: speedup with its spread, and why
+    Compare(Box<compare::CompareArgs>),
+    /// Looks closely: residual resampling, the rules on trial, predicted speedup over alpha and K
+    Lab(Box<lab::LabArgs>),
     /// Proves that speculation changes nothing: identity, row invariance, token law, oracle
     Verify(verify::VerifyArgs),
     /// Finds the layers that a target can skip when it drafts for itself, and remembers them
@@ -104,6 +110,8 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args).map(|()| true),
         Command::Bench(args) => bench::run(&args).map(|()| true),
+        Command::Compare(args) => compare::run(&args).map(|()| true),
+        Command::Lab(args) => lab::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::SkipSearch(args) => skip_search::run(&args).map(|()| true),
         Command::Models(args) => models::run(&args).map(|()| true),

@@ -84,6 +84,11 @@ impl KvCache {
         self.max_len
     }
 
+    /// Bytes of memory taken.
+    pub fn bytes(&self) -> usize {
+        2 * self.layers.len() * self.n_kv_head * self.capacity * self.head_dim * size_of::<f32>()
+    }
+
     /// Keys and values of a layer in host memory.
     ///
     /// # Errors

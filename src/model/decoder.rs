@@ -11,13 +11,14 @@ use crate::model::pass::{Executor, LAYER};
 use crate::model::spec::ModelSpec;
 use crate::model::tensors::TensorExecutor;
 use crate::model::weights::WeightFile;
-use crate::model::{LanguageModel, LayerPlan, Rows, Step, StepOutput};
+use crate::model::{LanguageModel, LayerPlan, ModelMemory, Rows, Step, StepOutput};
 
 /// A decoder-only transformer on a device, with its cache.
 pub struct Decoder {
     spec: ModelSpec,
     executor: Box<dyn Executor>,
     prefill_rows: usize,
+    memory: ModelMemory,
 }
 
 impl Decoder {
@@ -39,7 +40,7 @@ impl Decoder {
         }
         let spec = ModelSpec::from_gguf(file.gguf())?;
         let executor = Box::new(HostExecutor::load(file, &spec, compute)?);
-        Ok(Self { executor, prefill_rows: HOST_PREFILL_ROWS, spec })
+        Ok(Self { executor, prefill_rows: HOST_PREFILL_ROWS, memory: memory_of(file), spec })
     }
 
     /// Loads an opened model file to run by candle's operations, on the CPU too: the reference of the
@@ -50,7 +51,7 @@ impl Decoder {
     pub fn load_tensors(file: &WeightFile, compute: &Compute) -> Result<Self> {
         let spec = ModelSpec::from_gguf(file.gguf())?;
         let executor = Box::new(TensorExecutor::load(file, &spec, compute.device())?);
-        Ok(Self { executor, prefill_rows: METAL_PREFILL_ROWS, spec })
+        Ok(Self { executor, prefill_rows: METAL_PREFILL_ROWS, memory: memory_of(file), spec })
     }
 
     fn check_step(&self, step: &Step<'_>) -> Result<()> {
@@ -95,6 +96,10 @@ impl Decoder {
     }
 }
 
+fn memory_of(file: &WeightFile) -> ModelMemory {
+    ModelMemory { weights: file.weight_bytes(), read_by_a_pass: file.bytes_per_pass(), cache: 0 }
+}
+
 /// The CPU's product is as fast at 32 rows as at more.
 const HOST_PREFILL_ROWS: usize = 32;
 /// candle's Metal product works in tiles of 32 rows and reads all weights for each pass.
@@ -107,6 +112,19 @@ impl LanguageModel for Decoder {
 
     fn cache_len(&self) -> usize {
         self.executor.cache().len()
+    }
+
+    fn twin(&self) -> Box<dyn LanguageModel> {
+        Box::new(Self {
+            spec: self.spec.clone(),
+            executor: self.executor.twin(),
+            prefill_rows: self.prefill_rows,
+            memory: self.memory,
+        })
+    }
+
+    fn memory(&self) -> ModelMemory {
+        ModelMemory { cache: self.executor.cache().bytes(), ..self.memory }
     }
 
     fn prefill_rows(&self) -> usize {

@@ -1,6 +1,8 @@
 //! The executor of the CPU: fused steps over our kernels, in memory that is kept from pass to pass.
 //! Row-invariant for any number of rows, so prefill and verify passes run the same code.
 
+use std::sync::Arc;
+
 use candle_core::quantized::QMatMul;
 use candle_core::{Device, Module, Tensor};
 
@@ -25,9 +27,9 @@ use crate::token::TokenId;
 pub struct HostExecutor {
     spec: ModelSpec,
     compute: Compute,
-    embedding: Embedding,
-    weights: ModelWeights<Linear, Vec<f32>>,
-    rope: RopeTable,
+    embedding: Arc<Embedding>,
+    weights: Arc<ModelWeights<Linear, Vec<f32>>>,
+    rope: Arc<RopeTable>,
     cache: KvCache,
     pass: Pass,
     workspace: Workspace,
@@ -77,15 +79,16 @@ impl HostExecutor {
     pub fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
         let linear = |name: &str, n, k| Linear::load(file, name, (n, k), compute.threads());
         Ok(Self {
-            weights: ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len))?,
-            embedding: file.embedding("token_embd.weight", spec.n_vocab, spec.n_embd, &Device::Cpu)?,
-            rope: RopeTable::new(file, spec)?,
+            weights: Arc::new(ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len))?),
+            embedding: Arc::new(file.embedding(
+                "token_embd.weight",
+                spec.n_vocab,
+                spec.n_embd,
+                &Device::Cpu,
+            )?),
+            rope: Arc::new(RopeTable::new(file, spec)?),
             cache: KvCache::on_host(spec, spec.context_length),
-            pass: Pass {
-                rows: 0,
-                angles: Angles::default(),
-                visible: VisibleSlots::new(&RowMask::causal(0, 0)),
-            },
+            pass: Pass::none(),
             workspace: Workspace::default(),
             compute: compute.clone(),
             spec: spec.clone(),
@@ -202,6 +205,19 @@ impl Executor for HostExecutor {
         Ok(Rows::new(self.spec.n_vocab, logits))
     }
 
+    fn twin(&self) -> Box<dyn Executor> {
+        Box::new(Self {
+            spec: self.spec.clone(),
+            compute: self.compute.clone(),
+            embedding: self.embedding.clone(),
+            weights: self.weights.clone(),
+            rope: self.rope.clone(),
+            cache: KvCache::on_host(&self.spec, self.cache.max_len()),
+            pass: Pass::none(),
+            workspace: Workspace::default(),
+        })
+    }
+
     fn cache(&self) -> &KvCache {
         &self.cache
     }
@@ -212,6 +228,10 @@ impl Executor for HostExecutor {
 }
 
 impl Pass {
+    fn none() -> Self {
+        Self { rows: 0, angles: Angles::default(), visible: VisibleSlots::new(&RowMask::causal(0, 0)) }
+    }
+
     /// Rotates the heads of rows, `[rows, heads * head_dim]`, by the angles of their positions.
     fn rotate(&self, x: &mut [f32], spec: &ModelSpec, half: usize) {
         let rotate = match spec.rope_kind {

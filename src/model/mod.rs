@@ -146,12 +146,27 @@ pub struct StepOutput {
     pub taps: Vec<Rows>,
 }
 
+/// What a model takes of the memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelMemory {
+    /// Its weights, which its twins share.
+    pub weights: usize,
+    /// Of these, what a pass of one row reads.
+    pub read_by_a_pass: usize,
+    /// Its own cache.
+    pub cache: usize,
+}
+
 /// A language model with a cache: the only thing the round loop and the proposers know of a model.
 pub trait LanguageModel: Send {
     /// What the model is.
     fn spec(&self) -> &ModelSpec;
     /// Rows in the cache.
     fn cache_len(&self) -> usize;
+    /// The same model with an empty cache of its own: another sequence over the same weights.
+    fn twin(&self) -> Box<dyn LanguageModel>;
+    /// What it takes of the memory.
+    fn memory(&self) -> ModelMemory;
     /// Rows of one pass over a prompt: how often prefill tells its progress and a cancel is seen.
     /// Small enough to answer within 100 ms, large enough for the device to be efficient.
     fn prefill_rows(&self) -> usize {

@@ -57,6 +57,8 @@ pub trait Executor: Send {
     /// # Errors
     /// When the device fails.
     fn logits(&mut self, rows: LogitRows, among: Option<&TokenBlocks>) -> Result<Rows>;
+    /// The same weights, with an empty cache of its own.
+    fn twin(&self) -> Box<dyn Executor>;
     /// The cache.
     fn cache(&self) -> &KvCache;
     /// The cache.

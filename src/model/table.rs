@@ -7,7 +7,7 @@
 //! wrong row kept changes the logits, as in a transformer.
 
 use super::spec::RopeKind;
-use super::{LanguageModel, LayerPlan, LogitRows, ModelSpec, RowLayout, Rows, Step, StepOutput};
+use super::{LanguageModel, LayerPlan, LogitRows, ModelMemory, ModelSpec, RowLayout, Rows, Step, StepOutput};
 use crate::error::{Error, Result};
 use crate::token::TokenId;
 
@@ -195,6 +195,14 @@ impl LanguageModel for TableModel {
 
     fn cache_len(&self) -> usize {
         self.cache.len()
+    }
+
+    fn twin(&self) -> Box<dyn LanguageModel> {
+        Box::new(Self::new(self.config.clone()))
+    }
+
+    fn memory(&self) -> ModelMemory {
+        ModelMemory { cache: self.cache.len() * size_of::<CacheRow>(), ..ModelMemory::default() }
     }
 
     fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {

@@ -1,6 +1,8 @@
 //! The executor on candle's tensors: Metal's, and on the CPU the readable reference that the fused
 //! kernels are tested against.
 
+use std::sync::Arc;
+
 use candle_core::{D, Device, Tensor};
 use candle_nn::ops::{rms_norm, silu};
 use candle_nn::rotary_emb::{rope, rope_i};
@@ -22,9 +24,9 @@ use crate::token::TokenId;
 pub struct TensorExecutor {
     spec: ModelSpec,
     device: Device,
-    embedding: Embedding,
-    weights: ModelWeights<Linear, Tensor>,
-    rope: RopeTable,
+    embedding: Arc<Embedding>,
+    weights: Arc<ModelWeights<Linear, Tensor>>,
+    rope: Arc<RopeTable>,
     cache: KvCache,
     pass: Option<Pass>,
 }
@@ -50,9 +52,11 @@ impl TensorExecutor {
     pub fn load(file: &WeightFile, spec: &ModelSpec, device: &Device) -> Result<Self> {
         let linear = |name: &str, n, k| file.linear(name, n, k, device);
         Ok(Self {
-            weights: ModelWeights::load(file, spec, linear, |name, len| file.vector(name, len, device))?,
-            embedding: file.embedding("token_embd.weight", spec.n_vocab, spec.n_embd, device)?,
-            rope: RopeTable::new(file, spec)?,
+            weights: Arc::new(ModelWeights::load(file, spec, linear, |name, len| {
+                file.vector(name, len, device)
+            })?),
+            embedding: Arc::new(file.embedding("token_embd.weight", spec.n_vocab, spec.n_embd, device)?),
+            rope: Arc::new(RopeTable::new(file, spec)?),
             cache: KvCache::on_device(spec, spec.context_length, device),
             pass: None,
             device: device.clone(),
@@ -114,6 +118,18 @@ impl Executor for TensorExecutor {
         };
         let normed = rms_norm(&x, &self.weights.output_norm, self.spec.rms_eps as f32)?;
         to_rows(&self.weights.head.forward(&normed)?)
+    }
+
+    fn twin(&self) -> Box<dyn Executor> {
+        Box::new(Self {
+            spec: self.spec.clone(),
+            device: self.device.clone(),
+            embedding: self.embedding.clone(),
+            weights: self.weights.clone(),
+            rope: self.rope.clone(),
+            cache: KvCache::on_device(&self.spec, self.cache.max_len(), &self.device),
+            pass: None,
+        })
     }
 
     fn cache(&self) -> &KvCache {

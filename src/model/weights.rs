@@ -52,6 +52,11 @@ impl WeightFile {
         !self.has("output.weight")
     }
 
+    /// Bytes of all weights.
+    pub fn weight_bytes(&self) -> usize {
+        self.gguf.tensors.values().map(|tensor| tensor.range.len()).sum()
+    }
+
     /// Bytes of weights that a pass of one row reads: all but the embedding table, of which it takes a
     /// row, unless that is the head as well.
     pub fn bytes_per_pass(&self) -> usize {

@@ -46,6 +46,14 @@ impl DraftModel {
         })
     }
 
+    /// The same model with a cache of its own, and nothing learned.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn twin(&self) -> Result<Self> {
+        Self::new(self.model.twin())
+    }
+
     /// Drafts trees of this shape from now on, or chains.
     pub fn set_tree(&mut self, tree: Option<TreeShape>) {
         self.tree = tree;

@@ -7,7 +7,8 @@ use rusqlite::params;
 use serde::{Deserialize, Serialize};
 
 use super::Store;
-use super::messages::{pack, role_name, state_name, unpack};
+use super::messages::{role_name, state_name};
+use super::packed::{pack, unpack};
 use crate::api::{AnswerSettings, Conversation, MessageState, Role, StoredMessage};
 use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
@@ -137,7 +138,7 @@ impl Store {
             let settings = message.settings.as_ref().and_then(|s| serde_json::to_string(s).ok());
             let events = (message.role != Role::User).then(|| pack(&message.events)).transpose()?;
             // What cannot be read back is better refused now: a number too large for its place, say.
-            events.as_deref().map(unpack).transpose().map_err(|_| {
+            events.as_deref().map(unpack::<Vec<GenerationEvent>>).transpose().map_err(|_| {
                 Error::invalid(format!(
                     "The answer {} has numbers that cannot be kept. Nothing was added.",
                     message.id

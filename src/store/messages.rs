@@ -1,22 +1,16 @@
 //! Messages: a tree by parent, so that a question asked again and an answer written anew are branches.
 //! An answer is begun, grows part by part while it is written, and is finished once.
 
-use std::io::{Read, Write};
-
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
-use flate2::write::DeflateEncoder;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::packed::{json, pack, read_json, unpack};
 use super::{Store, not_there};
 use crate::api::{AnswerSettings, Conversation, MessageState, Role, StoredMessage};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::event::GenerationEvent;
 
 const MESSAGE: &str =
     "SELECT id, parent, role, content, created_ms, state, settings, conversation FROM messages";
-/// Compressed events that unpack to more than this are damaged.
-const MOST_EVENT_BYTES: u64 = 256 << 20;
 
 fn message(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
     let role: String = row.get(2)?;
@@ -53,6 +47,17 @@ pub(super) fn state_name(state: MessageState) -> &'static str {
     }
 }
 
+/// An answer of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// Its message.
+    pub message: i64,
+    /// Its conversation.
+    pub conversation: i64,
+    /// What that is called.
+    pub title: String,
+}
+
 impl Store {
     /// A conversation with all of its messages, oldest first.
     ///
@@ -80,6 +85,25 @@ impl Store {
         let sql = format!("{MESSAGE} WHERE id = ?1");
         let found = connection.query_row(&sql, [id], |row| Ok((row.get(7)?, message(row)?))).optional()?;
         found.ok_or_else(|| not_there("message", id))
+    }
+
+    /// The latest answers, of one conversation or of all, newest first; not those of deleted conversations.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn answers(&self, conversation: Option<i64>, most: usize) -> Result<Vec<KeptAnswer>> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT messages.id, conversations.id, conversations.title FROM messages
+             JOIN conversations ON conversations.id = messages.conversation
+             WHERE messages.role = 'assistant' AND conversations.deleted_ms IS NULL
+               AND (?1 IS NULL OR conversations.id = ?1)
+             ORDER BY messages.id DESC LIMIT ?2",
+        )?;
+        let rows = statement.query_map(params![conversation, most as i64], |row| {
+            Ok(KeptAnswer { message: row.get(0)?, conversation: row.get(1)?, title: row.get(2)? })
+        })?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     /// Adds what a person said, as an answer to `parent`, and makes it the branch that is read.
@@ -283,31 +307,6 @@ fn part_texts(connection: &Connection, message: i64) -> Result<Vec<String>> {
         connection.prepare_cached("SELECT events FROM answer_parts WHERE message = ?1 ORDER BY part")?;
     let texts = statement.query_map([message], |row| row.get(0))?;
     Ok(texts.collect::<rusqlite::Result<_>>()?)
-}
-
-fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String> {
-    serde_json::to_string(value).map_err(|e| Error::Internal(e.to_string()))
-}
-
-fn read_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(damaged)
-}
-
-fn damaged(error: impl std::fmt::Display) -> Error {
-    Error::Store(format!("the record of an answer cannot be read ({error}); its text is there"))
-}
-
-pub(super) fn pack(events: &[GenerationEvent]) -> Result<Vec<u8>> {
-    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
-    let internal = |e: std::io::Error| Error::Internal(e.to_string());
-    encoder.write_all(json(events)?.as_bytes()).map_err(internal)?;
-    encoder.finish().map_err(internal)
-}
-
-pub(super) fn unpack(packed: &[u8]) -> Result<Vec<GenerationEvent>> {
-    let mut text = String::new();
-    DeflateDecoder::new(packed).take(MOST_EVENT_BYTES).read_to_string(&mut text).map_err(damaged)?;
-    read_json(&text)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use crate::error::{Error, Result};
 
 /// Each brings a file from the version before it to its own.
-const MIGRATIONS: [&str; 2] = [VERSION_1, VERSION_2];
+const MIGRATIONS: [&str; 3] = [VERSION_1, VERSION_2, VERSION_3];
 
 const VERSION_1: &str = "
 CREATE TABLE conversations (
@@ -77,6 +77,22 @@ const VERSION_2: &str = "
 CREATE TABLE preferences (
     key TEXT PRIMARY KEY,
     value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+const VERSION_3: &str = "
+-- Comparisons, each with its whole report as JSON, compressed, and what a list of them shows as JSON.
+CREATE TABLE comparisons (
+    id INTEGER PRIMARY KEY,
+    ended_ms INTEGER NOT NULL,
+    entry TEXT NOT NULL,
+    report BLOB NOT NULL
+) STRICT;
+
+-- What passes cost here, as JSON, by the models and the device they were measured on.
+CREATE TABLE cost_curves (
+    key TEXT PRIMARY KEY,
+    curve TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 

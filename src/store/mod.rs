@@ -1,14 +1,16 @@
-//! What outlives the window: conversations and preferences, in one SQLite file. Each answer keeps the events of its
+//! What outlives the window: conversations, preferences and measurements, in one SQLite file. Each answer keeps the events of its
 //! generation, so colours and figures are there after a restart. No engine here, and no clock: times are
 //! handed in, as milliseconds since 1970.
 //!
 //! The file is in WAL mode and every call is one transaction, so whatever was told to be written is there
 //! after a crash, and nothing is there by half.
 
+mod comparisons;
 mod conversations;
 mod exchange;
 mod messages;
 mod migrations;
+mod packed;
 mod preferences;
 mod search;
 
@@ -19,6 +21,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rusqlite::Connection;
 
 use crate::error::{Error, Result};
+
+pub use messages::KeptAnswer;
 
 /// The file. Shared between threads; calls wait for each other.
 pub struct Store {
@@ -98,7 +102,7 @@ impl From<rusqlite::Error> for Error {
 }
 
 fn not_there(what: &str, id: i64) -> Error {
-    Error::invalid(format!("There is no {what} {id} any more. Open another conversation."))
+    Error::invalid(format!("There is no {what} {id} any more. Choose another one."))
 }
 
 #[cfg(test)]

@@ -237,6 +237,71 @@ describe('the window with the default model', () => {
     }
   });
 
+  test('compares with plain decoding, and says by how much and how sure it is', async (t) => {
+    await window.click('place-compare');
+    const line = 'The lighthouse keeper counted the ships in the bay.';
+    await window.type('compare-prompt', `Repeat this text word for word: ${line} ${line}`);
+    for (const [field, value] of [['compare-runs', '2'], ['compare-tokens', '40']]) {
+      await window.run((testid, text) => {
+        const input = document.querySelector(`[data-testid="${testid}"]`);
+        input.value = text;
+        input.dispatchEvent(new Event('input', { bubbles: true }));
+        input.dispatchEvent(new Event('change', { bubbles: true }));
+      }, field, value);
+    }
+    await window.click('compare-start');
+    await eventually('both lanes writing', () =>
+      window.run(() => {
+        const lanes = [...document.querySelectorAll('[data-testid="lane"]')];
+        return lanes.length === 2 && lanes.every((lane) => lane.querySelectorAll('[data-testid="token"]').length > 3);
+      }), 120);
+    const result = await eventually('the result', () =>
+      window.run(() => {
+        const result = document.querySelector('[data-testid="result"]');
+        return result && {
+          verdict: result.querySelector('[data-testid="verdict"]').textContent,
+          spread: result.querySelector('[data-testid="speedup-chart"]').textContent,
+          identity: result.querySelector('[data-testid="identity"]')?.dataset.proof ?? null,
+          figures: result.querySelector('[data-testid="figures-table"]').textContent,
+        };
+      }), 240);
+    assert.match(result.verdict, /[\d.]+ tokens a pass/);
+    await window.run(() => {
+      const place = document.querySelector('[data-testid="compare"]');
+      place.scrollTop += document.querySelector('[data-testid="result"]').getBoundingClientRect().top - place.getBoundingClientRect().top - 16;
+    });
+    await window.screenshot(join(output, 'window-compare.png'));
+    // What is on screen is what the engine kept.
+    const report = await window.runAsync((done) => {
+      const { invoke } = globalThis.__TAURI_INTERNALS__;
+      void invoke('list_comparisons').then(([entry]) => invoke('open_comparison', { id: entry.id })).then(done);
+    });
+    const lane = report.lanes[1];
+    const said = [lane.speedup, lane.speedup_low, lane.speedup_high].map((value) => value.toFixed(2));
+    t.diagnostic(`speedup ${said[0]}x (${said[1]} to ${said[2]}), ${lane.samples} samples`);
+    assert.equal(lane.samples, 2);
+    for (const number of said) assert.ok(result.spread.includes(number), `${number} in ${result.spread}`);
+    // Rates from 100 on are shown without a decimal.
+    assert.ok(result.figures.includes(lane.tok_s.toFixed(lane.tok_s < 99.95 ? 1 : 0)), `${lane.tok_s} in ${result.figures}`);
+    assert.equal(report.answers.length, 4);
+  });
+
+  test('looks closely in the lab, on made-up laws where no draft is loaded', async () => {
+    await window.click('place-lab');
+    await window.click('lab-resampling');
+    await window.click('one-round');
+    const outcome = await eventually('a round', () => window.run(() => document.querySelector('[data-testid="outcome"]')?.textContent));
+    assert.ok(outcome.length > 0);
+    await window.screenshot(join(output, 'window-lab.png'));
+    await window.click('lab-costs');
+    await window.click('measure-costs');
+    await eventually('the cost curve', () => window.run(() => document.querySelector('[data-testid="relative"]') !== null), 240);
+    await window.click('lab-landscape');
+    await eventually('the landscape of this machine', () =>
+      window.run(() => document.querySelector('[data-testid="landscape-value"]')?.textContent.includes('predicted')));
+    await window.click('place-chat');
+  });
+
   test('has met no refusal of its own policy, and the policy refuses the network', async () => {
     assert.deepEqual(await window.run(() => globalThis.refused), []);
     const answer = await window.runAsync((done) => {

@@ -55,8 +55,11 @@ fn the_core_reads_no_clock_and_no_global_randomness() {
             assert!(!code(&text).any(|line| line.contains(word)), "{name} uses {word}");
         }
     }
-    for (name, text) in sources("src/propose", &["rs"]) {
+    for (name, text) in sources("src/propose", &["rs"]).into_iter().chain(sources("src/lab", &["rs"])) {
         assert!(!code(&text).any(|line| line.contains("Instant")), "{name} reads a clock");
+    }
+    for (name, text) in sources("src/lab", &["rs"]) {
+        assert!(!code(&text).any(|line| line.contains("candle")), "{name} names candle");
     }
 }
 

@@ -212,6 +212,55 @@ fn bench_draws_as_it_is_told() {
 }
 
 #[test]
+fn the_lab_needs_no_model_for_made_up_laws_and_costs() {
+    let data = tempfile::tempdir().unwrap();
+    let json = last_json(&hunch(data.path(), &["lab", "residual", "--toy", "--rounds", "500", "--json"]));
+    let position = &json["position"];
+    assert_eq!(position["source"]["kind"], "toy");
+    for token in position["tokens"].as_array().unwrap() {
+        let value = |key: &str| token[key].as_f64().unwrap();
+        assert!((value("total") - value("p")).abs() < 1e-9, "{token}");
+    }
+    assert_eq!(json["rounds"]["rounds"], 500);
+    let both = ["lab", "unbiased", "--toy", "--temperature", "1", "--top-p", "1", "--min-p", "0", "--json"];
+    let json = last_json(&hunch(data.path(), &[&both[..], &["--rounds", "50000"]].concat()));
+    let trials = json["trials"].as_array().unwrap();
+    assert_eq!((trials.len(), &json["passed"]), (5, &Value::Bool(true)));
+    for trial in trials {
+        let (name, p_value) = (trial["rule"]["name"].as_str().unwrap(), trial["p_value"].as_f64().unwrap());
+        assert_eq!(p_value < 1e-6, name.starts_with("lossy"), "{name}: {p_value}");
+    }
+    let costs = ["lab", "landscape", "--draft-cost", "0.1", "--row-cost", "0", "--json"];
+    let json = last_json(&hunch(data.path(), &costs));
+    assert_eq!((&json["measured"], &json["best"][40]), (&Value::Bool(false), &Value::from(6)));
+    let words = text(&hunch(data.path(), &costs[..6]).stdout);
+    assert!(words.contains("Predicted") && words.contains("pays from") && words.contains("2.47x"), "{words}");
+    let code = |arguments: &[&str]| hunch(data.path(), arguments).status.code();
+    assert_eq!(code(&["lab", "landscape", "--draft-cost", "3"]), Some(4));
+    assert_eq!(code(&["lab", "unbiased", "--toy", "--rule", "naive"]), Some(2));
+    assert_eq!(code(&["lab", "residual"]), Some(4), "a draft is missing");
+    assert_eq!(code(&["lab"]), Some(2));
+}
+
+#[test]
+fn the_lab_looks_at_two_models() {
+    let data = data_folder();
+    let models = ["--target", "target", "--draft", "draft"];
+    let with = |arguments: &[&str]| hunch(data.path(), &[&["lab"], arguments, &models, &["--json"]].concat());
+    let json = last_json(&with(&["residual", "--prompt", "one two", "--temperature", "1", "--top-k", "0"]));
+    let position = &json["position"];
+    assert_eq!((&position["before"], position["target"].is_string()), (&Value::from("one two"), true));
+    let acceptance = position["acceptance"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&acceptance) && json["rounds"].is_null());
+    let json =
+        last_json(&with(&["unbiased", "--prompt", "one two", "--rounds", "2000", "--rule", "coupled"]));
+    assert_eq!((json["trials"].as_array().unwrap().len(), &json["passed"]), (1, &Value::Bool(true)));
+    let json = last_json(&with(&["landscape"]));
+    assert_eq!((&json["measured"], &json["target_cost"][0]), (&Value::Bool(true), &Value::from(1.0)));
+    assert!(json["draft_cost"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
 fn verify_passes_on_a_sound_engine() {
     let data = data_folder();
     let output = hunch(data.path(), &["verify", "--target", "target", "--draft", "draft", "--samples", "40"]);

@@ -8,7 +8,7 @@ use hunch::depth::DepthController;
 use hunch::draft::{DraftProb, DraftTree};
 use hunch::error::Result;
 use hunch::model::table::{TableConfig, TableModel};
-use hunch::model::{LanguageModel, LogitRows, ModelSpec, Step, StepOutput};
+use hunch::model::{LanguageModel, LogitRows, ModelMemory, ModelSpec, Step, StepOutput};
 use hunch::propose::draft_model::DraftModel;
 use hunch::propose::draft_tree::TreeShape;
 use hunch::propose::layer_skip::{DraftLayers, LayerSkip};
@@ -219,6 +219,12 @@ impl LanguageModel for Failing {
     }
     fn cache_len(&self) -> usize {
         self.inner.cache_len()
+    }
+    fn twin(&self) -> Box<dyn LanguageModel> {
+        Box::new(Self { inner: self.inner.clone(), passes: self.passes })
+    }
+    fn memory(&self) -> ModelMemory {
+        self.inner.memory()
     }
     fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
         if self.passes == 0 {

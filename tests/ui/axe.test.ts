@@ -5,6 +5,7 @@ import type { AxeResults, ImpactValue } from 'axe-core';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { colourModes } from '../../ui/src/lib/marks';
+import { labWidgets } from '../../ui/src/lib/state/lab.svelte';
 import { ask, ended, useWindow } from './harness';
 
 const hunch = useWindow();
@@ -126,6 +127,49 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
     await page.getByTestId('link').first().click();
     await page.getByTestId('link-question').waitFor();
     expect(await violations(page)).toEqual([]);
+  });
+
+  it('the lab, each of its parts', async () => {
+    const page = await hunch.open({ colours, height: 1600 });
+    await ask(page);
+    await ended(page);
+    await page.keyboard.press('Control+3');
+    for (const widget of labWidgets) {
+      await page.getByTestId(`lab-${widget}`).click();
+      if (widget === 'resampling') await page.getByTestId('one-round').click();
+      if (widget === 'unbiased') await page.getByTestId('check').click();
+      await page.getByTestId('going').waitFor({ state: 'detached' });
+      await page.waitForTimeout(200);
+      expect(await violations(page), widget).toEqual([]);
+    }
+    await page.getByTestId('relative-table').click();
+    await page.getByTestId('lab-resampling').click();
+    await page.getByTestId('spot-answer').check();
+    await page.getByTestId('token-picker').waitFor();
+    expect(await violations(page), 'picker').toEqual([]);
+  });
+
+  it('comparing: before, while it runs, with its tables open, and without a model', async () => {
+    const page = await hunch.open({ colours, speed: 10, height: 2400 });
+    await page.getByTestId('place-compare').click();
+    await page.getByTestId('compare-empty').waitFor();
+    expect(await violations(page), 'before').toEqual([]);
+    await page.getByTestId('compare-prompt').fill('A lighthouse');
+    await page.getByTestId('compare-start').click();
+    await page.locator('[data-lane="1"] [data-testid=token]').nth(20).waitFor();
+    expect(await violations(page), 'while it runs').toEqual([]);
+    await page.getByTestId('result').waitFor();
+    for (const chart of ['speedup', 'split', 'tokens', 'rate', 'position', 'memory']) await page.getByTestId(`${chart}-chart-table`).click();
+    expect(await violations(page), 'result').toEqual([]);
+    await page.getByTestId('comparison-entry').hover();
+    await page.getByTestId('comparison-menu').click();
+    await page.getByTestId('menu-delete').click();
+    await page.getByTestId('delete-no').waitFor();
+    expect(await violations(page), 'deleting').toEqual([]);
+    const empty = await hunch.open({ colours, app: 'fixture-app-empty' });
+    await empty.getByTestId('place-compare').click();
+    await empty.getByTestId('compare-open-model').waitFor();
+    expect(await violations(empty), 'without a model').toEqual([]);
   });
 
   it('an error', async () => {

@@ -4,8 +4,11 @@ import { readdirSync, readFileSync, existsSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import type { GenerationEvent, TokenEvent } from '../../ui/src/lib/ipc/schema.gen';
 import { parseRecording } from '../../ui/src/lib/host/recording';
+import { parseComparison } from '../../ui/src/lib/host/replayComparison';
 import { record, toLines } from './fixtures/build';
-import { plans } from './fixtures/plans';
+import { recordComparison } from './fixtures/comparison';
+import { lab } from './fixtures/lab';
+import { comparisons, plans } from './fixtures/plans';
 
 const folders = [new URL('./fixtures/', import.meta.url), new URL('../streams/', import.meta.url)];
 const files = folders
@@ -16,9 +19,58 @@ describe('fixtures', () => {
   it.each(Object.entries(plans))('%s is what its plan says', async (name, plan) => {
     await expect(toLines(record(plan))).toMatchFileSnapshot(`./fixtures/${name}.jsonl`);
   });
+
+  it('have a lab whose laws keep their promises', async () => {
+    await expect(`${JSON.stringify(lab, null, 1)}\n`).toMatchFileSnapshot('./fixtures/fixture-lab.json');
+    for (const { tokens, rest, acceptance, rejection } of Object.values(lab.positions)) {
+      const all = [...tokens, rest];
+      const sum = (of: 'p' | 'q' | 'overlap' | 'residual') => all.reduce((total, token) => total + token[of], 0);
+      for (const of of ['p', 'q', 'residual'] as const) expect(sum(of)).toBeCloseTo(1, 9);
+      expect(sum('overlap')).toBeCloseTo(acceptance, 9);
+      expect(acceptance + rejection).toBeCloseTo(1, 12);
+      for (const token of all) expect(token.overlap + rejection * token.residual).toBeCloseTo(token.p, 9);
+    }
+  });
+
+  it.each(Object.entries(comparisons))('%s is what its plan says', async (name, plan) => {
+    await expect(toLines(recordComparison(plan))).toMatchFileSnapshot(`./fixtures/${name}.jsonl`);
+  });
 });
 
-describe.each(files.map((file) => [file.pathname.split('/').at(-1), file] as const))('%s', (_name, file) => {
+const ofComparison = (file: URL) => file.pathname.split('/').at(-1)?.includes('comparison') ?? false;
+
+describe.each(files.filter(ofComparison).map((file) => [file.pathname.split('/').at(-1), file] as const))('%s', (_name, file) => {
+  const messages = parseComparison(readFileSync(file, 'utf8'));
+  const events = messages.flatMap((message) => message.events);
+  const ending = events.at(-1);
+  const report = ending?.type === 'finished' ? ending.report : null;
+
+  it('numbers its events without a gap, begins and ends', () => {
+    let next = 0;
+    for (const message of messages) {
+      expect(message.seq).toBe(next);
+      next += message.events.length;
+    }
+    expect(events[0]?.type).toBe('started');
+    expect(report).not.toBeNull();
+  });
+
+  it('reports what its lanes said: texts, tokens, and the last turn as it was', () => {
+    const turns = events.flatMap((event, i) => (event.type === 'turn' ? [i] : []));
+    const said = events.slice(turns.at(-1)).flatMap((event) => (event.type === 'lane' ? [event] : []));
+    report?.setting.lanes.forEach((_, lane) => {
+      const own = said.filter((event) => event.lane === lane).map((event) => event.told);
+      expect(own).toEqual(report.recordings[lane]);
+      const tokens = tokensOf(own.map((told) => told.event));
+      const answer = report.answers.findLast((each) => each.lane === lane);
+      expect(tokens.map((token) => token.text).join('')).toBe(answer?.text);
+      expect(answer?.timeline.at(-1)?.[1]).toBe(tokens.length);
+    });
+    expect(report?.answers).toHaveLength((report?.setting.lanes.length ?? 0) * turns.length);
+  });
+});
+
+describe.each(files.filter((file) => !ofComparison(file)).map((file) => [file.pathname.split('/').at(-1), file] as const))('%s', (_name, file) => {
   const { messages, reject } = parseRecording(readFileSync(file, 'utf8'));
   const events = messages.flatMap((message) => message.events);
 

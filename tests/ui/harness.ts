@@ -24,6 +24,8 @@ export interface Opening {
   /** Recordings, one a generation. */
   replay?: string;
   app?: string;
+  /** The recorded comparison. */
+  compare?: string;
   /** What was chosen before, by the name it is kept under. */
   preferences?: Record<string, unknown>;
   speed?: number | 'instant';
@@ -119,6 +121,7 @@ function query(opening: Opening): URLSearchParams {
   const asked = new URLSearchParams();
   if (opening.replay) asked.set('replay', opening.replay);
   if (opening.app) asked.set('app', opening.app);
+  if (opening.compare) asked.set('compare', opening.compare);
   if (opening.preferences) asked.set('preferences', JSON.stringify(opening.preferences));
   asked.set('speed', String(opening.speed ?? 'instant'));
   if (opening.lose) asked.set('lose', opening.lose.join(','));

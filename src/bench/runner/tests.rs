@@ -14,6 +14,8 @@ struct Scripted {
     /// Rows of the target's passes, and 0 for each of a draft.
     passes: Vec<usize>,
     has_draft: bool,
+    /// Whether the draft's passes cost twice as much once something was answered.
+    draft_gets_dear: bool,
     /// Method and prompt whose tokens come out wrong.
     wrong: Option<(Method, &'static str)>,
 }
@@ -78,7 +80,8 @@ impl Bench for Scripted {
             return Ok(None);
         }
         self.passes.push(0);
-        Ok(self.has_draft.then_some(PASS_MS / 4e3 * self.slowness()))
+        let dear = if self.draft_gets_dear && !self.calls.is_empty() { 2.0 } else { 1.0 };
+        Ok(self.has_draft.then_some(PASS_MS / 4e3 * dear * self.slowness()))
     }
 }
 
@@ -151,6 +154,15 @@ fn predictions_use_measured_acceptance_and_costs() {
 }
 
 #[test]
+fn a_turn_is_predicted_from_passes_measured_beside_it() {
+    let mut bench = Scripted { has_draft: true, draft_gets_dear: true, ..Scripted::default() };
+    let report = measure(&mut bench, &plan(&[(Method::DraftModel, 2)], &["a"], 1)).unwrap();
+    // Five rounds before the first answer, three after: the table shows the median of all.
+    assert!(report.draft_cost.is_some_and(|c| close(c, 0.25)));
+    assert!(report.methods[1].predicted_speedup.is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * 0.5))));
+}
+
+#[test]
 fn without_the_drafts_cost_nothing_is_predicted_for_it() {
     let report = measure(&mut Scripted::default(), &plan(&[(Method::DraftModel, 2)], &["a"], 1)).unwrap();
     assert_eq!(report.draft_cost, None);
@@ -183,10 +195,12 @@ fn the_cost_table_interleaves_and_reaches_to_the_deepest_draft() {
     let report = measure(&mut bench, &plan).unwrap();
     assert_eq!(report.target_cost.keys().copied().collect::<Vec<_>>(), (1..=11).collect::<Vec<_>>());
     let rounds: Vec<_> = bench.passes.chunks(12).collect();
-    assert_eq!(rounds.len(), 3);
+    // A warm-up, two rounds, and three more before the only turn.
+    assert_eq!(rounds.len(), 6);
     assert_eq!(rounds[0], (1..=11).chain([0]).collect::<Vec<_>>());
     assert_eq!(rounds[1], (2..=11).chain([0, 1]).collect::<Vec<_>>());
     assert_eq!(rounds[2], (3..=11).chain([0, 1, 2]).collect::<Vec<_>>());
+    assert_eq!(rounds[3], rounds[2], "the warm-up is not numbered among those that count");
 }
 
 #[test]
@@ -222,7 +236,7 @@ fn progress_counts_every_answer_once() {
         }
     })
     .unwrap();
-    assert_eq!(costs, (0..8).map(|done| (done, 8)).collect::<Vec<_>>());
+    assert_eq!(costs, (0..6).map(|done| (done, 6)).collect::<Vec<_>>());
     assert_eq!(answers, (0..10).map(|done| ("mine".to_owned(), done < 2, done, 10)).collect::<Vec<_>>());
     assert_eq!(bench.calls.len(), 10);
 }

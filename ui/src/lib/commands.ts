@@ -2,6 +2,7 @@
 
 import { grouped } from './state/conversations.svelte';
 import { colourModes } from './marks';
+import { places } from './places';
 import { appearances, textSizes, views } from './state/preferences.svelte';
 import { offeredMethods, whyNot } from './state/settings.svelte';
 import type { WindowState } from './state/window.svelte';
@@ -19,7 +20,7 @@ export interface Shortcut {
 
 /** What only the screen can do. */
 export interface Screen {
-  /** Puts the caret where the next question is typed. */
+  /** Puts the caret where the next question is typed; in another place than the chat, gives it the focus. */
   compose: () => void;
   /** Puts the caret into the search for conversations. */
   search: () => void;
@@ -72,7 +73,7 @@ export type CommandName =
   | 'open-draft';
 
 /** Something with a command for each of its values. */
-export type ChoiceName = 'appearance' | 'colours' | 'view' | 'method' | 'preset';
+export type ChoiceName = 'place' | 'appearance' | 'colours' | 'view' | 'method' | 'preset';
 
 /** Everything that can be done, in the order it is shown. */
 export function commands(state: WindowState): Command[] {
@@ -160,6 +161,16 @@ export function commands(state: WindowState): Command[] {
       run: () => (state.sheet = state.sheet === 'palette' ? null : 'palette'),
     },
     { ...named('settings'), group: 'window', keys: { key: ',' }, run: () => (state.sheet = 'settings') },
+    ...places.map((place, i): Command => ({
+      ...valued('place', place, strings.places[place]),
+      group: 'window',
+      keys: { key: String(i + 1) },
+      chosen: state.place === place,
+      run: () => {
+        state.goTo(place);
+        screen.compose();
+      },
+    })),
     {
       ...named('text-larger'),
       group: 'window',

@@ -73,6 +73,14 @@ export function formatProbability(value: number): string {
   return written(value);
 }
 
+/** A range as the engine names it, written by the window's language: 0.5–1. */
+export const formatRange = (range: string): string =>
+  range.replace(/\d+(\.\d+)?/g, (number) => now().upToTwo.format(Number(number))).replace('-', '–');
+
+/** A moment: Nov 22, 2:43 PM. */
+export const formatTime = (milliseconds: number): string =>
+  new Intl.DateTimeFormat(language.current, { month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' }).format(milliseconds);
+
 /** A file's size: 91.7 MB, 1.1 GB. */
 export function formatBytes(bytes: number): string {
   const { whole, one } = now();

@@ -2,18 +2,22 @@
 // the window without a model. What to replay comes from the page's address:
 //   replay=NAME[,NAME]  recordings, one a generation, the last one again and again
 //   app=NAME            the recorded answer to app_info and list_models
+//   compare=NAME        the recorded comparison
 //   speed=N|instant     1 as recorded; lose=3,4  messages that get lost
 // The page's tests read `window.hunchReplay`.
 
 import type {
   AnswerRequest,
   AppInfo,
+  ComparisonReport,
   ErrorInfo,
   LoadRequest,
   ModelEntry,
   StreamMessage,
 } from '../ipc/schema.gen';
 import { parseRecording, ReplayedGeneration, type Playback, type Recording } from './recording';
+import { ReplayLab, type RecordedLab } from './replayLab';
+import { parseComparison, ReplayComparisons, ReplayedComparison, type CompareMessage } from './replayComparison';
 import { ReplayStore, type RecordedConversation } from './replayStore';
 import type { FilesEvent, Host, WireArguments } from './types';
 
@@ -29,8 +33,12 @@ export interface RecordedApp {
   load_ms: number;
   /** Conversations that are there already. */
   conversations?: RecordedConversation[];
+  /** Comparisons that are there already, oldest first. */
+  comparisons?: ComparisonReport[];
   /** Conversations that can be imported, by path. */
   imports?: Record<string, RecordedConversation>;
+  /** What the engine says in the lab; a small pair of models where nothing is recorded. */
+  lab?: RecordedLab;
 }
 
 /** What a test may see and do. */
@@ -49,6 +57,8 @@ declare global {
 
 const defaultRecording = 'fixture-answer';
 const defaultApp = 'fixture-app';
+const defaultLab = 'fixture-lab';
+const defaultComparison = 'fixture-comparison';
 
 async function read(file: string): Promise<string> {
   const response = await fetch(`/replay/${encodeURIComponent(file)}`);
@@ -71,26 +81,41 @@ export async function openReplay(query: URLSearchParams): Promise<Host> {
   const recordings = await Promise.all(names.map(async (name) => parseRecording(await read(`${name}.jsonl`))));
   const app = JSON.parse(await read(`${query.get('app') ?? defaultApp}.json`)) as RecordedApp;
   const preferences = JSON.parse(query.get('preferences') ?? '{}') as Record<string, unknown>;
-  return new ReplayHost(app, recordings, playback(query), preferences);
+  app.lab ??= JSON.parse(await read(`${defaultLab}.json`)) as RecordedLab;
+  const comparison = async () => parseComparison(await read(`${query.get('compare') ?? defaultComparison}.jsonl`));
+  return new ReplayHost(app, recordings, comparison, playback(query), preferences);
 }
 
 class ReplayHost implements Host {
   readonly kind = 'replay';
   readonly #app: RecordedApp;
   readonly #recordings: Recording[];
+  readonly #comparison: () => Promise<CompareMessage[]>;
   readonly #playback: Playback;
   readonly #control: ReplayControl = { calls: [], menu: () => {}, files: () => {} };
-  #channels: ((message: StreamMessage) => void)[] = [];
+  #channels: ((message: unknown) => void)[] = [];
   #generations: ReplayedGeneration[] = [];
+  #measurements: ReplayedComparison[] = [];
   #picked = 0;
   readonly #store: ReplayStore;
+  readonly #lab: ReplayLab | null;
+  readonly #comparisons: ReplayComparisons;
   readonly #preferences: Map<string, unknown>;
 
-  constructor(app: RecordedApp, recordings: Recording[], how: Playback, preferences: Record<string, unknown>) {
+  constructor(
+    app: RecordedApp,
+    recordings: Recording[],
+    comparison: () => Promise<CompareMessage[]>,
+    how: Playback,
+    preferences: Record<string, unknown>,
+  ) {
     this.#app = app;
     this.#recordings = recordings;
+    this.#comparison = comparison;
     this.#playback = how;
     this.#store = new ReplayStore(app.conversations ?? []);
+    this.#lab = app.lab ? new ReplayLab(app.lab, how.later) : null;
+    this.#comparisons = new ReplayComparisons(app.comparisons ?? []);
     this.#preferences = new Map(Object.entries(preferences));
     window.hunchReplay = this.#control;
   }
@@ -176,9 +201,36 @@ class ReplayHost implements Host {
         return null;
       case 'generation_snapshot':
         return structuredClone(this.#generation(args).snapshot());
-      default:
-        throw refusal('internal', `The replay host has no command "${command}".`);
+      case 'measure_costs':
+        return this.#lab?.measure(this.#channel(args['channel'] as number));
+      case 'compare':
+        return this.#compare(args['channel'] as number);
+      case 'compare_snapshot':
+        return structuredClone(this.#measurement(args).snapshot());
+      case 'stop_measurement':
+        if (!this.#lab?.stop(args['id'] as number)) this.#measurement(args).stop();
+        return null;
+      case 'list_comparisons':
+        return this.#comparisons.list();
+      case 'open_comparison':
+        return structuredClone(this.#comparisons.open(args['id'] as number));
+      case 'delete_comparison':
+        this.#comparisons.remove(args['id'] as number);
+        return null;
+      case 'export_comparison':
+        return null;
+      default: {
+        const answer = this.#lab?.answer(command, args);
+        if (answer === undefined) throw refusal('internal', `The replay host has no command "${command}".`);
+        return structuredClone(answer);
+      }
     }
+  }
+
+  #channel(channel: number): (message: unknown) => void {
+    const deliver = this.#channels[channel];
+    if (!deliver) throw refusal('internal', 'There is no such channel.');
+    return deliver;
   }
 
   #import(path: string): number {
@@ -228,6 +280,25 @@ class ReplayHost implements Host {
     if (recording.reject) throw recording.reject;
     generation.start();
     return id;
+  }
+
+  async #compare(channel: number): Promise<number> {
+    if (!this.#app.info.loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
+    const recording = await this.#comparison();
+    const deliver = this.#channels[channel];
+    if (!deliver) throw refusal('internal', 'There is nothing to replay.');
+    const id = this.#measurements.length + 1;
+    const keep = (report: ComparisonReport) => this.#comparisons.keep(report);
+    const measurement = new ReplayedComparison(id, recording, this.#playback, deliver, keep);
+    this.#measurements.push(measurement);
+    measurement.start();
+    return id;
+  }
+
+  #measurement(args: WireArguments): ReplayedComparison {
+    const found = this.#measurements.find((measurement) => measurement.id === args['id']);
+    if (!found) throw refusal('invalid_request', 'There is no such measurement.');
+    return found;
   }
 
   #generation(args: WireArguments): ReplayedGeneration {

@@ -1,7 +1,17 @@
 // Typed calls of the commands in the schema, and every failure as an ErrorInfo.
 
 import type { Host } from '../host';
-import type { Answering, AnswerRequest, Commands, ErrorInfo, StreamMessage } from './schema.gen';
+import type {
+  Answering,
+  AnswerRequest,
+  Commands,
+  CompareEvent,
+  CompareRequest,
+  CostEvent,
+  ErrorInfo,
+  MeasurementMessage,
+  StreamMessage,
+} from './schema.gen';
 
 type Name = keyof Commands;
 
@@ -21,6 +31,20 @@ export async function answer(
   receive: (message: StreamMessage) => void,
 ): Promise<Answering> {
   return invoke(host, 'answer', { request, channel: host.openChannel(receive) });
+}
+
+/** Starts a comparison whose events go to `receive`; gives its number. */
+export async function compare(
+  host: Host,
+  request: CompareRequest,
+  receive: (message: MeasurementMessage<CompareEvent>) => void,
+): Promise<number> {
+  return invoke(host, 'compare', { request, channel: host.openChannel(receive) });
+}
+
+/** Starts measuring the cost curve, whose events go to `receive`; gives its number. */
+export async function measureCosts(host: Host, receive: (message: MeasurementMessage<CostEvent>) => void): Promise<number> {
+  return invoke(host, 'measure_costs', { channel: host.openChannel(receive) });
 }
 
 async function invoke<N extends Name>(

@@ -497,6 +497,10 @@ draft_passes: Array<[number, number]>,
  */
 accepted_at_position: Array<number>, 
 /**
+ * How many rounds drafted at least i + 1 deep.
+ */
+drafted_at_position: Array<number>, 
+/**
  * From request to the first token, in milliseconds.
  */
 ttft_ms: number, 
@@ -863,7 +867,1130 @@ prefix: Array<GenerationEvent>, };
  */
 export type ExportFormat = "markdown" | "json";
 
-/** Every command of the engine, by name. `answer` also takes a channel of StreamMessage. */
+/**
+ * A method that takes part.
+ */
+export type Contender = { 
+/**
+ * The method.
+ */
+method: Method, 
+/**
+ * Most tokens drafted a round; plain drafts none whatever it says.
+ */
+max_draft: MaxDraft, };
+
+/**
+ * Which prompts to compare on.
+ */
+export type ComparedPrompts = { "kind": "text", 
+/**
+ * Instructions, or nothing.
+ */
+system: string, 
+/**
+ * What is asked.
+ */
+text: string, } | { "kind": "suite", 
+/**
+ * Its name: `code`, `prose` or `edit`.
+ */
+name: string, 
+/**
+ * How many of them, from the first on; `None` = all.
+ */
+prompts: number | null, };
+
+/**
+ * What to compare: plain decoding, and these methods beside it.
+ */
+export type CompareRequest = { 
+/**
+ * The prompts.
+ */
+prompts: ComparedPrompts, 
+/**
+ * What runs beside plain decoding: one to five.
+ */
+lanes: Array<Contender>, 
+/**
+ * How tokens are drawn. All lanes of a run use one seed; the next run uses the next.
+ */
+sampling: SamplingParams, 
+/**
+ * Which drafted tokens stand.
+ */
+rule: AcceptanceRule, 
+/**
+ * Most tokens of an answer, 1 or more.
+ */
+max_tokens: number, 
+/**
+ * How often every lane answers every prompt: 1 to 20.
+ */
+runs: number, };
+
+/**
+ * A prompt that is compared on.
+ */
+export type ComparedPrompt = { 
+/**
+ * Its name in its suite; empty for a text of the person's.
+ */
+id: string, 
+/**
+ * Instructions, or nothing.
+ */
+system: string, 
+/**
+ * What is asked.
+ */
+text: string, };
+
+/**
+ * On what and with what is compared.
+ */
+export type ComparisonSetting = { 
+/**
+ * Name of the target.
+ */
+target: string, 
+/**
+ * Name of the draft model, if one is loaded.
+ */
+draft: string | null, 
+/**
+ * "cpu" or "metal".
+ */
+device: string, 
+/**
+ * CPU threads.
+ */
+threads: number, 
+/**
+ * The lanes; the first is plain.
+ */
+lanes: Array<Contender>, 
+/**
+ * The prompts.
+ */
+prompts: Array<ComparedPrompt>, 
+/**
+ * How tokens are drawn; the seed is that of the first run.
+ */
+sampling: SamplingParams, 
+/**
+ * Which drafted tokens stand.
+ */
+rule: AcceptanceRule, 
+/**
+ * Most tokens of an answer.
+ */
+max_tokens: number, 
+/**
+ * How often every lane answers every prompt.
+ */
+runs: number, 
+/**
+ * Tokens of a slice, after which the next lane takes its turn.
+ */
+slice_tokens: number, };
+
+/**
+ * An event of a lane, and when it happened.
+ */
+export type TimedEvent = { 
+/**
+ * Milliseconds of the lane's own time since its answer began: it stands while others run.
+ */
+at_ms: number, 
+/**
+ * The event.
+ */
+event: GenerationEvent, };
+
+/**
+ * What a comparison tells while it runs.
+ */
+export type CompareEvent = { "type": "started", 
+/**
+ * With what.
+ */
+setting: ComparisonSetting, } | { "type": "costs", 
+/**
+ * Rounds done.
+ */
+done: number, 
+/**
+ * Rounds in all.
+ */
+total: number, } | { "type": "turn", 
+/**
+ * Number of the prompt, from 0.
+ */
+prompt: number, 
+/**
+ * Number of the run, from 0.
+ */
+run: number, 
+/**
+ * Turns done.
+ */
+done: number, 
+/**
+ * Turns in all.
+ */
+total: number, 
+/**
+ * Milliseconds that the rest will take if it goes on as it did: predicted. `None` before the first
+ * turn is over.
+ */
+left_ms: number | null, } | { "type": "lane", 
+/**
+ * Number of the lane, from 0.
+ */
+lane: number, 
+/**
+ * What.
+ */
+told: TimedEvent, } | { "type": "finished", 
+/**
+ * What came out; `None` when it was stopped before every lane had answered once.
+ */
+report: ComparisonReport | null, 
+/**
+ * Its number in the history.
+ */
+kept: number | null, 
+/**
+ * Whether it was stopped.
+ */
+stopped: boolean, } | { "type": "failed", 
+/**
+ * The reason.
+ */
+error: ErrorInfo, };
+
+/**
+ * Everything a comparison found out. All of it is measured but what says `predicted`.
+ */
+export type ComparisonReport = { 
+/**
+ * On what and with what.
+ */
+setting: ComparisonSetting, 
+/**
+ * When it ended, in milliseconds since 1970.
+ */
+ended_ms: number, 
+/**
+ * t(M) / t(1) of the target by rows M, measured alone.
+ */
+target_cost: Record<string, number>, 
+/**
+ * c: a pass of the draft model over one of the target, one row each, measured alone.
+ */
+draft_cost: number | null, 
+/**
+ * What the models and the caches take.
+ */
+memory: ComparisonMemory, 
+/**
+ * The lanes, plain first.
+ */
+lanes: Array<LaneReport>, 
+/**
+ * Whether all lanes wrote the same tokens; `None` where they only follow the same law (above
+ * temperature 0 without the coupled rule).
+ */
+identity: IdentityReport | null, 
+/**
+ * Every answer.
+ */
+answers: Array<ComparedAnswer>, 
+/**
+ * The events of the last turn by lane, for a race.
+ */
+recordings: Array<Array<TimedEvent>>, };
+
+/**
+ * One lane's answer to one prompt in one run.
+ */
+export type ComparedAnswer = { 
+/**
+ * Number of the prompt, from 0.
+ */
+prompt: number, 
+/**
+ * Number of the run, from 0.
+ */
+run: number, 
+/**
+ * Number of the lane, from 0.
+ */
+lane: number, 
+/**
+ * Plain wall time of this turn / this answer's; 1 for plain. `None` when nothing was generated.
+ */
+speedup: number | null, 
+/**
+ * Its figures.
+ */
+stats: GenerationStats, 
+/**
+ * Why it ended.
+ */
+stop: StopReason, 
+/**
+ * Its text.
+ */
+text: string, 
+/**
+ * Milliseconds of its own time and the tokens there were by then, round by round.
+ */
+timeline: Array<[number, number]>, };
+
+/**
+ * What memory is taken, in bytes.
+ */
+export type ComparisonMemory = { 
+/**
+ * Weights of the target.
+ */
+target_weights: number, 
+/**
+ * Its cache of keys and values, in the lane where it was largest.
+ */
+target_cache: number, 
+/**
+ * Weights of the draft model.
+ */
+draft_weights: number | null, 
+/**
+ * Its cache, in the lane where it was largest.
+ */
+draft_cache: number | null, 
+/**
+ * The most the process took; 0 when the system does not tell.
+ */
+peak: number, };
+
+/**
+ * Where the time of a lane's answers went: milliseconds an answer, the mean.
+ */
+export type TimeSplit = { 
+/**
+ * Reading the prompt.
+ */
+prefill_ms: number, 
+/**
+ * Drafting.
+ */
+propose_ms: number, 
+/**
+ * Target passes.
+ */
+target_ms: number, 
+/**
+ * Distributions and acceptance.
+ */
+verify_ms: number, 
+/**
+ * The rest.
+ */
+other_ms: number, };
+
+/**
+ * A position of a draft, over all of a lane's answers.
+ */
+export type PositionReport = { 
+/**
+ * Rounds that drafted this deep.
+ */
+drafted: number, 
+/**
+ * Of these, those whose token at this position was accepted.
+ */
+accepted: number, 
+/**
+ * accepted / drafted.
+ */
+share: number, };
+
+/**
+ * One lane over all prompts and runs.
+ */
+export type LaneReport = { 
+/**
+ * Method and depth.
+ */
+contender: Contender, 
+/**
+ * Tokens a second after prefill: the median over all answers.
+ */
+tok_s: number, 
+/**
+ * To the first token, in milliseconds: the median.
+ */
+ttft_ms: number, 
+/**
+ * Plain wall time / this lane's within one turn: the median over the prompts (each the median of its
+ * runs), or over the runs where there is one prompt.
+ */
+speedup: number, 
+/**
+ * 10th percentile of the same.
+ */
+speedup_low: number, 
+/**
+ * 90th percentile.
+ */
+speedup_high: number, 
+/**
+ * How many turns, or prompts, the median is over.
+ */
+samples: number, 
+/**
+ * The same for decoding alone.
+ */
+decode_speedup: number, 
+/**
+ * What the passes it took and their costs, measured alone, predict for that.
+ */
+predicted_speedup: number | null, 
+/**
+ * accepted / drafted over all answers.
+ */
+acceptance_rate: number, 
+/**
+ * 1 + accepted / rounds over all answers.
+ */
+mean_acceptance_length: number, 
+/**
+ * Acceptance by position in the draft.
+ */
+positions: Array<PositionReport>, 
+/**
+ * Where its time went.
+ */
+split: TimeSplit, 
+/**
+ * What is to be said of it; `None` for plain.
+ */
+verdict: Verdict | null, };
+
+/**
+ * What takes most of what the accepted tokens could have gained.
+ */
+export type Loss = "drafting" | "wider_passes" | "loop" | "nothing";
+
+/**
+ * A comparison in one sentence, in parts.
+ */
+export type Verdict = { 
+/**
+ * The median speedup.
+ */
+speedup: number, 
+/**
+ * Whether the whole spread lies on one side of 1, and there is more than one sample.
+ */
+certain: boolean, 
+/**
+ * Tokens a target pass.
+ */
+tokens_per_pass: number, 
+/**
+ * A target pass of this lane over one of plain's, both measured in these turns.
+ */
+pass_cost: number, 
+/**
+ * Where most is lost.
+ */
+loss: Loss, 
+/**
+ * Shares of the lane's decoding time: drafting.
+ */
+drafting_share: number, 
+/**
+ * What its passes took longer than as many of plain's.
+ */
+wider_share: number, 
+/**
+ * Acceptance, text and the rest.
+ */
+loop_share: number, };
+
+/**
+ * Whether greedy answers are the same, token for token.
+ */
+export type IdentityReport = { 
+/**
+ * Answers compared with the prompt's first plain answer.
+ */
+compared: number, 
+/**
+ * Those that differ.
+ */
+differences: Array<Difference>, };
+
+/**
+ * An answer that differs from plain's.
+ */
+export type Difference = { 
+/**
+ * The suite.
+ */
+suite: string, 
+/**
+ * The prompt's id.
+ */
+prompt: string, 
+/**
+ * The method.
+ */
+method: Method, 
+/**
+ * Most tokens drafted a round; 0 for plain.
+ */
+max_draft: MaxDraft, 
+/**
+ * Number of the run, from 0.
+ */
+run: number, 
+/**
+ * The first token that differs, from 0; the shorter length when one answer begins the other.
+ */
+position: number, };
+
+/**
+ * A comparison in the history.
+ */
+export type ComparisonEntry = { 
+/**
+ * Its number.
+ */
+id: number, 
+/**
+ * When it ended, in milliseconds since 1970.
+ */
+ended_ms: number, 
+/**
+ * The beginning of its prompt, or its suite and how many prompts.
+ */
+title: string, 
+/**
+ * Name of the target.
+ */
+target: string, 
+/**
+ * Name of the draft model, if one was loaded.
+ */
+draft: string | null, 
+/**
+ * The fastest lane but plain.
+ */
+best: Contender, 
+/**
+ * Its speedup.
+ */
+speedup: number, };
+
+/**
+ * The form of an exported comparison.
+ */
+export type ComparisonFormat = "json" | "csv" | "picture";
+
+/**
+ * Events of a measurement, several at a time; as a snapshot, all of them from 0 on.
+ */
+export type MeasurementMessage<E> = { 
+/**
+ * The measurement.
+ */
+id: number, 
+/**
+ * Number of the first event, from 0.
+ */
+seq: number, 
+/**
+ * The events, in order.
+ */
+events: Array<E>, };
+
+/**
+ * Where a position is looked at.
+ */
+export type LabSource = { "kind": "answer", 
+/**
+ * The answer's message.
+ */
+message: number, 
+/**
+ * The token's number, from 0.
+ */
+token: number, } | { "kind": "text", 
+/**
+ * The text, read as it is.
+ */
+text: string, } | { "kind": "toy" };
+
+/**
+ * A position to look at.
+ */
+export type LabRequest = { 
+/**
+ * Where.
+ */
+source: LabSource, 
+/**
+ * How both laws are made from the logits.
+ */
+sampling: SamplingParams, };
+
+/**
+ * A token at a position.
+ */
+export type LabToken = { 
+/**
+ * Vocabulary number.
+ */
+id: number, 
+/**
+ * Its text on its own.
+ */
+text: string, 
+/**
+ * p: the target's probability.
+ */
+p: number, 
+/**
+ * q: the draft model's.
+ */
+q: number, 
+/**
+ * min(p, q): drafted and accepted.
+ */
+overlap: number, 
+/**
+ * max(0, p - q) / Z: its share of the residual law.
+ */
+residual: number, 
+/**
+ * overlap + Z * residual, which is p.
+ */
+total: number, };
+
+/**
+ * All tokens that are not listed, together.
+ */
+export type LabRest = { 
+/**
+ * How many can be drawn from either law.
+ */
+tokens: number, 
+/**
+ * The sum of p.
+ */
+p: number, 
+/**
+ * The sum of q.
+ */
+q: number, 
+/**
+ * The sum of min(p, q).
+ */
+overlap: number, 
+/**
+ * Their share of the residual law.
+ */
+residual: number, };
+
+/**
+ * Both laws at a position.
+ */
+export type LabPosition = { 
+/**
+ * Names the laws for what is asked next; the last few are kept.
+ */
+id: number, 
+/**
+ * Where it is.
+ */
+source: LabSource, 
+/**
+ * Name of the target; `None` for made-up laws.
+ */
+target: string | null, 
+/**
+ * Name of the draft model.
+ */
+draft: string | null, 
+/**
+ * How the laws were made.
+ */
+sampling: SamplingParams, 
+/**
+ * The last of the text before the position.
+ */
+before: string, 
+/**
+ * The token that stands there, if the answer goes on.
+ */
+drawn: number | null, 
+/**
+ * The likeliest tokens by the larger of p and q, at most 24.
+ */
+tokens: Array<LabToken>, 
+/**
+ * All others.
+ */
+rest: LabRest, 
+/**
+ * The sum of min(p, q): the probability that a drafted token is accepted.
+ */
+acceptance: number, 
+/**
+ * Z = 1 - acceptance: the mass that is rejected.
+ */
+rejection: number, };
+
+/**
+ * More rounds at a position.
+ */
+export type LabRoundsRequest = { 
+/**
+ * The position.
+ */
+position: number, 
+/**
+ * Which drafted tokens stand.
+ */
+rule: AcceptanceRule, 
+/**
+ * How many rounds more: up to 10,000.
+ */
+rounds: number, 
+/**
+ * Forgets the rounds before.
+ */
+afresh: boolean, };
+
+/**
+ * One round at a position.
+ */
+export type LabRound = { 
+/**
+ * The token drawn from q.
+ */
+drafted: number, 
+/**
+ * p of it.
+ */
+p: number, 
+/**
+ * q of it.
+ */
+q: number, 
+/**
+ * The number it was tested with, where the rule draws one.
+ */
+u: number | null, 
+/**
+ * What that had to be below.
+ */
+threshold: number | null, 
+/**
+ * Whether it was accepted.
+ */
+accepted: boolean, 
+/**
+ * The token that came out.
+ */
+emitted: number, };
+
+/**
+ * All rounds under one rule at one position.
+ */
+export type LabRounds = { 
+/**
+ * The position.
+ */
+position: number, 
+/**
+ * The rule.
+ */
+rule: AcceptanceRule, 
+/**
+ * Rounds.
+ */
+rounds: number, 
+/**
+ * Drafted tokens that were accepted.
+ */
+accepted: number, 
+/**
+ * How often each listed token came out.
+ */
+counts: Array<number>, 
+/**
+ * How often any other did.
+ */
+rest: number, 
+/**
+ * Pearson's statistic against p.
+ */
+chi_square: number, 
+/**
+ * Its degrees of freedom.
+ */
+degrees: number, 
+/**
+ * The probability of as much or more if the law is p.
+ */
+p_value: number, 
+/**
+ * Half the sum of |share - p|.
+ */
+total_variation: number, 
+/**
+ * What chance alone makes of that at this many rounds, on average: predicted.
+ */
+expected_variation: number, 
+/**
+ * The last round, when only one was asked for.
+ */
+last: LabRound | null, };
+
+/**
+ * What the acceptance rules make of the same logits at one temperature: probabilities of acceptance.
+ */
+export type LabRuleRow = { 
+/**
+ * The temperature of both laws.
+ */
+temperature: number, 
+/**
+ * Rejection sampling: the sum of min(p, q).
+ */
+lossless: number, 
+/**
+ * A draft that takes its likeliest token, by rejection sampling: p(argmax q).
+ */
+argmax: number, 
+/**
+ * A sampled draft that is kept where the target draws the same: the sum of p q.
+ */
+matching: number, 
+/**
+ * Typical acceptance of a sampled draft, which changes the law.
+ */
+typical: number, 
+/**
+ * Lenience, which changes the law.
+ */
+lenience: number, };
+
+/**
+ * Whose costs a landscape is of.
+ */
+export type LabMachine = { "kind": "measured" } | { "kind": "made_up", 
+/**
+ * c: a drafted token, in target passes of one row.
+ */
+draft_cost: number, 
+/**
+ * What each row beyond the first adds to a target pass, in passes of one row.
+ */
+row_cost: number, };
+
+/**
+ * Predicted speedup over alpha and K.
+ */
+export type Landscape = { 
+/**
+ * Whether the costs were measured here.
+ */
+measured: boolean, 
+/**
+ * c: a drafted token, in target passes of one row.
+ */
+draft_cost: number, 
+/**
+ * t(M) / t(1) by rows M = 1, 2, ...
+ */
+target_cost: Array<number>, 
+/**
+ * The probabilities of acceptance, rising.
+ */
+alphas: Array<number>, 
+/**
+ * Most tokens drafted a round, K: 1, 2, ...
+ */
+depths: Array<number>, 
+/**
+ * Predicted speedup: a row for each alpha, a column for each depth.
+ */
+speedup: Array<Array<number>>, 
+/**
+ * The depth with the highest speedup for each alpha; 0 where drafting never pays.
+ */
+best: Array<number>, 
+/**
+ * For each depth the alpha from which drafting pays; `None` where it never does.
+ */
+break_even: Array<number | null>, };
+
+/**
+ * An answer of the person's, as a place in the landscape.
+ */
+export type LabSession = { 
+/**
+ * The answer's message.
+ */
+message: number, 
+/**
+ * Its conversation.
+ */
+conversation: number, 
+/**
+ * What the conversation is called.
+ */
+title: string, 
+/**
+ * How it was drafted.
+ */
+method: Method, 
+/**
+ * Accepted of the drafted tokens that were tested.
+ */
+alpha: number, 
+/**
+ * Tokens drafted in a round that drafted, the mean.
+ */
+depth: number, 
+/**
+ * Tokens generated.
+ */
+tokens: number, 
+/**
+ * Tokens a target pass.
+ */
+mean_acceptance_length: number, };
+
+/**
+ * Acceptance of the drafted tokens that have something in common.
+ */
+export type AcceptanceBin = { 
+/**
+ * What they have in common: a position from 0, a kind, or a range.
+ */
+key: string, 
+/**
+ * How many were tested.
+ */
+tested: number, 
+/**
+ * How many of these were accepted.
+ */
+accepted: number, 
+/**
+ * accepted / tested.
+ */
+share: number, 
+/**
+ * Where the true share lies, with 95% confidence (Wilson): from.
+ */
+low: number, 
+/**
+ * To.
+ */
+high: number, 
+/**
+ * The mean of min(1, p / q), or of p for certain drafts: what the share should be.
+ */
+expected: number, };
+
+/**
+ * Acceptance over answers in the store.
+ */
+export type AcceptanceMap = { 
+/**
+ * Answers that drafted.
+ */
+answers: number, 
+/**
+ * Drafted tokens that were tested.
+ */
+tested: number, 
+/**
+ * By position in the draft; the key is the position, from 0.
+ */
+by_position: Array<AcceptanceBin>, 
+/**
+ * By kind of token: `word`, `part` (of a word), `space`, `number`, `punctuation`, `code`.
+ */
+by_kind: Array<AcceptanceBin>, 
+/**
+ * By entropy of the target at the position, in bits; the key is the range, as `0.5-1`.
+ */
+by_entropy: Array<AcceptanceBin>, 
+/**
+ * By the draft's own probability q; the key is the range, as `0.8-0.9`.
+ */
+by_confidence: Array<AcceptanceBin>, };
+
+/**
+ * What an answer would have been with other settings, from what was stored of it.
+ */
+export type WhatIfRequest = { 
+/**
+ * The answer's message.
+ */
+message: number, 
+/**
+ * Most tokens drafted a round.
+ */
+max_draft: number, 
+/**
+ * The temperature; `None` = as it was.
+ */
+temperature: number | null, };
+
+/**
+ * The figures of an answer, as it was or as it would have been.
+ */
+export type WhatIfFigures = { 
+/**
+ * The probability that a drafted token is accepted once it is tested.
+ */
+alpha: number, 
+/**
+ * Tokens a target pass.
+ */
+mean_acceptance_length: number, 
+/**
+ * Target passes for the answer's tokens.
+ */
+rounds: number, 
+/**
+ * Tokens a second; `None` where the time of such rounds is not known.
+ */
+tok_s: number | null, };
+
+/**
+ * An answer beside what it would have been.
+ */
+export type WhatIf = { 
+/**
+ * As it was: measured.
+ */
+was: WhatIfFigures, 
+/**
+ * As it would have been: predicted.
+ */
+would: WhatIfFigures, 
+/**
+ * Drafted tokens whose p and q were stored.
+ */
+known: number, 
+/**
+ * Share of the target's law that the stored alternatives cover, the mean: how far to trust another
+ * temperature.
+ */
+covered: number, };
+
+/**
+ * What a pass costs.
+ */
+export type CostPoint = { 
+/**
+ * Its rows M.
+ */
+rows: number, 
+/**
+ * t(M), in milliseconds: the median.
+ */
+ms: number, 
+/**
+ * t(M) / t(1): the median of the ratios within a round.
+ */
+relative: number, };
+
+/**
+ * A model's costs.
+ */
+export type ModelCosts = { 
+/**
+ * Its name.
+ */
+name: string, 
+/**
+ * By rows.
+ */
+points: Array<CostPoint>, 
+/**
+ * Bytes of weights that a pass reads.
+ */
+weight_bytes: number, 
+/**
+ * What reading these takes at the memory's speed, in milliseconds: no pass is faster.
+ */
+floor_ms: number, };
+
+/**
+ * The cost curve of this machine.
+ */
+export type CostCurve = { 
+/**
+ * When it was measured, in milliseconds since 1970.
+ */
+measured_ms: number, 
+/**
+ * "cpu" or "metal".
+ */
+device: string, 
+/**
+ * CPU threads.
+ */
+threads: number, 
+/**
+ * What the memory gives in a second, in 10^9 bytes.
+ */
+memory_gb_s: number, 
+/**
+ * The target's.
+ */
+target: ModelCosts, 
+/**
+ * The draft model's, if one was loaded.
+ */
+draft: ModelCosts | null, };
+
+/**
+ * What measuring the cost curve tells.
+ */
+export type CostEvent = { "type": "progress", 
+/**
+ * Rounds done.
+ */
+done: number, 
+/**
+ * Rounds in all.
+ */
+total: number, } | { "type": "finished", 
+/**
+ * What came out; `None` when it was stopped.
+ */
+curve: CostCurve | null, } | { "type": "failed", 
+/**
+ * The reason.
+ */
+error: ErrorInfo, };
+
+/** Every command of the engine, by name. `answer` also takes a channel of
+ * StreamMessage, `compare` one of MeasurementMessage<CompareEvent>, `measure_costs` one of
+ * MeasurementMessage<CostEvent>. */
 export interface Commands {
   app_info: { args: Record<string, never>; result: AppInfo };
   list_models: { args: Record<string, never>; result: ModelEntry[] };
@@ -885,4 +2012,21 @@ export interface Commands {
   set_preference: { args: { key: string; value: unknown }; result: null };
   stop_generation: { args: { generationId: number }; result: null };
   generation_snapshot: { args: { generationId: number }; result: GenerationSnapshot };
+  compare: { args: { request: CompareRequest }; result: number };
+  compare_snapshot: { args: { id: number }; result: MeasurementMessage<CompareEvent> };
+  measure_costs: { args: Record<string, never>; result: number };
+  costs_snapshot: { args: { id: number }; result: MeasurementMessage<CostEvent> };
+  stop_measurement: { args: { id: number }; result: null };
+  list_comparisons: { args: Record<string, never>; result: ComparisonEntry[] };
+  open_comparison: { args: { id: number }; result: ComparisonReport };
+  delete_comparison: { args: { id: number }; result: null };
+  export_comparison: { args: { id: number; format: ComparisonFormat; path: string }; result: null };
+  cost_curve: { args: Record<string, never>; result: CostCurve | null };
+  lab_position: { args: { request: LabRequest }; result: LabPosition };
+  lab_rounds: { args: { request: LabRoundsRequest }; result: LabRounds };
+  lab_rules: { args: { position: number; temperatures: number[] }; result: LabRuleRow[] };
+  landscape: { args: { machine: LabMachine }; result: Landscape };
+  acceptance_map: { args: { conversation: number | null }; result: AcceptanceMap };
+  what_if: { args: { request: WhatIfRequest }; result: WhatIf };
+  lab_sessions: { args: Record<string, never>; result: LabSession[] };
 }

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import type { ErrorInfo, GenerationEvent, GenerationSnapshot, StreamMessage } from './schema.gen';
-import { GenerationStream, lossySilenceMs, silenceMs } from './stream';
+import type { ErrorInfo, GenerationEvent, GenerationSnapshot } from './schema.gen';
+import { EventStream, lossySilenceMs, silenceMs, type Numbered } from './stream';
 
 const prefill = (done: number): GenerationEvent => ({ type: 'prefill', done, total: 100 });
 const failed: GenerationEvent = { type: 'failed', error: { code: 'device', message: 'gone' } };
-const message = (seq: number, ...events: GenerationEvent[]): StreamMessage => ({ generation_id: 7, seq, events });
+const message = (seq: number, ...events: GenerationEvent[]): Numbered<GenerationEvent> => ({ seq, events });
 
 /** A clock that a test moves by hand. */
 class HandClock {
@@ -36,7 +36,7 @@ function follow(said: GenerationEvent[] = []) {
   const asked: number[] = [];
   const lost: ErrorInfo[] = [];
   let refusal: ErrorInfo | null = null;
-  const stream = new GenerationStream({
+  const stream = new EventStream<GenerationEvent>({
     async snapshot(id): Promise<GenerationSnapshot> {
       asked.push(id);
       if (refusal) throw refusal;
@@ -49,12 +49,12 @@ function follow(said: GenerationEvent[] = []) {
   return { stream, clock, seen, asked, lost, said, refuse: (error: ErrorInfo) => (refusal = error) };
 }
 
-describe('GenerationStream', () => {
+describe('EventStream', () => {
   it('delivers messages in order and asks for nothing', async () => {
     const { stream, seen, asked, clock } = follow();
     stream.begin(7);
-    stream.receive(message(0, prefill(0), prefill(1)));
-    stream.receive(message(2, prefill(2)));
+    stream.receive(7, message(0, prefill(0), prefill(1)));
+    stream.receive(7, message(2, prefill(2)));
     await clock.advance(silenceMs - 1);
     expect(seen).toEqual([prefill(0), prefill(1), prefill(2)]);
     expect(asked).toEqual([]);
@@ -62,16 +62,16 @@ describe('GenerationStream', () => {
 
   it('ignores duplicates and takes only the new part of an overlap', () => {
     const { stream, seen } = follow();
-    stream.receive(message(0, prefill(0), prefill(1)));
-    stream.receive(message(0, prefill(0), prefill(1)));
-    stream.receive(message(1, prefill(1), prefill(2)));
+    stream.receive(7, message(0, prefill(0), prefill(1)));
+    stream.receive(7, message(0, prefill(0), prefill(1)));
+    stream.receive(7, message(1, prefill(1), prefill(2)));
     expect(seen).toEqual([prefill(0), prefill(1), prefill(2)]);
   });
 
   it('ignores messages of another generation', () => {
     const { stream, seen } = follow();
     stream.begin(7);
-    stream.receive({ ...message(0, prefill(0)), generation_id: 6 });
+    stream.receive(6, message(0, prefill(0)));
     expect(seen).toEqual([]);
   });
 
@@ -79,21 +79,21 @@ describe('GenerationStream', () => {
     const said = [0, 1, 2, 3].map(prefill);
     const { stream, seen, asked, clock } = follow(said);
     stream.begin(7);
-    stream.receive(message(0, prefill(0)));
-    stream.receive(message(2, prefill(2)));
-    stream.receive(message(3, prefill(3)));
+    stream.receive(7, message(0, prefill(0)));
+    stream.receive(7, message(2, prefill(2)));
+    stream.receive(7, message(3, prefill(3)));
     expect(seen).toEqual([prefill(0)]);
     await clock.advance(0);
     expect(asked).toEqual([7]);
     expect(seen).toEqual(said);
-    stream.receive(message(4, prefill(4)));
+    stream.receive(7, message(4, prefill(4)));
     expect(seen).toEqual([...said, prefill(4)]);
   });
 
   it('takes early messages that reach past the snapshot', async () => {
     const { stream, seen, clock } = follow([0, 1].map(prefill));
     stream.begin(7);
-    stream.receive(message(2, prefill(2)));
+    stream.receive(7, message(2, prefill(2)));
     await clock.advance(0);
     expect(seen).toEqual([0, 1, 2].map(prefill));
   });
@@ -101,7 +101,7 @@ describe('GenerationStream', () => {
   it('asks again after a while when the snapshot did not fill the gap', async () => {
     const { stream, seen, asked, said, clock } = follow([prefill(0)]);
     stream.begin(7);
-    stream.receive(message(2, prefill(2)));
+    stream.receive(7, message(2, prefill(2)));
     await clock.advance(0);
     expect(seen).toEqual([prefill(0)]);
     said.push(prefill(1), prefill(2));
@@ -122,7 +122,7 @@ describe('GenerationStream', () => {
     await clock.advance(lossySilenceMs);
     expect(asked).toHaveLength(3);
     expect(seen).toEqual([prefill(0), prefill(1)]);
-    stream.receive(message(2, prefill(2)));
+    stream.receive(7, message(2, prefill(2)));
     await clock.advance(lossySilenceMs);
     expect(asked).toHaveLength(3);
   });
@@ -130,10 +130,10 @@ describe('GenerationStream', () => {
   it('ends with the last event and waits for nothing more', async () => {
     const { stream, seen, clock, asked } = follow();
     stream.begin(7);
-    stream.receive(message(0, failed));
+    stream.receive(7, message(0, failed));
     expect(stream.over).toBe(true);
     expect(clock.waiting).toBe(0);
-    stream.receive(message(1, prefill(1)));
+    stream.receive(7, message(1, prefill(1)));
     await clock.advance(silenceMs * 3);
     expect(seen).toEqual([failed]);
     expect(asked).toEqual([]);
@@ -142,7 +142,7 @@ describe('GenerationStream', () => {
   it('ends when the last event was lost and a snapshot brings it', async () => {
     const { stream, seen, said, clock } = follow();
     stream.begin(7);
-    stream.receive(message(0, prefill(0)));
+    stream.receive(7, message(0, prefill(0)));
     said.push(prefill(0), failed);
     await clock.advance(silenceMs);
     expect(seen).toEqual([prefill(0), failed]);

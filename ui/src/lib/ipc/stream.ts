@@ -1,9 +1,9 @@
-// One generation's events, each once and in order, whatever the channel does to its messages.
+// The events of one generation or measurement, each once and in order, whatever the channel does to its messages.
 // Events are numbered. A message may come twice, late, or never: duplicates are ignored, and on a gap
-// or a silence the whole generation is asked for again and the missing events are taken from it.
+// or a silence all of it is asked for again and the missing events are taken from it.
 // No DOM, no state of the window.
 
-import type { ErrorInfo, GenerationEvent, GenerationSnapshot, StreamMessage } from './schema.gen';
+import type { ErrorInfo } from './schema.gen';
 import { toErrorInfo } from './rpc';
 
 /** Time, as the stream sees it. Tests bring their own. */
@@ -20,13 +20,24 @@ export const pageClock: Clock = {
   },
 };
 
+/** What a stream carries: the last event has finished or failed. */
+export interface StreamedEvent {
+  type: string;
+}
+
+/** Events in order, and the number of the first of them, from 0. */
+export interface Numbered<E> {
+  seq: number;
+  events: readonly E[];
+}
+
 /** What a stream needs. */
-export interface StreamPort {
-  /** Everything the generation has said so far. */
-  snapshot(generationId: number): Promise<GenerationSnapshot>;
+export interface StreamPort<E extends StreamedEvent> {
+  /** Everything said so far, from the first event on. */
+  snapshot(id: number): Promise<Pick<Numbered<E>, 'events'>>;
   /** Takes the next events. */
-  deliver(events: GenerationEvent[]): void;
-  /** The generation can no longer be followed. Nothing comes after this. */
+  deliver(events: E[]): void;
+  /** What is followed can no longer be. Nothing comes after this. */
   lost(error: ErrorInfo): void;
   clock: Clock;
 }
@@ -36,18 +47,18 @@ export const silenceMs = 2000;
 /** How often it asks once the channel is known to have lost something, in milliseconds. */
 export const lossySilenceMs = 250;
 
-/** Follows one generation until it has finished or failed. */
-export class GenerationStream {
-  readonly #port: StreamPort;
-  #generationId: number | null = null;
+/** Follows one generation or measurement until it has finished or failed. */
+export class EventStream<E extends StreamedEvent> {
+  readonly #port: StreamPort<E>;
+  #id: number | null = null;
   #next = 0;
-  #early = new Map<number, StreamMessage>();
+  #early = new Map<number, Numbered<E>>();
   #asking = false;
   #channelLoses = false;
   #over = false;
   #cancelTimer: () => void = () => {};
 
-  constructor(port: StreamPort) {
+  constructor(port: StreamPort<E>) {
     this.#port = port;
   }
 
@@ -61,16 +72,16 @@ export class GenerationStream {
     return this.#over;
   }
 
-  /** The generation's number is known: watch for silence from here on. */
-  begin(generationId: number): void {
-    this.#generationId ??= generationId;
+  /** The number of what is followed is known: watch for silence from here on. */
+  begin(id: number): void {
+    this.#id ??= id;
     this.#listen();
   }
 
-  /** Takes a message from the channel. */
-  receive(message: StreamMessage): void {
-    if (this.#over || (this.#generationId !== null && message.generation_id !== this.#generationId)) return;
-    this.#generationId = message.generation_id;
+  /** Takes a message from the channel; `id` is of what it tells. */
+  receive(id: number, message: Numbered<E>): void {
+    if (this.#over || (this.#id !== null && id !== this.#id)) return;
+    this.#id = id;
     if (message.seq > this.#next) {
       this.#early.set(message.seq, message);
       void this.#ask();
@@ -89,7 +100,7 @@ export class GenerationStream {
   }
 
   /** Delivers what is new of events numbered from `seq`, which must not be past the next one. */
-  #take(seq: number, events: readonly GenerationEvent[]): boolean {
+  #take(seq: number, events: readonly E[]): boolean {
     const fresh = events.slice(this.#next - seq);
     if (fresh.length === 0) return false;
     this.#next += fresh.length;
@@ -117,10 +128,10 @@ export class GenerationStream {
   }
 
   async #ask(): Promise<void> {
-    if (this.#asking || this.#over || this.#generationId === null) return;
+    if (this.#asking || this.#over || this.#id === null) return;
     this.#asking = true;
     try {
-      const snapshot = await this.#port.snapshot(this.#generationId);
+      const snapshot = await this.#port.snapshot(this.#id);
       if (this.#over) return;
       if (this.#take(0, snapshot.events)) this.#channelLoses = true;
       this.#takeEarly();

@@ -48,6 +48,7 @@ const finished = (tokens: TokenEvent[]): GenerationEvent => ({
     target_passes: [[5, 2]],
     draft_passes: [[1, 8]],
     accepted_at_position: [1],
+    drafted_at_position: [1],
     ttft_ms: 10,
     prefill_tok_s: 100,
     decode_tok_s: 10,

@@ -12,7 +12,7 @@ import type {
   MessageState,
   StoredMessage,
 } from '../ipc/schema.gen';
-import { GenerationStream, pageClock, type Clock } from '../ipc/stream';
+import { EventStream, pageClock, type Clock } from '../ipc/stream';
 import { language } from '../strings/index.svelte';
 import { Answer } from './answer.svelte';
 import { newestBelow, pathTo, siblingsOf, type Siblings } from './branches';
@@ -45,7 +45,7 @@ export interface Pace {
 interface Running {
   turn: Turn;
   answer: Answer;
-  stream: GenerationStream;
+  stream: EventStream<GenerationEvent>;
   buffer: FrameBuffer<GenerationEvent>;
   /** Events that came before it was known what the answer begins with. */
   early: GenerationEvent[] | null;
@@ -364,7 +364,7 @@ export class Conversation {
     try {
       await this.#instructing;
       const request = { conversation: this.id, asking, settings: { ...settings, target: '', draft: null } };
-      const begun = await begin(this.#host, request, (message) => running.stream.receive(message));
+      const begun = await begin(this.#host, request, (message) => running.stream.receive(message.generation_id, message));
       running.id = begun.generation_id;
       running.stream.begin(begun.generation_id);
       answer.apply(begun.prefix);
@@ -415,7 +415,7 @@ export class Conversation {
       answer.apply(events);
       if (answer.over) this.#end(running);
     });
-    const stream = new GenerationStream({
+    const stream = new EventStream<GenerationEvent>({
       snapshot: (generationId) => call(this.#host, 'generation_snapshot', { generationId }),
       deliver: (events) => (running.early ? running.early.push(...events) : buffer.add(events)),
       lost: (error) => {

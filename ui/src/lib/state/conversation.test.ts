@@ -124,6 +124,7 @@ const ended: GenerationEvent = {
     target_passes: [[1, 1]],
     draft_passes: [],
     accepted_at_position: [],
+    drafted_at_position: [],
     ttft_ms: 1,
     prefill_tok_s: 1,
     decode_tok_s: 1,

@@ -45,10 +45,15 @@ export function pieces(excerpt: string): Piece[] {
     .map((text) => ({ text: text.replace(/[\ue000\ue001]/g, ''), found: text.startsWith('\ue000') }));
 }
 
+/** What a file is called before its ending, as any system takes it; empty when the title has nothing to go by. */
+export function fileStem(title: string): string {
+  const plain = title.replace(/[^\p{L}\p{N} _-]+/gu, ' ').replace(/\s+/g, ' ').trim();
+  return plain.slice(0, 60);
+}
+
 /** A name for a file that any system takes. */
 export function fileName(title: string, format: ExportFormat): string {
-  const plain = title.replace(/[^\p{L}\p{N} _-]+/gu, ' ').replace(/\s+/g, ' ').trim();
-  return `${plain.slice(0, 60) || language.strings.dialogs.conversationFile}.${format === 'json' ? 'json' : 'md'}`;
+  return `${fileStem(title) || language.strings.dialogs.conversationFile}.${format === 'json' ? 'json' : 'md'}`;
 }
 
 /** The conversations of this machine. */

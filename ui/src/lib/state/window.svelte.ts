@@ -6,10 +6,15 @@ import { toErrorInfo } from '../ipc/rpc';
 import type { ColourMode, MarkClass } from '../marks';
 import type { Answer, TokenDetail } from './answer.svelte';
 import type { ConversationEntry } from '../ipc/schema.gen';
+import type { Place } from '../places';
 import { language } from '../strings/index.svelte';
+import { Comparison } from './comparison.svelte';
+import { ComparisonPlan } from './comparisonPlan.svelte';
+import { Comparisons } from './comparisons.svelte';
 import { Conversation } from './conversation.svelte';
 import { Conversations } from './conversations.svelte';
 import { Drop } from './drop.svelte';
+import { Lab } from './lab.svelte';
 import { Models } from './models.svelte';
 import { Preferences, type Preset } from './preferences.svelte';
 import { Settings } from './settings.svelte';
@@ -38,6 +43,10 @@ export class WindowState {
   readonly models: Models;
   readonly conversation: Conversation;
   readonly conversations: Conversations;
+  readonly comparison: Comparison;
+  readonly comparisonPlan: ComparisonPlan;
+  readonly comparisons: Comparisons;
+  readonly lab: Lab;
   /** Files that are dragged onto the window. */
   readonly drop: Drop;
   pointed = $state.raw<Pointed | null>(null);
@@ -45,6 +54,8 @@ export class WindowState {
   only = $state<MarkClass | null>(null);
   /** The link that is asked about. */
   link = $state<string | null>(null);
+  /** What the window shows. What goes on elsewhere goes on. */
+  place = $state<Place>('chat');
   /** What lies over the window. */
   sheet = $state<'palette' | 'settings' | null>(null);
   /** What was done a moment ago, in a word. */
@@ -64,6 +75,10 @@ export class WindowState {
     this.conversations = new Conversations(host);
     const changed = () => void this.conversations.refresh();
     this.conversation = new Conversation(host, this.settings, undefined, { changed });
+    this.comparisons = new Comparisons(host);
+    this.comparison = new Comparison(host, () => void this.comparisons.refresh());
+    this.comparisonPlan = new ComparisonPlan(this.models, { settings: this.settings, busy: () => this.conversation.running });
+    this.lab = new Lab(host, this.models, this.settings);
     this.drop = new Drop(this.models, {
       bring: (paths) => this.#bringFiles(paths),
       complain: (text) => (this.complaint = text),
@@ -100,6 +115,16 @@ export class WindowState {
     if (pointed) await this.conversation.branch(pointed.answer, pointed.detail.index, token);
   }
 
+  /** Shows in the lab what happens at the place of the token on the card. */
+  showInLab(): void {
+    const pointed = this.pointed;
+    const turn = this.conversation.turns.find(({ answer }) => answer === pointed?.answer);
+    if (!pointed || typeof turn?.answerId !== 'number') return;
+    this.goTo('lab');
+    void this.lab.show(turn.answerId, pointed.detail.index);
+    this.screen.compose();
+  }
+
   /** Whether the card is about this token: then it moves with it. */
   #follows(answer: Answer, index: number): boolean {
     return this.pointed?.answer === answer && this.pointed.detail.index === index;
@@ -134,17 +159,22 @@ export class WindowState {
     this.link = null;
   }
 
-  /** Begins a new conversation. */
-  newConversation(): void {
+  /** Shows another place of the window. */
+  goTo(place: Place): void {
     this.unpin();
     this.only = null;
+    this.place = place;
+  }
+
+  /** Begins a new conversation. */
+  newConversation(): void {
+    this.goTo('chat');
     this.conversation.clear();
   }
 
   /** Opens a conversation, at the branch of a message if one is named. */
   async openConversation(id: number, message: number | null = null): Promise<void> {
-    this.unpin();
-    this.only = null;
+    this.goTo('chat');
     try {
       await this.conversation.open(id);
       if (message !== null) await this.conversation.choose(message);

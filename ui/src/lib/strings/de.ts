@@ -1,5 +1,7 @@
 // The words of the window in German. The type makes a missing or a stray entry an error of the compiler.
 
+import { compareDe } from './compareDe';
+import { labDe } from './labDe';
 import type { Strings } from './en';
 
 const origins: Strings['origins'] = {
@@ -20,7 +22,12 @@ const rules: Pick<Strings['rules'], 'lossless' | 'match' | 'coupled' | 'lossy-ty
 
 export const de: Strings = {
   nouns: {
+    answer: { one: 'Antwort', other: 'Antworten' },
+    prompt: { one: 'Prompt', other: 'Prompts' },
     round: { one: 'Runde', other: 'Runden' },
+    row: { one: 'Zeile', other: 'Zeilen' },
+    run: { one: 'Lauf', other: 'Läufe' },
+    sample: { one: 'Probe', other: 'Proben' },
     thread: { one: 'Thread', other: 'Threads' },
     token: { one: 'Token', other: 'Tokens' },
   },
@@ -87,6 +94,7 @@ export const de: Strings = {
     'open-draft': { title: 'Draft öffnen…', also: 'laden' },
   },
   choices: {
+    place: { title: (place) => `${place} zeigen`, also: 'gehe ansicht' },
     appearance: { title: (appearance) => `Erscheinungsbild: ${appearance}`, also: 'design thema modus farben' },
     colours: { title: (mode) => `Tokenfarben: ${mode}` },
     view: { title: (view) => `Antwortansicht: ${view}` },
@@ -105,6 +113,19 @@ export const de: Strings = {
   views: { rich: 'Formatiert', tokens: 'Tokens' },
   loading: (name) => `${name} wird geladen`,
   openModelFirst: 'Öffne zuerst ein Modell',
+  places: {
+    label: 'Orte',
+    chat: 'Chat',
+    compare: 'Vergleich',
+    lab: 'Labor',
+    title: (place, keys) => `${place} (${keys})`,
+  },
+  compare: compareDe,
+  lab: labDe,
+  chart: {
+    table: 'Tabelle',
+    tableOf: (title) => `Tabelle hinter „${title}“`,
+  },
   controlKey: 'Strg',
   shiftKey: 'Umschalt',
   escapeKey: 'Esc',

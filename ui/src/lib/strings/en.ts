@@ -5,8 +5,11 @@ import type { CommandGroup, CommandName, ChoiceName } from '../commands';
 import type { AcceptanceRule, ErrorCode, StopReason } from '../ipc/schema.gen';
 import type { ColourMode, MarkClass } from '../marks';
 import type { AnswerOrigin } from '../origin';
+import type { Place } from '../places';
 import type { Appearance, TextSize, View } from '../state/preferences.svelte';
 import type { OfferedMethod } from '../state/settings.svelte';
+import { compareEn } from './compareEn';
+import { labEn } from './labEn';
 
 /** A noun in the forms that a language has after a number. */
 export type Noun = Partial<Record<Intl.LDMLPluralRule, string>> & { other: string };
@@ -32,8 +35,13 @@ export interface ChoiceWords {
   also?: string;
 }
 
-const nouns: Record<'round' | 'thread' | 'token', Noun> = {
+const nouns: Record<'answer' | 'prompt' | 'round' | 'row' | 'run' | 'sample' | 'thread' | 'token', Noun> = {
+  answer: { one: 'answer', other: 'answers' },
+  prompt: { one: 'prompt', other: 'prompts' },
   round: { one: 'round', other: 'rounds' },
+  row: { one: 'row', other: 'rows' },
+  run: { one: 'run', other: 'runs' },
+  sample: { one: 'sample', other: 'samples' },
   thread: { one: 'thread', other: 'threads' },
   token: { one: 'token', other: 'tokens' },
 };
@@ -123,6 +131,7 @@ const commands: Record<CommandName, CommandWords> = {
 };
 
 const choices: Record<ChoiceName, ChoiceWords> = {
+  place: { title: (place) => `Go to ${place}`, also: 'show screen' },
   appearance: { title: (appearance) => `Appearance: ${appearance}`, also: 'theme mode colours' },
   colours: { title: (mode) => `Token colours: ${mode}` },
   view: { title: (view) => `Answer view: ${view}`, also: 'markdown' },
@@ -159,6 +168,20 @@ export const en = {
   views,
   loading: (name: string) => `Loading ${name}`,
   openModelFirst: 'Open a model first',
+  /** Where one can be in the window. */
+  places: {
+    label: 'Places',
+    chat: 'Chat',
+    compare: 'Compare',
+    lab: 'Lab',
+    title: (place: string, keys: string) => `${place} (${keys})`,
+  } satisfies Record<Place, string> & Record<string, unknown>,
+  compare: compareEn,
+  lab: labEn,
+  chart: {
+    table: 'Table',
+    tableOf: (title: string) => `Table behind “${title}”`,
+  },
   /** The key that goes with a letter where there is no ⌘. */
   controlKey: 'Ctrl',
   shiftKey: 'Shift',

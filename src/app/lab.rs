@@ -1,0 +1,242 @@
+//! The lab of the application: positions of answers by the loaded models, and what the store knows of the
+//! answers there were. The arithmetic is that of [`crate::lab`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{App, lock};
+use crate::error::{Error, Result};
+use crate::event::GenerationEvent;
+use crate::generate::{Prompt, fresh_seed};
+use crate::lab::acceptance::AcceptanceTally;
+use crate::lab::landscape::{MachineCosts, landscape};
+use crate::lab::position::{Laws, Place, Scores, toy, toy_place, toy_text};
+use crate::lab::report::{
+    AcceptanceMap, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest, LabRuleRow, LabSession,
+    LabSource, Landscape, WhatIf, WhatIfRequest,
+};
+use crate::lab::rounds::{self, Rounds};
+use crate::lab::sessions::session_of;
+use crate::lab::{rules, what_if};
+use crate::sample::SamplingParams;
+use crate::token::TokenId;
+
+/// Positions whose laws are kept.
+const KEPT: usize = 4;
+/// Answers that are looked at, the latest first.
+const MOST_ANSWERS: usize = 500;
+/// Characters of the text before a position.
+const BEFORE: usize = 160;
+
+/// The positions that were looked at last.
+#[derive(Default)]
+pub(super) struct Positions(VecDeque<Position>);
+
+struct Position {
+    id: u32,
+    laws: Arc<Laws>,
+    /// What came out so far, by rule.
+    rounds: Vec<Rounds>,
+}
+
+impl Positions {
+    fn find(&mut self, id: u32) -> Result<&mut Position> {
+        self.0.iter_mut().find(|position| position.id == id).ok_or_else(|| {
+            Error::invalid(format!("Position {id} is not among the last {KEPT}. Choose it again."))
+        })
+    }
+}
+
+/// A place in a text, before the models have read it.
+struct Reading {
+    prompt: Prompt,
+    before: String,
+    drawn: Option<TokenId>,
+}
+
+impl App {
+    /// Both laws at a position. Reads its text with target and draft, unless it is made up.
+    ///
+    /// # Errors
+    /// When no pair of models is loaded or the engine is busy, and when there is no such place.
+    pub fn lab_position(&self, request: LabRequest) -> Result<LabPosition> {
+        let id = self.next_id();
+        let reading = match &request.source {
+            LabSource::Toy => {
+                let laws = Arc::new(Laws::new(toy(), request.sampling)?);
+                return Ok(self.keep(id, &laws, toy_place(id), &toy_text));
+            }
+            LabSource::Answer { message, token } => self.reading_answer(*message, *token as usize)?,
+            LabSource::Text { text } => {
+                Reading { prompt: Prompt::Raw(text.clone()), before: ending(text), drawn: None }
+            }
+        };
+        let loaded = lock(&self.shared.in_memory).clone().ok_or(Error::NoModel)?;
+        let draft = loaded.draft.clone().ok_or_else(|| {
+            Error::invalid("There is no draft model to compare with. Open one, or look at the made-up laws.")
+        })?;
+        let Reading { prompt, before, drawn } = reading;
+        let scores = self.shared.engine.ask(id, move |models| {
+            let context = models.prompt_ids(&prompt)?;
+            let (target, draft) = models.scores_after(&context)?;
+            let draft = draft.ok_or_else(|| Error::Internal("the draft model is gone".into()))?;
+            Ok(Scores { target, draft, context })
+        })?;
+        let laws = Arc::new(Laws::new(scores, request.sampling)?);
+        let place = Place {
+            id,
+            source: request.source,
+            target: Some(loaded.target.clone()),
+            draft: Some(draft),
+            before,
+            drawn,
+        };
+        let text_of = |token| String::from_utf8_lossy(&loaded.tokenizer.token_bytes(token)).into_owned();
+        Ok(self.keep(id, &laws, place, &text_of))
+    }
+
+    fn keep(
+        &self,
+        id: u32,
+        laws: &Arc<Laws>,
+        place: Place,
+        text_of: &dyn Fn(TokenId) -> String,
+    ) -> LabPosition {
+        let mut positions = lock(&self.shared.positions);
+        positions.0.push_back(Position { id, laws: laws.clone(), rounds: Vec::new() });
+        while positions.0.len() > KEPT {
+            positions.0.pop_front();
+        }
+        drop(positions);
+        laws.position(place, text_of)
+    }
+
+    /// The text of an answer up to one of its tokens.
+    fn reading_answer(&self, message: i64, token: usize) -> Result<Reading> {
+        let events = self.shared.store.events(message)?;
+        let tokens: Vec<_> = events.iter().flat_map(GenerationEvent::tokens).collect();
+        if token > tokens.len() {
+            return Err(Error::invalid(format!("The answer has no token {token}.")));
+        }
+        let prompt =
+            self.prompt_of_answer(message, tokens[..token].iter().map(|token| token.id).collect())?;
+        let written: String = tokens[..token].iter().map(|token| token.text.as_str()).collect();
+        let before = if written.is_empty() { String::new() } else { ending(&written) };
+        Ok(Reading { prompt, before, drawn: tokens.get(token).map(|token| token.id) })
+    }
+
+    /// Runs more rounds at a position, and gives all there were under the rule.
+    ///
+    /// # Errors
+    /// When the position is not kept any more, or a number is out of its range.
+    pub fn lab_rounds(&self, request: LabRoundsRequest) -> Result<LabRounds> {
+        rounds::check(&request)?;
+        // Taken out while they run, so that nobody else waits.
+        let (laws, before) = {
+            let mut positions = lock(&self.shared.positions);
+            let position = positions.find(request.position)?;
+            let at = position.rounds.iter().position(|rounds| rounds.rule() == request.rule);
+            (position.laws.clone(), at.map(|at| position.rounds.swap_remove(at)))
+        };
+        let mut rounds = match before.filter(|_| !request.afresh) {
+            Some(rounds) => rounds,
+            None => Rounds::new(request.position, &laws, request.rule, fresh_seed())?,
+        };
+        let report = rounds.run(request.rounds);
+        if let Ok(position) = lock(&self.shared.positions).find(request.position) {
+            position.rounds.push(rounds);
+        }
+        report
+    }
+
+    /// What the acceptance rules make of a position's scores as the temperature moves.
+    ///
+    /// # Errors
+    /// When the position is not kept any more, or a temperature is out of its range.
+    pub fn lab_rules(&self, position: u32, temperatures: &[f64]) -> Result<Vec<LabRuleRow>> {
+        let laws = lock(&self.shared.positions).find(position)?.laws.clone();
+        rules::rows(&laws, temperatures)
+    }
+
+    /// Predicted speedup over alpha and K, by the costs measured here or made up.
+    ///
+    /// # Errors
+    /// When the loaded models' costs were not measured yet, or a number is out of its range.
+    pub fn landscape(&self, machine: LabMachine) -> Result<Landscape> {
+        let costs = match machine {
+            LabMachine::MadeUp { draft_cost, row_cost } => MachineCosts::made_up(draft_cost, row_cost)?,
+            LabMachine::Measured => {
+                let curve = self.cost_curve()?.ok_or_else(|| {
+                    Error::invalid(
+                        "What passes cost with these models was not measured yet. Measure it first.",
+                    )
+                })?;
+                let one = |costs: &crate::lab::report::ModelCosts| costs.points.first().map(|point| point.ms);
+                let (target, draft) = (one(&curve.target), curve.draft.as_ref().and_then(one));
+                // Without a draft model guesses are looked up, which costs nothing.
+                let draft_cost = draft.zip(target).map_or(0.0, |(draft, target)| draft / target);
+                let relative = |point: &crate::lab::report::CostPoint| (point.rows as usize, point.relative);
+                MachineCosts::measured(draft_cost, curve.target.points.iter().map(relative))?
+            }
+        };
+        Ok(landscape(&costs))
+    }
+
+    /// The person's latest answers that drafted, as places in the landscape.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn lab_sessions(&self) -> Result<Vec<LabSession>> {
+        let store = &self.shared.store;
+        let mut sessions = Vec::new();
+        for answer in store.answers(None, MOST_ANSWERS)? {
+            // An answer whose record is damaged has no place here.
+            let Some(figures) = store.events(answer.message).ok().and_then(|events| session_of(&events))
+            else {
+                continue;
+            };
+            sessions.push(LabSession {
+                message: answer.message,
+                conversation: answer.conversation,
+                title: answer.title,
+                method: figures.method,
+                alpha: figures.alpha,
+                depth: figures.depth,
+                tokens: figures.tokens,
+                mean_acceptance_length: figures.mean_acceptance_length,
+            });
+        }
+        Ok(sessions)
+    }
+
+    /// Acceptance over the latest answers of a conversation, or of all.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn acceptance_map(&self, conversation: Option<i64>) -> Result<AcceptanceMap> {
+        let store = &self.shared.store;
+        let mut tally = AcceptanceTally::default();
+        for answer in store.answers(conversation, MOST_ANSWERS)? {
+            if let Ok(events) = store.events(answer.message) {
+                tally.add(&events);
+            }
+        }
+        Ok(tally.map())
+    }
+
+    /// What an answer would have been with other settings, from what was kept of it.
+    ///
+    /// # Errors
+    /// When there is no such answer, or a number is out of its range.
+    pub fn what_if(&self, request: WhatIfRequest) -> Result<WhatIf> {
+        let (_, message) = self.shared.store.message(request.message)?;
+        let settings = message.settings.map_or_else(SamplingParams::default, |settings| settings.sampling);
+        what_if::what_if(&self.shared.store.events(request.message)?, settings.temperature, &request)
+    }
+}
+
+/// The last of a text.
+fn ending(text: &str) -> String {
+    let skipped = text.chars().count().saturating_sub(BEFORE);
+    text.chars().skip(skipped).collect()
+}

@@ -1,0 +1,207 @@
+//! Measurements of the application: comparisons and the cost curve, run by the engine, told as they go, and
+//! kept in the store.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::stream::{EventLog, Receiver};
+use super::{App, chat, lock};
+use crate::api::MeasurementMessage;
+use crate::bench::compare::report::{
+    CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
+};
+use crate::bench::compare::{self, Listener, Machine, export};
+use crate::bench::costs;
+use crate::error::{Error, Result};
+use crate::lab::report::{CostCurve, CostEvent};
+use crate::model::device::peak_memory_bytes;
+
+/// Characters of a prompt that name a comparison.
+const TITLE_CHARS: usize = 80;
+
+/// What the last measurements told.
+#[derive(Default)]
+pub(super) struct Measurements {
+    comparison: Option<Arc<EventLog<CompareEvent>>>,
+    costs: Option<Arc<EventLog<CostEvent>>>,
+}
+
+/// Receives the messages of a measurement, in order.
+pub type MeasurementSink<E> = Box<dyn FnMut(MeasurementMessage<E>) + Send>;
+
+fn receiver<E: 'static>(id: u32, mut sink: MeasurementSink<E>) -> Receiver<E> {
+    Box::new(move |seq, events| sink(MeasurementMessage { id, seq, events }))
+}
+
+fn snapshot<E>(log: Option<Arc<EventLog<E>>>, id: u32) -> Result<MeasurementMessage<E>>
+where
+    E: Clone + serde::Serialize + Send + 'static,
+{
+    let log = log.filter(|log| log.id() == id);
+    let log = log.ok_or_else(|| Error::invalid(format!("Measurement {id} is not the last one.")))?;
+    Ok(MeasurementMessage { id, seq: 0, events: log.events() })
+}
+
+impl App {
+    /// Begins a comparison and gives its number. What it finds is kept in the store; `sink` hears how it goes.
+    ///
+    /// # Errors
+    /// When no model is loaded or the engine is busy. What is wrong with the request itself is told as an event.
+    pub fn compare(&self, request: CompareRequest, sink: MeasurementSink<CompareEvent>) -> Result<u32> {
+        lock(&self.shared.loaded).as_ref().ok_or(Error::NoModel)?;
+        let id = self.next_id();
+        let (log, writer) = EventLog::open(id);
+        let last = writer.clone();
+        log.pump(receiver(id, sink))?;
+        let options = self.method_options();
+        let compute = &self.shared.compute;
+        let machine = Machine { device: compute.name().into(), threads: compute.threads().count() as u32 };
+        let title = title(&request.prompts);
+        let store = self.shared.store.clone();
+        self.shared.engine.measure(
+            id,
+            move |models, stopped| {
+                let mut listener = Listener { tell: &mut |event| writer.put(event), stopped };
+                let (report, stopped) = compare::run(models, &request, &options, machine, &mut listener)?;
+                let report = report.map(|report| {
+                    let memory =
+                        compare::report::ComparisonMemory { peak: peak_memory_bytes(), ..report.memory };
+                    ComparisonReport { ended_ms: chat::now(), memory, ..report }
+                });
+                // A comparison that cannot be kept is shown all the same.
+                let kept = report
+                    .as_ref()
+                    .and_then(|report| store.add_comparison(&entry(report, title)?, report).ok());
+                Ok(CompareEvent::Finished { report, kept, stopped })
+            },
+            move |ended| {
+                last.put(ended.unwrap_or_else(|error| CompareEvent::Failed { error: (&error).into() }));
+            },
+        )?;
+        lock(&self.shared.measurements).comparison = Some(log);
+        Ok(id)
+    }
+
+    /// Everything the last comparison has told so far.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when `id` is not the last one.
+    pub fn compare_snapshot(&self, id: u32) -> Result<MeasurementMessage<CompareEvent>> {
+        snapshot(lock(&self.shared.measurements).comparison.clone(), id)
+    }
+
+    /// Begins to measure what passes cost and gives the measurement's number. The curve is kept in the store.
+    ///
+    /// # Errors
+    /// When no model is loaded or the engine is busy.
+    pub fn measure_costs(&self, sink: MeasurementSink<CostEvent>) -> Result<u32> {
+        lock(&self.shared.loaded).as_ref().ok_or(Error::NoModel)?;
+        let id = self.next_id();
+        let (log, writer) = EventLog::open(id);
+        let last = writer.clone();
+        log.pump(receiver(id, sink))?;
+        let (compute, store) = (self.shared.compute.clone(), self.shared.store.clone());
+        self.shared.engine.measure(
+            id,
+            move |models, stopped| {
+                let curve = costs::measure(models, &compute, stopped, &mut |done, total| {
+                    writer.put(CostEvent::Progress { done: done as u32, total: total as u32 });
+                })?;
+                let curve = curve.map(|curve| CostCurve { measured_ms: chat::now(), ..curve });
+                if let Some(curve) = &curve {
+                    store.set_cost_curve(curve)?;
+                }
+                Ok(CostEvent::Finished { curve })
+            },
+            move |ended| {
+                last.put(ended.unwrap_or_else(|error| CostEvent::Failed { error: (&error).into() }));
+            },
+        )?;
+        lock(&self.shared.measurements).costs = Some(log);
+        Ok(id)
+    }
+
+    /// Everything the last measurement of costs has told so far.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when `id` is not the last one.
+    pub fn costs_snapshot(&self, id: u32) -> Result<MeasurementMessage<CostEvent>> {
+        snapshot(lock(&self.shared.measurements).costs.clone(), id)
+    }
+
+    /// The last cost curve of the loaded models on this device.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn cost_curve(&self) -> Result<Option<CostCurve>> {
+        let Some(loaded) = lock(&self.shared.in_memory).clone() else { return Ok(None) };
+        let compute = &self.shared.compute;
+        let threads = compute.threads().count() as u32;
+        self.shared.store.cost_curve(&loaded.target, loaded.draft.as_deref(), compute.name(), threads)
+    }
+
+    /// Stops a measurement: it ends within one pass. Stopping one that has ended does nothing.
+    ///
+    /// # Errors
+    /// None today; a host that is remote would have some.
+    pub fn stop_measurement(&self, id: u32) -> Result<()> {
+        self.shared.engine.cancel(id);
+        Ok(())
+    }
+
+    /// The comparisons, newest first.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the file cannot be read or written; so for all below.
+    pub fn list_comparisons(&self) -> Result<Vec<ComparisonEntry>> {
+        self.shared.store.comparisons()
+    }
+
+    /// A comparison from the history.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn open_comparison(&self, id: i64) -> Result<ComparisonReport> {
+        self.shared.store.comparison(id)
+    }
+
+    /// Forgets a comparison.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn delete_comparison(&self, id: i64) -> Result<()> {
+        self.shared.store.delete_comparison(id)
+    }
+
+    /// Writes a comparison to a file.
+    ///
+    /// # Errors
+    /// When there is none of this number, or the file cannot be written.
+    pub fn export_comparison(&self, id: i64, format: ComparisonFormat, path: &Path) -> Result<()> {
+        let text = export::export(&self.shared.store.comparison(id)?, format)?;
+        std::fs::write(path, text).map_err(|source| Error::Io { action: "write", path: path.into(), source })
+    }
+}
+
+fn title(prompts: &ComparedPrompts) -> String {
+    match prompts {
+        ComparedPrompts::Text { text, .. } => export::shortened(text, TITLE_CHARS),
+        ComparedPrompts::Suite { name, prompts: Some(prompts) } => format!("{name}, {prompts}"),
+        ComparedPrompts::Suite { name, prompts: None } => name.clone(),
+    }
+}
+
+/// What the history shows of a comparison.
+fn entry(report: &ComparisonReport, title: String) -> Option<ComparisonEntry> {
+    let best = report.lanes.iter().filter(|lane| lane.verdict.is_some());
+    let best = best.max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
+    Some(ComparisonEntry {
+        id: 0,
+        ended_ms: report.ended_ms,
+        title,
+        target: report.setting.target.clone(),
+        draft: report.setting.draft.clone(),
+        best: best.contender,
+        speedup: best.speedup,
+    })
+}

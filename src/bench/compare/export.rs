@@ -1,0 +1,208 @@
+//! A comparison for others: as JSON, as CSV with a line for each answer, as a picture.
+
+use std::fmt::Write;
+
+use super::report::{ComparisonFormat, ComparisonReport, LaneReport, Loss, Verdict};
+use crate::error::{Error, Result};
+use crate::propose::Method;
+
+/// The report in a format.
+///
+/// # Errors
+/// [`Error::Internal`] when it cannot be written as JSON.
+pub fn export(report: &ComparisonReport, format: ComparisonFormat) -> Result<String> {
+    match format {
+        ComparisonFormat::Json => serde_json::to_string_pretty(report)
+            .map(|json| json + "\n")
+            .map_err(|error| Error::Internal(error.to_string())),
+        ComparisonFormat::Csv => Ok(csv(report)),
+        ComparisonFormat::Picture => Ok(picture(report)),
+    }
+}
+
+/// The verdict in words.
+pub fn sentence(verdict: &Verdict) -> String {
+    let Verdict { speedup, tokens_per_pass, pass_cost, .. } = verdict;
+    let head = match verdict {
+        Verdict { certain: false, .. } => format!("No certain difference ({speedup:.2}x)"),
+        _ if *speedup >= 1.0 => format!("{speedup:.2}x faster"),
+        _ => format!("Slower: {speedup:.2}x plain"),
+    };
+    let lost = match verdict.loss {
+        Loss::Drafting => "; most is lost on drafting",
+        Loss::WiderPasses => "; most is lost on passes of several rows",
+        Loss::Loop => "; most is lost in the loop",
+        Loss::Nothing => "",
+    };
+    format!("{head}: {tokens_per_pass:.1} tokens a pass at a pass cost of {pass_cost:.2}x{lost}.")
+}
+
+fn csv(report: &ComparisonReport) -> String {
+    let mut text = String::from(
+        "prompt,run,method,max_draft,tokens,speedup,wall_ms,ttft_ms,prefill_tok_s,decode_tok_s,acceptance_rate,\
+         mean_acceptance_length,rounds,drafted,accepted,propose_ms,target_ms,verify_ms,other_ms\n",
+    );
+    for answer in &report.answers {
+        let (prompt, lane) =
+            (&report.setting.prompts[answer.prompt as usize], report.setting.lanes[answer.lane as usize]);
+        let s = &answer.stats;
+        let name = if prompt.id.is_empty() { "prompt" } else { &prompt.id };
+        let speedup = answer.speedup.map_or(String::new(), |speedup| format!("{speedup:.4}"));
+        let depth = if lane.method == Method::Plain { "0".into() } else { lane.max_draft.to_string() };
+        writeln!(
+            text,
+            "{},{},{},{depth},{},{speedup},{:.3},{:.3},{:.3},{:.3},{:.5},{:.5},{},{},{},{:.3},{:.3},{:.3},{:.3}",
+            quoted(name),
+            answer.run + 1,
+            lane.method,
+            s.generated_tokens,
+            s.wall_ms,
+            s.ttft_ms,
+            s.prefill_tok_s,
+            s.decode_tok_s,
+            s.acceptance_rate,
+            s.mean_acceptance_length,
+            s.rounds,
+            s.drafted,
+            s.accepted,
+            s.propose_ms,
+            s.target_ms,
+            s.verify_ms,
+            s.other_ms
+        )
+        .expect("a String takes every text");
+    }
+    text
+}
+
+/// A field of a CSV file (RFC 4180).
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.into()
+    }
+}
+
+const WIDTH: f64 = 960.0;
+const LEFT: f64 = 220.0;
+const BAR: f64 = 44.0;
+const TOP: f64 = 132.0;
+/// Plain first, then one a lane.
+const COLOURS: [&str; 6] = ["#8a8f98", "#1a7f4b", "#8456d6", "#b26b00", "#0a6fc2", "#b8336a"];
+
+/// A bar for each lane: tokens a second, speedup with its spread, and the best verdict in words.
+fn picture(report: &ComparisonReport) -> String {
+    let ComparisonReport { setting, lanes, .. } = report;
+    let height = TOP + BAR * lanes.len() as f64 + 84.0;
+    let fastest = lanes.iter().map(|lane| lane.tok_s).fold(f64::MIN_POSITIVE, f64::max);
+    let draft = setting.draft.as_deref().map_or(String::new(), |draft| format!(", draft {draft}"));
+    let what = match &setting.prompts[..] {
+        [one] => format!("“{}”", shortened(&one.text, 76)),
+        many => format!("{} prompts", many.len()),
+    };
+    let runs = if setting.runs == 1 { "1 run".to_owned() } else { format!("{} runs", setting.runs) };
+    let with = format!(
+        "{what} · {runs} · temperature {} · {}, {} threads",
+        setting.sampling.temperature, setting.device, setting.threads
+    );
+    let mut parts = vec![
+        label(32.0, 44.0, 24, INK, "Speculative and plain decoding, measured side by side"),
+        label(32.0, 72.0, 15, FAINT, &format!("{}{draft}", setting.target)),
+        label(32.0, 96.0, 13, FAINT, &with),
+    ];
+    for (index, lane) in lanes.iter().enumerate() {
+        let y = TOP + BAR * index as f64;
+        let width = (WIDTH - LEFT - 310.0) * lane.tok_s / fastest;
+        parts.push(label(32.0, y + 20.0, 15, INK, &name(lane)));
+        parts.push(format!(
+            "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"28\" rx=\"4\" fill=\"{}\"/>",
+            COLOURS[index % COLOURS.len()]
+        ));
+        parts.push(label(LEFT + width + 12.0, y + 20.0, 15, INK, &figures(lane)));
+    }
+    let best =
+        lanes.iter().filter(|lane| lane.verdict.is_some()).max_by(|a, b| a.speedup.total_cmp(&b.speedup));
+    if let Some((best, verdict)) = best.and_then(|best| Some((best, best.verdict?))) {
+        let words = format!("{}: {}", name(best), sentence(&verdict));
+        parts.push(label(32.0, height - 44.0, 15, INK, &words));
+    }
+    let how = "Tokens a second after prefill (median); speedup of wall time over plain, median and 10th to 90th \
+               percentile. Made with Hunch.";
+    parts.push(label(32.0, height - 20.0, 13, FAINT, how));
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" \
+         font-family=\"system-ui, sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{}\n</svg>\n",
+        parts.join("\n")
+    )
+}
+
+const INK: &str = "#1c1c1f";
+const FAINT: &str = "#55585f";
+
+fn label(x: f64, y: f64, size: u32, colour: &str, text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    // What XML cannot hold is left out.
+    let text: String = text.chars().filter(|c| !c.is_control()).collect();
+    format!("<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{colour}\">{text}</text>")
+}
+
+fn name(lane: &LaneReport) -> String {
+    match lane.contender.method {
+        Method::Plain => "plain".into(),
+        method => format!("{method}, K {}", lane.contender.max_draft),
+    }
+}
+
+fn figures(lane: &LaneReport) -> String {
+    let rate = format!("{:.1} tok/s", lane.tok_s);
+    if lane.verdict.is_none() {
+        return rate;
+    }
+    format!("{rate} · {:.2}x ({:.2}–{:.2})", lane.speedup, lane.speedup_low, lane.speedup_high)
+}
+
+/// A text on one line, its first `most` characters.
+pub fn shortened(text: &str, most: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= most {
+        return line;
+    }
+    line.chars().take(most - 1).collect::<String>() + "…"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: Verdict = Verdict {
+        speedup: 1.34,
+        certain: true,
+        tokens_per_pass: 2.4,
+        pass_cost: 1.5,
+        loss: Loss::Drafting,
+        drafting_share: 0.3,
+        wider_share: 0.2,
+        loop_share: 0.01,
+    };
+
+    #[test]
+    fn a_verdict_is_a_sentence() {
+        assert_eq!(
+            sentence(&GOOD),
+            "1.34x faster: 2.4 tokens a pass at a pass cost of 1.50x; most is lost on drafting."
+        );
+        let slower = Verdict { speedup: 0.8, loss: Loss::Nothing, ..GOOD };
+        assert_eq!(sentence(&slower), "Slower: 0.80x plain: 2.4 tokens a pass at a pass cost of 1.50x.");
+        assert!(sentence(&Verdict { certain: false, ..GOOD }).starts_with("No certain difference (1.34x)"));
+    }
+
+    #[test]
+    fn fields_and_labels_hold_any_text() {
+        assert_eq!(quoted("plain"), "plain");
+        assert_eq!(quoted("a \"b\", c"), "\"a \"\"b\"\", c\"");
+        assert!(label(0.0, 0.0, 13, INK, "<b>&\u{1}").contains(">&lt;b&gt;&amp;</text>"));
+        assert_eq!(shortened("a  b\nc", 9), "a b c");
+        assert_eq!(shortened(&"x".repeat(90), 10), "x".repeat(9) + "…");
+    }
+}

@@ -1,0 +1,196 @@
+//! A comparison, side by side: one prompt by plain decoding and by other methods, in lanes that take turns,
+//! slice by slice, so that heat, clocks and other programs hit all of them alike. Each lane is a twin of the
+//! loaded models: the same weights, caches of its own, a clock that stands while others run. What is told and
+//! kept is in [`report`], what is made of the answers in [`summary`]; nothing here prints.
+
+pub mod export;
+pub mod report;
+pub mod summary;
+mod turn;
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use crate::bench::figures::CostTable;
+use crate::bench::model::ModelBench;
+use crate::bench::runner::{BenchPlan, Contender, measure_costs};
+use crate::bench::suite::Suite;
+use crate::depth::MaxDraft;
+use crate::error::{Error, Result};
+use crate::generate::{GenerationPlan, Models, fresh_seed};
+use crate::propose::{Method, MethodOptions};
+use crate::sample::SamplingParams;
+use report::{
+    CompareEvent, CompareRequest, ComparedPrompt, ComparedPrompts, ComparisonMemory, ComparisonReport,
+    ComparisonSetting,
+};
+use turn::Turn;
+
+/// Tokens of a slice.
+const SLICE: usize = 16;
+/// Rounds of the cost table, after one that warms up.
+const COST_ROUNDS: usize = 3;
+/// Most lanes beside plain.
+const MOST_LANES: usize = 5;
+/// Most runs.
+const MOST_RUNS: u32 = 20;
+/// Largest seed, as [`SamplingParams::seed`] says.
+const MAX_SEED: u64 = (1 << 53) - 1;
+
+/// On what is measured.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// "cpu" or "metal".
+    pub device: String,
+    /// CPU threads.
+    pub threads: u32,
+}
+
+/// Who listens to a comparison, and may stop it.
+pub struct Listener<'a> {
+    /// Hears each event but the last.
+    pub tell: &'a mut (dyn FnMut(CompareEvent) + Send),
+    /// Whether to stop, asked at every round.
+    pub stopped: &'a dyn Fn() -> bool,
+}
+
+/// Compares. The models stay as they are. Gives what was measured in whole turns, nothing if there was none,
+/// and whether it was stopped. The report's time is for the caller to fill in.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] for a request that cannot be run; else when a model fails.
+pub fn run(
+    models: &Models,
+    request: &CompareRequest,
+    options: &MethodOptions,
+    machine: Machine,
+    listener: &mut Listener<'_>,
+) -> Result<(Option<ComparisonReport>, bool)> {
+    let setting = setting(models, request, machine)?;
+    (listener.tell)(CompareEvent::Started { setting: setting.clone() });
+    let mut lanes = setting.lanes.iter().map(|_| models.twin()).collect::<Result<Vec<_>>>()?;
+    let Some(costs) = costs(&mut lanes[0], &setting, options, listener)? else { return Ok((None, true)) };
+    let begun = Instant::now();
+    let total = setting.prompts.len() * setting.runs as usize;
+    let mut turns = Vec::with_capacity(total);
+    let mut memory = ComparisonMemory::default();
+    let mut stopped = false;
+    'runs: for run in 0..setting.runs {
+        for (index, prompt) in setting.prompts.iter().enumerate() {
+            let done = turns.len();
+            let each = begun.elapsed().as_secs_f64() * 1e3 / done.max(1) as f64;
+            (listener.tell)(CompareEvent::Turn {
+                prompt: index as u32,
+                run,
+                done: done as u32,
+                total: total as u32,
+                left_ms: (done > 0).then(|| each * (total - done) as f64),
+            });
+            let plans: Vec<GenerationPlan> =
+                setting.lanes.iter().map(|&lane| plan(&setting, options, lane, run)).collect();
+            match turn::run(&mut lanes, prompt, &plans, done, listener)? {
+                Some(answers) => turns.push(Turn { prompt: index as u32, run, answers }),
+                None => stopped = true,
+            }
+            memory = summary::more_memory(memory, &lanes);
+            if stopped {
+                break 'runs;
+            }
+        }
+    }
+    let report = (!turns.is_empty()).then(|| summary::report(setting, &costs, memory, turns)).transpose()?;
+    Ok((report, stopped))
+}
+
+/// The request, complete and checked.
+fn setting(models: &Models, request: &CompareRequest, machine: Machine) -> Result<ComparisonSetting> {
+    let plain = Contender { method: Method::Plain, max_draft: MaxDraft::Auto };
+    let mut lanes = vec![plain];
+    for &lane in &request.lanes {
+        if lane.method == Method::Plain || lanes.contains(&lane) {
+            return Err(Error::invalid(format!(
+                "The lane {} with max_draft {} is there already; each lane must be another.",
+                lane.method, lane.max_draft
+            )));
+        }
+        lane.max_draft.validate()?;
+        lanes.push(lane);
+    }
+    if !(2..=1 + MOST_LANES).contains(&lanes.len()) {
+        return Err(Error::invalid(format!(
+            "Choose 1 to {MOST_LANES} methods to set beside plain decoding."
+        )));
+    }
+    if !(1..=MOST_RUNS).contains(&request.runs) {
+        return Err(Error::invalid(format!("runs is {}; it must be 1 to {MOST_RUNS}.", request.runs)));
+    }
+    let seed = request.sampling.seed.unwrap_or_else(fresh_seed);
+    let setting = ComparisonSetting {
+        target: models.target_name(),
+        draft: models.draft_name(),
+        device: machine.device,
+        threads: machine.threads,
+        lanes,
+        prompts: prompts(&request.prompts)?,
+        sampling: SamplingParams { seed: Some(seed), ..request.sampling.clone() },
+        rule: request.rule,
+        max_tokens: request.max_tokens,
+        runs: request.runs,
+        slice_tokens: SLICE as u32,
+    };
+    plan(&setting, &MethodOptions::default(), plain, 0).validate()?;
+    Ok(setting)
+}
+
+fn prompts(asked: &ComparedPrompts) -> Result<Vec<ComparedPrompt>> {
+    match asked {
+        ComparedPrompts::Text { text, .. } if text.trim().is_empty() => {
+            Err(Error::invalid("There is nothing to compare on; write a prompt, or choose a suite."))
+        }
+        ComparedPrompts::Text { system, text } => {
+            Ok(vec![ComparedPrompt { id: String::new(), system: system.clone(), text: text.clone() }])
+        }
+        ComparedPrompts::Suite { name, prompts } => {
+            let most = prompts.map_or(usize::MAX, |most| most.max(1) as usize);
+            let all = Suite::named(name)?.prompts.into_iter().take(most);
+            Ok(all
+                .map(|prompt| ComparedPrompt {
+                    id: prompt.id,
+                    system: prompt.system.unwrap_or_default(),
+                    text: prompt.prompt,
+                })
+                .collect())
+        }
+    }
+}
+
+/// How a lane answers in a run. Run 0 has the setting's seed, run 1 the next.
+fn plan(setting: &ComparisonSetting, options: &MethodOptions, lane: Contender, run: u32) -> GenerationPlan {
+    let seed = setting.sampling.seed.unwrap_or(0).wrapping_add(run.into()) & MAX_SEED;
+    GenerationPlan {
+        method: lane.method,
+        max_draft: lane.max_draft,
+        options: options.clone(),
+        max_tokens: setting.max_tokens as usize,
+        sampling: SamplingParams { seed: Some(seed), ..setting.sampling.clone() },
+        rule: setting.rule,
+        stop: Vec::new(),
+    }
+}
+
+/// What passes cost alone; also warms everything up. `None` when it was stopped.
+fn costs(
+    models: &mut Models,
+    setting: &ComparisonSetting,
+    options: &MethodOptions,
+    listener: &mut Listener<'_>,
+) -> Result<Option<CostTable>> {
+    let plan = BenchPlan { cost_rounds: COST_ROUNDS, options: options.clone(), ..BenchPlan::default() };
+    let mut said = None;
+    measure_costs(&mut ModelBench::new(models), &plan, &setting.lanes, &mut |done, total| {
+        if said.replace(done) != Some(done) {
+            (listener.tell)(CompareEvent::Costs { done: done as u32, total: total as u32 });
+        }
+        if (listener.stopped)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+}

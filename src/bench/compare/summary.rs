@@ -1,0 +1,406 @@
+//! What is made of the answers of a comparison: figures of a lane, the proof that texts are the same, the
+//! verdict. Pure arithmetic over the figures of [`crate::stats`].
+
+use super::report::{
+    ComparedAnswer, ComparisonMemory, ComparisonReport, ComparisonSetting, LaneReport, Loss, PositionReport,
+    TimeSplit, Verdict,
+};
+use super::turn::Turn;
+use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantile};
+use crate::bench::runner::Contender;
+use crate::bench::{Difference, IdentityReport};
+use crate::error::{Error, Result};
+use crate::generate::Models;
+use crate::propose::Method;
+use crate::rule::AcceptanceRule;
+use crate::stats::GenerationStats;
+
+/// Shares of decoding time below this are not worth a word.
+const NOTICEABLE: f64 = 0.03;
+
+/// Everything, without the time.
+pub(super) fn report(
+    setting: ComparisonSetting,
+    costs: &CostTable,
+    memory: ComparisonMemory,
+    mut turns: Vec<Turn>,
+) -> Result<ComparisonReport> {
+    let comparable = setting.sampling.temperature == 0.0 || setting.rule == AcceptanceRule::Coupled;
+    let identity = comparable.then(|| identity(&setting, &turns));
+    let lanes = (0..setting.lanes.len()).map(|lane| lane_report(&setting, lane, &turns, costs));
+    let lanes = lanes.collect::<Result<_>>()?;
+    let answers = turns.iter().flat_map(answers).collect();
+    let recordings =
+        turns.pop().map_or_else(Vec::new, |turn| turn.answers.into_iter().map(|a| a.told).collect());
+    Ok(ComparisonReport {
+        setting,
+        ended_ms: 0,
+        target_cost: costs.target.clone(),
+        draft_cost: costs.draft_cost(),
+        memory,
+        lanes,
+        identity,
+        answers,
+        recordings,
+    })
+}
+
+/// The larger of each, with what the lanes take now.
+pub(super) fn more_memory(so_far: ComparisonMemory, lanes: &[Models]) -> ComparisonMemory {
+    let larger = |a: Option<u64>, b: Option<u64>| a.max(b);
+    lanes.iter().fold(so_far, |so_far, models| {
+        let (target, draft) = models.memory();
+        ComparisonMemory {
+            target_weights: target.weights as u64,
+            target_cache: so_far.target_cache.max(target.cache as u64),
+            draft_weights: draft.map(|draft| draft.weights as u64),
+            draft_cache: larger(so_far.draft_cache, draft.map(|draft| draft.cache as u64)),
+            peak: so_far.peak,
+        }
+    })
+}
+
+fn answers(turn: &Turn) -> impl Iterator<Item = ComparedAnswer> {
+    let plain = &turn.answers[0].stats;
+    turn.answers.iter().enumerate().map(move |(lane, answer)| ComparedAnswer {
+        prompt: turn.prompt,
+        run: turn.run,
+        lane: lane as u32,
+        speedup: figures::speedup(plain, &answer.stats),
+        stats: answer.stats.clone(),
+        stop: answer.stop.clone(),
+        text: answer.text(),
+        timeline: answer.timeline(),
+    })
+}
+
+/// Compares every answer with plain's of the same turn.
+fn identity(setting: &ComparisonSetting, turns: &[Turn]) -> IdentityReport {
+    let mut report = IdentityReport::default();
+    for turn in turns {
+        let plain = turn.answers[0].ids();
+        for (&Contender { method, max_draft }, answer) in setting.lanes.iter().zip(&turn.answers).skip(1) {
+            report.compared += 1;
+            let ids = answer.ids();
+            if ids != plain {
+                let same = ids.iter().zip(&plain).take_while(|(a, b)| a == b).count();
+                let prompt = setting.prompts[turn.prompt as usize].id.clone();
+                report.differences.push(Difference {
+                    suite: String::new(),
+                    prompt,
+                    method,
+                    max_draft,
+                    run: turn.run,
+                    position: same as u32,
+                });
+            }
+        }
+    }
+    report
+}
+
+/// The values of one ratio: a median for each prompt, or one for each run where there is one prompt.
+fn samples(
+    setting: &ComparisonSetting,
+    turns: &[Turn],
+    lane: usize,
+    ratio: fn(&GenerationStats, &GenerationStats) -> Option<f64>,
+) -> Vec<f64> {
+    let of_turn = |turn: &Turn| ratio(&turn.answers[0].stats, &turn.answers[lane].stats);
+    if setting.prompts.len() == 1 {
+        return turns.iter().filter_map(of_turn).collect();
+    }
+    let of_prompt = |prompt: usize| {
+        let runs = turns.iter().filter(|turn| turn.prompt as usize == prompt);
+        median(&runs.filter_map(of_turn).collect::<Vec<_>>())
+    };
+    (0..setting.prompts.len()).filter_map(of_prompt).collect()
+}
+
+fn lane_report(
+    setting: &ComparisonSetting,
+    lane: usize,
+    turns: &[Turn],
+    costs: &CostTable,
+) -> Result<LaneReport> {
+    let contender = setting.lanes[lane];
+    let stats: Vec<&GenerationStats> = turns.iter().map(|turn| &turn.answers[lane].stats).collect();
+    let plain: Vec<&GenerationStats> = turns.iter().map(|turn| &turn.answers[0].stats).collect();
+    let speedups = samples(setting, turns, lane, figures::speedup);
+    let decode = samples(setting, turns, lane, figures::decode_speedup);
+    let nothing = || {
+        Error::invalid(format!(
+            "The method {} generated nothing that could be measured. Choose another prompt.",
+            contender.method
+        ))
+    };
+    let of = |values: &[f64], at: f64| quantile(values, at).ok_or_else(nothing);
+    let each = |figure: fn(&GenerationStats) -> f64| stats.iter().map(|s| figure(s)).collect::<Vec<_>>();
+    let mut pooled = PooledWork::default();
+    stats.iter().for_each(|stats| pooled.add(stats));
+    let (speedup, low, high) = (of(&speedups, 0.5)?, of(&speedups, SPREAD.0)?, of(&speedups, SPREAD.1)?);
+    let certain = speedups.len() > 1 && (low > 1.0 || high < 1.0);
+    Ok(LaneReport {
+        contender,
+        tok_s: of(&each(|s| s.decode_tok_s), 0.5)?,
+        ttft_ms: of(&each(|s| s.ttft_ms), 0.5)?,
+        speedup,
+        speedup_low: low,
+        speedup_high: high,
+        samples: speedups.len() as u32,
+        decode_speedup: of(&decode, 0.5)?,
+        predicted_speedup: costs.predicted_speedup(contender.method, &pooled),
+        acceptance_rate: pooled.counts.acceptance_rate(),
+        mean_acceptance_length: pooled.counts.mean_acceptance_length(),
+        positions: positions(&stats),
+        split: split(&stats),
+        verdict: (contender.method != Method::Plain)
+            .then(|| verdict(speedup, certain, Work::of(&plain), Work::of(&stats))),
+    })
+}
+
+fn positions(stats: &[&GenerationStats]) -> Vec<PositionReport> {
+    let mut positions = Vec::<PositionReport>::new();
+    for stats in stats {
+        for (at, (&drafted, &share)) in
+            stats.drafted_at_position.iter().zip(&stats.accepted_at_position).enumerate()
+        {
+            if positions.len() <= at {
+                positions.push(PositionReport::default());
+            }
+            positions[at].drafted += u64::from(drafted);
+            positions[at].accepted += (f64::from(drafted) * share).round() as u64;
+        }
+    }
+    for position in positions.iter_mut().filter(|position| position.drafted > 0) {
+        position.share = position.accepted as f64 / position.drafted as f64;
+    }
+    positions
+}
+
+fn split(stats: &[&GenerationStats]) -> TimeSplit {
+    let mean = |figure: fn(&GenerationStats) -> f64| {
+        stats.iter().map(|stats| figure(stats)).sum::<f64>() / stats.len().max(1) as f64
+    };
+    let decode = |s: &GenerationStats| s.propose_ms + s.target_ms + s.verify_ms + s.other_ms;
+    let (wall, decode) = (mean(|s| s.wall_ms), mean(decode));
+    TimeSplit {
+        prefill_ms: (wall - decode).max(0.0),
+        propose_ms: mean(|s| s.propose_ms),
+        target_ms: mean(|s| s.target_ms),
+        verify_ms: mean(|s| s.verify_ms),
+        other_ms: mean(|s| s.other_ms),
+    }
+}
+
+/// The work of a lane, all answers together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    passes: f64,
+    tokens: f64,
+    propose_ms: f64,
+    target_ms: f64,
+    loop_ms: f64,
+}
+
+impl Work {
+    fn of(stats: &[&GenerationStats]) -> Self {
+        stats.iter().fold(Self::default(), |sum, stats| Self {
+            passes: sum.passes + f64::from(stats.rounds),
+            tokens: sum.tokens + f64::from(stats.rounds + stats.accepted),
+            propose_ms: sum.propose_ms + stats.propose_ms,
+            target_ms: sum.target_ms + stats.target_ms,
+            loop_ms: sum.loop_ms + stats.verify_ms + stats.other_ms,
+        })
+    }
+}
+
+/// What is to be said of a lane: against plain, what a pass gives and costs, and where the time goes that a
+/// pass of one row and nothing else would not have taken.
+fn verdict(speedup: f64, certain: bool, plain: Work, lane: Work) -> Verdict {
+    let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
+    let one = share(plain.target_ms, plain.passes);
+    let decode = lane.propose_ms + lane.target_ms + lane.loop_ms;
+    let drafting_share = share(lane.propose_ms, decode);
+    let wider_share = share((lane.target_ms - lane.passes * one).max(0.0), decode);
+    let loop_share = share(lane.loop_ms, decode);
+    let losses =
+        [(Loss::Drafting, drafting_share), (Loss::WiderPasses, wider_share), (Loss::Loop, loop_share)];
+    let most = losses.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    Verdict {
+        speedup,
+        certain,
+        tokens_per_pass: share(lane.tokens, lane.passes),
+        pass_cost: share(share(lane.target_ms, lane.passes), one),
+        loss: most.filter(|(_, share)| *share >= NOTICEABLE).map_or(Loss::Nothing, |(loss, _)| loss),
+        drafting_share,
+        wider_share,
+        loop_share,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::compare::report::{ComparedPrompt, TimedEvent};
+    use crate::bench::compare::turn::LaneAnswer;
+    use crate::depth::MaxDraft;
+    use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
+    use crate::sample::SamplingParams;
+    use crate::token::{TokenId, TokenOrigin};
+    use std::collections::BTreeMap;
+
+    fn token(id: TokenId) -> TokenEvent {
+        TokenEvent {
+            id,
+            text: format!("<{id}>"),
+            origin: TokenOrigin::Plain,
+            p: 1.0,
+            q: None,
+            u: None,
+            threshold: None,
+            confidence: 1.0,
+            entropy: None,
+            top: Vec::new(),
+            guesses: Vec::new(),
+            round: 0,
+            position: 0,
+        }
+    }
+
+    fn answer(
+        ids: &[TokenId],
+        rounds: u32,
+        prefill_ms: f64,
+        [propose, target, other]: [f64; 3],
+    ) -> LaneAnswer {
+        let decode = propose + target + other;
+        let stats = GenerationStats {
+            generated_tokens: ids.len() as u32,
+            rounds,
+            accepted: ids.len() as u32 - rounds,
+            drafted: 2 * (ids.len() as u32 - rounds),
+            wall_ms: prefill_ms + decode,
+            ttft_ms: prefill_ms,
+            propose_ms: propose,
+            target_ms: target,
+            other_ms: other,
+            decode_tok_s: ids.len() as f64 / decode * 1e3,
+            accepted_at_position: vec![0.75, 0.5],
+            drafted_at_position: vec![4, 2],
+            ..GenerationStats::default()
+        };
+        let mut round = RoundEvent::of_tokens(0, ids.iter().map(|&id| token(id)).collect());
+        round.figures.generated_tokens = ids.len() as u32;
+        let told = vec![TimedEvent { at_ms: stats.wall_ms, event: GenerationEvent::Round(round) }];
+        LaneAnswer { stats, stop: StopReason::EndOfTurn, told }
+    }
+
+    fn setting(prompts: usize, temperature: f32) -> ComparisonSetting {
+        let prompt =
+            |index| ComparedPrompt { id: format!("p{index}"), system: String::new(), text: "t".into() };
+        ComparisonSetting {
+            target: "big".into(),
+            draft: None,
+            device: "cpu".into(),
+            threads: 2,
+            lanes: vec![
+                Contender { method: Method::Plain, max_draft: MaxDraft::Auto },
+                Contender { method: Method::Ngram, max_draft: MaxDraft::Fixed(4) },
+            ],
+            prompts: (0..prompts).map(prompt).collect(),
+            sampling: SamplingParams { temperature, ..SamplingParams::greedy() },
+            rule: AcceptanceRule::Lossless,
+            max_tokens: 8,
+            runs: 2,
+            slice_tokens: 16,
+        }
+    }
+
+    fn costs() -> CostTable {
+        CostTable { target: BTreeMap::from([(1, 1.0), (2, 1.5)]), drafts: BTreeMap::new() }
+    }
+
+    fn turn(prompt: u32, run: u32, lane: LaneAnswer) -> Turn {
+        Turn { prompt, run, answers: vec![answer(&[1, 2, 3, 4], 4, 20.0, [0.0, 80.0, 0.0]), lane] }
+    }
+
+    #[test]
+    fn a_lane_in_figures_by_hand() {
+        let turns = vec![
+            turn(0, 0, answer(&[1, 2, 3, 4], 2, 20.0, [5.0, 50.0, 5.0])),
+            turn(0, 1, answer(&[1, 2, 3, 4], 2, 20.0, [5.0, 30.0, 5.0])),
+        ];
+        let report = report(setting(1, 0.0), &costs(), ComparisonMemory::default(), turns).unwrap();
+        let [plain, lane] = &report.lanes[..] else { panic!("two lanes") };
+        assert_eq!((plain.speedup, plain.verdict), (1.0, None));
+        // 100 / 80 and 100 / 60; decoding 80 / 60 and 80 / 40.
+        assert!((lane.speedup - (1.25 + 100.0 / 60.0) / 2.0).abs() < 1e-12);
+        assert!((lane.decode_speedup - (80.0 / 60.0 + 2.0) / 2.0).abs() < 1e-12);
+        assert_eq!((lane.samples, lane.mean_acceptance_length, lane.acceptance_rate), (2, 2.0, 0.5));
+        assert_eq!(
+            lane.split,
+            TimeSplit { prefill_ms: 20.0, propose_ms: 5.0, target_ms: 40.0, verify_ms: 0.0, other_ms: 5.0 }
+        );
+        assert_eq!(lane.positions[1], PositionReport { drafted: 4, accepted: 2, share: 0.5 });
+        let verdict = lane.verdict.unwrap();
+        assert!(verdict.certain && verdict.tokens_per_pass == 2.0);
+        // Four passes took 80 ms where four of plain's take 80: no dearer. 10 of 100 ms went into drafting,
+        // as many into the loop.
+        assert_eq!((verdict.pass_cost, verdict.wider_share, verdict.drafting_share), (1.0, 0.0, 0.1));
+        assert_eq!(report.identity, Some(IdentityReport { compared: 2, differences: Vec::new() }));
+        assert_eq!(report.answers.len(), 4);
+        assert_eq!(report.answers[3].timeline, [(60.0, 4)]);
+        assert_eq!((report.answers[3].text.as_str(), report.recordings.len()), ("<1><2><3><4>", 2));
+    }
+
+    #[test]
+    fn what_is_lost_where_is_said() {
+        let plain = Work { passes: 100.0, tokens: 100.0, target_ms: 1000.0, ..Work::default() };
+        let lane = Work { passes: 40.0, tokens: 100.0, propose_ms: 300.0, target_ms: 600.0, loop_ms: 10.0 };
+        let said = verdict(1.1, false, plain, lane);
+        assert_eq!((said.loss, said.pass_cost, said.tokens_per_pass), (Loss::Drafting, 1.5, 2.5));
+        assert!((said.wider_share - 200.0 / 910.0).abs() < 1e-12);
+        assert_eq!(verdict(1.1, false, plain, Work { propose_ms: 10.0, ..lane }).loss, Loss::WiderPasses);
+        let same = Work { loop_ms: 5.0, ..plain };
+        assert_eq!(verdict(1.0, false, plain, same).loss, Loss::Nothing);
+        let none = verdict(1.0, false, Work::default(), Work::default());
+        assert!(none.pass_cost.is_finite() && none.tokens_per_pass.is_finite());
+    }
+
+    #[test]
+    fn a_difference_is_told_with_its_place_and_sampled_texts_are_not_compared() {
+        let turns = || vec![turn(0, 0, answer(&[1, 2, 9, 4], 2, 20.0, [0.0, 40.0, 0.0]))];
+        let memory = ComparisonMemory::default();
+        let greedy = report(setting(1, 0.0), &costs(), memory, turns()).unwrap();
+        let [difference] = &greedy.identity.unwrap().differences[..] else { panic!("one differs") };
+        assert_eq!(
+            (difference.position, difference.method, difference.prompt.as_str()),
+            (2, Method::Ngram, "p0")
+        );
+        let sampled = report(setting(1, 0.8), &costs(), memory, turns()).unwrap();
+        assert_eq!(sampled.identity, None);
+        let coupled = ComparisonSetting { rule: AcceptanceRule::Coupled, ..setting(1, 0.8) };
+        assert!(report(coupled, &costs(), memory, turns()).unwrap().identity.is_some());
+        // One sample proves nothing.
+        assert!(!sampled.lanes[1].verdict.unwrap().certain);
+    }
+
+    #[test]
+    fn several_prompts_are_medians_of_their_runs() {
+        let fast = || answer(&[1, 2, 3, 4], 2, 20.0, [0.0, 30.0, 0.0]);
+        let slow = || answer(&[1, 2, 3, 4], 2, 20.0, [0.0, 80.0, 0.0]);
+        let turns = vec![turn(0, 0, fast()), turn(1, 0, slow()), turn(0, 1, fast()), turn(1, 1, slow())];
+        let report = report(setting(2, 0.0), &costs(), ComparisonMemory::default(), turns).unwrap();
+        assert_eq!((report.lanes[1].samples, report.lanes[1].speedup), (2, 1.5));
+        assert!((report.lanes[1].speedup_low - 1.1).abs() < 1e-9 && report.lanes[1].verdict.unwrap().certain);
+    }
+
+    #[test]
+    fn what_generated_nothing_is_refused_in_words() {
+        let nothing = || answer(&[], 0, 20.0, [0.0, 0.0, 0.0]);
+        let turns = vec![Turn { prompt: 0, run: 0, answers: vec![nothing(), nothing()] }];
+        let error = report(setting(1, 0.0), &costs(), ComparisonMemory::default(), turns).unwrap_err();
+        assert!(error.to_string().contains("nothing that could be measured"), "{error}");
+    }
+}

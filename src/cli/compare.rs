@@ -1,0 +1,214 @@
+//! `hunch compare`: one prompt, or a suite, by plain decoding and by other methods side by side.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use hunch::bench::Contender;
+use hunch::bench::compare::report::{
+    CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport, LaneReport,
+};
+use hunch::bench::compare::{self, Listener, Machine, export};
+use hunch::depth::MaxDraft;
+use hunch::error::Error;
+use hunch::model::device::peak_memory_bytes;
+use hunch::propose::Method;
+use hunch::rule::AcceptanceRule;
+use hunch::sample::SamplingParams;
+
+use super::run::{OptionArgs, SamplingArgs, load, method_parser};
+use super::{ModelArgs, render};
+
+/// Sets methods beside plain decoding: they take turns, slice by slice, on one prompt or a suite of them.
+#[derive(Args)]
+pub(crate) struct CompareArgs {
+    /// What to ask
+    #[arg(required_unless_present = "suite", conflicts_with = "suite")]
+    prompt: Option<String>,
+    /// The prompts of a suite instead: code, prose or edit
+    #[arg(long, value_name = "NAME")]
+    suite: Option<String>,
+    /// Use only the first N prompts of the suite
+    #[arg(long, value_name = "N", requires = "suite")]
+    prompts: Option<u32>,
+    #[command(flatten)]
+    models: ModelArgs,
+    /// Methods, separated by commas [default: draft-model with --draft, else suffix]
+    #[arg(long, value_parser = method_parser(), value_delimiter = ',')]
+    methods: Vec<Method>,
+    /// Most tokens to draft a round: 1 to 15, or auto; several, separated by commas, are lanes of their own
+    #[arg(long, default_value = "auto", value_delimiter = ',', value_name = "K|auto")]
+    max_draft: Vec<MaxDraft>,
+    #[command(flatten)]
+    options: OptionArgs,
+    /// How often every lane answers every prompt
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    runs: u32,
+    /// Which drafted tokens stand: lossless, match, coupled, lossy-typical[:epsilon:delta] or
+    /// lossy-lenience[:l]
+    #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
+    rule: AcceptanceRule,
+    /// Most tokens of an answer
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    max_tokens: u32,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Instructions for the whole conversation
+    #[arg(long, value_name = "TEXT", conflicts_with = "suite")]
+    system: Option<String>,
+    /// Write a line for each answer to this file
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write a picture of the result to this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &CompareArgs) -> Result<()> {
+    let request = request(args);
+    let compute = args.models.compute()?;
+    let methods: Vec<Method> = request.lanes.iter().map(|lane| lane.method).collect();
+    let mut models = load(&args.models, &methods)?;
+    let options = args.options.options(models.target().spec());
+    let machine = Machine { device: compute.name().into(), threads: compute.threads().count() as u32 };
+    let interactive = std::io::stderr().is_terminal();
+    let mut tell = |event: CompareEvent| {
+        if interactive {
+            show(&event);
+        }
+    };
+    let mut listener = Listener { tell: &mut tell, stopped: &|| false };
+    let (report, _) = compare::run(&models, &request, &options, machine, &mut listener)?;
+    if interactive {
+        eprint!("\r\x1b[K");
+    }
+    let mut report = report.ok_or_else(|| Error::Internal("a comparison ended without a report".into()))?;
+    report.memory.peak = peak_memory_bytes();
+    let mut out = std::io::stdout().lock();
+    write!(out, "{}", table(&report))?;
+    for (file, format) in [(&args.csv, ComparisonFormat::Csv), (&args.picture, ComparisonFormat::Picture)] {
+        if let Some(path) = file {
+            let write = |source| Error::Io { action: "write", path: path.clone(), source };
+            std::fs::write(path, export::export(&report, format)?).map_err(write)?;
+        }
+    }
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+    }
+    Ok(())
+}
+
+fn request(args: &CompareArgs) -> CompareRequest {
+    let prompts = match &args.suite {
+        Some(name) => ComparedPrompts::Suite { name: name.clone(), prompts: args.prompts },
+        None => ComparedPrompts::Text {
+            system: args.system.clone().unwrap_or_default(),
+            text: args.prompt.clone().unwrap_or_default(),
+        },
+    };
+    let usual = [if args.models.draft.is_some() { Method::DraftModel } else { Method::Suffix }];
+    let methods = if args.methods.is_empty() { &usual[..] } else { &args.methods[..] };
+    let lanes = methods
+        .iter()
+        .flat_map(|&method| args.max_draft.iter().map(move |&max_draft| Contender { method, max_draft }));
+    // Greedy unless a way of drawing is asked for, so that texts can be compared token for token.
+    let greedy = SamplingParams { seed: args.sampling.seed(), ..SamplingParams::greedy() };
+    CompareRequest {
+        prompts,
+        lanes: lanes.collect(),
+        sampling: if args.sampling.says_how_to_draw() { args.sampling.params() } else { greedy },
+        rule: args.rule,
+        max_tokens: args.max_tokens,
+        runs: args.runs,
+    }
+}
+
+fn show(event: &CompareEvent) {
+    match event {
+        CompareEvent::Costs { done, total } => eprint!("\r\x1b[Kcost of a pass: {done} of {total}"),
+        CompareEvent::Turn { done, total, left_ms, .. } => {
+            let left =
+                left_ms.map_or(String::new(), |ms| format!(", about {:.0} s left (predicted)", ms / 1e3));
+            eprint!("\r\x1b[Kturn {} of {total}{left}", done + 1);
+        }
+        _ => {}
+    }
+}
+
+fn name(lane: &LaneReport) -> String {
+    match lane.contender.method {
+        Method::Plain => "plain".into(),
+        method => format!("{method} {}", lane.contender.max_draft),
+    }
+}
+
+fn table(report: &ComparisonReport) -> String {
+    let setting = &report.setting;
+    let header = [
+        "lane",
+        "tok/s",
+        "speedup",
+        "p10-p90",
+        "decode",
+        "predicted",
+        "tokens",
+        "first token",
+        "propose",
+        "target",
+        "verify",
+        "other",
+    ];
+    let row = |lane: &LaneReport| {
+        let plain = lane.verdict.is_none();
+        let or_dash = |value: String| if plain { "-".to_owned() } else { value };
+        let predicted = lane.predicted_speedup.map_or("-".to_owned(), |s| or_dash(format!("{s:.2}x")));
+        let split = &lane.split;
+        let decode = split.propose_ms + split.target_ms + split.verify_ms + split.other_ms;
+        let share = |part: f64| format!("{:.1}%", 100.0 * part / decode.max(f64::MIN_POSITIVE));
+        vec![
+            name(lane),
+            format!("{:.1}", lane.tok_s),
+            format!("{:.2}x", lane.speedup),
+            or_dash(format!("{:.2}-{:.2}x", lane.speedup_low, lane.speedup_high)),
+            format!("{:.2}x", lane.decode_speedup),
+            predicted,
+            format!("{:.2}", lane.mean_acceptance_length),
+            format!("{:.0} ms", lane.ttft_ms),
+            share(split.propose_ms),
+            share(split.target_ms),
+            share(split.verify_ms),
+            share(split.other_ms),
+        ]
+    };
+    let rows: Vec<Vec<String>> = report.lanes.iter().map(row).collect();
+    let draft = setting.draft.as_deref().unwrap_or("none");
+    let mut text = format!(
+        "target  {}\ndraft   {draft}\n{}, {} threads; {} prompts, {} runs, at most {} tokens, temperature {}, rule {}\n\n{}\n\n",
+        setting.target,
+        setting.device,
+        setting.threads,
+        setting.prompts.len(),
+        setting.runs,
+        setting.max_tokens,
+        setting.sampling.temperature,
+        setting.rule,
+        render::table(&header, &rows)
+    );
+    for lane in &report.lanes {
+        if let Some(verdict) = &lane.verdict {
+            text += &format!("{}: {}\n", name(lane), export::sentence(verdict));
+        }
+    }
+    text += &match &report.identity {
+        None => "Above temperature 0 the texts follow the same law and may differ; --rule coupled makes them equal.\n".into(),
+        Some(same) if same.differences.is_empty() => {
+            format!("Same text, token for token: {} answers compared with plain's.\n", same.compared)
+        }
+        Some(other) => format!("{} of {} answers DIFFER from plain's.\n", other.differences.len(), other.compared),
+    };
+    text
+}

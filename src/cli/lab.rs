@@ -1,0 +1,400 @@
+//! `hunch lab`: one position looked at closely, the rules on trial there, and what costs make of acceptance.
+
+use std::io::{IsTerminal, Write};
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use hunch::bench::figures::{CostRound, CostTable};
+use hunch::bench::model::{TimedPass, timed_pass};
+use hunch::error::Error;
+use hunch::generate::{Models, Prompt};
+use hunch::lab::landscape::{MachineCosts, landscape};
+use hunch::lab::position::{Laws, Place, Scores, TOY_BEFORE, toy, toy_place, toy_text};
+use hunch::lab::report::{LabPosition, LabRounds, LabSource, LabToken, Landscape};
+use hunch::lab::rounds::Rounds;
+use hunch::propose::{Method, MethodOptions};
+use hunch::rule::AcceptanceRule;
+use hunch::session::MAX_ROWS;
+use hunch::token::TokenId;
+
+use super::run::{SamplingArgs, load};
+use super::{ModelArgs, render};
+
+/// Looks closely: how a rejection is put right, whether the rules keep the law, what speed to expect.
+#[derive(Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+    /// Print one JSON object as the last line
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum LabCommand {
+    /// Shows p, q, min(p, q) and the residual law after a prompt, and that they add up to p token by token
+    Residual(ResidualArgs),
+    /// Puts acceptance rules on trial after a prompt: what comes out of many rounds, against p
+    Unbiased(UnbiasedArgs),
+    /// Predicts the speedup over alpha and K from costs measured here, or made up
+    Landscape(LandscapeArgs),
+}
+
+/// Where to look.
+#[derive(Args)]
+struct PositionArgs {
+    #[command(flatten)]
+    models: ModelArgs,
+    /// The text before the position, read as it is
+    #[arg(
+        long,
+        default_value = "The lighthouse keeper looked at the sea and said that",
+        value_name = "TEXT"
+    )]
+    prompt: String,
+    /// Look at a made-up position, without any model
+    #[arg(long)]
+    toy: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+}
+
+#[derive(Args)]
+struct ResidualArgs {
+    #[command(flatten)]
+    position: PositionArgs,
+    /// Also run N rounds and show what came out
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    rounds: u32,
+}
+
+#[derive(Args)]
+struct UnbiasedArgs {
+    #[command(flatten)]
+    position: PositionArgs,
+    /// Rounds of each rule
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    rounds: u32,
+    /// A rule; may be given several times [default: all, the lossy ones with their usual numbers]
+    #[arg(long, value_name = "RULE")]
+    rule: Vec<AcceptanceRule>,
+}
+
+#[derive(Args)]
+struct LandscapeArgs {
+    #[command(flatten)]
+    models: ModelArgs,
+    /// Made-up costs instead of measured ones: a drafted token, in target passes of one row [default: 0]
+    #[arg(long, value_name = "C", conflicts_with_all = ["target", "draft"])]
+    draft_cost: Option<f64>,
+    /// Made-up costs: what each row adds to a target pass, in passes of one row [default: 0]
+    #[arg(long, value_name = "R", conflicts_with_all = ["target", "draft"])]
+    row_cost: Option<f64>,
+}
+
+/// Below this p-value a rule that says it keeps the law has failed.
+const REFUTED: f64 = 1e-6;
+/// Every rule, when none is named.
+const RULES: [&str; 5] = ["lossless", "match", "coupled", "lossy-typical", "lossy-lenience"];
+
+/// Whether everything that must hold did.
+pub(crate) fn run(args: &LabArgs) -> Result<bool> {
+    match &args.command {
+        LabCommand::Residual(residual) => self::residual(residual, args.json).map(|()| true),
+        LabCommand::Unbiased(unbiased) => self::unbiased(unbiased, args.json),
+        LabCommand::Landscape(landscape) => predicted(landscape, args.json).map(|()| true),
+    }
+}
+
+/// A position, its laws and how it is shown.
+struct Found {
+    laws: Laws,
+    shown: LabPosition,
+}
+
+impl PositionArgs {
+    fn seed(&self) -> u64 {
+        self.sampling.seed().unwrap_or(0)
+    }
+
+    fn find(&self) -> Result<Found> {
+        if self.toy {
+            let laws = Laws::new(toy(), self.sampling.params())?;
+            let shown = laws.position(toy_place(0), &toy_text);
+            return Ok(Found { laws, shown });
+        }
+        if self.models.draft.is_none() {
+            return Err(Error::invalid(
+                "Two laws are compared here: name a draft model with --draft, or look at a made-up position with \
+                 --toy.",
+            )
+            .into());
+        }
+        let mut models = load(&self.models, &[])?;
+        let ids = models.prompt_ids(&Prompt::Raw(self.prompt.clone()))?;
+        let place = Place {
+            id: 0,
+            source: LabSource::Text { text: self.prompt.clone() },
+            target: Some(models.target().spec().name.clone()),
+            draft: models.draft_name(),
+            before: self.prompt.clone(),
+            drawn: None,
+        };
+        let laws = Laws::new(scores(&mut models, ids)?, self.sampling.params())?;
+        let tokenizer = models.shared_tokenizer();
+        let text = |id: TokenId| String::from_utf8_lossy(&tokenizer.token_bytes(id)).into_owned();
+        let shown = laws.position(place, &text);
+        Ok(Found { laws, shown })
+    }
+}
+
+/// What both models say after these tokens. The draft model scores its whole vocabulary.
+fn scores(models: &mut Models, context: Vec<TokenId>) -> Result<Scores> {
+    let (target, draft) = models.scores_after(&context)?;
+    let draft = draft.ok_or_else(|| Error::invalid("No draft model is loaded; name one with --draft."))?;
+    Ok(Scores { target, draft, context })
+}
+
+fn residual(args: &ResidualArgs, json: bool) -> Result<()> {
+    let Found { laws, shown } = args.position.find()?;
+    let rounds = match args.rounds {
+        0 => None,
+        rounds => {
+            let seed = args.position.seed();
+            Some(Rounds::new(0, &laws, AcceptanceRule::Lossless, seed)?.run(rounds)?)
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}\n\n{}", heading(&shown), residual_table(&shown, rounds.as_ref()))?;
+    let off = shown.tokens.iter().map(|token| (token.total - token.p).abs()).fold(0.0, f64::max);
+    writeln!(
+        out,
+        "\nA drafted token is accepted with probability {:.4}, the sum of min(p, q); Z = {:.4} is rejected and drawn \
+         from the residual law.\nmin(p, q) + Z x residual = p for every token; the largest difference is {off:.1e}.",
+        shown.acceptance, shown.rejection
+    )?;
+    if let Some(rounds) = &rounds {
+        writeln!(out, "{}", trial_line(rounds))?;
+    }
+    if json {
+        writeln!(out, "{}", serde_json::json!({ "position": shown, "rounds": rounds }))?;
+    }
+    Ok(())
+}
+
+/// Which models, where, and how laws are made.
+fn heading(shown: &LabPosition) -> String {
+    let models = match (&shown.target, &shown.draft) {
+        (Some(target), Some(draft)) => format!("target  {target}\ndraft   {draft}"),
+        _ => "made-up laws over ten words".to_owned(),
+    };
+    let before: &str = if shown.target.is_none() { TOY_BEFORE } else { &shown.before };
+    let sampling = &shown.sampling;
+    format!(
+        "{models}\nafter   {before:?}\ntemperature {}, top-k {}, top-p {}, min-p {}",
+        sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p
+    )
+}
+
+fn residual_table(shown: &LabPosition, rounds: Option<&LabRounds>) -> String {
+    let mut header = vec!["token", "p", "q", "min(p, q)", "residual", "adds up to"];
+    header.extend(rounds.map(|_| "came out"));
+    let row = |(at, token): (usize, &LabToken)| {
+        let mut cells = vec![format!("{:?}", token.text)];
+        cells.extend([token.p, token.q, token.overlap, token.residual, token.total].map(number));
+        cells.extend(rounds.map(|rounds| share(rounds.counts[at], rounds.rounds)));
+        cells
+    };
+    let mut rows: Vec<Vec<String>> = shown.tokens.iter().enumerate().map(row).collect();
+    let rest = &shown.rest;
+    if rest.tokens > 0 {
+        let total = rest.overlap + shown.rejection * rest.residual;
+        let mut cells = vec![format!("{} others", rest.tokens)];
+        cells.extend([rest.p, rest.q, rest.overlap, rest.residual, total].map(number));
+        cells.extend(rounds.map(|rounds| share(rounds.rest, rounds.rounds)));
+        rows.push(cells);
+    }
+    render::table(&header, &rows)
+}
+
+fn number(value: f64) -> String {
+    format!("{value:.4}")
+}
+
+fn share(count: u32, of: u32) -> String {
+    number(f64::from(count) / f64::from(of.max(1)))
+}
+
+/// What the rounds say of a rule.
+fn trial_line(rounds: &LabRounds) -> String {
+    format!(
+        "{} rounds ({}): chi-square {:.1} at {} degrees of freedom, p-value {:.3}; total variation {:.4}, and {:.4} \
+         is what chance alone makes (predicted).",
+        rounds.rounds,
+        rounds.rule,
+        rounds.chi_square,
+        rounds.degrees,
+        rounds.p_value,
+        rounds.total_variation,
+        rounds.expected_variation
+    )
+}
+
+fn unbiased(args: &UnbiasedArgs, json: bool) -> Result<bool> {
+    let Found { laws, shown } = args.position.find()?;
+    let all: Vec<AcceptanceRule> = RULES.iter().filter_map(|name| name.parse().ok()).collect();
+    let rules = if args.rule.is_empty() { &all } else { &args.rule };
+    let interactive = std::io::stderr().is_terminal();
+    let mut trials = Vec::with_capacity(rules.len());
+    for &rule in rules {
+        if interactive {
+            eprint!("\r\x1b[K{rule}");
+        }
+        trials.push(Rounds::new(0, &laws, rule, args.position.seed())?.run(args.rounds)?);
+    }
+    if interactive {
+        eprint!("\r\x1b[K");
+    }
+    let passed = trials.iter().all(|trial| !refuted(trial) || !trial.rule.is_lossless());
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}\n\n{}", heading(&shown), histogram(&shown, &trials))?;
+    writeln!(out, "\n{}", verdicts(&trials))?;
+    writeln!(
+        out,
+        "\n{} rounds of each rule. By chance is the total variation that as many draws from p have on average: \
+         predicted.\n{}",
+        args.rounds,
+        if passed { "PASS" } else { "FAIL: a lossless rule changed the law" }
+    )?;
+    if json {
+        writeln!(out, "{}", serde_json::json!({ "position": shown, "trials": trials, "passed": passed }))?;
+    }
+    Ok(passed)
+}
+
+fn refuted(trial: &LabRounds) -> bool {
+    trial.p_value < REFUTED
+}
+
+/// p, and the share of each token by rule.
+fn histogram(shown: &LabPosition, trials: &[LabRounds]) -> String {
+    let names: Vec<String> = trials.iter().map(|trial| trial.rule.to_string()).collect();
+    let header: Vec<&str> = ["token", "p"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let shares = |count: &dyn Fn(&LabRounds) -> u32| -> Vec<String> {
+        trials.iter().map(|trial| share(count(trial), trial.rounds)).collect()
+    };
+    let row = |(at, token): (usize, &LabToken)| {
+        [vec![format!("{:?}", token.text), number(token.p)], shares(&|trial| trial.counts[at])].concat()
+    };
+    let mut rows: Vec<Vec<String>> = shown.tokens.iter().enumerate().map(row).collect();
+    if shown.rest.tokens > 0 {
+        let cells = vec![format!("{} others", shown.rest.tokens), number(shown.rest.p)];
+        rows.push([cells, shares(&|trial| trial.rest)].concat());
+    }
+    render::table(&header, &rows)
+}
+
+/// A row for each rule.
+fn verdicts(trials: &[LabRounds]) -> String {
+    let row = |trial: &LabRounds| {
+        let verdict = match (refuted(trial), trial.rule.is_lossless()) {
+            (false, true) => "keeps the law",
+            (true, true) => "FAILED",
+            (true, false) => "changes the law",
+            (false, false) => "no change seen",
+        };
+        vec![
+            trial.rule.to_string(),
+            share(trial.accepted, trial.rounds),
+            format!("{:.1}", trial.chi_square),
+            trial.degrees.to_string(),
+            format!("{:.2e}", trial.p_value),
+            number(trial.total_variation),
+            number(trial.expected_variation),
+            verdict.to_owned(),
+        ]
+    };
+    let header =
+        ["rule", "accepted", "chi-square", "degrees", "p-value", "total variation", "by chance", "verdict"];
+    render::table(&header, &trials.iter().map(row).collect::<Vec<_>>())
+}
+
+fn predicted(args: &LandscapeArgs, json: bool) -> Result<()> {
+    let costs = match (args.draft_cost, args.row_cost) {
+        (None, None) => measured(&args.models)?,
+        (draft, row) => MachineCosts::made_up(draft.unwrap_or(0.0), row.unwrap_or(0.0))?,
+    };
+    let shown = landscape(&costs);
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", landscape_table(&shown))?;
+    if json {
+        writeln!(out, "{}", serde_json::to_string(&shown)?)?;
+    }
+    Ok(())
+}
+
+/// Rounds of the cost table, besides one to warm up.
+const COST_ROUNDS: usize = 7;
+
+/// The costs of the models of the command line, as `hunch bench` measures them: every pass in turn, ratios
+/// within a round. Without a draft model a guess costs nothing, as where it is looked up.
+fn measured(args: &ModelArgs) -> Result<MachineCosts> {
+    let mut models = load(args, &[])?;
+    let interactive = std::io::stderr().is_terminal();
+    let mut rounds = Vec::with_capacity(COST_ROUNDS);
+    for round in 0..=COST_ROUNDS {
+        if interactive {
+            eprint!("\r\x1b[Kcost of a pass: {round} of {}", COST_ROUNDS + 1);
+        }
+        let mut times = CostRound::default();
+        for turn in 0..MAX_ROWS {
+            let rows = (round + turn) % MAX_ROWS + 1;
+            times.target.insert(rows, timed_pass(models.target(), &TimedPass::of(rows))?);
+        }
+        let draft =
+            models.with_drafter(Method::DraftModel, &MethodOptions::default(), |model, layers, among| {
+                timed_pass(model, &TimedPass { layers, among, ..TimedPass::of(1) })
+            })?;
+        if let Some(seconds) = draft {
+            times.drafts.entry(Method::DraftModel).or_default().insert(1, seconds);
+        }
+        // The first warms up.
+        if round > 0 {
+            rounds.push(times);
+        }
+    }
+    if interactive {
+        eprint!("\r\x1b[K");
+    }
+    let table = CostTable::new(&rounds)?;
+    Ok(MachineCosts::measured(table.draft_cost().unwrap_or(0.0), table.target)?)
+}
+
+/// Every how many alphas a row is printed; the JSON holds them all.
+const EVERY: usize = 5;
+/// The K whose columns are printed.
+const COLUMNS: [u32; 10] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 15];
+
+fn landscape_table(shown: &Landscape) -> String {
+    let columns = || shown.depths.iter().enumerate().filter(|(_, depth)| COLUMNS.contains(depth));
+    let names: Vec<String> = columns().map(|(_, depth)| format!("K = {depth}")).collect();
+    let header: Vec<&str> =
+        ["alpha"].into_iter().chain(names.iter().map(String::as_str)).chain(["best K"]).collect();
+    let row = |(at, alpha): (usize, &f64)| {
+        let speedups = columns().map(|(depth, _)| format!("{:.2}x", shown.speedup[at][depth]));
+        [format!("{alpha:.1}")].into_iter().chain(speedups).chain([shown.best[at].to_string()]).collect()
+    };
+    let mut rows: Vec<Vec<String>> = shown.alphas.iter().enumerate().step_by(EVERY).map(row).collect();
+    let pays = |alpha: Option<f64>| alpha.map_or_else(|| "never".to_owned(), |alpha| format!("{alpha:.3}"));
+    let break_even = columns().map(|(depth, _)| pays(shown.break_even[depth]));
+    rows.push(["pays from".to_owned()].into_iter().chain(break_even).collect());
+    let costs: Vec<String> = shown.target_cost.iter().map(|cost| format!("{cost:.2}")).collect();
+    format!(
+        "Predicted speedup over plain decoding by alpha, the probability that a drafted token is accepted, and K.\n\
+         {} costs: a drafted token {:.3} target passes; t(M)/t(1) for M = 1, 2, ...: {}\n\n{}",
+        if shown.measured { "Measured" } else { "Made-up" },
+        shown.draft_cost,
+        costs.join(" "),
+        render::table(&header, &rows)
+    )
+}

@@ -1,0 +1,416 @@
+//! The models of a generation: a target, whatever drafts for it, and the text side of the target. What they
+//! have learned of a conversation is kept here from answer to answer.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{GenerationPlan, Prompt};
+use crate::api::ChatMessage;
+use crate::depth::DepthController;
+use crate::error::{Error, Result};
+use crate::model::decoder::Decoder;
+use crate::model::device::Compute;
+use crate::model::weights::WeightFile;
+use crate::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, ModelSpec, Step, TokenBlocks};
+use crate::propose::draft_model::DraftModel;
+use crate::propose::layer_skip::{self, DraftLayers, LayerSkip};
+use crate::propose::lookahead::Lookahead;
+use crate::propose::ngram::Ngram;
+use crate::propose::suffix::Suffix;
+use crate::propose::synthetic::Synthetic;
+use crate::propose::{Method, MethodOptions, Proposer};
+use crate::text::{ChatTemplate, EncodeOptions, Tokenizer, compare_vocabularies};
+use crate::token::TokenId;
+
+/// Most proposers of a method.
+const MOST_STAGES: usize = 2;
+
+/// A target, maybe a draft, and the text side of the target.
+pub struct Models {
+    target: Box<dyn LanguageModel>,
+    draft: Option<DraftModel>,
+    tokenizer: Arc<Tokenizer>,
+    template: ChatTemplate,
+    device: &'static str,
+    /// The tokens whose rows the target's cache holds.
+    cached: Vec<TokenId>,
+    ngram: Ngram,
+    /// What drafts with the target's own layers, for the method that runs.
+    layers: Option<LayerSkip>,
+    /// What it knows of the conversation so far is kept from answer to answer.
+    suffix: Suffix,
+    lookahead: Lookahead,
+    /// A copy of the target in fewer bits.
+    low_bit: Option<DraftModel>,
+    /// What a benchmark has rehearsed.
+    synthetic: Option<Synthetic>,
+    /// What was learned of how deep to draft, by method, for each of its proposers.
+    depths: HashMap<Method, [DepthController; MOST_STAGES]>,
+}
+
+impl Models {
+    /// Loads a target and, if given, a draft for it.
+    ///
+    /// # Errors
+    /// When a file is unsound or unsupported, the vocabularies differ, or the draft is larger than
+    /// the target.
+    pub fn load(target: &Path, draft: Option<&Path>, compute: &Compute) -> Result<Self> {
+        let target_file = WeightFile::open(target)?;
+        let tokenizer = Arc::new(Tokenizer::from_gguf(target_file.gguf())?);
+        let draft = draft.map(|path| load_draft(path, &target_file, &tokenizer, compute)).transpose()?;
+        Ok(Self {
+            target: Box::new(Decoder::load(&target_file, compute)?),
+            draft,
+            template: template_of(&tokenizer),
+            tokenizer,
+            device: compute.name(),
+            cached: Vec::new(),
+            ngram: Ngram::default(),
+            layers: None,
+            suffix: Suffix::default(),
+            lookahead: Lookahead::default(),
+            low_bit: None,
+            synthetic: None,
+            depths: HashMap::new(),
+        })
+    }
+
+    /// Loads the target's copy in fewer bits, for the method `low-bit`.
+    ///
+    /// # Errors
+    /// As [`Models::load`].
+    pub fn load_low_bit(&mut self, copy: &Path, compute: &Compute) -> Result<()> {
+        let file = WeightFile::open(copy)?;
+        compare_vocabularies(&self.tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
+        self.low_bit = Some(DraftModel::new(Box::new(Decoder::load(&file, compute)?))?);
+        Ok(())
+    }
+
+    /// Gives the method `synthetic` the greedy answer to the next prompt, and the share of it that it gets
+    /// right.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when the share is not within 0 and 1.
+    pub fn rehearse(&mut self, script: Vec<TokenId>, acceptance: f64) -> Result<()> {
+        self.synthetic = Some(Synthetic::new(script, vec![acceptance])?);
+        Ok(())
+    }
+
+    /// The target.
+    pub fn target(&mut self) -> &mut dyn LanguageModel {
+        self.cached.clear();
+        &mut *self.target
+    }
+
+    /// The target's name.
+    pub fn target_name(&self) -> String {
+        self.target.spec().name.clone()
+    }
+
+    /// The draft model's name, if one is loaded.
+    pub fn draft_name(&self) -> Option<String> {
+        self.draft.as_ref().map(|draft| draft.model().spec().name.clone())
+    }
+
+    /// What drafts for a method ([`Method::drafter`]), for whoever measures it alone: the model, the layers
+    /// of it that run, and the tokens it scores when it knows nothing of the conversation yet. Its cache is
+    /// emptied, unless it is the target's. `None` when it is not loaded.
+    ///
+    /// # Errors
+    /// When the device fails, when the layers do not exist, and what `use_it` gives.
+    pub fn with_drafter<T>(
+        &mut self,
+        drafter: Method,
+        options: &MethodOptions,
+        use_it: impl FnOnce(&mut dyn LanguageModel, LayerPlan<'_>, Option<&TokenBlocks>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let model = match drafter {
+            Method::EarlyExit | Method::LayerSkip => {
+                let spec = self.target.spec();
+                let (own, among) =
+                    (own_layers(drafter, options, spec)?, LayerSkip::usual_tokens(spec.n_vocab));
+                return use_it(self.target(), own.layers(), among.as_ref()).map(Some);
+            }
+            Method::LowBit => &mut self.low_bit,
+            _ => &mut self.draft,
+        };
+        let Some(model) = model else { return Ok(None) };
+        let among = model.usual_tokens();
+        use_it(model.borrow_model()?, LayerPlan::All, among.as_ref()).map(Some)
+    }
+
+    /// The same models with caches of their own, which are empty, and nothing learned: another
+    /// conversation over the same weights.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn twin(&self) -> Result<Self> {
+        let twin = |draft: &Option<DraftModel>| draft.as_ref().map(DraftModel::twin).transpose();
+        Ok(Self {
+            target: self.target.twin(),
+            draft: twin(&self.draft)?,
+            low_bit: twin(&self.low_bit)?,
+            template: template_of(&self.tokenizer),
+            tokenizer: self.tokenizer.clone(),
+            device: self.device,
+            cached: Vec::new(),
+            ngram: Ngram::default(),
+            layers: None,
+            suffix: Suffix::default(),
+            lookahead: Lookahead::default(),
+            synthetic: None,
+            depths: HashMap::new(),
+        })
+    }
+
+    /// The target's logits of the token after `ids`, and the draft model's, if there is one. What the
+    /// target's cache holds of them already is not read again.
+    ///
+    /// # Errors
+    /// When there is no token, the draft model cannot read one of them, or a model fails.
+    pub fn scores_after(&mut self, ids: &[TokenId]) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
+        let shared = self.cached.iter().zip(ids).take_while(|(a, b)| a == b).count();
+        let reuse = shared.min(ids.len().saturating_sub(1));
+        self.cached.clear();
+        self.target.truncate(reuse)?;
+        let target = last_logits(&mut *self.target, &ids[reuse..])?;
+        self.cached = ids.to_vec();
+        let draft = self.draft.as_mut().map(|draft| last_logits(draft.borrow_model()?, ids));
+        Ok((target, draft.transpose()?))
+    }
+
+    /// What the target takes of the memory, and the draft model, if there is one.
+    pub fn memory(&self) -> (ModelMemory, Option<ModelMemory>) {
+        (self.target.memory(), self.draft.as_ref().map(|draft| draft.model().memory()))
+    }
+
+    /// Everything a generation by this plan works with.
+    ///
+    /// # Errors
+    /// When the plan's method needs something that is not loaded.
+    pub(super) fn working(&mut self, plan: &GenerationPlan) -> Result<Working<'_>> {
+        let Self { target, draft, cached, ngram, layers, suffix, lookahead, low_bit, synthetic, .. } = self;
+        let draft_name = draft.as_ref().map(|draft| draft.model().spec().name.clone());
+        if let Some(draft) = draft {
+            draft.set_tree((plan.method == Method::DraftTree).then(|| plan.options.tree.clone()));
+        }
+        *ngram = Ngram::default();
+        let layers = layers.insert(own_layers(plan.method, &plan.options, target.spec())?);
+        // In the order they are asked.
+        let stages: Vec<&mut dyn Proposer> = match (plan.method, draft) {
+            (Method::Plain, _) => Vec::new(),
+            (Method::Ngram, _) => vec![ngram],
+            (Method::Suffix, _) => vec![suffix],
+            (Method::Lookahead, _) => vec![lookahead],
+            (Method::EarlyExit | Method::LayerSkip, _) => vec![layers],
+            (Method::DraftModel | Method::DraftTree, Some(draft)) => vec![draft],
+            (Method::Cascade, Some(draft)) => vec![suffix, draft],
+            (Method::DraftModel | Method::DraftTree | Method::Cascade, None) => {
+                return Err(Error::invalid(format!(
+                    "The method {} needs a draft model. Open one (--draft), or choose ngram or plain.",
+                    plan.method
+                )));
+            }
+            (Method::LowBit, _) => match low_bit {
+                Some(copy) => vec![copy],
+                None => {
+                    return Err(Error::invalid(
+                        "The method low-bit needs the target's copy in fewer bits, which is not loaded. The \
+                         command line makes it: hunch run --method low-bit.",
+                    ));
+                }
+            },
+            (Method::Synthetic, _) => match synthetic {
+                Some(rehearsed) => vec![rehearsed],
+                None => {
+                    return Err(Error::invalid(
+                        "The method synthetic is for benchmarks: hunch bench --synthetic.",
+                    ));
+                }
+            },
+        };
+        Ok(Working {
+            target: &mut **target,
+            stages,
+            depths: self.depths.entry(plan.method).or_default(),
+            cached,
+            tokenizer: &self.tokenizer,
+            device: self.device,
+            draft: draft_name,
+        })
+    }
+
+    /// The target's tokeniser.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The target's tokeniser, to keep.
+    pub fn shared_tokenizer(&self) -> Arc<Tokenizer> {
+        self.tokenizer.clone()
+    }
+
+    /// Empties the caches, so that the next generation starts cold.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn forget(&mut self) -> Result<()> {
+        self.cached.clear();
+        self.target.truncate(0)?;
+        for draft in self.draft.iter_mut().chain(&mut self.low_bit) {
+            draft.borrow_model()?;
+        }
+        Ok(())
+    }
+
+    /// The tokens of a prompt.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] for an empty prompt, [`Error::ContextOverflow`] for one too long.
+    pub fn prompt_ids(&self, prompt: &Prompt) -> Result<Vec<TokenId>> {
+        let ids = match prompt {
+            Prompt::Raw(text) => {
+                self.tokenizer.encode(text, EncodeOptions { parse_special: true, add_bos: true })?
+            }
+            Prompt::Chat(messages) => self.chat_ids(messages)?,
+            Prompt::Continued(messages, answer) => {
+                let mut ids = self.chat_ids(messages)?;
+                ids.extend_from_slice(answer);
+                ids
+            }
+        };
+        let context = self.target.spec().context_length;
+        if ids.is_empty() {
+            return Err(Error::invalid("The prompt is empty; write something."));
+        }
+        if ids.len() >= context {
+            return Err(Error::ContextOverflow { prompt: ids.len(), context });
+        }
+        Ok(ids)
+    }
+
+    /// The tokens of a prompt, of a long conversation without its oldest messages: so many that an answer of
+    /// `max_tokens`, or a quarter of the context if that is less, has room. Gives the number of messages left
+    /// out, too; instructions and the last question never are. Turns go several at a time, so that the next
+    /// question finds most of this one's rows in the cache.
+    ///
+    /// # Errors
+    /// As [`prompt_ids`](Self::prompt_ids), when the last question alone is too long.
+    pub fn fitting_ids(&self, prompt: &Prompt, max_tokens: usize) -> Result<(Vec<TokenId>, usize)> {
+        let context = self.target.spec().context_length;
+        let room = max_tokens.min(context / 4);
+        let most = prompt.most_cuts();
+        // One turn of a few, several of many.
+        let at_once = 1 << (most / 8).max(1).ilog2();
+        let attempt = |step: usize| -> Result<(Option<Vec<TokenId>>, usize)> {
+            let (shorter, dropped) = prompt.without_oldest((step * at_once).min(most));
+            match self.prompt_ids(&shorter) {
+                Ok(ids) => Ok(((ids.len() + room <= context).then_some(ids), dropped)),
+                Err(Error::ContextOverflow { .. }) => Ok((None, dropped)),
+                Err(error) => Err(error),
+            }
+        };
+        if let (Some(ids), dropped) = attempt(0)? {
+            return Ok((ids, dropped));
+        }
+        // The fewest steps that suffice: more than `low`, at most `high`.
+        let (mut low, mut high) = (0, most.div_ceil(at_once));
+        let mut found = None;
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match attempt(middle)? {
+                (Some(ids), dropped) => (high, found) = (middle, Some((ids, dropped))),
+                (None, _) => low = middle,
+            }
+        }
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        // All but the last question: what is said of it is said of the whole.
+        let (shortest, dropped) = prompt.without_oldest(most);
+        Ok((self.prompt_ids(&shortest)?, dropped))
+    }
+
+    /// The tokens of a conversation, up to where its next answer begins.
+    fn chat_ids(&self, messages: &[ChatMessage]) -> Result<Vec<TokenId>> {
+        if messages.iter().all(|message| message.content.trim().is_empty()) {
+            return Err(Error::invalid("The prompt is empty; write something."));
+        }
+        let text = self.template.render(messages, true)?.text;
+        self.tokenizer.encode(&text, EncodeOptions { parse_special: true, add_bos: true })
+    }
+}
+
+fn template_of(tokenizer: &Tokenizer) -> ChatTemplate {
+    let text = |id: Option<TokenId>| id.map_or("", |id| tokenizer.token_text(id));
+    let mut template =
+        ChatTemplate::from_source(tokenizer.chat_template(), text(tokenizer.bos()), text(tokenizer.eos()));
+    // Some templates tell the model the date. UTC: the standard library knows no time zone.
+    if let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) {
+        template.set_time(i64::try_from(now.as_secs()).unwrap_or(0));
+    }
+    template
+}
+
+fn load_draft(
+    path: &Path,
+    target: &WeightFile,
+    tokenizer: &Tokenizer,
+    compute: &Compute,
+) -> Result<DraftModel> {
+    let file = WeightFile::open(path)?;
+    compare_vocabularies(tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
+    if file.weight_bytes() > target.weight_bytes() {
+        return Err(Error::invalid(
+            "The draft is larger than the target, so it cannot save time. Swap the two, or choose a smaller draft.",
+        ));
+    }
+    DraftModel::new(Box::new(Decoder::load(&file, compute)?))
+}
+
+/// Reads tokens behind what the cache holds; gives the logits after the last.
+fn last_logits(model: &mut dyn LanguageModel, tokens: &[TokenId]) -> Result<Vec<f32>> {
+    let Some((last, before)) = tokens.split_last() else {
+        return Err(Error::invalid("There is no text before the position; write something."));
+    };
+    for chunk in before.chunks(model.prefill_rows().max(1)) {
+        model.forward(Step::chain(chunk, LogitRows::None))?;
+    }
+    Ok(model.forward(Step::chain(&[*last], LogitRows::Last))?.logits.into_values())
+}
+
+/// What a generation borrows of [`Models`].
+pub(super) struct Working<'a> {
+    pub(super) target: &'a mut dyn LanguageModel,
+    /// What drafts, in the order it is asked.
+    pub(super) stages: Vec<&'a mut dyn Proposer>,
+    /// What was learned of the depth, for each stage.
+    pub(super) depths: &'a mut [DepthController; MOST_STAGES],
+    /// The tokens whose rows the target's cache holds.
+    pub(super) cached: &'a mut Vec<TokenId>,
+    pub(super) tokenizer: &'a Arc<Tokenizer>,
+    pub(super) device: &'static str,
+    /// Name of the draft model.
+    pub(super) draft: Option<String>,
+}
+
+/// What drafts with the target's own layers by a method.
+fn own_layers(method: Method, options: &MethodOptions, spec: &ModelSpec) -> Result<LayerSkip> {
+    let MethodOptions { exit_layer, skipped_layers, .. } = options;
+    let layers = if method == Method::EarlyExit {
+        exit_layer.map_or_else(|| DraftLayers::usual_exit(spec.n_layer), DraftLayers::Exit)
+    } else {
+        let skipped = skipped_layers.clone();
+        skipped.map_or_else(|| DraftLayers::usual_skip(spec.n_layer), DraftLayers::Skip)
+    };
+    if !layer_skip::fits(&layers, spec.n_layer) {
+        return Err(Error::invalid(format!(
+            "{} has the layers 0 to {}; some of them must be left to draft with.",
+            spec.name,
+            spec.n_layer - 1
+        )));
+    }
+    Ok(LayerSkip::new(layers, spec.n_vocab))
+}

@@ -1,0 +1,310 @@
+//! One position of a text: what both models say there, the laws a sampler makes of it, and how one splits
+//! into what is accepted and what is drawn after a rejection. Where the scores come from is the caller's
+//! business; made-up ones are here, for when no pair of models is loaded.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::lab::report::{LabPosition, LabRest, LabSource, LabToken};
+use crate::sample::{Sampler, SamplingParams};
+use crate::theory;
+use crate::token::TokenId;
+
+/// Most tokens of a position that are listed.
+pub const LISTED: usize = 24;
+
+/// What two models say of a position before any law is made of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scores {
+    /// The target's logits, one for each token of its vocabulary.
+    pub target: Vec<f32>,
+    /// The draft model's, whose vocabulary may be shorter or longer.
+    pub draft: Vec<f32>,
+    /// The tokens before the position, for penalties.
+    pub context: Vec<TokenId>,
+}
+
+/// Both laws at a position, over the target's vocabulary.
+#[derive(Clone, Debug)]
+pub struct Laws {
+    scores: Arc<Scores>,
+    sampling: SamplingParams,
+    p: Vec<f32>,
+    q: Vec<f32>,
+    listed: Vec<TokenId>,
+}
+
+/// Where a position is, in words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// Names the laws for what is asked next.
+    pub id: u32,
+    /// Where it is.
+    pub source: LabSource,
+    /// Name of the target; `None` for made-up laws.
+    pub target: Option<String>,
+    /// Name of the draft model.
+    pub draft: Option<String>,
+    /// The last of the text before the position.
+    pub before: String,
+    /// The token that stands there, if the answer goes on.
+    pub drawn: Option<TokenId>,
+}
+
+impl Laws {
+    /// The laws of the next token by these settings: p and q come from the same function, as in a
+    /// generation. The draft's scores are cut or padded to the target's vocabulary, as
+    /// [`propose`](crate::propose) does it: what only one of the two has is impossible.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`](crate::error::Error::InvalidRequest) for settings out of their range;
+    /// [`Error::Internal`](crate::error::Error::Internal) when a model gave no usable score.
+    pub fn new(scores: impl Into<Arc<Scores>>, sampling: SamplingParams) -> Result<Self> {
+        let scores = scores.into();
+        let sampler = Sampler::new(sampling)?;
+        let p = sampler.law(&scores.target, &scores.context)?;
+        let mut draft = scores.draft.clone();
+        draft.resize(scores.target.len(), f32::NEG_INFINITY);
+        let q = sampler.law(&draft, &scores.context)?;
+        let listed = likeliest(&p, &q);
+        Ok(Self { scores, sampling: sampler.params().clone(), p, q, listed })
+    }
+
+    /// The same position at another temperature; all other settings stay.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn at_temperature(&self, temperature: f32) -> Result<Self> {
+        Self::new(self.scores.clone(), SamplingParams { temperature, ..self.sampling.clone() })
+    }
+
+    /// The target's law.
+    pub fn p(&self) -> &[f32] {
+        &self.p
+    }
+
+    /// The draft model's law.
+    pub fn q(&self) -> &[f32] {
+        &self.q
+    }
+
+    /// The tokens that are listed one by one: the likeliest by the larger of p and q, at most [`LISTED`];
+    /// of equals the lowest first.
+    pub fn listed(&self) -> &[TokenId] {
+        &self.listed
+    }
+
+    /// The position as it is shown; `text_of` gives the text of a token on its own.
+    pub fn position(&self, place: Place, text_of: &dyn Fn(TokenId) -> String) -> LabPosition {
+        let rejection = theory::residual_mass(&self.p, &self.q);
+        let tokens: Vec<LabToken> =
+            self.listed.iter().map(|&id| self.token(id, rejection, text_of(id))).collect();
+        LabPosition {
+            id: place.id,
+            source: place.source,
+            target: place.target,
+            draft: place.draft,
+            sampling: self.sampling.clone(),
+            before: place.before,
+            drawn: place.drawn,
+            rest: self.rest(rejection),
+            tokens,
+            acceptance: theory::acceptance(&self.p, &self.q),
+            rejection,
+        }
+    }
+
+    fn token(&self, id: TokenId, rejection: f64, text: String) -> LabToken {
+        let (p, q) = (f64::from(self.p[id as usize]), f64::from(self.q[id as usize]));
+        let (overlap, residual) = (p.min(q), share((p - q).max(0.0), rejection));
+        LabToken { id, text, p, q, overlap, residual, total: overlap + rejection * residual }
+    }
+
+    /// All tokens that are not listed, together.
+    fn rest(&self, rejection: f64) -> LabRest {
+        let mut rest = LabRest::default();
+        let mut listed = self.listed.clone();
+        listed.sort_unstable();
+        for (id, (&p, &q)) in self.p.iter().zip(&self.q).enumerate() {
+            if (p > 0.0 || q > 0.0) && listed.binary_search(&(id as TokenId)).is_err() {
+                let (p, q) = (f64::from(p), f64::from(q));
+                rest.tokens += 1;
+                rest.p += p;
+                rest.q += q;
+                rest.overlap += p.min(q);
+                rest.residual += share((p - q).max(0.0), rejection);
+            }
+        }
+        rest
+    }
+}
+
+/// `part / whole`; 0 where nothing is rejected.
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// The tokens to list.
+fn likeliest(p: &[f32], q: &[f32]) -> Vec<TokenId> {
+    let larger = |id: TokenId| p[id as usize].max(q[id as usize]);
+    let mut tokens: Vec<TokenId> = (0..p.len() as TokenId).filter(|&id| larger(id) > 0.0).collect();
+    let by_size = |a: &TokenId, b: &TokenId| -> Ordering { larger(*b).total_cmp(&larger(*a)).then(a.cmp(b)) };
+    if tokens.len() > LISTED {
+        tokens.select_nth_unstable_by(LISTED - 1, by_size);
+        tokens.truncate(LISTED);
+    }
+    tokens.sort_unstable_by(by_size);
+    tokens
+}
+
+/// The text before the made-up position.
+pub const TOY_BEFORE: &str = "The keeper climbed the stairs and lit";
+
+/// The made-up vocabulary, with p and q at temperature 1 in percent. The draft is surer of the common words
+/// than the target; of one it is more than twice as sure, so that a lenient rule has something to reject.
+const TOY: [(&str, f32, f32); 10] = [
+    (" the", 30.0, 40.0),
+    (" a", 18.0, 28.0),
+    (" his", 16.0, 5.0),
+    (" her", 10.0, 3.0),
+    (" one", 8.0, 4.0),
+    (" it", 6.0, 8.0),
+    (" every", 5.0, 2.0),
+    (" two", 3.0, 7.0),
+    (" lamps", 2.5, 2.0),
+    (" up", 1.5, 1.0),
+];
+
+/// Made-up scores of a position behind [`TOY_BEFORE`], in which target and draft differ visibly.
+pub fn toy() -> Scores {
+    Scores {
+        target: TOY.iter().map(|(_, p, _)| p.ln()).collect(),
+        draft: TOY.iter().map(|(_, _, q)| q.ln()).collect(),
+        context: Vec::new(),
+    }
+}
+
+/// The text of a token of the made-up vocabulary; empty for a number it does not have.
+pub fn toy_text(id: TokenId) -> String {
+    TOY.get(id as usize).map_or_else(String::new, |(text, _, _)| (*text).to_owned())
+}
+
+/// The made-up position's place.
+pub fn toy_place(id: u32) -> Place {
+    Place {
+        id,
+        source: LabSource::Toy,
+        target: None,
+        draft: None,
+        before: TOY_BEFORE.to_owned(),
+        drawn: None,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Random scores of a target and a draft, whose vocabularies differ in length.
+    pub(in crate::lab) fn any_scores() -> impl Strategy<Value = Scores> {
+        let logits = |len| prop::collection::vec(-6.0f32..6.0, len);
+        (logits(1..80), logits(1..80)).prop_map(|(target, draft)| Scores {
+            target,
+            draft,
+            context: Vec::new(),
+        })
+    }
+
+    /// Random settings, some with filters and some without.
+    pub(in crate::lab) fn any_sampling() -> impl Strategy<Value = SamplingParams> {
+        (0.2f32..2.0, 0u32..40, 0.5f32..=1.0, prop_oneof![Just(0.0f32), Just(0.05)]).prop_map(
+            |(temperature, top_k, top_p, min_p)| SamplingParams {
+                temperature,
+                top_k,
+                top_p,
+                min_p,
+                ..SamplingParams::unfiltered()
+            },
+        )
+    }
+
+    fn shown(laws: &Laws) -> LabPosition {
+        laws.position(toy_place(1), &toy_text)
+    }
+
+    proptest! {
+        #[test]
+        fn accepted_and_residual_make_p(scores in any_scores(), sampling in any_sampling()) {
+            let laws = Laws::new(scores, sampling).unwrap();
+            let shown = shown(&laws);
+            prop_assert!(shown.tokens.len() <= LISTED);
+            for token in &shown.tokens {
+                prop_assert!((token.total - token.p).abs() < 1e-12, "{token:?}");
+            }
+            prop_assert!((shown.rest.overlap + shown.rejection * shown.rest.residual - shown.rest.p).abs() < 1e-12);
+            let sum = |value: fn(&LabToken) -> f64| shown.tokens.iter().map(value).sum::<f64>();
+            prop_assert!((sum(|t| t.p) + shown.rest.p - 1.0).abs() < 1e-5);
+            prop_assert!((sum(|t| t.q) + shown.rest.q - 1.0).abs() < 1e-5);
+            prop_assert!((sum(|t| t.overlap) + shown.rest.overlap - shown.acceptance).abs() < 1e-9);
+            if shown.rejection > 0.0 {
+                prop_assert!((sum(|t| t.residual) + shown.rest.residual - 1.0).abs() < 1e-9);
+            }
+            prop_assert!((shown.acceptance + shown.rejection - 1.0).abs() < 1e-5);
+            let distance = theory::total_variation(laws.p(), laws.q());
+            prop_assert!((shown.acceptance - (1.0 - distance)).abs() < 1e-5);
+            let listed = shown.tokens.iter().map(|t| t.p.max(t.q));
+            prop_assert!(listed.is_sorted_by(|a, b| a >= b));
+        }
+    }
+
+    #[test]
+    fn the_draft_lives_on_the_targets_vocabulary() {
+        let draft = vec![0.0, 0.0, 5.0];
+        let longer = Scores { target: vec![0.0; 2], draft: draft.clone(), context: Vec::new() };
+        let laws = Laws::new(longer, SamplingParams::unfiltered()).unwrap();
+        assert_eq!(laws.q(), [0.5, 0.5]);
+        let shorter = Scores { target: vec![0.0; 4], draft, context: Vec::new() };
+        let laws = Laws::new(shorter, SamplingParams::unfiltered()).unwrap();
+        assert_eq!((laws.q().len(), laws.q()[3]), (4, 0.0));
+    }
+
+    #[test]
+    fn penalties_see_the_context() {
+        let sampling = SamplingParams { presence_penalty: 2.0, ..SamplingParams::greedy() };
+        let scores = Scores { target: vec![1.0, 0.5], draft: vec![1.0, 0.5], context: vec![0] };
+        assert_eq!(Laws::new(scores, sampling).unwrap().p(), [0.0, 1.0]);
+        let hot = SamplingParams { temperature: 9.0, ..SamplingParams::default() };
+        assert!(Laws::new(toy(), hot).is_err());
+    }
+
+    #[test]
+    fn equal_laws_reject_nothing() {
+        let scores = Scores { draft: toy().target, ..toy() };
+        let shown = shown(&Laws::new(scores, SamplingParams::unfiltered()).unwrap());
+        assert_eq!(shown.rejection, 0.0);
+        assert!(shown.tokens.iter().all(|t| t.residual == 0.0 && t.total == t.p));
+    }
+
+    #[test]
+    fn the_made_up_laws_differ() {
+        let laws = Laws::new(toy(), SamplingParams::unfiltered()).unwrap();
+        let shown = shown(&laws);
+        assert_eq!((shown.tokens.len(), shown.rest), (TOY.len(), LabRest::default()));
+        assert_eq!((shown.tokens[0].id, shown.tokens[0].text.as_str()), (0, " the"));
+        assert!((shown.tokens[0].p - 0.3).abs() < 1e-6 && (shown.tokens[0].q - 0.4).abs() < 1e-6);
+        assert!((0.5..0.85).contains(&shown.acceptance), "{}", shown.acceptance);
+        assert_eq!(toy_text(99), "");
+    }
+
+    #[test]
+    fn what_is_not_listed_is_counted() {
+        let target: Vec<f32> = (0..60).map(|i| -0.1 * i as f32).collect();
+        let scores = Scores { draft: target.clone(), target, context: Vec::new() };
+        let shown = shown(&Laws::new(scores, SamplingParams::unfiltered()).unwrap());
+        assert_eq!((shown.tokens.len(), shown.rest.tokens), (LISTED, 60 - LISTED as u32));
+        assert_eq!(shown.tokens.iter().map(|t| t.id).collect::<Vec<_>>(), (0..24).collect::<Vec<_>>());
+    }
+}

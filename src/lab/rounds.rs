@@ -1,0 +1,200 @@
+//! Rounds at one position, as many as wanted: a token is drafted from q, the verifier of every generation
+//! says what comes out, and what came out is counted and compared with p. Nothing here accepts a token.
+
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::draft::{DraftProb, DraftTree};
+use crate::error::{Error, Result};
+use crate::lab::position::Laws;
+use crate::lab::report::{LabRound, LabRounds, LabRoundsRequest};
+use crate::rule::AcceptanceRule;
+use crate::sample;
+use crate::theory;
+use crate::token::TokenId;
+use crate::verify::{GivenLaws, Verdict, Verifier};
+
+/// Most rounds that the window may ask for at once: what takes longer could not be stopped.
+pub const MOST_AT_ONCE: u32 = 10_000;
+
+/// Checks what the window asks for.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] when the number of rounds or a number of the rule is out of its range.
+pub fn check(request: &LabRoundsRequest) -> Result<()> {
+    if !(1..=MOST_AT_ONCE).contains(&request.rounds) {
+        return Err(Error::invalid(format!(
+            "rounds is {}; choose a number from 1 to {MOST_AT_ONCE}.",
+            request.rounds
+        )));
+    }
+    request.rule.validate()
+}
+
+/// The rounds under one rule at one position so far.
+#[derive(Clone, Debug)]
+pub struct Rounds {
+    position: u32,
+    rule: AcceptanceRule,
+    verifier: Verifier,
+    rng: ChaCha8Rng,
+    laws: Compact,
+    accepted: u32,
+    rounds: u32,
+    /// By listed token, and all others at the end.
+    counts: Vec<u32>,
+}
+
+/// Both laws without the tokens that neither can draw. It is exact: what has no mass is neither drafted nor
+/// drawn, and the others keep their order.
+#[derive(Clone, Debug)]
+struct Compact {
+    p: Vec<f32>,
+    q: Arc<[f32]>,
+    /// The token of each place.
+    tokens: Vec<TokenId>,
+    /// What it is counted as: the number of the listed token, else their number.
+    bins: Vec<usize>,
+    /// p of each of these, adding up to 1.
+    law: Vec<f64>,
+}
+
+impl Compact {
+    fn new(laws: &Laws) -> Self {
+        let tokens: Vec<TokenId> = (0..laws.p().len())
+            .filter(|&x| laws.p()[x] > 0.0 || laws.q()[x] > 0.0)
+            .map(|x| x as TokenId)
+            .collect();
+        let of = |law: &[f32]| -> Vec<f32> { tokens.iter().map(|&token| law[token as usize]).collect() };
+        let listed = laws.listed();
+        let bin = |token: &TokenId| listed.iter().position(|known| known == token).unwrap_or(listed.len());
+        let bins: Vec<usize> = tokens.iter().map(bin).collect();
+        let p = of(laws.p());
+        let mass: f64 = p.iter().copied().map(f64::from).sum();
+        let mut law = vec![0.0; listed.len() + 1];
+        bins.iter().zip(&p).for_each(|(&bin, &p)| law[bin] += f64::from(p) / mass);
+        Self { q: of(laws.q()).into(), p, tokens, bins, law }
+    }
+}
+
+impl Rounds {
+    /// No round yet, at a position whose number is `position`. The same seed gives the same rounds.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when a number of the rule is out of its range.
+    pub fn new(position: u32, laws: &Laws, rule: AcceptanceRule, seed: u64) -> Result<Self> {
+        rule.validate()?;
+        let laws = Compact::new(laws);
+        Ok(Self {
+            position,
+            rule,
+            verifier: Verifier::new(rule, seed),
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            counts: vec![0; laws.law.len()],
+            laws,
+            accepted: 0,
+            rounds: 0,
+        })
+    }
+
+    /// The rule they are under.
+    pub fn rule(&self) -> AcceptanceRule {
+        self.rule
+    }
+
+    /// Runs some rounds more, and gives all there were. When only one was asked for, it is told in full.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when there were so many that they cannot be counted; [`Error::Internal`]
+    /// when the verifier finds that the laws contradict themselves.
+    pub fn run(&mut self, rounds: u32) -> Result<LabRounds> {
+        if self.rounds.checked_add(rounds).is_none() {
+            return Err(Error::invalid(format!(
+                "There were {} rounds already, and {rounds} more are too many to count; begin afresh.",
+                self.rounds
+            )));
+        }
+        let mut tree = DraftTree::new();
+        // Behind the drafted token nothing is drafted, so what would follow it does not matter.
+        let mut target = GivenLaws(vec![self.laws.p.clone(), vec![1.0]]);
+        let mut last = None;
+        for _ in 0..rounds {
+            let round = self.round(&mut tree, &mut target)?;
+            last = Some(round);
+        }
+        Ok(self.report(last.filter(|_| rounds == 1)))
+    }
+
+    fn round(&mut self, tree: &mut DraftTree, target: &mut GivenLaws) -> Result<LabRound> {
+        // Every round is a position of its own, or the coupled rule would give one token for ever.
+        let at = self.rounds as usize;
+        tree.cut(0);
+        let q = &self.laws.q;
+        if let Some(noise) = self.verifier.noise() {
+            let drafted = noise.choose(q, at).unwrap_or_default();
+            tree.push_certain(None, drafted, q[drafted as usize]);
+        } else {
+            let drafted = sample::draw(q, sample::unit(&mut self.rng));
+            tree.push(None, drafted, DraftProb::Sampled(q.clone()));
+        }
+        let verdict = self.verifier.verify(tree, target, at, &mut self.rng)?;
+        let drafted = tree.tokens()[0] as usize;
+        let emitted = verdict.accepted.first().map_or(verdict.last, |node| node.token) as usize;
+        self.rounds += 1;
+        self.accepted += u32::from(!verdict.accepted.is_empty());
+        self.counts[self.laws.bins[emitted]] += 1;
+        Ok(self.told(drafted, emitted, &verdict))
+    }
+
+    /// One round, in the tokens of the vocabulary.
+    fn told(&self, drafted: usize, emitted: usize, verdict: &Verdict) -> LabRound {
+        let (p, q) = (f64::from(self.laws.p[drafted]), f64::from(self.laws.q[drafted]));
+        // The other rules compare, and draw no number for it.
+        let lenience = match self.rule {
+            AcceptanceRule::Lossless => Some(1.0),
+            AcceptanceRule::LossyLenience { lenience } => Some(f64::from(lenience)),
+            _ => None,
+        };
+        let accepted = verdict.accepted.first();
+        let u = accepted.map_or_else(|| verdict.rejected.first().map(|token| token.u), |node| node.u);
+        LabRound {
+            drafted: self.laws.tokens[drafted],
+            p,
+            q,
+            u: lenience.and(u).map(f64::from),
+            threshold: lenience.map(|lenience| theory::token_acceptance(p, q, lenience)),
+            accepted: accepted.is_some(),
+            emitted: self.laws.tokens[emitted],
+        }
+    }
+
+    /// All rounds so far.
+    fn report(&self, last: Option<LabRound>) -> LabRounds {
+        let law = &self.laws.law;
+        let observed: Vec<u64> = self.counts.iter().copied().map(u64::from).collect();
+        let fit = theory::goodness_of_fit(&observed, law);
+        let total = f64::from(self.rounds.max(1));
+        let off = self.counts.iter().zip(law).map(|(&count, p)| (f64::from(count) / total - p).abs());
+        let (rest, counts) = self.counts.split_last().expect("there is a count for all other tokens");
+        LabRounds {
+            position: self.position,
+            rule: self.rule,
+            rounds: self.rounds,
+            accepted: self.accepted,
+            counts: counts.to_vec(),
+            rest: *rest,
+            // A token that p cannot give makes it infinite, which JSON cannot say.
+            chi_square: fit.statistic.min(f64::MAX),
+            degrees: fit.degrees as u32,
+            p_value: fit.p_value,
+            total_variation: if self.rounds == 0 { 0.0 } else { 0.5 * off.sum::<f64>() },
+            expected_variation: theory::expected_variation(law, self.rounds.into()),
+            last,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

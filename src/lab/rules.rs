@@ -1,0 +1,111 @@
+//! The acceptance rules side by side on the same logits, as temperature moves: what each would accept of a
+//! draft, by the formulas of [`crate::theory`]. Nothing is drawn.
+
+use crate::error::{Error, Result};
+use crate::lab::position::Laws;
+use crate::lab::report::LabRuleRow;
+use crate::sample;
+use crate::theory;
+
+/// Medusa's own numbers, as [`AcceptanceRule`](crate::rule::AcceptanceRule) has them by default: epsilon and
+/// delta.
+const TYPICAL: (f32, f32) = (0.09, 0.3);
+/// The lenience of the usual lossy rule.
+const LENIENCE: f32 = 0.5;
+
+/// Most temperatures of one request.
+pub const MOST_TEMPERATURES: usize = 200;
+
+/// A row for each temperature; the other settings of `laws` stay. At temperature 0 both laws are point
+/// masses.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] for more than [`MOST_TEMPERATURES`], or one that is out of its range.
+pub fn rows(laws: &Laws, temperatures: &[f64]) -> Result<Vec<LabRuleRow>> {
+    if temperatures.len() > MOST_TEMPERATURES {
+        return Err(Error::invalid(format!(
+            "{} temperatures were asked for; ask for at most {MOST_TEMPERATURES} at once.",
+            temperatures.len()
+        )));
+    }
+    temperatures.iter().map(|&temperature| row(laws, temperature)).collect()
+}
+
+fn row(laws: &Laws, temperature: f64) -> Result<LabRuleRow> {
+    let laws = laws.at_temperature(temperature as f32)?;
+    let (p, q) = (laws.p(), laws.q());
+    Ok(LabRuleRow {
+        temperature,
+        lossless: theory::acceptance(p, q),
+        argmax: p[sample::argmax(q) as usize].into(),
+        matching: theory::matching(p, q),
+        typical: theory::typical_acceptance(p, q, TYPICAL.0.into(), TYPICAL.1.into()),
+        lenience: theory::lenient_acceptance(p, q, LENIENCE.into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::lab::position::tests::{any_sampling, any_scores};
+    use crate::lab::position::toy;
+    use crate::rule::AcceptanceRule;
+    use crate::sample::SamplingParams;
+
+    #[test]
+    fn the_numbers_are_those_of_the_rules() {
+        let (epsilon, delta) = TYPICAL;
+        assert_eq!("lossy-typical".parse(), Ok(AcceptanceRule::LossyTypical { epsilon, delta }));
+        assert_eq!("lossy-lenience".parse(), Ok(AcceptanceRule::LossyLenience { lenience: LENIENCE }));
+    }
+
+    #[test]
+    fn rows_by_hand() {
+        let laws = Laws::new(toy(), SamplingParams::unfiltered()).unwrap();
+        let rows = rows(&laws, &[0.0, 1.0]).unwrap();
+        // Both take the same word.
+        let certain = LabRuleRow {
+            temperature: 0.0,
+            lossless: 1.0,
+            argmax: 1.0,
+            matching: 1.0,
+            typical: 1.0,
+            lenience: 1.0,
+        };
+        assert_eq!(rows[0], certain);
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{a} {b}");
+        near(rows[1].lossless, 0.30 + 0.18 + 0.05 + 0.03 + 0.04 + 0.06 + 0.02 + 0.03 + 0.02 + 0.01);
+        near(rows[1].argmax, 0.30);
+        near(rows[1].lenience, 0.40 + 0.28 + 0.05 + 0.03 + 0.04 + 0.08 + 0.02 + 0.06 + 0.02 + 0.01);
+        // e^-H is 0.137 here: tokens above 0.041 pass.
+        near(rows[1].typical, 0.40 + 0.28 + 0.05 + 0.03 + 0.04 + 0.08 + 0.02);
+    }
+
+    #[test]
+    fn wrong_temperatures_are_refused() {
+        let laws = Laws::new(toy(), SamplingParams::default()).unwrap();
+        for wrong in [-0.1, 5.1, f64::NAN] {
+            let error = rows(&laws, &[1.0, wrong]).unwrap_err().to_string();
+            assert!(error.contains("temperature"), "{error}");
+        }
+        assert!(rows(&laws, &vec![1.0; MOST_TEMPERATURES + 1]).is_err());
+        assert_eq!(rows(&laws, &[]).unwrap(), []);
+    }
+
+    proptest! {
+        /// No lossless rule accepts more than rejection sampling, and lenience accepts no less.
+        #[test]
+        fn rejection_sampling_is_the_best_that_keeps_the_law(scores in any_scores(), sampling in any_sampling()) {
+            let laws = Laws::new(scores, sampling).unwrap();
+            for row in rows(&laws, &[0.0, 0.3, 1.0, 2.0]).unwrap() {
+                prop_assert!(row.matching <= row.lossless + 1e-6);
+                prop_assert!(row.lenience >= row.lossless - 1e-6);
+                for share in [row.lossless, row.argmax, row.matching, row.typical, row.lenience] {
+                    prop_assert!((-1e-6..=1.0 + 1e-5).contains(&share), "{row:?}");
+                }
+            }
+        }
+    }
+}

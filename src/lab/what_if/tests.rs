@@ -1,0 +1,180 @@
+//! What-ifs by hand, and that no answer gives a number that is none.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::lab::history::tests::{finished, rejected, round, started, token};
+use crate::propose::Method;
+use crate::stats::GenerationStats;
+use crate::token::TokenOrigin::{Accepted, Bonus, Plain, Resampled};
+
+fn asked(max_draft: u32, temperature: Option<f32>) -> WhatIfRequest {
+    WhatIfRequest { message: 1, max_draft, temperature }
+}
+
+fn stats() -> GenerationStats {
+    GenerationStats {
+        generated_tokens: 12,
+        rounds: 4,
+        mean_acceptance_length: 2.5,
+        decode_tok_s: 150.0,
+        ..GenerationStats::default()
+    }
+}
+
+/// Tests of 1 and 1/2 at position 0, of 3/4 at position 1.
+fn answer() -> Vec<GenerationEvent> {
+    vec![
+        started(1, Method::DraftModel, AcceptanceRule::Lossless),
+        round(
+            0,
+            vec![
+                token((0, 0), "a", Accepted, 0.5, Some(0.25)),
+                token((0, 1), "b", Accepted, 0.375, Some(0.5)),
+                token((0, 2), "c", Bonus, 1.0, None),
+            ],
+            vec![],
+        ),
+        round(1, vec![token((1, 0), "d", Resampled, 0.5, None)], vec![rejected(0, "x", 0.25, Some(0.5))]),
+        finished(vec![], stats()),
+    ]
+}
+
+fn near(a: f64, b: f64) {
+    assert!((a - b).abs() < 1e-9, "{a} {b}");
+}
+
+#[test]
+fn another_depth_by_hand() {
+    let answer = what_if(&answer(), 0.7, &asked(3, None)).unwrap();
+    assert_eq!((answer.known, answer.covered), (3, 0.0));
+    near(answer.was.alpha, 2.0 / 3.0);
+    assert_eq!((answer.was.rounds, answer.was.tok_s), (4.0, Some(150.0)));
+    // Positions: 0.75, 0.75, and the mean of all for the third.
+    let third = 0.75;
+    let tokens = 1.0 + 0.75 + 0.75 * 0.75 + 0.75 * 0.75 * third;
+    near(answer.would.mean_acceptance_length, tokens);
+    near(answer.would.alpha, 0.75);
+    near(answer.would.rounds, 12.0 / tokens);
+    // All rounds had four rows: 3 drafted tokens of 2 ms, a pass of 10 ms and 1 ms of the rest.
+    near(answer.would.tok_s.unwrap(), 1e3 * tokens / 17.0);
+    let deeper = what_if(&super::tests::answer(), 0.7, &asked(6, None)).unwrap();
+    assert!(deeper.would.mean_acceptance_length > tokens && deeper.would.rounds < answer.would.rounds);
+    near(deeper.would.tok_s.unwrap(), 1e3 * deeper.would.mean_acceptance_length / 23.0);
+}
+
+#[test]
+fn rounds_that_found_nothing_to_guess_stay() {
+    let mut events = answer();
+    events[0] = started(1, Method::Ngram, AcceptanceRule::Lossless);
+    let mut plain = RoundEvent::of_tokens(2, vec![token((2, 0), "e", Plain, 1.0, None)]);
+    plain.timing.target_ms = 4.0;
+    events.insert(3, GenerationEvent::Round(plain));
+    let answer = what_if(&events, 0.7, &asked(1, None)).unwrap();
+    near(answer.would.mean_acceptance_length, 1.0 + 0.75 * 2.0 / 3.0);
+    // Passes of one row took 4 ms, of four rows 10 ms: 2 ms a row. The rest: 1, 1, and 0 ms.
+    let ms = 2.0 / 3.0 * (2.0 + 6.0) + 1.0 / 3.0 * 4.0 + 1.0;
+    near(answer.would.tok_s.unwrap(), 1e3 * 1.5 / ms);
+}
+
+#[test]
+fn rules_that_draw_no_number_count_by_their_outcome() {
+    let mut events = answer();
+    events[0] = started(1, Method::DraftModel, AcceptanceRule::Match);
+    near(what_if(&events, 0.7, &asked(1, None)).unwrap().would.alpha, 0.5);
+    events[0] = started(1, Method::DraftModel, AcceptanceRule::LossyLenience { lenience: 0.5 });
+    near(what_if(&events, 0.7, &asked(1, None)).unwrap().would.alpha, 1.0);
+}
+
+/// A place with the target's and the draft's likeliest tokens at temperature 1.
+fn place(mut token: TokenEvent, top: &[f32], guesses: &[f32]) -> TokenEvent {
+    let listed = |law: &[f32]| (0..).zip(law).map(|(id, p)| Alternative(id, String::new(), *p)).collect();
+    (token.top, token.guesses) = (listed(top), listed(guesses));
+    token
+}
+
+#[test]
+fn another_temperature_moves_alpha_by_the_overlap() {
+    let kept = place(token((0, 0), "a", Accepted, 0.5, Some(1.0)), &[0.5, 0.25], &[0.8, 0.2]);
+    let events = [
+        started(1, Method::DraftModel, AcceptanceRule::Lossless),
+        round(0, vec![kept], vec![]),
+        finished(vec![], stats()),
+    ];
+    let same = what_if(&events, 1.0, &asked(1, Some(1.0))).unwrap();
+    near(same.would.alpha, 0.5);
+    assert_eq!(same.covered, 0.75);
+    // Over the listed tokens: (2/3, 1/3) and (4/5, 1/5) overlap by 2/3 + 1/5. At temperature 1/2 their
+    // squares: (4/5, 1/5) and (16/17, 1/17).
+    let colder = what_if(&events, 1.0, &asked(1, Some(0.5))).unwrap();
+    assert!((colder.would.alpha - (0.5 + 0.8 + 1.0 / 17.0 - 2.0 / 3.0 - 0.2)).abs() < 1e-6);
+    let certain = what_if(&events, 1.0, &asked(1, Some(0.0))).unwrap();
+    assert!((certain.would.alpha - (0.5 + 1.0 - 2.0 / 3.0 - 0.2)).abs() < 1e-6);
+    // The guesses of an answer at temperature 1/2 are those of that temperature.
+    let from_colder = what_if(&events, 0.5, &asked(1, Some(1.0))).unwrap();
+    let (new, old) = (2.0 / 3.0 + 1.0 / 3.0, 0.8 + 0.2);
+    assert!((from_colder.would.alpha - (0.5 + new - old)).abs() < 1e-6);
+}
+
+#[test]
+fn without_guesses_alpha_stays() {
+    let answer = what_if(&answer(), 0.7, &asked(1, Some(1.5))).unwrap();
+    near(answer.would.alpha, 0.75);
+}
+
+#[test]
+fn a_generation_that_was_cut_off_or_not_timed_is_judged_all_the_same() {
+    let mut events = answer();
+    events.pop();
+    for event in &mut events {
+        if let GenerationEvent::Round(round) = event {
+            round.timing = crate::stats::RoundTiming::default();
+            round.figures.generated_tokens = 4;
+            round.figures.rounds = 2;
+        }
+    }
+    let answer = what_if(&events, 0.7, &asked(2, None)).unwrap();
+    assert_eq!((answer.was.rounds, answer.was.tok_s, answer.would.tok_s), (2.0, None, None));
+    near(answer.would.rounds, 4.0 / answer.would.mean_acceptance_length);
+}
+
+#[test]
+fn what_cannot_be_answered_is_refused() {
+    let error = |events: &[GenerationEvent], request| what_if(events, 0.7, &request).unwrap_err().to_string();
+    assert!(error(&[], asked(3, None)).contains("method that drafts"));
+    let plain = [
+        started(1, Method::Plain, AcceptanceRule::Lossless),
+        GenerationEvent::Round(RoundEvent::of_tokens(0, vec![token((0, 0), "a", Plain, 1.0, None)])),
+    ];
+    assert!(error(&plain, asked(3, None)).contains("tested no draft"));
+    for wrong in [asked(0, None), asked(16, None), asked(3, Some(f32::NAN)), asked(3, Some(-1.0))] {
+        assert!(error(&answer(), wrong).contains("choose a number from"));
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_answer_gives_a_number_that_is_none(
+        laws in prop::collection::vec((0.0f32..=1.0, prop::option::of(0.0f32..=1.0), any::<bool>()), 1..12),
+        listed in prop::collection::vec(0.0f32..=1.0, 0..4),
+        (depth, old, new) in (1u32..=15, 0.0f32..=5.0, prop::option::of(0.0f32..=5.0)),
+    ) {
+        let mut events = vec![started(1, Method::DraftModel, AcceptanceRule::Lossless)];
+        let mut sorted = listed;
+        sorted.sort_by(|a, b| b.total_cmp(a));
+        for (i, (p, q, kept)) in (0..).zip(laws) {
+            let origin = if kept { Accepted } else { Resampled };
+            let stands = place(token((i, 0), "a", origin, p, q), &sorted, &sorted);
+            let instead = if kept { vec![] } else { vec![rejected(0, "x", p, q)] };
+            events.push(round(i, vec![stands], instead));
+        }
+        let answer = what_if(&events, old, &asked(depth, new)).unwrap();
+        for figures in [answer.was, answer.would] {
+            prop_assert!(figures.alpha.is_finite() && (0.0..=1.0 + 1e-9).contains(&figures.alpha), "{figures:?}");
+            prop_assert!(figures.rounds.is_finite() && figures.mean_acceptance_length.is_finite());
+            prop_assert!(figures.tok_s.is_none_or(f64::is_finite));
+        }
+        prop_assert!((1.0..=f64::from(depth) + 1.0).contains(&answer.would.mean_acceptance_length));
+        prop_assert!((0.0..=1.0).contains(&answer.covered));
+    }
+}

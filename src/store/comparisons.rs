@@ -1,0 +1,102 @@
+//! Measurements: comparisons, newest first, and the cost curves of this machine. What their figures mean is
+//! the business of whoever measured.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::packed::{json, pack, unpack};
+use super::{Store, not_there};
+use crate::bench::compare::report::{ComparisonEntry, ComparisonReport};
+use crate::error::Result;
+use crate::lab::report::CostCurve;
+
+impl Store {
+    /// Keeps a comparison; the entry's number is not looked at. Gives its number.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the file cannot be written; so for all below.
+    pub fn add_comparison(&self, entry: &ComparisonEntry, report: &ComparisonReport) -> Result<i64> {
+        let connection = self.connection();
+        connection.execute(
+            "INSERT INTO comparisons (ended_ms, entry, report) VALUES (?1, ?2, ?3)",
+            params![entry.ended_ms, json(entry)?, pack(report)?],
+        )?;
+        Ok(connection.last_insert_rowid())
+    }
+
+    /// The comparisons, newest first. Those that this version cannot read are left out.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn comparisons(&self) -> Result<Vec<ComparisonEntry>> {
+        let connection = self.connection();
+        let mut statement =
+            connection.prepare_cached("SELECT id, entry FROM comparisons ORDER BY ended_ms DESC, id DESC")?;
+        let rows = statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))?;
+        let rows: Vec<_> = rows.collect::<rusqlite::Result<_>>()?;
+        let entry = |(id, text): (i64, String)| {
+            let entry: ComparisonEntry = serde_json::from_str(&text).ok()?;
+            Some(ComparisonEntry { id, ..entry })
+        };
+        Ok(rows.into_iter().filter_map(entry).collect())
+    }
+
+    /// A comparison's report.
+    ///
+    /// # Errors
+    /// When there is none of this number, or it is damaged.
+    pub fn comparison(&self, id: i64) -> Result<ComparisonReport> {
+        let packed: Option<Vec<u8>> = self
+            .connection()
+            .query_row("SELECT report FROM comparisons WHERE id = ?1", [id], |row| row.get(0))
+            .optional()?;
+        let packed = packed.ok_or_else(|| not_there("comparison", id))?;
+        unpack(&packed)
+    }
+
+    /// Forgets a comparison; one that is not there is forgotten already.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn delete_comparison(&self, id: i64) -> Result<()> {
+        self.connection().execute("DELETE FROM comparisons WHERE id = ?1", [id])?;
+        Ok(())
+    }
+
+    /// Keeps a cost curve in place of the one before for the same models and device.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn set_cost_curve(&self, curve: &CostCurve) -> Result<()> {
+        let draft = curve.draft.as_ref().map(|draft| draft.name.as_str());
+        self.connection().execute(
+            "INSERT INTO cost_curves (key, curve) VALUES (?1, ?2)
+             ON CONFLICT (key) DO UPDATE SET curve = excluded.curve",
+            params![key(&curve.target.name, draft, &curve.device, curve.threads)?, json(curve)?],
+        )?;
+        Ok(())
+    }
+
+    /// The last cost curve of these models on this device.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn cost_curve(
+        &self,
+        target: &str,
+        draft: Option<&str>,
+        device: &str,
+        threads: u32,
+    ) -> Result<Option<CostCurve>> {
+        let key = key(target, draft, device, threads)?;
+        let text: Option<String> = self
+            .connection()
+            .query_row("SELECT curve FROM cost_curves WHERE key = ?1", [key], |row| row.get(0))
+            .optional()?;
+        // One that this version cannot read is as good as none.
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+}
+
+fn key(target: &str, draft: Option<&str>, device: &str, threads: u32) -> Result<String> {
+    json(&(target, draft, device, threads))
+}

@@ -1,0 +1,196 @@
+//! The lab through the application, on tiny models: positions of real answers, rounds that cumulate, rules,
+//! the landscape of measured costs, and what the store knows of answers.
+
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest};
+use hunch::app::{App, AppConfig};
+use hunch::depth::MaxDraft;
+use hunch::error::ErrorCode;
+use hunch::event::GenerationEvent;
+use hunch::lab::report::{LabMachine, LabPosition, LabRequest, LabRoundsRequest, LabSource, WhatIfRequest};
+use hunch::model::device::DeviceChoice;
+use hunch::propose::Method;
+use hunch::rule::AcceptanceRule;
+use hunch::sample::SamplingParams;
+use hunch::theory;
+
+use crate::support::tiny::Tiny;
+
+/// Long enough for a loaded machine; nothing waits for it when all is well.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn app(folder: &Path, draft: bool) -> App {
+    Tiny::default().write(folder, "target");
+    Tiny { layers: 1, ..Tiny::default() }.write(folder, "draft");
+    let config = AppConfig {
+        models_folder: Some(folder.into()),
+        store: Some(folder.join("conversations.db")),
+        threads: Some(2),
+        device: DeviceChoice::Cpu,
+    };
+    let app = App::start(config).unwrap();
+    let draft = draft.then(|| "draft".to_owned());
+    app.load_models(LoadRequest { target: "target".into(), draft }).unwrap();
+    app
+}
+
+/// Has the application answer; gives the conversation, the message and its events.
+fn answered(app: &App, method: Method) -> (i64, i64, Vec<GenerationEvent>) {
+    let settings = AnswerSettings {
+        method,
+        max_draft: MaxDraft::Fixed(3),
+        rule: AcceptanceRule::Lossless,
+        max_tokens: 60,
+        sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
+        stop: Vec::new(),
+        target: String::new(),
+        draft: None,
+    };
+    let asking = Asking::Question { parent: None, text: "abc abc abc".into() };
+    let (sender, receiver) = channel();
+    let request = AnswerRequest { conversation: None, asking, settings };
+    let sink = Box::new(move |message| {
+        let _ = sender.send(message);
+    });
+    let answering = app.answer(request, sink).unwrap();
+    while receiver.recv_timeout(PATIENCE).is_ok() {}
+    (answering.conversation, answering.answer, app.answer_events(answering.answer).unwrap())
+}
+
+fn at(source: LabSource) -> LabRequest {
+    LabRequest { source, sampling: SamplingParams::unfiltered() }
+}
+
+fn sound(position: &LabPosition) {
+    let listed =
+        |figure: fn(&hunch::lab::report::LabToken) -> f64| position.tokens.iter().map(figure).sum::<f64>();
+    assert!((listed(|t| t.p) + position.rest.p - 1.0).abs() < 1e-5);
+    assert!((listed(|t| t.q) + position.rest.q - 1.0).abs() < 1e-5);
+    assert!((listed(|t| t.overlap) + position.rest.overlap - position.acceptance).abs() < 1e-5);
+    assert!((position.acceptance + position.rejection - 1.0).abs() < 1e-5);
+    for token in &position.tokens {
+        assert!((token.overlap + position.rejection * token.residual - token.p).abs() < 1e-5, "{token:?}");
+    }
+}
+
+#[test]
+fn the_laws_of_a_position_are_those_its_tokens_were_tested_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(folder.path(), true);
+    let (_, message, events) = answered(&app, Method::DraftModel);
+    let tokens: Vec<_> = events.iter().flat_map(GenerationEvent::tokens).cloned().collect();
+    let mut tested = 0;
+    for (index, token) in tokens.iter().enumerate().take(30) {
+        let position = app.lab_position(at(LabSource::Answer { message, token: index as u32 })).unwrap();
+        sound(&position);
+        assert_eq!(position.drawn, Some(token.id));
+        if let Some(listed) = position.tokens.iter().find(|listed| listed.id == token.id) {
+            // Row by row the models say the same whatever else is in the pass.
+            assert!((listed.p - f64::from(token.p)).abs() < 1e-6, "token {index}: {listed:?} {token:?}");
+            if let Some(q) = token.q {
+                tested += 1;
+                assert!((listed.q - f64::from(q)).abs() < 1e-5, "token {index}: {listed:?} {token:?}");
+            }
+        }
+    }
+    assert!(tested > 3);
+    // The conversation goes on as if nobody had looked.
+    let past = at(LabSource::Answer { message, token: 1000 });
+    assert_eq!(app.lab_position(past).unwrap_err().code(), ErrorCode::InvalidRequest);
+    let text = app.lab_position(at(LabSource::Text { text: "abc".into() })).unwrap();
+    sound(&text);
+    assert_eq!((text.before.as_str(), text.drawn), ("abc", None));
+}
+
+#[test]
+fn rounds_cumulate_and_begin_afresh() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(folder.path(), false);
+    let toy = app.lab_position(at(LabSource::Toy)).unwrap();
+    sound(&toy);
+    assert_eq!((toy.target.as_ref(), toy.draft.as_ref()), (None, None));
+    let more = |rule, rounds, afresh| {
+        app.lab_rounds(LabRoundsRequest { position: toy.id, rule, rounds, afresh }).unwrap()
+    };
+    let one = more(AcceptanceRule::Lossless, 1, false);
+    assert!(one.rounds == 1 && one.last.is_some());
+    let many = more(AcceptanceRule::Lossless, 5000, false);
+    assert_eq!((many.rounds, many.counts.iter().sum::<u32>() + many.rest), (5001, 5001));
+    assert!(many.last.is_none() && many.p_value > 1e-6);
+    let share = f64::from(many.accepted) / f64::from(many.rounds);
+    let error = (toy.acceptance * toy.rejection / 5001.0).sqrt();
+    assert!((share - toy.acceptance).abs() < 5.0 * error, "{share} {}", toy.acceptance);
+    let lossy = more(AcceptanceRule::LossyTypical { epsilon: 0.09, delta: 0.3 }, 5000, false);
+    assert!(lossy.p_value < 1e-6 && lossy.total_variation > 3.0 * lossy.expected_variation);
+    assert_eq!(more(AcceptanceRule::Lossless, 1, false).rounds, 5002, "each rule has its own");
+    assert_eq!(more(AcceptanceRule::Lossless, 10, true).rounds, 10);
+    let rows = app.lab_rules(toy.id, &[0.0, 0.5, 1.0]).unwrap();
+    assert!((rows[2].lossless - toy.acceptance).abs() < 1e-5);
+    assert!(rows.iter().all(|row| row.matching <= row.lossless + 1e-6));
+    // Only the last few are kept.
+    for _ in 0..4 {
+        app.lab_position(at(LabSource::Toy)).unwrap();
+    }
+    assert_eq!(app.lab_rules(toy.id, &[1.0]).unwrap_err().code(), ErrorCode::InvalidRequest);
+    let refused = app.lab_position(at(LabSource::Text { text: "abc".into() })).unwrap_err();
+    assert!(refused.to_string().contains("no draft model"), "{refused}");
+}
+
+#[test]
+fn the_landscape_is_that_of_the_measured_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(folder.path(), true);
+    let unmeasured = app.landscape(LabMachine::Measured).unwrap_err();
+    assert!(unmeasured.to_string().contains("not measured yet"), "{unmeasured}");
+    let (sender, receiver) = channel();
+    app.measure_costs(Box::new(move |message| {
+        let _ = sender.send(message);
+    }))
+    .unwrap();
+    while receiver.recv_timeout(PATIENCE).is_ok() {}
+    let curve = app.cost_curve().unwrap().unwrap();
+    let land = app.landscape(LabMachine::Measured).unwrap();
+    assert!(land.measured && land.target_cost[0] == 1.0);
+    assert!((land.target_cost[4] - curve.target.points[4].relative).abs() < 1e-9);
+    let cost =
+        theory::PassCost::new(curve.target.points.iter().map(|p| (p.rows as usize, p.relative))).unwrap();
+    let (alpha, depth) = (25, 3);
+    let expected = theory::speedup(land.alphas[alpha], land.depths[depth] as usize, land.draft_cost, &cost);
+    assert!((land.speedup[alpha][depth] - expected).abs() < 1e-9);
+    let made_up = app.landscape(LabMachine::MadeUp { draft_cost: 0.1, row_cost: 0.05 }).unwrap();
+    assert!(!made_up.measured);
+    assert!(app.landscape(LabMachine::MadeUp { draft_cost: f64::NAN, row_cost: 0.05 }).is_err());
+}
+
+#[test]
+fn what_the_store_knows_of_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(folder.path(), true);
+    assert_eq!(app.acceptance_map(None).unwrap().tested, 0);
+    assert!(app.lab_sessions().unwrap().is_empty());
+    let (conversation, message, events) = answered(&app, Method::DraftModel);
+    let (other, _, _) = answered(&app, Method::Plain);
+    let Some(GenerationEvent::Finished { stats, .. }) = events.last() else { panic!("it finished") };
+    let [session] = &app.lab_sessions().unwrap()[..] else { panic!("plain drafts nothing") };
+    assert_eq!(
+        (session.message, session.conversation, session.tokens),
+        (message, conversation, stats.generated_tokens)
+    );
+    assert_eq!(session.mean_acceptance_length, stats.mean_acceptance_length);
+    let map = app.acceptance_map(Some(conversation)).unwrap();
+    assert_eq!(map, app.acceptance_map(None).unwrap());
+    assert_eq!(app.acceptance_map(Some(other)).unwrap().tested, 0);
+    let accepted: u32 = map.by_position.iter().map(|bin| bin.accepted).sum();
+    assert_eq!(accepted, stats.accepted);
+    let request = WhatIfRequest { message, max_draft: 3, temperature: None };
+    let what = app.what_if(request).unwrap();
+    assert_eq!(what.was.mean_acceptance_length, stats.mean_acceptance_length);
+    assert!(what.would.mean_acceptance_length >= 1.0 && what.would.mean_acceptance_length <= 4.0);
+    let deeper = app.what_if(WhatIfRequest { max_draft: 9, ..request }).unwrap();
+    assert!(deeper.would.mean_acceptance_length >= what.would.mean_acceptance_length);
+    app.delete_conversation(conversation).unwrap();
+    assert!(app.lab_sessions().unwrap().is_empty());
+}

@@ -1,0 +1,383 @@
+// The Compare screen on recorded comparisons: what it asks for, what it shows while they run, and that every figure
+// on screen is the report's.
+
+import { mkdirSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import type { ComparisonReport } from '../../ui/src/lib/ipc/schema.gen';
+import { toLines } from './fixtures/build';
+import { recordComparison, type PlannedComparison } from './fixtures/comparison';
+import { comparisons, suiteComparison } from './fixtures/plans';
+import { calls, useWindow, type Opening } from './harness';
+
+const hunch = useWindow();
+const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
+mkdirSync(output, { recursive: true });
+
+const planned = comparisons['fixture-comparison'] as PlannedComparison;
+
+function reportOf(plan: PlannedComparison): ComparisonReport {
+  const ending = recordComparison(plan).flatMap(({ events }) => events).at(-1);
+  if (ending?.type !== 'finished' || !ending.report) throw new Error('a recorded comparison ends');
+  return ending.report;
+}
+
+const report = reportOf(planned);
+const suite = { compare: 'suite', recordings: { suite: toLines(recordComparison(suiteComparison)) } };
+
+async function openCompare(opening: Opening = {}): Promise<Page> {
+  const page = await hunch.open({ speed: 'instant', ...opening });
+  await page.getByTestId('place-compare').click();
+  await page.getByTestId('compare').waitFor();
+  return page;
+}
+
+async function start(page: Page, prompt = 'Write a short scene in a lighthouse during a storm.'): Promise<void> {
+  await page.getByTestId('compare-prompt').fill(prompt);
+  await page.getByTestId('compare-start').click();
+}
+
+async function compared(opening: Opening = {}): Promise<Page> {
+  const page = await openCompare(opening);
+  await start(page);
+  await page.getByTestId('result').waitFor();
+  return page;
+}
+
+/** What a lane has written. */
+const written = (page: Page, lane: number) => page.locator(`[data-testid=lane][data-lane="${lane}"] [data-testid=answer]`).innerText();
+const figure = (page: Page, key: string) => page.locator(`[data-figure=${key}] td`).allInnerTexts();
+const fixed = (value: number, digits: number) => value.toFixed(digits);
+
+describe('what is asked for', () => {
+  it('is plain and the best method of the loaded models, with the settings of the chat', async () => {
+    const page = await openCompare();
+    expect(await page.getByTestId('compare-start').isDisabled()).toBe(true);
+    expect(await page.getByTestId('compare-hint').innerText()).toBe('Write a prompt first');
+    await start(page, ' Why is the sky blue? ');
+    const [asked] = await calls(page, 'compare');
+    expect(asked?.['request']).toMatchObject({
+      prompts: { kind: 'text', system: '', text: 'Why is the sky blue?' },
+      lanes: [{ method: 'draft-model', max_draft: 'auto' }],
+      sampling: { temperature: 0 },
+      rule: { name: 'lossless' },
+      max_tokens: 512,
+      runs: 3,
+    });
+  });
+
+  it('can be changed: a suite, more lanes, their depth, runs, tokens and rule', async () => {
+    const page = await openCompare();
+    await page.getByTestId('compare-kind-prose').check();
+    await page.getByTestId('compare-prompts').fill('2');
+    await page.getByTestId('add-lane').click();
+    expect(await page.getByTestId('lane-choice').count()).toBe(2);
+    await page.getByTestId('lane-depth').first().fill('6');
+    await page.getByTestId('compare-runs').fill('5');
+    await page.getByTestId('compare-tokens').fill('64');
+    await page.getByTestId('compare-temperature').fill('0.7');
+    await page.getByTestId('compare-form').getByTestId('acceptance').click();
+    await page.getByTestId('rule-coupled').click();
+    await page.getByTestId('compare-start').click();
+    const [asked] = await calls(page, 'compare');
+    expect(asked?.['request']).toMatchObject({
+      prompts: { kind: 'suite', name: 'prose', prompts: 2 },
+      lanes: [{ method: 'draft-model', max_draft: 6 }, { method: 'ngram', max_draft: 'auto' }],
+      sampling: { temperature: 0.7 },
+      rule: { name: 'coupled' },
+      max_tokens: 64,
+      runs: 5,
+    });
+    // What was chosen here stays here.
+    await page.getByTestId('place-chat').click();
+    await page.getByTestId('settings').click();
+    expect(await page.getByTestId('temperature').inputValue()).toBe('0.00');
+  });
+
+  it('waits for a model, and says what to do', async () => {
+    const page = await openCompare({ app: 'fixture-app-empty' });
+    await page.getByTestId('compare-open-model').waitFor();
+    expect(await page.getByTestId('compare-empty').innerText()).toContain('Open a model to compare');
+    expect(await page.getByTestId('compare-hint').innerText()).toBe('Open a model first');
+    expect(await page.getByTestId('compare-start').isDisabled()).toBe(true);
+  });
+});
+
+describe('while it runs', () => {
+  it('both lanes write in turn, coloured where tokens were drafted, with the time that is left', async () => {
+    const page = await openCompare({ speed: 12 });
+    await start(page);
+    await page.waitForFunction(() => document.querySelectorAll('[data-testid=lane][data-lane="1"] [data-testid=token]').length > 20);
+    expect(await page.locator('[data-lane="1"] [data-testid=token][data-origin=accepted]').count()).toBeGreaterThan(5);
+    expect(await page.locator('[data-lane="0"] [data-testid=token]:not([data-origin=plain])').count()).toBe(0);
+    await expect.poll(() => page.getByTestId('lane-stands').allInnerTexts()).toContain('its turn');
+    await expect.poll(() => page.getByTestId('compare-progress').innerText(), { timeout: 20_000 }).toMatch(/^prompt 1 of 1, run 2 of 2, about [\d.]+ m?s left \(predicted\)$/);
+    await page.getByTestId('result').waitFor();
+    expect(await page.getByTestId('compare-progress').count()).toBe(0);
+  });
+
+  it('says how far a suite is', async () => {
+    const page = await openCompare({ ...suite, speed: 40 });
+    await page.getByTestId('compare-kind-code').check();
+    await page.getByTestId('compare-start').click();
+    await expect.poll(() => page.getByTestId('compare-progress').innerText(), { timeout: 20_000 }).toMatch(/^prompt 2 of 2, run 1 of 2, about .* left \(predicted\)$/);
+    await page.getByTestId('result').waitFor();
+    expect(await page.getByTestId('lane').count()).toBe(3);
+  });
+
+  it('stops at once, with the button and with Escape, and keeps nothing that was not measured', async () => {
+    for (const stop of [(page: Page) => page.getByTestId('compare-stop').click(), (page: Page) => page.keyboard.press('Escape')]) {
+      const page = await openCompare({ speed: 2 });
+      await start(page);
+      await page.locator('[data-lane="0"] [data-testid=token]').first().waitFor();
+      await stop(page);
+      await page.getByTestId('nothing-kept').waitFor({ timeout: 1000 });
+      expect(await calls(page, 'stop_measurement')).toEqual([{ id: 1 }]);
+      expect(await page.getByTestId('compare-start').isEnabled()).toBe(true);
+      expect(await page.getByTestId('comparison-entry').count()).toBe(0);
+    }
+  });
+
+  it('fills what the channel loses', async () => {
+    const page = await compared({ lose: [3, 4, 9, 20] });
+    expect(await written(page, 0)).toBe(await written(page, 1));
+  });
+
+  it('goes on while the chat is shown', async () => {
+    const page = await openCompare({ speed: 40 });
+    await start(page);
+    await page.keyboard.press('Control+1');
+    await page.getByTestId('prompt').waitFor();
+    await page.keyboard.press('Control+2');
+    await page.getByTestId('result').waitFor();
+  });
+});
+
+describe('the result', () => {
+  it('says the verdict in one sentence, with the report’s figures', async () => {
+    const page = await compared();
+    const verdict = report.lanes[1]?.verdict;
+    if (!verdict) throw new Error('the lane has a verdict');
+    expect(await page.getByTestId('verdict').getAttribute('data-outcome')).toBe('faster');
+    const share = (value: number) => `${fixed(100 * value, 0)}%`;
+    expect((await page.getByTestId('verdict').innerText()).replace(/\s+/g, ' ')).toBe(
+      `Draft model, K 4 ${fixed(verdict.speedup, 2)}x faster: ${fixed(verdict.tokens_per_pass, 2)} tokens a pass at a pass cost of ${fixed(verdict.pass_cost, 2)}x; most is lost on drafting. ` +
+        `Of its decoding time: drafting ${share(verdict.drafting_share)}, wider passes ${share(verdict.wider_share)}, acceptance and text ${share(verdict.loop_share)}. Measured.`,
+    );
+  });
+
+  it('shows every figure as the report has it', async () => {
+    const page = await compared();
+    const [plain, lane] = report.lanes;
+    if (!plain || !lane) throw new Error('two lanes');
+    expect(await figure(page, 'tok_s')).toEqual([fixed(plain.tok_s, 1), fixed(lane.tok_s, 1)]);
+    expect(await figure(page, 'ttft_ms')).toEqual([`${fixed(plain.ttft_ms, 0)} ms`, `${fixed(lane.ttft_ms, 0)} ms`]);
+    expect(await figure(page, 'mean_acceptance_length')).toEqual(['1.00', fixed(lane.mean_acceptance_length, 2)]);
+    expect(await figure(page, 'acceptance_rate')).toEqual(['–', `${fixed(100 * lane.acceptance_rate, 0)}%`]);
+    expect(await figure(page, 'predicted_speedup')).toEqual(['–', fixed(lane.predicted_speedup ?? 0, 2)]);
+    for (const name of await page.getByTestId('figures-table').locator('tbody th').allInnerTexts())
+      expect(name).toMatch(/measured|predicted|Samples/);
+  });
+
+  it('has a table behind every chart, with the same figures', async () => {
+    const page = await compared();
+    const rows = async (chart: string) => {
+      await page.getByTestId(`${chart}-table`).click();
+      const all = await page.getByTestId(chart).locator('tbody tr').all();
+      return Promise.all(all.map((row) => row.locator('th,td').allInnerTexts()));
+    };
+    const lane = report.lanes[1];
+    if (!lane) throw new Error('two lanes');
+    const name = 'Draft model, K 4';
+    const two = (value: number) => fixed(value, 2);
+    expect(await rows('speedup-chart')).toEqual([
+      [name, two(lane.speedup), two(lane.speedup_low), two(lane.speedup_high), '2', two(lane.decode_speedup), two(lane.predicted_speedup ?? 0)],
+    ]);
+    expect(await rows('position-chart')).toEqual(
+      lane.positions.map(({ drafted, accepted, share }, i) => [name, String(i + 1), String(drafted), String(accepted), `${fixed(100 * share, 0)}%`]),
+    );
+    const split = await rows('split-chart');
+    expect(split.map(([lane_]) => lane_)).toEqual(['Plain', name]);
+    expect(split[1]?.[1]).toBe(lane.split.prefill_ms.toFixed(0));
+    const tokens = await rows('tokens-chart');
+    expect(tokens).toHaveLength(report.answers.slice(-2).reduce((sum, { timeline }) => sum + timeline.length, 0));
+    expect(tokens.at(-1)?.[2]).toBe(String(report.answers.at(-1)?.stats.generated_tokens));
+    expect((await rows('rate-chart')).length).toBeGreaterThan(10);
+    expect(await rows('memory-chart')).toContainEqual(['peak of the process', '1.8 GB']);
+  });
+
+  it('proves that the texts are the same, or says why they may differ', async () => {
+    const page = await compared();
+    expect(await page.getByTestId('identity').getAttribute('data-proof')).toBe('same');
+    expect(await page.getByTestId('identity').innerText()).toContain('Same text, token for token: 3 answers compared');
+    expect(await written(page, 0)).toBe(await written(page, 1));
+    const warm = toLines(recordComparison({ ...planned, temperature: 0.8 }));
+    const other = await compared({ compare: 'warm', recordings: { warm } });
+    expect(await other.getByTestId('identity').getAttribute('data-proof')).toBe('unknown');
+    expect(await other.getByTestId('identity').innerText()).toContain('above temperature 0');
+  });
+
+  it('says where the texts differ first', async () => {
+    const messages = recordComparison(planned);
+    const ending = messages.at(-1)?.events.at(-1);
+    if (ending?.type !== 'finished' || !ending.report) throw new Error('it ends');
+    ending.report.identity = { compared: 3, differences: [{ suite: '', prompt: '', method: 'draft-model', max_draft: 4, run: 1, position: 17 }] };
+    const page = await compared({ compare: 'differs', recordings: { differs: toLines(messages) } });
+    expect(await page.getByTestId('identity').innerText()).toContain('Draft model, K 4, run 2: differs first at token 17');
+  });
+
+  it('says as plainly that a lane is slower, and that there is no clear difference', async () => {
+    const page = await compared(suite);
+    const outcomes = await page.getByTestId('verdict').evaluateAll((all) => all.map((one) => one.getAttribute('data-outcome')));
+    expect(outcomes).toEqual(['faster', 'slower']);
+    expect(await page.getByTestId('verdict').nth(1).innerText()).toMatch(/slower, 0\.\d\dx the speed of plain/);
+    const messages = recordComparison(planned);
+    const ending = messages.at(-1)?.events.at(-1);
+    const lane = ending?.type === 'finished' ? ending.report?.lanes[1] : undefined;
+    if (!lane?.verdict) throw new Error('it ends');
+    Object.assign(lane, { speedup_low: 0.94, speedup_high: 1.12 });
+    Object.assign(lane.verdict, { speedup: 1.03, certain: false });
+    const unclear = await compared({ compare: 'unclear', recordings: { unclear: toLines(messages) } });
+    expect(await unclear.getByTestId('verdict').innerText()).toContain('no clear difference: 1.03x, and the spread from 0.94x to 1.12x holds both');
+  });
+});
+
+describe('the race', () => {
+  it('replays both lanes on one clock, pauses, and goes to any moment', async () => {
+    const page = await compared();
+    const full = await written(page, 0);
+    await page.getByTestId('race-restart').click();
+    expect(await page.getByTestId('race-place').innerText()).toMatch(/^0 ms of/);
+    expect(await page.getByTestId('lane').getByTestId('token').count()).toBe(0);
+    await page.getByTestId('race-speed-2').check();
+    await page.getByTestId('race-play').click();
+    await page.waitForFunction(() => document.querySelectorAll('[data-lane="1"] [data-testid=token]').length > 6);
+    await page.getByTestId('race-play').click();
+    const place = await page.getByTestId('race-place').innerText();
+    const [plain, drafted] = [await written(page, 0), await written(page, 1)];
+    expect(drafted.length).toBeGreaterThan(plain.length);
+    await page.waitForTimeout(150);
+    expect(await page.getByTestId('race-place').innerText()).toBe(place);
+    await page.getByTestId('race-clock').focus();
+    await page.keyboard.press('End');
+    await expect.poll(() => written(page, 0)).toBe(full);
+    await page.keyboard.press('Home');
+    await expect.poll(() => page.getByTestId('lane').getByTestId('token').count()).toBe(0);
+  });
+
+  it('moves by hand alone where motion is reduced', async () => {
+    const page = await compared({ reducedMotion: true });
+    expect(await page.getByTestId('race-play').count()).toBe(0);
+    await page.getByTestId('race-clock').focus();
+    await page.keyboard.press('Home');
+    await expect.poll(() => page.getByTestId('lane').getByTestId('token').count()).toBe(0);
+  });
+});
+
+describe('the history', () => {
+  it('keeps what was compared, opens it, writes it to a file, and deletes it when that is said twice', async () => {
+    const page = await compared();
+    const entry = page.getByTestId('comparison-entry');
+    await entry.waitFor();
+    expect(await entry.innerText()).toContain(`Draft model, K 4: ${fixed(report.lanes[1]?.speedup ?? 0, 2)}x`);
+    await page.getByTestId('new-comparison').click();
+    await page.getByTestId('compare-empty').waitFor();
+    await entry.getByRole('button').first().click();
+    await page.getByTestId('result').waitFor();
+    expect(await entry.getByRole('button').first().getAttribute('aria-current')).toBe('page');
+    for (const format of ['json', 'csv', 'picture']) {
+      await page.getByTestId('save-comparison').click();
+      await page.getByTestId(`save-${format}`).click();
+    }
+    await expect.poll(() => calls(page, 'export_comparison')).toEqual(
+      [['json', 'json'], ['csv', 'csv'], ['picture', 'svg']].map(([format, ending]) => ({
+        id: 1,
+        format,
+        path: `/tmp/Write a short scene in a lighthouse during a storm.${ending}`,
+      })),
+    );
+    await entry.hover();
+    await page.getByTestId('comparison-menu').click();
+    await page.getByTestId('menu-delete').click();
+    await page.getByTestId('delete-no').click();
+    expect(await calls(page, 'delete_comparison')).toEqual([]);
+    await page.getByTestId('comparison-menu').click();
+    await page.getByTestId('menu-delete').click();
+    await page.getByTestId('delete-yes').click();
+    await expect.poll(() => entry.count()).toBe(0);
+    await page.getByTestId('compare-empty').waitFor();
+  });
+});
+
+describe('by keyboard', () => {
+  it('compares, from the palette to the figures', async () => {
+    const page = await hunch.open({ speed: 'instant' });
+    await page.keyboard.press('Control+k');
+    await page.keyboard.type('go to compare');
+    await page.keyboard.press('Enter');
+    await page.getByTestId('compare').waitFor();
+    await page.getByTestId('compare-prompt').focus();
+    await page.keyboard.type('A lighthouse');
+    await page.keyboard.press('Enter');
+    await page.getByTestId('result').waitFor();
+    const reached: string[] = [];
+    for (let i = 0; i < 80 && reached.at(-1) !== 'memory-chart-table'; i += 1) {
+      await page.keyboard.press('Tab');
+      reached.push((await page.evaluate(() => document.activeElement?.getAttribute('data-testid'))) ?? '');
+    }
+    for (const stop of ['race-play', 'race-clock', 'token', 'save-comparison', 'speedup-chart-table', 'split-chart-table', 'memory-chart-table'])
+      expect(reached).toContain(stop);
+    await page.keyboard.press('Enter');
+    expect(await page.getByTestId('memory-chart').locator('tbody tr').count()).toBe(5);
+    await page.keyboard.press('Control+1');
+    await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('prompt');
+  });
+
+  it('shows the card over a token of a lane', async () => {
+    const page = await compared();
+    await page.locator('[data-lane="1"] [data-testid=token][data-origin=accepted]').first().hover();
+    await page.getByTestId('token-card').waitFor();
+  });
+});
+
+const sizes = [900, 1400] as const;
+const cases = sizes.flatMap((width) => (['light', 'dark'] as const).map((colours) => ({ width, colours })));
+
+async function take(page: Page, name: string): Promise<void> {
+  await page.screenshot({ path: `${output}compare-${name}.png` });
+  const spill = await page.evaluate(() => {
+    const wide = (element: Element | null) => element !== null && element.scrollWidth > element.clientWidth;
+    return wide(document.documentElement) || wide(document.querySelector('[data-testid=compare]'));
+  });
+  expect(spill, 'nothing is wider than the window').toBe(false);
+}
+
+describe.each(cases)('looks, $width px, $colours', ({ width, colours }) => {
+  const suffix = `${width}-${colours}`;
+
+  it('before, while, after', async () => {
+    const page = await openCompare({ width, colours, height: 800, speed: 10 });
+    await page.getByTestId('compare-empty').waitFor();
+    await take(page, `ready-${suffix}`);
+    await start(page);
+    await page.waitForFunction(() => document.querySelectorAll('[data-lane="1"] [data-testid=token]').length > 40);
+    await take(page, `running-${suffix}`);
+    await page.getByTestId('compare-stop').click();
+    await page.getByTestId('nothing-kept').waitFor();
+    const done = await compared({ width, colours, height: 2300 });
+    await take(done, `result-${suffix}`);
+    const empty = await openCompare({ width, colours, height: 800, app: 'fixture-app-empty' });
+    await empty.getByTestId('compare-open-model').waitFor();
+    await take(empty, `empty-${suffix}`);
+  });
+
+  it('three lanes, a race, in German', async () => {
+    const page = await compared({ ...suite, width, colours, height: 2300, locale: 'de-DE' });
+    await page.getByTestId('race-clock').focus();
+    await page.keyboard.press('Home');
+    for (let i = 0; i < 4; i += 1) await page.keyboard.press('PageUp');
+    await page.waitForFunction(() => document.querySelectorAll('[data-lane="1"] [data-testid=token]').length > 3);
+    await take(page, `german-${suffix}`);
+  });
+});

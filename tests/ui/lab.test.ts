@@ -1,0 +1,361 @@
+// The lab in the browser: each widget shows what the host said, by pointer and by keys, with the table behind
+// its charts; and pictures in tests/output/ui.
+
+import { mkdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import type { Locator, Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { labWidgets, type LabWidget } from '../../ui/src/lib/state/lab.svelte';
+import { formatCount, formatMean, formatProbability, formatShare } from '../../ui/src/lib/format';
+import { faintText } from './contrast';
+import { curve, emptyMap, lab } from './fixtures/lab';
+import { ask, calls, ended, useWindow, type Opening } from './harness';
+
+const hunch = useWindow();
+const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
+mkdirSync(output, { recursive: true });
+const app = JSON.parse(readFileSync(new URL('./fixtures/fixture-app.json', import.meta.url), 'utf8')) as Record<string, unknown>;
+const toy = lab.positions.toy!;
+const real = lab.positions.answer!;
+
+/** Opens the lab at a widget, after an answer if one is asked for. */
+async function openLab(widget: LabWidget, opening: Opening & { answered?: boolean } = {}): Promise<Page> {
+  const page = await hunch.open(opening);
+  if (opening.answered) {
+    await ask(page);
+    await ended(page);
+  }
+  await page.keyboard.press('Control+3');
+  await page.getByTestId(`lab-${widget}`).click();
+  return page;
+}
+
+/** Rows of the table behind a chart, opened by the keyboard. */
+async function tableOf(page: Page, chart: string): Promise<string[][]> {
+  await page.getByTestId(`${chart}-table`).press('Enter');
+  const rows = page.getByTestId(chart).locator('tbody tr');
+  await rows.first().waitFor();
+  return rows.evaluateAll((all) => all.map((row) => [...row.children].map((cell) => cell.textContent?.trim() ?? '')));
+}
+
+const width = (bar: Locator): Promise<number> => bar.evaluate((element) => Number(element.getAttribute('width')));
+const counted = async (page: Page): Promise<number> => {
+  const all = await page.getByTestId('emitted').evaluateAll((bars) => bars.map((bar) => Number(bar.getAttribute('data-count'))));
+  return all.reduce((sum, count) => sum + count, 0);
+};
+
+describe('the lab', () => {
+  it('shows one widget at a time, by arrow keys, and remembers it', async () => {
+    const page = await openLab('resampling');
+    await page.getByTestId('lab-resampling').focus();
+    for (const widget of [...labWidgets.slice(1), labWidgets[0]]) {
+      await page.keyboard.press('ArrowRight');
+      expect(await page.evaluate(() => document.activeElement?.getAttribute('data-widget'))).toBe(widget);
+      expect(await page.getByRole('tab', { selected: true }).getAttribute('data-widget')).toBe(widget);
+    }
+    await page.keyboard.press('ArrowLeft');
+    await page.keyboard.press('Control+1');
+    await page.keyboard.press('Control+3');
+    expect(await page.getByRole('tab', { selected: true }).getAttribute('data-widget')).toBe('costs');
+  });
+});
+
+describe('residual resampling', () => {
+  it('is of the toy when no draft is loaded, and says so', async () => {
+    const page = await openLab('resampling', { app: 'fixture-app-plain' });
+    expect(await page.getByTestId('toy-note').textContent()).toContain('No draft model is loaded');
+    await page.getByTestId('law').first().waitFor();
+    expect(await page.getByTestId('law').count()).toBe(toy.tokens.length);
+    await page.getByTestId('spot-answer').check();
+    await page.getByTestId('needs-draft').waitFor();
+    await page.getByTestId('spot-toy').check();
+    expect((await calls(page, 'lab_position')).at(-1)).toMatchObject({ request: { source: { kind: 'toy' } } });
+  });
+
+  it('draws and writes the laws as they were told', async () => {
+    const page = await openLab('resampling');
+    await page.getByTestId('law').first().waitFor();
+    expect(await page.getByTestId('acceptance').textContent()).toContain(formatProbability(toy.acceptance));
+    expect(await page.getByTestId('rejection').textContent()).toContain(formatProbability(toy.rejection));
+    const [token] = toy.tokens;
+    const bars = page.getByTestId('law').first().locator('rect');
+    expect((await width(bars.nth(1))) / (await width(bars.nth(0)))).toBeCloseTo((token!.p - token!.overlap) / token!.overlap, 2);
+    const identities = await page.getByTestId('identity').allTextContents();
+    for (const [i, { overlap, residual, total }] of toy.tokens.entries()) {
+      const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatProbability);
+      expect(identities[i]).toBe(`${o} + ${z} · ${r} = ${t}`);
+    }
+    const table = await tableOf(page, 'laws');
+    expect(table.map(([, p, q]) => [p, q])).toEqual(toy.tokens.map(({ p, q }) => [formatProbability(p), formatProbability(q)]));
+  });
+
+  it('draws one round, runs a thousand, and starts over', async () => {
+    const page = await openLab('resampling');
+    await page.getByTestId('one-round').press('Enter');
+    await page.getByTestId('outcome').waitFor();
+    const u = Number(await page.getByTestId('u').getAttribute('data-u'));
+    expect(await page.getByTestId('outcome').textContent()).toContain(`u ${formatProbability(u)}`);
+    expect(await counted(page)).toBe(1);
+    await page.getByTestId('run').click();
+    await page.getByTestId('distance').waitFor();
+    await page.getByTestId('going').waitFor({ state: 'detached' });
+    expect(await counted(page)).toBe(1001);
+    expect(await page.getByTestId('rounds-so-far').textContent()).toContain('1,001 rounds');
+    const asked = await calls(page, 'lab_rounds');
+    expect(asked).toHaveLength(11);
+    expect(asked.every(({ request }) => (request as { rule: { name: string } }).rule.name === 'lossless')).toBe(true);
+    await page.getByTestId('start-over').click();
+    await page.getByTestId('outcome').waitFor();
+    expect(await counted(page)).toBe(1);
+  });
+
+  it('looks at a token of the answer, chosen by arrow keys', async () => {
+    const page = await openLab('resampling', { answered: true });
+    await page.getByTestId('spot-answer').check();
+    const options = page.getByTestId('token-picker').getByRole('option');
+    await options.first().focus();
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('ArrowRight');
+    await page.getByTestId('where').getByText('the answer goes on').waitFor();
+    const asked = (await calls(page, 'lab_position')).map(({ request }) => (request as { source: Record<string, unknown> }).source);
+    expect(asked.at(-1)).toMatchObject({ kind: 'answer', token: 1 });
+    expect(await page.getByTestId('law').count()).toBe(real.tokens.length + 1);
+    expect(await options.nth(1).getAttribute('aria-selected')).toBe('true');
+  });
+
+  it('is reached from the card of a token', async () => {
+    const page = await hunch.open();
+    await ask(page);
+    await ended(page);
+    await page.locator('[data-testid=token][data-origin=resampled]').first().click();
+    const token = Number(await page.locator('[data-testid=token][data-origin=resampled]').first().getAttribute('data-token'));
+    await page.getByTestId('show-in-lab').press('Enter');
+    await page.getByTestId('law').first().waitFor();
+    expect((await calls(page, 'lab_position')).map(({ request }) => (request as { source: unknown }).source)).toEqual([{ kind: 'answer', message: 3, token }]);
+    expect(await page.getByTestId('token-picker').getByRole('option', { selected: true }).getAttribute('data-pick')).toBe(String(token));
+  });
+
+  it('looks at the end of a text, at another temperature', async () => {
+    const page = await openLab('resampling');
+    await page.getByTestId('spot-text').check();
+    const field = page.getByTestId('spot-typed');
+    await field.fill('Once upon a time');
+    await field.press('Enter');
+    await page.getByTestId('where').getByText('Once').waitFor();
+    await page.getByTestId('spot-temperature').press('ArrowUp');
+    await page.waitForFunction(() => window.hunchReplay?.calls.filter(({ command }) => command === 'lab_position').length === 3);
+    expect((await calls(page, 'lab_position')).at(-1)).toMatchObject({ request: { source: { kind: 'text', text: 'Once upon a time' }, sampling: { temperature: 1.1 } } });
+  });
+});
+
+describe('the unbiasedness check', () => {
+  it('finds the lossless rules consistent with p and the lossy ones not', async () => {
+    const page = await openLab('unbiased');
+    await page.getByTestId('check').click();
+    await page.getByTestId('going').waitFor();
+    await page.getByTestId('going').waitFor({ state: 'detached' });
+    const verdicts = await page.locator('[data-verdict]').evaluateAll((all) => all.map((each) => each.getAttribute('data-verdict')));
+    expect(verdicts).toEqual(['fits', 'fits', 'fits', 'differs', 'differs']);
+    const table = await tableOf(page, 'histogram-lossless');
+    expect(table.reduce((sum, row) => sum + Number(row[2]?.replace(/,/g, '')), 0)).toBe(10_000);
+    expect(await page.getByTestId('check-lossless').textContent()).toContain('10,000 rounds');
+  });
+
+  it('stops at once, and keeps what was drawn', async () => {
+    const page = await openLab('unbiased');
+    await page.getByTestId('check-size-100000').check();
+    await page.getByTestId('check').click();
+    await page.getByTestId('chi').first().waitFor();
+    await page.getByTestId('lab-stop').click();
+    await page.getByTestId('check').waitFor({ timeout: 500 });
+    const asked = (await calls(page, 'lab_rounds')).length;
+    await page.waitForTimeout(300);
+    expect((await calls(page, 'lab_rounds')).length).toBe(asked);
+    expect(await page.locator('[data-verdict=waiting]').count()).toBeLessThan(5);
+  });
+});
+
+describe('the landscape', () => {
+  const grid = lab.landscapes.measured;
+
+  it('reads exact values by pointer and by arrow keys', async () => {
+    const page = await openLab('landscape');
+    const cursor = page.getByTestId('landscape-cursor');
+    await cursor.focus();
+    const said = (row: number, column: number) =>
+      `alpha ${formatMean(grid.alphas[row]!)}, K ${formatCount(grid.depths[column]!)}: ${formatMean(grid.speedup[row]![column]!)}× predicted`;
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(said(14, 3));
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('ArrowUp');
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(said(15, 4));
+    const box = (await cursor.boundingBox())!;
+    await page.mouse.move(box.x + 2, box.y + box.height - 2);
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(said(0, 0));
+    const table = await tableOf(page, 'landscape');
+    expect(table[0]?.slice(1)).toEqual(grid.speedup.at(-1)!.map((value) => `${formatMean(value)}×`));
+    expect(await page.getByTestId('best').count()).toBe(grid.best.filter((depth) => depth > 0).length);
+  });
+
+  it('names the person’s answers when they have the focus', async () => {
+    const page = await openLab('landscape');
+    await page.getByTestId('session').nth(1).focus();
+    expect(await page.getByTestId('landscape-session').textContent()).toContain('A lighthouse in a storm, Draft model: alpha 0.52');
+  });
+
+  it('makes up another machine with two sliders', async () => {
+    const page = await openLab('landscape');
+    await page.getByTestId('machine-made_up').check();
+    await page.getByTestId('draft-cost').press('ArrowRight');
+    await page.waitForFunction(() => window.hunchReplay?.calls.at(-1)?.command === 'landscape');
+    expect((await calls(page, 'landscape')).at(-1)).toEqual({ machine: { kind: 'made_up', draft_cost: 0.26, row_cost: 0.08 } });
+  });
+
+  it('says that nothing was measured, and leads to where it is', async () => {
+    const page = await openLab('landscape', { app: 'unmeasured', apps: { unmeasured: { ...app, lab: { ...lab, curve: null } } } });
+    await page.getByTestId('not-measured').waitFor();
+    expect((await calls(page, 'landscape')).at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
+    await page.getByTestId('go-measure').click();
+    await page.getByTestId('measure-costs').click();
+    await page.getByTestId('relative').waitFor();
+    await page.getByTestId('lab-landscape').click();
+    await page.getByTestId('landscape').waitFor();
+    expect(await page.getByTestId('not-measured').count()).toBe(0);
+  });
+});
+
+describe('the rules side by side', () => {
+  it('are read at each temperature by arrow keys, down to the likeliest', async () => {
+    const page = await openLab('rules');
+    const cursor = page.getByTestId('rule-lines-cursor');
+    await cursor.focus();
+    const values = () => page.getByTestId('rule-values').locator('[data-rule]').allTextContents();
+    const row = (temperature: number) => lab.rules.find((each) => each.temperature === temperature)!;
+    const written = (temperature: number) => {
+      const { lossless, argmax, matching, typical, lenience } = row(temperature);
+      return [lossless, argmax, matching, typical, lenience].map(formatProbability);
+    };
+    expect(await values()).toEqual(written(1));
+    await page.keyboard.press('ArrowRight');
+    expect(await values()).toEqual(written(1.1));
+    await page.keyboard.press('Home');
+    expect(await values()).toEqual(written(0));
+    await page.getByText('At temperature 0: the likeliest token').waitFor();
+    expect(await tableOf(page, 'rule-lines')).toHaveLength(24);
+  });
+});
+
+describe('the acceptance map', () => {
+  it('shows the shares as they were told, of this conversation or of all', async () => {
+    const page = await openLab('acceptance', { answered: true });
+    const table = await tableOf(page, 'by-kind');
+    expect(table.map(([, share]) => share)).toEqual(lab.maps.conversation.by_kind.map(({ share }) => formatShare(share)));
+    expect(await page.getByTestId('basis').textContent()).toBe('180 tokens tested in 1 answer, measured');
+    await page.getByTestId('reach-all').check();
+    await page.getByText('2,160 tokens tested in 14 answers').waitFor();
+    expect((await calls(page, 'acceptance_map')).at(-1)).toEqual({ conversation: null });
+    expect(await page.getByTestId('calibration-bin').count()).toBe(lab.maps.all.by_confidence.length);
+  });
+
+  it('says what to do when nothing was drafted', async () => {
+    const maps = { conversation: emptyMap, all: emptyMap };
+    const page = await openLab('acceptance', { app: 'fresh', apps: { fresh: { ...app, lab: { ...lab, maps } } } });
+    expect(await page.getByTestId('lab-blank').textContent()).toContain('Nothing was drafted yet');
+  });
+});
+
+describe('the round inspector', () => {
+  it('steps through the rounds of the answer by buttons and arrow keys', async () => {
+    const page = await openLab('rounds', { answered: true });
+    const at = async () => Number(/\d+/.exec((await page.getByTestId('round-at').textContent()) ?? '')?.[0]);
+    const recorded = readFileSync(new URL('./fixtures/fixture-answer.jsonl', import.meta.url), 'utf8');
+    const rounds = recorded.split('\n').filter(Boolean).flatMap((line) => (JSON.parse(line) as { events: { type: string; drafted: number; tokens: unknown[] }[] }).events).filter(({ type }) => type === 'round');
+    await page.getByTestId('next-round').click();
+    expect(await at()).toBe(1);
+    await page.keyboard.press('ArrowRight');
+    expect(await at()).toBe(2);
+    expect(Number(await page.getByTestId('round').getAttribute('data-drafted'))).toBe(rounds[2]!.drafted);
+    expect(await page.getByTestId('stood').count()).toBe(rounds[2]!.tokens.length);
+    await page.getByTestId('strip-cursor').focus();
+    await page.keyboard.press('End');
+    expect(await at()).toBe(rounds.length - 1);
+    expect(await tableOf(page, 'strip')).toHaveLength(rounds.length);
+  });
+
+  it('sets what was beside what would have been', async () => {
+    const page = await openLab('rounds', { answered: true });
+    const { was, would, covered } = lab.what_if;
+    await page.getByTestId('was-alpha').waitFor();
+    expect(await page.getByTestId('was-mean_acceptance_length').textContent()).toBe(formatMean(was.mean_acceptance_length));
+    expect(await page.getByTestId('would-alpha').textContent()).toBe(formatProbability(would.alpha));
+    expect(await page.getByTestId('covered').textContent()).toContain(formatShare(covered));
+    await page.getByTestId('what-if-depth').press('ArrowUp');
+    await page.getByTestId('what-if-other').check();
+    await page.getByTestId('would-tok_s').getByText('not known').waitFor();
+    expect((await calls(page, 'what_if')).at(-1)).toEqual({ request: { message: 3, max_draft: 7, temperature: 0.2 } });
+  });
+});
+
+describe('the cost curve', () => {
+  const unmeasured = { ...app, lab: { ...lab, curve: null, measuring_ms: 150 } };
+
+  it('measures, tells how far it is, and shows what came out', async () => {
+    const page = await openLab('costs', { app: 'unmeasured', apps: { unmeasured } });
+    await page.getByTestId('lab-blank').waitFor();
+    await page.getByTestId('measure-costs').press('Enter');
+    await page.getByText(/round \d+ of 12/).waitFor();
+    await page.getByTestId('relative').waitFor();
+    const table = await tableOf(page, 'relative');
+    expect(table).toEqual(curve.target.points.map(({ rows, relative }, i) => [formatCount(rows), formatMean(relative), formatMean(curve.draft!.points[i]!.relative)]));
+    expect(await page.getByTestId('time-target-floor').count()).toBe(1);
+    await page.getByTestId('relative-cursor').focus();
+    await page.keyboard.press('Home');
+    expect(await page.getByTestId('relative-value').textContent()).toBe('target 1 row: 1.00×, draft 1 row: 1.00×, measured');
+  });
+
+  it('stops at once', async () => {
+    const page = await openLab('costs', { app: 'unmeasured', apps: { unmeasured } });
+    await page.getByTestId('measure-costs').click();
+    await page.getByText(/round \d+ of 12/).waitFor();
+    await page.getByTestId('lab-stop').click();
+    expect(await page.getByTestId('costs-note').textContent()).toContain('Stopped');
+    expect(await calls(page, 'stop_measurement')).toEqual([{ id: 1001 }]);
+  });
+});
+
+describe('looks', () => {
+  const looks = [900, 1400].flatMap((width) => (['light', 'dark'] as const).map((colours) => ({ width, colours })));
+
+  it.each(looks)('at $width, $colours', async ({ width, colours }) => {
+    const page = await openLab('resampling', { answered: true, width, colours, height: 1000 });
+    for (const widget of labWidgets) {
+      await page.getByTestId(`lab-${widget}`).click();
+      if (widget === 'resampling') {
+        await page.getByTestId('law').first().waitFor();
+        await page.getByTestId('run').click();
+        await page.getByTestId('distance').waitFor();
+        await page.getByTestId('one-round').click();
+      }
+      if (widget === 'unbiased') await page.getByTestId('check').click();
+      if (widget === 'rounds') await page.getByTestId('next-round').click();
+      await page.getByTestId('going').waitFor({ state: 'detached' });
+      await page.waitForTimeout(200);
+      expect(await faintText(page), widget).toEqual([]);
+      const wide = await page.getByTestId('lab-scroller').evaluate((element) => element.scrollWidth - element.clientWidth);
+      expect(wide, `${widget} fits its width`).toBeLessThanOrEqual(0);
+      await page.screenshot({ path: `${output}lab-${widget}-${width}-${colours}.png` });
+    }
+  });
+
+  it('in German, with a token of an answer', async () => {
+    const page = await openLab('resampling', { answered: true, locale: 'de-DE', height: 1000 });
+    await page.getByTestId('spot-answer').check();
+    await page.getByTestId('token-picker').getByRole('option').nth(20).click();
+    await page.getByTestId('law').nth(10).waitFor();
+    await page.screenshot({ path: `${output}lab-answer-900-german.png` });
+    for (const widget of labWidgets.slice(1)) {
+      await page.getByTestId(`lab-${widget}`).click();
+      await page.waitForTimeout(200);
+      await page.screenshot({ path: `${output}lab-${widget}-900-german.png` });
+    }
+  });
+});

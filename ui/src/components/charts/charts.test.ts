@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest';
+import { across, along, nearest } from './cursor';
+import { heatOf, reachOf, scaleEnds } from './heat';
+import { ending, shortened } from './shortened';
+import { spread } from './spread';
+
+describe('labels', () => {
+  it('stand where they want to when there is room', () => {
+    expect(spread([10, 80, 40], 16, 0, 100)).toEqual([10, 80, 40]);
+  });
+
+  it('stand apart, in order, and inside', () => {
+    expect(spread([50, 50, 50], 16, 0, 100)).toEqual([50, 66, 82]);
+    expect(spread([98, 99], 16, 0, 100)).toEqual([84, 100]);
+    expect(spread([-5, 2], 16, 0, 100)).toEqual([0, 16]);
+  });
+
+  it('are cut with a sign', () => {
+    expect(shortened('element', 5)).toBe('elem…');
+    expect(shortened('item', 5)).toBe('item');
+    expect(ending('element', 5)).toBe('…ment');
+  });
+});
+
+describe('the cursor', () => {
+  it('moves along a row and stays in it', () => {
+    expect([along('ArrowRight', 3, 5), along('ArrowRight', 4, 5), along('ArrowLeft', 0, 5), along('End', 1, 5), along('a', 1, 5)]).toEqual([4, 4, 0, 4, null]);
+  });
+
+  it('moves across a grid', () => {
+    const at = { column: 1, row: 1 };
+    expect(across('ArrowUp', at, 4, 3)).toEqual({ column: 1, row: 2 });
+    expect(across('ArrowRight', at, 4, 3)).toEqual({ column: 2, row: 1 });
+    expect(across('Tab', at, 4, 3)).toBeNull();
+  });
+
+  it('finds what is nearest', () => {
+    expect(nearest([1, 2, 4, 8], 5.5)).toBe(2);
+  });
+});
+
+describe('heat', () => {
+  it('is as strong for twice as fast as for half as fast', () => {
+    const reach = reachOf([[0.5, 2]]);
+    expect(heatOf(2, reach)).toContain('--heat-faster) 100.0%');
+    expect(heatOf(0.5, reach)).toContain('--heat-slower) 100.0%');
+    expect(heatOf(1, reach)).toContain(' 0.0%');
+  });
+
+  it('ends neither too near nor too far', () => {
+    expect(scaleEnds(reachOf([[1.01]]))[1]).toBeCloseTo(1.25);
+    expect(scaleEnds(reachOf([[0.01]]))[0]).toBeCloseTo(1 / 3);
+  });
+});

@@ -1,0 +1,128 @@
+// Recorded comparisons: one MeasurementMessage<CompareEvent> a line. Playing one, and the history that what it
+// found out goes into. No page here.
+
+import type {
+  CompareEvent,
+  ComparisonEntry,
+  ComparisonReport,
+  ErrorInfo,
+  MeasurementMessage,
+} from '../ipc/schema.gen';
+import { recordedDuration, type Playback } from './recording';
+
+/** A message of a comparison. */
+export type CompareMessage = MeasurementMessage<CompareEvent>;
+
+/** Reads a recorded comparison. */
+export function parseComparison(text: string): CompareMessage[] {
+  return text
+    .split('\n')
+    .filter((line) => line.trim() !== '')
+    .map((line) => JSON.parse(line) as CompareMessage);
+}
+
+/** Milliseconds that a round of measuring passes is played for; how long it took is not recorded. */
+const costMs = 120;
+
+function duration(events: readonly CompareEvent[]): number {
+  const told = events.flatMap((event) => (event.type === 'lane' ? [event.told.event] : []));
+  return recordedDuration(told) + costMs * events.filter(({ type }) => type === 'costs').length;
+}
+
+/** A recorded comparison being played to a channel. */
+export class ReplayedComparison {
+  readonly id: number;
+  readonly #recording: readonly CompareMessage[];
+  readonly #playback: Playback;
+  readonly #deliver: (message: CompareMessage) => void;
+  readonly #keep: (report: ComparisonReport) => number;
+  #said: CompareEvent[] = [];
+  #next = 0;
+  #over = false;
+
+  /** `keep` puts a report into the history and gives its number. */
+  constructor(
+    id: number,
+    recording: readonly CompareMessage[],
+    playback: Playback,
+    deliver: (message: CompareMessage) => void,
+    keep: (report: ComparisonReport) => number,
+  ) {
+    this.id = id;
+    this.#recording = recording;
+    this.#playback = playback;
+    this.#deliver = deliver;
+    this.#keep = keep;
+  }
+
+  /** Says the next message after the time it took when it was recorded. */
+  start(): void {
+    const message = this.#recording[this.#next];
+    if (!message || this.#over) return;
+    this.#playback.later(duration(message.events) / this.#playback.speed, () => {
+      if (this.#over) return;
+      this.#say(message.events, this.#playback.lost.has(this.#next));
+      this.#next += 1;
+      this.start();
+    });
+  }
+
+  /** Ends it as the engine does when not every lane has answered yet. */
+  stop(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#playback.later(0, () => this.#say([{ type: 'finished', report: null, kept: null, stopped: true }], false));
+  }
+
+  /** Everything said so far, lost messages included. */
+  snapshot(): CompareMessage {
+    return { id: this.id, seq: 0, events: [...this.#said] };
+  }
+
+  #say(events: readonly CompareEvent[], lost: boolean): void {
+    const own = events.map((event): CompareEvent =>
+      event.type === 'finished' && event.report ? { ...event, kept: this.#keep(event.report) } : event,
+    );
+    const seq = this.#said.length;
+    this.#said.push(...own);
+    if (own.some(({ type }) => type === 'finished' || type === 'failed')) this.#over = true;
+    if (!lost) this.#deliver({ id: this.id, seq, events: own });
+  }
+}
+
+/** The kept comparisons of the replay host, in memory. */
+export class ReplayComparisons {
+  readonly #kept = new Map<number, ComparisonReport>();
+  #next = 1;
+
+  constructor(recorded: readonly ComparisonReport[]) {
+    for (const report of recorded) this.keep(report);
+  }
+
+  keep(report: ComparisonReport): number {
+    this.#kept.set(this.#next, report);
+    return this.#next++;
+  }
+
+  list(): ComparisonEntry[] {
+    return [...this.#kept].map(([id, report]) => entryOf(id, report)).reverse();
+  }
+
+  open(id: number): ComparisonReport {
+    const report = this.#kept.get(id);
+    const refusal: ErrorInfo = { code: 'invalid_request', message: `There is no comparison ${id} any more. Open another one.` };
+    if (!report) throw refusal;
+    return report;
+  }
+
+  remove(id: number): void {
+    this.#kept.delete(id);
+  }
+}
+
+function entryOf(id: number, { setting, lanes, ended_ms }: ComparisonReport): ComparisonEntry {
+  const best = lanes.slice(1).reduce((fastest, lane) => (lane.speedup > fastest.speedup ? lane : fastest));
+  const first = setting.prompts[0];
+  const title = setting.prompts.length === 1 ? (first?.text.slice(0, 60) ?? '') : `${first?.id.split('-')[0]}, ${setting.prompts.length} prompts`;
+  return { id, ended_ms, title, target: setting.target, draft: setting.draft, best: best.contender, speedup: best.speedup };
+}

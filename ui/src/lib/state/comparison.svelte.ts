@@ -1,0 +1,201 @@
+// The comparison on screen: how it goes while it runs, and what came of it. Every figure is the engine's;
+// here nothing is computed. No DOM.
+
+import type { Host } from '../host';
+import { call, compare, toErrorInfo } from '../ipc/rpc';
+import type {
+  CompareEvent,
+  CompareRequest,
+  ComparisonReport,
+  ComparisonSetting,
+  Contender,
+  ErrorInfo,
+  GenerationEvent,
+} from '../ipc/schema.gen';
+import { EventStream, pageClock } from '../ipc/stream';
+import { Answer, type Progress } from './answer.svelte';
+import type { Pace } from './conversation.svelte';
+import { FrameBuffer, pageFrame } from './frame';
+import { Race, type LaneView } from './race.svelte';
+
+/** Whose turn it is among prompts and runs, and what is left. */
+export type Turn = Omit<Extract<CompareEvent, { type: 'turn' }>, 'type'>;
+
+/** A lane while it runs. */
+class LiveLane implements LaneView {
+  readonly contender: Contender;
+  answer = $state.raw(new Answer());
+  at = $state(0);
+
+  constructor(contender: Contender) {
+    this.contender = contender;
+  }
+
+  /** A new turn: the same lane answers again. */
+  renew(): void {
+    this.answer = new Answer();
+    this.at = 0;
+  }
+}
+
+/** The comparison that runs, or whose result is shown. */
+export class Comparison {
+  running = $state(false);
+  /** Whether a stop was asked for and the engine has not ended yet. */
+  stopping = $state(false);
+  /** With what, as the engine said when it began. */
+  setting = $state.raw<ComparisonSetting | null>(null);
+  /** How far the measuring of passes is, which comes first. */
+  costs = $state.raw<Progress | null>(null);
+  turn = $state.raw<Turn | null>(null);
+  /** Number of the lane that was heard last. */
+  active = $state<number | null>(null);
+  report = $state.raw<ComparisonReport | null>(null);
+  /** The last turn once more, when there is a result. */
+  race = $state.raw<Race | null>(null);
+  /** The result's number in the history. */
+  kept = $state<number | null>(null);
+  /** Whether the last one was stopped. */
+  stopped = $state(false);
+  error = $state.raw<ErrorInfo | null>(null);
+  /** What is said in each lane: live, or in the race. */
+  lanes = $derived.by((): readonly LaneView[] => this.race?.lanes ?? this.#live);
+
+  #live = $state.raw<readonly LiveLane[]>([]);
+  readonly #host: Host;
+  readonly #pace: Pace;
+  readonly #changed: () => void;
+  #id: number | null = null;
+
+  /** `changed` hears that the history has another comparison. */
+  constructor(host: Host, changed: () => void = () => {}, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
+    this.#host = host;
+    this.#changed = changed;
+    this.#pace = pace;
+  }
+
+  /** Starts one. Does nothing while another runs. */
+  async start(request: CompareRequest): Promise<void> {
+    if (this.running) return;
+    this.clear();
+    this.running = true;
+    const buffer = new FrameBuffer<CompareEvent>(this.#pace.nextFrame, (events) => this.#hear(events));
+    const stream = new EventStream<CompareEvent>({
+      snapshot: (id) => call(this.#host, 'compare_snapshot', { id }),
+      deliver: (events) => buffer.add(events),
+      lost: (error) => {
+        buffer.flush();
+        this.#end(error);
+      },
+      clock: this.#pace.clock,
+    });
+    try {
+      this.#id = await compare(this.#host, request, (message) => stream.receive(message.id, message));
+      stream.begin(this.#id);
+      if (this.stopping) await this.#stop(this.#id);
+    } catch (thrown) {
+      stream.close();
+      this.#end(toErrorInfo(thrown));
+    }
+  }
+
+  /** Stops the one that runs; what every lane has answered by then is kept. */
+  stop(): void {
+    if (!this.running || this.stopping) return;
+    this.stopping = true;
+    if (this.#id !== null) this.#stop(this.#id).catch((thrown: unknown) => this.#end(toErrorInfo(thrown)));
+  }
+
+  /** Shows one of the history. Does nothing while one runs. */
+  async open(id: number): Promise<void> {
+    if (this.running) return;
+    try {
+      const report = await call(this.#host, 'open_comparison', { id });
+      if (this.running) return;
+      this.clear();
+      this.#show(report, id);
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    }
+  }
+
+  /** Takes what is shown away. Does nothing while one runs. */
+  clear(): void {
+    if (this.running) return;
+    this.race?.pause();
+    this.setting = null;
+    this.costs = null;
+    this.turn = null;
+    this.active = null;
+    this.report = null;
+    this.race = null;
+    this.kept = null;
+    this.stopped = false;
+    this.error = null;
+    this.#live = [];
+  }
+
+  async #stop(id: number): Promise<void> {
+    await call(this.#host, 'stop_measurement', { id });
+  }
+
+  #hear(events: readonly CompareEvent[]): void {
+    // What a lane says between two frames is drawn at once.
+    let told: GenerationEvent[][] = [];
+    const draw = () => {
+      told.forEach((said, lane) => this.#live[lane]?.answer.apply(said));
+      told = [];
+    };
+    for (const event of events) {
+      switch (event.type) {
+        case 'started':
+          this.setting = event.setting;
+          this.#live = event.setting.lanes.map((lane) => new LiveLane(lane));
+          break;
+        case 'costs':
+          this.costs = { done: event.done, total: event.total };
+          break;
+        case 'turn':
+          draw();
+          this.turn = event;
+          this.active = null;
+          for (const lane of this.#live) lane.renew();
+          break;
+        case 'lane': {
+          (told[event.lane] ??= []).push(event.told.event);
+          const lane = this.#live[event.lane];
+          if (lane) lane.at = event.told.at_ms;
+          this.active = event.lane;
+          break;
+        }
+        case 'finished':
+          draw();
+          this.#end(null);
+          this.stopped = event.stopped;
+          if (event.report) this.#show(event.report, event.kept);
+          this.#changed();
+          break;
+        case 'failed':
+          draw();
+          this.#end(event.error);
+          break;
+      }
+    }
+    draw();
+  }
+
+  #show(report: ComparisonReport, kept: number | null): void {
+    this.setting = report.setting;
+    this.report = report;
+    this.kept = kept;
+    this.race = new Race(report.setting.lanes, report.recordings);
+  }
+
+  #end(error: ErrorInfo | null): void {
+    this.running = false;
+    this.stopping = false;
+    this.active = null;
+    this.#id = null;
+    this.error = error;
+  }
+}

@@ -1,0 +1,183 @@
+import { describe, expect, it } from 'vitest';
+import { recordComparison } from '../../../../tests/ui/fixtures/comparison';
+import { comparisons, suiteComparison } from '../../../../tests/ui/fixtures/plans';
+import type { Host } from '../host';
+import type { CompareEvent, CompareRequest, ErrorInfo, MeasurementMessage } from '../ipc/schema.gen';
+import { Comparison } from './comparison.svelte';
+import { Race } from './race.svelte';
+
+type Message = MeasurementMessage<CompareEvent>;
+
+const planned = comparisons['fixture-comparison'];
+if (!planned) throw new Error('the plan is there');
+const messages = recordComparison(planned);
+const events = messages.flatMap((message) => message.events);
+const ending = events.at(-1);
+if (ending?.type !== 'finished' || !ending.report) throw new Error('it ends');
+const { report } = ending;
+const request = {} as CompareRequest;
+
+/** An engine whose channel a test speaks into. */
+class SpokenHost implements Host {
+  readonly kind = 'replay';
+  calls: [string, Record<string, unknown>][] = [];
+  #receive: (message: Message) => void = () => {};
+  #frames: (() => void)[] = [];
+  readonly pace = { clock: { after: () => () => {} }, nextFrame: (then: () => void) => void this.#frames.push(then) };
+  refusal: ErrorInfo | null = null;
+  /** Set by a test that wants to answer `compare` itself. */
+  begun: Promise<number> = Promise.resolve(1);
+
+  async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+    this.calls.push([command, args]);
+    if (this.refusal) throw this.refusal;
+    if (command === 'compare') return this.begun;
+    if (command === 'compare_snapshot') return { id: 1, seq: 0, events };
+    if (command === 'open_comparison') return report;
+    return null;
+  }
+
+  openChannel<T>(receive: (message: T) => void): unknown {
+    this.#receive = receive as (message: unknown) => void;
+    return 0;
+  }
+
+  /** Says it, and draws the next frame. */
+  say(message: Message): void {
+    this.#receive(message);
+    this.draw();
+  }
+
+  draw(): void {
+    for (const then of this.#frames.splice(0)) then();
+  }
+
+  onMenu = () => {};
+  onFiles = () => {};
+  pickModelFile = async () => null;
+  pickConversationFile = async () => null;
+  pickWhereToSave = async () => '/tmp/x';
+  openLink = async () => {};
+}
+
+async function begin() {
+  const host = new SpokenHost();
+  let changes = 0;
+  const comparison = new Comparison(host, () => (changes += 1), host.pace);
+  await comparison.start(request);
+  return { host, comparison, changes: () => changes };
+}
+
+const settle = () => new Promise((resolve) => setTimeout(resolve));
+
+describe('a comparison', () => {
+  it('shows what each lane says, whose turn it is, and the report at the end', async () => {
+    const { host, comparison, changes } = await begin();
+    const turns: (number | null)[] = [];
+    for (const message of messages) {
+      host.say(message);
+      if (comparison.active !== turns.at(-1)) turns.push(comparison.active);
+    }
+    expect(turns.slice(0, 5)).toEqual([null, 0, 1, 0, 1]);
+    expect(comparison.running).toBe(false);
+    expect(comparison.report).toEqual(report);
+    expect(comparison.kept).toBe(1);
+    expect(changes()).toBe(1);
+    expect(comparison.lanes.map((lane) => lane.answer.text)).toEqual(report.answers.slice(-2).map(({ text }) => text));
+    expect(comparison.lanes[1]?.answer.stats).toEqual(report.answers.at(-1)?.stats);
+  });
+
+  it('begins every turn with empty lanes and says how far it is', async () => {
+    const { host, comparison } = await begin();
+    const second = messages.findIndex((message) => message.events.some((event) => event.type === 'turn' && event.run === 1));
+    for (const message of messages.slice(0, second + 1)) host.say(message);
+    expect(comparison.costs).toEqual({ done: 3, total: 3 });
+    expect(comparison.turn).toMatchObject({ prompt: 0, run: 1, done: 1, total: 2 });
+    expect(comparison.turn?.left_ms).toBeGreaterThan(0);
+    expect(comparison.lanes.every((lane) => lane.answer.tokens.length < 5)).toBe(true);
+  });
+
+  it('asks for what was lost', async () => {
+    const { host, comparison } = await begin();
+    for (const [i, message] of messages.entries()) if (i !== 4) host.say(message);
+    await settle();
+    host.draw();
+    expect(host.calls.map(([command]) => command)).toContain('compare_snapshot');
+    expect(comparison.report).toEqual(report);
+  });
+
+  it('stops even before it has a number, and shows that nothing was kept', async () => {
+    const host = new SpokenHost();
+    let number: (id: number) => void = () => {};
+    host.begun = new Promise((resolve) => (number = resolve));
+    const comparison = new Comparison(host, () => {}, host.pace);
+    const started = comparison.start(request);
+    comparison.stop();
+    expect(comparison.stopping).toBe(true);
+    number(1);
+    await started;
+    expect(host.calls.at(-1)).toEqual(['stop_measurement', { id: 1 }]);
+    host.say({ id: 1, seq: 0, events: [{ type: 'finished', report: null, kept: null, stopped: true }] });
+    expect([comparison.running, comparison.stopping, comparison.stopped, comparison.report]).toEqual([false, false, true, null]);
+  });
+
+  it('says why it could not begin, and why it failed', async () => {
+    const busy: ErrorInfo = { code: 'busy', message: 'An answer is being written.' };
+    const host = new SpokenHost();
+    host.refusal = busy;
+    const comparison = new Comparison(host);
+    await comparison.start(request);
+    expect([comparison.running, comparison.error]).toEqual([false, busy]);
+    const other = await begin();
+    other.host.say({ id: 1, seq: 0, events: [{ type: 'failed', error: busy }] });
+    expect([other.comparison.running, other.comparison.error]).toEqual([false, busy]);
+  });
+
+  it('opens one of the history, and leaves one that runs alone', async () => {
+    const { host, comparison } = await begin();
+    await comparison.open(4);
+    expect(comparison.report).toBeNull();
+    for (const message of messages) host.say(message);
+    await comparison.open(4);
+    expect(comparison.kept).toBe(4);
+    comparison.clear();
+    expect([comparison.report, comparison.lanes.length]).toEqual([null, 0]);
+  });
+});
+
+describe('a race', () => {
+  it('shows at any moment what each lane had said by then', () => {
+    const race = new Race(report.setting.lanes, report.recordings);
+    const last = report.answers.slice(-2);
+    expect(race.at).toBe(race.length);
+    for (const at of [race.length / 2, race.length / 3, 0, race.length * 0.9]) {
+      race.seek(at);
+      race.lanes.forEach((lane, i) => {
+        const by = last[i]?.timeline.findLast(([ms]) => ms <= at)?.[1] ?? 0;
+        expect(lane.answer.tokens.length).toBe(by);
+      });
+    }
+  });
+
+  it('goes on by the clock of who watches, at its speed, to the end', () => {
+    const race = new Race(report.setting.lanes, report.recordings);
+    race.advance(100);
+    expect(race.at).toBe(race.length);
+    race.play();
+    race.speed = 2;
+    race.advance(100);
+    expect(race.at).toBe(200);
+    race.pause();
+    race.advance(100);
+    expect(race.at).toBe(200);
+    race.play();
+    race.advance(1e6);
+    expect([race.at, race.playing]).toEqual([race.length, false]);
+  });
+
+  it('has a lane for each that took part', () => {
+    const suite = recordComparison(suiteComparison).flatMap((message) => message.events).at(-1);
+    if (suite?.type !== 'finished' || !suite.report) throw new Error('it ends');
+    expect(new Race(suite.report.setting.lanes, suite.report.recordings).lanes).toHaveLength(3);
+  });
+});

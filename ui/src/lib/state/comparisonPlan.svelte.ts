@@ -1,0 +1,119 @@
+// What a comparison is asked with: prompts, methods, runs, and how tokens are drawn. No DOM.
+
+import type { CompareRequest, Contender } from '../ipc/schema.gen';
+import { mostLanes } from '../lanes';
+import type { Models } from './models.svelte';
+import { offeredMethods, Settings, whyNot, type OfferedMethod } from './settings.svelte';
+
+/** The suites of prompts that the engine brings. */
+export const suites = ['code', 'prose', 'edit'] as const;
+
+/** What is compared on: a text of the person's, or a suite. */
+export type PromptKind = 'text' | (typeof suites)[number];
+
+/** Methods by how soon they are taken for the first lane. */
+const preferred: readonly OfferedMethod[] = ['draft-model', 'suffix', 'ngram', ...offeredMethods];
+
+/** Methods that can stand beside plain decoding. */
+export const lanedMethods = offeredMethods.filter((method) => method !== 'plain');
+
+/** Why a comparison cannot be started. */
+export type Missing = 'model' | 'loading' | 'method' | 'text' | 'chat';
+
+/** What the chat has to say to it. */
+export interface ChatSide {
+  /** The settings of the chat, which hold here too until they are changed here. */
+  settings: Settings;
+  /** Whether an answer is being written there, so that the engine is busy. */
+  busy: () => boolean;
+}
+
+/** The form of a comparison. */
+export class ComparisonPlan {
+  kind = $state<PromptKind>('text');
+  text = $state('');
+  /** How many prompts of a suite; null for all. */
+  prompts = $state<number | null>(4);
+  /** How often every lane answers every prompt. */
+  runs = $state(3);
+  lanes = $state.raw<readonly Contender[]>([]);
+  /** How tokens are drawn, and how many at most. */
+  readonly settings = new Settings();
+
+  readonly #models: Models;
+  readonly #chat: ChatSide;
+  /** The settings as they were taken from the chat. */
+  #taken: string | null = null;
+
+  /** Why it cannot be started now; null when it can. */
+  missing = $derived.by((): Missing | null => {
+    if (this.#models.loading !== null) return 'loading';
+    if (!this.#models.loaded) return 'model';
+    if (this.#chat.busy()) return 'chat';
+    if (this.lanes.length === 0) return 'method';
+    return this.kind === 'text' && this.text.trim() === '' ? 'text' : null;
+  });
+
+  constructor(models: Models, chat: ChatSide) {
+    this.#models = models;
+    this.#chat = chat;
+  }
+
+  /** The form is about to be shown, or the models have changed: takes what the chat has, unless it was changed here. */
+  arrive(): void {
+    const { info, loaded } = this.#models;
+    if (!info) return;
+    const chosen = () => JSON.stringify(this.settings.chosen());
+    if (this.#taken === null || this.#taken === chosen()) {
+      this.settings.adopt(info);
+      this.settings.choose(this.#chat.settings.chosen(), loaded);
+      this.#taken = chosen();
+    }
+    const usable = this.lanes.filter(({ method }) => this.#usable(method as OfferedMethod));
+    if (usable.length > 0) this.lanes = usable;
+    else this.#begin();
+  }
+
+  /** Adds the next method that is not there yet, or the last one again. */
+  add(): void {
+    if (this.lanes.length >= mostLanes) return;
+    const usable = preferred.filter((method) => method !== 'plain' && this.#usable(method));
+    const method = usable.find((other) => this.lanes.every((lane) => lane.method !== other)) ?? this.lanes.at(-1)?.method;
+    if (method) this.lanes = [...this.lanes, { method, max_draft: this.settings.maxDraft }];
+  }
+
+  change(at: number, lane: Contender): void {
+    this.lanes = this.lanes.with(at, lane);
+  }
+
+  remove(at: number): void {
+    this.lanes = this.lanes.filter((_, i) => i !== at);
+  }
+
+  /** What the engine is asked for; null when something is missing. */
+  request(): CompareRequest | null {
+    const settings = this.settings.request();
+    if (this.missing !== null || !settings) return null;
+    const { sampling, rule, max_tokens } = settings;
+    return {
+      prompts:
+        this.kind === 'text'
+          ? { kind: 'text', system: '', text: this.text.trim() }
+          : { kind: 'suite', name: this.kind, prompts: this.prompts },
+      lanes: [...this.lanes],
+      sampling,
+      rule,
+      max_tokens,
+      runs: this.runs,
+    };
+  }
+
+  #begin(): void {
+    const method = preferred.find((other) => other !== 'plain' && this.#usable(other));
+    this.lanes = method ? [{ method, max_draft: this.settings.maxDraft }] : [];
+  }
+
+  #usable(method: OfferedMethod): boolean {
+    return whyNot(method, this.#models.loaded) === null;
+  }
+}

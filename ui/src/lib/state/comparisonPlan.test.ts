@@ -1,0 +1,74 @@
+import { describe, expect, it } from 'vitest';
+import app from '../../../../tests/ui/fixtures/fixture-app.json';
+import type { Host } from '../host';
+import type { AppInfo, LoadedModels } from '../ipc/schema.gen';
+import { ComparisonPlan } from './comparisonPlan.svelte';
+import { Models } from './models.svelte';
+import { Settings } from './settings.svelte';
+
+function make(methods: LoadedModels['methods'] = ['plain', 'draft-model', 'ngram', 'suffix']) {
+  const settings = new Settings();
+  const models = new Models({} as Host, settings);
+  models.info = app.info as unknown as AppInfo;
+  models.loaded = { ...(app.info.loaded as unknown as LoadedModels), methods };
+  settings.adopt(models.info);
+  let busy = false;
+  const plan = new ComparisonPlan(models, { settings, busy: () => busy });
+  return { settings, models, plan, work: () => (busy = true) };
+}
+
+describe('the plan of a comparison', () => {
+  it('begins with the best method there is', () => {
+    const { plan } = make();
+    plan.arrive();
+    expect(plan.lanes).toEqual([{ method: 'draft-model', max_draft: 'auto' }]);
+    const without = make(['plain', 'ngram', 'suffix']);
+    without.plan.arrive();
+    expect(without.plan.lanes).toEqual([{ method: 'suffix', max_draft: 'auto' }]);
+  });
+
+  it('follows the settings of the chat until they are changed here', () => {
+    const { plan, settings } = make();
+    plan.arrive();
+    settings.temperature = 0.6;
+    plan.arrive();
+    expect(plan.settings.temperature).toBe(0.6);
+    plan.settings.maxTokens = 64;
+    settings.temperature = 0.9;
+    plan.arrive();
+    expect([plan.settings.temperature, plan.settings.maxTokens, settings.maxTokens]).toEqual([0.6, 64, 512]);
+  });
+
+  it('adds methods that are not there yet, up to five lanes', () => {
+    const { plan } = make();
+    plan.arrive();
+    for (let i = 0; i < 6; i += 1) plan.add();
+    expect(plan.lanes.map(({ method }) => method)).toEqual(['draft-model', 'suffix', 'ngram', 'ngram', 'ngram']);
+    plan.remove(0);
+    plan.change(0, { method: 'suffix', max_draft: 6 });
+    expect(plan.lanes[0]).toEqual({ method: 'suffix', max_draft: 6 });
+  });
+
+  it('takes lanes away that another model cannot run', () => {
+    const { plan, models } = make();
+    plan.arrive();
+    plan.add();
+    if (models.loaded) models.loaded = { ...models.loaded, methods: ['plain', 'suffix'] };
+    plan.arrive();
+    expect(plan.lanes.map(({ method }) => method)).toEqual(['suffix']);
+  });
+
+  it('says what is missing, and asks for nothing before', () => {
+    const { plan, models } = make();
+    plan.arrive();
+    expect([plan.missing, plan.request()]).toEqual(['text', null]);
+    plan.kind = 'code';
+    expect(plan.request()?.prompts).toEqual({ kind: 'suite', name: 'code', prompts: 4 });
+    models.loaded = null;
+    expect(plan.missing).toBe('model');
+    const busy = make();
+    busy.plan.arrive();
+    busy.work();
+    expect(busy.plan.missing).toBe('chat');
+  });
+});

@@ -1,0 +1,44 @@
+// The lab: which of its widgets is on screen, and what each of them is about. Every figure in it comes from
+// the engine. No DOM.
+
+import type { Host } from '../host';
+import { pageClock } from '../ipc/stream';
+import type { Pace } from './conversation.svelte';
+import { pageFrame } from './frame';
+import { Acceptance } from './lab/acceptance.svelte';
+import { Costs } from './lab/costs.svelte';
+import { Grounds } from './lab/grounds.svelte';
+import { Inspector } from './lab/inspector.svelte';
+import { Spot } from './lab/spot.svelte';
+import type { Models } from './models.svelte';
+import type { Settings } from './settings.svelte';
+
+/** Every widget, in the order they are offered. */
+export const labWidgets = ['resampling', 'unbiased', 'landscape', 'rules', 'acceptance', 'rounds', 'costs'] as const;
+/** A widget of the lab. */
+export type LabWidget = (typeof labWidgets)[number];
+
+/** The lab of a window. */
+export class Lab {
+  /** The widget on screen, remembered while the window is open. */
+  widget = $state<LabWidget>('resampling');
+  readonly spot: Spot;
+  readonly grounds: Grounds;
+  readonly acceptance: Acceptance;
+  readonly inspector: Inspector;
+  readonly costs: Costs;
+
+  constructor(host: Host, models: Models, settings: Settings, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
+    this.spot = new Spot(host, models, settings, pace.nextFrame);
+    this.grounds = new Grounds(host);
+    this.acceptance = new Acceptance(host);
+    this.inspector = new Inspector(host);
+    this.costs = new Costs(host, pace.clock);
+  }
+
+  /** Shows what happens at the place of a token. */
+  async show(message: number, token: number): Promise<void> {
+    if (this.widget !== 'unbiased' && this.widget !== 'rules') this.widget = 'resampling';
+    await this.spot.lookAt(message, token);
+  }
+}

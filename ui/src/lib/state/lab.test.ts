@@ -1,0 +1,187 @@
+import { describe, expect, it } from 'vitest';
+import type { Host } from '../host';
+import type { AppInfo, CostCurve, LabPosition, LabRounds, LabRoundsRequest, LoadedModels, MeasurementMessage } from '../ipc/schema.gen';
+import { Lab } from './lab.svelte';
+import { temperatures } from './lab/spot.svelte';
+import { Models } from './models.svelte';
+import { Settings } from './settings.svelte';
+
+type Answer = (args: Record<string, unknown>) => unknown;
+
+const sampling = { temperature: 0.7, top_k: 0, top_p: 1 };
+const position = { id: 4, tokens: [], source: { kind: 'toy' } } as unknown as LabPosition;
+const curve = { device: 'cpu' } as CostCurve;
+
+/** A lab on a host whose answers a test chooses; frames come when it says so. */
+function openLab(answers: Record<string, Answer> = {}, draft = true) {
+  const calls: { command: string; args: Record<string, unknown> }[] = [];
+  const frames: (() => void)[] = [];
+  let channel: (message: unknown) => void = () => {};
+  const told = { rounds: 0 };
+  const known: Record<string, Answer> = {
+    lab_position: ({ request }) => ({ ...position, source: (request as { source: unknown }).source }),
+    lab_rules: ({ temperatures: asked }) => (asked as number[]).map((temperature) => ({ temperature })),
+    lab_rounds: ({ request }) => {
+      const { rounds, afresh, rule } = request as LabRoundsRequest;
+      told.rounds = (afresh ? 0 : told.rounds) + rounds;
+      return { position: 4, rule, rounds: told.rounds } as LabRounds;
+    },
+    landscape: ({ machine }) => ({ measured: (machine as { kind: string }).kind === 'measured' }),
+    lab_sessions: () => [],
+    cost_curve: () => null,
+    measure_costs: () => 9,
+    stop_measurement: () => null,
+    what_if: () => ({ known: 3 }),
+    answer_events: () => [{ type: 'started' }, ...[0, 1, 2].map((round) => ({ type: 'round', round, tokens: [] })), { type: 'finished' }],
+    ...answers,
+  };
+  const host = {
+    kind: 'replay',
+    invoke: async (command: string, args: Record<string, unknown>) => {
+      calls.push({ command, args });
+      return known[command]?.(args);
+    },
+    openChannel: (receive: (message: unknown) => void) => ((channel = receive), 0),
+  } as unknown as Host;
+  const settings = new Settings();
+  settings.adopt({ ranges: [], default_sampling: sampling } as unknown as AppInfo);
+  const models = new Models(host, settings);
+  models.loaded = { target: { path: 'a' }, draft: draft ? { path: 'b' } : null } as LoadedModels;
+  const lab = new Lab(host, models, settings, { clock: { after: () => () => {} }, nextFrame: (then) => void frames.push(then) });
+  const asked = (command: string) => calls.filter((call) => call.command === command).map(({ args }) => args);
+  const frame = async () => {
+    frames.shift()?.();
+    for (let i = 0; i < 20; i++) await Promise.resolve();
+  };
+  return { lab, asked, frame, say: (message: MeasurementMessage<unknown>) => channel(message) };
+}
+
+describe('the spot', () => {
+  it('is the toy at first, at the temperature of answers, and asks for every temperature of the rules', async () => {
+    const { lab, asked } = openLab();
+    await lab.spot.open();
+    await lab.spot.open();
+    expect(asked('lab_position')).toEqual([{ request: { source: { kind: 'toy' }, sampling: expect.objectContaining({ temperature: 0.7 }) } }]);
+    expect(asked('lab_rules')).toEqual([{ position: 4, temperatures }]);
+    expect(temperatures[0]).toBe(0);
+    expect(temperatures.at(-1)).toBe(2);
+  });
+
+  it('is a token that is shown from the chat, at another temperature too', async () => {
+    const { lab, asked } = openLab();
+    lab.widget = 'costs';
+    await lab.show(12, 3);
+    expect(lab.widget).toBe('resampling');
+    await lab.spot.open();
+    await lab.spot.warm(1.2);
+    const sources = asked('lab_position').map(({ request }) => request);
+    expect(sources).toMatchObject([{ source: { kind: 'answer', message: 12, token: 3 } }, { source: { kind: 'answer' }, sampling: { temperature: 1.2 } }]);
+  });
+
+  it('keeps what it showed when another cannot be looked at, and says why', async () => {
+    const { lab } = openLab({
+      lab_position: ({ request }) => {
+        if ((request as { source: { kind: string } }).source.kind === 'text') throw { code: 'no_model', message: 'no draft' };
+        return position;
+      },
+    });
+    await lab.spot.open();
+    lab.spot.text = 'Once';
+    await lab.spot.read();
+    expect(lab.spot.error?.code).toBe('no_model');
+    expect(lab.spot.position?.id).toBe(4);
+    await lab.spot.choose('toy');
+    expect(lab.spot.error).toBeNull();
+  });
+});
+
+describe('rounds', () => {
+  it('run a thousand in chunks with a frame between', async () => {
+    const { lab, asked, frame } = openLab();
+    await lab.spot.open();
+    const run = lab.spot.trials.run();
+    await frame();
+    expect(lab.spot.trials.running).toMatchObject({ total: 1000 });
+    for (let i = 0; i < 12; i++) await frame();
+    await run;
+    expect(asked('lab_rounds')).toHaveLength(10);
+    expect(lab.spot.trials.results.lossless?.rounds).toBe(1000);
+    expect(lab.spot.trials.running).toBeNull();
+  });
+
+  it('of a check begin afresh under every rule, and stop at once', async () => {
+    const { lab, asked, frame } = openLab();
+    await lab.spot.open();
+    const check = lab.spot.trials.check(10_000);
+    await frame();
+    lab.spot.trials.stop();
+    const before = asked('lab_rounds').length;
+    expect(lab.spot.trials.running).toBeNull();
+    for (let i = 0; i < 3; i++) await frame();
+    await check;
+    expect(asked('lab_rounds').length).toBe(before);
+    const first = asked('lab_rounds').slice(0, 5).map(({ request }) => request as LabRoundsRequest);
+    expect(first.map(({ rule }) => rule.name)).toEqual(['lossless', 'match', 'coupled', 'lossy-typical', 'lossy-lenience']);
+    expect(first.every(({ afresh, rounds }) => afresh && rounds === 500)).toBe(true);
+  });
+
+  it('of another position are not shown', async () => {
+    const { lab } = openLab();
+    await lab.spot.open();
+    await lab.spot.trials.one();
+    expect(lab.spot.trials.results.lossless?.rounds).toBe(1);
+    await lab.spot.lookAt(1, 1);
+    expect(lab.spot.trials.results).toEqual({});
+  });
+});
+
+describe('the landscape', () => {
+  it('is of a made-up machine until costs were measured, then of this one', async () => {
+    const { lab, asked } = openLab();
+    await lab.grounds.open(false);
+    expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
+    await lab.grounds.open(true);
+    expect(asked('landscape').at(-1)).toEqual({ machine: { kind: 'measured' } });
+    await lab.grounds.make({ rowCost: 0.2 });
+    await lab.grounds.open(true);
+    expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up', row_cost: 0.2 } });
+  });
+});
+
+describe('the inspector', () => {
+  it('steps within the rounds of an answer and keeps its place when it is opened again', async () => {
+    const { lab, asked } = openLab();
+    await lab.inspector.open(8);
+    expect(lab.inspector.rounds).toHaveLength(3);
+    lab.inspector.go(7);
+    expect(lab.inspector.at).toBe(2);
+    await lab.inspector.open(8);
+    expect(lab.inspector.at).toBe(2);
+    await lab.inspector.suppose({ temperature: 0.2 });
+    expect(asked('what_if').at(-1)).toEqual({ request: { message: 8, max_draft: 6, temperature: 0.2 } });
+    await lab.inspector.open(null);
+    expect(lab.inspector.round).toBeNull();
+  });
+});
+
+describe('costs', () => {
+  it('are measured with progress, and what came out is shown', async () => {
+    const { lab, say } = openLab();
+    await lab.costs.measure();
+    say({ id: 9, seq: 0, events: [{ type: 'progress', done: 1, total: 4 }] });
+    expect(lab.costs.progress).toEqual({ done: 1, total: 4 });
+    say({ id: 9, seq: 1, events: [{ type: 'finished', curve }] });
+    expect(lab.costs.curve).toBe(curve);
+    expect(lab.costs.progress).toBeNull();
+  });
+
+  it('are stopped at once, and say nothing after', async () => {
+    const { lab, asked, say } = openLab();
+    await lab.costs.measure();
+    lab.costs.stop();
+    expect(lab.costs.stopped).toBe(true);
+    say({ id: 9, seq: 0, events: [{ type: 'progress', done: 1, total: 4 }] });
+    expect(lab.costs.progress).toBeNull();
+    expect(asked('stop_measurement')).toEqual([{ id: 9 }]);
+  });
+});

@@ -1,0 +1,34 @@
+// What was accepted, over the open conversation or over all. No DOM.
+
+import type { Host } from '../../host';
+import { call, toErrorInfo } from '../../ipc/rpc';
+import type { AcceptanceMap, ErrorInfo } from '../../ipc/schema.gen';
+
+/** Over which answers. */
+export type Reach = 'conversation' | 'all';
+
+/** The acceptance map on screen. */
+export class Acceptance {
+  reach = $state<Reach>('conversation');
+  map = $state.raw<AcceptanceMap | null>(null);
+  error = $state.raw<ErrorInfo | null>(null);
+
+  readonly #host: Host;
+  #asked = 0;
+
+  constructor(host: Host) {
+    this.#host = host;
+  }
+
+  /** Asks for the map of a conversation, or of all where none is open or all are wanted. */
+  async load(conversation: number | null): Promise<void> {
+    const asked = ++this.#asked;
+    this.error = null;
+    try {
+      const map = await call(this.#host, 'acceptance_map', { conversation: this.reach === 'all' ? null : conversation });
+      if (this.#asked === asked) this.map = map;
+    } catch (thrown) {
+      if (this.#asked === asked) this.error = toErrorInfo(thrown);
+    }
+  }
+}

@@ -1,0 +1,101 @@
+// What a pass costs on this machine: the last curve, and measuring it again while it tells how far it is. No DOM.
+
+import type { Host } from '../../host';
+import { call, measureCosts, toErrorInfo } from '../../ipc/rpc';
+import type { CostCurve, CostEvent, ErrorInfo } from '../../ipc/schema.gen';
+import { EventStream, pageClock, type Clock } from '../../ipc/stream';
+import type { Progress } from '../answer.svelte';
+
+/** The costs on screen. */
+export class Costs {
+  /** The last curve; null when none was measured. */
+  curve = $state.raw<CostCurve | null>(null);
+  /** How far measuring is; null when nothing is measured. */
+  progress = $state.raw<Progress | null>(null);
+  /** Whether the last measurement was stopped. */
+  stopped = $state(false);
+  error = $state.raw<ErrorInfo | null>(null);
+
+  readonly #host: Host;
+  readonly #clock: Clock;
+  #stream: EventStream<CostEvent> | null = null;
+  #id: number | null = null;
+
+  constructor(host: Host, clock: Clock = pageClock) {
+    this.#host = host;
+    this.#clock = clock;
+  }
+
+  /** Asks for the last curve. */
+  async open(): Promise<void> {
+    if (this.progress) return;
+    try {
+      this.curve = await call(this.#host, 'cost_curve', {});
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    }
+  }
+
+  /** Measures. Does nothing while it does. */
+  async measure(): Promise<void> {
+    if (this.progress) return;
+    this.error = null;
+    this.stopped = false;
+    this.#id = null;
+    this.progress = { done: 0, total: 0 };
+    const stream = new EventStream<CostEvent>({
+      snapshot: (id) => call(this.#host, 'costs_snapshot', { id }),
+      deliver: (events) => this.#hear(events),
+      lost: (error) => this.#end(error),
+      clock: this.#clock,
+    });
+    this.#stream = stream;
+    try {
+      const id = await measureCosts(this.#host, (message) => stream.receive(message.id, message));
+      // Stopped before the engine had given it a number.
+      if (this.#stream !== stream) return void this.#stopMeasurement(id);
+      this.#id = id;
+      stream.begin(id);
+    } catch (thrown) {
+      stream.close();
+      if (this.#stream === stream) this.#end(toErrorInfo(thrown));
+    }
+  }
+
+  /** Ends it at once; what was measured so far is not kept. */
+  stop(): void {
+    if (!this.progress) return;
+    const id = this.#id;
+    this.#stream?.close();
+    this.#end(null);
+    this.stopped = true;
+    if (id !== null) void this.#stopMeasurement(id);
+  }
+
+  #hear(events: readonly CostEvent[]): void {
+    for (const event of events) {
+      if (event.type === 'progress') this.progress = { done: event.done, total: event.total };
+      else if (event.type === 'failed') this.#end(event.error);
+      else {
+        this.#end(null);
+        if (event.curve) this.curve = event.curve;
+        else this.stopped = true;
+      }
+    }
+  }
+
+  #end(error: ErrorInfo | null): void {
+    this.#stream = null;
+    this.#id = null;
+    this.progress = null;
+    this.error = error;
+  }
+
+  async #stopMeasurement(id: number): Promise<void> {
+    try {
+      await call(this.#host, 'stop_measurement', { id });
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    }
+  }
+}

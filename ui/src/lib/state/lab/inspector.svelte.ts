@@ -1,0 +1,87 @@
+// One answer round by round, from the events that were kept of it, and what it would have been with other
+// settings, which the engine works out. No DOM.
+
+import type { Host } from '../../host';
+import { call, toErrorInfo } from '../../ipc/rpc';
+import type { ErrorInfo, GenerationEvent, RoundEvent, WhatIf } from '../../ipc/schema.gen';
+
+/** The answer that is looked at. */
+export class Inspector {
+  /** Its message; null when none is. */
+  message = $state<number | null>(null);
+  rounds = $state.raw<readonly RoundEvent[]>([]);
+  /** Number of the round on screen, from 0. */
+  at = $state(0);
+  /** Most tokens drafted a round, in the question what would have been. */
+  maxDraft = $state(6);
+  /** The temperature in that question; null is as it was. */
+  temperature = $state<number | null>(null);
+  whatIf = $state.raw<WhatIf | null>(null);
+  error = $state.raw<ErrorInfo | null>(null);
+  loading = $state(false);
+  round = $derived(this.rounds[this.at] ?? null);
+
+  readonly #host: Host;
+  #opened = 0;
+  #asked = 0;
+
+  constructor(host: Host) {
+    this.#host = host;
+  }
+
+  /** Looks at an answer; the same one stays at its round, and shows what came since. */
+  async open(message: number | null): Promise<void> {
+    const opened = ++this.#opened;
+    const same = message === this.message;
+    this.message = message;
+    this.error = null;
+    if (!same) {
+      this.rounds = [];
+      this.at = 0;
+      this.whatIf = null;
+    }
+    if (message === null) return;
+    this.loading = true;
+    try {
+      const events = await call(this.#host, 'answer_events', { message });
+      if (this.#opened !== opened) return;
+      this.rounds = events.filter(isRound);
+      this.go(this.at);
+      await this.#ask();
+    } catch (thrown) {
+      if (this.#opened === opened) this.error = toErrorInfo(thrown);
+    } finally {
+      if (this.#opened === opened) this.loading = false;
+    }
+  }
+
+  /** Goes to a round, or to the nearest there is. */
+  go(round: number): void {
+    this.at = Math.max(0, Math.min(this.rounds.length - 1, round));
+  }
+
+  /** Asks what the answer would have been. */
+  async suppose(change: { maxDraft?: number; temperature?: number | null }): Promise<void> {
+    this.maxDraft = change.maxDraft ?? this.maxDraft;
+    if (change.temperature !== undefined) this.temperature = change.temperature;
+    await this.#ask();
+  }
+
+  async #ask(): Promise<void> {
+    const { message, maxDraft, temperature } = this;
+    if (message === null) return;
+    const asked = ++this.#asked;
+    this.error = null;
+    try {
+      const request = { message, max_draft: maxDraft, temperature };
+      const whatIf = await call(this.#host, 'what_if', { request });
+      if (this.#asked === asked && this.message === message) this.whatIf = whatIf;
+    } catch (thrown) {
+      if (this.#asked !== asked) return;
+      this.whatIf = null;
+      this.error = toErrorInfo(thrown);
+    }
+  }
+}
+
+const isRound = (event: GenerationEvent): event is Extract<GenerationEvent, { type: 'round' }> => event.type === 'round';

@@ -1,0 +1,116 @@
+// The position that the lab looks at: where it is, both laws there, what the acceptance rules make of them,
+// and the rounds drawn there. No DOM.
+
+import type { Host } from '../../host';
+import { call, toErrorInfo } from '../../ipc/rpc';
+import type { ErrorInfo, LabPosition, LabRuleRow, LabSource } from '../../ipc/schema.gen';
+import type { Models } from '../models.svelte';
+import type { Settings } from '../settings.svelte';
+import { pageFrame, type NextFrame } from '../frame';
+import { Trials } from './trials.svelte';
+
+/** The kinds of place. */
+export type SpotKind = LabSource['kind'];
+
+/** Temperatures at which the rules are compared: 0 takes the likeliest, then closer where more happens. */
+export const temperatures: readonly number[] = [
+  ...[0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3],
+  ...Array.from({ length: 17 }, (_, step) => (4 + step) / 10),
+];
+
+/** A position, from being asked for on. */
+export class Spot {
+  /** What kind of place is chosen. */
+  kind = $state<SpotKind>('toy');
+  /** A text that is typed, at the end of which to look. */
+  text = $state('');
+  /** The token that is chosen: its answer's message and its number. */
+  chosen = $state.raw<{ message: number; token: number } | null>(null);
+  /** Of both laws. At 0 each is one token, so the lab begins with 1 where answers are drawn at 0. */
+  temperature = $state(1);
+  position = $state.raw<LabPosition | null>(null);
+  rules = $state.raw<readonly LabRuleRow[]>([]);
+  looking = $state(false);
+  error = $state.raw<ErrorInfo | null>(null);
+  readonly trials: Trials;
+
+  readonly #host: Host;
+  readonly #models: Models;
+  readonly #settings: Settings;
+  #asked = 0;
+  #begun = false;
+
+  constructor(host: Host, models: Models, settings: Settings, nextFrame: NextFrame = pageFrame) {
+    this.#host = host;
+    this.#models = models;
+    this.#settings = settings;
+    this.trials = new Trials(host, nextFrame);
+  }
+
+  /** Whether there are two models whose laws can be looked at. */
+  get paired(): boolean {
+    return (this.#models.loaded?.draft ?? null) !== null;
+  }
+
+  /** Shows something when the lab is opened for the first time: the toy, which needs no model. */
+  async open(): Promise<void> {
+    if (this.#begun) return;
+    this.#begin();
+    await this.#look({ kind: 'toy' });
+  }
+
+  /** Chooses a kind of place, and looks where that says enough. */
+  async choose(kind: SpotKind): Promise<void> {
+    this.kind = kind;
+    if (kind === 'toy') await this.#look({ kind });
+    else if (kind === 'answer' && this.chosen) await this.lookAt(this.chosen.message, this.chosen.token);
+    else if (kind === 'text' && this.text.trim() !== '') await this.read();
+  }
+
+  /** Looks at the place of a token of an answer. */
+  async lookAt(message: number, token: number): Promise<void> {
+    this.#begin();
+    this.kind = 'answer';
+    this.chosen = { message, token };
+    await this.#look({ kind: 'answer', message, token });
+  }
+
+  /** Looks at the end of the text that is typed. */
+  async read(): Promise<void> {
+    if (this.text === '') return;
+    await this.#look({ kind: 'text', text: this.text });
+  }
+
+  /** Makes both laws of the same place at another temperature. */
+  async warm(temperature: number): Promise<void> {
+    this.temperature = temperature;
+    if (this.position) await this.#look(this.position.source);
+  }
+
+  #begin(): void {
+    if (this.#begun) return;
+    this.#begun = true;
+    if (this.#settings.temperature > 0) this.temperature = this.#settings.temperature;
+  }
+
+  async #look(source: LabSource): Promise<void> {
+    const sampling = this.#settings.request()?.sampling;
+    if (!sampling) return;
+    const asked = ++this.#asked;
+    this.looking = true;
+    this.error = null;
+    try {
+      const request = { source, sampling: { ...sampling, temperature: this.temperature } };
+      const position = await call(this.#host, 'lab_position', { request });
+      if (this.#asked !== asked) return;
+      this.position = position;
+      this.trials.at(position.id);
+      const rules = await call(this.#host, 'lab_rules', { position: position.id, temperatures: [...temperatures] });
+      if (this.#asked === asked) this.rules = rules;
+    } catch (thrown) {
+      if (this.#asked === asked) this.error = toErrorInfo(thrown);
+    } finally {
+      if (this.#asked === asked) this.looking = false;
+    }
+  }
+}
