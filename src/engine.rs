@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent};
 use crate::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
+use crate::model::ModelMemory;
 use crate::model::device::Compute;
 use crate::stats::Stopwatch;
 use crate::text::Tokenizer;
@@ -84,6 +85,8 @@ pub struct Loaded {
     pub target: String,
     /// The draft model's, if one was loaded.
     pub draft: Option<String>,
+    /// Bytes of weights that a pass of the target reads, and of the draft.
+    pub read_by_a_pass: (u64, Option<u64>),
 }
 
 enum Job {
@@ -191,24 +194,21 @@ impl Engine {
         self.send(Job::Measure { work, cancel }).inspect_err(|_| *lock(&self.running) = None)
     }
 
-    /// Has the models do something that takes a moment, and waits for it.
+    /// Has the models do something that takes a moment, and waits for it. The work asks the function it is
+    /// given whether to stop.
     ///
     /// # Errors
     /// [`Error::Busy`] while something else runs; else what the work reports.
     pub fn ask<T: Send + 'static>(
         &self,
         id: u32,
-        work: impl FnOnce(&mut Models) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = channel();
-        self.measure(
-            id,
-            move |models, _| work(models),
-            move |ended| {
-                // Who asked may have gone.
-                let _ = reply.send(ended);
-            },
-        )?;
+        self.measure(id, work, move |ended| {
+            // Who asked may have gone.
+            let _ = reply.send(ended);
+        })?;
         answer.recv().map_err(|_| Error::Internal("the engine ended while it was asked".into()))?
     }
 
@@ -268,7 +268,10 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, running: &Running) {
                 let _ = reply.send(loaded.map(|new| {
                     let new = models.insert(new);
                     let (target, draft) = (new.target_name(), new.draft_name());
-                    Loaded { tokenizer: new.shared_tokenizer(), target, draft }
+                    let (of_target, of_draft) = new.memory();
+                    let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
+                    let read_by_a_pass = (read(of_target), of_draft.map(read));
+                    Loaded { tokenizer: new.shared_tokenizer(), target, draft, read_by_a_pass }
                 }));
             }
             Job::Measure { work, cancel } => {

@@ -107,7 +107,7 @@ pub enum Error {
     #[error("No model is loaded. Open a model first.")]
     NoModel,
     /// Another generation is running.
-    #[error("An answer is being generated. Stop it or wait until it has finished.")]
+    #[error("The engine is busy with an answer or a measurement. Stop it or wait until it has finished.")]
     Busy,
     /// The compute device failed.
     #[error("The {device} device failed: {reason}. Try again with --device cpu.")]

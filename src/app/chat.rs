@@ -258,13 +258,7 @@ impl App {
                 let (conversation, message) = store.message(answer)?;
                 let question = message.parent.filter(|_| message.role == Role::Assistant);
                 let question = question.ok_or_else(|| Error::invalid("Only an answer can go on."))?;
-                // Its tokens mean something else to another model.
-                let by = message.settings.as_ref().map_or("", |settings| settings.target.as_str());
-                if by != target {
-                    return Err(Error::invalid(format!(
-                        "This answer is by {by}, and {target} is loaded. Load {by} to go on with it, or answer again."
-                    )));
-                }
+                check_writer(&message, target)?;
                 let kept = tokens.map_or(usize::MAX, |tokens| tokens as usize);
                 let events = store.events(answer)?;
                 let in_memory = lock(&self.shared.in_memory).clone().ok_or(Error::NoModel)?;
@@ -281,12 +275,22 @@ impl App {
         }
     }
 
-    /// What was read before an answer, with the first of its tokens.
-    pub(super) fn prompt_of_answer(&self, answer: i64, tokens: Vec<TokenId>) -> Result<Prompt> {
+    /// What was read before an answer, which was not the first `dropped` messages behind the instructions, with
+    /// the first of its tokens.
+    pub(super) fn prompt_of_answer(
+        &self,
+        answer: i64,
+        dropped: usize,
+        tokens: Vec<TokenId>,
+    ) -> Result<Prompt> {
         let (conversation, message) = self.store().message(answer)?;
         let question = message.parent.filter(|_| message.role == Role::Assistant);
         let question = question.ok_or_else(|| Error::invalid("Choose a token of an answer."))?;
-        let messages = self.messages(conversation, question)?;
+        let target = lock(&self.shared.loaded).as_ref().ok_or(Error::NoModel)?.target.name.clone();
+        check_writer(&message, &target)?;
+        let mut messages = self.messages(conversation, question)?;
+        let first = messages.iter().position(|said| said.role != Role::System).unwrap_or(messages.len());
+        messages.drain(first..(first + dropped).min(messages.len()));
         Ok(if tokens.is_empty() { Prompt::Chat(messages) } else { Prompt::Continued(messages, tokens) })
     }
 
@@ -309,6 +313,17 @@ impl App {
         let path = whole.path_to(Some(question));
         Ok(system.into_iter().chain(path.iter().map(said)).collect())
     }
+}
+
+/// An answer's tokens mean something else to another model than the one that wrote it.
+fn check_writer(answer: &StoredMessage, target: &str) -> Result<()> {
+    let by = answer.settings.as_ref().map_or("", |settings| settings.target.as_str());
+    if by == target {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "This answer is by {by}, and {target} is loaded. Load {by} to go on with it, or answer again."
+    )))
 }
 
 /// The token that a reader puts in place of number `at` of an answer: one of those the models thought likely

@@ -25,6 +25,8 @@ use crate::token::TokenId;
 const KEPT: usize = 4;
 /// Answers that are looked at, the latest first.
 const MOST_ANSWERS: usize = 500;
+/// Rules whose rounds are kept for a position; those that ran longest ago are forgotten.
+const MOST_RULES: usize = 8;
 /// Characters of the text before a position.
 const BEFORE: usize = 160;
 
@@ -76,9 +78,9 @@ impl App {
             Error::invalid("There is no draft model to compare with. Open one, or look at the made-up laws.")
         })?;
         let Reading { prompt, before, drawn } = reading;
-        let scores = self.shared.engine.ask(id, move |models| {
+        let scores = self.shared.engine.ask(id, move |models, stopped| {
             let context = models.prompt_ids(&prompt)?;
-            let (target, draft) = models.scores_after(&context)?;
+            let (target, draft) = models.scores_after(&context, stopped)?;
             let draft = draft.ok_or_else(|| Error::Internal("the draft model is gone".into()))?;
             Ok(Scores { target, draft, context })
         })?;
@@ -118,8 +120,11 @@ impl App {
         if token > tokens.len() {
             return Err(Error::invalid(format!("The answer has no token {token}.")));
         }
-        let prompt =
-            self.prompt_of_answer(message, tokens[..token].iter().map(|token| token.id).collect())?;
+        let prompt = self.prompt_of_answer(
+            message,
+            dropped(&events),
+            tokens[..token].iter().map(|token| token.id).collect(),
+        )?;
         let written: String = tokens[..token].iter().map(|token| token.text.as_str()).collect();
         let before = if written.is_empty() { String::new() } else { ending(&written) };
         Ok(Reading { prompt, before, drawn: tokens.get(token).map(|token| token.id) })
@@ -136,7 +141,7 @@ impl App {
             let mut positions = lock(&self.shared.positions);
             let position = positions.find(request.position)?;
             let at = position.rounds.iter().position(|rounds| rounds.rule() == request.rule);
-            (position.laws.clone(), at.map(|at| position.rounds.swap_remove(at)))
+            (position.laws.clone(), at.map(|at| position.rounds.remove(at)))
         };
         let mut rounds = match before.filter(|_| !request.afresh) {
             Some(rounds) => rounds,
@@ -144,7 +149,12 @@ impl App {
         };
         let report = rounds.run(request.rounds);
         if let Ok(position) = lock(&self.shared.positions).find(request.position) {
+            // A call that overlapped may have put others there: the last one counts.
+            position.rounds.retain(|other| other.rule() != request.rule);
             position.rounds.push(rounds);
+            if position.rounds.len() > MOST_RULES {
+                position.rounds.remove(0);
+            }
         }
         report
     }
@@ -171,12 +181,7 @@ impl App {
                         "What passes cost with these models was not measured yet. Measure it first.",
                     )
                 })?;
-                let one = |costs: &crate::lab::report::ModelCosts| costs.points.first().map(|point| point.ms);
-                let (target, draft) = (one(&curve.target), curve.draft.as_ref().and_then(one));
-                // Without a draft model guesses are looked up, which costs nothing.
-                let draft_cost = draft.zip(target).map_or(0.0, |(draft, target)| draft / target);
-                let relative = |point: &crate::lab::report::CostPoint| (point.rows as usize, point.relative);
-                MachineCosts::measured(draft_cost, curve.target.points.iter().map(relative))?
+                MachineCosts::of(&curve)?
             }
         };
         Ok(landscape(&costs))
@@ -233,6 +238,15 @@ impl App {
         let settings = message.settings.map_or_else(SamplingParams::default, |settings| settings.sampling);
         what_if::what_if(&self.shared.store.events(request.message)?, settings.temperature, &request)
     }
+}
+
+/// Messages that the last generation of an answer did not read.
+fn dropped(events: &[GenerationEvent]) -> usize {
+    let told = events.iter().rev().find_map(|event| match event {
+        GenerationEvent::Started { dropped_messages, .. } => Some(*dropped_messages as usize),
+        _ => None,
+    });
+    told.unwrap_or(0)
 }
 
 /// The last of a text.

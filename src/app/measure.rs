@@ -10,11 +10,14 @@ use crate::api::MeasurementMessage;
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
-use crate::bench::compare::{self, Listener, Machine, export};
+use crate::bench::compare::{self, Listener, Machine, Outcome, export};
 use crate::bench::costs;
+use crate::engine::Loaded;
 use crate::error::{Error, Result};
+use crate::event::ErrorInfo;
 use crate::lab::report::{CostCurve, CostEvent};
-use crate::model::device::peak_memory_bytes;
+use crate::model::device::{Compute, peak_memory_bytes};
+use crate::store::CurveOf;
 
 /// Characters of a prompt that name a comparison.
 const TITLE_CHARS: usize = 80;
@@ -62,7 +65,9 @@ impl App {
             id,
             move |models, stopped| {
                 let mut listener = Listener { tell: &mut |event| writer.put(event), stopped };
-                let (report, stopped) = compare::run(models, &request, &options, machine, &mut listener)?;
+                let Outcome { report, stopped, trouble } =
+                    compare::run(models, &request, &options, machine, &mut listener)?;
+                let trouble = trouble.as_ref().map(ErrorInfo::from);
                 let report = report.map(|report| {
                     let memory =
                         compare::report::ComparisonMemory { peak: peak_memory_bytes(), ..report.memory };
@@ -72,7 +77,7 @@ impl App {
                 let kept = report
                     .as_ref()
                     .and_then(|report| store.add_comparison(&entry(report, title)?, report).ok());
-                Ok(CompareEvent::Finished { report, kept, stopped })
+                Ok(CompareEvent::Finished { report, kept, stopped, trouble })
             },
             move |ended| {
                 last.put(ended.unwrap_or_else(|error| CompareEvent::Failed { error: (&error).into() }));
@@ -95,7 +100,7 @@ impl App {
     /// # Errors
     /// When no model is loaded or the engine is busy.
     pub fn measure_costs(&self, sink: MeasurementSink<CostEvent>) -> Result<u32> {
-        lock(&self.shared.loaded).as_ref().ok_or(Error::NoModel)?;
+        let loaded = lock(&self.shared.in_memory).clone().ok_or(Error::NoModel)?;
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
@@ -109,7 +114,7 @@ impl App {
                 })?;
                 let curve = curve.map(|curve| CostCurve { measured_ms: chat::now(), ..curve });
                 if let Some(curve) = &curve {
-                    store.set_cost_curve(curve)?;
+                    store.set_cost_curve(&curve_of(&loaded, &compute), curve)?;
                 }
                 Ok(CostEvent::Finished { curve })
             },
@@ -135,9 +140,7 @@ impl App {
     /// When the store cannot be read.
     pub fn cost_curve(&self) -> Result<Option<CostCurve>> {
         let Some(loaded) = lock(&self.shared.in_memory).clone() else { return Ok(None) };
-        let compute = &self.shared.compute;
-        let threads = compute.threads().count() as u32;
-        self.shared.store.cost_curve(&loaded.target, loaded.draft.as_deref(), compute.name(), threads)
+        self.shared.store.cost_curve(&curve_of(&loaded, &self.shared.compute))
     }
 
     /// Stops a measurement: it ends within one pass. Stopping one that has ended does nothing.
@@ -183,6 +186,16 @@ impl App {
     }
 }
 
+fn curve_of<'a>(loaded: &'a Loaded, compute: &Compute) -> CurveOf<'a> {
+    CurveOf {
+        target: &loaded.target,
+        draft: loaded.draft.as_deref(),
+        read_by_a_pass: loaded.read_by_a_pass,
+        device: compute.name(),
+        threads: compute.threads().count() as u32,
+    }
+}
+
 fn title(prompts: &ComparedPrompts) -> String {
     match prompts {
         ComparedPrompts::Text { text, .. } => export::shortened(text, TITLE_CHARS),
@@ -193,8 +206,7 @@ fn title(prompts: &ComparedPrompts) -> String {
 
 /// What the history shows of a comparison.
 fn entry(report: &ComparisonReport, title: String) -> Option<ComparisonEntry> {
-    let best = report.lanes.iter().filter(|lane| lane.verdict.is_some());
-    let best = best.max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
+    let best = report.best()?;
     Some(ComparisonEntry {
         id: 0,
         ended_ms: report.ended_ms,

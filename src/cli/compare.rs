@@ -82,10 +82,14 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
         }
     };
     let mut listener = Listener { tell: &mut tell, stopped: &|| false };
-    let (report, _) = compare::run(&models, &request, &options, machine, &mut listener)?;
+    let outcome = compare::run(&models, &request, &options, machine, &mut listener)?;
     if interactive {
         eprint!("\r\x1b[K");
     }
+    if let Some(trouble) = outcome.trouble {
+        eprintln!("hunch: not all turns were run. {trouble}");
+    }
+    let report = outcome.report;
     let mut report = report.ok_or_else(|| Error::Internal("a comparison ended without a report".into()))?;
     report.memory.peak = peak_memory_bytes();
     let mut out = std::io::stdout().lock();
@@ -187,12 +191,12 @@ fn table(report: &ComparisonReport) -> String {
     let rows: Vec<Vec<String>> = report.lanes.iter().map(row).collect();
     let draft = setting.draft.as_deref().unwrap_or("none");
     let mut text = format!(
-        "target  {}\ndraft   {draft}\n{}, {} threads; {} prompts, {} runs, at most {} tokens, temperature {}, rule {}\n\n{}\n\n",
+        "target  {}\ndraft   {draft}\n{}, {} threads; {}, {}, at most {} tokens, temperature {}, rule {}\n\n{}\n\n",
         setting.target,
         setting.device,
         setting.threads,
-        setting.prompts.len(),
-        setting.runs,
+        count(setting.prompts.len(), "prompt"),
+        count(setting.runs as usize, "run"),
         setting.max_tokens,
         setting.sampling.temperature,
         setting.rule,
@@ -211,4 +215,8 @@ fn table(report: &ComparisonReport) -> String {
         Some(other) => format!("{} of {} answers DIFFER from plain's.\n", other.differences.len(), other.compared),
     };
     text
+}
+
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -4,17 +4,14 @@ use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use hunch::bench::figures::{CostRound, CostTable};
-use hunch::bench::model::{TimedPass, timed_pass};
+use hunch::bench::costs;
 use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
 use hunch::lab::landscape::{MachineCosts, landscape};
 use hunch::lab::position::{Laws, Place, Scores, TOY_BEFORE, toy, toy_place, toy_text};
 use hunch::lab::report::{LabPosition, LabRounds, LabSource, LabToken, Landscape};
 use hunch::lab::rounds::Rounds;
-use hunch::propose::{Method, MethodOptions};
 use hunch::rule::AcceptanceRule;
-use hunch::session::MAX_ROWS;
 use hunch::token::TokenId;
 
 use super::run::{SamplingArgs, load};
@@ -92,8 +89,6 @@ struct LandscapeArgs {
     row_cost: Option<f64>,
 }
 
-/// Below this p-value a rule that says it keeps the law has failed.
-const REFUTED: f64 = 1e-6;
 /// Every rule, when none is named.
 const RULES: [&str; 5] = ["lossless", "match", "coupled", "lossy-typical", "lossy-lenience"];
 
@@ -150,7 +145,7 @@ impl PositionArgs {
 
 /// What both models say after these tokens. The draft model scores its whole vocabulary.
 fn scores(models: &mut Models, context: Vec<TokenId>) -> Result<Scores> {
-    let (target, draft) = models.scores_after(&context)?;
+    let (target, draft) = models.scores_after(&context, &|| false)?;
     let draft = draft.ok_or_else(|| Error::invalid("No draft model is loaded; name one with --draft."))?;
     Ok(Scores { target, draft, context })
 }
@@ -255,7 +250,7 @@ fn unbiased(args: &UnbiasedArgs, json: bool) -> Result<bool> {
     if interactive {
         eprint!("\r\x1b[K");
     }
-    let passed = trials.iter().all(|trial| !refuted(trial) || !trial.rule.is_lossless());
+    let passed = trials.iter().all(|trial| !trial.refuted || !trial.rule.is_lossless());
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}\n\n{}", heading(&shown), histogram(&shown, &trials))?;
     writeln!(out, "\n{}", verdicts(&trials))?;
@@ -270,10 +265,6 @@ fn unbiased(args: &UnbiasedArgs, json: bool) -> Result<bool> {
         writeln!(out, "{}", serde_json::json!({ "position": shown, "trials": trials, "passed": passed }))?;
     }
     Ok(passed)
-}
-
-fn refuted(trial: &LabRounds) -> bool {
-    trial.p_value < REFUTED
 }
 
 /// p, and the share of each token by rule.
@@ -297,7 +288,7 @@ fn histogram(shown: &LabPosition, trials: &[LabRounds]) -> String {
 /// A row for each rule.
 fn verdicts(trials: &[LabRounds]) -> String {
     let row = |trial: &LabRounds| {
-        let verdict = match (refuted(trial), trial.rule.is_lossless()) {
+        let verdict = match (trial.refuted, trial.rule.is_lossless()) {
             (false, true) => "keeps the law",
             (true, true) => "FAILED",
             (true, false) => "changes the law",
@@ -333,41 +324,20 @@ fn predicted(args: &LandscapeArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Rounds of the cost table, besides one to warm up.
-const COST_ROUNDS: usize = 7;
-
-/// The costs of the models of the command line, as `hunch bench` measures them: every pass in turn, ratios
-/// within a round. Without a draft model a guess costs nothing, as where it is looked up.
+/// The costs of the models of the command line, measured as the window measures them.
 fn measured(args: &ModelArgs) -> Result<MachineCosts> {
-    let mut models = load(args, &[])?;
+    let models = load(args, &[])?;
     let interactive = std::io::stderr().is_terminal();
-    let mut rounds = Vec::with_capacity(COST_ROUNDS);
-    for round in 0..=COST_ROUNDS {
+    let curve = costs::measure(&models, &args.compute()?, &|| false, &mut |done, total| {
         if interactive {
-            eprint!("\r\x1b[Kcost of a pass: {round} of {}", COST_ROUNDS + 1);
+            eprint!("\r\x1b[Kcost of a pass: {done} of {total}");
         }
-        let mut times = CostRound::default();
-        for turn in 0..MAX_ROWS {
-            let rows = (round + turn) % MAX_ROWS + 1;
-            times.target.insert(rows, timed_pass(models.target(), &TimedPass::of(rows))?);
-        }
-        let draft =
-            models.with_drafter(Method::DraftModel, &MethodOptions::default(), |model, layers, among| {
-                timed_pass(model, &TimedPass { layers, among, ..TimedPass::of(1) })
-            })?;
-        if let Some(seconds) = draft {
-            times.drafts.entry(Method::DraftModel).or_default().insert(1, seconds);
-        }
-        // The first warms up.
-        if round > 0 {
-            rounds.push(times);
-        }
-    }
+    })?;
     if interactive {
         eprint!("\r\x1b[K");
     }
-    let table = CostTable::new(&rounds)?;
-    Ok(MachineCosts::measured(table.draft_cost().unwrap_or(0.0), table.target)?)
+    let curve = curve.ok_or_else(|| Error::Internal("a measurement nobody stopped was stopped".into()))?;
+    Ok(MachineCosts::of(&curve)?)
 }
 
 /// Every how many alphas a row is printed; the JSON holds them all.

@@ -141,7 +141,7 @@ impl Models {
         use_it(model.borrow_model()?, LayerPlan::All, among.as_ref()).map(Some)
     }
 
-    /// The same models with caches of their own, which are empty, and nothing learned: another
+    /// The same models with caches of their own, which are empty: another
     /// conversation over the same weights.
     ///
     /// # Errors
@@ -161,7 +161,8 @@ impl Models {
             suffix: Suffix::default(),
             lookahead: Lookahead::default(),
             synthetic: None,
-            depths: HashMap::new(),
+            // What passes cost is the machine's business, not the conversation's.
+            depths: self.depths.clone(),
         })
     }
 
@@ -169,21 +170,35 @@ impl Models {
     /// target's cache holds of them already is not read again.
     ///
     /// # Errors
-    /// When there is no token, the draft model cannot read one of them, or a model fails.
-    pub fn scores_after(&mut self, ids: &[TokenId]) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
+    /// When there is no token, the draft model cannot read one of them, a model fails, or it was `stopped`,
+    /// which is asked between passes.
+    pub fn scores_after(
+        &mut self,
+        ids: &[TokenId],
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
         let shared = self.cached.iter().zip(ids).take_while(|(a, b)| a == b).count();
         let reuse = shared.min(ids.len().saturating_sub(1));
         self.cached.clear();
         self.target.truncate(reuse)?;
-        let target = last_logits(&mut *self.target, &ids[reuse..])?;
+        let target = last_logits(&mut *self.target, &ids[reuse..], stopped)?;
         self.cached = ids.to_vec();
-        let draft = self.draft.as_mut().map(|draft| last_logits(draft.borrow_model()?, ids));
+        let draft = self.draft.as_mut().map(|draft| last_logits(draft.borrow_model()?, ids, stopped));
         Ok((target, draft.transpose()?))
     }
 
     /// What the target takes of the memory, and the draft model, if there is one.
     pub fn memory(&self) -> (ModelMemory, Option<ModelMemory>) {
         (self.target.memory(), self.draft.as_ref().map(|draft| draft.model().memory()))
+    }
+
+    /// Whether a generation by this plan has all it needs.
+    ///
+    /// # Errors
+    /// When the plan is invalid, or its method needs something that is not loaded.
+    pub fn can_run(&mut self, plan: &GenerationPlan) -> Result<()> {
+        plan.validate()?;
+        self.working(plan).map(drop)
     }
 
     /// Everything a generation by this plan works with.
@@ -371,11 +386,18 @@ fn load_draft(
 }
 
 /// Reads tokens behind what the cache holds; gives the logits after the last.
-fn last_logits(model: &mut dyn LanguageModel, tokens: &[TokenId]) -> Result<Vec<f32>> {
+fn last_logits(
+    model: &mut dyn LanguageModel,
+    tokens: &[TokenId],
+    stopped: &dyn Fn() -> bool,
+) -> Result<Vec<f32>> {
     let Some((last, before)) = tokens.split_last() else {
         return Err(Error::invalid("There is no text before the position; write something."));
     };
     for chunk in before.chunks(model.prefill_rows().max(1)) {
+        if stopped() {
+            return Err(Error::invalid("Reading was stopped. Nothing was changed."));
+        }
         model.forward(Step::chain(chunk, LogitRows::None))?;
     }
     Ok(model.forward(Step::chain(&[*last], LogitRows::Last))?.logits.into_values())

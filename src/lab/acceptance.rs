@@ -37,6 +37,8 @@ struct Count {
     tested: u32,
     accepted: u32,
     expected: f64,
+    confidence: f64,
+    confident: u32,
 }
 
 impl Count {
@@ -44,6 +46,10 @@ impl Count {
         self.tested += 1;
         self.accepted += u32::from(draft.accepted);
         self.expected += draft.chance;
+        if let Some(confidence) = draft.confidence() {
+            self.confidence += confidence;
+            self.confident += 1;
+        }
     }
 
     fn bin(&self, key: String) -> AcceptanceBin {
@@ -57,6 +63,7 @@ impl Count {
             low,
             high,
             expected: self.expected / tested,
+            confidence: (self.confident > 0).then(|| self.confidence / f64::from(self.confident)),
         }
     }
 }

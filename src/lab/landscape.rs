@@ -3,7 +3,7 @@
 //! [`crate::theory`].
 
 use crate::error::{Error, Result};
-use crate::lab::report::Landscape;
+use crate::lab::report::{CostCurve, Landscape, ModelCosts};
 use crate::session::MAX_DRAFT;
 use crate::theory::{self, PassCost};
 
@@ -35,6 +35,20 @@ impl MachineCosts {
             )));
         }
         Ok(Self { measured: true, draft_cost, target: PassCost::new(times)? })
+    }
+
+    /// This machine, by its cost curve. Without a draft model guesses are looked up, which costs nothing.
+    ///
+    /// # Errors
+    /// As [`measured`](Self::measured).
+    pub fn of(curve: &CostCurve) -> Result<Self> {
+        let one = |costs: &ModelCosts| costs.points.first().map(|point| point.ms);
+        let draft = curve.draft.as_ref().and_then(one).zip(one(&curve.target));
+        let draft_cost = draft.map_or(0.0, |(draft, target)| draft / target);
+        Self::measured(
+            draft_cost,
+            curve.target.points.iter().map(|point| (point.rows as usize, point.relative)),
+        )
     }
 
     /// A made-up machine: c, and what each row beyond the first adds to a target pass, both in target passes

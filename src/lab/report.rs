@@ -152,6 +152,8 @@ pub struct LabRounds {
     pub degrees: u32,
     /// The probability of as much or more if the law is p.
     pub p_value: f64,
+    /// Whether that is less than one in a million: what comes out does not follow p.
+    pub refuted: bool,
     /// Half the sum of |share - p|.
     pub total_variation: f64,
     /// What chance alone makes of that at this many rounds, on average: predicted.
@@ -253,6 +255,8 @@ pub struct AcceptanceBin {
     pub high: f64,
     /// The mean of min(1, p / q), or of p for certain drafts: what the share should be.
     pub expected: f64,
+    /// The mean of the draft's own probability q, where it has one: how sure it was of itself.
+    pub confidence: Option<f64>,
 }
 
 /// Acceptance over answers in the store.
@@ -346,7 +350,7 @@ pub struct CostCurve {
     pub device: String,
     /// CPU threads.
     pub threads: u32,
-    /// What the memory gives in a second, in 10^9 bytes.
+    /// The most that the memory gave in a second, in 10^9 bytes.
     pub memory_gb_s: f64,
     /// The target's.
     pub target: ModelCosts,

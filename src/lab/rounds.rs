@@ -18,6 +18,8 @@ use crate::verify::{GivenLaws, Verdict, Verifier};
 
 /// Most rounds that the window may ask for at once: what takes longer could not be stopped.
 pub const MOST_AT_ONCE: u32 = 10_000;
+/// A p-value below this is none of chance's: of a million lossless checks one is refuted.
+const REFUTED: f64 = 1e-6;
 
 /// Checks what the window asks for.
 ///
@@ -189,6 +191,7 @@ impl Rounds {
             chi_square: fit.statistic.min(f64::MAX),
             degrees: fit.degrees as u32,
             p_value: fit.p_value,
+            refuted: fit.p_value < REFUTED,
             total_variation: if self.rounds == 0 { 0.0 } else { 0.5 * off.sum::<f64>() },
             expected_variation: theory::expected_variation(law, self.rounds.into()),
             last,

@@ -97,7 +97,12 @@ impl Decoder {
 }
 
 fn memory_of(file: &WeightFile) -> ModelMemory {
-    ModelMemory { weights: file.weight_bytes(), read_by_a_pass: file.bytes_per_pass(), cache: 0 }
+    ModelMemory {
+        weights: file.weight_bytes(),
+        read_by_a_pass: file.bytes_per_pass(),
+        head: file.head_bytes(),
+        cache: 0,
+    }
 }
 
 /// The CPU's product is as fast at 32 rows as at more.

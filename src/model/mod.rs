@@ -153,6 +153,8 @@ pub struct ModelMemory {
     pub weights: usize,
     /// Of these, what a pass of one row reads.
     pub read_by_a_pass: usize,
+    /// Of these, the head: a pass that scores some tokens reads as much less of it.
+    pub head: usize,
     /// Its own cache.
     pub cache: usize,
 }

@@ -57,6 +57,12 @@ impl WeightFile {
         self.gguf.tensors.values().map(|tensor| tensor.range.len()).sum()
     }
 
+    /// Bytes of the head, which may be the embedding table.
+    pub fn head_bytes(&self) -> usize {
+        let name = if self.is_tied() { "token_embd.weight" } else { "output.weight" };
+        self.gguf.tensors.get(name).map_or(0, |tensor| tensor.range.len())
+    }
+
     /// Bytes of weights that a pass of one row reads: all but the embedding table, of which it takes a
     /// row, unless that is the head as well.
     pub fn bytes_per_pass(&self) -> usize {

@@ -2,6 +2,7 @@
 //! the business of whoever measured.
 
 use rusqlite::{OptionalExtension, params};
+use serde::Serialize;
 
 use super::packed::{json, pack, unpack};
 use super::{Store, not_there};
@@ -66,12 +67,11 @@ impl Store {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn set_cost_curve(&self, curve: &CostCurve) -> Result<()> {
-        let draft = curve.draft.as_ref().map(|draft| draft.name.as_str());
+    pub fn set_cost_curve(&self, of: &CurveOf<'_>, curve: &CostCurve) -> Result<()> {
         self.connection().execute(
             "INSERT INTO cost_curves (key, curve) VALUES (?1, ?2)
              ON CONFLICT (key) DO UPDATE SET curve = excluded.curve",
-            params![key(&curve.target.name, draft, &curve.device, curve.threads)?, json(curve)?],
+            params![json(of)?, json(curve)?],
         )?;
         Ok(())
     }
@@ -80,23 +80,27 @@ impl Store {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn cost_curve(
-        &self,
-        target: &str,
-        draft: Option<&str>,
-        device: &str,
-        threads: u32,
-    ) -> Result<Option<CostCurve>> {
-        let key = key(target, draft, device, threads)?;
+    pub fn cost_curve(&self, of: &CurveOf<'_>) -> Result<Option<CostCurve>> {
         let text: Option<String> = self
             .connection()
-            .query_row("SELECT curve FROM cost_curves WHERE key = ?1", [key], |row| row.get(0))
+            .query_row("SELECT curve FROM cost_curves WHERE key = ?1", [json(of)?], |row| row.get(0))
             .optional()?;
         // One that this version cannot read is as good as none.
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 }
 
-fn key(target: &str, draft: Option<&str>, device: &str, threads: u32) -> Result<String> {
-    json(&(target, draft, device, threads))
+/// Of what a cost curve is: another quantisation of a model has its name, and costs something else.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CurveOf<'a> {
+    /// Name of the target.
+    pub target: &'a str,
+    /// Name of the draft model.
+    pub draft: Option<&'a str>,
+    /// Bytes of weights that a pass of the target reads, and of the draft.
+    pub read_by_a_pass: (u64, Option<u64>),
+    /// "cpu" or "metal".
+    pub device: &'a str,
+    /// CPU threads.
+    pub threads: u32,
 }

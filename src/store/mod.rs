@@ -22,6 +22,7 @@ use rusqlite::Connection;
 
 use crate::error::{Error, Result};
 
+pub use comparisons::CurveOf;
 pub use messages::KeptAnswer;
 
 /// The file. Shared between threads; calls wait for each other.

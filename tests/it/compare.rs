@@ -73,9 +73,12 @@ fn start(app: &App, request: CompareRequest) -> (u32, Receiver<MeasurementMessag
 
 fn finished(events: &[CompareEvent]) -> (&ComparisonReport, i64) {
     match events.last() {
-        Some(CompareEvent::Finished { report: Some(report), kept: Some(kept), stopped: false }) => {
-            (report, *kept)
-        }
+        Some(CompareEvent::Finished {
+            report: Some(report),
+            kept: Some(kept),
+            stopped: false,
+            trouble: None,
+        }) => (report, *kept),
         other => panic!("it did not finish: {other:?}"),
     }
 }
@@ -131,11 +134,16 @@ fn lanes_take_turns_and_every_event_is_told_on_the_lanes_own_time() {
     let after = events.iter().rposition(|event| matches!(event, CompareEvent::Turn { .. })).unwrap();
     let mut told = [Vec::new(), Vec::new()];
     let mut switches = 0;
-    let mut before = None;
+    let mut turn = None;
     for event in &events[after..] {
-        if let CompareEvent::Lane { lane, told: event } = event {
-            switches += usize::from(before.replace(*lane) != Some(*lane));
-            told[*lane as usize].push(event.clone());
+        match event {
+            CompareEvent::Slice { lane } => switches += usize::from(turn.replace(*lane) != Some(*lane)),
+            CompareEvent::Lane { lane, told: event } => {
+                let begins = matches!(event.event, GenerationEvent::Started { .. });
+                assert!(begins || turn == Some(*lane), "what is told belongs to the lane whose turn it is");
+                told[*lane as usize].push(event.clone());
+            }
+            _ => {}
         }
     }
     assert!(switches >= 5, "64 tokens are several slices: {switches}");

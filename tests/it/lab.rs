@@ -97,11 +97,14 @@ fn the_laws_of_a_position_are_those_its_tokens_were_tested_with() {
         }
     }
     assert!(tested > 3);
-    // The conversation goes on as if nobody had looked.
     let past = at(LabSource::Answer { message, token: 1000 });
     assert_eq!(app.lab_position(past).unwrap_err().code(), ErrorCode::InvalidRequest);
     let text = app.lab_position(at(LabSource::Text { text: "abc".into() })).unwrap();
     sound(&text);
+    // Its tokens mean something else to another model.
+    app.load_models(LoadRequest { target: "draft".into(), draft: Some("draft".into()) }).unwrap();
+    let other = app.lab_position(at(LabSource::Answer { message, token: 0 })).unwrap_err();
+    assert!(other.to_string().contains("This answer is by target"), "{other}");
     assert_eq!((text.before.as_str(), text.drawn), ("abc", None));
 }
 

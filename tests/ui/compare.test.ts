@@ -139,16 +139,26 @@ describe('while it runs', () => {
     }
   });
 
+  it('is stopped from the chat too', async () => {
+    const page = await openCompare({ speed: 2 });
+    await start(page);
+    await page.keyboard.press('Control+1');
+    await page.keyboard.press('Escape');
+    await expect.poll(() => calls(page, 'stop_measurement')).toEqual([{ id: 1 }]);
+  });
+
   it('fills what the channel loses', async () => {
     const page = await compared({ lose: [3, 4, 9, 20] });
     expect(await written(page, 0)).toBe(await written(page, 1));
   });
 
-  it('goes on while the chat is shown', async () => {
-    const page = await openCompare({ speed: 40 });
+  it('goes on while the chat is shown, which waits for it and says so', async () => {
+    const page = await openCompare({ speed: 12 });
     await start(page);
     await page.keyboard.press('Control+1');
-    await page.getByTestId('prompt').waitFor();
+    await page.getByTestId('prompt').fill('Hello');
+    expect(await page.getByTestId('send').isDisabled()).toBe(true);
+    expect(await page.locator('footer .hint').innerText()).toBe('A comparison is running; Esc stops it');
     await page.keyboard.press('Control+2');
     await page.getByTestId('result').waitFor();
   });
@@ -163,7 +173,8 @@ describe('the result', () => {
     const share = (value: number) => `${fixed(100 * value, 0)}%`;
     expect((await page.getByTestId('verdict').innerText()).replace(/\s+/g, ' ')).toBe(
       `Draft model, K 4 ${fixed(verdict.speedup, 2)}x faster: ${fixed(verdict.tokens_per_pass, 2)} tokens a pass at a pass cost of ${fixed(verdict.pass_cost, 2)}x; most is lost on drafting. ` +
-        `Of its decoding time: drafting ${share(verdict.drafting_share)}, wider passes ${share(verdict.wider_share)}, acceptance and text ${share(verdict.loop_share)}. Measured.`,
+        `Of its decoding time: drafting ${share(verdict.drafting_share)}, wider passes ${share(verdict.wider_share)}, acceptance and text ${share(verdict.loop_share)}. Measured. ` +
+        'It is so in every one of 2 samples; six or more would make it certain.',
     );
   });
 
@@ -207,6 +218,17 @@ describe('the result', () => {
     expect(await rows('memory-chart')).toContainEqual(['peak of the process', '1.8 GB']);
   });
 
+  it('says that it ended early, and that it could not be kept', async () => {
+    const messages = recordComparison(planned);
+    const ending = messages.at(-1)?.events.at(-1);
+    if (ending?.type !== 'finished') throw new Error('it ends');
+    ending.trouble = { code: 'out_of_memory', message: 'No memory is left.' };
+    const page = await compared({ compare: 'early', recordings: { early: toLines(messages) } });
+    expect(await page.getByTestId('trouble').innerText()).toMatch(/^It ended early.* No memory is left\.$/);
+    expect(await page.getByTestId('unkept').count()).toBe(0);
+    expect(await (await compared()).getByTestId('trouble').count()).toBe(0);
+  });
+
   it('proves that the texts are the same, or says why they may differ', async () => {
     const page = await compared();
     expect(await page.getByTestId('identity').getAttribute('data-proof')).toBe('same');
@@ -237,9 +259,10 @@ describe('the result', () => {
     const lane = ending?.type === 'finished' ? ending.report?.lanes[1] : undefined;
     if (!lane?.verdict) throw new Error('it ends');
     Object.assign(lane, { speedup_low: 0.94, speedup_high: 1.12 });
-    Object.assign(lane.verdict, { speedup: 1.03, certain: false });
+    Object.assign(lane.verdict, { speedup: 1.03, unanimous: false, certain: false });
     const unclear = await compared({ compare: 'unclear', recordings: { unclear: toLines(messages) } });
-    expect(await unclear.getByTestId('verdict').innerText()).toContain('no clear difference: 1.03x, and the spread from 0.94x to 1.12x holds both');
+    expect(await unclear.getByTestId('verdict').innerText()).toContain('no clear difference: 1.03x, spread from 0.94x to 1.12x, and the samples do not agree');
+    expect(await unclear.getByTestId('verdict').innerText()).not.toContain('would make it certain');
   });
 });
 
@@ -301,12 +324,15 @@ describe('the history', () => {
     await page.getByTestId('comparison-menu').click();
     await page.getByTestId('menu-delete').click();
     await page.getByTestId('delete-no').click();
+    const focused = () => page.evaluate(() => document.activeElement?.getAttribute('data-testid'));
+    expect(await focused()).toBe('comparison-menu');
     expect(await calls(page, 'delete_comparison')).toEqual([]);
     await page.getByTestId('comparison-menu').click();
     await page.getByTestId('menu-delete').click();
     await page.getByTestId('delete-yes').click();
     await expect.poll(() => entry.count()).toBe(0);
     await page.getByTestId('compare-empty').waitFor();
+    await expect.poll(focused).toBe('new-comparison');
   });
 });
 

@@ -196,10 +196,12 @@ describe('the landscape', () => {
     expect(await page.getByTestId('best').count()).toBe(grid.best.filter((depth) => depth > 0).length);
   });
 
-  it('names the person’s answers when they have the focus', async () => {
+  it('names the person’s answers under the pointer, and in a list below', async () => {
     const page = await openLab('landscape');
-    await page.getByTestId('session').nth(1).focus();
+    await page.getByTestId('session').nth(1).hover();
     expect(await page.getByTestId('landscape-session').textContent()).toContain('A lighthouse in a storm, Draft model: alpha 0.52');
+    await page.getByTestId('sessions').locator('summary').press('Enter');
+    await page.getByTestId('sessions').getByText('A lighthouse in a storm').waitFor();
   });
 
   it('makes up another machine with two sliders', async () => {
@@ -214,7 +216,12 @@ describe('the landscape', () => {
     const page = await openLab('landscape', { app: 'unmeasured', apps: { unmeasured: { ...app, lab: { ...lab, curve: null } } } });
     await page.getByTestId('not-measured').waitFor();
     expect((await calls(page, 'landscape')).at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
-    await page.getByTestId('go-measure').click();
+    await page.getByTestId('machine-made_up').focus();
+    await page.keyboard.press('ArrowLeft');
+    await page.getByText('were not measured yet.').waitFor();
+    expect(await page.getByTestId('landscape').count()).toBe(0);
+    await page.getByTestId('go-measure').press('Enter');
+    expect(await page.evaluate(() => document.activeElement?.id)).toBe('lab-tab-costs');
     await page.getByTestId('measure-costs').click();
     await page.getByTestId('relative').waitFor();
     await page.getByTestId('lab-landscape').click();
@@ -253,7 +260,16 @@ describe('the acceptance map', () => {
     await page.getByTestId('reach-all').check();
     await page.getByText('2,160 tokens tested in 14 answers').waitFor();
     expect((await calls(page, 'acceptance_map')).at(-1)).toEqual({ conversation: null });
-    expect(await page.getByTestId('calibration-bin').count()).toBe(lab.maps.all.by_confidence.length);
+    const confidence = await page.getByTestId('calibration-bin').evaluateAll((bins) => bins.map((bin) => Number(bin.getAttribute('data-confidence'))));
+    expect(confidence).toEqual(lab.maps.all.by_confidence.map((bin) => bin.confidence));
+    expect((await tableOf(page, 'by-position')).map(([position]) => position)).toEqual(['1', '2', '3', '4']);
+  });
+
+  it('is of all answers while the conversation is not kept', async () => {
+    const page = await openLab('acceptance');
+    await page.getByText('2,160 tokens tested in 14 answers').waitFor();
+    expect(await page.getByTestId('reach-all').isChecked()).toBe(true);
+    expect(await page.getByTestId('reach-conversation').isDisabled()).toBe(true);
   });
 
   it('says what to do when nothing was drafted', async () => {
@@ -312,12 +328,12 @@ describe('the cost curve', () => {
     expect(await page.getByTestId('relative-value').textContent()).toBe('target 1 row: 1.00×, draft 1 row: 1.00×, measured');
   });
 
-  it('stops at once', async () => {
+  it('stops when the pass is over', async () => {
     const page = await openLab('costs', { app: 'unmeasured', apps: { unmeasured } });
     await page.getByTestId('measure-costs').click();
     await page.getByText(/round \d+ of 12/).waitFor();
     await page.getByTestId('lab-stop').click();
-    expect(await page.getByTestId('costs-note').textContent()).toContain('Stopped');
+    await page.getByTestId('costs-note').getByText('Stopped').waitFor();
     expect(await calls(page, 'stop_measurement')).toEqual([{ id: 1001 }]);
   });
 });

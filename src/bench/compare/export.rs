@@ -24,7 +24,7 @@ pub fn export(report: &ComparisonReport, format: ComparisonFormat) -> Result<Str
 pub fn sentence(verdict: &Verdict) -> String {
     let Verdict { speedup, tokens_per_pass, pass_cost, .. } = verdict;
     let head = match verdict {
-        Verdict { certain: false, .. } => format!("No certain difference ({speedup:.2}x)"),
+        Verdict { unanimous: false, .. } => format!("No clear difference ({speedup:.2}x)"),
         _ if *speedup >= 1.0 => format!("{speedup:.2}x faster"),
         _ => format!("Slower: {speedup:.2}x plain"),
     };
@@ -121,9 +121,7 @@ fn picture(report: &ComparisonReport) -> String {
         ));
         parts.push(label(LEFT + width + 12.0, y + 20.0, 15, INK, &figures(lane)));
     }
-    let best =
-        lanes.iter().filter(|lane| lane.verdict.is_some()).max_by(|a, b| a.speedup.total_cmp(&b.speedup));
-    if let Some((best, verdict)) = best.and_then(|best| Some((best, best.verdict?))) {
+    if let Some((best, verdict)) = report.best().and_then(|best| Some((best, best.verdict?))) {
         let words = format!("{}: {}", name(best), sentence(&verdict));
         parts.push(label(32.0, height - 44.0, 15, INK, &words));
     }
@@ -177,6 +175,7 @@ mod tests {
 
     const GOOD: Verdict = Verdict {
         speedup: 1.34,
+        unanimous: true,
         certain: true,
         tokens_per_pass: 2.4,
         pass_cost: 1.5,
@@ -194,7 +193,7 @@ mod tests {
         );
         let slower = Verdict { speedup: 0.8, loss: Loss::Nothing, ..GOOD };
         assert_eq!(sentence(&slower), "Slower: 0.80x plain: 2.4 tokens a pass at a pass cost of 1.50x.");
-        assert!(sentence(&Verdict { certain: false, ..GOOD }).starts_with("No certain difference (1.34x)"));
+        assert!(sentence(&Verdict { unanimous: false, ..GOOD }).starts_with("No clear difference (1.34x)"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use report::{
     CompareEvent, CompareRequest, ComparedPrompt, ComparedPrompts, ComparisonMemory, ComparisonReport,
     ComparisonSetting,
 };
-use turn::Turn;
+use turn::{LaneAnswer, Turn};
 
 /// Tokens of a slice.
 const SLICE: usize = 16;
@@ -54,52 +54,109 @@ pub struct Listener<'a> {
     pub stopped: &'a dyn Fn() -> bool,
 }
 
-/// Compares. The models stay as they are. Gives what was measured in whole turns, nothing if there was none,
-/// and whether it was stopped. The report's time is for the caller to fill in.
+/// How a comparison ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was measured in whole turns; `None` if there was none. Its time is for the caller to fill in.
+    pub report: Option<ComparisonReport>,
+    /// Whether it was stopped.
+    pub stopped: bool,
+    /// Why it ended before all turns were over, though nobody stopped it.
+    pub trouble: Option<Error>,
+}
+
+/// Compares. The models stay as they are.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] for a request that cannot be run; else when a model fails.
+/// [`Error::InvalidRequest`] for a request that cannot be run; else when a model fails before a whole turn
+/// was measured.
 pub fn run(
     models: &Models,
     request: &CompareRequest,
     options: &MethodOptions,
     machine: Machine,
     listener: &mut Listener<'_>,
-) -> Result<(Option<ComparisonReport>, bool)> {
+) -> Result<Outcome> {
     let setting = setting(models, request, machine)?;
-    (listener.tell)(CompareEvent::Started { setting: setting.clone() });
     let mut lanes = setting.lanes.iter().map(|_| models.twin()).collect::<Result<Vec<_>>>()?;
-    let Some(costs) = costs(&mut lanes[0], &setting, options, listener)? else { return Ok((None, true)) };
-    let begun = Instant::now();
-    let total = setting.prompts.len() * setting.runs as usize;
-    let mut turns = Vec::with_capacity(total);
-    let mut memory = ComparisonMemory::default();
-    let mut stopped = false;
-    'runs: for run in 0..setting.runs {
-        for (index, prompt) in setting.prompts.iter().enumerate() {
-            let done = turns.len();
-            let each = begun.elapsed().as_secs_f64() * 1e3 / done.max(1) as f64;
-            (listener.tell)(CompareEvent::Turn {
-                prompt: index as u32,
-                run,
-                done: done as u32,
-                total: total as u32,
-                left_ms: (done > 0).then(|| each * (total - done) as f64),
-            });
-            let plans: Vec<GenerationPlan> =
-                setting.lanes.iter().map(|&lane| plan(&setting, options, lane, run)).collect();
-            match turn::run(&mut lanes, prompt, &plans, done, listener)? {
-                Some(answers) => turns.push(Turn { prompt: index as u32, run, answers }),
-                None => stopped = true,
-            }
-            memory = summary::more_memory(memory, &lanes);
-            if stopped {
-                break 'runs;
+    for (models, &lane) in lanes.iter_mut().zip(&setting.lanes) {
+        models.can_run(&plan(&setting, options, lane, 0))?;
+    }
+    (listener.tell)(CompareEvent::Started { setting: setting.clone() });
+    let nothing = Outcome { report: None, stopped: true, trouble: None };
+    let Some(costs) = costs(&mut lanes[0], &setting, options, listener)? else { return Ok(nothing) };
+    if !warm_up(&mut lanes, &setting, options, listener)? {
+        return Ok(nothing);
+    }
+    let mut course =
+        Course { setting: &setting, options, lanes, turns: Vec::new(), memory: ComparisonMemory::default() };
+    let ended = course.run(listener);
+    let Course { turns, memory, .. } = course;
+    let (stopped, trouble) = match ended {
+        Ok(()) => ((listener.stopped)() && turns.len() < setting.turns(), None),
+        Err(error) if turns.is_empty() => return Err(error),
+        Err(error) => (false, Some(error)),
+    };
+    let report = (!turns.is_empty()).then(|| summary::report(setting, &costs, memory, turns)).transpose()?;
+    Ok(Outcome { report, stopped, trouble })
+}
+
+/// Has every lane answer the first prompt in a few tokens, uncounted, so that no lane pays for being first.
+/// Whether it was not stopped.
+fn warm_up(
+    lanes: &mut [Models],
+    setting: &ComparisonSetting,
+    options: &MethodOptions,
+    listener: &Listener<'_>,
+) -> Result<bool> {
+    let plans: Vec<GenerationPlan> = setting
+        .lanes
+        .iter()
+        .map(|&lane| GenerationPlan { max_tokens: SLICE, ..plan(setting, options, lane, 0) })
+        .collect();
+    let mut unheard = Listener { tell: &mut |_| (), stopped: listener.stopped };
+    Ok(turn::run(lanes, &setting.prompts[0], &plans, 0, &mut unheard)?.is_some())
+}
+
+/// The turns of a comparison.
+struct Course<'a> {
+    setting: &'a ComparisonSetting,
+    options: &'a MethodOptions,
+    lanes: Vec<Models>,
+    turns: Vec<Turn>,
+    memory: ComparisonMemory,
+}
+
+impl Course<'_> {
+    /// Runs until all turns are over or it is stopped.
+    fn run(&mut self, listener: &mut Listener<'_>) -> Result<()> {
+        let (begun, total) = (Instant::now(), self.setting.turns());
+        for run in 0..self.setting.runs {
+            for (index, prompt) in self.setting.prompts.iter().enumerate() {
+                let done = self.turns.len();
+                let each = begun.elapsed().as_secs_f64() * 1e3 / done.max(1) as f64;
+                (listener.tell)(CompareEvent::Turn {
+                    prompt: index as u32,
+                    run,
+                    done: done as u32,
+                    total: total as u32,
+                    left_ms: (done > 0).then(|| each * (total - done) as f64),
+                });
+                let lanes = &self.setting.lanes;
+                let plans: Vec<GenerationPlan> =
+                    lanes.iter().map(|&lane| plan(self.setting, self.options, lane, run)).collect();
+                let answers = turn::run(&mut self.lanes, prompt, &plans, done, listener)?;
+                self.memory = summary::more_memory(self.memory, &self.lanes);
+                let Some(answers) = answers else { return Ok(()) };
+                // Only the last turn can be played again.
+                if let Some(before) = self.turns.last_mut() {
+                    before.answers.iter_mut().for_each(LaneAnswer::forget_events);
+                }
+                self.turns.push(Turn { prompt: index as u32, run, answers });
             }
         }
+        Ok(())
     }
-    let report = (!turns.is_empty()).then(|| summary::report(setting, &costs, memory, turns)).transpose()?;
-    Ok((report, stopped))
 }
 
 /// The request, complete and checked.

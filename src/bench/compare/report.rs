@@ -88,6 +88,13 @@ pub struct ComparisonSetting {
     pub slice_tokens: u32,
 }
 
+impl ComparisonSetting {
+    /// Turns in all: each prompt once a run.
+    pub fn turns(&self) -> usize {
+        self.prompts.len() * self.runs as usize
+    }
+}
+
 /// An event of a lane, and when it happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct TimedEvent {
@@ -127,6 +134,11 @@ pub enum CompareEvent {
         /// turn is over.
         left_ms: Option<f64>,
     },
+    /// A lane has its turn from now on.
+    Slice {
+        /// Number of the lane, from 0.
+        lane: u32,
+    },
     /// Something happened in a lane.
     Lane {
         /// Number of the lane, from 0.
@@ -138,9 +150,11 @@ pub enum CompareEvent {
     Finished {
         /// What came out; `None` when it was stopped before every lane had answered once.
         report: Option<ComparisonReport>,
-        /// Its number in the history.
+        /// Its number in the history; `None` when it could not be kept there.
         #[ts(type = "number | null")]
         kept: Option<i64>,
+        /// Why it ended before all turns were over, though nobody stopped it; what was whole is reported.
+        trouble: Option<crate::event::ErrorInfo>,
         /// Whether it was stopped.
         stopped: bool,
     },
@@ -177,6 +191,14 @@ pub struct ComparisonReport {
     pub recordings: Vec<Vec<TimedEvent>>,
 }
 
+impl ComparisonReport {
+    /// The fastest lane but plain.
+    pub fn best(&self) -> Option<&LaneReport> {
+        let others = self.lanes.iter().filter(|lane| lane.verdict.is_some());
+        others.max_by(|a, b| a.speedup.total_cmp(&b.speedup))
+    }
+}
+
 /// One lane's answer to one prompt in one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct ComparedAnswer {
@@ -196,6 +218,9 @@ pub struct ComparedAnswer {
     pub text: String,
     /// Milliseconds of its own time and the tokens there were by then, round by round.
     pub timeline: Vec<(f64, u32)>,
+    /// Milliseconds of its own time and tokens a second over the rounds just before.
+    #[serde(default)]
+    pub rates: Vec<(f64, f64)>,
 }
 
 /// What memory is taken, in bytes.
@@ -299,7 +324,9 @@ pub enum Loss {
 pub struct Verdict {
     /// The median speedup.
     pub speedup: f64,
-    /// Whether the whole spread lies on one side of 1, and there is more than one sample.
+    /// Whether every sample lies on one side of 1, and there is more than one.
+    pub unanimous: bool,
+    /// The same with at least six samples, which equal lanes give once in 32 times (a sign test).
     pub certain: bool,
     /// Tokens a target pass.
     pub tokens_per_pass: f64,

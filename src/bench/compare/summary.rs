@@ -5,7 +5,7 @@ use super::report::{
     ComparedAnswer, ComparisonMemory, ComparisonReport, ComparisonSetting, LaneReport, Loss, PositionReport,
     TimeSplit, Verdict,
 };
-use super::turn::Turn;
+use super::turn::{Turn, rates};
 use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantile};
 use crate::bench::runner::Contender;
 use crate::bench::{Difference, IdentityReport};
@@ -69,8 +69,9 @@ fn answers(turn: &Turn) -> impl Iterator<Item = ComparedAnswer> {
         speedup: figures::speedup(plain, &answer.stats),
         stats: answer.stats.clone(),
         stop: answer.stop.clone(),
-        text: answer.text(),
-        timeline: answer.timeline(),
+        text: answer.text.clone(),
+        rates: rates(&answer.timeline),
+        timeline: answer.timeline.clone(),
     })
 }
 
@@ -78,12 +79,12 @@ fn answers(turn: &Turn) -> impl Iterator<Item = ComparedAnswer> {
 fn identity(setting: &ComparisonSetting, turns: &[Turn]) -> IdentityReport {
     let mut report = IdentityReport::default();
     for turn in turns {
-        let plain = turn.answers[0].ids();
+        let plain = &turn.answers[0].ids;
         for (&Contender { method, max_draft }, answer) in setting.lanes.iter().zip(&turn.answers).skip(1) {
             report.compared += 1;
-            let ids = answer.ids();
+            let ids = &answer.ids;
             if ids != plain {
-                let same = ids.iter().zip(&plain).take_while(|(a, b)| a == b).count();
+                let same = ids.iter().zip(plain).take_while(|(a, b)| a == b).count();
                 let prompt = setting.prompts[turn.prompt as usize].id.clone();
                 report.differences.push(Difference {
                     suite: String::new(),
@@ -139,10 +140,10 @@ fn lane_report(
     let mut pooled = PooledWork::default();
     stats.iter().for_each(|stats| pooled.add(stats));
     let (speedup, low, high) = (of(&speedups, 0.5)?, of(&speedups, SPREAD.0)?, of(&speedups, SPREAD.1)?);
-    let certain = speedups.len() > 1 && (low > 1.0 || high < 1.0);
+    let sureness = Sureness::of(&speedups);
     Ok(LaneReport {
         contender,
-        tok_s: of(&each(|s| s.decode_tok_s), 0.5)?,
+        tok_s: of(&rates_of(&stats), 0.5)?,
         ttft_ms: of(&each(|s| s.ttft_ms), 0.5)?,
         speedup,
         speedup_low: low,
@@ -155,8 +156,13 @@ fn lane_report(
         positions: positions(&stats),
         split: split(&stats),
         verdict: (contender.method != Method::Plain)
-            .then(|| verdict(speedup, certain, Work::of(&plain), Work::of(&stats))),
+            .then(|| verdict(speedup, sureness, Work::of(&plain), Work::of(&stats))),
     })
+}
+
+/// Tokens a second of the answers that have any.
+fn rates_of(stats: &[&GenerationStats]) -> Vec<f64> {
+    stats.iter().filter(|stats| stats.generated_tokens > 0).map(|stats| stats.decode_tok_s).collect()
 }
 
 fn positions(stats: &[&GenerationStats]) -> Vec<PositionReport> {
@@ -193,6 +199,24 @@ fn split(stats: &[&GenerationStats]) -> TimeSplit {
     }
 }
 
+/// Samples on one side of 1 that are no chance: equal lanes give six of six once in 32 times (a sign test).
+const SURE: usize = 6;
+
+/// How sure samples of a speedup are of its side of 1.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sureness {
+    unanimous: bool,
+    certain: bool,
+}
+
+impl Sureness {
+    fn of(speedups: &[f64]) -> Self {
+        let one_side = speedups.iter().all(|s| *s > 1.0) || speedups.iter().all(|s| *s < 1.0);
+        let unanimous = one_side && speedups.len() > 1;
+        Self { unanimous, certain: unanimous && speedups.len() >= SURE }
+    }
+}
+
 /// The work of a lane, all answers together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
@@ -217,7 +241,7 @@ impl Work {
 
 /// What is to be said of a lane: against plain, what a pass gives and costs, and where the time goes that a
 /// pass of one row and nothing else would not have taken.
-fn verdict(speedup: f64, certain: bool, plain: Work, lane: Work) -> Verdict {
+fn verdict(speedup: f64, sureness: Sureness, plain: Work, lane: Work) -> Verdict {
     let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
     let one = share(plain.target_ms, plain.passes);
     let decode = lane.propose_ms + lane.target_ms + lane.loop_ms;
@@ -229,7 +253,8 @@ fn verdict(speedup: f64, certain: bool, plain: Work, lane: Work) -> Verdict {
     let most = losses.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
     Verdict {
         speedup,
-        certain,
+        unanimous: sureness.unanimous,
+        certain: sureness.certain,
         tokens_per_pass: share(lane.tokens, lane.passes),
         pass_cost: share(share(lane.target_ms, lane.passes), one),
         loss: most.filter(|(_, share)| *share >= NOTICEABLE).map_or(Loss::Nothing, |(loss, _)| loss),
@@ -293,7 +318,7 @@ mod tests {
         let mut round = RoundEvent::of_tokens(0, ids.iter().map(|&id| token(id)).collect());
         round.figures.generated_tokens = ids.len() as u32;
         let told = vec![TimedEvent { at_ms: stats.wall_ms, event: GenerationEvent::Round(round) }];
-        LaneAnswer { stats, stop: StopReason::EndOfTurn, told }
+        LaneAnswer::new(stats, StopReason::EndOfTurn, told)
     }
 
     fn setting(prompts: usize, temperature: f32) -> ComparisonSetting {
@@ -344,7 +369,7 @@ mod tests {
         );
         assert_eq!(lane.positions[1], PositionReport { drafted: 4, accepted: 2, share: 0.5 });
         let verdict = lane.verdict.unwrap();
-        assert!(verdict.certain && verdict.tokens_per_pass == 2.0);
+        assert!(verdict.unanimous && !verdict.certain && verdict.tokens_per_pass == 2.0);
         // Four passes took 80 ms where four of plain's take 80: no dearer. 10 of 100 ms went into drafting,
         // as many into the loop.
         assert_eq!((verdict.pass_cost, verdict.wider_share, verdict.drafting_share), (1.0, 0.0, 0.1));
@@ -355,16 +380,40 @@ mod tests {
     }
 
     #[test]
+    fn six_samples_on_one_side_are_sure_and_fewer_are_not() {
+        let of = |samples: &[f64]| {
+            let Sureness { unanimous, certain } = Sureness::of(samples);
+            (unanimous, certain)
+        };
+        assert_eq!(of(&[1.2]), (false, false));
+        assert_eq!(of(&[1.2, 1.1]), (true, false));
+        assert_eq!(of(&[0.9; 6]), (true, true));
+        assert_eq!(of(&[1.1, 1.2, 1.3, 1.1, 1.2, 0.99]), (false, false));
+    }
+
+    #[test]
+    fn rates_are_slopes_over_the_rounds_before() {
+        let timeline: Vec<(f64, u32)> = (0..10).map(|i| (100.0 + 50.0 * f64::from(i), 2 * i)).collect();
+        let rates = rates(&timeline);
+        assert_eq!(rates.len(), 8);
+        assert!(rates.iter().all(|(_, rate)| (rate - 40.0).abs() < 1e-9));
+        assert!(super::rates(&timeline[..2]).is_empty() && super::rates(&[(1.0, 1); 5]).is_empty());
+    }
+
+    #[test]
     fn what_is_lost_where_is_said() {
         let plain = Work { passes: 100.0, tokens: 100.0, target_ms: 1000.0, ..Work::default() };
         let lane = Work { passes: 40.0, tokens: 100.0, propose_ms: 300.0, target_ms: 600.0, loop_ms: 10.0 };
-        let said = verdict(1.1, false, plain, lane);
+        let said = verdict(1.1, Sureness::default(), plain, lane);
         assert_eq!((said.loss, said.pass_cost, said.tokens_per_pass), (Loss::Drafting, 1.5, 2.5));
         assert!((said.wider_share - 200.0 / 910.0).abs() < 1e-12);
-        assert_eq!(verdict(1.1, false, plain, Work { propose_ms: 10.0, ..lane }).loss, Loss::WiderPasses);
+        assert_eq!(
+            verdict(1.1, Sureness::default(), plain, Work { propose_ms: 10.0, ..lane }).loss,
+            Loss::WiderPasses
+        );
         let same = Work { loop_ms: 5.0, ..plain };
-        assert_eq!(verdict(1.0, false, plain, same).loss, Loss::Nothing);
-        let none = verdict(1.0, false, Work::default(), Work::default());
+        assert_eq!(verdict(1.0, Sureness::default(), plain, same).loss, Loss::Nothing);
+        let none = verdict(1.0, Sureness::default(), Work::default(), Work::default());
         assert!(none.pass_cost.is_finite() && none.tokens_per_pass.is_finite());
     }
 
@@ -383,7 +432,7 @@ mod tests {
         let coupled = ComparisonSetting { rule: AcceptanceRule::Coupled, ..setting(1, 0.8) };
         assert!(report(coupled, &costs(), memory, turns()).unwrap().identity.is_some());
         // One sample proves nothing.
-        assert!(!sampled.lanes[1].verdict.unwrap().certain);
+        assert!(!sampled.lanes[1].verdict.unwrap().unanimous);
     }
 
     #[test]
@@ -393,7 +442,8 @@ mod tests {
         let turns = vec![turn(0, 0, fast()), turn(1, 0, slow()), turn(0, 1, fast()), turn(1, 1, slow())];
         let report = report(setting(2, 0.0), &costs(), ComparisonMemory::default(), turns).unwrap();
         assert_eq!((report.lanes[1].samples, report.lanes[1].speedup), (2, 1.5));
-        assert!((report.lanes[1].speedup_low - 1.1).abs() < 1e-9 && report.lanes[1].verdict.unwrap().certain);
+        assert!((report.lanes[1].speedup_low - 1.1).abs() < 1e-9);
+        assert!(!report.lanes[1].verdict.unwrap().unanimous, "one prompt is as slow as plain");
     }
 
     #[test]

@@ -102,6 +102,18 @@ describe('the table of commands', () => {
     for (const id of ['new-conversation', 'open-model', 'import', 'method-ngram']) expect(possible(command(id)), id).toBe(true);
   });
 
+  it('does nothing to a conversation that is not seen, and stops what runs wherever it is', async () => {
+    const { state, command, done } = await make();
+    await state.openConversation(1);
+    expect(possible(command('export-json'))).toBe(true);
+    state.goTo('compare');
+    for (const id of ['answer-again', 'go-on', 'copy-answer', 'export-json', 'stop']) expect(possible(command(id)), id).toBe(false);
+    state.comparison.running = true;
+    state.goTo('chat');
+    state.perform(command('stop'));
+    expect([state.comparison.stopping, done]).toEqual([true, []]);
+  });
+
   it('goes through the conversations in the order of the list', async () => {
     const { state, command, host } = await make();
     expect(possible(command('previous-conversation'))).toBe(false);

@@ -81,7 +81,9 @@ export function commands(state: WindowState): Command[] {
   const { strings } = language;
   const last = () => conversation.turns.at(-1);
   const entry = () => conversations.entries.find(({ id }) => id === conversation.id);
-  const idle = () => !conversation.running && models.loading === null && models.loaded !== null;
+  // Where the conversation is not seen, nothing is done to it.
+  const chatting = () => state.place === 'chat';
+  const idle = () => chatting() && !state.running && models.loading === null && models.loaded !== null;
   const written = () => last()?.answer.over === true && last()?.answer.text !== '';
   const save = (format: 'markdown' | 'json') => () => {
     const open = entry();
@@ -114,18 +116,18 @@ export function commands(state: WindowState): Command[] {
     {
       ...named('export-markdown'),
       group: 'conversation',
-      enabled: () => entry() !== undefined,
+      enabled: () => chatting() && entry() !== undefined,
       run: save('markdown'),
     },
     {
       ...named('export-json'),
       group: 'conversation',
-      enabled: () => entry() !== undefined,
+      enabled: () => chatting() && entry() !== undefined,
       run: save('json'),
     },
     { ...named('import'), group: 'conversation', run: () => void state.importConversation() },
 
-    { ...named('stop'), group: 'answer', escape: true, enabled: () => conversation.running, run: () => conversation.stop() },
+    { ...named('stop'), group: 'answer', escape: true, enabled: () => state.running, run: () => state.stop() },
     {
       ...named('answer-again'),
       group: 'answer',
@@ -149,7 +151,7 @@ export function commands(state: WindowState): Command[] {
       ...named('copy-answer'),
       group: 'answer',
       keys: { key: 'C', shift: true },
-      enabled: written,
+      enabled: () => chatting() && written(),
       run: () => void screen.copy(last()?.answer.text ?? ''),
     },
 

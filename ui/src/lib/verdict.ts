@@ -1,6 +1,6 @@
 // The verdict on a lane in words. Every number in it is the report's. No DOM.
 
-import { formatMean, formatShare } from './format';
+import { formatCount, formatMean, formatShare } from './format';
 import type { LaneReport } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
@@ -10,6 +10,8 @@ export interface VerdictWords {
   why: string;
   loss: string;
   shares: string;
+  /** Why what the head says is not certain; null when it is, or says so itself. */
+  doubt: string | null;
   /** What the head says. */
   outcome: 'faster' | 'slower' | 'unclear';
 }
@@ -19,13 +21,14 @@ export function verdictWords({ verdict, speedup_low, speedup_high, samples }: La
   if (!verdict) return null;
   const words = language.strings.compare.verdict;
   const speedup = formatMean(verdict.speedup);
-  const outcome = !verdict.certain ? 'unclear' : verdict.speedup >= 1 ? 'faster' : 'slower';
+  const outcome = !verdict.unanimous ? 'unclear' : verdict.speedup >= 1 ? 'faster' : 'slower';
   const unclear = samples > 1 ? words.unclear(speedup, formatMean(speedup_low), formatMean(speedup_high)) : words.single(speedup);
   return {
     head: outcome === 'unclear' ? unclear : words[outcome](speedup),
     why: words.why(formatMean(verdict.tokens_per_pass), formatMean(verdict.pass_cost)),
     loss: words.losses[verdict.loss],
     shares: words.shares(formatShare(verdict.drafting_share), formatShare(verdict.wider_share), formatShare(verdict.loop_share)),
+    doubt: verdict.unanimous && !verdict.certain ? words.doubt(formatCount(samples)) : null,
     outcome,
   };
 }

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { across, along, nearest } from './cursor';
 import { heatOf, reachOf, scaleEnds } from './heat';
 import { ending, shortened } from './shortened';
-import { spread } from './spread';
+import { besideEnds, spread } from './spread';
 
 describe('labels', () => {
   it('stand where they want to when there is room', () => {
@@ -13,6 +13,14 @@ describe('labels', () => {
     expect(spread([50, 50, 50], 16, 0, 100)).toEqual([50, 66, 82]);
     expect(spread([98, 99], 16, 0, 100)).toEqual([84, 100]);
     expect(spread([-5, 2], 16, 0, 100)).toEqual([0, 16]);
+  });
+
+  it('beside the ends of lines stay in the frame on every side', () => {
+    const labels = ['one', 'another'].map((text) => ({ x: 195, y: 105, text }));
+    const placed = besideEnds([...labels, { x: 20, y: -3, text: 'top' }], { width: 200, height: 100 });
+    expect(placed.map(({ text, y }) => [text, y])).toEqual([['top', 10], ['one', 96], ['another', 82]]);
+    for (const { x, text } of placed) expect(x + text.length * 6).toBeLessThan(200);
+    expect(placed[0]?.x).toBe(20);
   });
 
   it('are cut with a sign', () => {

@@ -17,3 +17,37 @@ export function spread(wanted: readonly number[], apart: number, from: number, t
   }
   return places;
 }
+
+/** A label beside the end of a line, in pixels. */
+export interface Label {
+  x: number;
+  y: number;
+  text: string;
+}
+
+const lineHeight = 14;
+/** About the width of a letter at 12 pixels. */
+const letter = 6.8;
+/** Room between two labels on one line. */
+const gap = 8;
+
+/** Moves labels down until none lies over another, or up where the frame ends; none leaves the frame. */
+export function besideEnds(labels: readonly Label[], frame: { width: number; height: number }): Label[] {
+  const [top, bottom] = [lineHeight - 4, frame.height - 4];
+  const placed: Label[] = [];
+  for (const label of [...labels].sort((a, b) => a.y - b.y)) {
+    const long = label.text.length * letter;
+    const x = Math.min(label.x, frame.width - long);
+    const wanted = Math.min(bottom, Math.max(top, label.y));
+    const free = (step: number): number => {
+      let y = wanted;
+      const over = (other: Label) =>
+        Math.abs(other.y - y) < lineHeight && other.x < x + long + gap && x < other.x + other.text.length * letter + gap;
+      for (let hit = placed.find(over); hit; hit = placed.find(over)) y = hit.y + step;
+      return y;
+    };
+    const below = free(lineHeight);
+    placed.push({ x, y: below <= bottom ? below : free(-lineHeight), text: label.text });
+  }
+  return placed;
+}

@@ -71,7 +71,7 @@ export class ReplayedComparison {
   stop(): void {
     if (this.#over) return;
     this.#over = true;
-    this.#playback.later(0, () => this.#say([{ type: 'finished', report: null, kept: null, stopped: true }], false));
+    this.#playback.later(0, () => this.#say([{ type: 'finished', report: null, kept: null, trouble: null, stopped: true }], false));
   }
 
   /** Everything said so far, lost messages included. */

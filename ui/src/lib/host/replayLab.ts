@@ -52,6 +52,7 @@ export class ReplayLab {
   readonly #tallies = new Map<string, LabRounds>();
   #curve: CostCurve | null;
   #said: CostEvent[] = [];
+  #deliver: (message: MeasurementMessage<CostEvent>) => void = () => {};
   /** The number of the measurement under way; far from those of comparisons. */
   #measuring = 1000;
 
@@ -91,18 +92,25 @@ export class ReplayLab {
   measure(deliver: (message: MeasurementMessage<CostEvent>) => void): number {
     const id = ++this.#measuring;
     this.#said = [];
-    this.#say(id, deliver);
+    this.#deliver = deliver;
+    this.#say(id);
     return id;
   }
 
-  /** Stops a measurement, if it is one of these. */
+  /** Stops a measurement, if it is one of these: it ends with nothing, as the engine does after the pass it is in. */
   stop(id: number): boolean {
     if (id <= 1000) return false;
+    if (this.#measuring !== id) return true;
     this.#measuring += 1;
+    const event: CostEvent = { type: 'finished', curve: null };
+    this.#later(this.#lab.measuring_ms, () => {
+      this.#said.push(event);
+      this.#deliver({ id, seq: this.#said.length - 1, events: [event] });
+    });
     return true;
   }
 
-  #say(id: number, deliver: (message: MeasurementMessage<CostEvent>) => void): void {
+  #say(id: number): void {
     const seq = this.#said.length;
     const event = this.#lab.measuring[seq];
     if (!event) return;
@@ -110,8 +118,8 @@ export class ReplayLab {
       if (this.#measuring !== id) return;
       this.#said.push(event);
       if (event.type === 'finished') this.#curve = event.curve;
-      deliver({ id, seq, events: [event] });
-      this.#say(id, deliver);
+      this.#deliver({ id, seq, events: [event] });
+      this.#say(id);
     });
   }
 
@@ -196,7 +204,7 @@ function uniform(seed: number): () => number {
   };
 }
 
-type Distance = Pick<LabRounds, 'chi_square' | 'degrees' | 'p_value' | 'total_variation' | 'expected_variation'>;
+type Distance = Pick<LabRounds, 'chi_square' | 'degrees' | 'p_value' | 'refuted' | 'total_variation' | 'expected_variation'>;
 
 /** How far counts are from the law they should be of. The engine's own figures are exact; these stand in. */
 function against(position: LabPosition, counts: readonly number[], rest: number): Distance {
@@ -211,7 +219,8 @@ function against(position: LabPosition, counts: readonly number[], rest: number)
     expected_variation += Math.sqrt((p * (1 - p)) / (2 * Math.PI * rounds));
   }
   const degrees = law.filter((p) => p > 0).length - 1;
-  return { chi_square, degrees, p_value: upperTail(chi_square, degrees), total_variation, expected_variation };
+  const p_value = upperTail(chi_square, degrees);
+  return { chi_square, degrees, p_value, refuted: p_value < 1e-6, total_variation, expected_variation };
 }
 
 /** The probability of chi-square or more, by Wilson and Hilferty's normal approximation. */

@@ -1045,7 +1045,11 @@ total: number,
  * Milliseconds that the rest will take if it goes on as it did: predicted. `None` before the first
  * turn is over.
  */
-left_ms: number | null, } | { "type": "lane", 
+left_ms: number | null, } | { "type": "slice", 
+/**
+ * Number of the lane, from 0.
+ */
+lane: number, } | { "type": "lane", 
 /**
  * Number of the lane, from 0.
  */
@@ -1059,9 +1063,13 @@ told: TimedEvent, } | { "type": "finished",
  */
 report: ComparisonReport | null, 
 /**
- * Its number in the history.
+ * Its number in the history; `None` when it could not be kept there.
  */
 kept: number | null, 
+/**
+ * Why it ended before all turns were over, though nobody stopped it; what was whole is reported.
+ */
+trouble: ErrorInfo | null, 
 /**
  * Whether it was stopped.
  */
@@ -1148,7 +1156,11 @@ text: string,
 /**
  * Milliseconds of its own time and the tokens there were by then, round by round.
  */
-timeline: Array<[number, number]>, };
+timeline: Array<[number, number]>, 
+/**
+ * Milliseconds of its own time and tokens a second over the rounds just before.
+ */
+rates: Array<[number, number]>, };
 
 /**
  * What memory is taken, in bytes.
@@ -1293,7 +1305,11 @@ export type Verdict = {
  */
 speedup: number, 
 /**
- * Whether the whole spread lies on one side of 1, and there is more than one sample.
+ * Whether every sample lies on one side of 1, and there is more than one.
+ */
+unanimous: boolean, 
+/**
+ * The same with at least six samples, which equal lanes give once in 32 times (a sign test).
  */
 certain: boolean, 
 /**
@@ -1650,6 +1666,10 @@ degrees: number,
  */
 p_value: number, 
 /**
+ * Whether that is less than one in a million: what comes out does not follow p.
+ */
+refuted: boolean, 
+/**
  * Half the sum of |share - p|.
  */
 total_variation: number, 
@@ -1809,7 +1829,11 @@ high: number,
 /**
  * The mean of min(1, p / q), or of p for certain drafts: what the share should be.
  */
-expected: number, };
+expected: number, 
+/**
+ * The mean of the draft's own probability q, where it has one: how sure it was of itself.
+ */
+confidence: number | null, };
 
 /**
  * Acceptance over answers in the store.
@@ -1955,7 +1979,7 @@ device: string,
  */
 threads: number, 
 /**
- * What the memory gives in a second, in 10^9 bytes.
+ * The most that the memory gave in a second, in 10^9 bytes.
  */
 memory_gb_s: number, 
 /**

@@ -48,15 +48,17 @@ export class Comparison {
   /** How far the measuring of passes is, which comes first. */
   costs = $state.raw<Progress | null>(null);
   turn = $state.raw<Turn | null>(null);
-  /** Number of the lane that was heard last. */
+  /** Number of the lane that has its turn. */
   active = $state<number | null>(null);
   report = $state.raw<ComparisonReport | null>(null);
   /** The last turn once more, when there is a result. */
   race = $state.raw<Race | null>(null);
-  /** The result's number in the history. */
+  /** The result's number in the history; null when it is not there. */
   kept = $state<number | null>(null);
   /** Whether the last one was stopped. */
   stopped = $state(false);
+  /** Why the one that is shown ended before its time. */
+  trouble = $state.raw<ErrorInfo | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
   /** What is said in each lane: live, or in the race. */
   lanes = $derived.by((): readonly LaneView[] => this.race?.lanes ?? this.#live);
@@ -66,6 +68,9 @@ export class Comparison {
   readonly #pace: Pace;
   readonly #changed: () => void;
   #id: number | null = null;
+  #stream: EventStream<CompareEvent> | null = null;
+  /** How often something else was asked for: what was asked for before comes too late. */
+  #asked = 0;
 
   /** `changed` hears that the history has another comparison. */
   constructor(host: Host, changed: () => void = () => {}, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
@@ -74,11 +79,15 @@ export class Comparison {
     this.#pace = pace;
   }
 
-  /** Starts one. Does nothing while another runs. */
+  /** Starts one. What is shown stays until it has begun. Does nothing while another runs. */
   async start(request: CompareRequest): Promise<void> {
     if (this.running) return;
-    this.clear();
+    this.#asked += 1;
     this.running = true;
+    this.error = null;
+    this.costs = null;
+    this.turn = null;
+    this.race?.pause();
     const buffer = new FrameBuffer<CompareEvent>(this.#pace.nextFrame, (events) => this.#hear(events));
     const stream = new EventStream<CompareEvent>({
       snapshot: (id) => call(this.#host, 'compare_snapshot', { id }),
@@ -89,13 +98,13 @@ export class Comparison {
       },
       clock: this.#pace.clock,
     });
+    this.#stream = stream;
     try {
       this.#id = await compare(this.#host, request, (message) => stream.receive(message.id, message));
       stream.begin(this.#id);
       if (this.stopping) await this.#stop(this.#id);
     } catch (thrown) {
-      stream.close();
-      this.#end(toErrorInfo(thrown));
+      this.#abandon(thrown);
     }
   }
 
@@ -103,25 +112,31 @@ export class Comparison {
   stop(): void {
     if (!this.running || this.stopping) return;
     this.stopping = true;
-    if (this.#id !== null) this.#stop(this.#id).catch((thrown: unknown) => this.#end(toErrorInfo(thrown)));
+    if (this.#id !== null) this.#stop(this.#id).catch((thrown: unknown) => this.#abandon(thrown));
   }
 
-  /** Shows one of the history. Does nothing while one runs. */
+  /** Shows one of the history, unless something else is asked for meanwhile. Does nothing while one runs. */
   async open(id: number): Promise<void> {
     if (this.running) return;
+    const asked = (this.#asked += 1);
     try {
       const report = await call(this.#host, 'open_comparison', { id });
-      if (this.running) return;
-      this.clear();
+      if (asked !== this.#asked) return;
+      this.#wipe();
       this.#show(report, id);
     } catch (thrown) {
-      this.error = toErrorInfo(thrown);
+      if (asked === this.#asked) this.error = toErrorInfo(thrown);
     }
   }
 
   /** Takes what is shown away. Does nothing while one runs. */
   clear(): void {
     if (this.running) return;
+    this.#asked += 1;
+    this.#wipe();
+  }
+
+  #wipe(): void {
     this.race?.pause();
     this.setting = null;
     this.costs = null;
@@ -131,8 +146,15 @@ export class Comparison {
     this.race = null;
     this.kept = null;
     this.stopped = false;
+    this.trouble = null;
     this.error = null;
     this.#live = [];
+  }
+
+  /** Follows it no longer: the engine refused. */
+  #abandon(thrown: unknown): void {
+    this.#stream?.close();
+    this.#end(toErrorInfo(thrown));
   }
 
   async #stop(id: number): Promise<void> {
@@ -149,6 +171,7 @@ export class Comparison {
     for (const event of events) {
       switch (event.type) {
         case 'started':
+          this.#wipe();
           this.setting = event.setting;
           this.#live = event.setting.lanes.map((lane) => new LiveLane(lane));
           break;
@@ -161,17 +184,21 @@ export class Comparison {
           this.active = null;
           for (const lane of this.#live) lane.renew();
           break;
+        case 'slice':
+          this.active = event.lane;
+          break;
         case 'lane': {
           (told[event.lane] ??= []).push(event.told.event);
           const lane = this.#live[event.lane];
           if (lane) lane.at = event.told.at_ms;
-          this.active = event.lane;
           break;
         }
         case 'finished':
           draw();
-          this.#end(null);
+          // Without a result there is nothing that the trouble could be a remark on.
+          this.#end(event.report ? null : event.trouble);
           this.stopped = event.stopped;
+          this.trouble = event.report ? event.trouble : null;
           if (event.report) this.#show(event.report, event.kept);
           this.#changed();
           break;
@@ -196,6 +223,7 @@ export class Comparison {
     this.stopping = false;
     this.active = null;
     this.#id = null;
+    this.#stream = null;
     this.error = error;
   }
 }

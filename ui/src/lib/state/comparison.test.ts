@@ -117,7 +117,7 @@ describe('a comparison', () => {
     number(1);
     await started;
     expect(host.calls.at(-1)).toEqual(['stop_measurement', { id: 1 }]);
-    host.say({ id: 1, seq: 0, events: [{ type: 'finished', report: null, kept: null, stopped: true }] });
+    host.say({ id: 1, seq: 0, events: [{ type: 'finished', report: null, kept: null, trouble: null, stopped: true }] });
     expect([comparison.running, comparison.stopping, comparison.stopped, comparison.report]).toEqual([false, false, true, null]);
   });
 
@@ -131,6 +131,54 @@ describe('a comparison', () => {
     const other = await begin();
     other.host.say({ id: 1, seq: 0, events: [{ type: 'failed', error: busy }] });
     expect([other.comparison.running, other.comparison.error]).toEqual([false, busy]);
+  });
+
+  it('leaves what is shown alone until the next one has begun', async () => {
+    const { host, comparison } = await begin();
+    for (const message of messages) host.say(message);
+    const busy: ErrorInfo = { code: 'busy', message: 'An answer is being written.' };
+    host.refusal = busy;
+    await comparison.start(request);
+    expect([comparison.running, comparison.report, comparison.kept, comparison.error]).toEqual([false, report, 1, busy]);
+    host.refusal = null;
+    await comparison.start(request);
+    expect([comparison.report, comparison.error]).toEqual([report, null]);
+    host.say({ id: 1, seq: 0, events: events.slice(0, 1) });
+    expect([comparison.running, comparison.report, comparison.lanes.length]).toEqual([true, null, 2]);
+  });
+
+  it('says what went wrong on the way, and that the result could not be kept', async () => {
+    const trouble: ErrorInfo = { code: 'out_of_memory', message: 'No memory is left.' };
+    const { host, comparison } = await begin();
+    host.say({ id: 1, seq: 0, events: [...events.slice(0, -1), { ...ending, kept: null, trouble }] });
+    expect([comparison.report, comparison.kept, comparison.trouble, comparison.error]).toEqual([report, null, trouble, null]);
+    await comparison.open(4);
+    expect([comparison.kept, comparison.trouble]).toEqual([4, null]);
+    const other = await begin();
+    other.host.say({ id: 1, seq: 0, events: [{ type: 'finished', report: null, kept: null, trouble, stopped: false }] });
+    expect([other.comparison.report, other.comparison.error]).toEqual([null, trouble]);
+  });
+
+  it('hears nothing more of one that could not be stopped', async () => {
+    const { host, comparison } = await begin();
+    const gone: ErrorInfo = { code: 'internal', message: 'Gone.' };
+    host.refusal = gone;
+    comparison.stop();
+    await settle();
+    host.say({ id: 1, seq: 0, events });
+    expect([comparison.running, comparison.error, comparison.report]).toEqual([false, gone, null]);
+  });
+
+  it('shows what was asked for last, whatever answers last', async () => {
+    const { host, comparison } = await begin();
+    for (const message of messages) host.say(message);
+    const slow = comparison.open(4);
+    comparison.clear();
+    await slow;
+    expect(comparison.report).toBeNull();
+    const first = comparison.open(4);
+    await Promise.all([comparison.open(5), first]);
+    expect(comparison.kept).toBe(5);
   });
 
   it('opens one of the history, and leaves one that runs alone', async () => {

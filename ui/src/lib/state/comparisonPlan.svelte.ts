@@ -18,7 +18,7 @@ const preferred: readonly OfferedMethod[] = ['draft-model', 'suffix', 'ngram', .
 export const lanedMethods = offeredMethods.filter((method) => method !== 'plain');
 
 /** Why a comparison cannot be started. */
-export type Missing = 'model' | 'loading' | 'method' | 'text' | 'chat';
+export type Missing = 'model' | 'loading' | 'method' | 'same' | 'text' | 'chat';
 
 /** What the chat has to say to it. */
 export interface ChatSide {
@@ -27,6 +27,12 @@ export interface ChatSide {
   /** Whether an answer is being written there, so that the engine is busy. */
   busy: () => boolean;
 }
+
+/** Depths that a method is repeated with, one after the other. */
+const repeatDepths = [4, 8, 2, 12, 6, 1] as const;
+
+/** Whether two lanes would do the same, which the engine refuses. */
+const same = (one: Contender, other: Contender): boolean => one.method === other.method && one.max_draft === other.max_draft;
 
 /** The form of a comparison. */
 export class ComparisonPlan {
@@ -51,6 +57,7 @@ export class ComparisonPlan {
     if (!this.#models.loaded) return 'model';
     if (this.#chat.busy()) return 'chat';
     if (this.lanes.length === 0) return 'method';
+    if (this.lanes.some((lane, i) => this.lanes.findIndex((other) => same(other, lane)) < i)) return 'same';
     return this.kind === 'text' && this.text.trim() === '' ? 'text' : null;
   });
 
@@ -74,12 +81,16 @@ export class ComparisonPlan {
     else this.#begin();
   }
 
-  /** Adds the next method that is not there yet, or the last one again. */
+  /** Adds the next method that is not there yet, or the last one again with another depth. */
   add(): void {
     if (this.lanes.length >= mostLanes) return;
     const usable = preferred.filter((method) => method !== 'plain' && this.#usable(method));
     const method = usable.find((other) => this.lanes.every((lane) => lane.method !== other)) ?? this.lanes.at(-1)?.method;
-    if (method) this.lanes = [...this.lanes, { method, max_draft: this.settings.maxDraft }];
+    if (!method) return;
+    const { max } = this.settings.range('max_draft');
+    const depths = [this.settings.maxDraft, ...repeatDepths.filter((depth) => depth <= max)];
+    const added = depths.map((max_draft) => ({ method, max_draft })).find((lane) => !this.lanes.some((other) => same(other, lane)));
+    if (added) this.lanes = [...this.lanes, added];
   }
 
   change(at: number, lane: Contender): void {

@@ -44,6 +44,7 @@ describe('the plan of a comparison', () => {
     plan.arrive();
     for (let i = 0; i < 6; i += 1) plan.add();
     expect(plan.lanes.map(({ method }) => method)).toEqual(['draft-model', 'suffix', 'ngram', 'ngram', 'ngram']);
+    expect(plan.lanes.slice(2).map(({ max_draft }) => max_draft)).toEqual(['auto', 4, 8]);
     plan.remove(0);
     plan.change(0, { method: 'suffix', max_draft: 6 });
     expect(plan.lanes[0]).toEqual({ method: 'suffix', max_draft: 6 });
@@ -64,6 +65,9 @@ describe('the plan of a comparison', () => {
     expect([plan.missing, plan.request()]).toEqual(['text', null]);
     plan.kind = 'code';
     expect(plan.request()?.prompts).toEqual({ kind: 'suite', name: 'code', prompts: 4 });
+    plan.add();
+    plan.change(1, { method: 'draft-model', max_draft: 'auto' });
+    expect([plan.missing, plan.request()]).toEqual(['same', null]);
     models.loaded = null;
     expect(plan.missing).toBe('model');
     const busy = make();

@@ -28,7 +28,12 @@ export class Lab {
   readonly inspector: Inspector;
   readonly costs: Costs;
 
+  readonly #models: Models;
+  /** The models that what is shown was made with; undefined before the lab was opened. */
+  #made: string | undefined;
+
   constructor(host: Host, models: Models, settings: Settings, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
+    this.#models = models;
     this.spot = new Spot(host, models, settings, pace.nextFrame);
     this.grounds = new Grounds(host);
     this.acceptance = new Acceptance(host);
@@ -36,8 +41,21 @@ export class Lab {
     this.costs = new Costs(host, pace.clock);
   }
 
+  /** Follows the models: with others the costs are others, and so are the laws. */
+  follow(): void {
+    const { loaded, loading } = this.#models;
+    if (loading !== null) return;
+    const now = `${loaded?.target.path}\n${loaded?.draft?.path}`;
+    const others = this.#made !== undefined && this.#made !== now;
+    this.#made = now;
+    if (!others) return;
+    this.spot.forget();
+    void this.costs.open().then(() => (this.grounds.known ? this.grounds.open(this.costs.curve !== null) : undefined));
+  }
+
   /** Shows what happens at the place of a token. */
   async show(message: number, token: number): Promise<void> {
+    this.follow();
     if (this.widget !== 'unbiased' && this.widget !== 'rules') this.widget = 'resampling';
     await this.spot.lookAt(message, token);
   }

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import type { Host } from '../host';
 import type { AppInfo, CostCurve, LabPosition, LabRounds, LabRoundsRequest, LoadedModels, MeasurementMessage } from '../ipc/schema.gen';
 import { Lab } from './lab.svelte';
@@ -51,9 +51,9 @@ function openLab(answers: Record<string, Answer> = {}, draft = true) {
   const asked = (command: string) => calls.filter((call) => call.command === command).map(({ args }) => args);
   const frame = async () => {
     frames.shift()?.();
-    for (let i = 0; i < 20; i++) await Promise.resolve();
+    for (let i = 0; i < 60; i++) await Promise.resolve();
   };
-  return { lab, asked, frame, say: (message: MeasurementMessage<unknown>) => channel(message) };
+  return { lab, models, asked, frame, say: (message: MeasurementMessage<unknown>) => channel(message) };
 }
 
 describe('the spot', () => {
@@ -78,7 +78,52 @@ describe('the spot', () => {
     expect(sources).toMatchObject([{ source: { kind: 'answer', message: 12, token: 3 } }, { source: { kind: 'answer' }, sampling: { temperature: 1.2 } }]);
   });
 
-  it('keeps what it showed when another cannot be looked at, and says why', async () => {
+  it('looks at one place at a time, and then at the last that is wanted', async () => {
+    const answers: (() => void)[] = [];
+    const { lab, asked, frame } = openLab({
+      lab_position: ({ request }) => new Promise((resolve) => answers.push(() => resolve({ ...position, id: answers.length, source: (request as { source: unknown }).source }))),
+    });
+    const first = lab.spot.lookAt(1, 0);
+    for (const token of [1, 2, 3]) await lab.spot.lookAt(1, token);
+    await lab.spot.warm(1.4);
+    expect(asked('lab_position')).toHaveLength(1);
+    answers[0]?.();
+    await frame();
+    expect(lab.spot.position).toBeNull();
+    expect(lab.spot.looking).toBe(true);
+    answers[1]?.();
+    await first;
+    const wanted = { source: { kind: 'answer', message: 1, token: 3 }, sampling: { temperature: 1.4 } };
+    expect(asked('lab_position')).toMatchObject([{ request: { source: { token: 0 } } }, { request: wanted }]);
+    expect(asked('lab_rules')).toHaveLength(1);
+    expect(lab.spot.position?.source).toEqual(wanted.source);
+    expect(lab.spot.looking).toBe(false);
+  });
+
+  it('drops what other models made, but not the toy', async () => {
+    const { lab, models, asked, frame } = openLab();
+    const load = async (path: string) => {
+      models.loaded = { target: { path }, draft: { path: 'b' } } as LoadedModels;
+      lab.follow();
+      await frame();
+    };
+    lab.follow();
+    await lab.spot.open();
+    await load('c');
+    expect(lab.spot.position?.id).toBe(4);
+    await lab.spot.lookAt(1, 1);
+    lab.follow();
+    expect(lab.spot.position?.id).toBe(4);
+    await load('d');
+    expect([lab.spot.position, lab.spot.rules, lab.spot.chosen]).toEqual([null, [], null]);
+    expect(asked('cost_curve')).toHaveLength(2);
+    expect(asked('landscape')).toHaveLength(0);
+    await lab.grounds.open(false);
+    await load('e');
+    expect(asked('landscape')).toHaveLength(2);
+  });
+
+  it('shows nothing of another place when one cannot be looked at, and says why', async () => {
     const { lab } = openLab({
       lab_position: ({ request }) => {
         if ((request as { source: { kind: string } }).source.kind === 'text') throw { code: 'no_model', message: 'no draft' };
@@ -89,9 +134,10 @@ describe('the spot', () => {
     lab.spot.text = 'Once';
     await lab.spot.read();
     expect(lab.spot.error?.code).toBe('no_model');
-    expect(lab.spot.position?.id).toBe(4);
+    expect([lab.spot.position, lab.spot.rules]).toEqual([null, []]);
     await lab.spot.choose('toy');
     expect(lab.spot.error).toBeNull();
+    expect(lab.spot.position?.id).toBe(4);
   });
 });
 
@@ -122,7 +168,48 @@ describe('rounds', () => {
     expect(asked('lab_rounds').length).toBe(before);
     const first = asked('lab_rounds').slice(0, 5).map(({ request }) => request as LabRoundsRequest);
     expect(first.map(({ rule }) => rule.name)).toEqual(['lossless', 'match', 'coupled', 'lossy-typical', 'lossy-lenience']);
-    expect(first.every(({ afresh, rounds }) => afresh && rounds === 500)).toBe(true);
+    expect(first.every(({ afresh, rounds }) => afresh && rounds === 100)).toBe(true);
+  });
+
+  it('of a check grow while they come back swiftly', async () => {
+    const clock = vi.spyOn(performance, 'now');
+    const sizes = async (ms: number) => {
+      let now = 0;
+      clock.mockImplementation(() => (now += ms));
+      const { lab, asked, frame } = openLab();
+      await lab.spot.open();
+      const check = lab.spot.trials.check(10_000);
+      for (let i = 0; i < 300 && (lab.spot.trials.running !== null || i === 0); i++) await frame();
+      await check;
+      return asked('lab_rounds').filter((_, i) => i % 5 === 0).map(({ request }) => (request as LabRoundsRequest).rounds);
+    };
+    expect((await sizes(5)).slice(0, 5)).toEqual([100, 200, 400, 500, 500]);
+    expect(new Set(await sizes(60))).toEqual(new Set([100]));
+    clock.mockRestore();
+  });
+
+  it('are asked for one after another, and those of an older beginning are dropped', async () => {
+    const answers: (() => void)[] = [];
+    const { lab, asked, frame } = openLab({
+      lab_rounds: ({ request }) => new Promise((resolve) => answers.push(() => resolve({ position: 4, rounds: (request as LabRoundsRequest).rounds }))),
+    });
+    await lab.spot.open();
+    const { trials } = lab.spot;
+    const all = [trials.run()];
+    await frame();
+    all.push(trials.startOver(), trials.one());
+    await frame();
+    expect(asked('lab_rounds')).toHaveLength(1);
+    answers[0]?.();
+    await frame();
+    expect(trials.results).toEqual({});
+    expect(asked('lab_rounds').map(({ request }) => (request as LabRoundsRequest).afresh)).toEqual([false, true]);
+    answers[1]?.();
+    await frame();
+    answers[2]?.();
+    await Promise.all(all);
+    expect(asked('lab_rounds').map(({ request }) => (request as LabRoundsRequest).rounds)).toEqual([100, 1, 1]);
+    expect(trials.running).toBeNull();
   });
 
   it('of another position are not shown', async () => {
@@ -142,9 +229,20 @@ describe('the landscape', () => {
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
     await lab.grounds.open(true);
     expect(asked('landscape').at(-1)).toEqual({ machine: { kind: 'measured' } });
+    await lab.grounds.choose('measured');
     await lab.grounds.make({ rowCost: 0.2 });
     await lab.grounds.open(true);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up', row_cost: 0.2 } });
+  });
+
+  it('is not asked for of this machine before its costs are measured', async () => {
+    const { lab, asked } = openLab();
+    await lab.grounds.open(false);
+    await lab.grounds.choose('measured');
+    expect(asked('landscape')).toHaveLength(1);
+    expect(lab.grounds.grid).toBeNull();
+    await lab.grounds.choose('made_up');
+    expect(lab.grounds.grid).not.toBeNull();
   });
 });
 
@@ -175,13 +273,16 @@ describe('costs', () => {
     expect(lab.costs.progress).toBeNull();
   });
 
-  it('are stopped at once, and say nothing after', async () => {
+  it('are stopping until the engine has ended', async () => {
     const { lab, asked, say } = openLab();
     await lab.costs.measure();
     lab.costs.stop();
-    expect(lab.costs.stopped).toBe(true);
+    lab.costs.stop();
+    expect([lab.costs.stopping, lab.costs.stopped]).toEqual([true, false]);
     say({ id: 9, seq: 0, events: [{ type: 'progress', done: 1, total: 4 }] });
-    expect(lab.costs.progress).toBeNull();
+    expect(lab.costs.progress).not.toBeNull();
+    say({ id: 9, seq: 1, events: [{ type: 'finished', curve: null }] });
+    expect([lab.costs.stopping, lab.costs.stopped, lab.costs.progress]).toEqual([false, true, null]);
     expect(asked('stop_measurement')).toEqual([{ id: 9 }]);
   });
 });

@@ -219,6 +219,17 @@ export class WindowState {
     if (system !== this.conversation.system) void this.conversation.instruct(system);
   }
 
+  /** Whether something runs that a stop ends. */
+  get running(): boolean {
+    return this.conversation.running || this.comparison.running;
+  }
+
+  /** Stops what runs, in whatever place: the answer, else the comparison. */
+  stop(): void {
+    if (this.conversation.running) this.conversation.stop();
+    else if (this.comparison.running) this.comparison.stop();
+  }
+
   /** Does what a command says, if it can be done now. */
   perform(command: Command): void {
     if (!possible(command)) return;

@@ -10,6 +10,7 @@ export const compareDe: typeof compareEn = {
       model: 'Öffne zuerst ein Modell',
       loading: 'Das Modell wird noch geladen',
       method: 'Füge eine Methode zum Vergleich hinzu',
+      same: 'Zwei Bahnen sind gleich: Ändere eine davon',
       text: 'Schreibe zuerst einen Prompt',
       chat: 'Im Chat wird noch eine Antwort geschrieben',
     },
@@ -23,6 +24,7 @@ export const compareDe: typeof compareEn = {
     plain: 'Ohne Draft läuft immer neben den anderen.',
     addLane: 'Methode hinzufügen',
     removeLane: (name) => `${name} entfernen`,
+    ofLane: (control, lane) => `${control}, Bahn ${lane}`,
     runs: 'Läufe',
     runsTitle: 'Wie oft jede Bahn jeden Prompt beantwortet',
     tokens: 'Höchstlänge',
@@ -77,6 +79,8 @@ export const compareDe: typeof compareEn = {
     label: 'Ergebnis',
     stopped: 'Angehalten. Es zählt, was jede Bahn bis dahin beantwortet hatte.',
     nothing: 'Angehalten, bevor jede Bahn einmal geantwortet hatte. Nichts wurde gemessen, nichts gespeichert.',
+    trouble: (reason) => `Vorzeitig beendet, weil etwas fehlschlug; es zählt, was jede Bahn bis dahin beantwortet hatte. ${reason}`,
+    unkept: 'Dieses Ergebnis konnte nicht in die Liste der Vergleiche aufgenommen werden.',
     with: (target, draft) => (draft === null ? target : `${target}, Draft ${draft}`),
     made: (prompts, runs, tokens) => `${prompts}, je ${runs}, höchstens ${tokens} pro Antwort`,
     slices: (tokens) => `Wechsel nach je ${tokens}`,
@@ -91,7 +95,7 @@ export const compareDe: typeof compareEn = {
     label: 'Urteil',
     faster: (speedup) => `${speedup}-mal so schnell`,
     slower: (speedup) => `langsamer, nur das ${speedup}-Fache des Tempos ohne Draft`,
-    unclear: (speedup, low, high) => `kein klarer Unterschied: ${speedup}×, und die Streuung von ${low}× bis ${high}× lässt beides zu`,
+    unclear: (speedup, low, high) => `kein klarer Unterschied: ${speedup}×, Streuung von ${low}× bis ${high}×, und die Proben sind sich nicht einig`,
     single: (speedup) => `${speedup}×, aber nur aus einer Probe, also nicht sicher`,
     why: (tokens, cost) => `${tokens} Tokens pro Durchlauf, der das ${cost}-Fache kostet`,
     losses: {
@@ -102,6 +106,7 @@ export const compareDe: typeof compareEn = {
     },
     shares: (drafting, wider, loop) =>
       `Von seiner Zeit beim Schreiben: Vorschlagen ${drafting}, breitere Durchläufe ${wider}, Prüfen und Text ${loop}. Gemessen.`,
+    doubt: (samples) => `So ist es in jeder von ${samples} Proben; mit sechs oder mehr wäre es sicher.`,
   },
   identity: {
     same: (compared) => `Derselbe Text, Token für Token: ${compared} mit der ersten Antwort ohne Draft verglichen, keine weicht ab.`,
@@ -133,7 +138,6 @@ export const compareDe: typeof compareEn = {
     description: (lanes) => `Tempo jeder Bahn gegen die Bahn ohne Draft, gemessen. ${lanes.join('. ')}.`,
     lane: (name, speedup, low, high, samples) => `${name}: ${speedup}×, Streuung von ${low}× bis ${high}×, ${samples}`,
     value: (speedup, low, high, samples) => `${speedup}× (${low} bis ${high}, ${samples})`,
-    plain: 'ohne Draft',
     decode: (measured) => `nur Schreiben ${measured}× gemessen`,
     predicted: (predicted) => `${predicted}× vorhergesagt`,
   },
@@ -157,7 +161,6 @@ export const compareDe: typeof compareEn = {
     description: (lanes) => `Anteil der angenommenen Draft-Tokens nach Position im Draft, gemessen. ${lanes.join('. ')}.`,
     lane: (name, shares) => `${name}: ${shares.join(', ')}`,
     columns: { position: 'Position', drafted: 'Vorgeschlagen', accepted: 'Angenommen', share: 'Anteil' },
-    none: 'Es wurde nichts vorgeschlagen.',
   },
   split: {
     title: 'Wohin die Zeit ging',

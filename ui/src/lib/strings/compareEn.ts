@@ -14,6 +14,7 @@ const missing: Record<Missing, string> = {
   model: 'Open a model first',
   loading: 'The model is still being loaded',
   method: 'Add a method to compare',
+  same: 'Two lanes are the same: change one of them',
   text: 'Write a prompt first',
   chat: 'An answer is still being written in the chat',
 };
@@ -42,6 +43,8 @@ export const compareEn = {
     plain: 'Plain always runs beside the others.',
     addLane: 'Add method',
     removeLane: (name: string) => `Remove ${name}`,
+    /** What a control of a lane is called, so that those of two lanes are told apart. */
+    ofLane: (control: string, lane: number) => `${control}, lane ${lane}`,
     runs: 'Runs',
     runsTitle: 'How often every lane answers every prompt',
     tokens: 'Longest answer',
@@ -96,6 +99,8 @@ export const compareEn = {
     label: 'Result',
     stopped: 'Stopped. What every lane had answered by then counts.',
     nothing: 'Stopped before every lane had answered once. Nothing was measured and nothing was kept.',
+    trouble: (reason: string) => `It ended early, because something failed; what every lane had answered by then counts. ${reason}`,
+    unkept: 'This result could not be kept in the list of comparisons.',
     with: (target: string, draft: string | null) => (draft === null ? target : `${target}, draft ${draft}`),
     made: (prompts: string, runs: string, tokens: string) => `${prompts}, ${runs} each, at most ${tokens} an answer`,
     slices: (tokens: string) => `turns of ${tokens}`,
@@ -111,12 +116,13 @@ export const compareEn = {
     faster: (speedup: string) => `${speedup}x faster`,
     slower: (speedup: string) => `slower, ${speedup}x the speed of plain`,
     unclear: (speedup: string, low: string, high: string) =>
-      `no clear difference: ${speedup}x, and the spread from ${low}x to ${high}x holds both`,
+      `no clear difference: ${speedup}x, spread from ${low}x to ${high}x, and the samples do not agree`,
     single: (speedup: string) => `${speedup}x, but from one sample only, so not certain`,
     why: (tokens: string, cost: string) => `${tokens} tokens a pass at a pass cost of ${cost}x`,
     losses,
     shares: (drafting: string, wider: string, loop: string) =>
       `Of its decoding time: drafting ${drafting}, wider passes ${wider}, acceptance and text ${loop}. Measured.`,
+    doubt: (samples: string) => `It is so in every one of ${samples} samples; six or more would make it certain.`,
   },
   identity: {
     same: (compared: string) => `Same text, token for token: ${compared} compared with the prompt’s first plain answer, none differs.`,
@@ -149,7 +155,6 @@ export const compareEn = {
     lane: (name: string, speedup: string, low: string, high: string, samples: string) =>
       `${name}: ${speedup}x, spread from ${low}x to ${high}x, ${samples}`,
     value: (speedup: string, low: string, high: string, samples: string) => `${speedup}x (${low} to ${high}, ${samples})`,
-    plain: 'plain',
     decode: (measured: string) => `decoding alone ${measured}x measured`,
     predicted: (predicted: string) => `${predicted}x predicted`,
   },
@@ -173,7 +178,6 @@ export const compareEn = {
     description: (lanes: readonly string[]) => `Share of drafted tokens that were accepted, by position in the draft, measured. ${lanes.join('. ')}.`,
     lane: (name: string, shares: readonly string[]) => `${name}: ${shares.join(', ')}`,
     columns: { position: 'Position', drafted: 'Drafted', accepted: 'Accepted', share: 'Share' },
-    none: 'Nothing was drafted.',
   },
   split: {
     title: 'Where the time went',

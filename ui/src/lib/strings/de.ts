@@ -266,6 +266,7 @@ export const de: Strings = {
     placeholder: 'Frag etwas',
     stopping: 'Wird angehalten',
     escStops: 'Esc hält an',
+    comparing: 'Ein Vergleich läuft; Esc hält ihn an',
     depthMark: 'K',
     depth: 'Draft-Tokens pro Runde',
     depthTitle: 'Höchstzahl der Draft-Tokens pro Runde; auto misst, was sich lohnt',

@@ -328,6 +328,7 @@ export const en = {
     placeholder: 'Ask something',
     stopping: 'Stopping',
     escStops: 'Esc stops',
+    comparing: 'A comparison is running; Esc stops it',
     depthMark: 'K',
     depth: 'Tokens drafted a round',
     depthTitle: 'Most tokens drafted a round; auto measures what pays',

@@ -12,6 +12,8 @@ export class Costs {
   curve = $state.raw<CostCurve | null>(null);
   /** How far measuring is; null when nothing is measured. */
   progress = $state.raw<Progress | null>(null);
+  /** Whether a stop was asked for and the engine has not ended yet: it is still in a pass. */
+  stopping = $state(false);
   /** Whether the last measurement was stopped. */
   stopped = $state(false);
   error = $state.raw<ErrorInfo | null>(null);
@@ -52,24 +54,20 @@ export class Costs {
     this.#stream = stream;
     try {
       const id = await measureCosts(this.#host, (message) => stream.receive(message.id, message));
-      // Stopped before the engine had given it a number.
-      if (this.#stream !== stream) return void this.#stopMeasurement(id);
       this.#id = id;
       stream.begin(id);
+      // A stop was asked for before the engine had given it a number.
+      if (this.stopping) await this.#stop(id);
     } catch (thrown) {
-      stream.close();
-      if (this.#stream === stream) this.#end(toErrorInfo(thrown));
+      this.#end(toErrorInfo(thrown));
     }
   }
 
-  /** Ends it at once; what was measured so far is not kept. */
+  /** Asks for its end; what was measured so far is not kept. */
   stop(): void {
-    if (!this.progress) return;
-    const id = this.#id;
-    this.#stream?.close();
-    this.#end(null);
-    this.stopped = true;
-    if (id !== null) void this.#stopMeasurement(id);
+    if (!this.progress || this.stopping) return;
+    this.stopping = true;
+    if (this.#id !== null) this.#stop(this.#id).catch((thrown: unknown) => this.#end(toErrorInfo(thrown)));
   }
 
   #hear(events: readonly CostEvent[]): void {
@@ -85,17 +83,15 @@ export class Costs {
   }
 
   #end(error: ErrorInfo | null): void {
+    this.#stream?.close();
     this.#stream = null;
     this.#id = null;
+    this.stopping = false;
     this.progress = null;
     this.error = error;
   }
 
-  async #stopMeasurement(id: number): Promise<void> {
-    try {
-      await call(this.#host, 'stop_measurement', { id });
-    } catch (thrown) {
-      this.error = toErrorInfo(thrown);
-    }
+  async #stop(id: number): Promise<void> {
+    await call(this.#host, 'stop_measurement', { id });
   }
 }

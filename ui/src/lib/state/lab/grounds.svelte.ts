@@ -41,9 +41,13 @@ export class Grounds {
     await Promise.all([this.#load(), this.#loadSessions()]);
   }
 
+  /** Chooses a machine; of this one there is nothing to show before its costs are measured. */
   async choose(kind: MachineKind): Promise<void> {
     this.kind = kind;
-    await this.#load();
+    if (kind === 'made_up' || this.#measured) return this.#load();
+    this.#asked += 1;
+    this.error = null;
+    this.grid = null;
   }
 
   /** Makes up another machine. */

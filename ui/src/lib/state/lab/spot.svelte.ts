@@ -37,7 +37,12 @@ export class Spot {
   readonly #host: Host;
   readonly #models: Models;
   readonly #settings: Settings;
-  #asked = 0;
+  /** The place that was asked for last. */
+  #source: LabSource | null = null;
+  /** The place that `rules` are of. */
+  #ruled: LabSource | null = null;
+  /** Whether something newer is wanted than what is being looked at. */
+  #again = false;
   #begun = false;
 
   constructor(host: Host, models: Models, settings: Settings, nextFrame: NextFrame = pageFrame) {
@@ -65,6 +70,14 @@ export class Spot {
     if (kind === 'toy') await this.#look({ kind });
     else if (kind === 'answer' && this.chosen) await this.lookAt(this.chosen.message, this.chosen.token);
     else if (kind === 'text' && this.text.trim() !== '') await this.read();
+    else this.#drop();
+  }
+
+  /** Drops what other models made: all but the toy. */
+  forget(): void {
+    if (this.#source === null || this.#source.kind === 'toy') return;
+    this.chosen = null;
+    this.#drop();
   }
 
   /** Looks at the place of a token of an answer. */
@@ -84,7 +97,7 @@ export class Spot {
   /** Makes both laws of the same place at another temperature. */
   async warm(temperature: number): Promise<void> {
     this.temperature = temperature;
-    if (this.position) await this.#look(this.position.source);
+    if (this.#source) await this.#look(this.#source);
   }
 
   #begin(): void {
@@ -93,24 +106,55 @@ export class Spot {
     if (this.#settings.temperature > 0) this.temperature = this.#settings.temperature;
   }
 
+  /** Looks at a place. The engine looks at one at a time: while it does, only the last one wanted is remembered. */
   async #look(source: LabSource): Promise<void> {
+    this.#source = source;
+    this.error = null;
+    this.#again = true;
+    if (this.looking) return;
+    this.looking = true;
+    while (this.#again && this.#source) {
+      this.#again = false;
+      await this.#ask(this.#source);
+    }
+    this.looking = false;
+  }
+
+  async #ask(source: LabSource): Promise<void> {
+    // Something newer may be wanted by then, or nothing at all.
+    const wanted = (): boolean => !this.#again && this.#source === source;
     const sampling = this.#settings.request()?.sampling;
     if (!sampling) return;
-    const asked = ++this.#asked;
-    this.looking = true;
-    this.error = null;
     try {
       const request = { source, sampling: { ...sampling, temperature: this.temperature } };
       const position = await call(this.#host, 'lab_position', { request });
-      if (this.#asked !== asked) return;
-      this.position = position;
-      this.trials.at(position.id);
+      if (!wanted()) return;
+      this.#show(position);
+      // The rules go over all temperatures: at the same place they stay as they were.
+      if (this.#ruled !== source) this.rules = [];
+      this.#ruled = source;
       const rules = await call(this.#host, 'lab_rules', { position: position.id, temperatures: [...temperatures] });
-      if (this.#asked === asked) this.rules = rules;
+      if (wanted()) this.rules = rules;
     } catch (thrown) {
-      if (this.#asked === asked) this.error = toErrorInfo(thrown);
-    } finally {
-      if (this.#asked === asked) this.looking = false;
+      if (!wanted()) return;
+      this.#show(null);
+      this.error = toErrorInfo(thrown);
     }
+  }
+
+  /** Looks at nothing; what is still being read is not shown. */
+  #drop(): void {
+    this.#source = null;
+    this.#again = false;
+    this.error = null;
+    this.#show(null);
+  }
+
+  #show(position: LabPosition | null): void {
+    this.position = position;
+    this.trials.at(position?.id ?? null);
+    if (position) return;
+    this.rules = [];
+    this.#ruled = null;
   }
 }

@@ -17,12 +17,15 @@ export interface Running {
 
 /** Rounds of one press of "run". */
 export const runOf = 1000;
-const chunkOf = 100;
 /** Numbers of rounds that a check can have. */
 export const checkSizes = [1000, 10_000, 100_000] as const;
 /** So many pictures of a check that is under way, at least. */
 const pictures = 20;
-const largestChunk = 2000;
+/** How many rounds are asked for at first, and at most: over a whole vocabulary a round takes up to a millisecond. */
+const firstChunk = 100;
+const largestChunk = 1000;
+/** A chunk grows while it comes back within so many milliseconds. */
+const swift = 50;
 
 /** What came out at a position so far, under each rule. */
 export class Trials {
@@ -32,18 +35,25 @@ export class Trials {
 
   readonly #host: Host;
   readonly #nextFrame: NextFrame;
+  readonly #now: () => number;
   /** Counts what was begun; what is not the last any more goes on no longer. */
   #begun = 0;
+  /** Counts the beginnings from nothing; an answer of an older one is dropped. */
+  #beginning = 0;
+  /** What was asked for last: the engine is asked one after another. */
+  #last: Promise<unknown> = Promise.resolve();
   #position: number | null = null;
 
-  constructor(host: Host, nextFrame: NextFrame = pageFrame) {
+  constructor(host: Host, nextFrame: NextFrame = pageFrame, now: () => number = () => performance.now()) {
     this.#host = host;
     this.#nextFrame = nextFrame;
+    this.#now = now;
   }
 
   /** Looks at another position, where nothing was drawn yet; null at none. */
   at(position: number | null): void {
     this.stop();
+    this.#beginning += 1;
     this.#position = position;
     this.results = {};
     this.error = null;
@@ -57,12 +67,13 @@ export class Trials {
 
   /** Many rounds by rejection sampling. */
   async run(): Promise<void> {
-    await this.#many([lossless], runOf, chunkOf, false);
+    await this.#many([lossless], runOf, firstChunk, false);
   }
 
   /** Forgets the rounds by rejection sampling and begins with one. */
   async startOver(): Promise<void> {
     this.stop();
+    this.#beginning += 1;
     await this.#ask(lossless, 1, true);
   }
 
@@ -77,37 +88,56 @@ export class Trials {
     this.running = null;
   }
 
-  async #many(rules: readonly AcceptanceRule[], rounds: number, chunk: number, afresh: boolean): Promise<void> {
+  /** So many rounds under some rules, in chunks of no more than `largest`. */
+  async #many(rules: readonly AcceptanceRule[], rounds: number, largest: number, afresh: boolean): Promise<void> {
     this.stop();
+    if (afresh) this.#beginning += 1;
     const run = this.#begun;
     const names = rules.map(({ name }) => name);
     const total = rounds * rules.length;
     this.running = { rules: names, done: 0, total };
-    for (let done = 0; done < rounds; done += chunk) {
+    const wanted = (): boolean => this.#begun === run;
+    let chunk = Math.min(firstChunk, largest);
+    for (let done = 0; done < rounds; ) {
+      const asked = Math.min(chunk, rounds - done);
+      let slowest = 0;
       for (const rule of rules) {
-        const went = await this.#ask(rule, Math.min(chunk, rounds - done), afresh && done === 0);
-        if (this.#begun !== run) return;
+        const from = this.#now();
+        const went = await this.#ask(rule, asked, afresh && done === 0, wanted);
+        if (!wanted()) return;
         if (!went) return this.stop();
-        this.running = { rules: names, done: (this.running?.done ?? 0) + Math.min(chunk, rounds - done), total };
+        slowest = Math.max(slowest, this.#now() - from);
+        this.running = { rules: names, done: (this.running?.done ?? 0) + asked, total };
       }
+      done += asked;
+      if (slowest < swift) chunk = Math.min(largest, 2 * chunk);
       await new Promise<void>((resolve) => this.#nextFrame(resolve));
-      if (this.#begun !== run) return;
+      if (!wanted()) return;
     }
     this.running = null;
   }
 
-  /** Asks for more rounds, and shows what came out, also of rounds that were stopped meanwhile. */
-  async #ask(rule: AcceptanceRule, rounds: number, afresh: boolean): Promise<boolean> {
+  /** Asks for more rounds when what was asked for before has come, and they are still wanted. */
+  #ask(rule: AcceptanceRule, rounds: number, afresh: boolean, wanted: () => boolean = () => true): Promise<boolean> {
+    const beginning = this.#beginning;
+    const current = (): boolean => this.#beginning === beginning;
+    const asked = this.#last.then(() => (current() && wanted() ? this.#request(rule, rounds, afresh, current) : false));
+    this.#last = asked;
+    return asked;
+  }
+
+  /** Shows what came out, also of rounds that were stopped meanwhile: the engine counts them. */
+  async #request(rule: AcceptanceRule, rounds: number, afresh: boolean, current: () => boolean): Promise<boolean> {
     const position = this.#position;
     if (position === null) return false;
     this.error = null;
     try {
       const result = await call(this.#host, 'lab_rounds', { request: { position, rule, rounds, afresh } });
-      if (this.#position !== position) return false;
+      if (!current()) return false;
       this.results = { ...this.results, [rule.name]: result };
       return true;
     } catch (thrown) {
-      if (this.#position === position) this.error = toErrorInfo(thrown);
+      if (current()) this.error = toErrorInfo(thrown);
       return false;
     }
   }
