@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorCode};
 use crate::propose::Method;
 use crate::rule::AcceptanceRule;
 use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
-use crate::token::{TokenId, TokenOrigin};
+use crate::token::{DraftFate, TokenId, TokenOrigin};
 
 /// Why a generation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -87,6 +87,19 @@ pub struct RejectedEvent {
     pub position: u32,
 }
 
+/// A drafted token, as a node of what was drafted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct DraftedEvent {
+    /// Vocabulary number.
+    pub id: TokenId,
+    /// Its text on its own.
+    pub text: String,
+    /// Number of the node it was drafted behind; `None` is the last token before the round.
+    pub parent: Option<u32>,
+    /// What became of it.
+    pub fate: DraftFate,
+}
+
 /// One round: a target pass and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct RoundEvent {
@@ -94,6 +107,10 @@ pub struct RoundEvent {
     pub round: u32,
     /// Tokens drafted.
     pub drafted: u32,
+    /// What was drafted, parents before children; of a chain each is the parent of the next. Absent in
+    /// answers kept before it was told.
+    #[serde(default)]
+    pub draft: Vec<DraftedEvent>,
     /// Tokens emitted, in order. May hold tokens of earlier rounds that waited for a stop string.
     pub tokens: Vec<TokenEvent>,
     /// Drafted tokens that were tested and rejected.
@@ -112,6 +129,7 @@ impl RoundEvent {
         Self {
             round,
             drafted: 0,
+            draft: Vec::new(),
             tokens,
             rejected: Vec::new(),
             timing: RoundTiming::default(),

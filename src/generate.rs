@@ -12,14 +12,16 @@ use std::time::Duration;
 
 use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
-use crate::event::{EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent};
+use crate::event::{
+    DraftedEvent, EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent,
+};
 use crate::model::device::peak_memory_bytes;
 use crate::propose::{Method, MethodOptions};
 use crate::rule::AcceptanceRule;
 use crate::sample::{Sampler, SamplingParams};
 use crate::session::{EndReason, Round, Session, SessionConfig};
 use crate::stats::{GenerationStats, Stopwatch};
-use crate::token::TokenId;
+use crate::token::{DraftedToken, TokenId};
 use models::Working;
 use text_stream::TextStream;
 
@@ -266,7 +268,8 @@ impl<'a> Generation<'a> {
         }
         sink.send(GenerationEvent::Round(RoundEvent {
             round: self.rounds,
-            drafted: round.drafted as u32,
+            drafted: round.drafted.len() as u32,
+            draft: drafted(&round, &self.text),
             tokens,
             rejected: rejected(&round, &self.text),
             timing: round.timing,
@@ -282,6 +285,16 @@ impl<'a> Generation<'a> {
         let ended = if stopped { Some(StopReason::StopString) } else { ended };
         Ok(ended.map_or(ControlFlow::Continue(()), ControlFlow::Break))
     }
+}
+
+fn drafted(round: &Round, text: &TextStream) -> Vec<DraftedEvent> {
+    let event = |d: &DraftedToken| DraftedEvent {
+        id: d.id,
+        text: text.text_of(d.id),
+        parent: d.parent.map(|node| node as u32),
+        fate: d.fate,
+    };
+    round.drafted.iter().map(event).collect()
 }
 
 fn rejected(round: &Round, text: &TextStream) -> Vec<RejectedEvent> {

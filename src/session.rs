@@ -20,7 +20,7 @@ use crate::propose::{Proposer, RoundOutcome};
 use crate::rule::AcceptanceRule;
 use crate::sample::{Outlook, Sampler};
 use crate::stats::{GenerationStats, LiveFigures, RoundCounts, RoundTiming, Stopwatch, Tally, millis};
-use crate::token::{EmittedToken, RejectedToken, TokenId, TokenOrigin};
+use crate::token::{DraftedToken, EmittedToken, RejectedToken, TokenId, TokenOrigin};
 use crate::verify::{SampledRows, Verdict, Verifier};
 
 mod stages;
@@ -68,8 +68,8 @@ pub struct Round {
     pub emitted: Vec<EmittedToken>,
     /// Drafted tokens that were tested and rejected.
     pub rejected: Vec<RejectedToken>,
-    /// Tokens drafted.
-    pub drafted: usize,
+    /// What was drafted, parents before children.
+    pub drafted: Vec<DraftedToken>,
     /// Where the time went.
     pub timing: RoundTiming,
     /// What the depth is at, when it is chosen as it goes.
@@ -259,9 +259,9 @@ impl<'a> Session<'a> {
             other_ms: millis(now.saturating_sub(verified)),
         };
         let depth = self.stages.observe(&proposal, &verdict, &timing);
-        let drafted = tree.len();
+        let drafted = verdict.fates(tree);
         let counts = RoundCounts {
-            drafted,
+            drafted: drafted.len(),
             depth: tree.height(),
             rows: proposal.rows(),
             draft_rows: &self.stages.work(),

@@ -58,11 +58,36 @@ pub struct EmittedToken {
     pub position: u32,
 }
 
+/// What became of a drafted token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum DraftFate {
+    /// It stood its test.
+    Accepted,
+    /// It did not.
+    Rejected,
+    /// It was never tested: a sibling stood, or something before it fell.
+    Untested,
+}
+
+/// A drafted token, as a node of the draft it was in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraftedToken {
+    /// The token.
+    pub id: TokenId,
+    /// The node it was drafted behind; `None` is the last token before the round.
+    pub parent: Option<usize>,
+    /// What became of it.
+    pub fate: DraftFate,
+}
+
 /// A drafted token that the target rejected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RejectedToken {
     /// The token.
     pub id: TokenId,
+    /// Its node in the draft.
+    pub node: usize,
     /// p(token) at its position when it was tested (after earlier siblings were ruled out).
     pub p: f32,
     /// q(token), or `None` for a certain proposal.

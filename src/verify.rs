@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::model::Rows;
 use crate::rule::{AcceptanceRule, PositionNoise};
 use crate::sample::{self, LogitRow, Sampler};
-use crate::token::{RejectedToken, TokenId, TokenOrigin};
+use crate::token::{DraftFate, DraftedToken, RejectedToken, TokenId, TokenOrigin};
 
 /// The target's laws over a draft tree, made when they are asked for: most rows of a rejected
 /// draft are never looked at.
@@ -120,6 +120,16 @@ impl Verdict {
     pub fn kept(&self) -> Vec<usize> {
         self.accepted.iter().map(|a| a.node).collect()
     }
+
+    /// Every node of the tree it is about, with what became of it.
+    pub fn fates(&self, tree: &DraftTree) -> Vec<DraftedToken> {
+        let nodes = tree.tokens().iter().zip(tree.parents());
+        let mut drafted: Vec<_> =
+            nodes.map(|(&id, &parent)| DraftedToken { id, parent, fate: DraftFate::Untested }).collect();
+        self.accepted.iter().for_each(|a| drafted[a.node].fate = DraftFate::Accepted);
+        self.rejected.iter().for_each(|r| drafted[r.node].fate = DraftFate::Rejected);
+        drafted
+    }
 }
 
 /// Applies an acceptance rule.
@@ -195,6 +205,7 @@ impl Verifier {
                 }
                 rejected.push(RejectedToken {
                     id: token,
+                    node: child,
                     p: test.p,
                     q: test.q,
                     u: test.u,
@@ -439,6 +450,30 @@ mod tests {
         let verdict = run(&tree, &laws, &[0.49, 0.76, 0.3]);
         assert_eq!((verdict.kept(), verdict.last, verdict.last_origin), (vec![0], 1, TokenOrigin::Resampled));
         assert_eq!(verdict.rejected.len(), 1);
+    }
+
+    #[test]
+    fn every_drafted_token_has_a_fate() {
+        use DraftFate::{Accepted, Rejected, Untested};
+        // Two siblings, a child of each, and a third sibling.
+        let mut tree = DraftTree::new();
+        let first = tree.push(None, 0, DraftProb::Certain);
+        let second = tree.push(None, 1, DraftProb::Certain);
+        tree.push(Some(first), 2, DraftProb::Certain);
+        tree.push(Some(second), 2, DraftProb::Certain);
+        tree.push(None, 2, DraftProb::Certain);
+        let laws: [&[f32]; 6] = [&[0.25, 0.5, 0.25]; 6];
+        let verdict = run(&tree, &laws, &[0.5, 0.1, 0.3, 0.1]);
+        let fates: Vec<_> = verdict.fates(&tree).iter().map(|d| (d.id, d.parent, d.fate)).collect();
+        let expected = [
+            (0, None, Rejected),
+            (1, None, Accepted),
+            (2, Some(first), Untested),
+            (2, Some(second), Rejected),
+            (2, None, Untested),
+        ];
+        assert_eq!(fates, expected);
+        assert!(run(&DraftTree::new(), &[&[1.0]], &[0.5]).fates(&DraftTree::new()).is_empty());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::bench::compare::report::{
 use crate::bench::{Contender, Difference, IdentityReport};
 use crate::depth::{DepthState, MaxDraft};
 use crate::error::ErrorCode;
-use crate::event::{Alternative, ErrorInfo, RejectedEvent, RoundEvent, StopReason, TokenEvent};
+use crate::event::{Alternative, DraftedEvent, ErrorInfo, RejectedEvent, RoundEvent, StopReason, TokenEvent};
 use crate::lab::report::{
     AcceptanceBin, AcceptanceMap, CostCurve, CostEvent, CostPoint, LabMachine, LabPosition, LabRequest,
     LabRest, LabRound, LabRounds, LabRoundsRequest, LabRuleRow, LabSession, LabSource, LabToken, Landscape,
@@ -19,7 +19,7 @@ use crate::lab::report::{
 };
 use crate::rule::AcceptanceRule;
 use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
-use crate::token::TokenOrigin;
+use crate::token::{DraftFate, TokenOrigin};
 
 /// One command: its name on the wire, its arguments and its result, as TypeScript.
 pub struct Command {
@@ -120,6 +120,8 @@ pub fn typescript() -> String {
         Alternative,
         TokenEvent,
         RejectedEvent,
+        DraftFate,
+        DraftedEvent,
         RoundTiming,
         LiveFigures,
         DepthState,

@@ -351,6 +351,7 @@ mod tests {
         GenerationEvent::Round(RoundEvent {
             round: 0,
             drafted: 1,
+            draft: Vec::new(),
             tokens: vec![token],
             rejected: Vec::new(),
             timing: RoundTiming::default(),

@@ -9,12 +9,12 @@ use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest, StreamMessa
 use hunch::app::{App, AppConfig};
 use hunch::depth::MaxDraft;
 use hunch::error::ErrorCode;
-use hunch::event::{GenerationEvent, StopReason};
+use hunch::event::{GenerationEvent, RoundEvent, StopReason};
 use hunch::model::device::DeviceChoice;
 use hunch::propose::Method;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
-use hunch::token::TokenOrigin;
+use hunch::token::{DraftFate, TokenOrigin};
 
 use crate::support::tiny::Tiny;
 
@@ -83,7 +83,7 @@ fn an_answer_adds_up_for_every_method() {
     pair(folder.path());
     let app = app(folder.path());
     load(&app, "target", Some("draft"));
-    for method in [Method::Plain, Method::DraftModel, Method::Ngram] {
+    for method in [Method::Plain, Method::DraftModel, Method::DraftTree, Method::Ngram] {
         let (id, receiver) = start(&app, request(method, 40));
         let events = events(&receiver);
         let GenerationEvent::Started { generation_id, method: started, .. } = &events[0] else {
@@ -106,6 +106,7 @@ fn an_answer_adds_up_for_every_method() {
         assert_eq!(count(TokenOrigin::Plain), stats.plain);
         assert_eq!(stats.accepted + stats.resampled + stats.bonus + stats.plain, stats.generated_tokens);
         assert_eq!(rounds.len() as u32, stats.rounds);
+        rounds.iter().for_each(|round| tree_adds_up(round));
         assert!(tokens.iter().all(|t| (0.0..=1.0).contains(&t.p) && t.p > 0.0 && t.confidence > 0.0));
         assert_eq!(app.generation_snapshot(id).unwrap().events, events);
         if method == Method::Plain {
@@ -115,6 +116,25 @@ fn an_answer_adds_up_for_every_method() {
             assert!(stats.drafted > 0);
         }
     }
+}
+
+/// What was drafted is told whole: every node has a parent before it, the rejected ones are those of
+/// `rejected`, in order, and the accepted ones a path whose tokens are the accepted ones of the answer.
+fn tree_adds_up(round: &RoundEvent) {
+    assert_eq!(round.draft.len() as u32, round.drafted);
+    let of = |fate| round.draft.iter().enumerate().filter(move |(_, node)| node.fate == fate);
+    assert!(round.draft.iter().enumerate().all(|(i, node)| node.parent.is_none_or(|p| (p as usize) < i)));
+    let rejected: Vec<_> = round.rejected.iter().map(|r| (r.id, &r.text)).collect();
+    assert_eq!(of(DraftFate::Rejected).map(|(_, n)| (n.id, &n.text)).collect::<Vec<_>>(), rejected);
+    let mut parent = None;
+    for (i, node) in of(DraftFate::Accepted) {
+        assert_eq!(node.parent, parent);
+        parent = Some(i as u32);
+    }
+    let accepted = round.tokens.iter().filter(|t| t.origin == TokenOrigin::Accepted).map(|t| t.id);
+    let path: Vec<_> = of(DraftFate::Accepted).map(|(_, n)| n.id).collect();
+    // The answer may end before the path does.
+    assert!(path.starts_with(&accepted.collect::<Vec<_>>()));
 }
 
 #[test]
@@ -275,9 +295,12 @@ fn the_recorded_streams_are_those_of_this_engine() {
     let app = app(folder.path());
     load(&app, "target", Some("draft"));
     let streams = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/streams");
-    for (name, method) in
-        [("draft-model", Method::DraftModel), ("ngram", Method::Ngram), ("plain", Method::Plain)]
-    {
+    for (name, method) in [
+        ("draft-model", Method::DraftModel),
+        ("draft-tree", Method::DraftTree),
+        ("ngram", Method::Ngram),
+        ("plain", Method::Plain),
+    ] {
         let (_, receiver) = start(&app, request(method, 32));
         let recorded: Vec<GenerationEvent> = events(&receiver);
         let path = streams.join(format!("tiny-{name}.jsonl"));
@@ -316,7 +339,8 @@ fn outline(event: &GenerationEvent) -> String {
         GenerationEvent::Prefill { done, total } => format!("prefill {done}/{total}"),
         GenerationEvent::Round(round) => {
             let tokens: Vec<_> = round.tokens.iter().map(|t| (t.id, t.origin, t.position)).collect();
-            format!("round {} drafted {} {tokens:?}", round.round, round.drafted)
+            let draft: Vec<_> = round.draft.iter().map(|node| (node.id, node.parent, node.fate)).collect();
+            format!("round {} {tokens:?} of {draft:?}", round.round)
         }
         GenerationEvent::Finished { stop, stats, .. } => {
             format!("finished {stop:?} {}", stats.generated_tokens)

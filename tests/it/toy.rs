@@ -195,7 +195,7 @@ pub(crate) fn generate_at(
     let by_origin = stats.accepted + stats.resampled + stats.bonus + stats.plain;
     assert_eq!(by_origin, stats.generated_tokens);
     assert_eq!(stats.generated_tokens as usize, tokens.len());
-    assert_eq!(stats.drafted as usize, rounds.iter().map(|r| r.drafted).sum::<usize>());
+    assert_eq!(stats.drafted as usize, rounds.iter().map(|r| r.drafted.len()).sum::<usize>());
     assert_eq!(stats.rounds as usize, rounds.len());
     Generated { tokens, rounds, stats }
 }

@@ -339,6 +339,7 @@ describe('an error', () => {
       type: 'round',
       round: 0,
       drafted: 0,
+      draft: [],
       tokens: [{ id: 4, text: 'Slow', origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }],
       rejected: [],
       timing: { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 },
@@ -360,7 +361,7 @@ describe('an error', () => {
     const tokens = [{ id: 4, text: 'Half', origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }];
     const events = [
       started,
-      { type: 'round', round: 0, drafted: 0, tokens, rejected: [], timing, depth: null, figures },
+      { type: 'round', round: 0, drafted: 0, draft: [], tokens, rejected: [], timing, depth: null, figures },
       { type: 'failed', error: { code: 'device', message: 'The metal device failed: out of heap. Try again.' } },
     ];
     const page = await hunch.open({ replay: 'broken', recordings: { broken: JSON.stringify({ generation_id: 1, seq: 0, events }) } });
@@ -379,6 +380,7 @@ describe('an error', () => {
         type: 'round',
         round: 0,
         drafted: 0,
+        draft: [],
         tokens: [{ id: 4, text, origin: 'plain', p: 1, q: null, confidence: 1, round: 0, position: 0 }],
         rejected: [],
         timing: { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 },

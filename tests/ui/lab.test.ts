@@ -6,7 +6,8 @@ import { fileURLToPath } from 'node:url';
 import type { Locator, Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { labWidgets, type LabWidget } from '../../ui/src/lib/state/lab.svelte';
-import { formatCount, formatMean, formatProbability, formatShare } from '../../ui/src/lib/format';
+import { parseRecording } from '../../ui/src/lib/host/recording';
+import { formatCount, formatMean, formatProbability, formatShare, visibleText } from '../../ui/src/lib/format';
 import { faintText } from './contrast';
 import { curve, emptyMap, lab } from './fixtures/lab';
 import { ask, calls, ended, useWindow, type Opening } from './harness';
@@ -295,6 +296,31 @@ describe('the round inspector', () => {
     await page.keyboard.press('End');
     expect(await at()).toBe(rounds.length - 1);
     expect(await tableOf(page, 'strip')).toHaveLength(rounds.length);
+  });
+
+  it('names what was drafted and never tested', async () => {
+    const page = await openLab('rounds', { answered: true });
+    const recorded = parseRecording(readFileSync(new URL('./fixtures/fixture-answer.jsonl', import.meta.url), 'utf8'));
+    const rounds = recorded.messages.flatMap(({ events }) => events).filter((event) => event.type === 'round');
+    const at = rounds.findIndex(({ draft }) => draft.some(({ fate }) => fate === 'untested'));
+    for (let step = 0; step < at; step += 1) await page.getByTestId('next-round').click();
+    const untested = rounds[at]!.draft.filter(({ fate }) => fate === 'untested').map(({ text }) => visibleText(text));
+    expect(await page.getByTestId('untested-token').locator('.text').allTextContents()).toEqual(untested);
+    expect(await page.getByTestId('draft-tree').count()).toBe(0);
+  });
+
+  it.each(['light', 'dark'] as const)('draws the tree of a tree draft (%s)', async (colours) => {
+    const name = 'tiny-draft-tree';
+    const text = readFileSync(new URL(`../streams/${name}.jsonl`, import.meta.url), 'utf8');
+    const rounds = parseRecording(text).messages.flatMap(({ events }) => events).filter((event) => event.type === 'round');
+    const page = await openLab('rounds', { answered: true, replay: name, recordings: { [name]: text }, colours });
+    const at = rounds.findIndex(({ draft }) => draft.some(({ parent }, i) => i > 0 && parent === null));
+    for (let step = 0; step < at; step += 1) await page.getByTestId('next-round').click();
+    await page.getByTestId('draft-tree').waitFor();
+    // Top to bottom on screen is depth first, so only what is there is compared, not its order.
+    const shown = await page.getByTestId('drafted').evaluateAll((all) => all.map((node) => `${node.textContent} ${node.getAttribute('data-fate')}`));
+    expect(shown.sort()).toEqual(rounds[at]!.draft.map(({ text: token, fate }) => `${visibleText(token) || '·'} ${fate}`).sort());
+    await page.getByTestId('round').screenshot({ path: `${output}lab-tree-${colours}.png` });
   });
 
   it('sets what was beside what would have been', async () => {

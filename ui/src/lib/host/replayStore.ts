@@ -185,7 +185,7 @@ export class ReplayStore {
     if (!place || !other || !before) return null;
     const round = rounds.filter((event) => event.round < place.round).length + 1;
     const token: TokenEvent = { ...place, id, text: other[1], origin: 'chosen', p: 1, q: null, u: null, threshold: null, confidence: other[2], round, position: 0 };
-    return { ...before, round, drafted: 0, tokens: [token], rejected: [] };
+    return { ...before, round, drafted: 0, draft: [], tokens: [token], rejected: [] };
   }
 
   #create(): Conversation {

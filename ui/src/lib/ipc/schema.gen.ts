@@ -347,6 +347,32 @@ u: number,
 position: number, };
 
 /**
+ * What became of a drafted token.
+ */
+export type DraftFate = "accepted" | "rejected" | "untested";
+
+/**
+ * A drafted token, as a node of what was drafted.
+ */
+export type DraftedEvent = { 
+/**
+ * Vocabulary number.
+ */
+id: number, 
+/**
+ * Its text on its own.
+ */
+text: string, 
+/**
+ * Number of the node it was drafted behind; `None` is the last token before the round.
+ */
+parent: number | null, 
+/**
+ * What became of it.
+ */
+fate: DraftFate, };
+
+/**
  * Where the time of one round went, in milliseconds.
  */
 export type RoundTiming = { 
@@ -418,6 +444,11 @@ round: number,
  * Tokens drafted.
  */
 drafted: number, 
+/**
+ * What was drafted, parents before children; of a chain each is the parent of the next. Absent in
+ * answers kept before it was told.
+ */
+draft: Array<DraftedEvent>, 
 /**
  * Tokens emitted, in order. May hold tokens of earlier rounds that waited for a stop string.
  */

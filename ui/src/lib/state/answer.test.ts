@@ -23,6 +23,7 @@ const round = (number: number, tokens: TokenEvent[], rejected: RoundEvent['rejec
   type: 'round',
   round: number,
   drafted: 4,
+  draft: [],
   tokens,
   rejected,
   timing: { propose_ms: 1, target_ms: 1, verify_ms: 1, other_ms: 1 },

@@ -100,6 +100,7 @@ const round = (text: string): GenerationEvent => ({
   type: 'round',
   round: 0,
   drafted: 0,
+  draft: [],
   tokens: [token(text)],
   rejected: [],
   timing: { propose_ms: 0, target_ms: 0, verify_ms: 0, other_ms: 0 },
