@@ -9,7 +9,7 @@ import type { ComparisonReport } from '../../ui/src/lib/ipc/schema.gen';
 import { toLines } from './fixtures/build';
 import { recordComparison, type PlannedComparison } from './fixtures/comparison';
 import { comparisons, suiteComparison } from './fixtures/plans';
-import { calls, useWindow, type Opening } from './harness';
+import { ask, calls, useWindow, type Opening } from './harness';
 
 const hunch = useWindow();
 const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
@@ -161,6 +161,19 @@ describe('while it runs', () => {
     expect(await page.locator('footer .hint').innerText()).toBe('A comparison is running; Esc stops it');
     await page.keyboard.press('Control+2');
     await page.getByTestId('result').waitFor();
+  });
+
+  it('has what failed in the chat wait before it is tried again', async () => {
+    const page = await hunch.open({ replay: 'fixture-refused,fixture-plain', speed: 2 });
+    await ask(page);
+    const again = page.getByTestId('retry');
+    expect(await again.isEnabled()).toBe(true);
+    await page.keyboard.press('Control+2');
+    await start(page);
+    await page.keyboard.press('Control+1');
+    expect(await again.isDisabled()).toBe(true);
+    await page.keyboard.press('Escape');
+    await expect.poll(() => again.isEnabled()).toBe(true);
   });
 });
 
