@@ -1,6 +1,17 @@
-// What the charts share: an axis as it is asked for, and the frame that a chart draws into.
+// What the charts share: what is told of them in words, an axis as it is asked for, and the frame that a chart
+// draws into.
 
 import type { ScaleLinear } from 'd3-scale';
+
+/** A chart in words. */
+export interface Worded {
+  title: string;
+  /** What it shows, in a sentence or two, for who cannot see it. */
+  description: string;
+  /** The table behind it: the heads of its columns, and its rows as they are read. */
+  columns: readonly string[];
+  rows: readonly (readonly (string | number)[])[];
+}
 
 /** An axis. */
 export interface Axis {
