@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import app from '../../../tests/ui/fixtures/fixture-app.json';
 import { commandOf, commands, possible, type Command } from './commands';
 import type { Host } from './host';
-import type { ConversationEntry } from './ipc/schema.gen';
+import type { CompareRequest, ConversationEntry } from './ipc/schema.gen';
 import { fitting } from './match';
 import { WindowState } from './state/window.svelte';
 import { setLanguage } from './strings/index.svelte';
@@ -108,7 +108,7 @@ describe('the table of commands', () => {
     expect(possible(command('export-json'))).toBe(true);
     state.goTo('compare');
     for (const id of ['answer-again', 'go-on', 'copy-answer', 'export-json', 'stop']) expect(possible(command(id)), id).toBe(false);
-    state.comparison.running = true;
+    void state.comparison.start({} as CompareRequest);
     state.goTo('chat');
     state.perform(command('stop'));
     expect([state.comparison.stopping, done]).toEqual([true, []]);

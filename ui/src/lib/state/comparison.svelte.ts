@@ -12,10 +12,11 @@ import type {
   ErrorInfo,
   GenerationEvent,
 } from '../ipc/schema.gen';
-import { EventStream, pageClock } from '../ipc/stream';
+import { pageClock } from '../ipc/stream';
 import { Answer, type Progress } from './answer.svelte';
 import type { Pace } from './conversation.svelte';
 import { FrameBuffer, pageFrame } from './frame';
+import { Measurement } from './measurement.svelte';
 import { Race, type LaneView } from './race.svelte';
 
 /** Whose turn it is among prompts and runs, and what is left. */
@@ -40,9 +41,6 @@ class LiveLane implements LaneView {
 
 /** The comparison that runs, or whose result is shown. */
 export class Comparison {
-  running = $state(false);
-  /** Whether a stop was asked for and the engine has not ended yet. */
-  stopping = $state(false);
   /** With what, as the engine said when it began. */
   setting = $state.raw<ComparisonSetting | null>(null);
   /** How far the measuring of passes is, which comes first. */
@@ -67,8 +65,7 @@ export class Comparison {
   readonly #host: Host;
   readonly #pace: Pace;
   readonly #changed: () => void;
-  #id: number | null = null;
-  #stream: EventStream<CompareEvent> | null = null;
+  #measurement = $state.raw<Measurement<CompareEvent> | null>(null);
   /** How often something else was asked for: what was asked for before comes too late. */
   #asked = 0;
 
@@ -83,13 +80,13 @@ export class Comparison {
   async start(request: CompareRequest): Promise<void> {
     if (this.running) return;
     this.#asked += 1;
-    this.running = true;
     this.error = null;
     this.costs = null;
     this.turn = null;
     this.race?.pause();
     const buffer = new FrameBuffer<CompareEvent>(this.#pace.nextFrame, (events) => this.#hear(events));
-    const stream = new EventStream<CompareEvent>({
+    this.#measurement = new Measurement<CompareEvent>(this.#host, {
+      begin: (receive) => compare(this.#host, request, receive),
       snapshot: (id) => call(this.#host, 'compare_snapshot', { id }),
       deliver: (events) => buffer.add(events),
       lost: (error) => {
@@ -98,21 +95,21 @@ export class Comparison {
       },
       clock: this.#pace.clock,
     });
-    this.#stream = stream;
-    try {
-      this.#id = await compare(this.#host, request, (message) => stream.receive(message.id, message));
-      stream.begin(this.#id);
-      if (this.stopping) await this.#stop(this.#id);
-    } catch (thrown) {
-      this.#abandon(thrown);
-    }
+    await this.#measurement.begin();
+  }
+
+  get running(): boolean {
+    return this.#measurement !== null;
+  }
+
+  /** Whether a stop was asked for and the engine has not ended yet. */
+  get stopping(): boolean {
+    return this.#measurement?.stopping ?? false;
   }
 
   /** Stops the one that runs; what every lane has answered by then is kept. */
   stop(): void {
-    if (!this.running || this.stopping) return;
-    this.stopping = true;
-    if (this.#id !== null) this.#stop(this.#id).catch((thrown: unknown) => this.#abandon(thrown));
+    this.#measurement?.stop();
   }
 
   /** Shows one of the history, unless something else is asked for meanwhile. Does nothing while one runs. */
@@ -149,16 +146,6 @@ export class Comparison {
     this.trouble = null;
     this.error = null;
     this.#live = [];
-  }
-
-  /** Follows it no longer: the engine refused. */
-  #abandon(thrown: unknown): void {
-    this.#stream?.close();
-    this.#end(toErrorInfo(thrown));
-  }
-
-  async #stop(id: number): Promise<void> {
-    await call(this.#host, 'stop_measurement', { id });
   }
 
   #hear(events: readonly CompareEvent[]): void {
@@ -219,11 +206,8 @@ export class Comparison {
   }
 
   #end(error: ErrorInfo | null): void {
-    this.running = false;
-    this.stopping = false;
     this.active = null;
-    this.#id = null;
-    this.#stream = null;
+    this.#measurement = null;
     this.error = error;
   }
 }

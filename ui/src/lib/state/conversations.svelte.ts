@@ -1,9 +1,10 @@
 // The list of conversations: what is there, what is searched for, what was deleted a moment ago. No DOM.
 
 import type { Host } from '../host';
-import { call, toErrorInfo } from '../ipc/rpc';
+import { call } from '../ipc/rpc';
 import type { ConversationEntry, ErrorInfo, ExportFormat, SearchHit } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
+import { fileStem, KeptList } from './keptList.svelte';
 
 /** Conversations of one stretch of time, or the pinned ones. */
 export interface Group {
@@ -45,39 +46,23 @@ export function pieces(excerpt: string): Piece[] {
     .map((text) => ({ text: text.replace(/[\ue000\ue001]/g, ''), found: text.startsWith('\ue000') }));
 }
 
-/** What a file is called before its ending, as any system takes it; empty when the title has nothing to go by. */
-export function fileStem(title: string): string {
-  const plain = title.replace(/[^\p{L}\p{N} _-]+/gu, ' ').replace(/\s+/g, ' ').trim();
-  return plain.slice(0, 60);
-}
-
 /** A name for a file that any system takes. */
 export function fileName(title: string, format: ExportFormat): string {
   return `${fileStem(title) || language.strings.dialogs.conversationFile}.${format === 'json' ? 'json' : 'md'}`;
 }
 
 /** The conversations of this machine. */
-export class Conversations {
-  entries = $state.raw<readonly ConversationEntry[]>([]);
+export class Conversations extends KeptList<ConversationEntry> {
   /** What is searched for. */
   query = $state('');
   hits = $state.raw<readonly SearchHit[]>([]);
   /** What was deleted last and can be put back. */
   deleted = $state.raw<ConversationEntry | null>(null);
-  error = $state.raw<ErrorInfo | null>(null);
 
-  readonly #host: Host;
   #asked = 0;
 
   constructor(host: Host) {
-    this.#host = host;
-  }
-
-  /** Fetches the list anew. */
-  async refresh(): Promise<void> {
-    await this.#try(async () => {
-      this.entries = await call(this.#host, 'list_conversations', {});
-    });
+    super(host, () => call(host, 'list_conversations', {}));
   }
 
   /** Searches for what is typed; an answer that comes after a later one is not shown. */
@@ -88,22 +73,22 @@ export class Conversations {
       this.hits = [];
       return;
     }
-    await this.#try(async () => {
-      const hits = await call(this.#host, 'search_conversations', { query });
+    await this.attempt(async () => {
+      const hits = await call(this.host, 'search_conversations', { query });
       if (asked === this.#asked) this.hits = hits;
     });
   }
 
   async rename(id: number, title: string): Promise<void> {
-    await this.#change(() => call(this.#host, 'rename_conversation', { id, title }));
+    await this.change(() => call(this.host, 'rename_conversation', { id, title }));
   }
 
   async pin(id: number, pinned: boolean): Promise<void> {
-    await this.#change(() => call(this.#host, 'pin_conversation', { id, pinned }));
+    await this.change(() => call(this.host, 'pin_conversation', { id, pinned }));
   }
 
   async remove(entry: ConversationEntry): Promise<void> {
-    await this.#change(() => call(this.#host, 'delete_conversation', { id: entry.id }));
+    await this.change(() => call(this.host, 'delete_conversation', { id: entry.id }));
     this.deleted = entry;
   }
 
@@ -112,24 +97,21 @@ export class Conversations {
     const entry = this.deleted;
     if (!entry) return null;
     this.deleted = null;
-    await this.#change(() => call(this.#host, 'restore_conversation', { id: entry.id }));
+    await this.change(() => call(this.host, 'restore_conversation', { id: entry.id }));
     return entry.id;
   }
 
   /** Writes a conversation to a file that the person chooses. */
   async save(entry: ConversationEntry, format: ExportFormat): Promise<void> {
-    await this.#try(async () => {
-      const path = await this.#host.pickWhereToSave(fileName(entry.title, format));
-      if (path !== null) await call(this.#host, 'export_conversation', { id: entry.id, format, path });
-    });
+    await this.write(fileName(entry.title, format), (path) => call(this.host, 'export_conversation', { id: entry.id, format, path }));
   }
 
   /** Adds a conversation from a file that the person chooses. Gives its number, if one was added. */
   async bring(): Promise<number | null> {
     let added: number | null = null;
-    await this.#change(async () => {
-      const path = await this.#host.pickConversationFile(language.strings.dialogs.importConversation);
-      if (path !== null) added = await call(this.#host, 'import_conversation', { path });
+    await this.change(async () => {
+      const path = await this.host.pickConversationFile(language.strings.dialogs.importConversation);
+      if (path !== null) added = await call(this.host, 'import_conversation', { path });
     });
     return added;
   }
@@ -139,28 +121,12 @@ export class Conversations {
     let added: number | null = null;
     let failed: ErrorInfo | null = null;
     for (const path of paths) {
-      await this.#change(async () => {
-        added = await call(this.#host, 'import_conversation', { path });
+      await this.change(async () => {
+        added = await call(this.host, 'import_conversation', { path });
       });
       failed ??= this.error;
     }
     this.error = failed ?? this.error;
     return added;
-  }
-
-  async #change(act: () => Promise<unknown>): Promise<void> {
-    await this.#try(async () => {
-      await act();
-      this.entries = await call(this.#host, 'list_conversations', {});
-    });
-  }
-
-  async #try(act: () => Promise<void>): Promise<void> {
-    try {
-      await act();
-      this.error = null;
-    } catch (thrown) {
-      this.error = toErrorInfo(thrown);
-    }
   }
 }

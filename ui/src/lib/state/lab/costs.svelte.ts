@@ -3,8 +3,9 @@
 import type { Host } from '../../host';
 import { call, measureCosts, toErrorInfo } from '../../ipc/rpc';
 import type { CostCurve, CostEvent, ErrorInfo } from '../../ipc/schema.gen';
-import { EventStream, pageClock, type Clock } from '../../ipc/stream';
+import { pageClock, type Clock } from '../../ipc/stream';
 import type { Progress } from '../answer.svelte';
+import { Measurement } from '../measurement.svelte';
 
 /** The costs on screen. */
 export class Costs {
@@ -12,16 +13,13 @@ export class Costs {
   curve = $state.raw<CostCurve | null>(null);
   /** How far measuring is; null when nothing is measured. */
   progress = $state.raw<Progress | null>(null);
-  /** Whether a stop was asked for and the engine has not ended yet: it is still in a pass. */
-  stopping = $state(false);
   /** Whether the last measurement was stopped. */
   stopped = $state(false);
   error = $state.raw<ErrorInfo | null>(null);
 
   readonly #host: Host;
   readonly #clock: Clock;
-  #stream: EventStream<CostEvent> | null = null;
-  #id: number | null = null;
+  #measurement = $state.raw<Measurement<CostEvent> | null>(null);
 
   constructor(host: Host, clock: Clock = pageClock) {
     this.#host = host;
@@ -43,31 +41,25 @@ export class Costs {
     if (this.progress) return;
     this.error = null;
     this.stopped = false;
-    this.#id = null;
     this.progress = { done: 0, total: 0 };
-    const stream = new EventStream<CostEvent>({
+    this.#measurement = new Measurement<CostEvent>(this.#host, {
+      begin: (receive) => measureCosts(this.#host, receive),
       snapshot: (id) => call(this.#host, 'costs_snapshot', { id }),
       deliver: (events) => this.#hear(events),
       lost: (error) => this.#end(error),
       clock: this.#clock,
     });
-    this.#stream = stream;
-    try {
-      const id = await measureCosts(this.#host, (message) => stream.receive(message.id, message));
-      this.#id = id;
-      stream.begin(id);
-      // A stop was asked for before the engine had given it a number.
-      if (this.stopping) await this.#stop(id);
-    } catch (thrown) {
-      this.#end(toErrorInfo(thrown));
-    }
+    await this.#measurement.begin();
+  }
+
+  /** Whether a stop was asked for and the engine has not ended yet: it is still in a pass. */
+  get stopping(): boolean {
+    return this.#measurement?.stopping ?? false;
   }
 
   /** Asks for its end; what was measured so far is not kept. */
   stop(): void {
-    if (!this.progress || this.stopping) return;
-    this.stopping = true;
-    if (this.#id !== null) this.#stop(this.#id).catch((thrown: unknown) => this.#end(toErrorInfo(thrown)));
+    this.#measurement?.stop();
   }
 
   #hear(events: readonly CostEvent[]): void {
@@ -83,15 +75,8 @@ export class Costs {
   }
 
   #end(error: ErrorInfo | null): void {
-    this.#stream?.close();
-    this.#stream = null;
-    this.#id = null;
-    this.stopping = false;
+    this.#measurement = null;
     this.progress = null;
     this.error = error;
-  }
-
-  async #stop(id: number): Promise<void> {
-    await call(this.#host, 'stop_measurement', { id });
   }
 }
