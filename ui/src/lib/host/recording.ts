@@ -9,6 +9,7 @@ import type {
   StreamMessage,
   TokenEvent,
 } from '../ipc/schema.gen';
+import { Playing, type Playback, type Score } from './playing';
 
 /** What a recording holds. */
 export interface Recording {
@@ -39,28 +40,11 @@ export function recordedDuration(events: readonly GenerationEvent[]): number {
   return total;
 }
 
-/** Sets up something to happen after a time in milliseconds. */
-export type Later = (milliseconds: number, then: () => void) => void;
-
-/** How a recording is played. */
-export interface Playback {
-  /** 1 as recorded, 2 twice as fast, Infinity without waiting. */
-  speed: number;
-  /** Numbers of the messages that get lost on the way, from 0. */
-  lost: ReadonlySet<number>;
-  later: Later;
-}
-
 /** One recorded generation being played to a channel. Times come from the recorded rounds. */
 export class ReplayedGeneration {
   readonly id: number;
   readonly #recording: Recording;
-  readonly #playback: Playback;
-  readonly #deliver: (message: StreamMessage) => void;
-  readonly #keep: (message: StreamMessage) => void;
-  #said: GenerationEvent[] = [];
-  #next = 0;
-  #over = false;
+  readonly #playing: Playing<GenerationEvent>;
 
   /** `keep` hears every message, those that get lost on the way to `deliver` included. */
   constructor(
@@ -70,46 +54,32 @@ export class ReplayedGeneration {
     deliver: (message: StreamMessage) => void,
     keep: (message: StreamMessage) => void = () => {},
   ) {
-    this.#keep = keep;
     this.id = id;
     this.#recording = recording;
-    this.#playback = playback;
-    this.#deliver = deliver;
+    const score: Score<GenerationEvent> = {
+      batches: recording.messages.map(({ events }) => events),
+      duration: recordedDuration,
+      own: (event) => (event.type === 'started' ? { ...event, generation_id: id } : event),
+      keep: (seq, events) => keep({ generation_id: id, seq, events }),
+      deliver: (seq, events) => deliver({ generation_id: id, seq, events }),
+    };
+    this.#playing = new Playing(score, playback);
   }
 
-  /** Says the next message after the time it took when it was recorded. */
+  /** Plays it. */
   start(): void {
-    const message = this.#recording.messages[this.#next];
-    if (!message || this.#over) return;
-    const wait = recordedDuration(message.events) / this.#playback.speed;
-    this.#playback.later(wait, () => {
-      if (this.#over) return;
-      this.#say(message.events, this.#playback.lost.has(this.#next));
-      this.#next += 1;
-      this.start();
-    });
+    this.#playing.start();
   }
 
   /** Ends the generation as the engine does when it is stopped. */
   stop(): void {
-    if (this.#over) return;
-    const finished = this.#cancelled();
-    this.#over = true;
-    this.#playback.later(0, () => this.#say([finished], false));
+    this.#playing.end(this.#cancelled());
   }
 
   /** Everything said so far, lost messages included. */
   snapshot(): GenerationSnapshot {
-    return { generation_id: this.id, next_seq: this.#said.length, events: [...this.#said] };
-  }
-
-  #say(events: readonly GenerationEvent[], lost: boolean): void {
-    const own = events.map((event) => (event.type === 'started' ? { ...event, generation_id: this.id } : event));
-    const seq = this.#said.length;
-    this.#said.push(...own);
-    if (own.some((event) => event.type === 'finished' || event.type === 'failed')) this.#over = true;
-    this.#keep({ generation_id: this.id, seq, events: own });
-    if (!lost) this.#deliver({ generation_id: this.id, seq, events: own });
+    const events = this.#playing.said;
+    return { generation_id: this.id, next_seq: events.length, events };
   }
 
   /** The recorded ending cut down to what was said: counts of those tokens, the last live figures. */
@@ -121,7 +91,8 @@ export class ReplayedGeneration {
       return { type: 'failed', error };
     }
     const tokens: TokenEvent[] = [];
-    const rounds = this.#said.filter((event) => event.type === 'round');
+    const { said } = this.#playing;
+    const rounds = said.filter((event) => event.type === 'round');
     for (const round of rounds) tokens.push(...round.tokens);
     const count = (origin: TokenEvent['origin']) => tokens.filter((token) => token.origin === origin).length;
     const last: Partial<LiveFigures> = rounds.at(-1)?.figures ?? {};
@@ -135,7 +106,7 @@ export class ReplayedGeneration {
       resampled: count('resampled'),
       bonus: count('bonus'),
       plain: count('plain'),
-      wall_ms: recorded.stats.ttft_ms + recordedDuration(this.#said),
+      wall_ms: recorded.stats.ttft_ms + recordedDuration(said),
     };
     return { type: 'finished', stop: 'cancelled', tokens: [], stats };
   }

@@ -15,7 +15,8 @@ import type {
   ModelEntry,
   StreamMessage,
 } from '../ipc/schema.gen';
-import { parseRecording, ReplayedGeneration, type Playback, type Recording } from './recording';
+import type { Playback } from './playing';
+import { parseRecording, ReplayedGeneration, type Recording } from './recording';
 import { ReplayLab, type RecordedLab } from './replayLab';
 import { parseComparison, ReplayComparisons, ReplayedComparison, type CompareMessage } from './replayComparison';
 import { ReplayStore, type RecordedConversation } from './replayStore';

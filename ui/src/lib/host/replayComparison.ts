@@ -8,7 +8,8 @@ import type {
   ErrorInfo,
   MeasurementMessage,
 } from '../ipc/schema.gen';
-import { recordedDuration, type Playback } from './recording';
+import { Playing, type Playback, type Score } from './playing';
+import { recordedDuration } from './recording';
 
 /** A message of a comparison. */
 export type CompareMessage = MeasurementMessage<CompareEvent>;
@@ -32,13 +33,7 @@ function duration(events: readonly CompareEvent[]): number {
 /** A recorded comparison being played to a channel. */
 export class ReplayedComparison {
   readonly id: number;
-  readonly #recording: readonly CompareMessage[];
-  readonly #playback: Playback;
-  readonly #deliver: (message: CompareMessage) => void;
-  readonly #keep: (report: ComparisonReport) => number;
-  #said: CompareEvent[] = [];
-  #next = 0;
-  #over = false;
+  readonly #playing: Playing<CompareEvent>;
 
   /** `keep` puts a report into the history and gives its number. */
   constructor(
@@ -49,44 +44,28 @@ export class ReplayedComparison {
     keep: (report: ComparisonReport) => number,
   ) {
     this.id = id;
-    this.#recording = recording;
-    this.#playback = playback;
-    this.#deliver = deliver;
-    this.#keep = keep;
+    const score: Score<CompareEvent> = {
+      batches: recording.map(({ events }) => events),
+      duration,
+      own: (event) => (event.type === 'finished' && event.report ? { ...event, kept: keep(event.report) } : event),
+      deliver: (seq, events) => deliver({ id, seq, events }),
+    };
+    this.#playing = new Playing(score, playback);
   }
 
-  /** Says the next message after the time it took when it was recorded. */
+  /** Plays it. */
   start(): void {
-    const message = this.#recording[this.#next];
-    if (!message || this.#over) return;
-    this.#playback.later(duration(message.events) / this.#playback.speed, () => {
-      if (this.#over) return;
-      this.#say(message.events, this.#playback.lost.has(this.#next));
-      this.#next += 1;
-      this.start();
-    });
+    this.#playing.start();
   }
 
   /** Ends it as the engine does when not every lane has answered yet. */
   stop(): void {
-    if (this.#over) return;
-    this.#over = true;
-    this.#playback.later(0, () => this.#say([{ type: 'finished', report: null, kept: null, trouble: null, stopped: true }], false));
+    this.#playing.end({ type: 'finished', report: null, kept: null, trouble: null, stopped: true });
   }
 
   /** Everything said so far, lost messages included. */
   snapshot(): CompareMessage {
-    return { id: this.id, seq: 0, events: [...this.#said] };
-  }
-
-  #say(events: readonly CompareEvent[], lost: boolean): void {
-    const own = events.map((event): CompareEvent =>
-      event.type === 'finished' && event.report ? { ...event, kept: this.#keep(event.report) } : event,
-    );
-    const seq = this.#said.length;
-    this.#said.push(...own);
-    if (own.some(({ type }) => type === 'finished' || type === 'failed')) this.#over = true;
-    if (!lost) this.#deliver({ id: this.id, seq, events: own });
+    return { id: this.id, seq: 0, events: this.#playing.said };
   }
 }
 

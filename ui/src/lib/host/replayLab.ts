@@ -20,7 +20,7 @@ import type {
   WhatIf,
   WhatIfRequest,
 } from '../ipc/schema.gen';
-import type { Later } from './recording';
+import { Playing, type Later, type Score } from './playing';
 
 type SpotKind = LabRequest['source']['kind'];
 
@@ -51,10 +51,9 @@ export class ReplayLab {
   readonly #positions: LabPosition[] = [];
   readonly #tallies = new Map<string, LabRounds>();
   #curve: CostCurve | null;
-  #said: CostEvent[] = [];
-  #deliver: (message: MeasurementMessage<CostEvent>) => void = () => {};
-  /** The number of the measurement under way; far from those of comparisons. */
-  #measuring = 1000;
+  #measuring: Playing<CostEvent> | null = null;
+  /** The number of the last measurement; far from those of comparisons. */
+  #id = 1000;
 
   constructor(lab: RecordedLab, later: Later) {
     this.#lab = lab;
@@ -82,7 +81,7 @@ export class ReplayLab {
       case 'cost_curve':
         return this.#curve;
       case 'costs_snapshot':
-        return { id: args['id'], seq: 0, events: this.#said } satisfies Record<keyof MeasurementMessage<CostEvent>, unknown>;
+        return { id: args['id'], seq: 0, events: this.#measuring?.said ?? [] } satisfies Record<keyof MeasurementMessage<CostEvent>, unknown>;
       default:
         return undefined;
     }
@@ -90,37 +89,26 @@ export class ReplayLab {
 
   /** Plays the recorded measurement; gives its number. */
   measure(deliver: (message: MeasurementMessage<CostEvent>) => void): number {
-    const id = ++this.#measuring;
-    this.#said = [];
-    this.#deliver = deliver;
-    this.#say(id);
+    const id = ++this.#id;
+    const score: Score<CostEvent> = {
+      batches: this.#lab.measuring.map((event) => [event]),
+      duration: () => this.#lab.measuring_ms,
+      keep: (_, events) => {
+        for (const event of events) if (event.type === 'finished') this.#curve = event.curve ?? this.#curve;
+      },
+      deliver: (seq, events) => deliver({ id, seq, events }),
+    };
+    // It is to be seen at work, however fast answers are played.
+    this.#measuring = new Playing(score, { speed: 1, lost: new Set(), later: this.#later });
+    this.#measuring.start();
     return id;
   }
 
   /** Stops a measurement, if it is one of these: it ends with nothing, as the engine does after the pass it is in. */
   stop(id: number): boolean {
     if (id <= 1000) return false;
-    if (this.#measuring !== id) return true;
-    this.#measuring += 1;
-    const event: CostEvent = { type: 'finished', curve: null };
-    this.#later(this.#lab.measuring_ms, () => {
-      this.#said.push(event);
-      this.#deliver({ id, seq: this.#said.length - 1, events: [event] });
-    });
+    if (id === this.#id) this.#measuring?.end({ type: 'finished', curve: null }, this.#lab.measuring_ms);
     return true;
-  }
-
-  #say(id: number): void {
-    const seq = this.#said.length;
-    const event = this.#lab.measuring[seq];
-    if (!event) return;
-    this.#later(this.#lab.measuring_ms, () => {
-      if (this.#measuring !== id) return;
-      this.#said.push(event);
-      if (event.type === 'finished') this.#curve = event.curve;
-      this.#deliver({ id, seq, events: [event] });
-      this.#say(id);
-    });
   }
 
   #look({ source, sampling }: LabRequest): LabPosition {
