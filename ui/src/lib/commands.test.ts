@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import app from '../../../tests/ui/fixtures/fixture-app.json';
 import { commandOf, commands, possible, type Command } from './commands';
-import type { Host } from './host';
+import { SilentHost } from './host/testing';
 import type { CompareRequest, ConversationEntry } from './ipc/schema.gen';
 import { fitting } from './match';
 import { WindowState } from './state/window.svelte';
@@ -13,11 +13,10 @@ const entries = ['first', 'second', 'third'].map(
 
 afterEach(() => setLanguage('en'));
 
-class QuietHost implements Host {
-  readonly kind = 'replay';
+class QuietHost extends SilentHost {
   calls: [string, Record<string, unknown>][] = [];
 
-  async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+  override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     this.calls.push([command, args]);
     if (command === 'app_info') return app.info;
     if (command === 'list_models') return app.models;
@@ -27,14 +26,6 @@ class QuietHost implements Host {
     if (command === 'set_system_prompt') return args['id'] ?? 9;
     return null;
   }
-
-  openChannel = () => 0;
-  onMenu = () => {};
-  onFiles = () => {};
-  pickModelFile = async () => null;
-  pickConversationFile = async () => null;
-  pickWhereToSave = async () => '/tmp/x';
-  openLink = async () => {};
 }
 
 async function make() {

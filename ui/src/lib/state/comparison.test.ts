@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { recordComparison } from '../../../../tests/ui/fixtures/comparison';
 import { comparisons, suiteComparison } from '../../../../tests/ui/fixtures/plans';
-import type { Host } from '../host';
+import { SilentHost } from '../host/testing';
 import type { CompareEvent, CompareRequest, ErrorInfo, MeasurementMessage } from '../ipc/schema.gen';
 import { Comparison } from './comparison.svelte';
 import { Race } from './race.svelte';
@@ -18,8 +18,7 @@ const { report } = ending;
 const request = {} as CompareRequest;
 
 /** An engine whose channel a test speaks into. */
-class SpokenHost implements Host {
-  readonly kind = 'replay';
+class SpokenHost extends SilentHost {
   calls: [string, Record<string, unknown>][] = [];
   #receive: (message: Message) => void = () => {};
   #frames: (() => void)[] = [];
@@ -28,7 +27,7 @@ class SpokenHost implements Host {
   /** Set by a test that wants to answer `compare` itself. */
   begun: Promise<number> = Promise.resolve(1);
 
-  async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+  override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     this.calls.push([command, args]);
     if (this.refusal) throw this.refusal;
     if (command === 'compare') return this.begun;
@@ -37,7 +36,7 @@ class SpokenHost implements Host {
     return null;
   }
 
-  openChannel<T>(receive: (message: T) => void): unknown {
+  override openChannel<T>(receive: (message: T) => void): unknown {
     this.#receive = receive as (message: unknown) => void;
     return 0;
   }
@@ -51,13 +50,6 @@ class SpokenHost implements Host {
   draw(): void {
     for (const then of this.#frames.splice(0)) then();
   }
-
-  onMenu = () => {};
-  onFiles = () => {};
-  pickModelFile = async () => null;
-  pickConversationFile = async () => null;
-  pickWhereToSave = async () => '/tmp/x';
-  openLink = async () => {};
 }
 
 async function begin() {

@@ -1,9 +1,8 @@
 import { describe, expect, it, vi } from 'vitest';
-import type { Host } from '../host';
+import { appInfo, SilentHost } from '../host/testing';
 import type {
   Answering,
   AnswerRequest,
-  AppInfo,
   Asking,
   Conversation as Kept,
   ErrorInfo,
@@ -14,31 +13,8 @@ import type {
 import { Conversation } from './conversation.svelte';
 import { Settings } from './settings.svelte';
 
-const info: AppInfo = {
-  version: '0',
-  device: 'cpu',
-  threads: 1,
-  models_folder: '',
-  loaded: null,
-  store_problem: null,
-  default_sampling: {
-    temperature: 0,
-    top_k: 0,
-    top_p: 1,
-    min_p: 0,
-    repeat_penalty: 1,
-    presence_penalty: 0,
-    frequency_penalty: 0,
-    penalty_last_n: 64,
-    logit_bias: {},
-    seed: null,
-  },
-  ranges: [{ name: 'max_draft', min: 1, max: 15 }],
-};
-
 /** An engine that a test answers for. */
-class HandHost implements Host {
-  readonly kind = 'replay';
+class HandHost extends SilentHost {
   calls: { command: string; args: Record<string, unknown> }[] = [];
   refusal: ErrorInfo | null = null;
   /** Holds the number of a generation back until it is called. */
@@ -53,7 +29,7 @@ class HandHost implements Host {
   kept: Record<number, Kept> = {};
   events: Record<number, GenerationEvent[]> = {};
 
-  async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+  override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     this.calls.push({ command, args });
     if (command === 'open_conversation') return this.kept[args['id'] as number];
     if (command === 'answer_events') return this.events[args['message'] as number] ?? [];
@@ -68,17 +44,10 @@ class HandHost implements Host {
     return answering;
   }
 
-  openChannel<T>(receive: (message: T) => void): unknown {
+  override openChannel<T>(receive: (message: T) => void): unknown {
     this.#receive = receive as (message: StreamMessage) => void;
     return 0;
   }
-
-  pickModelFile = async () => null;
-  pickConversationFile = async () => null;
-  pickWhereToSave = async () => null;
-  openLink = async () => {};
-  onMenu = () => {};
-  onFiles = () => {};
 
   say(seq: number, ...events: GenerationEvent[]): void {
     this.#receive({ generation_id: this.#generations, seq, events });
@@ -146,7 +115,7 @@ const settled = async () => {
 function converse() {
   const host = new HandHost();
   const settings = new Settings();
-  settings.adopt(info);
+  settings.adopt(appInfo);
   const frames: (() => void)[] = [];
   const later: (() => void)[] = [];
   const after = (_: number, then: () => void) => {

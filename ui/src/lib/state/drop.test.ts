@@ -1,18 +1,17 @@
 import { describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
-import type { Host } from '../host';
+import { SilentHost } from '../host/testing';
 import type { LoadRequest } from '../ipc/schema.gen';
 import { planOf } from './drop.svelte';
 import { WindowState } from './window.svelte';
 
 /** A host that says yes, and takes its time with loading when told to. */
-class AgreeingHost implements Host {
-  readonly kind = 'replay';
+class AgreeingHost extends SilentHost {
   calls: [string, unknown][] = [];
   /** Files that are no conversations. */
   broken: string[] = [];
 
-  async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+  override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     this.calls.push([command, args['request'] ?? args['path'] ?? args['id']]);
     if (command === 'app_info') return app.info;
     if (command === 'list_models') return app.models;
@@ -29,14 +28,6 @@ class AgreeingHost implements Host {
     if (command === 'import_conversation' && this.broken.includes(args['path'] as string)) throw { code: 'io', message: 'Broken.' };
     return this.calls.length;
   }
-
-  openChannel = () => 0;
-  onMenu = () => {};
-  openLink = async () => {};
-  onFiles = () => {};
-  pickModelFile = async () => null;
-  pickConversationFile = async () => null;
-  pickWhereToSave = async () => null;
 
   of(command: string): unknown[] {
     return this.calls.filter(([name]) => name === command).map(([, what]) => what);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app-default.json';
-import type { Host } from '../host';
+import { SilentHost } from '../host/testing';
 import type { ErrorInfo, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
 import { Models } from './models.svelte';
 import { Settings } from './settings.svelte';
@@ -8,8 +8,7 @@ import { Settings } from './settings.svelte';
 const listed = app.models as ModelEntry[];
 
 /** An engine whose loading a test answers for. */
-class ModelHost implements Host {
-  readonly kind = 'replay';
+class ModelHost extends SilentHost {
   loaded: LoadedModels | null = null;
   requests: LoadRequest[] = [];
   refusal: ErrorInfo | null = null;
@@ -17,7 +16,7 @@ class ModelHost implements Host {
   dialogs = 0;
   listed: ModelEntry[] = listed;
 
-  async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+  override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     if (command === 'app_info') return { ...app.info, loaded: this.loaded };
     if (command === 'list_models') return this.listed;
     const request = args['request'] as LoadRequest;
@@ -33,15 +32,7 @@ class ModelHost implements Host {
     return this.loaded;
   }
 
-  openChannel = () => 0;
-  onMenu = () => {};
-  onFiles = () => {};
-
-  pickConversationFile = async () => null;
-  pickWhereToSave = async () => null;
-  openLink = async () => {};
-
-  async pickModelFile(): Promise<string | null> {
+  override async pickModelFile(): Promise<string | null> {
     this.dialogs += 1;
     return this.pick;
   }

@@ -1,29 +1,20 @@
 import { describe, expect, it } from 'vitest';
-import type { Host } from '../host';
+import { SilentHost } from '../host/testing';
 import { Preferences, type Preset } from './preferences.svelte';
 
 /** A host that keeps preferences, or refuses to. */
-class KeepingHost implements Host {
-  readonly kind = 'replay';
+class KeepingHost extends SilentHost {
   kept: Record<string, unknown> = {};
   written: [string, unknown][] = [];
   refuses = false;
 
-  async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+  override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     if (this.refuses) throw { code: 'store', message: 'The disk is full.' };
     if (command === 'preferences') return this.kept;
     if (command !== 'set_preference') throw new Error(command);
     this.written.push([args['key'] as string, args['value']]);
     return null;
   }
-
-  openChannel = () => 0;
-  onMenu = () => {};
-  onFiles = () => {};
-  pickModelFile = async () => null;
-  pickConversationFile = async () => null;
-  pickWhereToSave = async () => null;
-  openLink = async () => {};
 }
 
 const preset = (name: string): Preset => ({

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { appInfo, sampling } from '../host/testing';
 import type { AppInfo, LoadedModels, Method, ModelEntry } from '../ipc/schema.gen';
 import { Settings, whyNot } from './settings.svelte';
 
@@ -20,24 +21,8 @@ const loaded = (methods: Method[], draft: ModelEntry | null = null): LoadedModel
   methods,
 });
 const info = (ranges: AppInfo['ranges']): AppInfo => ({
-  version: '0',
-  device: 'cpu',
-  threads: 1,
-  models_folder: '',
-  loaded: null,
-  store_problem: null,
-  default_sampling: {
-    temperature: 0.7,
-    top_k: 40,
-    top_p: 0.9,
-    min_p: 0,
-    repeat_penalty: 1,
-    presence_penalty: 0,
-    frequency_penalty: 0,
-    penalty_last_n: 64,
-    logit_bias: {},
-    seed: null,
-  },
+  ...appInfo,
+  default_sampling: { ...sampling, temperature: 0.7, top_k: 40, top_p: 0.9 },
   ranges,
 });
 

@@ -1,0 +1,64 @@
+// What the tests of state classes stand on: a host that says nothing, and an engine's account of itself.
+
+import type { AppInfo, SamplingParams } from '../ipc/schema.gen';
+import type { FilesEvent, Host } from './types';
+
+// What is named here is what a test is given in its place.
+/* eslint-disable @typescript-eslint/no-unused-vars */
+
+/** A host that answers nothing. A test answers in its place. */
+export class SilentHost implements Host {
+  readonly kind = 'replay';
+
+  async invoke(_command: string, _args: Record<string, unknown>): Promise<unknown> {
+    return null;
+  }
+
+  openChannel<T>(_receive: (message: T) => void): unknown {
+    return 0;
+  }
+
+  onMenu(_choose: (item: string) => void): void {}
+
+  onFiles(_hear: (event: FilesEvent) => void): void {}
+
+  async pickModelFile(): Promise<string | null> {
+    return null;
+  }
+
+  async pickConversationFile(): Promise<string | null> {
+    return null;
+  }
+
+  async pickWhereToSave(): Promise<string | null> {
+    return '/tmp/x';
+  }
+
+  async openLink(): Promise<void> {}
+}
+
+/** How tokens are drawn where nothing is chosen: as the law says. */
+export const sampling: SamplingParams = {
+  temperature: 1,
+  top_k: 0,
+  top_p: 1,
+  min_p: 0,
+  repeat_penalty: 1,
+  presence_penalty: 0,
+  frequency_penalty: 0,
+  penalty_last_n: 64,
+  logit_bias: {},
+  seed: null,
+};
+
+/** An engine without a model. */
+export const appInfo: AppInfo = {
+  version: '0',
+  device: 'cpu',
+  threads: 1,
+  models_folder: '',
+  loaded: null,
+  store_problem: null,
+  default_sampling: { ...sampling, temperature: 0 },
+  ranges: [{ name: 'max_draft', min: 1, max: 15 }],
+};
