@@ -39,6 +39,11 @@ async function tableOf(page: Page, chart: string): Promise<string[][]> {
   return rows.evaluateAll((all) => all.map((row) => [...row.children].map((cell) => cell.textContent?.trim() ?? '')));
 }
 
+/** The places that were asked for, in order. */
+async function lookedAt(page: Page): Promise<Record<string, unknown>[]> {
+  return (await calls(page, 'lab_position')).map(({ request }) => (request as { source: Record<string, unknown> }).source);
+}
+
 const width = (bar: Locator): Promise<number> => bar.evaluate((element) => Number(element.getAttribute('width')));
 const counted = async (page: Page): Promise<number> => {
   const all = await page.getByTestId('emitted').evaluateAll((bars) => bars.map((bar) => Number(bar.getAttribute('data-count'))));
@@ -61,6 +66,54 @@ describe('the lab', () => {
   });
 });
 
+describe('the lab opens', () => {
+  const example = 'Once upon a time there was a';
+
+  it('at the first resampled token of the answer, which is in sight', async () => {
+    const page = await openLab('resampling', { answered: true });
+    await page.getByTestId('law').first().waitFor();
+    const chosen = page.getByTestId('token-picker').getByRole('option', { selected: true });
+    expect(await chosen.getAttribute('data-origin')).toBe('resampled');
+    const token = Number(await chosen.getAttribute('data-pick'));
+    expect(await page.locator(`[data-testid=token-picker] [data-origin=resampled]`).first().getAttribute('data-pick')).toBe(String(token));
+    expect(await lookedAt(page)).toEqual([{ kind: 'answer', message: 3, token }]);
+    expect(await page.getByTestId('law').count()).toBe(real.tokens.length + 1);
+    await page.getByTestId('lab-rules').click();
+    await page.getByTestId('rule-lines').waitFor();
+    expect(await lookedAt(page)).toHaveLength(1);
+  });
+
+  it('at the end of a text when nothing was asked yet', async () => {
+    const page = await openLab('resampling');
+    await page.getByTestId('law').first().waitFor();
+    expect(await page.getByTestId('spot-text').isChecked()).toBe(true);
+    expect(await page.getByTestId('spot-typed').inputValue()).toBe(example);
+    expect(await lookedAt(page)).toEqual([{ kind: 'text', text: example }]);
+  });
+
+  it('with the toy when the models cannot be asked, without a word about it', async () => {
+    const refusing = { ...app, lab: { ...lab, positions: { toy } } };
+    const page = await openLab('resampling', { answered: true, app: 'refusing', apps: { refusing } });
+    await page.getByTestId('toy-note').waitFor();
+    expect((await lookedAt(page)).map(({ kind }) => kind)).toEqual(['answer', 'text', 'toy']);
+    expect(await page.getByTestId('law').count()).toBe(toy.tokens.length);
+    expect(await page.getByTestId('error').count()).toBe(0);
+  });
+
+  it('with the real models the next time, once there is a draft', async () => {
+    const page = await openLab('resampling', { app: 'fixture-app-plain' });
+    await page.getByTestId('toy-note').waitFor();
+    await page.getByTestId('draft-menu').click();
+    await page.getByRole('menuitem', { name: /0\.5b/ }).click();
+    await page.getByText('They need no model').waitFor();
+    expect((await lookedAt(page)).map(({ kind }) => kind)).toEqual(['toy']);
+    await page.keyboard.press('Control+1');
+    await page.keyboard.press('Control+3');
+    await page.getByTestId('spot-typed').waitFor();
+    expect((await lookedAt(page)).map(({ kind }) => kind)).toEqual(['toy', 'text']);
+  });
+});
+
 describe('residual resampling', () => {
   it('is of the toy when no draft is loaded, and says so', async () => {
     const page = await openLab('resampling', { app: 'fixture-app-plain' });
@@ -75,6 +128,9 @@ describe('residual resampling', () => {
 
   it('draws and writes the laws as they were told', async () => {
     const page = await openLab('resampling');
+    await page.getByTestId('spot-toy').check();
+    await page.getByTestId('toy-note').waitFor();
+    await page.getByTestId('where').waitFor({ state: 'detached' });
     await page.getByTestId('law').first().waitFor();
     expect(await page.getByTestId('acceptance').textContent()).toContain(formatProbability(toy.acceptance));
     expect(await page.getByTestId('rejection').textContent()).toContain(formatProbability(toy.rejection));
@@ -112,14 +168,12 @@ describe('residual resampling', () => {
 
   it('looks at a token of the answer, chosen by arrow keys', async () => {
     const page = await openLab('resampling', { answered: true });
-    await page.getByTestId('spot-answer').check();
     const options = page.getByTestId('token-picker').getByRole('option');
     await options.first().focus();
-    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('Home');
     await page.keyboard.press('ArrowRight');
     await page.getByTestId('where').getByText('the answer goes on').waitFor();
-    const asked = (await calls(page, 'lab_position')).map(({ request }) => (request as { source: Record<string, unknown> }).source);
-    expect(asked.at(-1)).toMatchObject({ kind: 'answer', token: 1 });
+    expect((await lookedAt(page)).at(-1)).toMatchObject({ kind: 'answer', token: 1 });
     expect(await page.getByTestId('law').count()).toBe(real.tokens.length + 1);
     expect(await options.nth(1).getAttribute('aria-selected')).toBe('true');
   });
@@ -132,7 +186,7 @@ describe('residual resampling', () => {
     const token = Number(await page.locator('[data-testid=token][data-origin=resampled]').first().getAttribute('data-token'));
     await page.getByTestId('show-in-lab').press('Enter');
     await page.getByTestId('law').first().waitFor();
-    expect((await calls(page, 'lab_position')).map(({ request }) => (request as { source: unknown }).source)).toEqual([{ kind: 'answer', message: 3, token }]);
+    expect(await lookedAt(page)).toEqual([{ kind: 'answer', message: 3, token }]);
     expect(await page.getByTestId('token-picker').getByRole('option', { selected: true }).getAttribute('data-pick')).toBe(String(token));
   });
 

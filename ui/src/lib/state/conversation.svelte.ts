@@ -35,6 +35,9 @@ export interface Turn {
   readonly answers: Siblings | null;
 }
 
+/** A turn whose answer the engine keeps. */
+export type AnsweredTurn = Turn & { readonly answerId: number };
+
 /** Time as the conversation sees it; tests bring their own. */
 export interface Pace {
   clock: Clock;
@@ -82,6 +85,9 @@ export class Conversation {
     const last = this.turns.at(-1);
     return last !== undefined && !last.answer.over;
   });
+
+  /** The turns that can be asked about by their answers' numbers. */
+  answered = $derived(this.turns.filter((turn): turn is AnsweredTurn => turn.answerId !== null));
 
   readonly #host: Host;
   readonly #settings: Settings;

@@ -9,7 +9,7 @@ import { Acceptance } from './lab/acceptance.svelte';
 import { Costs } from './lab/costs.svelte';
 import { Grounds } from './lab/grounds.svelte';
 import { Inspector } from './lab/inspector.svelte';
-import { Spot } from './lab/spot.svelte';
+import { Spot, type Answers } from './lab/spot.svelte';
 import type { Models } from './models.svelte';
 import type { Settings } from './settings.svelte';
 
@@ -32,9 +32,9 @@ export class Lab {
   /** The models that what is shown was made with; undefined before the lab was opened. */
   #made: string | undefined;
 
-  constructor(host: Host, models: Models, settings: Settings, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
+  constructor(host: Host, models: Models, settings: Settings, answers: Answers, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
     this.#models = models;
-    this.spot = new Spot(host, models, settings, pace.nextFrame);
+    this.spot = new Spot(host, models, settings, answers, pace.nextFrame);
     this.grounds = new Grounds(host);
     this.acceptance = new Acceptance(host);
     this.inspector = new Inspector(host);

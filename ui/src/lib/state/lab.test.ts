@@ -1,19 +1,38 @@
 import { describe, expect, it, vi } from 'vitest';
 import type { Host } from '../host';
-import type { AppInfo, CostCurve, LabPosition, LabRounds, LabRoundsRequest, LoadedModels, MeasurementMessage } from '../ipc/schema.gen';
+import { sampling as lawful } from '../host/testing';
+import type { AppInfo, CostCurve, ErrorInfo, GenerationEvent, LabPosition, LabRounds, LabRoundsRequest, LoadedModels, MeasurementMessage, TokenEvent } from '../ipc/schema.gen';
 import { Lab } from './lab.svelte';
-import { temperatures } from './lab/spot.svelte';
+import { Answer as Answered } from './answer.svelte';
+import { temperatures, type Answers } from './lab/spot.svelte';
 import { Models } from './models.svelte';
 import { Settings } from './settings.svelte';
 
 type Answer = (args: Record<string, unknown>) => unknown;
 
-const sampling = { temperature: 0.7, top_k: 0, top_p: 1 };
+const sampling = { ...lawful, temperature: 0.7 };
 const position = { id: 4, tokens: [], source: { kind: 'toy' } } as unknown as LabPosition;
 const curve = { device: 'cpu' } as CostCurve;
 
+type Source = LabPosition['source'];
+
+/** An answer whose tokens have these origins. */
+function answeredWith(answerId: number, ...origins: TokenEvent['origin'][]): Answers['answered'][number] {
+  const answer = new Answered();
+  const tokens = origins.map((origin, position) => ({ id: position, text: ' a', origin, position, round: 0, confidence: 1, entropy: null }) as unknown as TokenEvent);
+  if (tokens.length > 0) answer.apply([{ type: 'finished', stop: 'end_of_text', tokens, stats: { plain: 0, rounds: 1 } } as unknown as GenerationEvent]);
+  return { answer, answerId };
+}
+
+/** Answers the question for a position, unless its place is of a kind that is refused. */
+const refusing = (code: ErrorInfo['code'], kinds: readonly Source['kind'][]): Answer => ({ request }) => {
+  const { source } = request as { source: Source };
+  if (kinds.includes(source.kind)) throw { code, message: 'Refused.' };
+  return { ...position, source };
+};
+
 /** A lab on a host whose answers a test chooses; frames come when it says so. */
-function openLab(answers: Record<string, Answer> = {}, draft = true) {
+function openLab(answers: Record<string, Answer> = {}, { draft = true, answered = [] }: { draft?: boolean; answered?: Answers['answered'] } = {}) {
   const calls: { command: string; args: Record<string, unknown> }[] = [];
   const frames: (() => void)[] = [];
   let channel: (message: unknown) => void = () => {};
@@ -47,7 +66,7 @@ function openLab(answers: Record<string, Answer> = {}, draft = true) {
   settings.adopt({ ranges: [], default_sampling: sampling } as unknown as AppInfo);
   const models = new Models(host, settings);
   models.loaded = { target: { path: 'a' }, draft: draft ? { path: 'b' } : null } as LoadedModels;
-  const lab = new Lab(host, models, settings, { clock: { after: () => () => {} }, nextFrame: (then) => void frames.push(then) });
+  const lab = new Lab(host, models, settings, { answered }, { clock: { after: () => () => {} }, nextFrame: (then) => void frames.push(then) });
   const asked = (command: string) => calls.filter((call) => call.command === command).map(({ args }) => args);
   const frame = async () => {
     frames.shift()?.();
@@ -57,8 +76,8 @@ function openLab(answers: Record<string, Answer> = {}, draft = true) {
 }
 
 describe('the spot', () => {
-  it('is the toy at first, at the temperature of answers, and asks for every temperature of the rules', async () => {
-    const { lab, asked } = openLab();
+  it('is the toy without a pair of models, at the temperature of answers, and asks for every temperature of the rules', async () => {
+    const { lab, asked } = openLab({}, { draft: false });
     await lab.spot.open();
     await lab.spot.open();
     expect(asked('lab_position')).toEqual([{ request: { source: { kind: 'toy' }, sampling: expect.objectContaining({ temperature: 0.7 }) } }]);
@@ -108,7 +127,7 @@ describe('the spot', () => {
       await frame();
     };
     lab.follow();
-    await lab.spot.open();
+    await lab.spot.choose('toy');
     await load('c');
     expect(lab.spot.position?.id).toBe(4);
     await lab.spot.lookAt(1, 1);
@@ -138,6 +157,104 @@ describe('the spot', () => {
     await lab.spot.choose('toy');
     expect(lab.spot.error).toBeNull();
     expect(lab.spot.position?.id).toBe(4);
+  });
+});
+
+describe('the place that the lab opens at', () => {
+  const sources = (asked: (command: string) => Record<string, unknown>[]) => asked('lab_position').map(({ request }) => (request as { source: Source }).source);
+  const text = { kind: 'text', text: 'Once upon a time there was a' };
+  const answer = (message: number, token: number) => ({ kind: 'answer', message, token });
+
+  it('is the first resampled token of the last answer whose tokens are here', async () => {
+    const answered = [answeredWith(3, 'resampled'), answeredWith(5, 'accepted', 'bonus', 'resampled', 'resampled'), answeredWith(7)];
+    const { lab, asked } = openLab({}, { answered });
+    await lab.spot.open();
+    expect(sources(asked)).toEqual([answer(5, 2)]);
+    expect([lab.spot.kind, lab.spot.chosen]).toEqual(['answer', { message: 5, token: 2 }]);
+    expect(lab.spot.position?.source).toEqual(answer(5, 2));
+  });
+
+  it('is in the middle of an answer in which none was resampled', async () => {
+    const { lab, asked } = openLab({}, { answered: [answeredWith(5, 'plain', 'plain', 'plain', 'plain', 'plain')] });
+    await lab.spot.open();
+    expect(sources(asked)).toEqual([answer(5, 2)]);
+  });
+
+  it('is the end of a text where nothing was answered, which can be typed over', async () => {
+    const { lab, asked } = openLab();
+    await lab.spot.open();
+    expect(sources(asked)).toEqual([text]);
+    expect([lab.spot.kind, lab.spot.text]).toEqual(['text', text.text]);
+  });
+
+  it('is another one where it is refused, the toy at last, and nothing is said of it', async () => {
+    const answered = [answeredWith(5, 'resampled')];
+    const byOthers = openLab({ lab_position: refusing('invalid_request', ['answer']) }, { answered });
+    await byOthers.lab.spot.open();
+    expect([byOthers.lab.spot.kind, byOthers.lab.spot.position?.source, byOthers.lab.spot.error]).toEqual(['text', text, null]);
+    const { lab, asked } = openLab({ lab_position: refusing('invalid_request', ['answer', 'text']) }, { answered });
+    await lab.spot.open();
+    await lab.spot.open();
+    expect(sources(asked)).toEqual([answer(5, 0), text, { kind: 'toy' }]);
+    expect([lab.spot.kind, lab.spot.position?.source, lab.spot.error]).toEqual(['toy', { kind: 'toy' }, null]);
+  });
+
+  it('is looked for again when the engine was busy', async () => {
+    let busy = true;
+    const { lab } = openLab({ lab_position: (args) => refusing('busy', busy ? ['text'] : [])(args) });
+    await lab.spot.open();
+    expect(lab.spot.kind).toBe('toy');
+    busy = false;
+    await lab.spot.open();
+    expect([lab.spot.kind, lab.spot.position?.source]).toEqual(['text', text]);
+  });
+
+  it('is a real one once a pair is loaded, the next time', async () => {
+    const { lab, models, asked } = openLab({}, { draft: false });
+    lab.follow();
+    await lab.spot.open();
+    models.loaded = { target: { path: 'a' }, draft: { path: 'b' } } as LoadedModels;
+    lab.follow();
+    expect(lab.spot.position?.source).toEqual({ kind: 'toy' });
+    await lab.spot.open();
+    expect(sources(asked)).toEqual([{ kind: 'toy' }, text]);
+    models.loaded = { target: { path: 'a' }, draft: { path: 'c' } } as LoadedModels;
+    lab.follow();
+    expect(lab.spot.position).toBeNull();
+    await lab.spot.open();
+    await lab.spot.open();
+    expect(sources(asked)).toEqual([{ kind: 'toy' }, text, text]);
+  });
+
+  it('stays the one that the person chose', async () => {
+    const { lab, models, asked } = openLab({}, { draft: false });
+    await lab.spot.open();
+    await lab.spot.choose('toy');
+    models.loaded = { target: { path: 'a' }, draft: { path: 'b' } } as LoadedModels;
+    await lab.spot.open();
+    expect(lab.spot.kind).toBe('toy');
+    expect(sources(asked).every(({ kind }) => kind === 'toy')).toBe(true);
+  });
+
+  it('gives way to what the person chooses meanwhile, and is not replaced once it is shown', async () => {
+    let refuse: (error: unknown) => void = () => {};
+    const early = openLab({
+      lab_position: ({ request }) => {
+        const { source } = request as { source: Source };
+        return source.kind === 'text' ? new Promise((_, reject) => (refuse = reject)) : { ...position, source };
+      },
+    });
+    const opened = early.lab.spot.open();
+    await early.lab.spot.lookAt(1, 1);
+    refuse({ code: 'invalid_request', message: 'Refused.' });
+    await opened;
+    expect([early.lab.spot.kind, early.lab.spot.position?.source]).toEqual(['answer', answer(1, 1)]);
+    let busy = false;
+    const { lab } = openLab({ lab_position: (args) => refusing('busy', busy ? ['text'] : [])(args) });
+    await lab.spot.open();
+    busy = true;
+    await lab.spot.warm(1.2);
+    expect([lab.spot.kind, lab.spot.error?.code]).toEqual(['text', 'busy']);
   });
 });
 

@@ -78,7 +78,7 @@ export class WindowState {
     this.comparisons = new Comparisons(host);
     this.comparison = new Comparison(host, () => void this.comparisons.refresh());
     this.comparisonPlan = new ComparisonPlan(this.models, { settings: this.settings, busy: () => this.conversation.running });
-    this.lab = new Lab(host, this.models, this.settings);
+    this.lab = new Lab(host, this.models, this.settings, this.conversation);
     this.drop = new Drop(this.models, {
       bring: (paths) => this.#bringFiles(paths),
       complain: (text) => (this.complaint = text),

@@ -69,7 +69,7 @@ export const labDe: LabStrings = {
     next: 'Nächste Antwort',
     picker: 'Tokens der Antwort',
     text: 'Text, an dessen Ende geschaut wird',
-    textHint: 'Es war einmal eine',
+    example: 'Es war einmal eine',
     read: 'Ende ansehen',
     temperature: 'Temperatur',
     temperatureNote: 'von p und q',

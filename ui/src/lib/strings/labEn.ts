@@ -97,7 +97,7 @@ export const labEn = {
     next: 'Next answer',
     picker: 'Tokens of the answer',
     text: 'Text to look at the end of',
-    textHint: 'Once upon a time there was a',
+    example: 'Once upon a time there was a',
     read: 'Look at its end',
     temperature: 'Temperature',
     temperatureNote: 'of p and q',

@@ -3,9 +3,11 @@
 
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
-import type { ErrorInfo, LabPosition, LabRuleRow, LabSource } from '../../ipc/schema.gen';
+import type { ErrorInfo, LabPosition, LabRuleRow, LabSource, TokenEvent } from '../../ipc/schema.gen';
+import { language } from '../../strings/index.svelte';
 import type { Models } from '../models.svelte';
 import type { Settings } from '../settings.svelte';
+import type { AnsweredTurn } from '../conversation.svelte';
 import { pageFrame, type NextFrame } from '../frame';
 import { Trials } from './trials.svelte';
 
@@ -17,6 +19,17 @@ export const temperatures: readonly number[] = [
   ...[0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3],
   ...Array.from({ length: 17 }, (_, step) => (4 + step) / 10),
 ];
+
+/** The answers of the open conversation. */
+export interface Answers {
+  readonly answered: readonly Pick<AnsweredTurn, 'answer' | 'answerId'>[];
+}
+
+/** The token whose place says most about an answer: the first that was resampled, or one in the middle. */
+function tellingToken(tokens: readonly TokenEvent[]): number {
+  const resampled = tokens.findIndex(({ origin }) => origin === 'resampled');
+  return resampled >= 0 ? resampled : Math.floor(tokens.length / 2);
+}
 
 /** A position, from being asked for on. */
 export class Spot {
@@ -37,35 +50,47 @@ export class Spot {
   readonly #host: Host;
   readonly #models: Models;
   readonly #settings: Settings;
+  readonly #answers: Answers;
   /** The place that was asked for last. */
   #source: LabSource | null = null;
+  /** Where to look instead when that is refused; what a person chose is not replaced. */
+  #instead: readonly LabSource[] = [];
   /** The place that `rules` are of. */
   #ruled: LabSource | null = null;
   /** Whether something newer is wanted than what is being looked at. */
   #again = false;
   #begun = false;
+  /** Whether the person has chosen a place. */
+  #chose = false;
+  /** The pair of models that the place was found for, as long as the person has chosen none; undefined before. */
+  #openedWith: string | null | undefined;
 
-  constructor(host: Host, models: Models, settings: Settings, nextFrame: NextFrame = pageFrame) {
+  constructor(host: Host, models: Models, settings: Settings, answers: Answers, nextFrame: NextFrame = pageFrame) {
     this.#host = host;
     this.#models = models;
     this.#settings = settings;
+    this.#answers = answers;
     this.trials = new Trials(host, nextFrame);
   }
 
   /** Whether there are two models whose laws can be looked at. */
   get paired(): boolean {
-    return (this.#models.loaded?.draft ?? null) !== null;
+    return this.#pair !== null;
   }
 
-  /** Shows something when the lab is opened for the first time: the toy, which needs no model. */
+  /** Shows something when the lab is opened and the person has chosen nothing: what the models really say, where
+   * there is a pair of them, or else the toy. Again with another pair. */
   async open(): Promise<void> {
-    if (this.#begun) return;
+    if (this.#chose || this.#openedWith === this.#pair) return;
     this.#begin();
-    await this.#look({ kind: 'toy' });
+    this.#openedWith = this.#pair;
+    const [first, ...rest] = this.#openings();
+    if (first) await this.#look(first, rest);
   }
 
   /** Chooses a kind of place, and looks where that says enough. */
   async choose(kind: SpotKind): Promise<void> {
+    this.#chose = true;
     this.kind = kind;
     if (kind === 'toy') await this.#look({ kind });
     else if (kind === 'answer' && this.chosen) await this.lookAt(this.chosen.message, this.chosen.token);
@@ -82,14 +107,14 @@ export class Spot {
 
   /** Looks at the place of a token of an answer. */
   async lookAt(message: number, token: number): Promise<void> {
+    this.#chose = true;
     this.#begin();
-    this.kind = 'answer';
-    this.chosen = { message, token };
     await this.#look({ kind: 'answer', message, token });
   }
 
   /** Looks at the end of the text that is typed. */
   async read(): Promise<void> {
+    this.#chose = true;
     if (this.text === '') return;
     await this.#look({ kind: 'text', text: this.text });
   }
@@ -97,7 +122,7 @@ export class Spot {
   /** Makes both laws of the same place at another temperature. */
   async warm(temperature: number): Promise<void> {
     this.temperature = temperature;
-    if (this.#source) await this.#look(this.#source);
+    if (this.#source) await this.#look(this.#source, this.#instead);
   }
 
   #begin(): void {
@@ -106,9 +131,25 @@ export class Spot {
     if (this.#settings.temperature > 0) this.temperature = this.#settings.temperature;
   }
 
-  /** Looks at a place. The engine looks at one at a time: while it does, only the last one wanted is remembered. */
-  async #look(source: LabSource): Promise<void> {
-    this.#source = source;
+  /** What the laws are of; null without a pair of models. */
+  get #pair(): string | null {
+    const { loaded } = this.#models;
+    return loaded?.draft ? `${loaded.target.path}\n${loaded.draft.path}` : null;
+  }
+
+  /** Where the lab may open, the best first. The engine refuses an answer that other models wrote. */
+  #openings(): LabSource[] {
+    const toy: LabSource = { kind: 'toy' };
+    if (!this.paired) return [toy];
+    const text: LabSource = { kind: 'text', text: language.strings.lab.spot.example };
+    const turn = this.#answers.answered.findLast(({ answer }) => answer.tokens.length > 0);
+    return turn ? [{ kind: 'answer', message: turn.answerId, token: tellingToken(turn.answer.tokens) }, text, toy] : [text, toy];
+  }
+
+  /** Looks at a place, or at others where it is refused. The engine looks at one at a time: while it does, only
+   * the last one wanted is remembered. */
+  async #look(source: LabSource, instead: readonly LabSource[] = []): Promise<void> {
+    this.#point(source, instead);
     this.error = null;
     this.#again = true;
     if (this.looking) return;
@@ -120,6 +161,15 @@ export class Spot {
     this.looking = false;
   }
 
+  /** Has the place on screen be this one. */
+  #point(source: LabSource, instead: readonly LabSource[]): void {
+    this.#source = source;
+    this.#instead = instead;
+    this.kind = source.kind;
+    if (source.kind === 'answer') this.chosen = { message: source.message, token: source.token };
+    if (source.kind === 'text') this.text = source.text;
+  }
+
   async #ask(source: LabSource): Promise<void> {
     // Something newer may be wanted by then, or nothing at all.
     const wanted = (): boolean => !this.#again && this.#source === source;
@@ -129,6 +179,7 @@ export class Spot {
       const request = { source, sampling: { ...sampling, temperature: this.temperature } };
       const position = await call(this.#host, 'lab_position', { request });
       if (!wanted()) return;
+      this.#instead = [];
       this.#show(position);
       // The rules go over all temperatures: at the same place they stay as they were.
       if (this.#ruled !== source) this.rules = [];
@@ -137,8 +188,17 @@ export class Spot {
       if (wanted()) this.rules = rules;
     } catch (thrown) {
       if (!wanted()) return;
-      this.#show(null);
-      this.error = toErrorInfo(thrown);
+      const error = toErrorInfo(thrown);
+      const [next, ...rest] = this.#instead;
+      if (!next) {
+        this.#show(null);
+        this.error = error;
+        return;
+      }
+      // Nothing is wrong with the place: it is tried again when the lab is opened again.
+      if (error.code === 'busy') this.#openedWith = undefined;
+      this.#point(next, rest);
+      this.#again = true;
     }
   }
 
