@@ -50,7 +50,13 @@ export class Lab {
     this.#made = now;
     if (!others) return;
     this.spot.forget();
-    void this.costs.open().then(() => (this.grounds.known ? this.grounds.open(this.costs.curve !== null) : undefined));
+    void (this.grounds.known ? this.survey() : this.costs.open());
+  }
+
+  /** Asks what passes cost here, and for the landscape that comes of it. */
+  async survey(): Promise<void> {
+    await this.costs.open();
+    await this.grounds.open(this.costs.curve !== null);
   }
 
   /** Shows what happens at the place of a token. */
