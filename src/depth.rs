@@ -126,8 +126,14 @@ const PROBE: usize = 2;
 /// Tokens an answer is expected to go on for, when it is weighed whether a draft model's reading of the
 /// conversation pays.
 const HORIZON: f64 = 128.0;
-/// After this many rounds with a draft comes one without.
-const REFRESH: u32 = 64;
+/// After so many rounds with a draft comes one without: often where little is won by drafting, so that
+/// little is lost, and what plain decoding costs decides.
+const REFRESH: (f64, f64) = (4.0, 64.0);
+/// Passes of one row that drafting may have lost, whatever it promises, before it is parked.
+const MOST_LOST: f64 = 4.0;
+/// The share of the time by which a loss is forgotten: so much slower than plain decoding it may be in the
+/// long run.
+const FORGIVEN: f64 = 0.01;
 /// Asked in vain so often in a row, what it promises is no longer believed.
 const IN_VAIN: u32 = 4;
 /// Classes of confidence.
@@ -211,6 +217,8 @@ pub struct Observation {
 #[derive(Clone, Debug, Default)]
 pub struct DepthController {
     pass_ms: [Smoothed; MAX_ROWS + 1],
+    /// A drafted token's cost, in passes of one row, as it is expected before it is measured.
+    expected_cost: Option<f64>,
     draft_ms: Smoothed,
     read_ms: Smoothed,
     positions: [Share; MAX_DRAFT],
@@ -230,12 +238,19 @@ pub struct DepthController {
     since_probe: u32,
     /// Rounds since the last one without a draft.
     since_plain: u32,
+    /// Milliseconds that drafting has won over plain decoding of late; below 0 what it has lost.
+    won: f64,
 }
 
 impl DepthController {
     /// Knows nothing yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// What a drafted token is likely to cost, in passes of one row; what is measured counts for more.
+    pub fn expect_cost(&mut self, passes: Option<f64>) {
+        self.expected_cost = passes;
     }
 
     /// What to ask the proposer for, when at most `limit` tokens may be drafted and its own model has
@@ -246,12 +261,17 @@ impl DepthController {
         let (one, draft) = (self.pass(1), self.draft());
         // The read costs once, the gain lasts.
         let reading = unread as f64 * self.read();
-        let pays = self.barren < IN_VAIN && gain >= WORTH && (1.0 - 1.0 / gain) * one * HORIZON >= reading;
+        let pays = self.barren < IN_VAIN
+            && gain >= WORTH
+            && (1.0 - 1.0 / gain) * one * HORIZON >= reading
+            && self.won > -MOST_LOST * one;
         let free = draft <= FREE * one && unread == 0 && beside == 0;
         self.parked = !pays;
         self.since_plain += 1;
         // What plain decoding costs has to be known, and known of late.
-        let max_draft = if self.pass_ms[1].0.is_none() || self.since_plain > REFRESH {
+        // Where a draft is free most rounds that find none are plain anyway.
+        let due = if free { REFRESH.1 as u32 } else { refresh(gain) };
+        let max_draft = if self.pass_ms[1].0.is_none() || self.since_plain > due {
             0
         } else if free {
             limit
@@ -345,6 +365,7 @@ impl DepthController {
             self.patience = if worked { self.patience / 2 } else { (2 * self.patience).clamp(4, 512) };
             self.since_probe = 0;
         }
+        self.account(seen);
         // Probes are paid from what was saved while nothing else was drafted.
         if self.parked {
             self.credit += PROBE_SHARE * (seen.propose_ms + seen.target_ms);
@@ -352,6 +373,20 @@ impl DepthController {
             if seen.acted {
                 self.credit -= (seen.target_ms - self.pass(1)).max(0.0);
             }
+        }
+    }
+
+    /// Keeps the account of what drafting wins and loses. What reading the conversation took was weighed before.
+    fn account(&mut self, seen: &Observation) {
+        let one = self.pass(1);
+        let took = if seen.read > FEW { 0.0 } else { seen.propose_ms } + seen.target_ms;
+        let most = MOST_LOST * one;
+        if seen.acted || seen.propose_ms > FREE * one {
+            let emitted = 1 + seen.tested.iter().filter(|&&passed| passed).count();
+            self.won = (self.won + emitted as f64 * one - took).clamp(-2.0 * most, most);
+        }
+        if self.won < 0.0 {
+            self.won = (self.won + FORGIVEN * took).min(0.0);
         }
     }
 
@@ -418,7 +453,7 @@ impl DepthController {
 
     /// Milliseconds of a drafted token.
     fn draft(&self) -> f64 {
-        self.draft_ms.0.unwrap_or_else(|| PRIOR_DRAFT_COST * self.pass(1))
+        self.draft_ms.0.unwrap_or_else(|| self.expected_cost.unwrap_or(PRIOR_DRAFT_COST) * self.pass(1))
     }
 
     /// Milliseconds for which a draft model reads a token.
@@ -435,6 +470,11 @@ impl DepthController {
         }
         prior
     }
+}
+
+/// Rounds with a draft between two without one, when drafting is expected to gain so much.
+fn refresh(gain: f64) -> u32 {
+    (REFRESH.1 * 2.0 * (gain - 1.0)).clamp(REFRESH.0, REFRESH.1) as u32
 }
 
 /// The probability that a token of a class of confidence is accepted; its own confidence before anything is
@@ -584,6 +624,61 @@ mod tests {
         assert!(tokens * 10.0 / time > 0.985, "{} of plain's speed", tokens * 10.0 / time);
     }
 
+    /// The bytes its passes read tell that it cannot pay: no time is spent on finding that out.
+    #[test]
+    fn a_draft_that_is_known_to_be_dear_waits_until_a_probe_is_paid_for() {
+        let mut controller = DepthController::new();
+        controller.expect_cost(Some(0.6));
+        let (time, tokens) = run(&mut controller, 40, (6.0, 0.1), |_, _| true);
+        assert_eq!((time, tokens), (400.0, 40.0));
+        // It was wrong to wait: a probe finds that out.
+        run(&mut controller, 600, (6.0, 0.1), |_, _| true);
+        assert!(!controller.state().parked);
+    }
+
+    /// A promise just above break-even, and a machine that does not keep it: passes over a draft take longer
+    /// when the tokens come out than those that were measured.
+    #[test]
+    fn little_is_lost_to_a_promise_that_does_not_hold() {
+        let accepts = |round: usize, position: usize| (round * 7919 + position * 104_729) % 1000 < 640;
+        let mut controller = DepthController::new();
+        let (mut time, mut tokens) = (0.0, 0.0);
+        for part in 0..40 {
+            // Drafting wins a little for ten rounds and loses more for the next ten.
+            let draft_ms = if part % 2 == 0 { 4.0 } else { 8.0 };
+            let (t, n) = run(&mut controller, 10, (draft_ms, 0.1), accepts);
+            (time, tokens) = (time + t, tokens + n);
+        }
+        assert!(tokens * 10.0 / time > 0.97, "{} of plain's speed", tokens * 10.0 / time);
+    }
+
+    /// Plain decoding has become faster, and drafts have not: seen soon where little was won.
+    #[test]
+    fn what_plain_decoding_costs_is_looked_at_often_where_it_decides() {
+        let mut controller = DepthController::new();
+        // Beginning with luck: what fails at first is parked, whatever it is worth.
+        let accepts = |round: usize, position: usize| ((round + 4) * 7919 + position * 104_729) % 1000 < 700;
+        run(&mut controller, 60, (4.0, 0.1), accepts);
+        assert!(!controller.state().parked);
+        let mut drafted = 0;
+        for round in 0..60 {
+            let asked = controller.plan(MAX_DRAFT, 0, 0).max_draft;
+            drafted += usize::from(asked > 0);
+            let kept = (0..asked).take_while(|&position| accepts(round, position)).count();
+            controller.observe(&Observation {
+                drafted: asked,
+                passes: asked,
+                acted: asked > 0,
+                propose_ms: 4.0 * asked as f64,
+                rows: asked + 1,
+                target_ms: if asked == 0 { 6.0 } else { 10.0 + asked as f64 },
+                tested: (0..asked.min(kept + 1)).map(|position| position < kept).collect(),
+                ..Observation::default()
+            });
+        }
+        assert!(drafted < 40, "drafted in {drafted} of 60 rounds");
+    }
+
     #[test]
     fn a_draft_that_is_always_right_is_drafted_deep() {
         let mut controller = DepthController::new();
@@ -667,7 +762,7 @@ mod tests {
             match round {
                 0 => assert_eq!(asked, 0),
                 1..4 => assert!(asked > 0),
-                _ => assert!(asked == 8 || controller.since_plain > REFRESH),
+                _ => assert!(asked == 8 || controller.since_plain > REFRESH.1 as u32),
             }
             let sure = round % 2 == 0 && asked > 0;
             let confidence = vec![Some(if sure { 0.95 } else { 0.15 }); asked.min(6)];

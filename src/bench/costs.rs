@@ -83,8 +83,7 @@ pub fn measure(
 
 /// The share of a vocabulary that is scored.
 fn scored(among: Option<&TokenBlocks>, n_vocab: usize) -> f64 {
-    let share = |among: &TokenBlocks| (among.blocks().len() * TokenBlocks::WIDTH) as f64 / n_vocab as f64;
-    among.map_or(1.0, share).min(1.0)
+    among.map_or(1.0, |among| among.share_of(n_vocab))
 }
 
 fn nothing() -> Error {

@@ -213,6 +213,13 @@ impl Models {
         }
         *ngram = Ngram::default();
         let layers = layers.insert(own_layers(plan.method, &plan.options, target.spec())?);
+        let drafter = match plan.method {
+            Method::LowBit => low_bit.as_ref(),
+            _ => draft.as_ref(),
+        };
+        let cost = expected_cost(plan.method, &**target, drafter, layers);
+        let depths = self.depths.entry(plan.method).or_default();
+        depths.iter_mut().for_each(|depth| depth.expect_cost(cost));
         // In the order they are asked.
         let stages: Vec<&mut dyn Proposer> = match (plan.method, draft) {
             (Method::Plain, _) => Vec::new(),
@@ -249,7 +256,7 @@ impl Models {
         Ok(Working {
             target: &mut **target,
             stages,
-            depths: self.depths.entry(plan.method).or_default(),
+            depths,
             cached,
             tokenizer: &self.tokenizer,
             device: self.device,
@@ -356,6 +363,42 @@ impl Models {
         let text = self.template.render(messages, true)?.text;
         self.tokenizer.encode(&text, EncodeOptions { parse_special: true, add_bos: true })
     }
+}
+
+/// What a drafted token is likely to cost by a method, in passes of one row of the target: what its pass reads
+/// of weights, of what the target's reads. `None` where no model drafts, or that is not known.
+fn expected_cost(
+    method: Method,
+    target: &dyn LanguageModel,
+    drafter: Option<&DraftModel>,
+    own: &LayerSkip,
+) -> Option<f64> {
+    let whole = target.memory();
+    let bytes = |of: ModelMemory, layers: f64, scored: f64| {
+        (of.read_by_a_pass - of.head) as f64 * layers + of.head as f64 * scored
+    };
+    let read = match method.drafter()? {
+        Method::EarlyExit | Method::LayerSkip => {
+            let spec = target.spec();
+            let layers = match own.layers() {
+                LayerPlan::All => 1.0,
+                LayerPlan::Exit(first) => first as f64 / spec.n_layer as f64,
+                LayerPlan::Skip(skipped) => 1.0 - skipped.len() as f64 / spec.n_layer as f64,
+            };
+            bytes(
+                whole,
+                layers,
+                LayerSkip::usual_tokens(spec.n_vocab).map_or(1.0, |t| t.share_of(spec.n_vocab)),
+            )
+        }
+        _ => {
+            let drafter = drafter?;
+            let n_vocab = drafter.model().spec().n_vocab;
+            let scored = drafter.usual_tokens().map_or(1.0, |tokens| tokens.share_of(n_vocab));
+            bytes(drafter.model().memory(), 1.0, scored)
+        }
+    };
+    (whole.read_by_a_pass > 0).then(|| read / whole.read_by_a_pass as f64)
 }
 
 fn template_of(tokenizer: &Tokenizer) -> ChatTemplate {

@@ -40,6 +40,11 @@ impl TokenBlocks {
         self.blocks.binary_search(&(token / Self::WIDTH as u32)).is_ok()
     }
 
+    /// The share of a vocabulary that they cover, as their rows are scored.
+    pub fn share_of(&self, n_vocab: usize) -> f64 {
+        ((self.blocks().len() * Self::WIDTH) as f64 / n_vocab as f64).min(1.0)
+    }
+
     /// The numbers of its blocks, ascending.
     pub fn blocks(&self) -> &[u32] {
         &self.blocks
