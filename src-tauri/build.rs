@@ -3,12 +3,30 @@
 
 use std::path::Path;
 
-/// Every command of `src/commands.rs` and `src/measuring.rs`. The capability file allows them one by one; a command that
+/// Every command of `src/commands.rs`, `src/library.rs` and `src/measuring.rs`. The capability file allows them one by one; a command that
 /// is missing here cannot be called from the window.
 const COMMANDS: &[&str] = &[
     "app_info",
-    "list_models",
+    "library",
+    "add_model_folder",
+    "remove_model_folder",
+    "remove_model",
+    "watch_library",
     "load_models",
+    "cancel_loading",
+    "unload_models",
+    "fit",
+    "draft_offers",
+    "measure_pair",
+    "catalogue",
+    "hub_repository",
+    "hub_state",
+    "set_hub_token",
+    "downloads",
+    "start_download",
+    "pause_download",
+    "resume_download",
+    "remove_download",
     "answer",
     "list_conversations",
     "open_conversation",

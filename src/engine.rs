@@ -1,8 +1,8 @@
 //! The engine: one thread that owns every tensor, and a handle to it. What a generation *is* lives
 //! in [`crate::generate`]; here is only who runs it and how it is stopped.
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent};
-use crate::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
+use crate::generate::{GenerationContext, GenerationPlan, LoadPlan, LoadWatch, Models, Prompt, generate};
 use crate::model::ModelMemory;
 use crate::model::device::Compute;
 use crate::stats::Stopwatch;
@@ -87,13 +87,18 @@ pub struct Loaded {
     pub draft: Option<String>,
     /// Bytes of weights that a pass of the target reads, and of the draft.
     pub read_by_a_pass: (u64, Option<u64>),
+    /// Most tokens of a conversation.
+    pub context: usize,
 }
 
 enum Job {
     Load {
-        target: PathBuf,
-        draft: Option<PathBuf>,
+        plan: Box<LoadPlan>,
+        make_room: bool,
         reply: Sender<Result<Loaded>>,
+    },
+    Unload {
+        reply: Sender<bool>,
     },
     Generate {
         id: u32,
@@ -112,13 +117,33 @@ enum Job {
 /// Works with the models, asks whether to stop, and gives what is to be told once the engine is free again.
 type MeasureWork = Box<dyn FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Box<dyn FnOnce() + Send> + Send>;
 
-/// The generation or measurement that runs now.
-type Running = Arc<Mutex<Option<(u32, Arc<AtomicBool>)>>>;
+/// What the engine is at.
+struct Occupation {
+    /// The generation or measurement that runs now, and what stops it.
+    running: Option<(u32, Arc<AtomicBool>)>,
+    /// When the last one ended.
+    free_since: Instant,
+}
+
+impl Default for Occupation {
+    fn default() -> Self {
+        Self { running: None, free_since: Instant::now() }
+    }
+}
+
+type Occupied = Arc<Mutex<Occupation>>;
+
+/// What runs has ended.
+fn release(occupied: &Occupied) {
+    *lock(occupied) = Occupation::default();
+}
 
 /// A handle to the engine's thread.
 pub struct Engine {
     jobs: Mutex<Sender<Job>>,
-    running: Running,
+    occupied: Occupied,
+    /// What stops the loading that was asked for last.
+    loading: Mutex<Option<Arc<AtomicBool>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -133,30 +158,80 @@ impl Engine {
     /// When the system gives no thread.
     pub fn start(compute: Compute) -> Result<Self> {
         let (jobs, inbox) = channel();
-        let running = Running::default();
-        let seen = running.clone();
+        let occupied = Occupied::default();
+        let seen = occupied.clone();
         let thread = thread::Builder::new()
             .name("hunch-engine".into())
             .spawn(move || work(&compute, &inbox, &seen))
             .map_err(|e| Error::Internal(format!("no thread for the engine: {e}")))?;
-        Ok(Self { jobs: Mutex::new(jobs), running, thread: Mutex::new(Some(thread)) })
+        Ok(Self {
+            jobs: Mutex::new(jobs),
+            occupied,
+            loading: Mutex::default(),
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     fn send(&self, job: Job) -> Result<()> {
         lock(&self.jobs).send(job).map_err(|_| Error::Internal("the engine has ended".into()))
     }
 
-    /// Loads models and waits for it. The old ones stay when this fails.
+    /// Loads models and waits for it. When the target is in memory already, only the draft changes. The old
+    /// ones stay when this fails; with `make_room` they are let go before anything is read. Another loading
+    /// that is under way is stopped.
     ///
     /// # Errors
-    /// [`Error::Busy`] while an answer is generated; else why loading failed.
-    pub fn load(&self, target: &Path, draft: Option<&Path>) -> Result<Loaded> {
-        if lock(&self.running).is_some() {
+    /// [`Error::Busy`] while an answer is generated, [`Error::Stopped`] when it was stopped; else why loading
+    /// failed.
+    pub fn load(&self, plan: LoadPlan, make_room: bool) -> Result<Loaded> {
+        if self.running().is_some() {
+            return Err(Error::Busy);
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        if let Some(before) = lock(&self.loading).replace(stop.clone()) {
+            before.store(true, Ordering::Relaxed);
+        }
+        let (heard, stopped) = (plan.progress.clone(), stop.clone());
+        let progress: LoadWatch = Arc::new(move |step| {
+            if stopped.load(Ordering::Relaxed) {
+                return ControlFlow::Break(());
+            }
+            heard.as_ref().map_or(ControlFlow::Continue(()), |heard| heard(step))
+        });
+        let plan = Box::new(LoadPlan { progress: Some(progress), ..plan });
+        let (reply, answer) = channel();
+        self.send(Job::Load { plan, make_room, reply })?;
+        let loaded = answer.recv().map_err(|_| Error::Internal("the engine ended while loading".into()))?;
+        lock(&self.loading).take_if(|last| Arc::ptr_eq(last, &stop));
+        loaded
+    }
+
+    /// Stops the loading that is under way; it ends within one tensor. No effect when there is none.
+    pub fn cancel_loading(&self) {
+        if let Some(stop) = &*lock(&self.loading) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets the models go.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs with them.
+    pub fn unload(&self) -> Result<()> {
+        if self.running().is_some() {
             return Err(Error::Busy);
         }
         let (reply, answer) = channel();
-        self.send(Job::Load { target: target.into(), draft: draft.map(Into::into), reply })?;
-        answer.recv().map_err(|_| Error::Internal("the engine ended while loading".into()))?
+        self.send(Job::Unload { reply })?;
+        let gone = answer.recv().map_err(|_| Error::Internal("the engine ended while unloading".into()))?;
+        if gone { Ok(()) } else { Err(Error::Busy) }
+    }
+
+    /// For how long nothing has run; `None` while something does, or is being loaded.
+    pub fn idle_for(&self) -> Option<Duration> {
+        let occupied = lock(&self.occupied);
+        let idle = occupied.running.is_none() && lock(&self.loading).is_none();
+        idle.then(|| occupied.free_since.elapsed())
     }
 
     /// Queues a generation; its events go to `sink`, which is dropped at the end.
@@ -172,7 +247,7 @@ impl Engine {
     ) -> Result<()> {
         let cancel = self.reserve(id)?;
         self.send(Job::Generate { id, prompt, plan: Box::new(plan), cancel, sink })
-            .inspect_err(|_| *lock(&self.running) = None)
+            .inspect_err(|_| release(&self.occupied))
     }
 
     /// Queues work on the models that is no answer. It asks the function it is given whether to stop; `ended`
@@ -191,7 +266,7 @@ impl Engine {
             let result = guarded(|| work(models.as_mut().ok_or(Error::NoModel)?, stopped));
             Box::new(move || ended(result))
         });
-        self.send(Job::Measure { work, cancel }).inspect_err(|_| *lock(&self.running) = None)
+        self.send(Job::Measure { work, cancel }).inspect_err(|_| release(&self.occupied))
     }
 
     /// Has the models do something that takes a moment, and waits for it. The work asks the function it is
@@ -214,23 +289,23 @@ impl Engine {
 
     /// Marks `id` as what runs now; gives what stops it.
     fn reserve(&self, id: u32) -> Result<Arc<AtomicBool>> {
-        let mut running = lock(&self.running);
-        if running.is_some() {
+        let mut occupied = lock(&self.occupied);
+        if occupied.running.is_some() {
             return Err(Error::Busy);
         }
         let cancel = Arc::new(AtomicBool::new(false));
-        *running = Some((id, cancel.clone()));
+        occupied.running = Some((id, cancel.clone()));
         Ok(cancel)
     }
 
     /// The generation or measurement that runs now.
     pub fn running(&self) -> Option<u32> {
-        lock(&self.running).as_ref().map(|(id, _)| *id)
+        lock(&self.occupied).running.as_ref().map(|(id, _)| *id)
     }
 
     /// Asks generation or measurement `id` to end; it does within one round. No effect on any other.
     pub fn cancel(&self, id: u32) {
-        if let Some((running, cancel)) = &*lock(&self.running)
+        if let Some((running, cancel)) = &lock(&self.occupied).running
             && *running == id
         {
             cancel.store(true, Ordering::Relaxed);
@@ -239,9 +314,10 @@ impl Engine {
 
     /// Stops what runs and ends the thread.
     pub fn shutdown(&self) {
-        if let Some((_, cancel)) = &*lock(&self.running) {
+        if let Some((_, cancel)) = &lock(&self.occupied).running {
             cancel.store(true, Ordering::Relaxed);
         }
+        self.cancel_loading();
         // An engine that has ended already needs no word.
         let _ = self.send(Job::Shutdown);
         if let Some(thread) = lock(&self.thread).take() {
@@ -257,26 +333,28 @@ impl Drop for Engine {
     }
 }
 
-fn work(compute: &Compute, inbox: &Receiver<Job>, running: &Running) {
+fn work(compute: &Compute, inbox: &Receiver<Job>, occupied: &Occupied) {
     let mut models = None;
     while let Ok(job) = inbox.recv() {
         match job {
             Job::Shutdown => break,
-            Job::Load { target, draft, reply } => {
-                let loaded = guarded(|| Models::load(&target, draft.as_deref(), compute));
+            Job::Load { plan, make_room, reply } => {
+                let loaded = guarded(|| bring(&mut models, &plan, make_room, compute));
+                lock(occupied).free_since = Instant::now();
                 // The caller may have gone; the models are loaded all the same.
-                let _ = reply.send(loaded.map(|new| {
-                    let new = models.insert(new);
-                    let (target, draft) = (new.target_name(), new.draft_name());
-                    let (of_target, of_draft) = new.memory();
-                    let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
-                    let read_by_a_pass = (read(of_target), of_draft.map(read));
-                    Loaded { tokenizer: new.shared_tokenizer(), target, draft, read_by_a_pass }
-                }));
+                let _ = reply.send(loaded);
+            }
+            Job::Unload { reply } => {
+                // Whoever asked for something meanwhile wants the models.
+                let idle = lock(occupied).running.is_none();
+                if idle {
+                    models = None;
+                }
+                let _ = reply.send(idle);
             }
             Job::Measure { work, cancel } => {
                 let told = work(&mut models, &|| cancel.load(Ordering::Relaxed));
-                *lock(running) = None;
+                release(occupied);
                 told();
             }
             Job::Generate { id, prompt, plan, cancel, mut sink } => {
@@ -291,7 +369,7 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, running: &Running) {
                     generate(models, &ids, &plan, &context, sink.as_mut())
                 });
                 // Free before the last event is out, so that who sees it may ask for the next.
-                *lock(running) = None;
+                release(occupied);
                 match ended {
                     Ok(finished) => sink.send(finished.into_event()),
                     Err(error) => sink.send(GenerationEvent::Failed { error: (&error).into() }),
@@ -299,6 +377,31 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, running: &Running) {
             }
         }
     }
+}
+
+/// Brings the models of a plan into memory, and tells what they are.
+fn bring(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: &Compute) -> Result<Loaded> {
+    let models = match models {
+        Some(models) if models.has_target_of(plan) => {
+            models.change_draft(plan, compute)?;
+            models
+        }
+        models => {
+            if make_room {
+                *models = None;
+            }
+            models.insert(Models::load_by(plan, compute)?)
+        }
+    };
+    let (of_target, of_draft) = models.memory();
+    let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
+    Ok(Loaded {
+        tokenizer: models.shared_tokenizer(),
+        target: models.target_name(),
+        draft: models.draft_name(),
+        read_by_a_pass: (read(of_target), of_draft.map(read)),
+        context: models.context(),
+    })
 }
 
 /// A panic on the engine's thread becomes an error: the window must not die of one.

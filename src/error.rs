@@ -35,8 +35,24 @@ pub enum ErrorCode {
     NoModel,
     /// A generation is already running.
     Busy,
+    /// The person stopped it.
+    Stopped,
     /// The compute device failed.
     Device,
+    /// The hub cannot be reached or used.
+    HubUnreachable,
+    /// The hub has no such repository or file.
+    HubNotFound,
+    /// The repository's terms have to be agreed to.
+    HubGated,
+    /// The hub does not accept the token, or it cannot be kept.
+    HubToken,
+    /// What was fetched is not what the hub has.
+    WrongChecksum,
+    /// The disk has no room.
+    DiskFull,
+    /// Another Hunch that runs is downloading that.
+    DownloadElsewhere,
     /// A defect in Hunch.
     Internal,
 }
@@ -109,6 +125,9 @@ pub enum Error {
     /// Another generation is running.
     #[error("The engine is busy with an answer or a measurement. Stop it or wait until it has finished.")]
     Busy,
+    /// The person stopped it.
+    #[error("Loading was stopped. The models that were in memory are still there.")]
+    Stopped,
     /// The compute device failed.
     #[error("The {device} device failed: {reason}. Try again with --device cpu.")]
     Device {
@@ -116,6 +135,72 @@ pub enum Error {
         device: &'static str,
         /// The device's reason.
         reason: String,
+    },
+    /// The hub cannot be reached or used.
+    #[error(
+        "The hub {endpoint} cannot be used: {reason}. What is here already is kept. Check the connection (and \
+         HF_ENDPOINT and HTTPS_PROXY, if they are set), then try again."
+    )]
+    HubUnreachable {
+        /// Its address.
+        endpoint: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The hub has no such thing, or shows it to others only.
+    #[error("The hub has not got {what}. {remedy}")]
+    HubNotFound {
+        /// What was asked for.
+        what: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// A repository whose terms have to be agreed to.
+    #[error("The owners of {repository} give it only to those who agree to their terms. {remedy}")]
+    HubGated {
+        /// The repository.
+        repository: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The hub does not accept the token, or it cannot be kept. The text never holds it.
+    #[error("{0}")]
+    HubToken(String),
+    /// The bytes are not those that the hub has.
+    #[error(
+        "The checksum of {file} is not the one that the hub tells ({found} in place of {expected}). It is kept aside \
+         as {} and not used as a model. Try again to fetch it anew; if that ends like this too, something on the \
+         way changes it.",
+        path.display()
+    )]
+    WrongChecksum {
+        /// The file on the hub.
+        file: String,
+        /// The beginning of the hub's SHA-256.
+        expected: String,
+        /// The beginning of that of the bytes.
+        found: String,
+        /// Where they are.
+        path: PathBuf,
+    },
+    /// The disk has no room.
+    #[error(
+        "The disk of {} has too little room: {} more are needed. What is here already is kept. Make room, then go on.",
+        folder.display(), megabytes(*missing)
+    )]
+    DiskFull {
+        /// Where it was to go.
+        folder: PathBuf,
+        /// Bytes that are missing.
+        missing: u64,
+    },
+    /// Another program is at it.
+    #[error(
+        "{name} is being downloaded by another Hunch that is running. Wait for it, or pause it there and go on here."
+    )]
+    DownloadElsewhere {
+        /// What is downloaded.
+        name: String,
     },
     /// A numeric operation failed inside the engine.
     #[error(
@@ -142,7 +227,15 @@ impl Error {
             Error::Store(_) => ErrorCode::Store,
             Error::NoModel => ErrorCode::NoModel,
             Error::Busy => ErrorCode::Busy,
+            Error::Stopped => ErrorCode::Stopped,
             Error::Device { .. } => ErrorCode::Device,
+            Error::HubUnreachable { .. } => ErrorCode::HubUnreachable,
+            Error::HubNotFound { .. } => ErrorCode::HubNotFound,
+            Error::HubGated { .. } => ErrorCode::HubGated,
+            Error::HubToken(_) => ErrorCode::HubToken,
+            Error::WrongChecksum { .. } => ErrorCode::WrongChecksum,
+            Error::DiskFull { .. } => ErrorCode::DiskFull,
+            Error::DownloadElsewhere { .. } => ErrorCode::DownloadElsewhere,
             Error::Compute(_) | Error::Internal(_) => ErrorCode::Internal,
         }
     }
@@ -151,4 +244,9 @@ impl Error {
     pub fn invalid(message: impl Into<String>) -> Self {
         Error::InvalidRequest(message.into())
     }
+}
+
+/// Rounded up, so that making room for what is said is enough.
+fn megabytes(bytes: u64) -> String {
+    format!("{} MB", bytes.div_ceil(1_000_000))
 }

@@ -25,7 +25,7 @@ use crate::token::{DraftedToken, TokenId};
 use models::Working;
 use text_stream::TextStream;
 
-pub use models::Models;
+pub use models::{LoadPlan, LoadStep, LoadWatch, Models};
 pub use prompt::Prompt;
 
 /// Seeds nobody chose: short enough to be read out and typed again, and exact in JavaScript.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use hunch::api::{
     AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, GenerationSnapshot,
-    LoadRequest, LoadedModels, ModelEntry, SearchHit, StreamMessage,
+    SearchHit, StreamMessage,
 };
 use hunch::error::Error;
 use hunch::event::{ErrorInfo, GenerationEvent};
@@ -22,19 +22,7 @@ pub(crate) type Answer<T> = Result<T, ErrorInfo>;
 /// What the window asks once at the start.
 #[tauri::command]
 pub(crate) async fn app_info(engine: State<'_, Engine>) -> Answer<AppInfo> {
-    blocking(&engine, |engine| engine.info()).await
-}
-
-/// The models on this machine.
-#[tauri::command]
-pub(crate) async fn list_models(engine: State<'_, Engine>) -> Answer<Vec<ModelEntry>> {
-    blocking(&engine, |engine| engine.app()?.list_models().map_err(info)).await
-}
-
-/// Loads a target and, if asked, a draft model.
-#[tauri::command]
-pub(crate) async fn load_models(engine: State<'_, Engine>, request: LoadRequest) -> Answer<LoadedModels> {
-    blocking(&engine, |engine| engine.app()?.load_models(request).map_err(info)).await
+    blocking(&engine, |engine| Ok(engine.app()?.info())).await
 }
 
 /// Starts an answer in a conversation whose events go to `channel`.

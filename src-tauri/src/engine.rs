@@ -1,9 +1,9 @@
-//! The engine as the window holds it: started or not, with the default model on its way, and the
-//! answer that is being written or the measurement that runs. No command and no window here.
+//! The engine as the window holds it: started or not, and the answer that is being written or the
+//! measurement that runs. No command and no window here.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hunch::api::{AnswerRequest, Answering, AppInfo, StreamMessage};
+use hunch::api::{AnswerRequest, Answering, StreamMessage};
 use hunch::app::{App, AppConfig};
 use hunch::error::{Error, Result};
 use hunch::event::ErrorInfo;
@@ -15,16 +15,8 @@ pub(crate) type Sink = Box<dyn FnMut(StreamMessage) + Send>;
 #[derive(Clone)]
 pub(crate) struct Engine {
     app: Result<App, ErrorInfo>,
-    shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
-    /// Whether the default model is being loaded.
-    loading: Mutex<bool>,
-    loaded: Condvar,
     /// The generation or measurement started last.
-    last: Mutex<Option<u32>>,
+    last: Arc<Mutex<Option<u32>>>,
 }
 
 impl Engine {
@@ -35,7 +27,7 @@ impl Engine {
     }
 
     fn new(app: Result<App>) -> Self {
-        Self { app: app.as_ref().map(App::clone).map_err(ErrorInfo::from), shared: Arc::default() }
+        Self { app: app.as_ref().map(App::clone).map_err(ErrorInfo::from), last: Arc::default() }
     }
 
     /// The application.
@@ -46,39 +38,13 @@ impl Engine {
         self.app.as_ref().map_err(ErrorInfo::clone)
     }
 
-    /// Loads the default model in the background, if there is one.
-    pub(crate) fn load_default(&self) {
-        let Ok(app) = self.app.clone() else { return };
-        *lock(&self.shared.loading) = true;
-        let done = LoadingEnds(self.shared.clone());
-        tauri::async_runtime::spawn_blocking(move || {
-            let _done = done;
-            if let Err(error) = app.load_default_model() {
-                eprintln!("The default model was not loaded. {error}");
-            }
-        });
-    }
-
-    /// What the window asks at the start. Waits until the default model is loaded or known to be
-    /// missing, so that the answer does not change a moment later.
-    ///
-    /// # Errors
-    /// Why the engine could not start.
-    pub(crate) fn info(&self) -> Result<AppInfo, ErrorInfo> {
-        let app = self.app()?;
-        let loading = lock(&self.shared.loading);
-        let waited = self.shared.loaded.wait_while(loading, |loading| *loading);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-        Ok(app.info())
-    }
-
     /// Starts an answer in a conversation and remembers its number for [`Engine::abandon`].
     ///
     /// # Errors
     /// Those of [`App::answer`], and why the engine could not start.
     pub(crate) fn answer(&self, request: AnswerRequest, sink: Sink) -> Result<Answering, ErrorInfo> {
         let answering = self.app()?.answer(request, sink).map_err(info)?;
-        *lock(&self.shared.last) = Some(answering.generation_id);
+        *lock(&self.last) = Some(answering.generation_id);
         Ok(answering)
     }
 
@@ -88,13 +54,13 @@ impl Engine {
     /// Those of `start`, and why the engine could not start.
     pub(crate) fn measuring(&self, start: impl FnOnce(&App) -> Result<u32>) -> Result<u32, ErrorInfo> {
         let id = start(self.app()?).map_err(info)?;
-        *lock(&self.shared.last) = Some(id);
+        *lock(&self.last) = Some(id);
         Ok(id)
     }
 
     /// Stops the answer or measurement nobody listens to any more.
     pub(crate) fn abandon(&self) {
-        let last = lock(&self.shared.last).take();
+        let last = lock(&self.last).take();
         if let (Ok(app), Some(generation_id)) = (self.app(), last) {
             // It may have ended long ago, which is as good.
             let _ = app.stop_generation(generation_id);
@@ -114,17 +80,7 @@ pub(crate) fn info(error: Error) -> ErrorInfo {
     ErrorInfo::from(&error)
 }
 
-/// Ends the wait for the default model, also when loading it panics.
-struct LoadingEnds(Arc<Shared>);
-
-impl Drop for LoadingEnds {
-    fn drop(&mut self) {
-        *lock(&self.0.loading) = false;
-        self.0.loaded.notify_all();
-    }
-}
-
-/// Locks; a flag and a number are valid whatever panicked while they were held.
+/// Locks; a number is valid whatever panicked while they were held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -138,23 +94,10 @@ mod tests {
     #[test]
     fn an_engine_that_did_not_start_says_why_and_nothing_panics() {
         let engine = Engine::new(Err(Error::Internal("no device".into())));
-        engine.load_default();
         engine.abandon();
         engine.shutdown();
-        let error = engine.info().expect_err("it did not start");
+        let error = engine.app().err().expect("it did not start");
         assert_eq!(error.code, ErrorCode::Internal);
         assert!(error.message.contains("no device"), "{}", error.message);
-    }
-
-    #[test]
-    fn without_a_default_model_the_window_is_told_that_none_is_loaded() {
-        let folder = std::env::temp_dir().join("hunch-app-test-no-models");
-        let store = Some(folder.join("conversations.db"));
-        let app = App::start(AppConfig { models_folder: Some(folder), store, ..AppConfig::default() });
-        let engine = Engine::new(app);
-        engine.load_default();
-        let info = engine.info().expect("the engine started");
-        assert_eq!(info.loaded, None);
-        engine.shutdown();
     }
 }

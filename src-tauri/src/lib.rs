@@ -4,6 +4,7 @@
 mod channel_sink;
 mod commands;
 mod engine;
+mod library;
 mod measuring;
 mod menu;
 
@@ -16,13 +17,12 @@ use crate::engine::Engine;
 /// Opens the window and runs until it is closed.
 ///
 /// The engine starts first and its failure does not keep the window shut: every command then
-/// rejects with the reason. The default model, if it is there, loads in the background.
+/// rejects with the reason.
 ///
 /// # Errors
 /// When the system cannot open a window or set up its menu.
 pub fn run() -> tauri::Result<()> {
     let engine = Engine::start();
-    engine.load_default();
 
     let mut builder = tauri::Builder::default();
     // A window with a data folder of its own (a test, a demonstration) is an app of its own.
@@ -51,8 +51,26 @@ pub fn run() -> tauri::Result<()> {
         })
         .invoke_handler(tauri::generate_handler![
             commands::app_info,
-            commands::list_models,
-            commands::load_models,
+            library::library,
+            library::add_model_folder,
+            library::remove_model_folder,
+            library::remove_model,
+            library::watch_library,
+            library::load_models,
+            library::cancel_loading,
+            library::unload_models,
+            library::fit,
+            library::draft_offers,
+            library::measure_pair,
+            library::catalogue,
+            library::hub_repository,
+            library::hub_state,
+            library::set_hub_token,
+            library::downloads,
+            library::start_download,
+            library::pause_download,
+            library::resume_download,
+            library::remove_download,
             commands::answer,
             commands::list_conversations,
             commands::open_conversation,

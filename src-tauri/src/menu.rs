@@ -22,7 +22,11 @@ const FILE_ITEMS: [(&str, &str, &str); 4] = [
 const SETTINGS: (&str, &str, &str) = ("settings", "Settings\u{2026}", "CmdOrCtrl+,");
 
 /// More items the page acts on, for the View menu.
-const VIEW_ITEMS: [(&str, &str, &str); 4] = [
+const VIEW_ITEMS: [(&str, &str, &str); 8] = [
+    ("place-chat", "Chat", "CmdOrCtrl+1"),
+    ("place-compare", "Compare", "CmdOrCtrl+2"),
+    ("place-lab", "Lab", "CmdOrCtrl+3"),
+    ("place-library", "Library", "CmdOrCtrl+4"),
     ("palette", "Commands\u{2026}", "CmdOrCtrl+K"),
     ("text-larger", "Larger Text", "CmdOrCtrl+="),
     ("text-smaller", "Smaller Text", "CmdOrCtrl+-"),

@@ -2,6 +2,7 @@
 //! commands; `ui/src/lib/ipc/schema.gen.ts` is written from here and a test keeps it current.
 
 mod conversation;
+pub mod library;
 pub mod schema;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ pub use conversation::{
     AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
     MessageState, SearchHit, StoredMessage,
 };
+use library::ModelSource;
 
 /// Who said a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -43,7 +45,11 @@ pub struct ModelEntry {
     pub name: String,
     /// Where it lies.
     pub path: String,
-    /// Size of the file in bytes.
+    /// Whose folder it lies in.
+    pub source: ModelSource,
+    /// Files it consists of: more than one for a split model, whose first part is at `path`.
+    pub parts: u32,
+    /// Size of the file, or of all parts, in bytes.
     #[ts(type = "number")]
     pub size_bytes: u64,
     /// `general.architecture`.
@@ -51,10 +57,19 @@ pub struct ModelEntry {
     /// Number of weights.
     #[ts(type = "number")]
     pub parameters: u64,
-    /// The quantisation most weights have, as "Q4_K".
+    /// Its quantisation by the name that people use, as "Q4_K_M"; where the file tells none, the type most
+    /// weights have.
     pub quantisation: String,
     /// Context length in tokens.
     pub context_length: u32,
+    /// Family of its tokeniser, as "gpt2 (qwen2)".
+    pub tokenizer: String,
+    /// Whether it brings a chat template.
+    pub has_template: bool,
+    /// `general.license`, where it is stated.
+    pub licence: Option<String>,
+    /// Tokens a second of plain decoding, when it last ran here.
+    pub tokens_per_second: Option<f64>,
     /// Whether it is the model Hunch starts with.
     pub is_default: bool,
     /// Why it cannot be used, if so.
@@ -68,6 +83,8 @@ pub struct LoadedModels {
     pub target: ModelEntry,
     /// The draft model, if one is loaded.
     pub draft: Option<ModelEntry>,
+    /// Most tokens of a conversation.
+    pub context: u32,
     /// "cpu" or "metal".
     pub device: String,
     /// Methods that can be used now.
@@ -113,6 +130,8 @@ pub struct LoadRequest {
     pub target: String,
     /// Path or short name of the draft model.
     pub draft: Option<String>,
+    /// Most tokens of a conversation, for both caches; the target's usual context when absent.
+    pub context: Option<u32>,
 }
 
 /// Events on the channel, several at a time. `seq` of a message is the number of the first event

@@ -39,7 +39,7 @@ struct Ground {
 }
 
 impl App {
-    fn store(&self) -> &Store {
+    pub(super) fn store(&self) -> &Store {
         &self.shared.store
     }
 
@@ -124,14 +124,6 @@ impl App {
     /// When the file cannot be read.
     pub fn preferences(&self) -> Result<BTreeMap<String, serde_json::Value>> {
         self.store().preferences()
-    }
-
-    /// Keeps a preference; `null` forgets it.
-    ///
-    /// # Errors
-    /// When it is too large, or the file cannot be written.
-    pub fn set_preference(&self, key: &str, value: &serde_json::Value) -> Result<()> {
-        self.store().set_preference(key, value)
     }
 
     /// Finds words in titles and messages.

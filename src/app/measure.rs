@@ -61,6 +61,7 @@ impl App {
         let machine = Machine { device: compute.name().into(), threads: compute.threads().count() as u32 };
         let title = title(&request.prompts);
         let store = self.shared.store.clone();
+        let memory = self.memory_of_pair();
         self.shared.engine.measure(
             id,
             move |models, stopped| {
@@ -77,6 +78,7 @@ impl App {
                 let kept = report
                     .as_ref()
                     .and_then(|report| store.add_comparison(&entry(report, title)?, report).ok());
+                report.iter().zip(kept).for_each(|(report, kept)| memory.keep(report, kept));
                 Ok(CompareEvent::Finished { report, kept, stopped, trouble })
             },
             move |ended| {

@@ -2,8 +2,12 @@
 //! Tauri, no terminal; the shell adapts each method to a command.
 
 mod chat;
+mod downloads;
 mod lab;
+mod loading;
 mod measure;
+mod models;
+mod pairing;
 mod stream;
 
 use std::collections::VecDeque;
@@ -11,23 +15,23 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::api::{
-    AnswerSettings, AppInfo, GenerationSnapshot, LoadRequest, LoadedModels, ModelEntry, ParameterRange,
-    StreamMessage,
-};
-use crate::bench::skip_sets;
+use crate::api::library::LibraryEvent;
+use crate::api::{AnswerSettings, AppInfo, GenerationSnapshot, LoadedModels, ParameterRange, StreamMessage};
 use crate::engine::{Engine, Loaded};
 use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Prompt};
-use crate::library;
+use crate::library::download::{Downloads, Subscription};
+use crate::library::watch::Watch;
+use crate::library::{self, Places};
 use crate::model::device::{Compute, DeviceChoice};
-use crate::propose::{Method, MethodOptions};
+use crate::propose::MethodOptions;
 use crate::sample::SamplingParams;
 use crate::session::MAX_DRAFT;
 use crate::store::Store;
 use chat::Keeper;
 use lab::Positions;
+use loading::Warmth;
 pub use measure::MeasurementSink;
 use measure::Measurements;
 use stream::{EventLog, KeptSink};
@@ -38,8 +42,11 @@ const LOGS_KEPT: usize = 4;
 /// How to start the application.
 #[derive(Clone, Debug, Default)]
 pub struct AppConfig {
-    /// Where models are looked for; the user's data folder when absent.
+    /// Where models are looked for, and nowhere else; the user's data folder and what other programs have
+    /// when absent.
     pub models_folder: Option<PathBuf>,
+    /// Where models are looked for, in full; goes before `models_folder`.
+    pub places: Option<Places>,
     /// The file of conversations; in the user's data folder when absent.
     pub store: Option<PathBuf>,
     /// CPU threads; chosen by the machine when absent.
@@ -57,8 +64,14 @@ pub struct App {
 struct Shared {
     engine: Engine,
     compute: Compute,
-    models_folder: PathBuf,
+    places: Places,
+    /// Who listens to what comes and goes there.
+    watch: Mutex<Option<Watch>>,
+    /// What has them hear of downloads.
+    heard: Mutex<Option<Subscription>>,
     store: Arc<Store>,
+    /// Where small files are kept that the command line reads and writes too: beside the store.
+    side_folder: Option<PathBuf>,
     /// Why the store is one that is gone with the program.
     store_problem: Option<String>,
     loaded: Mutex<Option<LoadedModels>>,
@@ -70,8 +83,16 @@ struct Shared {
     /// The last measurements.
     measurements: Mutex<Measurements>,
     positions: Mutex<Positions>,
+    /// Opened when they are first asked for.
+    downloads: Mutex<Option<Downloads>>,
     next_id: AtomicU32,
+    /// Who hears what happens to the library.
+    listener: Mutex<Option<LibraryListener>>,
+    warmth: Warmth,
 }
+
+/// Hears what happens to the library, as it happens.
+pub type LibraryListener = Box<dyn FnMut(LibraryEvent) + Send>;
 
 /// Nothing that panics runs under these locks, so a poisoned one still holds sound data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -98,27 +119,52 @@ impl App {
     /// When the device cannot be opened.
     pub fn start(config: AppConfig) -> Result<Self> {
         let compute = Compute::open(config.device, config.threads)?;
-        let models_folder = match config.models_folder {
-            Some(folder) => folder,
-            None => library::models_folder()?,
+        let places = match (config.places, config.models_folder) {
+            (Some(places), _) => places,
+            (None, Some(folder)) => Places::only(folder),
+            (None, None) => Places::of_this_user()?,
         };
+        let beside = config.store.as_deref().and_then(Path::parent).map(Path::to_path_buf);
+        let side_folder = beside.or_else(|| library::data_folder().ok());
         let (store, store_problem) = open_store(config.store)?;
-        Ok(Self {
+        let keep_warm = loading::keep_warm(&store);
+        let app = Self {
             shared: Arc::new(Shared {
                 store: Arc::new(store),
                 store_problem,
+                side_folder,
                 engine: Engine::start(compute.clone())?,
                 compute,
-                models_folder,
+                places,
+                watch: Mutex::new(None),
+                heard: Mutex::new(None),
                 loaded: Mutex::new(None),
                 in_memory: Mutex::new(None),
                 skipped_layers: Mutex::new(None),
                 logs: Mutex::new(VecDeque::new()),
                 measurements: Mutex::default(),
                 positions: Mutex::default(),
+                downloads: Mutex::default(),
                 next_id: AtomicU32::new(1),
+                listener: Mutex::new(None),
+                warmth: Warmth::new(keep_warm),
             }),
-        })
+        };
+        app.watch_warmth()?;
+        Ok(app)
+    }
+
+    /// Has `listener` hear what happens to the library from now on, in place of the one before. It is called on
+    /// the thread on which it happens: be quick, and change nothing about the library there.
+    pub fn hear_library(&self, listener: LibraryListener) {
+        *lock(&self.shared.listener) = Some(listener);
+    }
+
+    /// Tells whoever watches the library.
+    fn announce(&self, event: LibraryEvent) {
+        if let Some(listener) = &mut *lock(&self.shared.listener) {
+            listener(event);
+        }
     }
 
     /// What the window asks once at the start.
@@ -129,7 +175,7 @@ impl App {
             version: env!("CARGO_PKG_VERSION").into(),
             device: self.shared.compute.name().into(),
             threads: self.shared.compute.threads().count() as u32,
-            models_folder: self.shared.models_folder.display().to_string(),
+            models_folder: self.shared.places.models.display().to_string(),
             loaded: lock(&self.shared.loaded).clone(),
             store_problem: self.shared.store_problem.clone(),
             default_sampling: SamplingParams::default(),
@@ -140,62 +186,12 @@ impl App {
         }
     }
 
-    /// The models in the models folder. Reads files.
-    ///
-    /// # Errors
-    /// When the folder is there and cannot be read.
-    pub fn list_models(&self) -> Result<Vec<ModelEntry>> {
-        library::list(&self.shared.models_folder)
-    }
-
     /// The file of a model given by path or short name.
     ///
     /// # Errors
-    /// [`Error::ModelNotFound`].
+    /// [`Error::ModelNotFound`], and when several models have that name.
     pub fn find_model(&self, name: &str) -> Result<PathBuf> {
-        library::find(name, &self.shared.models_folder)
-    }
-
-    /// Loads a target and, if asked, a draft. What was loaded before stays when this fails.
-    /// Blocks for as long as loading takes.
-    ///
-    /// # Errors
-    /// When a file is missing, unsound or unsupported, the pair does not share a vocabulary, or an
-    /// answer is being generated.
-    pub fn load_models(&self, request: LoadRequest) -> Result<LoadedModels> {
-        let target = self.find_model(&request.target)?;
-        let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        let in_memory = self.shared.engine.load(&target, draft.as_deref())?;
-        let entry = |path: &Path| library::inspect(path).map(|inspection| inspection.entry);
-        let methods = Method::usable(draft.is_some());
-        let inspected = library::inspect(&target)?;
-        let loaded = LoadedModels {
-            target: inspected.entry,
-            draft: draft.as_deref().map(entry).transpose()?,
-            device: self.shared.compute.name().into(),
-            methods,
-        };
-        *lock(&self.shared.loaded) = Some(loaded.clone());
-        *lock(&self.shared.in_memory) = Some(Arc::new(in_memory));
-        *lock(&self.shared.skipped_layers) = library::skip_sets_folder()
-            .ok()
-            .and_then(|folder| skip_sets::remembered(&folder, &inspected.spec));
-        Ok(loaded)
-    }
-
-    /// Loads the default model when it is on this machine; does nothing when it is not.
-    ///
-    /// # Errors
-    /// As [`App::load_models`].
-    pub fn load_default_model(&self) -> Result<Option<LoadedModels>> {
-        match self.find_model(library::DEFAULT_MODEL) {
-            Ok(path) => {
-                let request = LoadRequest { target: path.display().to_string(), draft: None };
-                self.load_models(request).map(Some)
-            }
-            Err(Error::ModelNotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        library::find(name, &self.shared.places)
     }
 
     /// What methods are told besides.
@@ -236,7 +232,7 @@ impl App {
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         // The pump first: an answer nobody hears must not run. A refused one ends the pump.
-        let events = KeptSink { keeper, log: writer };
+        let events = KeptSink { keeper, memory: self.memory_of_answer(plan.method), log: writer };
         log.pump(Box::new(move |seq, events| sink(StreamMessage { generation_id: id, seq, events })))?;
         self.shared.engine.generate(id, prompt, plan, Box::new(events))?;
         let mut logs = lock(&self.shared.logs);
@@ -275,6 +271,10 @@ impl App {
 
     /// Ends the engine after what it is doing now is stopped.
     pub fn shutdown(&self) {
+        self.shared.warmth.end();
+        // Taken out first: closing them waits for what they write.
+        let downloads = lock(&self.shared.downloads).take();
+        drop(downloads);
         self.shared.engine.shutdown();
     }
 }

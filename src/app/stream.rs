@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::chat::Keeper;
+use super::pairing::AnswerMemory;
 use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent};
 
@@ -129,12 +130,14 @@ impl<E> Drop for OpenLog<E> {
 /// Where the engine puts the events of an answer: they are kept first.
 pub(super) struct KeptSink {
     pub(super) keeper: Keeper,
+    pub(super) memory: AnswerMemory,
     pub(super) log: Writer<GenerationEvent>,
 }
 
 impl EventSink for KeptSink {
     fn send(&mut self, event: GenerationEvent) {
         self.keeper.keep(&event);
+        self.memory.keep(&event);
         self.log.put(event);
     }
 }

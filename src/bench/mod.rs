@@ -1,6 +1,6 @@
 //! The bench: the same prompts through every method, and what came of it. Suites of prompts, the
 //! runner that measures, the figures made of pairs of answers, and the report. The command line
-//! and the window run this same code. Nothing here prints, and only [`model`], [`passes`],
+//! and the window run this same code. Nothing here prints, and only [`model`], [`memory`], [`passes`],
 //! [`skip_search`], [`second_turn`] and [`candle`] know a model or read a clock: to the rest, times come
 //! from [`crate::stats`] and the [`Bench`] passed in, predictions from [`crate::theory`].
 
@@ -8,6 +8,7 @@ pub mod candle;
 pub mod compare;
 pub mod costs;
 pub mod figures;
+pub mod memory;
 pub mod model;
 pub mod passes;
 pub mod report;

@@ -19,6 +19,10 @@ const BUILT_IN: [(&str, &str); 3] = [
     ("edit", include_str!("suites/edit.jsonl")),
 ];
 
+/// One prompt of each of the first two, to measure a pair of models in short. It is no suite to choose.
+pub(crate) const PAIR: &str = "pair";
+const PAIR_PROMPTS: &str = include_str!("suites/pair.jsonl");
+
 /// A suite is read into memory whole; a file above this is no list of prompts.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
@@ -81,7 +85,8 @@ impl Suite {
     /// # Errors
     /// [`Error::InvalidRequest`] when there is none.
     pub fn named(name: &str) -> Result<Self> {
-        let Some((name, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) else {
+        let known = BUILT_IN.iter().chain(&[(PAIR, PAIR_PROMPTS)]);
+        let Some((name, text)) = known.copied().find(|(built_in, _)| *built_in == name) else {
             let names = Self::names().collect::<Vec<_>>().join(", ");
             return Err(Error::invalid(format!("There is no suite \"{name}\". Choose one of {names}.")));
         };

@@ -18,7 +18,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use hunch::api::schema;
 use hunch::error::{Error, ErrorCode};
-use hunch::library;
+use hunch::event::ErrorInfo;
+use hunch::library::{self, Places};
 use hunch::model::device::{Compute, DeviceChoice};
 
 /// Speculative decoding you can see, and check.
@@ -40,7 +41,7 @@ const EXIT_CODES: &str = "Exit codes:
   2  the command line is wrong
   3  a model is missing, unsound, unsupported, or does not fit the other one
   4  the request is invalid (a parameter, the prompt, the context)
-  5  the device failed, memory ran out, a file could not be read or written
+  5  the device failed, memory or disk ran out, a file could not be read or written, no hub
   70 a defect in Hunch
 
 The default model is fetched by `make setup`. NO_COLOR=1 switches colour off.";
@@ -59,7 +60,7 @@ enum Command {
     Verify(verify::VerifyArgs),
     /// Finds the layers that a target can skip when it drafts for itself, and remembers them
     SkipSearch(skip_search::SkipSearchArgs),
-    /// Lists models, or shows what one file is
+    /// Lists models, shows what one file is, and fetches more
     Models(models::ModelsArgs),
     /// Shows speculation on the default model: an answer in colour, then plain against speculative
     Demo(demo::DemoArgs),
@@ -96,12 +97,12 @@ impl ModelArgs {
     }
 
     pub(crate) fn target_path(&self) -> Result<PathBuf, Error> {
-        library::find(&self.target, &library::models_folder()?)
+        library::find(&self.target, &Places::of_this_user()?)
     }
 
     pub(crate) fn draft_path(&self) -> Result<Option<PathBuf>, Error> {
-        let folder = library::models_folder()?;
-        self.draft.as_deref().map(|name| library::find(name, &folder)).transpose()
+        let places = Places::of_this_user()?;
+        self.draft.as_deref().map(|name| library::find(name, &places)).transpose()
     }
 }
 
@@ -141,16 +142,43 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     }
 }
 
+/// An error as the engine told it to the outside.
+#[derive(Debug)]
+pub(crate) struct Told(ErrorInfo);
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for Told {}
+
 fn exit_code(error: &anyhow::Error) -> u8 {
-    let Some(error) = error.downcast_ref::<Error>() else { return 5 };
-    match error.code() {
+    let own = error.downcast_ref::<Error>().map(Error::code);
+    let Some(code) = own.or_else(|| error.downcast_ref::<Told>().map(|told| told.0.code)) else { return 5 };
+    match code {
         ErrorCode::ModelNotFound
         | ErrorCode::InvalidModelFile
         | ErrorCode::UnsupportedModel
         | ErrorCode::VocabularyMismatch
+        | ErrorCode::HubNotFound
+        | ErrorCode::HubGated
         | ErrorCode::NoModel => 3,
-        ErrorCode::InvalidRequest | ErrorCode::ContextOverflow | ErrorCode::Busy => 4,
-        ErrorCode::OutOfMemory | ErrorCode::Io | ErrorCode::Store | ErrorCode::Device => 5,
+        ErrorCode::InvalidRequest
+        | ErrorCode::ContextOverflow
+        | ErrorCode::Busy
+        | ErrorCode::HubToken
+        | ErrorCode::DownloadElsewhere => 4,
+        ErrorCode::OutOfMemory
+        | ErrorCode::Io
+        | ErrorCode::Store
+        | ErrorCode::Device
+        | ErrorCode::HubUnreachable
+        | ErrorCode::WrongChecksum
+        | ErrorCode::DiskFull => 5,
+        // As a shell tells that Ctrl-C ended something.
+        ErrorCode::Stopped => 130,
         ErrorCode::Internal => 70,
     }
 }

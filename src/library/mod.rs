@@ -1,15 +1,44 @@
 //! The models on this machine: where they lie, what they are, which of them fit together. Reads
-//! headers, never weights; loads nothing.
+//! headers, never weights; loads nothing. What other programs keep is only ever read.
 
+pub mod catalogue;
+pub mod download;
+mod find;
+pub mod fit;
+mod folders;
+mod headers;
+pub mod hub;
 mod inspect;
+mod jan;
+pub mod machine;
+pub mod measured;
+mod ollama;
+pub mod pairs;
+mod places;
+mod quantisation;
+mod remove;
+mod scan;
+mod side_file;
+mod small_file;
+mod survey;
+pub mod vocabularies;
+mod walk;
+pub mod watch;
 
 use std::path::{Path, PathBuf};
 
 use directories::BaseDirs;
 
 use crate::api::ModelEntry;
+use crate::api::library::ModelSource;
 use crate::error::{Error, Result};
+use crate::model::split;
+pub use find::find;
+pub use folders::{add_folder, added_folders, remove_folder};
 pub use inspect::{Inspection, inspect};
+pub use places::Places;
+pub use remove::{removable, remove};
+pub use scan::{Scan, scan};
 
 /// Short name of the model Hunch starts with: SmolLM2-135M-Instruct, Q4_1, Apache-2.0.
 pub const DEFAULT_MODEL: &str = "smollm2-135m-instruct-q4_1";
@@ -70,84 +99,28 @@ pub fn default_model_path() -> Result<PathBuf> {
     Ok(models_folder()?.join(format!("{DEFAULT_MODEL}.gguf")))
 }
 
-/// The GGUF files of a folder, by name. A folder that is not there holds none.
+/// The models of a folder, by name, as [`scan`] would list them. A folder that is not there has none.
+pub fn list(folder: &Path) -> Vec<ModelEntry> {
+    scan(&Places::only(folder.to_path_buf())).models
+}
+
+/// The card of a model given by path, with whose folder it lies in.
 ///
 /// # Errors
-/// When the folder is there and cannot be read.
-pub fn list(folder: &Path) -> Result<Vec<ModelEntry>> {
-    let mut paths = gguf_files(folder)?;
-    paths.sort();
-    Ok(paths.iter().map(|path| entry(path)).collect())
+/// As [`inspect`].
+pub fn card(path: &Path, places: &Places) -> Result<ModelEntry> {
+    let found = survey::survey(places).candidates.into_iter();
+    let listed = found.into_iter().find(|c| c.files.iter().any(|mark| mark.path == path));
+    let entry = inspect(path)?.entry;
+    Ok(match listed {
+        Some(candidate) => ModelEntry { name: candidate.name, source: candidate.source, ..entry },
+        None => ModelEntry { source: ModelSource::Added, is_default: false, ..entry },
+    })
 }
 
-fn gguf_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let io = |source| Error::Io { action: "read", path: folder.to_path_buf(), source };
-    match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(io(error)),
-        Ok(entries) => {
-            let mut paths = Vec::new();
-            for entry in entries {
-                let path = entry.map_err(io)?.path();
-                if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf")) {
-                    paths.push(path);
-                }
-            }
-            Ok(paths)
-        }
-    }
-}
-
-/// A file that cannot be used is listed too, with the reason.
-fn entry(path: &Path) -> ModelEntry {
-    match inspect(path) {
-        Ok(inspection) => inspection.entry,
-        Err(error) => ModelEntry {
-            name: short_name(path),
-            path: path.display().to_string(),
-            size_bytes: std::fs::metadata(path).map_or(0, |m| m.len()),
-            architecture: String::new(),
-            parameters: 0,
-            quantisation: String::new(),
-            context_length: 0,
-            is_default: false,
-            problem: Some(error.to_string()),
-        },
-    }
-}
-
-/// A file's name without its extension.
-fn short_name(path: &Path) -> String {
-    path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned())
-}
-
-/// The file of a model given by path, or by short name in `folder`.
-///
-/// # Errors
-/// [`Error::ModelNotFound`] with the names that exist.
-pub fn find(name: &str, folder: &Path) -> Result<PathBuf> {
-    let path = Path::new(name);
-    if path.is_file() {
-        return Ok(path.to_path_buf());
-    }
-    let known = gguf_files(folder)?;
-    if let Some(found) = known.iter().find(|path| short_name(path).eq_ignore_ascii_case(name)) {
-        return Ok(found.clone());
-    }
-    let mut names: Vec<_> = known.iter().map(|path| short_name(path)).collect();
-    names.sort();
-    let remedy = if name == DEFAULT_MODEL {
-        format!("`make setup` fetches it into {}.", folder.display())
-    } else if names.is_empty() {
-        format!("Give the path of a GGUF file, or put one into {}.", folder.display())
-    } else {
-        format!(
-            "Give the path of a GGUF file, or one of the names in {}: {}.",
-            folder.display(),
-            names.join(", ")
-        )
-    };
-    Err(Error::ModelNotFound { name: name.into(), remedy })
+/// A file's name without its extension, and without the suffix of a part.
+pub fn short_name(path: &Path) -> String {
+    split::stem(path)
 }
 
 #[cfg(test)]
@@ -155,24 +128,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_found_with_and_without_its_folder() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("Tiny-Q8_0.gguf");
-        std::fs::write(&file, b"not a model").unwrap();
-        assert_eq!(find("tiny-q8_0", folder.path()).unwrap(), file);
-        assert_eq!(find(file.to_str().unwrap(), folder.path()).unwrap(), file);
-        let error = find("other", folder.path()).unwrap_err().to_string();
-        assert!(error.contains("Tiny-Q8_0"), "{error}");
-    }
-
-    #[test]
     fn an_unusable_file_is_listed_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("broken.gguf"), b"GGUF").unwrap();
         std::fs::write(folder.path().join("notes.txt"), b"hello").unwrap();
-        let entries = list(folder.path()).unwrap();
+        let entries = list(folder.path());
         assert_eq!(entries.len(), 1);
         assert!(entries[0].problem.is_some());
-        assert!(list(&folder.path().join("nowhere")).unwrap().is_empty());
+        assert!(list(&folder.path().join("nowhere")).is_empty());
     }
 }

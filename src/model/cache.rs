@@ -6,13 +6,17 @@ use candle_core::{DType, Device, Tensor};
 use crate::error::{Error, Result};
 use crate::model::spec::ModelSpec;
 
-/// Rows allocated at first; doubled when full.
-const FIRST_CAPACITY: usize = 256;
+/// Rows there is room for after a growth: a multiple of this, unless there may not be so many.
+const STEP: usize = 256;
 
 /// Keys and values of all layers, `[n_kv_head, capacity, head_dim]` each.
+///
+/// It grows layer by layer, so that what was and what comes are there at once for one layer only: at its peak
+/// it holds little more than it does when it is full.
 pub struct KvCache {
     layers: Vec<LayerCache>,
     len: usize,
+    /// Rows that every layer has room for; one that has grown before another failed to has room for more.
     capacity: usize,
     max_len: usize,
     n_kv_head: usize,
@@ -86,16 +90,30 @@ impl KvCache {
 
     /// Bytes of memory taken.
     pub fn bytes(&self) -> usize {
-        2 * self.layers.len() * self.n_kv_head * self.capacity * self.head_dim * size_of::<f32>()
+        let rows: usize = (0..self.layers.len()).map(|layer| self.layer_capacity(layer)).sum();
+        2 * rows * self.row() * size_of::<f32>()
     }
 
-    /// Keys and values of a layer in host memory.
+    /// Numbers in a row of a layer's keys.
+    fn row(&self) -> usize {
+        self.n_kv_head * self.head_dim
+    }
+
+    /// Rows that a layer has room for.
+    fn layer_capacity(&self, layer: usize) -> usize {
+        match &self.layers[layer] {
+            LayerCache::Host { k, .. } => k.len() / self.row(),
+            LayerCache::Device { k, .. } => k.elem_count() / self.row(),
+        }
+    }
+
+    /// Keys and values of a layer in host memory, and the rows it has room for.
     ///
     /// # Errors
     /// [`Error::Internal`] when they are on a device.
-    pub fn host_layer(&self, layer: usize) -> Result<(&[f32], &[f32])> {
+    pub fn host_layer(&self, layer: usize) -> Result<(&[f32], &[f32], usize)> {
         match &self.layers[layer] {
-            LayerCache::Host { k, v } => Ok((k, v)),
+            LayerCache::Host { k, v } => Ok((k, v, self.layer_capacity(layer))),
             LayerCache::Device { .. } => Err(wrong_place()),
         }
     }
@@ -111,11 +129,19 @@ impl KvCache {
         }
     }
 
+    /// Rows there will be room for once `needed` do not fit into `capacity`: a quarter more than before, so that
+    /// an answer does not grow it with every token; on a device twice as many, as its buffers come in powers of
+    /// two. Never more than `max_len`.
+    pub fn grown_capacity(needed: usize, capacity: usize, max_len: usize, on_device: bool) -> usize {
+        let more = if on_device { 2 * capacity } else { capacity + capacity / 4 };
+        needed.max(more).next_multiple_of(STEP).min(max_len)
+    }
+
     /// Makes room for `rows` more rows.
     ///
     /// # Errors
     /// [`Error::ContextOverflow`] past the maximum, [`Error::OutOfMemory`] when the system has no
-    /// room. The cache is then as it was.
+    /// room. The cache then holds what it held.
     pub fn reserve(&mut self, rows: usize) -> Result<()> {
         let needed = self.len + rows;
         if needed > self.max_len {
@@ -124,20 +150,26 @@ impl KvCache {
         if needed <= self.capacity {
             return Ok(());
         }
-        let capacity = needed.max(2 * self.capacity).max(FIRST_CAPACITY).min(self.max_len);
-        let grown = self.layers.iter().map(|layer| self.grow(layer, capacity)).collect::<Result<Vec<_>>>()?;
-        self.layers = grown;
+        let capacity = Self::grown_capacity(needed, self.capacity, self.max_len, self.device.is_some());
+        for layer in 0..self.layers.len() {
+            if self.layer_capacity(layer) < capacity {
+                self.layers[layer] = self.grow(&self.layers[layer], capacity)?;
+                // A device lets go of what was only when it has done all that was asked of it.
+                if let Some(device) = &self.device {
+                    device.synchronize()?;
+                }
+            }
+        }
         self.capacity = capacity;
         Ok(())
     }
 
     fn grow(&self, layer: &LayerCache, capacity: usize) -> Result<LayerCache> {
-        let width = capacity * self.head_dim;
         let Some(device) = &self.device else {
             let LayerCache::Host { k, v } = layer else {
                 return Err(wrong_place());
             };
-            return Ok(LayerCache::Host { k: self.grow_host(k, width)?, v: self.grow_host(v, width)? });
+            return Ok(LayerCache::Host { k: self.grow_host(k, capacity)?, v: self.grow_host(v, capacity)? });
         };
         let shape = (self.n_kv_head, capacity, self.head_dim);
         let k = Tensor::zeros(shape, DType::F32, device)?;
@@ -151,17 +183,18 @@ impl KvCache {
         Ok(LayerCache::Device { k, v })
     }
 
-    fn grow_host(&self, old: &[f32], width: usize) -> Result<Vec<f32>> {
+    fn grow_host(&self, old: &[f32], capacity: usize) -> Result<Vec<f32>> {
         let mut new = Vec::new();
-        let size = self.n_kv_head * width;
+        let (width, size) = (capacity * self.head_dim, capacity * self.row());
         new.try_reserve_exact(size).map_err(|_| {
             Error::OutOfMemory(format!(
-                "the cache needs {} MiB more",
+                "the cache needs {} MiB for {capacity} tokens. Start a new conversation, or load the models \
+                 with a smaller context",
                 (2 * self.layers.len() * size * size_of::<f32>()) >> 20
             ))
         })?;
         new.resize(size, 0.0);
-        let old_width = self.capacity * self.head_dim;
+        let old_width = old.len() / self.n_kv_head;
         let used = self.len * self.head_dim;
         for head in 0..self.n_kv_head {
             new[head * width..head * width + used]
@@ -176,7 +209,7 @@ impl KvCache {
     /// # Errors
     /// [`Error::Internal`] when the cache is on a device.
     pub fn write_rows(&mut self, layer: usize, k: &[f32], v: &[f32]) -> Result<()> {
-        let (heads, d, len, capacity) = (self.n_kv_head, self.head_dim, self.len, self.capacity);
+        let (heads, d, len, capacity) = (self.n_kv_head, self.head_dim, self.len, self.layer_capacity(layer));
         let LayerCache::Host { k: keys, v: values } = &mut self.layers[layer] else {
             return Err(wrong_place());
         };
@@ -234,8 +267,9 @@ impl KvCache {
             for layer in &mut self.layers {
                 match layer {
                     LayerCache::Host { k, v } => {
+                        let width = k.len() / self.n_kv_head;
                         for cache in [k, v] {
-                            for head in cache.chunks_exact_mut(self.capacity * self.head_dim) {
+                            for head in cache.chunks_exact_mut(width) {
                                 for (to, &from) in rows.iter().enumerate().skip(first) {
                                     let from = (base + from) * self.head_dim;
                                     head.copy_within(from..from + self.head_dim, (base + to) * self.head_dim);
@@ -261,4 +295,100 @@ impl KvCache {
 
 fn wrong_place() -> Error {
     Error::Internal("the cache is not where the pass runs".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(n_layer: usize) -> ModelSpec {
+        ModelSpec {
+            architecture: "llama".into(),
+            name: "tiny".into(),
+            n_layer,
+            n_embd: 16,
+            n_ff: 16,
+            n_head: 4,
+            n_kv_head: 2,
+            head_dim: 4,
+            n_vocab: 8,
+            context_length: 4096,
+            rms_eps: 1e-5,
+            rope_kind: crate::model::spec::RopeKind::Halves,
+            rope_dim: 4,
+            rope_base: 1e4,
+            rope_scale: 1.0,
+            no_rope_step: 0,
+        }
+    }
+
+    /// Appends rows whose numbers tell layer and position.
+    fn append(cache: &mut KvCache, rows: usize) {
+        cache.reserve(rows).unwrap();
+        for layer in 0..3 {
+            let values: Vec<f32> = (0..rows * 8)
+                .map(|i| (layer * 1_000_000 + (cache.len() + i / 8) * 10 + i % 8) as f32)
+                .collect();
+            cache.write_rows(layer, &values, &values).unwrap();
+        }
+        cache.advance(rows);
+    }
+
+    fn assert_holds(cache: &KvCache, rows: usize) {
+        for layer in 0..3 {
+            let (k, v, capacity) = cache.host_layer(layer).unwrap();
+            assert_eq!(k, v);
+            for (row, head, i) in (0..rows).flat_map(|row| (0..8).map(move |i| (row, i / 4, i))) {
+                let at = (head * capacity + row) * 4 + i % 4;
+                assert_eq!(k[at], (layer * 1_000_000 + row * 10 + i) as f32, "{layer} {row} {i}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_it_holds_stays_while_it_grows() {
+        let mut cache = KvCache::on_host(&spec(3), 1000);
+        for _ in 0..10 {
+            append(&mut cache, 100);
+            assert_holds(&cache, cache.len());
+        }
+        // Full, it takes what its rows take and nothing besides.
+        assert_eq!((cache.capacity(), cache.bytes()), (1000, 2 * 3 * 1000 * 8 * 4));
+        assert!(matches!(cache.reserve(1), Err(Error::ContextOverflow { prompt: 1001, context: 1000 })));
+        assert_holds(&cache, 1000);
+    }
+
+    #[test]
+    fn a_layer_that_has_grown_alone_does_no_harm() {
+        let mut cache = KvCache::on_host(&spec(3), 1000);
+        append(&mut cache, 200);
+        // As after a growth that failed at the second layer.
+        cache.layers[0] = cache.grow(&cache.layers[0], 512).unwrap();
+        append(&mut cache, 20);
+        assert_holds(&cache, 220);
+        cache.keep_rows(210, &[0, 1, 2]).unwrap();
+        cache.truncate(213);
+        assert_holds(&cache, 213);
+        append(&mut cache, 300);
+        assert_holds(&cache, 513);
+        assert_eq!(cache.capacity(), 768);
+    }
+
+    #[test]
+    fn growth_overshoots_by_a_quarter_at_most_and_never_the_maximum() {
+        for max_len in [100, 256, 1000, 8192, 40_000] {
+            let (mut capacity, mut grown) = (0, 0);
+            for needed in 1..=max_len {
+                if needed > capacity {
+                    capacity = KvCache::grown_capacity(needed, capacity, max_len, false);
+                    grown += 1;
+                }
+                assert!(capacity >= needed && capacity <= max_len);
+                assert!(capacity <= needed + needed / 4 + STEP, "{needed} {capacity}");
+            }
+            assert!(grown <= 24, "{max_len}: {grown} times");
+        }
+        assert_eq!(KvCache::grown_capacity(257, 256, 8192, true), 512);
+        assert_eq!(KvCache::grown_capacity(4097, 4096, 6000, true), 6000);
+    }
 }

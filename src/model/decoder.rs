@@ -35,10 +35,18 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::open`].
     pub fn load(file: &WeightFile, compute: &Compute) -> Result<Self> {
+        Self::load_for(file, compute, usize::MAX)
+    }
+
+    /// Loads an opened model file for conversations of at most `context` tokens.
+    ///
+    /// # Errors
+    /// As [`Decoder::open`].
+    pub fn load_for(file: &WeightFile, compute: &Compute, context: usize) -> Result<Self> {
+        let spec = ModelSpec::from_gguf(file.gguf())?.with_context(context);
         if !compute.device().is_cpu() {
-            return Self::load_tensors(file, compute);
+            return Self::on_tensors(file, compute, spec);
         }
-        let spec = ModelSpec::from_gguf(file.gguf())?;
         let executor = Box::new(HostExecutor::load(file, &spec, compute)?);
         Ok(Self { executor, prefill_rows: HOST_PREFILL_ROWS, memory: memory_of(file), spec })
     }
@@ -49,7 +57,10 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::open`].
     pub fn load_tensors(file: &WeightFile, compute: &Compute) -> Result<Self> {
-        let spec = ModelSpec::from_gguf(file.gguf())?;
+        Self::on_tensors(file, compute, ModelSpec::from_gguf(file.gguf())?)
+    }
+
+    fn on_tensors(file: &WeightFile, compute: &Compute, spec: ModelSpec) -> Result<Self> {
         let executor = Box::new(TensorExecutor::load(file, &spec, compute.device())?);
         Ok(Self { executor, prefill_rows: METAL_PREFILL_ROWS, memory: memory_of(file), spec })
     }

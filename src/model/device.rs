@@ -93,6 +93,24 @@ impl Compute {
         &self.threads
     }
 
+    /// Bytes that the device says programs should stay within; `None` on the CPU, which says nothing of the kind.
+    pub fn working_set_bytes(&self) -> Option<u64> {
+        #[cfg(target_os = "macos")]
+        if let Device::Metal(device) = &self.device {
+            return Some(device.metal_device().recommended_max_working_set_size() as u64);
+        }
+        None
+    }
+
+    /// Bytes this process has in buffers of the device; 0 on the CPU.
+    pub fn allocated_bytes(&self) -> u64 {
+        #[cfg(target_os = "macos")]
+        if let Device::Metal(device) = &self.device {
+            return device.metal_device().current_allocated_size() as u64;
+        }
+        0
+    }
+
     /// Waits until the device has done what it was given, so that a clock read next is true.
     ///
     /// # Errors

@@ -11,6 +11,8 @@
 mod read;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -88,7 +90,9 @@ pub struct TensorInfo {
     pub shape: Vec<usize>,
     /// How the elements are stored.
     pub dtype: GgmlDType,
-    /// Absolute byte range in the file; inside it, and its start a multiple of 8.
+    /// Which file of a split model it lies in, from 0; 0 in a whole one.
+    pub part: usize,
+    /// Absolute byte range in that file; inside it, and its start a multiple of 8.
     pub range: Range<usize>,
 }
 
@@ -103,13 +107,20 @@ pub struct Gguf {
     pub metadata: BTreeMap<String, Value>,
     /// Where all of that lies in the file.
     pub metadata_range: Range<usize>,
+    /// Where in it those entries lie that only the parts of a split model have.
+    pub split_ranges: Vec<Range<usize>>,
     /// Every tensor by name.
     pub tensors: BTreeMap<String, TensorInfo>,
     /// Byte where tensor data starts.
     pub data_offset: usize,
-    /// Size of the file in bytes.
+    /// Size of the file in bytes; of all files of a split model.
     pub file_len: usize,
 }
+
+/// Bytes of a file that are read first in the hope that its header is in them: those of most models are.
+const FIRST: usize = 8 << 20;
+/// The longest header that is read without mapping the file. The largest vocabularies take half of it.
+const LONGEST: usize = 64 << 20;
 
 impl Gguf {
     /// Arrays in arrays are read to this depth; no known model nests them at all.
@@ -121,7 +132,46 @@ impl Gguf {
     /// [`Error::InvalidModelFile`] when it is not a GGUF, is truncated or contradicts itself;
     /// [`Error::UnsupportedModel`] for a version, byte order or tensor type Hunch does not read.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
-        read::header(path, bytes)
+        let read = read::header(path, bytes, bytes.len())?;
+        read.ok_or_else(|| Error::Internal("the header of a whole file goes beyond it".into()))
+    }
+
+    /// Reads and checks the header of a file without mapping it: what a look at somebody else's folder
+    /// needs, where a file may be cut short at any moment, which a mapping does not survive. Memory is
+    /// bounded by a constant, whatever the file's size.
+    ///
+    /// # Errors
+    /// As [`Gguf::parse`]; [`Error::Io`] when the file cannot be read; [`Error::InvalidModelFile`] for
+    /// what is no file, is empty, or has a header of more than 64 MiB.
+    pub fn read(path: &Path) -> Result<Self> {
+        let io = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
+        let invalid = |reason: String| Error::InvalidModelFile { path: path.to_path_buf(), reason };
+        // Before it is opened: opening a pipe waits for somebody to write to it.
+        if !std::fs::metadata(path).map_err(io)?.is_file() {
+            return Err(invalid("it is not a file".into()));
+        }
+        let mut file = File::open(path).map_err(io)?;
+        let file_len = usize::try_from(file.metadata().map_err(io)?.len())
+            .map_err(|_| invalid("it is larger than this machine can address".into()))?;
+        let mut bytes = Vec::new();
+        for most in [FIRST, LONGEST] {
+            let wanted = most.min(file_len);
+            let more = wanted.saturating_sub(bytes.len());
+            bytes.reserve_exact(more);
+            (&mut file).take(more as u64).read_to_end(&mut bytes).map_err(io)?;
+            if bytes.len() < wanted {
+                return Err(invalid("it became shorter while it was read".into()));
+            }
+            if let Some(read) = read::header(path, &bytes, file_len)? {
+                return Ok(read);
+            }
+        }
+        Err(invalid(format!("its header is longer than {} MiB", LONGEST >> 20)))
+    }
+
+    /// Takes the metadata out that only the parts of a split model have.
+    pub(super) fn forget_split(&mut self) {
+        self.metadata.retain(|key, _| !key.starts_with(read::SPLIT_KEYS));
     }
 
     /// The number that a file has for a type of tensor.

@@ -117,12 +117,12 @@ impl HostExecutor {
     }
 
     fn attention(&mut self, index: usize) -> Result<()> {
-        let (keys, values) = self.cache.host_layer(index)?;
+        let (keys, values, capacity) = self.cache.host_layer(index)?;
         let shape = AttentionShape {
             n_head: self.spec.n_head,
             n_kv_head: self.spec.n_kv_head,
             head_dim: self.spec.head_dim,
-            capacity: self.cache.capacity(),
+            capacity,
             scale: 1.0 / (self.spec.head_dim as f32).sqrt(),
         };
         let Workspace { h, q, attention, .. } = &mut self.workspace;

@@ -64,7 +64,7 @@ fn copy(
     let mut done = 0;
     for (_, info, dtype) in tensors {
         let data = if dtype == info.dtype {
-            Cow::Borrowed(model.bytes(info.range.clone()))
+            Cow::Borrowed(model.tensor_bytes(info))
         } else {
             Cow::Owned(quantised(model, info, dtype, threads)?)
         };
@@ -101,7 +101,7 @@ fn header(model: &WeightFile, tensors: &[(&String, &TensorInfo, GgmlDType)]) -> 
     header.extend(3u32.to_le_bytes());
     header.extend((tensors.len() as u64).to_le_bytes());
     header.extend((gguf.metadata.len() as u64).to_le_bytes());
-    header.extend(model.bytes(gguf.metadata_range.clone()));
+    header.extend(model.metadata_bytes());
     let mut offset = 0;
     for (name, info, dtype) in tensors {
         header.extend((name.len() as u64).to_le_bytes());
@@ -128,26 +128,25 @@ fn padding(len: usize, alignment: usize) -> usize {
 /// A matrix in another type, its rows spread over the threads.
 fn quantised(model: &WeightFile, info: &TensorInfo, dtype: GgmlDType, threads: usize) -> Result<Vec<u8>> {
     let (rows, width) = (info.shape[0], info.shape[1]);
-    let row_bytes = info.range.len() / rows;
+    let (all, row_bytes) = (model.tensor_bytes(info), info.range.len() / rows);
     let convert = |part: Range<usize>| -> Result<Vec<u8>> {
-        let from = info.range.start + part.start * row_bytes;
-        let bytes = model.bytes(from..from + part.len() * row_bytes);
+        let bytes = &all[part.start * row_bytes..part.end * row_bytes];
         let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, info.dtype)?;
         let values = QTensor::new(storage, (part.len(), width))?.dequantize(&Device::Cpu)?;
         Ok(QTensor::quantize(&values, dtype)?.data()?.into_owned())
     };
     let (each, at_once) = ((STRETCH / width).max(1), threads.max(1));
-    let mut all = Vec::with_capacity(rows * width / dtype.block_size() * dtype.type_size());
+    let mut copy = Vec::with_capacity(rows * width / dtype.block_size() * dtype.type_size());
     for from in (0..rows).step_by(each * at_once) {
         let parts = (from..rows).step_by(each).take(at_once).map(|from| from..rows.min(from + each));
         std::thread::scope(|scope| -> Result<()> {
             let running: Vec<_> = parts.map(|part| scope.spawn(|| convert(part))).collect();
             for part in running {
                 let failed = |_| Error::Internal("quantising a matrix failed".into());
-                all.extend(part.join().map_err(failed)??);
+                copy.extend(part.join().map_err(failed)??);
             }
             Ok(())
         })?;
     }
-    Ok(all)
+    Ok(copy)
 }

@@ -15,6 +15,7 @@ pub mod mask;
 pub mod pass;
 pub mod rope;
 pub mod spec;
+pub mod split;
 pub mod table;
 pub mod tensors;
 pub mod token_blocks;

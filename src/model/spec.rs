@@ -1,12 +1,11 @@
 //! What a model is: the numbers of its architecture, read from GGUF metadata through one table of
 //! architectures. No tensors here. What Hunch cannot run is refused by name, never approximated.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::model::gguf::Gguf;
+use crate::model::split;
 
 /// How rotary position embeddings pair the elements of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +86,7 @@ impl ModelSpec {
         };
         let spec = Self {
             architecture: reader.prefix.to_owned(),
-            name: gguf.str("general.name").map_or_else(|| file_stem(&gguf.path), str::to_owned),
+            name: gguf.str("general.name").map_or_else(|| split::stem(&gguf.path), str::to_owned),
             n_layer: reader.size("block_count", 1 << 10)?,
             n_embd,
             n_ff: reader.size("feed_forward_length", 1 << 20)?,
@@ -105,6 +104,11 @@ impl ModelSpec {
         };
         spec.check(&reader)?;
         Ok(spec)
+    }
+
+    /// The same model for sequences of at most `context` tokens.
+    pub fn with_context(self, context: usize) -> Self {
+        Self { context_length: self.context_length.min(context.max(1)), ..self }
     }
 
     fn check(&self, reader: &Reader<'_>) -> Result<()> {
@@ -142,10 +146,6 @@ impl ModelSpec {
     pub fn has_rope(&self, layer: usize) -> bool {
         self.no_rope_step == 0 || !(layer + 1).is_multiple_of(self.no_rope_step)
     }
-}
-
-fn file_stem(path: &Path) -> String {
-    path.file_stem().map_or_else(|| "model".into(), |s| s.to_string_lossy().into_owned())
 }
 
 struct Reader<'a> {

@@ -2,7 +2,6 @@
 //! copied once, packed for the CPU's kernels or into a GPU buffer, and stay in the file's type.
 
 use std::borrow::Cow;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,23 +12,36 @@ use crate::error::{Error, Result};
 use crate::model::gguf::{Gguf, TensorInfo};
 use crate::model::kernels::{MappedFile, MatrixSource, Threads, WeightMatrix};
 use crate::model::linear::Linear;
+use crate::model::split;
 
-/// An opened model file: its header and its bytes.
-#[derive(Clone, Debug)]
+/// Hears, before each tensor is read, how many bytes it has; an error ends the loading.
+pub type ReadWatch = Arc<dyn Fn(usize) -> Result<()> + Send + Sync>;
+
+/// An opened model: its header and its bytes, in one file or in the several of a split model.
+#[derive(Clone)]
 pub struct WeightFile {
-    file: Arc<MappedFile>,
+    parts: Vec<Arc<MappedFile>>,
     gguf: Arc<Gguf>,
+    watch: Option<ReadWatch>,
 }
 
 impl WeightFile {
-    /// Maps the file and checks its header.
+    /// Maps the file and checks its header; given any part of a split model, all of its parts.
     ///
     /// # Errors
-    /// When it cannot be read or is not a sound GGUF.
+    /// When a file cannot be read or is not a sound GGUF, and when a part is missing or of another model.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = MappedFile::open(path)?;
-        let gguf = Gguf::parse(path, file.bytes())?;
-        Ok(Self { file: Arc::new(file), gguf: Arc::new(gguf) })
+        let (parts, gguf) = split::open(path, |path| {
+            let file = MappedFile::open(path)?;
+            let gguf = Gguf::parse(path, file.bytes())?;
+            Ok((Arc::new(file), gguf))
+        })?;
+        Ok(Self { parts, gguf: Arc::new(gguf), watch: None })
+    }
+
+    /// The same file, whose tensors are read under a watch.
+    pub fn watched(self, watch: ReadWatch) -> Self {
+        Self { watch: Some(watch), ..self }
     }
 
     /// The header.
@@ -37,9 +49,21 @@ impl WeightFile {
         &self.gguf
     }
 
-    /// The bytes of a range of the file.
-    pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
-        &self.file.bytes()[range]
+    /// The bytes of a tensor.
+    pub(super) fn tensor_bytes(&self, info: &TensorInfo) -> &[u8] {
+        &self.parts[info.part].bytes()[info.range.clone()]
+    }
+
+    /// The metadata as the file has them, without those that only the parts of a split model have.
+    pub(super) fn metadata_bytes(&self) -> Vec<u8> {
+        let file = self.parts[0].bytes();
+        let (mut kept, mut at) = (Vec::new(), self.gguf.metadata_range.start);
+        for split in &self.gguf.split_ranges {
+            kept.extend_from_slice(&file[at..split.start]);
+            at = split.end;
+        }
+        kept.extend_from_slice(&file[at..self.gguf.metadata_range.end]);
+        kept
     }
 
     /// Whether the tensor is there.
@@ -76,14 +100,14 @@ impl WeightFile {
         let info =
             self.gguf.tensors.get(name).ok_or_else(|| invalid(format!("the tensor {name} is missing")))?;
         if info.shape == shape {
+            self.watch.as_ref().map_or(Ok(()), |watch| watch(info.range.len()))?;
             return Ok(info);
         }
         Err(invalid(format!("the tensor {name} has the shape {:?}, expected {shape:?}", info.shape)))
     }
 
     fn storage(&self, info: &TensorInfo, device: &Device) -> Result<QStorage> {
-        let bytes = &self.file.bytes()[info.range.clone()];
-        Ok(QStorage::from_data(Cow::Borrowed(bytes), device, info.dtype)?)
+        Ok(QStorage::from_data(Cow::Borrowed(self.tensor_bytes(info)), device, info.dtype)?)
     }
 
     /// A vector (norm weight, bias) as f32 on the device.
@@ -113,7 +137,10 @@ impl WeightFile {
     /// # Errors
     /// As [`WeightFile::linear`].
     pub fn quantised(&self, name: &str, n: usize, k: usize, device: &Device) -> Result<QMatMul> {
-        let tensor = QTensor::new(self.storage(self.info(name, &[n, k])?, device)?, (n, k))?;
+        let info = self.info(name, &[n, k])?;
+        let tensor = QTensor::new(self.storage(info, device)?, (n, k))?;
+        // A copy of them is on the device now.
+        self.parts[info.part].release(info.range.clone());
         Ok(QMatMul::from_qtensor(tensor)?)
     }
 
@@ -123,7 +150,7 @@ impl WeightFile {
     /// When it is missing or has another shape, and when there is no room.
     pub fn matrix(&self, name: &str, n: usize, k: usize, threads: &Threads) -> Result<Option<WeightMatrix>> {
         let info = self.info(name, &[n, k])?;
-        let (file, range, dtype) = (self.file.clone(), info.range.clone(), info.dtype);
+        let (file, range, dtype) = (self.parts[info.part].clone(), info.range.clone(), info.dtype);
         WeightMatrix::new(MatrixSource { file, range, dtype, n, k }, threads)
     }
 
@@ -135,7 +162,7 @@ impl WeightFile {
         let info = self.info(name, &[rows, width])?;
         if device.is_cpu() {
             let row_bytes = info.range.len() / rows;
-            let (file, start, dtype) = (self.file.clone(), info.range.start, info.dtype);
+            let (file, start, dtype) = (self.parts[info.part].clone(), info.range.start, info.dtype);
             return Ok(Embedding::Host { file, start, row_bytes, dtype, width });
         }
         let tensor = QTensor::new(self.storage(info, device)?, (rows, width))?;

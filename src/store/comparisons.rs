@@ -2,7 +2,7 @@
 //! the business of whoever measured.
 
 use rusqlite::{OptionalExtension, params};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::packed::{json, pack, unpack};
 use super::{Store, not_there};
@@ -88,6 +88,34 @@ impl Store {
         // One that this version cannot read is as good as none.
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
+
+    /// The last cost curve of this target on this device, whatever drafted for it when it was measured.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn cost_curve_of_target(&self, of: &CurveOf<'_>) -> Result<Option<CostCurve>> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached("SELECT key, curve FROM cost_curves")?;
+        let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+        let rows: Vec<_> = rows.collect::<rusqlite::Result<_>>()?;
+        let curves = rows.into_iter().filter_map(|(key, curve)| {
+            let key: StoredCurveOf = serde_json::from_str(&key).ok()?;
+            let same = key.target == of.target
+                && key.read_by_a_pass.0 == of.read_by_a_pass.0
+                && (key.device.as_str(), key.threads) == (of.device, of.threads);
+            same.then(|| serde_json::from_str::<CostCurve>(&curve).ok()).flatten()
+        });
+        Ok(curves.max_by_key(|curve| curve.measured_ms))
+    }
+}
+
+/// A cost curve's key as it is read back.
+#[derive(Deserialize)]
+struct StoredCurveOf {
+    target: String,
+    read_by_a_pass: (u64, Option<u64>),
+    device: String,
+    threads: u32,
 }
 
 /// Of what a cost curve is: another quantisation of a model has its name, and costs something else.

@@ -9,4 +9,6 @@ pub mod tokenizer;
 pub use detokenize::{Detokenizer, Utf8Stream};
 pub use stop::{Released, StopFilter};
 pub use template::{ChatTemplate, RenderedPrompt, TemplateOrigin};
-pub use tokenizer::{EncodeOptions, Tokenizer, VocabularyMatch, compare_vocabularies};
+pub use tokenizer::{
+    EncodeOptions, Tokenizer, Vocabulary, VocabularyMatch, VocabularyVerdict, compare_vocabularies,
+};

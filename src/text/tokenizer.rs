@@ -13,7 +13,7 @@ mod special;
 use std::collections::BTreeSet;
 use std::fmt;
 
-pub use compare::{VocabularyMatch, compare_vocabularies};
+pub use compare::{Vocabulary, VocabularyMatch, VocabularyVerdict, compare_vocabularies};
 
 use crate::error::{Error, Result};
 use crate::model::gguf::Gguf;

@@ -48,12 +48,13 @@ export class HunchWindow {
 
   /**
    * Opens the app with a home folder of its own.
-   * @param {{driver: string, app: string, models?: string}} options `models`: files in that folder are offered to the app.
+   * @param {{driver: string, app: string, models?: string, environment?: Record<string, string>}} options `models`: files in that
+   * folder are offered to the app; `environment`: variables it has besides.
    */
-  static async open({ driver, app, models }) {
+  static async open({ driver, app, models, environment }) {
     const window = new HunchWindow();
     try {
-      await window.#start(driver, models);
+      await window.#start(driver, models, environment);
       await window.#openSession(app);
     } catch (error) {
       await window.close();
@@ -62,7 +63,7 @@ export class HunchWindow {
     return window;
   }
 
-  async #start(driver, models) {
+  async #start(driver, models, environment = {}) {
     this.#home = await mkdtemp(join(tmpdir(), 'hunch-e2e-'));
     const data = join(this.#home, 'hunch');
     await mkdir(data);
@@ -75,9 +76,19 @@ export class HunchWindow {
       env: {
         ...process.env,
         HUNCH_DATA_DIR: data,
+        // What other programs keep on this machine is no part of a test.
+        HOME: this.#home,
+        HF_HOME: own('huggingface'),
+        HF_HUB_CACHE: own('huggingface'),
+        OLLAMA_MODELS: own('ollama'),
+        LLAMA_CACHE: own('llama.cpp'),
+        JAN_DATA_FOLDER: own('jan'),
         XDG_DATA_HOME: own('data'),
         XDG_CONFIG_HOME: own('config'),
         XDG_CACHE_HOME: own('cache'),
+        // Nothing is to leave this machine.
+        HF_ENDPOINT: 'http://127.0.0.1:9',
+        ...environment,
       },
       stdio: ['ignore', 'pipe', 'pipe'],
       // A group of its own, so that closing ends the driver's children as well.

@@ -2,10 +2,11 @@
 // Started by scripts/e2e, which names the driver, the app and the folder of models.
 
 import assert from 'node:assert/strict';
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { serveModel } from './hub.mjs';
 import { HunchWindow, eventually, keys } from './webdriver.mjs';
 
 const { HUNCH_E2E_DRIVER: driver, HUNCH_E2E_APP: app, HUNCH_E2E_MODELS: models } = process.env;
@@ -334,16 +335,54 @@ describe('the window without a model', () => {
   /** @type {HunchWindow} */
   let window;
 
+  /** @type {Awaited<ReturnType<typeof serveModel>>} */
+  let hub;
+
   before(async () => {
-    window = await HunchWindow.open({ driver, app });
+    const [name] = (await readdir(models)).filter((file) => /smollm2.*\.gguf$/i.test(file));
+    hub = await serveModel('HuggingFaceTB/SmolLM2-135M-Instruct-GGUF', join(models, name));
+    window = await HunchWindow.open({ driver, app, environment: { HF_ENDPOINT: hub.endpoint } });
   });
 
-  after(async () => window?.close());
+  after(async () => {
+    await window?.close();
+    await hub?.close();
+  });
 
   test('opens and says what to do', async () => {
     await window.element('open-model');
     const words = await window.run(() => document.querySelector('[data-testid="empty"]').textContent);
-    assert.match(words, /Open a model/);
+    assert.match(words, /Get a model to begin/);
+    assert.match(words, /Get both/);
     await window.screenshot(join(output, 'window-no-model.png'));
+  });
+
+  test('fetches one from the hub over a broken connection, loads it and answers with it', async () => {
+    await window.click('place-library');
+    await window.click('library-catalogue');
+    await window.type('repository-field', `HuggingFaceTB/SmolLM2-135M-Instruct-GGUF${keys.enter}`);
+    await window.click('get-file');
+    const download = await eventually(
+      'the end of the download',
+      async () => {
+        const shown = await window.run(() => {
+          const row = document.querySelector('[data-testid="download"]');
+          return row && { phase: row.dataset.phase, words: row.textContent.trim() };
+        });
+        assert.notEqual(shown?.phase, 'failed', shown?.words);
+        return shown?.phase === 'done' && shown;
+      },
+      120,
+    );
+    assert.match(download.words, /SmolLM2/i);
+    await window.screenshot(join(output, 'window-library.png'));
+    await window.click('download-load');
+    await eventually('the model in memory', () => window.run(() => /smollm2/i.test(document.querySelector('[data-testid="target-menu"]').textContent)), 120);
+    await window.click('place-chat');
+    await choose(window, 'ngram');
+    await window.type('prompt', `Say hello.${keys.enter}`);
+    const turn = await ended(window);
+    assert.ok(turn.total > 0);
+    assert.equal(sum(turn.legend), turn.total);
   });
 });

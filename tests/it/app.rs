@@ -27,6 +27,7 @@ fn app(folder: &Path) -> App {
         store: Some(folder.join("conversations.db")),
         threads: Some(2),
         device: DeviceChoice::Cpu,
+        ..AppConfig::default()
     };
     App::start(config).unwrap()
 }
@@ -51,7 +52,8 @@ fn question(text: &str) -> Asking {
 }
 
 fn load(app: &App, target: &str, draft: Option<&str>) {
-    app.load_models(LoadRequest { target: target.into(), draft: draft.map(Into::into) }).unwrap();
+    app.load_models(LoadRequest { target: target.into(), draft: draft.map(Into::into), context: None })
+        .unwrap();
 }
 
 fn start(app: &App, request: AnswerRequest) -> (u32, Receiver<StreamMessage>) {
@@ -171,7 +173,8 @@ fn stopping_ends_the_answer_and_the_next_one_runs() {
     assert_eq!(first.seq, 0);
     let busy = app.answer(endless, Box::new(|_| ())).unwrap_err();
     assert_eq!(busy.code(), ErrorCode::Busy);
-    let loading = app.load_models(LoadRequest { target: "target".into(), draft: None }).unwrap_err();
+    let loading =
+        app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap_err();
     assert_eq!(loading.code(), ErrorCode::Busy);
     app.stop_generation(id + 1).unwrap();
     app.stop_generation(id).unwrap();
@@ -231,7 +234,7 @@ fn errors_are_told_and_leave_the_application_usable() {
 
     load(&app, "target", None);
     let code = |target: &str, draft: Option<&str>| {
-        let request = LoadRequest { target: target.into(), draft: draft.map(Into::into) };
+        let request = LoadRequest { target: target.into(), draft: draft.map(Into::into), context: None };
         app.load_models(request).unwrap_err().code()
     };
     assert_eq!(code("nothing", None), ErrorCode::ModelNotFound);
@@ -279,7 +282,7 @@ fn drafts_of_another_vocabulary_are_refused_by_the_first_token_that_differs() {
         tiny.writer().without_key("tokenizer.ggml.tokens").strings("tokenizer.ggml.tokens", tokens);
     std::fs::write(path, stranger.bytes()).unwrap();
     let app = app(folder.path());
-    let request = LoadRequest { target: "target".into(), draft: Some("stranger".into()) };
+    let request = LoadRequest { target: "target".into(), draft: Some("stranger".into()), context: None };
     let error = app.load_models(request).unwrap_err();
     assert_eq!(error.code(), ErrorCode::VocabularyMismatch);
     let text = error.to_string();

@@ -7,17 +7,25 @@ use serde_json::Value;
 
 use crate::support::tiny::Tiny;
 
-fn hunch(data: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hunch"))
+pub(super) fn hunch(data: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hunch"));
+    // What other programs keep on this machine is no part of a test.
+    for variable in ["HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "OLLAMA_MODELS", "LLAMA_CACHE"] {
+        command.env_remove(variable);
+    }
+    for variable in ["JAN_DATA_FOLDER", "XDG_CACHE_HOME", "XDG_DATA_HOME", "NO_COLOR"] {
+        command.env_remove(variable);
+    }
+    command
         .args(arguments)
         .env("HUNCH_DATA_DIR", data)
-        .env_remove("NO_COLOR")
+        .env("HOME", data.join("home"))
         .stdin(Stdio::null())
         .output()
         .unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
@@ -30,7 +38,7 @@ fn data_folder() -> tempfile::TempDir {
     folder
 }
 
-fn last_json(output: &Output) -> Value {
+pub(super) fn last_json(output: &Output) -> Value {
     let out = text(&output.stdout);
     assert!(output.status.success(), "{out}{}", text(&output.stderr));
     serde_json::from_str(out.lines().last().unwrap()).unwrap()

@@ -33,9 +33,11 @@ fn app(folder: &Path) -> App {
         store: Some(folder.join("conversations.db")),
         threads: Some(2),
         device: DeviceChoice::Cpu,
+        ..AppConfig::default()
     };
     let app = App::start(config).unwrap();
-    app.load_models(LoadRequest { target: "target".into(), draft: Some("draft".into()) }).unwrap();
+    app.load_models(LoadRequest { target: "target".into(), draft: Some("draft".into()), context: None })
+        .unwrap();
     app
 }
 
@@ -213,7 +215,7 @@ fn stopping_keeps_what_was_whole_and_the_engine_is_free() {
     // Busy while it runs: with answers, models and other measurements.
     let refused = app.compare(request(&[Method::Ngram], 8), Box::new(|_| {}));
     assert_eq!(refused.unwrap_err().code(), ErrorCode::Busy);
-    let load = LoadRequest { target: "target".into(), draft: None };
+    let load = LoadRequest { target: "target".into(), draft: None, context: None };
     assert_eq!(app.load_models(load.clone()).unwrap_err().code(), ErrorCode::Busy);
     let mut events = Vec::new();
     loop {
@@ -284,6 +286,6 @@ fn the_cost_curve_is_measured_kept_and_belongs_to_its_models() {
     assert_eq!(curve.target.points[0].relative, 1.0);
     assert!(curve.memory_gb_s > 0.0 && curve.target.floor_ms > 0.0);
     assert_eq!(app.cost_curve().unwrap().as_ref(), Some(curve));
-    app.load_models(LoadRequest { target: "target".into(), draft: None }).unwrap();
+    app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
     assert_eq!(app.cost_curve().unwrap(), None, "without the draft it is another one");
 }

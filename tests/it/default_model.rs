@@ -66,7 +66,7 @@ fn the_file_is_what_it_is_known_to_be() {
     let inspection = library::inspect(&default_model()).unwrap();
     assert_eq!(inspection.spec.architecture, "llama");
     assert_eq!(inspection.spec.n_vocab, 49_152);
-    assert!(inspection.has_template);
+    assert!(inspection.entry.has_template);
     assert_eq!(inspection.entry.quantisation, "Q4_1");
     assert!(inspection.memory_bytes(1000) > inspection.weight_bytes);
 }

@@ -30,10 +30,11 @@ fn start(folder: &Path) -> App {
         store: Some(folder.join("conversations.db")),
         threads: Some(2),
         device: DeviceChoice::Cpu,
+        ..AppConfig::default()
     };
     let app = App::start(config).unwrap();
     assert_eq!(app.info().store_problem, None);
-    app.load_models(LoadRequest { target: "target".into(), draft: None }).unwrap();
+    app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
     app
 }
 
@@ -133,12 +134,12 @@ fn questions_are_answered_again_and_answers_go_on() {
     let (_, cut) = ask(&app, Some(chat), Asking::Continue { answer: first, tokens: Some(5), then: None }, 19);
     assert_eq!(ids(cut), ids(again));
     Tiny { seed: 9, ..Tiny::default() }.write(folder.path(), "other");
-    app.load_models(LoadRequest { target: "other".into(), draft: None }).unwrap();
+    app.load_models(LoadRequest { target: "other".into(), draft: None, context: None }).unwrap();
     let asking = Asking::Continue { answer: first, tokens: None, then: None };
     let request = AnswerRequest { conversation: Some(chat), asking, settings: settings(4) };
     let refused = app.answer(request, Box::new(|_| {})).unwrap_err().to_string();
     assert!(refused.contains("by target, and other is loaded"), "{refused}");
-    app.load_models(LoadRequest { target: "target".into(), draft: None }).unwrap();
+    app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
     app.choose_branch(first).unwrap();
     assert_eq!(app.open_conversation(chat).unwrap().branch().last().unwrap().id, first);
     // An edited question is a branch beside the old one.
@@ -261,10 +262,11 @@ fn a_store_that_cannot_be_used_says_so_and_nothing_else_stops() {
         store: Some(folder.path().join("conversations.db")),
         threads: Some(2),
         device: DeviceChoice::Cpu,
+        ..AppConfig::default()
     };
     let app = App::start(config).unwrap();
     assert!(app.info().store_problem.unwrap().contains("Nothing that was there has been changed"));
-    app.load_models(LoadRequest { target: "target".into(), draft: None }).unwrap();
+    app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
     let (chat, _) = ask(&app, None, question(None, "abc"), 4);
     assert_eq!(app.open_conversation(chat).unwrap().messages.len(), 2);
 }

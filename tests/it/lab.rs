@@ -30,10 +30,11 @@ fn app(folder: &Path, draft: bool) -> App {
         store: Some(folder.join("conversations.db")),
         threads: Some(2),
         device: DeviceChoice::Cpu,
+        ..AppConfig::default()
     };
     let app = App::start(config).unwrap();
     let draft = draft.then(|| "draft".to_owned());
-    app.load_models(LoadRequest { target: "target".into(), draft }).unwrap();
+    app.load_models(LoadRequest { target: "target".into(), draft, context: None }).unwrap();
     app
 }
 
@@ -102,7 +103,8 @@ fn the_laws_of_a_position_are_those_its_tokens_were_tested_with() {
     let text = app.lab_position(at(LabSource::Text { text: "abc".into() })).unwrap();
     sound(&text);
     // Its tokens mean something else to another model.
-    app.load_models(LoadRequest { target: "draft".into(), draft: Some("draft".into()) }).unwrap();
+    app.load_models(LoadRequest { target: "draft".into(), draft: Some("draft".into()), context: None })
+        .unwrap();
     let other = app.lab_position(at(LabSource::Answer { message, token: 0 })).unwrap_err();
     assert!(other.to_string().contains("This answer is by target"), "{other}");
     assert_eq!((text.before.as_str(), text.drawn), ("abc", None));

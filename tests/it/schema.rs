@@ -17,12 +17,14 @@ fn the_generated_types_are_current() {
 
 #[test]
 fn the_shell_adapts_every_command_and_no_other() {
-    let commands = read("src-tauri/src/commands.rs") + &read("src-tauri/src/measuring.rs");
+    let commands =
+        ["commands", "library", "measuring"].map(|file| read(&format!("src-tauri/src/{file}.rs"))).concat();
     let registered = read("src-tauri/src/lib.rs");
     for command in &COMMANDS {
         let name = command.name;
         assert!(commands.contains(&format!("fn {name}(")), "no adapter for {name}");
-        let adapted = ["commands", "measuring"].map(|module| format!("            {module}::{name},\n"));
+        let adapted =
+            ["commands", "library", "measuring"].map(|module| format!("            {module}::{name},\n"));
         assert!(adapted.iter().any(|line| registered.contains(line)), "{name} is not registered");
     }
     let adapters = commands.matches("#[tauri::command").count();

@@ -8,6 +8,7 @@ import { parseComparison } from '../../ui/src/lib/host/replayComparison';
 import { record, toLines } from './fixtures/build';
 import { recordComparison } from './fixtures/comparison';
 import { lab } from './fixtures/lab';
+import { library } from './fixtures/library';
 import { comparisons, plans } from './fixtures/plans';
 
 const folders = [new URL('./fixtures/', import.meta.url), new URL('../streams/', import.meta.url)];
@@ -30,6 +31,10 @@ describe('fixtures', () => {
       expect(acceptance + rejection).toBeCloseTo(1, 12);
       for (const token of all) expect(token.overlap + rejection * token.residual).toBeCloseTo(token.p, 9);
     }
+  });
+
+  it('have a library that is what it says', async () => {
+    await expect(`${JSON.stringify(library, null, 1)}\n`).toMatchFileSnapshot('./fixtures/fixture-library.json');
   });
 
   it.each(Object.entries(comparisons))('%s is what its plan says', async (name, plan) => {

@@ -63,8 +63,8 @@ describe('files dragged onto the window', () => {
     await page.waitForFunction(() => document.querySelector('[data-testid=target-menu]')?.textContent?.includes('smollm2'));
     const target = app.info.loaded.target.path;
     expect((await calls(page, 'load_models')).map((args) => args['request'])).toEqual([
-      { target, draft: small },
-      { target: small, draft: null },
+      { target, draft: small, context: null },
+      { target: small, draft: null, context: null },
     ]);
     expect(await page.getByTestId('complaint').innerText()).toContain('other.gguf cannot be opened');
     expect(await page.getByTestId('drop').count()).toBe(0);

@@ -23,5 +23,4 @@ host.onFiles((event) => state.drop.hear(event));
 // Before anything is drawn, so that nothing is drawn in the wrong colours.
 await state.preferences.load();
 mount(App, { target, props: { state, inWindow: host.kind === 'tauri' } });
-void state.models.start();
-void state.conversations.refresh();
+void state.start();

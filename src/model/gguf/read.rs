@@ -3,6 +3,7 @@
 //! `general.alignment`, which the layout depends on.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use candle_core::quantized::GgmlDType;
@@ -19,9 +20,21 @@ const MAX_DIMS: u32 = 4;
 /// ggml's limit on the length of a tensor's name is 64; a key may be longer.
 const MAX_NAME: usize = 1 << 12;
 
-/// Reads the whole header and checks the place of every tensor.
-pub(super) fn header(path: &Path, bytes: &[u8]) -> Result<Gguf> {
-    let mut cursor = Cursor { path, bytes, at: 0 };
+/// What the keys begin with that only the parts of a split model have.
+pub(super) const SPLIT_KEYS: &str = "split.";
+
+/// Reads the header from the first bytes of a file of `file_len` bytes and checks the place of every
+/// tensor. `None` when the header goes on beyond `bytes`.
+pub(super) fn header(path: &Path, bytes: &[u8], file_len: usize) -> Result<Option<Gguf>> {
+    let mut cursor = Cursor { path, bytes, file_len, at: 0, goes_on: false, split_ranges: Vec::new() };
+    match whole(&mut cursor) {
+        Err(_) if cursor.goes_on => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+fn whole(cursor: &mut Cursor<'_>) -> Result<Gguf> {
+    let path = cursor.path;
     let version = cursor.preamble()?;
     let tensor_count = cursor.count("tensors", MIN_TENSOR)?;
     let entry_count = cursor.count("metadata entries", MIN_ENTRY)?;
@@ -36,9 +49,10 @@ pub(super) fn header(path: &Path, bytes: &[u8]) -> Result<Gguf> {
         version,
         metadata,
         metadata_range,
+        split_ranges: std::mem::take(&mut cursor.split_ranges),
         tensors: BTreeMap::new(),
         data_offset,
-        file_len: bytes.len(),
+        file_len: cursor.file_len,
     };
     place(&mut gguf, placed)?;
     Ok(gguf)
@@ -76,7 +90,7 @@ fn place(gguf: &mut Gguf, mut placed: Vec<Placed>) -> Result<()> {
         if gguf.tensors.contains_key(&name) {
             return invalid(format!("the tensor {name} is there twice"));
         }
-        gguf.tensors.insert(name, TensorInfo { shape, dtype, range: start..start + len });
+        gguf.tensors.insert(name, TensorInfo { shape, dtype, part: 0, range: start..start + len });
     }
     Ok(())
 }
@@ -96,8 +110,15 @@ fn alignment(path: &Path, metadata: &BTreeMap<String, Value>) -> Result<usize> {
 
 struct Cursor<'a> {
     path: &'a Path,
+    /// The file, or its beginning.
     bytes: &'a [u8],
+    /// Bytes of the whole file: what a length is compared with.
+    file_len: usize,
     at: usize,
+    /// Whether reading failed only because `bytes` is not the whole file.
+    goes_on: bool,
+    /// Where metadata lie that only split files have.
+    split_ranges: Vec<Range<usize>>,
 }
 
 impl<'a> Cursor<'a> {
@@ -109,8 +130,18 @@ impl<'a> Cursor<'a> {
         Err(Error::UnsupportedModel { path: self.path.to_owned(), reason })
     }
 
+    /// Bytes of the file that are left.
     fn left(&self) -> usize {
-        self.bytes.len() - self.at
+        self.file_len - self.at
+    }
+
+    /// That so many bytes, which the file has, were read as well.
+    fn here(&mut self, len: usize) -> Result<()> {
+        if len <= self.bytes.len() - self.at {
+            return Ok(());
+        }
+        self.goes_on = true;
+        self.invalid("its header goes on".into())
     }
 
     fn take(&mut self, len: usize) -> Result<&'a [u8]> {
@@ -118,10 +149,11 @@ impl<'a> Cursor<'a> {
             return self.invalid(format!(
                 "the file ends at {} of at least {} bytes, inside its header; the download is \
                  incomplete or the file is damaged",
-                self.bytes.len(),
+                self.file_len,
                 self.at.saturating_add(len)
             ));
         }
+        self.here(len)?;
         let taken = &self.bytes[self.at..self.at + len];
         self.at += len;
         Ok(taken)
@@ -143,12 +175,15 @@ impl<'a> Cursor<'a> {
     fn count(&mut self, what: &str, min_size: usize) -> Result<usize> {
         let count = self.u64()?;
         match usize::try_from(count) {
-            Ok(fits) if fits <= self.left() / min_size => Ok(fits),
+            Ok(fits) if fits <= self.left() / min_size => {
+                self.here(fits * min_size)?;
+                Ok(fits)
+            }
             _ => self.invalid(format!(
                 "it claims {count} {what} at byte {}, which do not fit in its {} bytes; the \
                  download is incomplete or the file is damaged",
                 self.at - 8,
-                self.bytes.len()
+                self.file_len
             )),
         }
     }
@@ -200,11 +235,15 @@ impl<'a> Cursor<'a> {
     fn metadata(&mut self, count: usize) -> Result<BTreeMap<String, Value>> {
         let mut metadata = BTreeMap::new();
         for _ in 0..count {
+            let start = self.at;
             let key = self.name("metadata entry")?;
             let kind = self.u32()?;
             let value = self.value(key, kind)?;
             if metadata.insert(key.to_owned(), value).is_some() {
                 return self.invalid(format!("the metadata entry {key} is there twice"));
+            }
+            if key.starts_with(SPLIT_KEYS) {
+                self.split_ranges.push(start..self.at);
             }
         }
         Ok(metadata)

@@ -23,14 +23,15 @@ impl MappedFile {
     /// or an empty file.
     pub fn open(path: &Path) -> Result<Self> {
         let io = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
-        let file = File::open(path).map_err(io)?;
-        let meta = file.metadata().map_err(io)?;
+        // Before it is opened: opening a pipe waits for somebody to write to it.
+        let meta = std::fs::metadata(path).map_err(io)?;
         if !meta.is_file() || meta.len() == 0 {
             return Err(Error::InvalidModelFile {
                 path: path.to_path_buf(),
                 reason: if meta.is_file() { "it is empty" } else { "it is not a file" }.into(),
             });
         }
+        let file = File::open(path).map_err(io)?;
         // SAFETY: the map is read-only and private to this value. Another process that truncates
         // the file while it is mapped could still make a read fault; that is the price of not
         // copying gigabytes, and what every GGUF engine accepts.

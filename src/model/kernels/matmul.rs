@@ -107,6 +107,17 @@ impl WeightMatrix {
         Ok(Some(Self { weights, n, k, group }))
     }
 
+    /// Bytes that a matrix of this type and shape takes once it is loaded, packed or where it lies in the file;
+    /// `None` when the CPU kernels have no path for it.
+    pub fn bytes_in_memory(dtype: GgmlDType, n: usize, k: usize) -> Option<usize> {
+        let level = Level::best();
+        let row_bytes = k / dtype.block_size() * dtype.type_size();
+        if quantised_kernel(dtype, level).is_some() {
+            return Some(n.next_multiple_of(level.rows()) * row_bytes);
+        }
+        float::kernel(dtype, level).map(|_| n * row_bytes)
+    }
+
     /// Whether the product takes its activations quantised.
     pub fn wants_quantised(&self) -> bool {
         matches!(self.weights, Weights::Quantised { .. })

@@ -1,7 +1,11 @@
 //! Whether a draft model can propose tokens for a target: their vocabularies, token by token.
 
-use super::{Entry, Kind, Tokenizer};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Entry, Kind, Tokenizer, entries, mark_end_texts};
 use crate::error::{Error, Result};
+use crate::model::gguf::Gguf;
 use crate::token::TokenId;
 
 /// What two vocabularies that fit have in common.
@@ -16,28 +20,111 @@ pub struct VocabularyMatch {
     pub special_differences: Vec<String>,
 }
 
+/// The entries of a vocabulary, without what it takes to cut text into them: quick to read, and enough to say
+/// whether two models go together.
+#[derive(Debug)]
+pub struct Vocabulary {
+    entries: Vec<Entry>,
+}
+
+/// What comparing two vocabularies came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VocabularyVerdict {
+    /// The same tokens, one by one.
+    Same {
+        /// Ids that both have, with the same text.
+        shared: u32,
+        /// Ids that at least one of them leaves unused, or does not have: padding, or tokens that were added.
+        padding: u32,
+    },
+    /// Another vocabulary.
+    Other {
+        /// The first id whose texts differ.
+        first: TokenId,
+        /// Its text in the target.
+        of_target: String,
+        /// Its text in the draft.
+        of_draft: String,
+    },
+}
+
+impl Vocabulary {
+    /// Reads the vocabulary of a model file.
+    ///
+    /// # Errors
+    /// When the metadata is missing or contradicts itself.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
+        let mut entries = entries(gguf)?;
+        mark_end_texts(&mut entries);
+        Ok(Self { entries })
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// A number that two vocabularies share when every entry has the same text in both, and the same place
+    /// among those that stand for something: SHA-256, in hexadecimal.
+    pub fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        for entry in &self.entries {
+            hash.update((entry.text.len() as u64).to_le_bytes());
+            hash.update(entry.text.as_bytes());
+            hash.update([u8::from(is_padding(entry))]);
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Compares it, a target's, with that of a draft.
+    pub fn compare(&self, draft: &Self) -> VocabularyVerdict {
+        compare_entries(&self.entries, &draft.entries)
+    }
+}
+
+/// Compares the ids that both have. Different sizes and unused entries are tolerated; a different text is not.
+fn compare_entries(target: &[Entry], draft: &[Entry]) -> VocabularyVerdict {
+    let (mut shared, mut padding) = (0, target.len().abs_diff(draft.len()) as u32);
+    let other = |first: usize| VocabularyVerdict::Other {
+        first: first as TokenId,
+        of_target: target.get(first).map_or_else(String::new, |entry| entry.text.clone()),
+        of_draft: draft.get(first).map_or_else(String::new, |entry| entry.text.clone()),
+    };
+    for (id, (ours, theirs)) in target.iter().zip(draft).enumerate() {
+        if ours.text == theirs.text {
+            shared += 1;
+        } else if is_padding(ours) || is_padding(theirs) {
+            padding += 1;
+        } else {
+            return other(id);
+        }
+    }
+    if shared == 0 { other(0) } else { VocabularyVerdict::Same { shared, padding } }
+}
+
 /// Compares the vocabularies of a target and a draft model over the ids that both have. Different
 /// sizes, unused entries and different special ids are tolerated; a different text is not.
 ///
 /// # Errors
 /// [`Error::VocabularyMismatch`] naming the first id whose texts differ, and both texts.
 pub fn compare_vocabularies(target: &Tokenizer, draft: &Tokenizer) -> Result<VocabularyMatch> {
-    let mut found = VocabularyMatch { shared: 0, padding: 0, special_differences: Vec::new() };
-    for (id, (ours, theirs)) in target.entries.iter().zip(&draft.entries).enumerate() {
-        if ours.text == theirs.text {
-            found.shared += 1;
-        } else if is_padding(ours) || is_padding(theirs) {
-            found.padding += 1;
-        } else {
+    let (shared, padding) = match compare_entries(&target.entries, &draft.entries) {
+        VocabularyVerdict::Same { shared, padding } => {
+            let only_one_has = target.entries.len().abs_diff(draft.entries.len());
+            (shared as usize, padding as usize - only_one_has)
+        }
+        VocabularyVerdict::Other { first, of_target, of_draft } => {
             return Err(Error::VocabularyMismatch(format!(
-                "token {id} is {:?} in the target and {:?} in the draft",
-                ours.text, theirs.text
+                "token {first} is {of_target:?} in the target and {of_draft:?} in the draft"
             )));
         }
-    }
-    if found.shared == 0 {
-        return Err(Error::VocabularyMismatch("the two vocabularies have no token in common".into()));
-    }
+    };
+    let mut found = VocabularyMatch { shared, padding, special_differences: Vec::new() };
     let ids = [("beginning", target.bos, draft.bos), ("end", target.eos, draft.eos)];
     for (name, ours, theirs) in ids {
         if ours != theirs {
@@ -63,4 +150,41 @@ fn is_padding(entry: &Entry) -> bool {
     entry.kind == Kind::Unused
         || numbered.is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))
         || (entry.kind == Kind::Control && text.contains("reserved"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vocabulary(texts: &[&str]) -> Vocabulary {
+        let entry = |text: &&str| Entry { text: (*text).into(), kind: Kind::Normal };
+        Vocabulary { entries: texts.iter().map(entry).collect() }
+    }
+
+    #[test]
+    fn padding_and_added_tokens_are_tolerated_and_the_first_difference_is_told() {
+        let target = vocabulary(&["a", "b", "c", "[PAD3]"]);
+        let same = |shared, padding| VocabularyVerdict::Same { shared, padding };
+        assert_eq!(target.compare(&target), same(4, 0));
+        assert_eq!(target.compare(&vocabulary(&["a", "b", "c"])), same(3, 1));
+        assert_eq!(vocabulary(&["a", "b", "c"]).compare(&target), same(3, 1));
+        assert_eq!(target.compare(&vocabulary(&["a", "b", "c", "<think>", "more"])), same(3, 2));
+        let other = |first, of_target: &str, of_draft: &str| VocabularyVerdict::Other {
+            first,
+            of_target: of_target.into(),
+            of_draft: of_draft.into(),
+        };
+        assert_eq!(target.compare(&vocabulary(&["a", "x", "y"])), other(1, "b", "x"));
+        assert_eq!(target.compare(&vocabulary(&[])), other(0, "a", ""));
+    }
+
+    #[test]
+    fn a_digest_is_of_texts_in_their_order() {
+        let digest = |texts: &[&str]| vocabulary(texts).digest();
+        assert_eq!(digest(&["a", "b"]), digest(&["a", "b"]));
+        assert_eq!(digest(&["a"]).len(), 64);
+        for other in [&["b", "a"][..], &["ab"], &["a", "b", ""], &["a", "c"]] {
+            assert_ne!(digest(&["a", "b"]), digest(other));
+        }
+    }
 }

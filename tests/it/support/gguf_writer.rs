@@ -131,6 +131,25 @@ impl GgufWriter {
         self
     }
 
+    /// The same model in so many files, as llama.cpp splits it: the metadata in the first, tensors in all.
+    pub(crate) fn split(self, count: u16) -> Vec<Self> {
+        let (total, each) = (self.tensors.len(), self.tensors.len().div_ceil(count as usize));
+        let mut tensors = self.tensors.into_iter();
+        let mut entries = self.entries;
+        let part = |number| {
+            let part = Self {
+                version: self.version,
+                alignment: self.alignment,
+                entries: std::mem::take(&mut entries),
+                tensors: tensors.by_ref().take(each).collect(),
+            };
+            part.value("split.no", Value::U16(number))
+                .value("split.count", Value::U16(count))
+                .value("split.tensors.count", Value::I32(total as i32))
+        };
+        (0..count).map(part).collect()
+    }
+
     /// The file.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.bytes_and_fields().0

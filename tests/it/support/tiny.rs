@@ -154,6 +154,15 @@ impl Tiny {
         writer
     }
 
+    /// Writes the model into a folder in so many files; gives the first.
+    pub(crate) fn write_split(&self, folder: &Path, name: &str, count: u16) -> PathBuf {
+        let path = |number: usize| folder.join(format!("{name}-{number:05}-of-{count:05}.gguf"));
+        for (i, part) in self.writer().split(count).iter().enumerate() {
+            std::fs::write(path(i + 1), part.bytes()).unwrap();
+        }
+        path(1)
+    }
+
     /// Writes the model into a folder.
     pub(crate) fn write(&self, folder: &Path, name: &str) -> PathBuf {
         let path = folder.join(format!("{name}.gguf"));

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import app from '../../../tests/ui/fixtures/fixture-app.json';
-import { commandOf, commands, possible, type Command } from './commands';
+import { commandOf, commands, loadCommands, possible, type Command } from './commands';
 import { SilentHost } from './host/testing';
 import type { CompareRequest, ConversationEntry } from './ipc/schema.gen';
 import { fitting } from './match';
@@ -19,7 +19,7 @@ class QuietHost extends SilentHost {
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     this.calls.push([command, args]);
     if (command === 'app_info') return app.info;
-    if (command === 'list_models') return app.models;
+    if (command === 'library') return { models: app.models, folders: [], machine: { total: 16e9, usable: 11e9 } };
     if (command === 'list_conversations') return entries;
     if (command === 'open_conversation')
       return { entry: entries.find(({ id }) => id === args['id']), system: 'Old.', messages: [], leaf: null };
@@ -32,7 +32,7 @@ async function make() {
   const host = new QuietHost();
   const state = new WindowState(host);
   const done: string[] = [];
-  state.screen = { compose: () => done.push('compose'), search: () => done.push('search'), copy: (text) => done.push(`copy ${text}`) };
+  state.screen = { compose: () => done.push('compose'), search: () => done.push('search'), repository: () => done.push('repository'), copy: (text) => done.push(`copy ${text}`) };
   await state.models.start();
   await state.conversations.refresh();
   const command = (id: string): Command => {
@@ -143,6 +143,20 @@ describe('the table of commands', () => {
     state.perform(command('preset-Short'));
     expect([state.settings.temperature, state.settings.method, state.conversation.system]).toEqual([0.7, 'ngram', 'Be short.']);
     expect(host.calls.at(-1)).toEqual(['set_system_prompt', { id: null, system: 'Be short.' }]);
+  });
+
+  it('leads to the parts of the library, loads any model by name, and unloads', async () => {
+    const { state, command, done, host } = await make();
+    state.perform(command('other-repository'));
+    expect([state.place, state.libraryPart, done]).toEqual(['library', 'catalogue', ['repository']]);
+    state.perform(command('find-model'));
+    expect([state.libraryPart, done.at(-1)]).toEqual(['here', 'search']);
+    expect(loadCommands(state).map(({ title }) => title)).toEqual(app.models.filter(({ problem }) => problem === null).map(({ name }) => `Load ${name}`));
+    expect(['unload-models', 'cancel-loading'].map((id) => possible(command(id)))).toEqual([true, false]);
+    state.perform(command('unload-models'));
+    await expect.poll(() => state.models.loaded).toBeNull();
+    expect(host.calls.at(-1)?.[0]).toBe('unload_models');
+    expect(possible(command('unload-models'))).toBe(false);
   });
 
   it('leaves the method alone when that of a preset does not work now, and keeps numbers in range', async () => {

@@ -22,8 +22,10 @@ export interface Shortcut {
 export interface Screen {
   /** Puts the caret where the next question is typed; in another place than the chat, gives it the focus. */
   compose: () => void;
-  /** Puts the caret into the search for conversations. */
+  /** Puts the caret into the search for conversations; in the library, into that for models. */
   search: () => void;
+  /** Puts the caret where the name of a repository is typed, which the library shows. */
+  repository: () => void;
   /** Copies, and says so. */
   copy: (text: string) => unknown;
 }
@@ -70,10 +72,16 @@ export type CommandName =
   | 'text-smaller'
   | 'text-usual'
   | 'open-model'
-  | 'open-draft';
+  | 'open-draft'
+  | 'find-model'
+  | 'get-model'
+  | 'other-repository'
+  | 'add-folder'
+  | 'unload-models'
+  | 'cancel-loading';
 
 /** Something with a command for each of its values. */
-export type ChoiceName = 'place' | 'appearance' | 'colours' | 'view' | 'method' | 'preset';
+export type ChoiceName = 'place' | 'appearance' | 'colours' | 'view' | 'method' | 'preset' | 'model';
 
 /** Everything that can be done, in the order it is shown. */
 export function commands(state: WindowState): Command[] {
@@ -83,7 +91,7 @@ export function commands(state: WindowState): Command[] {
   const entry = () => conversations.entries.find(({ id }) => id === conversation.id);
   // Where the conversation is not seen, nothing is done to it.
   const chatting = () => state.place === 'chat';
-  const idle = () => chatting() && !state.running && models.loading === null && models.loaded !== null;
+  const idle = () => chatting() && !state.running && models.loading === null && models.answerable;
   const written = () => last()?.answer.over === true && last()?.answer.text !== '';
   const save = (format: 'markdown' | 'json') => () => {
     const open = entry();
@@ -229,6 +237,33 @@ export function commands(state: WindowState): Command[] {
       enabled: () => models.loading === null,
       run: () => void models.openDraft(),
     },
+    {
+      ...named('find-model'),
+      group: 'model',
+      run: () => {
+        state.showLibrary();
+        screen.search();
+      },
+    },
+    { ...named('get-model'), group: 'model', run: () => state.showLibrary('catalogue') },
+    {
+      ...named('other-repository'),
+      group: 'model',
+      run: () => {
+        state.showLibrary('catalogue');
+        screen.repository();
+      },
+    },
+    {
+      ...named('add-folder'),
+      group: 'model',
+      run: () => {
+        state.showLibrary('folders');
+        void state.library.addFolder();
+      },
+    },
+    { ...named('unload-models'), group: 'model', enabled: () => models.loaded !== null && models.loading === null && !state.running, run: () => void models.unload() },
+    { ...named('cancel-loading'), group: 'model', enabled: () => models.loading !== null && !models.cancelling, run: () => void models.cancel() },
     ...offeredMethods.map((method): Command => ({
       ...valued('method', method, strings.methods[method].label),
       group: 'method',
@@ -242,6 +277,19 @@ export function commands(state: WindowState): Command[] {
       run: () => state.usePreset(preset),
     })),
   ];
+}
+
+/** Loading each of the models that can be loaded: for whoever types a name. */
+export function loadCommands({ library, models }: WindowState): Command[] {
+  return library.models
+    .filter((model) => model.problem === null)
+    .map((model): Command => ({
+      ...valued('model', model.path, model.name),
+      group: 'model',
+      chosen: models.loaded?.target.path === model.path,
+      enabled: () => models.loading === null,
+      run: () => void models.loadTarget(model),
+    }));
 }
 
 /** What a command goes by, in the window's language. */

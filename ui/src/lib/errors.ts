@@ -23,7 +23,15 @@ const offersModel: Record<ErrorCode, boolean> = {
   store: false,
   no_model: true,
   busy: false,
+  stopped: false,
   device: false,
+  hub_unreachable: false,
+  hub_not_found: false,
+  hub_gated: false,
+  hub_token: false,
+  wrong_checksum: false,
+  disk_full: false,
+  download_elsewhere: false,
   internal: false,
 };
 

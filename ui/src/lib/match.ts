@@ -25,6 +25,14 @@ export function fit(typed: string, title: string, also = ''): number {
   return total;
 }
 
+/** Whether every word that was typed is somewhere in a text. */
+export function has(typed: string, text: string): boolean {
+  const whole = plain(text);
+  return plain(typed)
+    .split(/\s+/)
+    .every((word) => whole.includes(word));
+}
+
 /** Those that fit, best first; equal ones stay in their order. Nothing typed: all of them. */
 export function fitting<T>(typed: string, all: readonly T[], words: (one: T) => { title: string; also?: string }): T[] {
   if (typed.trim() === '') return [...all];

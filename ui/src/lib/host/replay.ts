@@ -1,7 +1,7 @@
 // The replay host: recorded streams instead of an engine, for the browser tests and for working on
 // the window without a model. What to replay comes from the page's address:
 //   replay=NAME[,NAME]  recordings, one a generation, the last one again and again
-//   app=NAME            the recorded answer to app_info and list_models
+//   app=NAME            the recorded answer to app_info, and the models of the library
 //   compare=NAME        the recorded comparison
 //   speed=N|instant     1 as recorded; lose=3,4  messages that get lost
 // The page's tests read `window.hunchReplay`.
@@ -10,7 +10,10 @@ import type {
   AnswerRequest,
   AppInfo,
   ComparisonReport,
+  Download,
   ErrorInfo,
+  LibraryEvent,
+  LoadedModels,
   LoadRequest,
   ModelEntry,
   StreamMessage,
@@ -18,6 +21,7 @@ import type {
 import type { Playback } from './playing';
 import { parseRecording, ReplayedGeneration, type Recording } from './recording';
 import { ReplayLab, type RecordedLab } from './replayLab';
+import { ReplayLibrary, type RecordedLibrary } from './replayLibrary';
 import { parseComparison, ReplayComparisons, ReplayedComparison, type CompareMessage } from './replayComparison';
 import { ReplayStore, type RecordedConversation } from './replayStore';
 import type { FilesEvent, Host, WireArguments } from './types';
@@ -40,6 +44,8 @@ export interface RecordedApp {
   imports?: Record<string, RecordedConversation>;
   /** What the engine says in the lab; a small pair of models where nothing is recorded. */
   lab?: RecordedLab;
+  /** Folders, machine, catalogue and hub; a small machine where nothing is recorded. */
+  library?: RecordedLibrary;
 }
 
 /** What a test may see and do. */
@@ -48,6 +54,12 @@ export interface ReplayControl {
   menu: (item: string) => void;
   /** Drags files, as the system would. */
   files: (event: FilesEvent) => void;
+  /** Moves a download, as the hub and the disk would. */
+  download: (id: string, change: Partial<Download>) => void;
+  /** Tells whoever watches the library. */
+  tell: (event: LibraryEvent) => void;
+  /** Lets the models in memory go, as happens after the keep-warm time. */
+  letGo: () => void;
 }
 
 declare global {
@@ -59,6 +71,7 @@ declare global {
 const defaultRecording = 'fixture-answer';
 const defaultApp = 'fixture-app';
 const defaultLab = 'fixture-lab';
+const defaultLibrary = 'fixture-library';
 const defaultComparison = 'fixture-comparison';
 
 async function read(file: string): Promise<string> {
@@ -83,6 +96,7 @@ export async function openReplay(query: URLSearchParams): Promise<Host> {
   const app = JSON.parse(await read(`${query.get('app') ?? defaultApp}.json`)) as RecordedApp;
   const preferences = JSON.parse(query.get('preferences') ?? '{}') as Record<string, unknown>;
   app.lab ??= JSON.parse(await read(`${defaultLab}.json`)) as RecordedLab;
+  app.library ??= JSON.parse(await read(`${defaultLibrary}.json`)) as RecordedLibrary;
   const comparison = async () => parseComparison(await read(`${query.get('compare') ?? defaultComparison}.jsonl`));
   return new ReplayHost(app, recordings, comparison, playback(query), preferences);
 }
@@ -93,13 +107,23 @@ class ReplayHost implements Host {
   readonly #recordings: Recording[];
   readonly #comparison: () => Promise<CompareMessage[]>;
   readonly #playback: Playback;
-  readonly #control: ReplayControl = { calls: [], menu: () => {}, files: () => {} };
+  readonly #control: ReplayControl = {
+    calls: [],
+    menu: () => {},
+    files: () => {},
+    download: (id, change) => this.#library?.move(id, change),
+    tell: (event) => this.#library?.tell(event),
+    letGo: () => this.#unload(),
+  };
   #channels: ((message: unknown) => void)[] = [];
   #generations: ReplayedGeneration[] = [];
   #measurements: ReplayedComparison[] = [];
   #picked = 0;
   readonly #store: ReplayStore;
   readonly #lab: ReplayLab | null;
+  readonly #library: ReplayLibrary | null;
+  /** Calls off the loading that goes on. */
+  #cancelLoading: () => void = () => {};
   readonly #comparisons: ReplayComparisons;
   readonly #preferences: Map<string, unknown>;
 
@@ -116,6 +140,7 @@ class ReplayHost implements Host {
     this.#playback = how;
     this.#store = new ReplayStore(app.conversations ?? []);
     this.#lab = app.lab ? new ReplayLab(app.lab, how.later) : null;
+    this.#library = app.library ? new ReplayLibrary(app.library, app.models, app.info.models_folder) : null;
     this.#comparisons = new ReplayComparisons(app.comparisons ?? []);
     this.#preferences = new Map(Object.entries(preferences));
     window.hunchReplay = this.#control;
@@ -139,6 +164,14 @@ class ReplayHost implements Host {
     return this.#app.picks[this.#picked++] ?? null;
   }
 
+  async pickFolder(): Promise<string | null> {
+    return this.#app.picks[this.#picked++] ?? null;
+  }
+
+  async revealFile(path: string): Promise<void> {
+    this.#control.calls.push({ command: 'reveal_file', args: { path } });
+  }
+
   async pickWhereToSave(name: string): Promise<string | null> {
     return `/tmp/${name}`;
   }
@@ -159,10 +192,18 @@ class ReplayHost implements Host {
     switch (command) {
       case 'app_info':
         return structuredClone(this.#app.info);
-      case 'list_models':
-        return structuredClone(this.#app.models);
+      case 'watch_library':
+        return structuredClone(this.#library?.watch(this.#channel(args['channel'] as number)) ?? []);
       case 'load_models':
         return this.#load(args['request'] as LoadRequest);
+      case 'cancel_loading':
+        this.#cancelLoading();
+        return null;
+      case 'unload_models':
+        this.#unload();
+        return null;
+      case 'measure_pair':
+        return this.#measurePair(args['request'] as LoadRequest, args['channel'] as number);
       case 'answer':
         return this.#begin(args['request'] as AnswerRequest, args['channel'] as number);
       case 'list_conversations':
@@ -221,7 +262,7 @@ class ReplayHost implements Host {
       case 'export_comparison':
         return null;
       default: {
-        const answer = this.#lab?.answer(command, args);
+        const answer = this.#library?.answer(command, args) ?? this.#lab?.answer(command, args);
         if (answer === undefined) throw refusal('internal', `The replay host has no command "${command}".`);
         return structuredClone(answer);
       }
@@ -241,14 +282,49 @@ class ReplayHost implements Host {
   }
 
   async #load(request: LoadRequest): Promise<unknown> {
-    await new Promise<void>((resolve) => this.#playback.later(this.#app.load_ms, resolve));
+    await this.#readModels(request);
     const failing = [request.target, request.draft ?? ''].find((path) => path in this.#app.load_errors);
     if (failing !== undefined) throw this.#app.load_errors[failing];
+    return structuredClone(this.#take(request));
+  }
+
+  /** Plays the reading of the files, unless it is called off. */
+  async #readModels({ target, draft }: LoadRequest): Promise<void> {
+    const steps = 4;
+    let cancelled = false;
+    this.#cancelLoading = () => (cancelled = true);
+    const known = this.#app.models.filter(({ path, name }) => [target, draft].includes(path) || [target, draft].includes(name));
+    const total = known.reduce((sum, model) => sum + model.size_bytes, 0);
+    for (let step = 1; step <= steps; step += 1) {
+      await new Promise<void>((resolve) => this.#playback.later(this.#app.load_ms / steps, resolve));
+      if (cancelled) throw refusal('invalid_request', 'Loading was called off. What was in memory is still there.');
+      const progress = { name: known[0]?.name ?? target, done_bytes: (total * step) / steps, total_bytes: total };
+      if (total > 0) this.#library?.tell({ kind: 'loading', progress });
+    }
+  }
+
+  #take(request: LoadRequest): LoadedModels {
+    const target = this.#model(request.target);
     const draft = request.draft === null ? null : this.#model(request.draft);
-    const methods = draft ? ['plain', 'draft-model', 'ngram'] : ['plain', 'ngram'];
-    const loaded = { target: this.#model(request.target), draft, device: this.#app.info.device, methods };
-    this.#app.info.loaded = loaded as AppInfo['loaded'];
-    return structuredClone(loaded);
+    const fit = this.#library?.fit(request);
+    if (fit?.verdict === 'too_large') throw refusal('out_of_memory', 'The models and their caches do not fit into the memory of this machine. Nothing was loaded; choose a smaller context or a smaller model.');
+    const methods: LoadedModels['methods'] = draft ? ['plain', 'draft-model', 'ngram'] : ['plain', 'ngram'];
+    const loaded = { target, draft, context: fit?.context ?? target.context_length, device: this.#app.info.device, methods };
+    this.#app.info.loaded = loaded;
+    return loaded;
+  }
+
+  #unload(): void {
+    this.#app.info.loaded = null;
+    this.#library?.tell({ kind: 'unloaded' });
+  }
+
+  async #measurePair(request: LoadRequest, channel: number): Promise<number> {
+    const { target, draft } = this.#take(request);
+    return this.#compare(channel, (report, comparison) => {
+      const best = report.lanes.slice(1).reduce((fastest, lane) => (lane.speedup > fastest.speedup ? lane : fastest));
+      if (draft) this.#library?.measured(target.name, draft.name, { speedup: best.speedup, method: best.contender.method, ended_ms: report.ended_ms, comparison });
+    });
   }
 
   #model(path: string): ModelEntry {
@@ -283,13 +359,17 @@ class ReplayHost implements Host {
     return id;
   }
 
-  async #compare(channel: number): Promise<number> {
+  async #compare(channel: number, kept: (report: ComparisonReport, id: number) => void = () => {}): Promise<number> {
     if (!this.#app.info.loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
     const recording = await this.#comparison();
     const deliver = this.#channels[channel];
     if (!deliver) throw refusal('internal', 'There is nothing to replay.');
     const id = this.#measurements.length + 1;
-    const keep = (report: ComparisonReport) => this.#comparisons.keep(report);
+    const keep = (report: ComparisonReport) => {
+      const number = this.#comparisons.keep(report);
+      kept(report, number);
+      return number;
+    };
     const measurement = new ReplayedComparison(id, recording, this.#playback, deliver, keep);
     this.#measurements.push(measurement);
     measurement.start();

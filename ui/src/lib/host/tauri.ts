@@ -4,7 +4,7 @@ import { Channel, invoke } from '@tauri-apps/api/core';
 import { listen } from '@tauri-apps/api/event';
 import { getCurrentWebview } from '@tauri-apps/api/webview';
 import { open, save } from '@tauri-apps/plugin-dialog';
-import { openUrl } from '@tauri-apps/plugin-opener';
+import { openUrl, revealItemInDir } from '@tauri-apps/plugin-opener';
 import { language } from '../strings/index.svelte';
 import type { Host, WireArguments } from './types';
 
@@ -20,6 +20,8 @@ export const tauriHost: Host = {
     open({ title, multiple: false, directory: false, filters: [{ name: language.strings.dialogs.modelFiles, extensions: ['gguf'] }] }),
   pickConversationFile: (title) =>
     open({ title, multiple: false, directory: false, filters: [{ name: language.strings.dialogs.conversationFiles, extensions: ['json'] }] }),
+  pickFolder: (title) => open({ title, multiple: false, directory: true }),
+  revealFile: (path) => revealItemInDir(path),
   pickWhereToSave: (name) => save({ defaultPath: name }),
   openLink: (href) => openUrl(href),
   onMenu(choose) {

@@ -34,7 +34,13 @@ export class SilentHost implements Host {
     return '/tmp/x';
   }
 
+  async pickFolder(): Promise<string | null> {
+    return null;
+  }
+
   async openLink(): Promise<void> {}
+
+  async revealFile(): Promise<void> {}
 }
 
 /** How tokens are drawn where nothing is chosen: as the law says. */

@@ -26,6 +26,10 @@ export interface Host {
   pickModelFile(title: string): Promise<string | null>;
   /** Asks the person for an exported conversation; null when they changed their mind. */
   pickConversationFile(title: string): Promise<string | null>;
+  /** Asks the person for a folder; null when they changed their mind. */
+  pickFolder(title: string): Promise<string | null>;
+  /** Shows a file in the system's file manager. */
+  revealFile(path: string): Promise<void>;
   /** Asks the person where to save a file that is to have this name; null when they changed their mind. */
   pickWhereToSave(name: string): Promise<string | null>;
   /** Opens a link in the system's browser or mail program: http, https or mailto. */

@@ -8,7 +8,10 @@ import type {
   CompareEvent,
   CompareRequest,
   CostEvent,
+  Download,
   ErrorInfo,
+  LibraryEvent,
+  LoadRequest,
   MeasurementMessage,
   StreamMessage,
 } from './schema.gen';
@@ -40,6 +43,20 @@ export async function compare(
   receive: (message: MeasurementMessage<CompareEvent>) => void,
 ): Promise<number> {
   return invoke(host, 'compare', { request, channel: host.openChannel(receive) });
+}
+
+/** Loads a pair and measures it against plain decoding, as a comparison whose events go to `receive`; gives its number. */
+export async function measurePair(
+  host: Host,
+  request: LoadRequest,
+  receive: (message: MeasurementMessage<CompareEvent>) => void,
+): Promise<number> {
+  return invoke(host, 'measure_pair', { request, channel: host.openChannel(receive) });
+}
+
+/** Has `receive` hear what happens to the library from now on; gives the downloads of now. */
+export async function watchLibrary(host: Host, receive: (event: LibraryEvent) => void): Promise<Download[]> {
+  return invoke(host, 'watch_library', { channel: host.openChannel(receive) });
 }
 
 /** Starts measuring the cost curve, whose events go to `receive`; gives its number. */

@@ -35,7 +35,7 @@ lenience: number, };
 /**
  * The kinds of failure a caller may branch on. Closed: the window has a card for each.
  */
-export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "store" | "no_model" | "busy" | "device" | "internal";
+export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "store" | "no_model" | "busy" | "stopped" | "device" | "hub_unreachable" | "hub_not_found" | "hub_gated" | "hub_token" | "wrong_checksum" | "disk_full" | "download_elsewhere" | "internal";
 
 /**
  * An error as the outside sees it.
@@ -119,6 +119,11 @@ role: Role,
 content: string, };
 
 /**
+ * Whose folder a model lies in.
+ */
+export type ModelSource = "hunch" | "added" | "hugging_face" | "lm_studio" | "ollama" | "llama_cpp" | "jan";
+
+/**
  * A model file on this machine.
  */
 export type ModelEntry = { 
@@ -131,7 +136,15 @@ name: string,
  */
 path: string, 
 /**
- * Size of the file in bytes.
+ * Whose folder it lies in.
+ */
+source: ModelSource, 
+/**
+ * Files it consists of: more than one for a split model, whose first part is at `path`.
+ */
+parts: number, 
+/**
+ * Size of the file, or of all parts, in bytes.
  */
 size_bytes: number, 
 /**
@@ -143,13 +156,30 @@ architecture: string,
  */
 parameters: number, 
 /**
- * The quantisation most weights have, as "Q4_K".
+ * Its quantisation by the name that people use, as "Q4_K_M"; where the file tells none, the type most
+ * weights have.
  */
 quantisation: string, 
 /**
  * Context length in tokens.
  */
 context_length: number, 
+/**
+ * Family of its tokeniser, as "gpt2 (qwen2)".
+ */
+tokenizer: string, 
+/**
+ * Whether it brings a chat template.
+ */
+has_template: boolean, 
+/**
+ * `general.license`, where it is stated.
+ */
+licence: string | null, 
+/**
+ * Tokens a second of plain decoding, when it last ran here.
+ */
+tokens_per_second: number | null, 
 /**
  * Whether it is the model Hunch starts with.
  */
@@ -172,6 +202,10 @@ target: ModelEntry,
  */
 draft: ModelEntry | null, 
 /**
+ * Most tokens of a conversation.
+ */
+context: number, 
+/**
  * "cpu" or "metal".
  */
 device: string, 
@@ -191,7 +225,566 @@ target: string,
 /**
  * Path or short name of the draft model.
  */
-draft: string | null, };
+draft: string | null, 
+/**
+ * Most tokens of a conversation, for both caches; the target's usual context when absent.
+ */
+context: number | null, };
+
+/**
+ * A folder that is looked through for models. Only Hunch's own is ever written to.
+ */
+export type ModelFolder = { 
+/**
+ * Where it is.
+ */
+path: string, 
+/**
+ * Whose it is.
+ */
+source: ModelSource, 
+/**
+ * Whether it is there.
+ */
+exists: boolean, 
+/**
+ * Models found in it.
+ */
+models: number, 
+/**
+ * Why it could not be looked through, or not to its end.
+ */
+problem: string | null, };
+
+/**
+ * The memory of this machine, in bytes.
+ */
+export type MachineMemory = { 
+/**
+ * All of it.
+ */
+total: number, 
+/**
+ * What models may take: on a Mac the working set that Metal recommends, elsewhere what is available now
+ * and what the models in memory hold already.
+ */
+usable: number, };
+
+/**
+ * The models on this machine, and the machine.
+ */
+export type Library = { 
+/**
+ * Models that can be loaded, then those that cannot, each by name.
+ */
+models: Array<ModelEntry>, 
+/**
+ * Where was looked.
+ */
+folders: Array<ModelFolder>, 
+/**
+ * What the machine has.
+ */
+machine: MachineMemory, };
+
+/**
+ * What to predict the memory of.
+ */
+export type FitRequest = { 
+/**
+ * Path or short name of the target.
+ */
+target: string, 
+/**
+ * Path or short name of the draft model.
+ */
+draft: string | null, 
+/**
+ * Tokens that both caches hold; the target's usual context when absent.
+ */
+context: number | null, };
+
+/**
+ * Predicted memory of a model that is not loaded, in bytes.
+ */
+export type PredictedMemory = { 
+/**
+ * Weights.
+ */
+weights: number, 
+/**
+ * The cache, full.
+ */
+cache: number, };
+
+/**
+ * How well something fits.
+ */
+export type FitVerdict = "fits" | "tight" | "too_large";
+
+/**
+ * A choice that fits.
+ */
+export type SmallerChoice = { "kind": "context", 
+/**
+ * Tokens.
+ */
+context: number, } | { "kind": "without_draft" } | { "kind": "model", 
+/**
+ * Its short name.
+ */
+name: string, 
+/**
+ * Where it lies.
+ */
+path: string, } | { "kind": "catalogue", 
+/**
+ * Its number there.
+ */
+id: string, 
+/**
+ * Its name.
+ */
+name: string, };
+
+/**
+ * Predicted memory, before anything is loaded.
+ */
+export type Fit = { 
+/**
+ * Tokens that both caches hold.
+ */
+context: number, 
+/**
+ * Of the target.
+ */
+target: PredictedMemory, 
+/**
+ * Of the draft model.
+ */
+draft: PredictedMemory | null, 
+/**
+ * Besides: the work space of passes, the tokeniser, the program.
+ */
+other: number, 
+/**
+ * All of it.
+ */
+total: number, 
+/**
+ * What there is.
+ */
+machine: MachineMemory, 
+/**
+ * How well that goes.
+ */
+verdict: FitVerdict, 
+/**
+ * What would fit, closest first, if this does not.
+ */
+smaller: Array<SmallerChoice>, };
+
+/**
+ * Whether a model can draft for a target.
+ */
+export type PairVerdict = { "kind": "suits", 
+/**
+ * Entries that only one of the two has, at the end: padding or added tokens.
+ */
+padding: number, } | { "kind": "expected" } | { "kind": "other_vocabulary", 
+/**
+ * The first token that differs.
+ */
+first: number, 
+/**
+ * What the target calls it; empty where it has none.
+ */
+of_target: string, 
+/**
+ * What the draft calls it.
+ */
+of_draft: string, } | { "kind": "not_smaller" } | { "kind": "unusable", 
+/**
+ * Why.
+ */
+reason: string, };
+
+/**
+ * A speedup that nobody measured.
+ */
+export type PredictedSpeedup = { 
+/**
+ * Against plain decoding.
+ */
+speedup: number, 
+/**
+ * Acceptance rate that was assumed.
+ */
+acceptance: number, 
+/**
+ * Depth at which it is best; 0 = plain decoding is.
+ */
+depth: number, 
+/**
+ * Whether the cost of passes was measured here; else it follows from the sizes alone.
+ */
+costs_measured: boolean, };
+
+/**
+ * A speedup that was measured on this machine.
+ */
+export type MeasuredSpeedup = { 
+/**
+ * Against plain decoding.
+ */
+speedup: number, 
+/**
+ * The method that reached it.
+ */
+method: Method, 
+/**
+ * When, in milliseconds since 1970.
+ */
+ended_ms: number, 
+/**
+ * The comparison.
+ */
+comparison: number, };
+
+/**
+ * A model as a draft for a target.
+ */
+export type DraftOffer = { 
+/**
+ * Its name.
+ */
+name: string, 
+/**
+ * Where it lies, if it is here.
+ */
+path: string | null, 
+/**
+ * Its number in the catalogue, if it is there.
+ */
+catalogue: string | null, 
+/**
+ * Bytes of its file.
+ */
+size_bytes: number, 
+/**
+ * Whether it can draft for this target.
+ */
+verdict: PairVerdict, 
+/**
+ * Whether the catalogue recommends it for this target.
+ */
+recommended: boolean, 
+/**
+ * Bytes of weights that a pass reads, of the target's.
+ */
+size_ratio: number, 
+/**
+ * Bytes that both take at the context that was asked for.
+ */
+memory: number, 
+/**
+ * Whether both fit into the machine.
+ */
+fit: FitVerdict, 
+/**
+ * Speedup by the cost model at an acceptance that is typical of its size; `None` where it does not suit.
+ */
+predicted: PredictedSpeedup | null, 
+/**
+ * Speedup that was measured here, of the last comparison of the pair.
+ */
+measured: MeasuredSpeedup | null, };
+
+/**
+ * What can draft for a target. Never empty without a word: methods that need no model are always there.
+ */
+export type DraftOffers = { 
+/**
+ * The target.
+ */
+target: ModelEntry, 
+/**
+ * Tokens that memory is predicted for.
+ */
+context: number, 
+/**
+ * Measured ones first, by speedup; then by predicted speedup; those that do not suit last, each with why.
+ */
+offers: Array<DraftOffer>, 
+/**
+ * Methods that need no draft model.
+ */
+without_draft: Array<Method>, };
+
+/**
+ * Memory that a machine of a class has.
+ */
+export type MemoryClass = "gb8" | "gb16" | "gb24_to36" | "gb48";
+
+/**
+ * What a model of the catalogue is for.
+ */
+export type CatalogueRole = "target" | "draft";
+
+/**
+ * A model that can be fetched.
+ */
+export type CatalogueModel = { 
+/**
+ * Its number: stable, as "qwen3-8b-q4_k_m".
+ */
+id: string, 
+/**
+ * As people call it, as "Qwen3 8B".
+ */
+name: string, 
+/**
+ * Family, as "Qwen3".
+ */
+family: string, 
+/**
+ * What it is for.
+ */
+role: CatalogueRole, 
+/**
+ * The smallest machine it is good on, with its draft.
+ */
+memory_class: MemoryClass, 
+/**
+ * Number of weights.
+ */
+parameters: number, 
+/**
+ * As "Q4_K_M".
+ */
+quantisation: string, 
+/**
+ * Repository on the hub, as "Qwen/Qwen3-8B-GGUF".
+ */
+repository: string, 
+/**
+ * The file there.
+ */
+file: string, 
+/**
+ * Its size in bytes, as published; absent where that is not known for sure.
+ */
+size_bytes: number | null, 
+/**
+ * Its SHA-256, where published.
+ */
+sha256: string | null, 
+/**
+ * Licence, as the hub names it.
+ */
+licence: string, 
+/**
+ * Number of the draft that is recommended for it.
+ */
+draft: string | null, 
+/**
+ * Vocabularies of one name are the same, token by token.
+ */
+vocabulary: string, 
+/**
+ * One line about it, or why it is here.
+ */
+note: string, };
+
+/**
+ * The catalogue, and what of it is here.
+ */
+export type Catalogue = { 
+/**
+ * Version of the file.
+ */
+version: number, 
+/**
+ * When it was last gone through, as "2026-11".
+ */
+reviewed: string, 
+/**
+ * The models.
+ */
+models: Array<CatalogueModel>, 
+/**
+ * The class of this machine.
+ */
+machine: MemoryClass, };
+
+/**
+ * A file of a repository on the hub.
+ */
+export type HubFile = { 
+/**
+ * Its path in the repository; of a split model, that of its first part.
+ */
+path: string, 
+/**
+ * Files it consists of.
+ */
+parts: number, 
+/**
+ * Bytes of all of them.
+ */
+size_bytes: number, 
+/**
+ * SHA-256 of the file, where the hub tells it; absent for split models, whose parts have one each.
+ */
+sha256: string | null, 
+/**
+ * Quantisation by its name, as "Q4_K_M"; empty where the name tells none.
+ */
+quantisation: string, };
+
+/**
+ * The models of a repository on the hub.
+ */
+export type HubRepository = { 
+/**
+ * As "Qwen/Qwen3-8B-GGUF".
+ */
+repository: string, 
+/**
+ * The commit these files are of.
+ */
+revision: string, 
+/**
+ * Whether its terms have to be agreed to on the hub's page.
+ */
+gated: boolean, 
+/**
+ * Licence, where the hub tells it.
+ */
+licence: string | null, 
+/**
+ * Its GGUF models, smallest first.
+ */
+files: Array<HubFile>, };
+
+/**
+ * What to fetch.
+ */
+export type DownloadRequest = { 
+/**
+ * As "Qwen/Qwen3-8B-GGUF".
+ */
+repository: string, 
+/**
+ * Path of the file in it; of a split model, that of its first part.
+ */
+file: string, };
+
+/**
+ * How far a download is.
+ */
+export type DownloadPhase = "waiting" | "running" | "retrying" | "checking" | "paused" | "failed" | "done";
+
+/**
+ * A download.
+ */
+export type Download = { 
+/**
+ * Its number, the same after a restart.
+ */
+id: string, 
+/**
+ * What is fetched.
+ */
+request: DownloadRequest, 
+/**
+ * Short name that the model will have.
+ */
+name: string, 
+/**
+ * How far it is.
+ */
+phase: DownloadPhase, 
+/**
+ * Bytes that are here.
+ */
+done_bytes: number, 
+/**
+ * Bytes of all its files; absent before the hub has told.
+ */
+total_bytes: number | null, 
+/**
+ * Over the last seconds; absent while nothing comes.
+ */
+bytes_per_second: number | null, 
+/**
+ * Time left at that speed.
+ */
+seconds_left: number | null, 
+/**
+ * What went wrong, while it is tried again or after it failed.
+ */
+error: ErrorInfo | null, 
+/**
+ * Where the model lies, once it is done.
+ */
+path: string | null, };
+
+/**
+ * Where the hub's token comes from.
+ */
+export type HubTokenSource = "absent" | "environment" | "keychain" | "file";
+
+/**
+ * The hub, as this machine sees it. The token itself never leaves the engine.
+ */
+export type HubState = { 
+/**
+ * Its address; `HF_ENDPOINT` changes it.
+ */
+endpoint: string, 
+/**
+ * Where the token comes from.
+ */
+token: HubTokenSource, 
+/**
+ * Whether this system has a keychain to keep one in.
+ */
+can_keep_token: boolean, };
+
+/**
+ * How far loading is.
+ */
+export type LoadProgress = { 
+/**
+ * Short name of the model that is being read.
+ */
+name: string, 
+/**
+ * Bytes of weights that are in memory.
+ */
+done_bytes: number, 
+/**
+ * Bytes of all weights that have to come.
+ */
+total_bytes: number, };
+
+/**
+ * What happens to the library, as it happens. Each tells the whole of its thing, so a lost one does no harm.
+ */
+export type LibraryEvent = { "kind": "changed" } | { "kind": "download", 
+/**
+ * As it is now.
+ */
+download: Download, } | { "kind": "download_gone", 
+/**
+ * Its number.
+ */
+id: string, } | { "kind": "loading", 
+/**
+ * As it is now.
+ */
+progress: LoadProgress, } | { "kind": "unloaded" };
 
 /**
  * Allowed values of a numeric setting, both ends included.
@@ -2048,8 +2641,26 @@ error: ErrorInfo, };
  * MeasurementMessage<CostEvent>. */
 export interface Commands {
   app_info: { args: Record<string, never>; result: AppInfo };
-  list_models: { args: Record<string, never>; result: ModelEntry[] };
+  library: { args: Record<string, never>; result: Library };
+  add_model_folder: { args: { path: string }; result: Library };
+  remove_model_folder: { args: { path: string }; result: Library };
+  remove_model: { args: { path: string }; result: Library };
+  watch_library: { args: Record<string, never>; result: Download[] };
   load_models: { args: { request: LoadRequest }; result: LoadedModels };
+  cancel_loading: { args: Record<string, never>; result: null };
+  unload_models: { args: Record<string, never>; result: null };
+  fit: { args: { request: FitRequest }; result: Fit };
+  draft_offers: { args: { target: string; context: number | null }; result: DraftOffers };
+  measure_pair: { args: { request: LoadRequest }; result: number };
+  catalogue: { args: Record<string, never>; result: Catalogue };
+  hub_repository: { args: { repository: string }; result: HubRepository };
+  hub_state: { args: Record<string, never>; result: HubState };
+  set_hub_token: { args: { token: string | null }; result: HubState };
+  downloads: { args: Record<string, never>; result: Download[] };
+  start_download: { args: { request: DownloadRequest }; result: Download };
+  pause_download: { args: { id: string }; result: null };
+  resume_download: { args: { id: string }; result: null };
+  remove_download: { args: { id: string }; result: null };
   answer: { args: { request: AnswerRequest }; result: Answering };
   list_conversations: { args: Record<string, never>; result: ConversationEntry[] };
   open_conversation: { args: { id: number }; result: Conversation };

@@ -2,7 +2,7 @@
 // here nothing is computed. No DOM.
 
 import type { Host } from '../host';
-import { call, compare, toErrorInfo } from '../ipc/rpc';
+import { call, compare, measurePair, toErrorInfo } from '../ipc/rpc';
 import type {
   CompareEvent,
   CompareRequest,
@@ -11,6 +11,8 @@ import type {
   Contender,
   ErrorInfo,
   GenerationEvent,
+  LoadRequest,
+  MeasurementMessage,
 } from '../ipc/schema.gen';
 import { pageClock } from '../ipc/stream';
 import { Answer, type Progress } from './answer.svelte';
@@ -77,7 +79,16 @@ export class Comparison {
   }
 
   /** Starts one. What is shown stays until it has begun. Does nothing while another runs. */
-  async start(request: CompareRequest): Promise<void> {
+  start(request: CompareRequest): Promise<void> {
+    return this.#follow((receive) => compare(this.#host, request, receive));
+  }
+
+  /** Loads a pair and measures it against plain decoding. Does nothing while another runs. */
+  measurePair(request: LoadRequest): Promise<void> {
+    return this.#follow((receive) => measurePair(this.#host, request, receive));
+  }
+
+  async #follow(begin: (receive: (message: MeasurementMessage<CompareEvent>) => void) => Promise<number>): Promise<void> {
     if (this.running) return;
     this.#asked += 1;
     this.error = null;
@@ -86,7 +97,7 @@ export class Comparison {
     this.race?.pause();
     const buffer = new FrameBuffer<CompareEvent>(this.#pace.nextFrame, (events) => this.#hear(events));
     this.#measurement = new Measurement<CompareEvent>(this.#host, {
-      begin: (receive) => compare(this.#host, request, receive),
+      begin,
       snapshot: (id) => call(this.#host, 'compare_snapshot', { id }),
       deliver: (events) => buffer.add(events),
       lost: (error) => {

@@ -66,6 +66,8 @@ const fetchedAtOnce = 1;
 export interface Told {
   /** It was begun, or something was said in it. */
   changed: () => void;
+  /** Has the models in memory that are to answer; rejects where that cannot be. */
+  ready?: () => Promise<void>;
 }
 
 /** The conversation on screen. */
@@ -368,6 +370,7 @@ export class Conversation {
     const running = this.#follow(turn, answer);
     this.#current = running;
     try {
+      await this.#told.ready?.();
       await this.#instructing;
       const request = { conversation: this.id, asking, settings: { ...settings, target: '', draft: null } };
       const begun = await begin(this.#host, request, (message) => running.stream.receive(message.generation_id, message));

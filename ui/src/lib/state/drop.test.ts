@@ -14,7 +14,7 @@ class AgreeingHost extends SilentHost {
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     this.calls.push([command, args['request'] ?? args['path'] ?? args['id']]);
     if (command === 'app_info') return app.info;
-    if (command === 'list_models') return app.models;
+    if (command === 'library') return { models: app.models, folders: [], machine: { total: 16e9, usable: 11e9 } };
     if (command === 'list_conversations') return [];
     if (command === 'load_models') {
       const { target, draft } = args['request'] as LoadRequest;
@@ -77,8 +77,8 @@ describe('a drop', () => {
     state.drop.hear({ kind: 'dropped', paths: ['/a/d.gguf'], across: 0.9 });
     await settled();
     expect(host.of('load_models')).toEqual([
-      { target: '/a/x.gguf', draft: null },
-      { target: '/a/x.gguf', draft: '/a/d.gguf' },
+      { target: '/a/x.gguf', draft: null, context: null },
+      { target: '/a/x.gguf', draft: '/a/d.gguf', context: null },
     ]);
     expect(state.drop.plan).toBeNull();
   });

@@ -1,41 +1,83 @@
-// The models on this machine and the ones in memory. No DOM.
+// The models in memory: how they come there and how they go. No DOM.
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { AppInfo, ErrorInfo, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
+import type { AppInfo, ErrorInfo, LoadedModels, LoadProgress, LoadRequest, ModelEntry } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
+import { Library } from './library.svelte';
+import { Preferences } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
+
+/** What models have to do with. */
+export interface Surroundings {
+  library: Library;
+  preferences: Preferences;
+  /** Says in a sentence what could not be done. */
+  complain: (text: string) => void;
+}
+
+/** How many targets are remembered. */
+const recentAtMost = 5;
+
+/** What came of loading. */
+type Outcome = 'loaded' | 'failed' | 'cancelled' | 'busy';
 
 /** Target and draft, and how they come into memory. */
 export class Models {
   info = $state.raw<AppInfo | null>(null);
   loaded = $state.raw<LoadedModels | null>(null);
-  listed = $state.raw<readonly ModelEntry[]>([]);
   /** What is being loaded, in words; null when nothing is. */
   loading = $state<string | null>(null);
+  /** How far reading the files is, whoever asked for it; null when nothing is told. */
+  progress = $state.raw<LoadProgress | null>(null);
+  /** Whether loading was called off and has not ended yet. */
+  cancelling = $state(false);
+  /** Why nothing is in memory any more: by the person, or because nobody used it. */
+  letGo = $state<'asked' | 'idle' | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
   /** Whether the start is over and the window knows what there is. */
   ready = $state(false);
 
   readonly #host: Host;
   readonly #settings: Settings;
+  readonly #library: Library;
+  readonly #preferences: Preferences;
+  readonly #complain: (text: string) => void;
   #picking = false;
+  #unloading = false;
 
-  constructor(host: Host, settings: Settings) {
+  /** The models on this machine. */
+  listed = $derived.by((): readonly ModelEntry[] => this.#library.models);
+
+  /** The target that comes back into memory when a question is asked; null when none is known. */
+  resting = $derived.by((): ModelEntry | null => {
+    const last = this.loaded ? null : this.#restorable();
+    return last ? this.#library.at(last.target) : null;
+  });
+
+  /** Whether a question can be answered: with what is in memory, or with what comes back. */
+  answerable = $derived(this.loaded !== null || this.resting !== null);
+
+  /** Targets that were loaded lately and are still here, the last one first. */
+  recent = $derived.by(() => this.#preferences.recentModels.flatMap((path) => this.#library.at(path) ?? []));
+
+  constructor(host: Host, settings: Settings, surroundings: Partial<Surroundings> = {}) {
     this.#host = host;
     this.#settings = settings;
+    this.#library = surroundings.library ?? new Library(host);
+    this.#preferences = surroundings.preferences ?? new Preferences(host);
+    this.#complain = surroundings.complain ?? (() => {});
   }
 
-  /** Asks what there is; when nothing is in memory, loads the model Hunch starts with. */
+  /** Asks what there is; when nothing is in memory, loads what was loaded last, or else the model Hunch starts with. */
   async start(): Promise<void> {
     try {
       const info = await call(this.#host, 'app_info', {});
       this.info = info;
       this.#settings.adopt(info);
       if (info.loaded) this.#take(info.loaded);
-      await this.refresh();
-      const first = this.listed.find((model) => model.is_default && model.problem === null);
-      if (!this.loaded && first) await this.load({ target: first.path, draft: null }, first.name);
+      await this.#library.ask();
+      if (!this.loaded) await this.#begin();
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
     } finally {
@@ -43,24 +85,79 @@ export class Models {
     }
   }
 
-  /** Lists the models again. */
-  async refresh(): Promise<void> {
-    this.listed = await call(this.#host, 'list_models', {});
-  }
-
   /** Loads models; on failure what was in memory is asked for again and the error is shown. */
-  async load(request: LoadRequest, name: string): Promise<void> {
-    if (this.loading !== null) return;
+  async load(request: LoadRequest, name: string): Promise<Outcome> {
+    if (this.loading !== null) return 'busy';
     this.loading = name;
     this.error = null;
+    this.progress = null;
     try {
       this.#take(await call(this.#host, 'load_models', { request }));
+      this.#remember(request);
+      return 'loaded';
     } catch (thrown) {
-      this.error = toErrorInfo(thrown);
-      await this.#recover();
+      const error = toErrorInfo(thrown);
+      const outcome = this.cancelling || error.code === 'stopped' ? 'cancelled' : 'failed';
+      if (outcome === 'failed') this.error = error;
+      await this.refresh();
+      return outcome;
     } finally {
       this.loading = null;
+      this.progress = null;
+      this.cancelling = false;
     }
+  }
+
+  /** Calls off what is being loaded. What was in memory stays. */
+  async cancel(): Promise<void> {
+    if (this.loading === null || this.cancelling) return;
+    this.cancelling = true;
+    try {
+      await call(this.#host, 'cancel_loading', {});
+    } catch (thrown) {
+      this.cancelling = false;
+      this.error = toErrorInfo(thrown);
+    }
+  }
+
+  /** Lets go what is in memory. It comes back when a question is asked. */
+  async unload(): Promise<void> {
+    if (!this.loaded || this.loading !== null || this.#unloading) return;
+    this.#unloading = true;
+    try {
+      await call(this.#host, 'unload_models', {});
+      this.#lose('asked');
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    } finally {
+      this.#unloading = false;
+    }
+  }
+
+  /** The engine has let go what was in memory. */
+  hearUnloaded(): void {
+    if (this.loaded) this.#lose(this.#unloading ? 'asked' : 'idle');
+  }
+
+  /** The engine reads files. */
+  hearProgress(progress: LoadProgress): void {
+    this.progress = progress;
+  }
+
+  /** Brings back what was let go, so that a question can be answered. Rejects where that cannot be. */
+  async restore(): Promise<void> {
+    const last = this.#restorable();
+    if (this.loaded || this.loading !== null || !last) return;
+    const outcome = await this.load(last, this.#nameOf(last.target));
+    if (outcome === 'loaded') return;
+    const error: ErrorInfo = this.error ?? { code: 'no_model', message: language.strings.library.loading.calledOff };
+    this.error = null;
+    throw error;
+  }
+
+  /** Loads a model alone. */
+  async loadTarget({ path, name }: ModelEntry): Promise<void> {
+    await this.load({ target: path, draft: null, context: null }, name);
   }
 
   /** Lets the person choose a target in the native dialog, and loads it. */
@@ -79,13 +176,62 @@ export class Models {
   /** Loads a file as the target, or as a draft for the one that is loaded. */
   async openFile(path: string, as: 'target' | 'draft'): Promise<void> {
     if (as === 'draft' && this.loaded) await this.useDraft(path, fileName(path));
-    else await this.load({ target: path, draft: null }, fileName(path));
+    else await this.load({ target: path, draft: null, context: null }, fileName(path));
   }
 
-  /** Loads a draft beside the loaded target; null goes without. */
+  /** Loads a draft beside the loaded target, which keeps its context; null goes without. */
   async useDraft(path: string | null, name: string): Promise<void> {
     if (!this.loaded) return;
-    await this.load({ target: this.loaded.target.path, draft: path }, name);
+    const { target } = this.loaded;
+    const last = this.#preferences.lastModels;
+    await this.load({ target: target.path, draft: path, context: last?.target === target.path ? last.context : null }, name);
+  }
+
+  /** Asks what is in memory: something else may have loaded it. Never rejects. */
+  async refresh(): Promise<void> {
+    try {
+      const info = await call(this.#host, 'app_info', {});
+      this.info = info;
+      if (info.loaded) this.#take(info.loaded);
+      else this.loaded = null;
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    }
+  }
+
+  /** What to begin with. What was loaded last is tried once; where that fails, a word says so. */
+  async #begin(): Promise<void> {
+    const last = this.#preferences.lastModels;
+    const words = language.strings.library.loading;
+    const restorable = this.#restorable();
+    let word: string | null = last && !restorable ? words.goneSince(this.#nameOf(last.target)) : null;
+    if (restorable) {
+      const outcome = await this.load(restorable, this.#nameOf(restorable.target));
+      if (outcome !== 'failed') return;
+      word = words.notAgain(this.#nameOf(restorable.target), this.error?.message ?? '');
+    }
+    const first = this.listed.find((model) => model.is_default && model.problem === null && model.path !== restorable?.target);
+    // Without another one the error itself says enough.
+    if (first) await this.loadTarget(first);
+    if (word !== null && this.loaded) this.#complain(words.instead(word, this.loaded.target.name));
+  }
+
+  /** What was loaded last, if its files are still here. */
+  #restorable(): LoadRequest | null {
+    const last = this.#preferences.lastModels;
+    const usable = (path: string) => this.#library.at(path)?.problem === null;
+    return last && usable(last.target) && (last.draft === null || usable(last.draft)) ? { ...last } : null;
+  }
+
+  #remember({ target, draft, context }: LoadRequest): void {
+    const paths = { target: this.loaded?.target.path ?? target, draft: this.loaded?.draft?.path ?? draft };
+    void this.#preferences.set('lastModels', { ...paths, context });
+    const recent = [paths.target, ...this.#preferences.recentModels.filter((path) => path !== paths.target)];
+    void this.#preferences.set('recentModels', recent.slice(0, recentAtMost));
+  }
+
+  #nameOf(path: string): string {
+    return this.#library.at(path)?.name ?? fileName(path);
   }
 
   async #pick(title: string): Promise<string | null> {
@@ -102,20 +248,17 @@ export class Models {
   }
 
   #take(loaded: LoadedModels): void {
-    const draftIsNew = loaded.draft !== null && loaded.draft.path !== this.loaded?.draft?.path;
+    // What comes back is not new: the method that was chosen for it stays.
+    const before = this.loaded ? this.loaded.draft?.path : this.letGo ? this.#preferences.lastModels?.draft : undefined;
+    const draftIsNew = loaded.draft !== null && loaded.draft.path !== before;
     this.loaded = loaded;
+    this.letGo = null;
     this.#settings.fit(loaded, draftIsNew || !this.ready);
   }
 
-  async #recover(): Promise<void> {
-    try {
-      const info = await call(this.#host, 'app_info', {});
-      this.info = info;
-      this.loaded = info.loaded;
-      if (info.loaded) this.#settings.fit(info.loaded, false);
-    } catch (thrown) {
-      this.error = toErrorInfo(thrown);
-    }
+  #lose(why: 'asked' | 'idle'): void {
+    this.loaded = null;
+    this.letGo = why;
   }
 }
 

@@ -2,7 +2,9 @@ import { describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app-default.json';
 import { SilentHost } from '../host/testing';
 import type { ErrorInfo, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
+import { Library } from './library.svelte';
 import { Models } from './models.svelte';
+import { Preferences } from './preferences.svelte';
 import { Settings } from './settings.svelte';
 
 const listed = app.models as ModelEntry[];
@@ -11,21 +13,34 @@ const listed = app.models as ModelEntry[];
 class ModelHost extends SilentHost {
   loaded: LoadedModels | null = null;
   requests: LoadRequest[] = [];
+  commands: string[] = [];
   refusal: ErrorInfo | null = null;
+  /** Which requests are refused, when there is a refusal. */
+  refuse: (request: LoadRequest) => boolean = () => this.refusal !== null;
+  /** Loading waits for it. */
+  held: Promise<void> | null = null;
+  kept: Record<string, unknown> = {};
   pick: string | null = null;
   dialogs = 0;
   listed: ModelEntry[] = listed;
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     if (command === 'app_info') return { ...app.info, loaded: this.loaded };
-    if (command === 'list_models') return this.listed;
+    if (command === 'library') return { models: this.listed, folders: [], machine: { total: 16e9, usable: 11e9 } };
+    if (command === 'preferences') return this.kept;
+    if (command === 'set_preference') this.kept[args['key'] as string] = args['value'];
+    if (command === 'unload_models') this.loaded = null;
+    this.commands.push(command);
+    if (command !== 'load_models') return null;
     const request = args['request'] as LoadRequest;
     this.requests.push(request);
-    if (this.refusal) throw this.refusal;
+    await this.held;
+    if (this.refuse(request)) throw this.refusal;
     const entry = (path: string) => listed.find((model) => model.path === path) ?? { ...listed[0]!, path, name: path };
     this.loaded = {
       target: entry(request.target),
       draft: request.draft === null ? null : entry(request.draft),
+      context: 8192,
       device: 'cpu',
       methods: request.draft === null ? ['plain', 'ngram'] : ['plain', 'draft-model', 'ngram'],
     };
@@ -48,7 +63,7 @@ describe('Models', () => {
   it('loads the model Hunch starts with when nothing is in memory', async () => {
     const { host, models, settings } = make();
     await models.start();
-    expect(host.requests).toEqual([{ target: listed[0]?.path, draft: null }]);
+    expect(host.requests).toEqual([{ target: listed[0]?.path, draft: null, context: null }]);
     expect(models.loaded?.target.name).toBe(listed[0]?.name);
     expect(settings.method).toBe('ngram');
     expect(models.ready).toBe(true);
@@ -80,7 +95,7 @@ describe('Models', () => {
     await models.start();
     host.pick = listed[2]!.path;
     await models.openDraft();
-    expect(host.requests.at(-1)).toEqual({ target: listed[0]?.path, draft: listed[2]?.path });
+    expect(host.requests.at(-1)).toEqual({ target: listed[0]?.path, draft: listed[2]?.path, context: null });
     expect(settings.method).toBe('draft-model');
     await models.useDraft(null, '');
     expect(models.loaded?.draft).toBeNull();
@@ -94,5 +109,94 @@ describe('Models', () => {
     await Promise.all([models.openTarget(), models.openTarget()]);
     expect(host.dialogs).toBe(1);
     expect(host.requests).toHaveLength(before);
+  });
+});
+
+/** Models with preferences and a list, as the window has them. */
+async function inWindow(kept: Record<string, unknown> = {}) {
+  const host = new ModelHost();
+  host.kept = kept;
+  const [library, preferences, settings] = [new Library(host), new Preferences(host), new Settings()];
+  await preferences.load();
+  const complaints: string[] = [];
+  const models = new Models(host, settings, { library, preferences, complain: (text) => complaints.push(text) });
+  return { host, library, settings, models, complaints };
+}
+
+const last = { target: listed[1]!.path, draft: listed[2]!.path, context: 4096 };
+
+describe('what was loaded last', () => {
+  it('is kept, and comes back at the next start with its draft and context', async () => {
+    const first = await inWindow();
+    await first.models.start();
+    await first.models.load(last, 'x');
+    await expect.poll(() => first.host.kept).toMatchObject({ last_models: last, recent_models: [listed[1]!.path, listed[0]!.path] });
+    expect(first.models.recent.map(({ path }) => path)).toEqual([listed[1]!.path, listed[0]!.path]);
+    const { host, models, complaints } = await inWindow(first.host.kept);
+    await models.start();
+    expect([host.requests, complaints]).toEqual([[last], []]);
+  });
+
+  it('gives way to the default model with a word, when it is gone or fails', async () => {
+    const gone = await inWindow({ last_models: { ...last, draft: '/gone.gguf' } });
+    await gone.models.start();
+    expect(gone.host.requests).toEqual([{ target: listed[0]!.path, draft: null, context: null }]);
+    expect(gone.complaints[0]).toBe(`${listed[1]!.name} or its draft is no longer here. ${listed[0]!.name} is loaded instead.`);
+    const failing = await inWindow({ last_models: last });
+    failing.host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
+    failing.host.refuse = ({ target }) => target === last.target;
+    await failing.models.start();
+    expect(failing.models.loaded?.target.path).toBe(listed[0]!.path);
+    expect([failing.models.error, failing.complaints[0]]).toEqual([null, `${listed[1]!.name} could not be loaded again. Too little memory. ${listed[0]!.name} is loaded instead.`]);
+  });
+
+  it('that cannot be understood is as if nothing had been loaded', async () => {
+    const { models, complaints } = await inWindow({ last_models: { target: 7 }, recent_models: [1, 'x'] });
+    await models.start();
+    expect([models.loaded?.target.path, complaints]).toEqual([listed[0]!.path, []]);
+  });
+});
+
+describe('loading', () => {
+  it('tells how far it is, and can be called off without an error; the default is not loaded instead', async () => {
+    const { host, models } = await inWindow({ last_models: last });
+    let go = () => {};
+    host.held = new Promise<void>((resolve) => (go = resolve));
+    host.refusal = { code: 'invalid_request', message: 'Called off.' };
+    const starting = models.start();
+    await expect.poll(() => models.loading).toBe(listed[1]!.name);
+    models.hearProgress({ name: 'x', done_bytes: 1, total_bytes: 2 });
+    expect(models.progress?.done_bytes).toBe(1);
+    await models.cancel();
+    expect([models.cancelling, host.commands.includes('cancel_loading')]).toEqual([true, true]);
+    go();
+    await starting;
+    expect([models.loading, models.cancelling, models.progress, models.error, models.loaded]).toEqual([null, false, null, null, null]);
+    expect(host.requests).toHaveLength(1);
+  });
+});
+
+describe('what was let go', () => {
+  it('comes back when it is needed, with the method that was chosen for it', async () => {
+    const { host, models, settings } = await inWindow({ last_models: last });
+    await models.start();
+    settings.method = 'plain';
+    models.hearUnloaded();
+    expect([models.loaded, models.letGo, models.resting?.path, models.answerable]).toEqual([null, 'idle', listed[1]!.path, true]);
+    await models.restore();
+    expect([host.requests.at(-1), settings.method, models.letGo]).toEqual([last, 'plain', null]);
+    await models.unload();
+    expect([models.loaded, models.letGo]).toEqual([null, 'asked']);
+    models.hearUnloaded();
+    expect(models.letGo).toBe('asked');
+  });
+
+  it('says why it does not come back', async () => {
+    const { host, models } = await inWindow({ last_models: last });
+    await models.start();
+    await models.unload();
+    host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
+    await expect(models.restore()).rejects.toEqual(host.refusal);
+    expect([models.error, models.answerable]).toEqual([null, true]);
   });
 });

@@ -26,6 +26,17 @@ export interface Preset {
   readonly settings: Chosen;
 }
 
+/** Models that were loaded, by path. */
+export interface LastModels {
+  readonly target: string;
+  readonly draft: string | null;
+  /** Null: the target's usual one. */
+  readonly context: number | null;
+}
+
+/** Minutes after which models may be let go. */
+export const keepWarmChoices = [0, 5, 15, 60] as const;
+
 /** Everything that is kept. */
 export interface Values {
   appearance: Appearance;
@@ -35,6 +46,12 @@ export interface Values {
   colourMode: ColourMode;
   view: View;
   presets: readonly Preset[];
+  /** The models that were loaded last; null: none were. */
+  lastModels: LastModels | null;
+  /** Targets that were loaded lately, by path, the last one first. */
+  recentModels: readonly string[];
+  /** Minutes after which models that nobody uses are let go; 0: never. The engine reads it too. */
+  keepWarmMinutes: number;
 }
 
 type Key = keyof Values;
@@ -46,6 +63,9 @@ const defaults: Values = {
   colourMode: 'origin',
   view: 'rich',
   presets: [],
+  lastModels: null,
+  recentModels: [],
+  keepWarmMinutes: 0,
 };
 
 /** The names under which the host keeps them. */
@@ -56,6 +76,9 @@ const kept: Record<Key, string> = {
   colourMode: 'colour_mode',
   view: 'view',
   presets: 'presets',
+  lastModels: 'last_models',
+  recentModels: 'recent_models',
+  keepWarmMinutes: 'keep_warm_minutes',
 };
 
 /** Understands what was kept; undefined when it is nothing we would keep. */
@@ -66,6 +89,9 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   colourMode: (value) => oneOf(colourModes, value),
   view: (value) => oneOf(views, value),
   presets: (value) => (Array.isArray(value) ? distinct(value.flatMap((one) => asPreset(one) ?? [])) : undefined),
+  lastModels: (value) => (value === null ? null : asLastModels(value)),
+  recentModels: (value) => (Array.isArray(value) ? value.filter((path) => typeof path === 'string') : undefined),
+  keepWarmMinutes: (value) => (isNumber(value) && value >= 0 ? value : undefined),
 };
 
 const keys = Object.keys(defaults) as Key[];
@@ -109,6 +135,18 @@ export class Preferences {
 
   get presets(): readonly Preset[] {
     return this.#values.presets;
+  }
+
+  get lastModels(): LastModels | null {
+    return this.#values.lastModels;
+  }
+
+  get recentModels(): readonly string[] {
+    return this.#values.recentModels;
+  }
+
+  get keepWarmMinutes(): number {
+    return this.#values.keepWarmMinutes;
   }
 
   /** Reads what was kept. Never rejects: without it, the defaults hold. */
@@ -201,6 +239,12 @@ function asPreset(value: unknown): Preset | undefined {
   if (acceptance === undefined) return undefined;
   const numbers = { temperature, topK, topP, minP, repeatPenalty, maxTokens } as Omit<Chosen, 'method' | 'maxDraft' | 'seed' | 'rule'>;
   return { name: name.trim(), system, settings: { method: known, maxDraft, ...numbers, seed, rule: acceptance } };
+}
+
+function asLastModels(value: unknown): LastModels | undefined {
+  const { target, draft, context } = fields(value);
+  if (typeof target !== 'string' || !(draft === null || typeof draft === 'string')) return undefined;
+  return { target, draft, context: isNumber(context) ? context : null };
 }
 
 function fields(value: unknown): Record<string, unknown> {

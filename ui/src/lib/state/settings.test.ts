@@ -6,17 +6,24 @@ import { Settings, whyNot } from './settings.svelte';
 const model = (name: string): ModelEntry => ({
   name,
   path: name,
+  source: 'hunch',
+  parts: 1,
   size_bytes: 1,
   architecture: 'llama',
   parameters: 1,
   quantisation: 'Q4_K',
   context_length: 1,
+  tokenizer: 'gpt2',
+  has_template: true,
+  licence: null,
+  tokens_per_second: null,
   is_default: false,
   problem: null,
 });
 const loaded = (methods: Method[], draft: ModelEntry | null = null): LoadedModels => ({
   target: model('t'),
   draft,
+  context: 1,
   device: 'cpu',
   methods,
 });

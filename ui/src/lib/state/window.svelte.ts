@@ -2,22 +2,27 @@
 
 import { commands, possible, type Command, type Screen } from '../commands';
 import type { Host } from '../host';
-import { toErrorInfo } from '../ipc/rpc';
+import { toErrorInfo, watchLibrary } from '../ipc/rpc';
 import type { ColourMode, MarkClass } from '../marks';
 import type { Answer, TokenDetail } from './answer.svelte';
-import type { ConversationEntry } from '../ipc/schema.gen';
+import type { ConversationEntry, LibraryEvent } from '../ipc/schema.gen';
 import type { Place } from '../places';
 import { language } from '../strings/index.svelte';
+import { Catalogue } from './catalogue.svelte';
 import { Comparison } from './comparison.svelte';
 import { ComparisonPlan } from './comparisonPlan.svelte';
 import { Comparisons } from './comparisons.svelte';
 import { Conversation } from './conversation.svelte';
 import { Conversations } from './conversations.svelte';
+import { Downloads } from './downloads.svelte';
 import { Drop } from './drop.svelte';
 import { Lab } from './lab.svelte';
+import { Library } from './library.svelte';
 import { Models } from './models.svelte';
+import { Pairing } from './pairing.svelte';
 import { Preferences, type Preset } from './preferences.svelte';
 import { Settings } from './settings.svelte';
+import { Shelf } from './shelf.svelte';
 
 /** A rectangle in the window, in pixels. */
 export interface Anchor {
@@ -36,11 +41,25 @@ export interface Pointed {
   pinned: boolean;
 }
 
+/** The parts of the library. */
+export const libraryParts = ['here', 'catalogue', 'folders'] as const;
+export type LibraryPart = (typeof libraryParts)[number];
+
 /** Everything the window shows. */
 export class WindowState {
   readonly preferences: Preferences;
   readonly settings: Settings;
+  /** The models on this machine. */
+  readonly library: Library;
+  /** How they are gone through. */
+  readonly shelf: Shelf;
   readonly models: Models;
+  /** The one that is looked at, and its drafts. */
+  readonly pairing: Pairing;
+  /** The target in memory, and its drafts. */
+  readonly drafting: Pairing;
+  readonly catalogue: Catalogue;
+  readonly downloads: Downloads;
   readonly conversation: Conversation;
   readonly conversations: Conversations;
   readonly comparison: Comparison;
@@ -56,6 +75,8 @@ export class WindowState {
   link = $state<string | null>(null);
   /** What the window shows. What goes on elsewhere goes on. */
   place = $state<Place>('chat');
+  /** What the library shows. */
+  libraryPart = $state<LibraryPart>('here');
   /** What lies over the window. */
   sheet = $state<'palette' | 'settings' | null>(null);
   /** What was done a moment ago, in a word. */
@@ -63,7 +84,7 @@ export class WindowState {
   /** What could not be done a moment ago, and what can. */
   complaint = $state<string | null>(null);
   /** Does what only the screen can; nothing before there is one. */
-  screen: Screen = { compose: () => {}, search: () => {}, copy: () => {} };
+  screen: Screen = { compose: () => {}, search: () => {}, repository: () => {}, copy: () => {} };
 
   readonly #host: Host;
 
@@ -71,18 +92,68 @@ export class WindowState {
     this.#host = host;
     this.preferences = new Preferences(host);
     this.settings = new Settings();
-    this.models = new Models(host, this.settings);
+    this.library = new Library(host);
+    this.shelf = new Shelf(this.library);
+    const complain = (text: string) => (this.complaint = text);
+    this.models = new Models(host, this.settings, { library: this.library, preferences: this.preferences, complain });
+    this.downloads = new Downloads(host, () => void this.#libraryChanged());
+    this.catalogue = new Catalogue(host, this.library, this.downloads);
     this.conversations = new Conversations(host);
     const changed = () => void this.conversations.refresh();
-    this.conversation = new Conversation(host, this.settings, undefined, { changed });
+    this.conversation = new Conversation(host, this.settings, undefined, { changed, ready: () => this.models.restore() });
     this.comparisons = new Comparisons(host);
-    this.comparison = new Comparison(host, () => void this.comparisons.refresh());
+    this.comparison = new Comparison(host, () => this.#compared());
+    this.pairing = new Pairing(host, { models: this.models, comparison: this.comparison });
+    this.drafting = new Pairing(host, { models: this.models, comparison: this.comparison });
     this.comparisonPlan = new ComparisonPlan(this.models, { settings: this.settings, busy: () => this.conversation.running });
     this.lab = new Lab(host, this.models, this.settings, this.conversation);
     this.drop = new Drop(this.models, {
       bring: (paths) => this.#bringFiles(paths),
-      complain: (text) => (this.complaint = text),
+      complain,
     });
+  }
+
+  /** Asks for everything there is, and hears from then on what happens to the library. */
+  async start(): Promise<void> {
+    void this.conversations.refresh();
+    // First, so that loading is heard too.
+    try {
+      this.downloads.take(await watchLibrary(this.#host, (event) => this.#hear(event)));
+    } catch (thrown) {
+      this.library.error = toErrorInfo(thrown);
+    }
+    await this.models.start();
+  }
+
+  #hear(event: LibraryEvent): void {
+    switch (event.kind) {
+      case 'changed':
+        return void this.#libraryChanged();
+      case 'download':
+      case 'download_gone':
+        return this.downloads.hear(event);
+      case 'loading':
+        return this.models.hearProgress(event.progress);
+      case 'unloaded':
+        return this.models.hearUnloaded();
+    }
+  }
+
+  async #libraryChanged(): Promise<void> {
+    await this.library.refresh();
+    this.#refreshPairs();
+  }
+
+  /** A comparison has ended: there may be another, and it may have loaded and measured a pair. */
+  #compared(): void {
+    void this.comparisons.refresh();
+    void this.models.refresh();
+    this.#refreshPairs();
+  }
+
+  #refreshPairs(): void {
+    this.pairing.refresh();
+    this.drafting.refresh();
   }
 
   /** Tells about a token of an answer; a token that does not exist takes the card away. */
@@ -166,6 +237,23 @@ export class WindowState {
     this.place = place;
   }
 
+  /** Shows a part of the library. */
+  showLibrary(part: LibraryPart = 'here'): void {
+    this.goTo('library');
+    this.libraryPart = part;
+  }
+
+  /** Loads the model that is looked at with what is chosen for it. Does nothing while something runs on the one in memory. */
+  loadShown(): void {
+    if (!this.running) void this.pairing.load();
+  }
+
+  /** Shows a comparison of the history. */
+  showComparison(id: number): void {
+    this.goTo('compare');
+    void this.comparison.open(id);
+  }
+
   /** Begins a new conversation. */
   newConversation(): void {
     this.goTo('chat');
@@ -224,8 +312,10 @@ export class WindowState {
     return this.conversation.running || this.comparison.running;
   }
 
-  /** Stops what runs, in whatever place: the answer, else the comparison. */
+  /** Stops what runs, in whatever place: the answer, else the comparison. An answer that waits for its models does not
+   * wait any longer. */
   stop(): void {
+    if (this.conversation.running && this.models.loading !== null) void this.models.cancel();
     if (this.conversation.running) this.conversation.stop();
     else if (this.comparison.running) this.comparison.stop();
   }

@@ -2,6 +2,7 @@
 
 import { compareDe } from './compareDe';
 import { labDe } from './labDe';
+import { libraryDe } from './libraryDe';
 import type { Strings } from './en';
 
 const origins: Strings['origins'] = {
@@ -23,6 +24,9 @@ const rules: Pick<Strings['rules'], 'lossless' | 'match' | 'coupled' | 'lossy-ty
 export const de: Strings = {
   nouns: {
     answer: { one: 'Antwort', other: 'Antworten' },
+    download: { one: 'Download', other: 'Downloads' },
+    minute: { one: 'Minute', other: 'Minuten' },
+    model: { one: 'Modell', other: 'Modelle' },
     prompt: { one: 'Prompt', other: 'Prompts' },
     round: { one: 'Runde', other: 'Runden' },
     row: { one: 'Zeile', other: 'Zeilen' },
@@ -55,7 +59,15 @@ export const de: Strings = {
     store: 'Die Unterhaltungen lassen sich nicht speichern',
     no_model: 'Es ist kein Modell geladen',
     busy: 'Eine Antwort wird noch geschrieben',
+    stopped: 'Das Laden wurde angehalten',
     device: 'Fehler auf dem Gerät',
+    hub_unreachable: 'Der Hub ist nicht erreichbar',
+    hub_not_found: 'Der Hub hat kein solches Modell',
+    hub_gated: 'Bedingungen müssen angenommen werden',
+    hub_token: 'Der Token wurde nicht angenommen',
+    wrong_checksum: 'Der Download ist beschädigt',
+    disk_full: 'Die Festplatte ist voll',
+    download_elsewhere: 'Ein anderes Hunch lädt das gerade',
     internal: 'In Hunch ist etwas schiefgegangen',
   },
   stops: {
@@ -92,6 +104,12 @@ export const de: Strings = {
     'text-usual': { title: 'Normale Textgröße', also: 'zurücksetzen schrift' },
     'open-model': { title: 'Modell öffnen…', also: 'laden' },
     'open-draft': { title: 'Draft öffnen…', also: 'laden' },
+    'find-model': { title: 'Modelle suchen', also: 'bibliothek filter' },
+    'get-model': { title: 'Ein Modell aus dem Katalog holen', also: 'herunterladen' },
+    'other-repository': { title: 'Ein Modell aus einem anderen Repository holen…', also: 'herunterladen adresse' },
+    'add-folder': { title: 'Modellordner hinzufügen…', also: 'bibliothek verzeichnis' },
+    'unload-models': { title: 'Modelle entladen', also: 'auswerfen speicher' },
+    'cancel-loading': { title: 'Laden abbrechen', also: 'anhalten' },
   },
   choices: {
     place: { title: (place) => `${place} zeigen`, also: 'gehe ansicht' },
@@ -100,6 +118,7 @@ export const de: Strings = {
     view: { title: (view) => `Antwortansicht: ${view}` },
     method: { title: (method) => `Methode: ${method}` },
     preset: { title: (name) => `Vorlage verwenden: ${name}`, also: 'preset' },
+    model: { title: (name) => `${name} laden`, also: 'modell öffnen' },
   },
   appearances: { system: 'System', light: 'Hell', dark: 'Dunkel' },
   textSizes: { 13: 'Klein', 15: 'Mittel', 18: 'Groß' },
@@ -118,10 +137,12 @@ export const de: Strings = {
     chat: 'Chat',
     compare: 'Vergleich',
     lab: 'Labor',
+    library: 'Bibliothek',
     title: (place, keys) => `${place} (${keys})`,
   },
   compare: compareDe,
   lab: labDe,
+  library: libraryDe,
   chart: {
     table: 'Tabelle',
     tableOf: (title) => `Tabelle hinter „${title}“`,

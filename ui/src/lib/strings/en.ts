@@ -10,6 +10,7 @@ import type { Appearance, TextSize, View } from '../state/preferences.svelte';
 import type { OfferedMethod } from '../state/settings.svelte';
 import { compareEn } from './compareEn';
 import { labEn } from './labEn';
+import { libraryEn } from './libraryEn';
 
 /** A noun in the forms that a language has after a number. */
 export type Noun = Partial<Record<Intl.LDMLPluralRule, string>> & { other: string };
@@ -35,8 +36,11 @@ export interface ChoiceWords {
   also?: string;
 }
 
-const nouns: Record<'answer' | 'prompt' | 'round' | 'row' | 'run' | 'sample' | 'thread' | 'token', Noun> = {
+const nouns: Record<'answer' | 'download' | 'minute' | 'model' | 'prompt' | 'round' | 'row' | 'run' | 'sample' | 'thread' | 'token', Noun> = {
   answer: { one: 'answer', other: 'answers' },
+  download: { one: 'download', other: 'downloads' },
+  minute: { one: 'minute', other: 'minutes' },
+  model: { one: 'model', other: 'models' },
   prompt: { one: 'prompt', other: 'prompts' },
   round: { one: 'round', other: 'rounds' },
   row: { one: 'row', other: 'rows' },
@@ -88,7 +92,15 @@ const errors: Record<ErrorCode, string> = {
   store: 'The conversations cannot be kept',
   no_model: 'No model is loaded',
   busy: 'An answer is still being written',
+  stopped: 'Loading was stopped',
   device: 'The device failed',
+  hub_unreachable: 'The hub cannot be reached',
+  hub_not_found: 'The hub has no such model',
+  hub_gated: 'Its terms have to be agreed to',
+  hub_token: 'The token was not accepted',
+  wrong_checksum: 'The download is damaged',
+  disk_full: 'The disk is full',
+  download_elsewhere: 'Another Hunch is downloading this',
   internal: 'Something went wrong in Hunch',
 };
 
@@ -128,6 +140,12 @@ const commands: Record<CommandName, CommandWords> = {
   'text-usual': { title: 'Usual text size', also: 'zoom reset' },
   'open-model': { title: 'Open model…' },
   'open-draft': { title: 'Open draft…' },
+  'find-model': { title: 'Search models', also: 'library find filter' },
+  'get-model': { title: 'Get a model from the catalogue', also: 'download hub hugging face' },
+  'other-repository': { title: 'Get a model from another repository…', also: 'download hub hugging face url' },
+  'add-folder': { title: 'Add model folder…', also: 'library directory' },
+  'unload-models': { title: 'Unload models', also: 'eject free memory' },
+  'cancel-loading': { title: 'Cancel loading', also: 'stop' },
 };
 
 const choices: Record<ChoiceName, ChoiceWords> = {
@@ -137,6 +155,7 @@ const choices: Record<ChoiceName, ChoiceWords> = {
   view: { title: (view) => `Answer view: ${view}`, also: 'markdown' },
   method: { title: (method) => `Method: ${method}` },
   preset: { title: (name) => `Use preset: ${name}` },
+  model: { title: (name) => `Load ${name}`, also: 'open model' },
 };
 
 const appearances: Record<Appearance, string> = { system: 'System', light: 'Light', dark: 'Dark' };
@@ -174,10 +193,12 @@ export const en = {
     chat: 'Chat',
     compare: 'Compare',
     lab: 'Lab',
+    library: 'Library',
     title: (place: string, keys: string) => `${place} (${keys})`,
   } satisfies Record<Place, string> & Record<string, unknown>,
   compare: compareEn,
   lab: labEn,
+  library: libraryEn,
   chart: {
     table: 'Table',
     tableOf: (title: string) => `Table behind “${title}”`,

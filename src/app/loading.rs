@@ -1,0 +1,292 @@
+//! Bringing models into memory and letting them go: loading with its progress, and the time for which models
+//! that nobody uses stay. What loading is lives in [`crate::generate`], on which thread in [`crate::engine`].
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{App, Shared, lock};
+use crate::api::library::{Fit, FitRequest, FitVerdict, LibraryEvent, LoadProgress, SmallerChoice};
+use crate::api::{LoadRequest, LoadedModels};
+use crate::bench::skip_sets;
+use crate::error::{Error, Result};
+use crate::generate::{LoadPlan, LoadWatch};
+use crate::library;
+use crate::library::fit::usual_context;
+use crate::propose::Method;
+use crate::store::Store;
+
+/// Minutes for which models that nobody uses stay in memory; absent or 0 = until they are let go.
+const KEEP_WARM: &str = "keep_warm_minutes";
+
+/// Between two words on how far loading is.
+const WORD: Duration = Duration::from_millis(100);
+
+impl App {
+    /// Loads a target and, if asked, a draft; of a target that is in memory already only the draft changes.
+    /// What was loaded before stays when this fails. Blocks for as long as loading takes; whoever watches the
+    /// library hears how far it is.
+    ///
+    /// # Errors
+    /// When a file is missing, unsound or unsupported, the pair does not share a vocabulary, an answer is being
+    /// generated, or it was stopped.
+    pub fn load_models(&self, request: LoadRequest) -> Result<LoadedModels> {
+        let target = self.find_model(&request.target)?;
+        let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
+        let spec = library::inspect(&target)?.spec;
+        let card = |path: &Path| library::card(path, &self.shared.places);
+        let target_entry = card(&target)?;
+        let draft_entry = draft.as_deref().map(card).transpose()?;
+        let context =
+            request.context.unwrap_or_else(|| usual_context(&spec) as u32).min(target_entry.context_length);
+        let make_room = self.has_to_make_room(&request, context)?;
+        let before = lock(&self.shared.loaded).clone();
+        let plan =
+            LoadPlan { target, draft, context: Some(context as usize), progress: Some(self.told_progress()) };
+        let in_memory = match self.shared.engine.load(plan, make_room) {
+            Ok(in_memory) => in_memory,
+            Err(error) => {
+                // An engine that is busy has let nothing go.
+                if make_room && !matches!(error, Error::Busy) {
+                    self.bring_back(before);
+                }
+                return Err(error);
+            }
+        };
+        let loaded = LoadedModels {
+            target: target_entry,
+            methods: Method::usable(draft_entry.is_some()),
+            draft: draft_entry,
+            context: in_memory.context as u32,
+            device: self.shared.compute.name().into(),
+        };
+        *lock(&self.shared.loaded) = Some(loaded.clone());
+        *lock(&self.shared.in_memory) = Some(Arc::new(in_memory));
+        *lock(&self.shared.skipped_layers) =
+            library::skip_sets_folder().ok().and_then(|folder| skip_sets::remembered(&folder, &spec));
+        self.shared.warmth.look_again();
+        Ok(loaded)
+    }
+
+    /// Whether the models in memory have to go before these can come.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when these do not fit even then; nothing has changed.
+    fn has_to_make_room(&self, request: &LoadRequest, context: u32) -> Result<bool> {
+        let LoadRequest { target, draft, .. } = request.clone();
+        let fit = self.fit(&FitRequest { target, draft, context: Some(context) })?;
+        if fit.verdict == FitVerdict::TooLarge {
+            return Err(Error::OutOfMemory(too_large(&fit)));
+        }
+        // What is usable counts what the models in memory would give back.
+        Ok(fit.total + self.held_by_models() > fit.machine.usable)
+    }
+
+    /// After models had to go for others that did not come.
+    fn bring_back(&self, before: Option<LoadedModels>) {
+        let Some(LoadedModels { target, draft, context, .. }) = before else { return };
+        let plan = LoadPlan {
+            target: target.path.into(),
+            draft: draft.map(|draft| draft.path.into()),
+            context: Some(context as usize),
+            progress: Some(self.told_progress()),
+        };
+        if self.shared.engine.load(plan, false).is_err() {
+            self.forget_loaded();
+        }
+    }
+
+    fn forget_loaded(&self) {
+        *lock(&self.shared.loaded) = None;
+        *lock(&self.shared.in_memory) = None;
+        *lock(&self.shared.skipped_layers) = None;
+        self.announce(LibraryEvent::Unloaded);
+    }
+
+    /// Stops the loading that is under way. What was in memory before stays.
+    pub fn cancel_loading(&self) {
+        self.shared.engine.cancel_loading();
+    }
+
+    /// Lets the models in memory go.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs with them.
+    pub fn unload_models(&self) -> Result<()> {
+        self.shared.engine.unload()?;
+        self.forget_loaded();
+        Ok(())
+    }
+
+    /// Loads the default model when it is on this machine; does nothing when it is not.
+    ///
+    /// # Errors
+    /// As [`App::load_models`].
+    pub fn load_default_model(&self) -> Result<Option<LoadedModels>> {
+        match self.find_model(library::DEFAULT_MODEL) {
+            Ok(path) => {
+                let target = path.display().to_string();
+                self.load_models(LoadRequest { target, draft: None, context: None }).map(Some)
+            }
+            Err(Error::ModelNotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps a preference; what it changes takes effect at once.
+    ///
+    /// # Errors
+    /// When it is too large, or the file cannot be written.
+    pub fn set_preference(&self, key: &str, value: &Value) -> Result<()> {
+        self.store().set_preference(key, value)?;
+        if key == KEEP_WARM {
+            self.shared.warmth.keep_for(minutes(value));
+        }
+        Ok(())
+    }
+
+    /// What tells whoever watches the library how far loading is.
+    fn told_progress(&self) -> LoadWatch {
+        let shared = Arc::downgrade(&self.shared);
+        let last = Mutex::new(None::<Instant>);
+        Arc::new(move |step| {
+            let Some(shared) = shared.upgrade() else { return ControlFlow::Break(()) };
+            let mut last = lock(&last);
+            if last.is_none_or(|at| at.elapsed() >= WORD) {
+                *last = Some(Instant::now());
+                let progress = LoadProgress {
+                    name: library::short_name(step.path),
+                    done_bytes: step.done,
+                    total_bytes: step.total,
+                };
+                App { shared }.announce(LibraryEvent::Loading { progress });
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Starts the thread that lets models go which nobody uses.
+    pub(super) fn watch_warmth(&self) -> Result<()> {
+        let (warmth, shared) = (self.shared.warmth.clone(), Arc::downgrade(&self.shared));
+        thread::Builder::new()
+            .name("hunch-warmth".into())
+            .spawn(move || warmth.watch(&shared))
+            .map(drop)
+            .map_err(|e| Error::Internal(format!("no thread for the models' time: {e}")))
+    }
+}
+
+/// Why models do not fit, and what would.
+fn too_large(fit: &Fit) -> String {
+    let gb = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+    let instead = match fit.smaller.first() {
+        Some(SmallerChoice::Context { context }) => format!(" A context of {context} tokens would fit."),
+        Some(SmallerChoice::WithoutDraft) => " Without the draft it would fit.".into(),
+        Some(SmallerChoice::Model { name, .. } | SmallerChoice::Catalogue { name, .. }) => {
+            format!(" {name} would fit.")
+        }
+        None => String::new(),
+    };
+    format!(
+        "with a context of {} tokens this takes {} (predicted), and models may take {} of this machine's \
+         {}.{instead} Nothing was loaded, and what was in memory is still there",
+        fit.context,
+        gb(fit.total),
+        gb(fit.machine.usable),
+        gb(fit.machine.total)
+    )
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.warmth.end();
+    }
+}
+
+/// For how long models stay that nobody uses, as the person has set it.
+pub(super) fn keep_warm(store: &Store) -> Option<Duration> {
+    store.preferences().ok().and_then(|preferences| minutes(preferences.get(KEEP_WARM)?))
+}
+
+fn minutes(value: &Value) -> Option<Duration> {
+    value
+        .as_f64()
+        .filter(|minutes| *minutes > 0.0 && *minutes < 1e6)
+        .map(|m| Duration::from_secs_f64(m * 60.0))
+}
+
+/// For how long models stay that nobody uses. Cheap to clone; all clones are the same one.
+#[derive(Clone)]
+pub(super) struct Warmth(Arc<(Mutex<Keeping>, Condvar)>);
+
+struct Keeping {
+    /// `None` = until they are let go.
+    keep: Option<Duration>,
+    /// How often there was a reason to look again.
+    reasons: u64,
+    ended: bool,
+}
+
+impl Warmth {
+    pub(super) fn new(keep: Option<Duration>) -> Self {
+        Self(Arc::new((Mutex::new(Keeping { keep, reasons: 0, ended: false }), Condvar::new())))
+    }
+
+    /// Changes the time.
+    fn keep_for(&self, keep: Option<Duration>) {
+        lock(&self.0.0).keep = keep;
+        self.look_again();
+    }
+
+    /// Models have come, or the time has changed.
+    fn look_again(&self) {
+        lock(&self.0.0).reasons += 1;
+        self.0.1.notify_all();
+    }
+
+    /// Ends the watch.
+    pub(super) fn end(&self) {
+        lock(&self.0.0).ended = true;
+        self.look_again();
+    }
+
+    /// Waits until the models have not been used for the time, lets them go, and so on until the end.
+    fn watch(&self, shared: &Weak<Shared>) {
+        let (keeping, changed) = &*self.0;
+        let mut kept = lock(keeping);
+        while !kept.ended {
+            let (keep, reasons) = (kept.keep, kept.reasons);
+            // Without the lock: letting models go takes a moment.
+            drop(kept);
+            let wait = keep.and_then(|keep| rest(shared, keep));
+            kept = lock(keeping);
+            if kept.reasons != reasons {
+                continue;
+            }
+            kept = match wait {
+                None => changed.wait(kept).unwrap_or_else(PoisonError::into_inner),
+                Some(wait) => changed.wait_timeout(kept, wait).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+    }
+}
+
+/// Lets the models go if they have not been used for `keep`. Gives the time after which to look again; `None`
+/// when there is nothing to let go.
+fn rest(shared: &Weak<Shared>, keep: Duration) -> Option<Duration> {
+    let app = App { shared: shared.upgrade()? };
+    lock(&app.shared.loaded).as_ref()?;
+    match app.shared.engine.idle_for() {
+        Some(idle) if idle >= keep => {
+            // Something was asked for in this very moment: they are in use.
+            let _ = app.unload_models();
+            Some(keep)
+        }
+        Some(idle) => Some(keep - idle),
+        None => Some(keep),
+    }
+}

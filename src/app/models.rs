@@ -1,0 +1,107 @@
+//! The library of the application: the models on this machine, the folders they lie in, and who listens to
+//! what comes and goes.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use super::{App, LibraryListener, Shared, lock};
+use crate::api::ModelEntry;
+use crate::api::library::{Download, Library, LibraryEvent};
+use crate::error::{Error, Result};
+use crate::library::watch::{PERIOD, Watch};
+use crate::library::{add_folder, removable, remove, remove_folder, scan};
+use crate::model::split;
+
+impl App {
+    /// The models on this machine, where they lie, and the machine. Reads the headers of files that are new.
+    ///
+    /// # Errors
+    /// None today: what cannot be read is told with the folder or the model.
+    pub fn library(&self) -> Result<Library> {
+        let scanned = scan(&self.shared.places);
+        let mut models = scanned.models;
+        if let Some(measured) = self.measured() {
+            measured.fill(&mut models);
+        }
+        Ok(Library { models, folders: scanned.folders, machine: self.machine() })
+    }
+
+    /// The models on this machine, as in [`App::library`].
+    ///
+    /// # Errors
+    /// As [`App::library`].
+    pub fn list_models(&self) -> Result<Vec<ModelEntry>> {
+        Ok(self.library()?.models)
+    }
+
+    /// Looks through another folder from now on. Nothing is written to it.
+    ///
+    /// # Errors
+    /// When it is no folder or is looked through already.
+    pub fn add_model_folder(&self, path: &str) -> Result<Library> {
+        add_folder(&self.shared.places, Path::new(path))?;
+        self.library()
+    }
+
+    /// Looks through an added folder no longer; its files stay.
+    ///
+    /// # Errors
+    /// When it was not added.
+    pub fn remove_model_folder(&self, path: &str) -> Result<Library> {
+        remove_folder(&self.shared.places, Path::new(path))?;
+        self.library()
+    }
+
+    /// Removes a model from Hunch's own folder, all its files, for good.
+    ///
+    /// # Errors
+    /// When it lies elsewhere, is in memory, or a file cannot be removed.
+    pub fn remove_model(&self, path: &str) -> Result<Library> {
+        let files = removable(Path::new(path), &self.shared.places)?;
+        if let Some(name) = self.in_use(&files) {
+            return Err(Error::invalid(format!(
+                "{name} is in memory. Nothing was removed. Unload it or open another model first."
+            )));
+        }
+        remove(Path::new(path), &self.shared.places)?;
+        self.library()
+    }
+
+    /// The name of the loaded model that one of these files belongs to.
+    fn in_use(&self, files: &[PathBuf]) -> Option<String> {
+        let loaded = lock(&self.shared.loaded).clone()?;
+        let real = |path: &PathBuf| path.canonicalize().ok();
+        let files: Vec<PathBuf> = files.iter().filter_map(real).collect();
+        let uses = |entry: &ModelEntry| {
+            split::files(Path::new(&entry.path)).iter().filter_map(real).any(|file| files.contains(&file))
+        };
+        [Some(loaded.target), loaded.draft].into_iter().flatten().find(uses).map(|entry| entry.name)
+    }
+
+    /// Has `listener` hear what happens to the library from now on, in place of the one before: models that come
+    /// and go, downloads, loading. Downloads that were under way when the program last ended go on. Gives the
+    /// downloads as they are.
+    ///
+    /// # Errors
+    /// When the system has no thread to give, or the environment's hub makes no sense.
+    pub fn watch_library(&self, listener: LibraryListener) -> Result<Vec<Download>> {
+        self.hear_library(listener);
+        // Neither keeps the application alive.
+        let tell = |shared: Weak<Shared>| {
+            move |event| {
+                if let Some(shared) = shared.upgrade() {
+                    App { shared }.announce(event);
+                }
+            }
+        };
+        let changed = tell(Arc::downgrade(&self.shared));
+        let watch = Watch::start(self.shared.places.clone(), PERIOD, move || changed(LibraryEvent::Changed))?;
+        *lock(&self.shared.watch) = Some(watch);
+        let downloads = self.downloader()?;
+        let heard = downloads.subscribe(Box::new(tell(Arc::downgrade(&self.shared))));
+        let before = lock(&self.shared.heard).replace(heard);
+        drop(before);
+        downloads.resume_interrupted();
+        Ok(downloads.list())
+    }
+}

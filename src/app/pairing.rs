@@ -1,0 +1,203 @@
+//! What fits, what goes together, and how fast it was: the library's judgements for the window, and what the
+//! application remembers of what ran.
+
+use super::{App, lock};
+use crate::api::library::{Catalogue, DraftOffers, Fit, FitRequest, MachineMemory, MeasuredSpeedup};
+use crate::api::{LoadRequest, LoadedModels};
+use crate::app::MeasurementSink;
+use crate::bench::Contender;
+use crate::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts, ComparisonReport};
+use crate::bench::suite::PAIR;
+use crate::depth::MaxDraft;
+use crate::error::{Error, Result};
+use crate::event::GenerationEvent;
+use crate::lab::report::CostCurve;
+use crate::library::measured::{LEAST_TOKENS, Measured, Ran};
+use crate::library::pairs::{CostsOf, Pairs};
+use crate::library::vocabularies::Vocabularies;
+use crate::library::{catalogue, machine};
+use crate::propose::Method;
+use crate::rule::AcceptanceRule;
+use crate::sample::SamplingParams;
+use crate::store::CurveOf;
+
+/// The comparison that measures a pair: half a minute on a fast machine. Programs and prose have little in
+/// common for a draft, so there is one prompt of each.
+const PAIR_TOKENS: u32 = 96;
+const PAIR_RUNS: u32 = 2;
+
+impl App {
+    /// The memory that models will take, before they are loaded, and what would fit if they do not. Reads files.
+    ///
+    /// # Errors
+    /// When a file is missing or unusable, and when the context is longer than the target was made for.
+    pub fn fit(&self, request: &FitRequest) -> Result<Fit> {
+        let target = self.find_model(&request.target)?;
+        let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
+        self.with_pairs(|pairs| pairs.fit(&target, draft.as_deref(), request.context))
+    }
+
+    /// What can draft for a target, on this machine and in the catalogue. Reads files.
+    ///
+    /// # Errors
+    /// As [`App::fit`].
+    pub fn draft_offers(&self, target: &str, context: Option<u32>) -> Result<DraftOffers> {
+        let target = self.find_model(target)?;
+        self.with_pairs(|pairs| pairs.offers(&target, context))
+    }
+
+    /// The catalogue.
+    pub fn catalogue(&self) -> Catalogue {
+        catalogue::catalogue(self.machine())
+    }
+
+    fn with_pairs<T>(&self, ask: impl FnOnce(&Pairs<'_>) -> Result<T>) -> Result<T> {
+        let compute = &self.shared.compute;
+        let models = self.list_models()?;
+        ask(&Pairs {
+            models: &models,
+            compute,
+            machine: self.machine(),
+            vocabularies: &Vocabularies::beside(self.shared.side_folder.as_deref()),
+            measured: self.measured().as_ref(),
+            costs: &|of| self.costs_of(of),
+        })
+    }
+
+    /// The memory of this machine, as far as models may take it.
+    pub(super) fn machine(&self) -> MachineMemory {
+        machine::memory(self.held_by_models(), &self.shared.compute)
+    }
+
+    /// What has run on this device.
+    pub(super) fn measured(&self) -> Option<Measured> {
+        let folder = self.shared.side_folder.as_deref();
+        folder.map(|folder| Measured::at(folder, self.shared.compute.name()))
+    }
+
+    /// Bytes of weights in memory. What their caches hold can be had again, but is not known here.
+    pub(super) fn held_by_models(&self) -> u64 {
+        let loaded = lock(&self.shared.loaded);
+        let Some(LoadedModels { target, draft, .. }) = loaded.as_ref() else { return 0 };
+        target.size_bytes + draft.as_ref().map_or(0, |draft| draft.size_bytes)
+    }
+
+    /// A curve that cannot be read is as good as none.
+    fn costs_of(&self, of: CostsOf<'_>) -> Option<CostCurve> {
+        let compute = &self.shared.compute;
+        let key = CurveOf {
+            target: of.target.0,
+            draft: of.draft.map(|draft| draft.0),
+            read_by_a_pass: (of.target.1, of.draft.map(|draft| draft.1)),
+            device: compute.name(),
+            threads: compute.threads().count() as u32,
+        };
+        match of.draft {
+            Some(_) => self.shared.store.cost_curve(&key),
+            None => self.shared.store.cost_curve_of_target(&key),
+        }
+        .ok()
+        .flatten()
+    }
+
+    /// Measures a pair: loads it if it is not in memory, then compares the methods that use the draft with plain
+    /// decoding on two prompts. Gives the comparison's number; it is kept like any other.
+    ///
+    /// # Errors
+    /// As [`App::load_models`] and [`App::compare`].
+    pub fn measure_pair(&self, request: LoadRequest, sink: MeasurementSink<CompareEvent>) -> Result<u32> {
+        if request.draft.is_none() {
+            return Err(Error::invalid("A pair is a target and a draft model. Choose a draft model for it."));
+        }
+        if !self.is_loaded(&request)? {
+            self.load_models(request)?;
+        }
+        let lane = |method| Contender { method, max_draft: MaxDraft::Auto };
+        let request = CompareRequest {
+            prompts: ComparedPrompts::Suite { name: PAIR.into(), prompts: None },
+            lanes: vec![lane(Method::DraftModel), lane(Method::Cascade)],
+            sampling: SamplingParams::default(),
+            rule: AcceptanceRule::Lossless,
+            max_tokens: PAIR_TOKENS,
+            runs: PAIR_RUNS,
+        };
+        self.compare(request, sink)
+    }
+
+    /// Whether this target and this draft are the models in memory, with the context that is asked for.
+    fn is_loaded(&self, request: &LoadRequest) -> Result<bool> {
+        let path = |name: &str| self.find_model(name).map(|path| path.display().to_string());
+        let target = path(&request.target)?;
+        let draft = request.draft.as_deref().map(path).transpose()?;
+        Ok(lock(&self.shared.loaded).as_ref().is_some_and(|loaded| {
+            loaded.target.path == target
+                && loaded.draft.as_ref().map(|draft| &draft.path) == draft.as_ref()
+                && request.context.is_none_or(|context| context == loaded.context)
+        }))
+    }
+
+    /// What is remembered of comparisons of the models in memory.
+    pub(super) fn memory_of_pair(&self) -> PairMemory {
+        PairMemory { loaded: lock(&self.shared.loaded).clone(), measured: self.measured() }
+    }
+
+    /// What is remembered of plain answers of the target in memory.
+    pub(super) fn memory_of_answer(&self, method: Method) -> AnswerMemory {
+        let loaded = lock(&self.shared.loaded).clone();
+        AnswerMemory { loaded: loaded.filter(|_| method == Method::Plain), measured: self.measured() }
+    }
+}
+
+/// Remembers what a comparison came to.
+pub(super) struct PairMemory {
+    loaded: Option<LoadedModels>,
+    measured: Option<Measured>,
+}
+
+impl PairMemory {
+    /// Remembers the plain lane's speed and the best lane's speedup, where the draft model took part in it.
+    /// What cannot be remembered does no harm.
+    pub(super) fn keep(&self, report: &ComparisonReport, comparison: i64) {
+        let Some((LoadedModels { target, draft, .. }, measured)) =
+            self.loaded.as_ref().zip(self.measured.as_ref())
+        else {
+            return;
+        };
+        let plain = report.lanes.iter().find(|lane| lane.contender.method == Method::Plain);
+        let _ = plain.map(|lane| measured.remember_plain(&Ran::of(target), lane.tok_s));
+        let with_draft = report
+            .lanes
+            .iter()
+            .filter(|lane| lane.contender.method.needs_draft())
+            .max_by(|a, b| a.speedup.total_cmp(&b.speedup));
+        if let (Some(lane), Some(draft)) = (with_draft, draft) {
+            let speedup = MeasuredSpeedup {
+                speedup: lane.speedup,
+                method: lane.contender.method,
+                ended_ms: report.ended_ms,
+                comparison,
+            };
+            let _ = measured.remember_pair(&Ran::of(target), &Ran::of(draft), speedup);
+        }
+    }
+}
+
+/// Remembers how fast an answer was.
+pub(super) struct AnswerMemory {
+    /// `None`: it is not worth remembering.
+    loaded: Option<LoadedModels>,
+    measured: Option<Measured>,
+}
+
+impl AnswerMemory {
+    /// Remembers the speed of an answer that has ended and was long enough.
+    pub(super) fn keep(&self, event: &GenerationEvent) {
+        let (Some(loaded), GenerationEvent::Finished { stats, .. }) = (&self.loaded, event) else { return };
+        if stats.generated_tokens >= LEAST_TOKENS
+            && let Some(measured) = &self.measured
+        {
+            // What cannot be remembered does no harm.
+            let _ = measured.remember_plain(&Ran::of(&loaded.target), stats.decode_tok_s);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What loaded models take when they are used as far as they go: their caches are filled, and a pass of as
+//! many rows as there ever are is scored. The prediction of [`crate::library::fit`] is held against this.
+
+use crate::error::Result;
+use crate::generate::Models;
+use crate::model::device::{Compute, peak_memory_bytes};
+use crate::model::{LanguageModel, LogitRows, Step, TokenBlocks};
+use crate::propose::{Method, MethodOptions};
+use crate::session::MAX_ROWS;
+use crate::token::TokenId;
+
+/// A prime that spreads tokens over any vocabulary, as text does.
+const STRIDE: usize = 7919;
+
+/// Fills the caches of target and draft to `context` rows; gives the most memory that this process has had so
+/// far, in bytes, with what it has on the device.
+///
+/// # Errors
+/// When a pass fails, or the context is more than the models were made for.
+pub fn peak_when_full(models: &mut Models, compute: &Compute, context: usize) -> Result<u64> {
+    fill(models.target(), context, None)?;
+    models.with_drafter(Method::DraftModel, &MethodOptions::default(), |draft, _, among| {
+        fill(draft, context, among)
+    })?;
+    Ok(peak_memory_bytes() + compute.allocated_bytes())
+}
+
+/// Fills a cache as an answer does: prompt by prompt's passes, a verify pass at the end.
+fn fill(model: &mut dyn LanguageModel, context: usize, among: Option<&TokenBlocks>) -> Result<()> {
+    model.truncate(0)?;
+    let n_vocab = model.spec().n_vocab;
+    let tokens: Vec<TokenId> = (0..context).map(|i| (i * STRIDE % n_vocab) as TokenId).collect();
+    let (prompt, last) = tokens.split_at(context.saturating_sub(MAX_ROWS));
+    for chunk in prompt.chunks(model.prefill_rows().max(1)) {
+        model.forward(Step::chain(chunk, LogitRows::None))?;
+    }
+    model.forward(Step { among, ..Step::chain(last, LogitRows::All) })?;
+    Ok(())
+}

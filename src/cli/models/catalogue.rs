@@ -1,0 +1,50 @@
+//! `hunch models catalogue`: models that are known to run well, and their drafts.
+
+use std::io::Write;
+
+use anyhow::Result;
+use hunch::api::library::{CatalogueModel, MemoryClass};
+use hunch::library::{catalogue, machine};
+use hunch::model::device::{Compute, DeviceChoice};
+
+use crate::cli::render;
+
+pub(super) fn run(json: bool) -> Result<()> {
+    let compute = Compute::open(DeviceChoice::Auto, None)?;
+    let catalogue = catalogue::catalogue(machine::memory(0, &compute));
+    let mut out = std::io::stdout().lock();
+    if json {
+        return Ok(writeln!(out, "{}", serde_json::to_string(&catalogue)?)?);
+    }
+    let rows: Vec<Vec<String>> = catalogue.models.iter().map(row).collect();
+    let header = ["id", "from", "size", "licence", "draft", "repository", "file"];
+    writeln!(out, "{}\n", render::table(&header, &rows))?;
+    Ok(writeln!(
+        out,
+        "Version {} of {}. \"from\" is the smallest machine a model is good on with its draft; this one has {}.",
+        catalogue.version,
+        catalogue.reviewed,
+        class(catalogue.machine)
+    )?)
+}
+
+fn class(class: MemoryClass) -> &'static str {
+    match class {
+        MemoryClass::Gb8 => "8 GB",
+        MemoryClass::Gb16 => "16 GB",
+        MemoryClass::Gb24To36 => "24 to 36 GB",
+        MemoryClass::Gb48 => "48 GB",
+    }
+}
+
+fn row(model: &CatalogueModel) -> Vec<String> {
+    vec![
+        model.id.clone(),
+        class(model.memory_class).into(),
+        model.size_bytes.map_or_else(|| "-".into(), render::bytes),
+        model.licence.clone(),
+        model.draft.clone().unwrap_or_else(|| "-".into()),
+        model.repository.clone(),
+        model.file.clone(),
+    ]
+}

@@ -1,0 +1,40 @@
+//! `hunch models hub`: the GGUF models of a repository.
+
+use std::io::Write;
+
+use anyhow::Result;
+use hunch::library;
+use hunch::library::download::{DownloadSettings, Downloads};
+use hunch::library::hub::HubConfig;
+
+use crate::cli::render;
+
+/// The downloads of the models folder, as this environment has them.
+pub(super) fn open() -> Result<Downloads> {
+    Ok(Downloads::open(&library::models_folder()?, HubConfig::from_env(), DownloadSettings::default())?)
+}
+
+pub(super) fn run(repository: &str, json: bool) -> Result<()> {
+    let repository = open()?.repository(repository)?;
+    let mut out = std::io::stdout().lock();
+    if json {
+        return Ok(writeln!(out, "{}", serde_json::to_string(&repository)?)?);
+    }
+    let licence = repository.licence.as_deref().unwrap_or("not stated");
+    writeln!(out, "{}, licence: {licence}", repository.repository)?;
+    if repository.gated {
+        writeln!(out, "Its terms have to be agreed to on its page, and HF_TOKEN has to be set.")?;
+    }
+    if repository.files.is_empty() {
+        return Ok(writeln!(out, "No GGUF models.")?);
+    }
+    let rows: Vec<Vec<String>> = repository
+        .files
+        .iter()
+        .map(|file| {
+            let parts = if file.parts > 1 { format!("{} parts", file.parts) } else { String::new() };
+            vec![file.path.clone(), file.quantisation.clone(), render::bytes(file.size_bytes), parts]
+        })
+        .collect();
+    Ok(writeln!(out, "{}", render::table(&["file", "type", "size", ""], &rows))?)
+}

@@ -1,0 +1,128 @@
+//! `hunch models pairs`: what can draft for a target.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Result;
+use clap::Args;
+use hunch::api::library::{DraftOffer, FitVerdict, PairVerdict};
+use hunch::error::Error;
+use hunch::library::measured::Measured;
+use hunch::library::pairs::{CostsOf, Pairs};
+use hunch::library::vocabularies::Vocabularies;
+use hunch::library::{self, Places, fit, machine};
+use hunch::model::device::{Compute, DeviceChoice};
+use hunch::store::{CurveOf, Store};
+
+use crate::cli::render;
+
+/// For which target.
+#[derive(Args)]
+pub(super) struct PairsArgs {
+    /// A GGUF file or a name from the list
+    target: String,
+    /// Tokens that memory is predicted for [default: as many as the model was made for, at most 8192]
+    #[arg(long, value_name = "N")]
+    context: Option<u32>,
+    /// Where it would run: auto is Metal on a Mac and the CPU elsewhere
+    #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
+    device: DeviceChoice,
+}
+
+/// The context that is asked for, or the target's usual one.
+pub(super) fn context(target: &Path, asked: Option<u32>) -> Result<u32, Error> {
+    let usual = || library::inspect(target).map(|inspection| fit::usual_context(&inspection.spec) as u32);
+    asked.map_or_else(usual, Ok)
+}
+
+/// Asks the library about pairs, with what is known of this machine.
+pub(super) fn with_pairs<T>(
+    compute: &Compute,
+    places: &Places,
+    ask: impl FnOnce(&Pairs<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let models = library::scan(places).models;
+    // Read only: what the window deleted for good is its business.
+    let store = library::conversations_path().ok().filter(|path| path.exists());
+    let store = store.and_then(|path| Store::open(&path).ok());
+    let costs = |of: CostsOf<'_>| {
+        let key = CurveOf {
+            target: of.target.0,
+            draft: of.draft.map(|draft| draft.0),
+            read_by_a_pass: (of.target.1, of.draft.map(|draft| draft.1)),
+            device: compute.name(),
+            threads: compute.threads().count() as u32,
+        };
+        let store = store.as_ref()?;
+        let curve =
+            if of.draft.is_some() { store.cost_curve(&key) } else { store.cost_curve_of_target(&key) };
+        curve.ok().flatten()
+    };
+    ask(&Pairs {
+        models: &models,
+        compute,
+        machine: machine::memory(0, compute),
+        vocabularies: &Vocabularies::beside(library::data_folder().ok().as_deref()),
+        measured: Measured::of_this_machine(compute.name()).ok().as_ref(),
+        costs: &costs,
+    })
+}
+
+pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
+    let target = library::find(&args.target, places)?;
+    let compute = Compute::open(args.device, None)?;
+    let offers = with_pairs(&compute, places, |pairs| pairs.offers(&target, args.context))?;
+    let mut out = std::io::stdout().lock();
+    if json {
+        return Ok(writeln!(out, "{}", serde_json::to_string(&offers)?)?);
+    }
+    writeln!(out, "Drafts for {}, with caches of {} tokens:\n", offers.target.name, offers.context)?;
+    let rows: Vec<Vec<String>> = offers.offers.iter().map(row).collect();
+    if rows.is_empty() {
+        writeln!(out, "No model here and none of the catalogue can draft for it.")?;
+    } else {
+        let header = ["draft", "where", "size", "of target", "both take", "speedup", "verdict"];
+        writeln!(out, "{}", render::table(&header, &rows))?;
+    }
+    let methods: Vec<String> = offers.without_draft.iter().map(ToString::to_string).collect();
+    Ok(writeln!(out, "\nWithout a draft model: {}.", methods.join(", "))?)
+}
+
+fn row(offer: &DraftOffer) -> Vec<String> {
+    let speedup = match (&offer.measured, &offer.predicted) {
+        (Some(measured), _) => format!("{:.2}x measured", measured.speedup),
+        (None, Some(predicted)) => format!("{:.2}x predicted", predicted.speedup),
+        (None, None) => "-".into(),
+    };
+    let fit = match offer.fit {
+        FitVerdict::Fits => "",
+        FitVerdict::Tight => ", tight",
+        FitVerdict::TooLarge => ", too large",
+    };
+    let place = if offer.path.is_some() { "here" } else { "catalogue" };
+    vec![
+        offer.name.clone(),
+        place.into(),
+        render::bytes(offer.size_bytes),
+        format!("{:.1}%", 100.0 * offer.size_ratio),
+        format!("{}{fit}", render::bytes(offer.memory)),
+        speedup,
+        verdict(offer),
+    ]
+}
+
+fn verdict(offer: &DraftOffer) -> String {
+    let recommended = if offer.recommended { ", recommended" } else { "" };
+    match &offer.verdict {
+        PairVerdict::Suits { padding: 0 } => format!("suits{recommended}"),
+        PairVerdict::Suits { padding } => format!("suits, {padding} entries of padding{recommended}"),
+        PairVerdict::Expected => format!("same vocabulary by the catalogue{recommended}"),
+        PairVerdict::OtherVocabulary { first, of_target, of_draft } => {
+            format!(
+                "another vocabulary: token {first} is {of_target:?} in the target and {of_draft:?} in the draft"
+            )
+        }
+        PairVerdict::NotSmaller => "not smaller than the target".into(),
+        PairVerdict::Unusable { reason } => reason.clone(),
+    }
+}

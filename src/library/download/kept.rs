@@ -1,0 +1,233 @@
+//! A download on disk: `.downloads/<number>/` in the models folder, with what was asked for, what the
+//! hub said of it and the bytes so far, and a lock beside it that the program holds which is at it.
+//! No name from outside becomes the name of a file here, except that of a file set aside, which was
+//! checked.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::api::library::DownloadRequest;
+use crate::error::{Error, Result};
+use crate::library::hub::{self, RemoteFile};
+
+/// The folder of unfinished downloads in the models folder. Whoever looks for models passes it by.
+pub(super) const FOLDER: &str = ".downloads";
+/// What is known of a download.
+const STATE: &str = "state.json";
+
+/// What is known of a download. Never the token.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Kept {
+    pub(super) request: DownloadRequest,
+    /// Whether it was under way: the window goes on with it after a restart.
+    pub(super) wanted: bool,
+    /// The files it consists of, as the hub told; none before it has.
+    pub(super) parts: Vec<RemoteFile>,
+}
+
+impl Kept {
+    pub(super) fn new(request: &DownloadRequest) -> Self {
+        Self { request: request.clone(), wanted: false, parts: Vec::new() }
+    }
+
+    pub(super) fn total(&self) -> Option<u64> {
+        let sum = |sum: u64, part: &RemoteFile| sum.saturating_add(part.size);
+        (!self.parts.is_empty()).then(|| self.parts.iter().fold(0, sum))
+    }
+
+    /// The file may have been written by anybody.
+    fn is_sound(&self) -> bool {
+        hub::repository(&self.request.repository).is_ok_and(|name| name == self.request.repository)
+            && hub::check_path(&self.request.file).is_ok()
+            && self.parts.iter().all(|part| hub::check_path(&part.path).is_ok())
+    }
+}
+
+/// The number of a download: the same for the same file of the same repository.
+pub(super) fn id(request: &DownloadRequest) -> String {
+    hex(&Sha256::digest(format!("{}\n{}", request.repository, request.file)))[..16].to_owned()
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Held by the program that is at a download.
+#[derive(Debug)]
+pub(super) struct Held(File);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Closing the file would not do while a process that is just being started has a copy of it.
+        let _ = self.0.unlock();
+    }
+}
+
+/// Where a download lies.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    pub(super) fn new(models: &Path, id: &str) -> Self {
+        Self { folder: models.join(FOLDER).join(id) }
+    }
+
+    /// The bytes of a part.
+    pub(super) fn part(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("{index:05}.part"))
+    }
+
+    /// Bytes of a part that are here.
+    pub(super) fn part_bytes(&self, index: usize) -> u64 {
+        std::fs::metadata(self.part(index)).map_or(0, |file| file.len())
+    }
+
+    /// Bytes of all parts that are here.
+    pub(super) fn bytes(&self, kept: &Kept) -> u64 {
+        (0..kept.parts.len()).map(|index| self.part_bytes(index)).sum()
+    }
+
+    /// Makes this program the only one that is at the download. The lock file stays for good: were it deleted,
+    /// two programs could each hold one of that name.
+    pub(super) fn hold(&self, name: &str) -> Result<Held> {
+        let file = self.lock_file()?;
+        // Another one that only looks whether it is held does so for an instant.
+        for _ in 0..3 {
+            match file.try_lock() {
+                Ok(()) => return Ok(Held(file)),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+                Err(TryLockError::Error(source)) => {
+                    return Err(Error::Io { action: "lock", path: self.lock_path(), source });
+                }
+            }
+        }
+        Err(Error::DownloadElsewhere { name: name.to_owned() })
+    }
+
+    /// Whether another one is at it.
+    pub(super) fn is_held(&self) -> bool {
+        let Ok(file) = File::open(self.lock_path()) else { return false };
+        match file.try_lock_shared() {
+            Ok(()) => {
+                let _ = file.unlock();
+                false
+            }
+            Err(_) => true,
+        }
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.folder.with_extension("lock")
+    }
+
+    fn lock_file(&self) -> Result<File> {
+        let path = self.lock_path();
+        let io = |source| Error::Io { action: "write", path: path.clone(), source };
+        std::fs::create_dir_all(path.parent().expect("it lies in a folder")).map_err(io)?;
+        OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(io)
+    }
+
+    /// What is known of it, if that is sound.
+    pub(super) fn load(&self) -> Option<Kept> {
+        let bytes = std::fs::read(self.folder.join(STATE)).ok()?;
+        serde_json::from_slice(&bytes).ok().filter(Kept::is_sound)
+    }
+
+    /// Writes what is known of it: the old or the new is there, whatever happens.
+    pub(super) fn store(&self, kept: &Kept) -> Result<()> {
+        let path = self.folder.join(STATE);
+        let io = |source| Error::Io { action: "write", path: path.clone(), source };
+        std::fs::create_dir_all(&self.folder).map_err(io)?;
+        let text = serde_json::to_vec_pretty(kept).expect("text and numbers have a form");
+        let next = path.with_extension("next");
+        std::fs::write(&next, text).and_then(|()| std::fs::rename(&next, &path)).map_err(io)
+    }
+
+    /// Throws away what is here of a part.
+    pub(super) fn drop_part(&self, index: usize) -> Result<()> {
+        let path = self.part(index);
+        match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::Io { action: "remove", path, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps a part that must not become a model out of the way. An older one of that name goes.
+    pub(super) fn set_aside(&self, index: usize, name: &str) -> Result<PathBuf> {
+        let path = self.folder.join(name);
+        let io = |source| Error::Io { action: "rename", path: path.clone(), source };
+        std::fs::rename(self.part(index), &path).map_err(io)?;
+        Ok(path)
+    }
+
+    /// Throws all of it away.
+    pub(super) fn remove(&self) -> Result<()> {
+        match std::fs::remove_dir_all(&self.folder) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::Io { action: "remove", path: self.folder.clone(), source })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Every download that lies in a models folder.
+pub(super) fn all(models: &Path) -> Vec<(String, Kept)> {
+    let Ok(entries) = std::fs::read_dir(models.join(FOLDER)) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let kept = names.filter_map(|name| {
+        let kept = Place::new(models, &name).load()?;
+        (id(&kept.request) == name).then_some((name, kept))
+    });
+    kept.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> DownloadRequest {
+        DownloadRequest { repository: "a/b".into(), file: "m.gguf".into() }
+    }
+
+    #[test]
+    fn one_at_a_time_is_at_a_download() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::new(folder.path(), &id(&request()));
+        assert!(!place.is_held());
+        let held = place.hold("m").unwrap();
+        assert!(place.is_held());
+        assert!(matches!(place.hold("m"), Err(Error::DownloadElsewhere { .. })));
+        drop(held);
+        assert!(!place.is_held());
+        place.hold("m").unwrap();
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_unless_it_names_what_it_must_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::new(folder.path(), &id(&request()));
+        let part = RemoteFile { path: "m.gguf".into(), size: 7, sha256: None };
+        let kept = Kept { request: request(), wanted: true, parts: vec![part] };
+        place.store(&kept).unwrap();
+        assert_eq!(place.load().unwrap().total(), Some(7));
+        assert_eq!(all(folder.path()).len(), 1);
+        // Under the number of another one.
+        Place::new(folder.path(), "0123456789abcdef").store(&kept).unwrap();
+        assert_eq!(all(folder.path()).len(), 1);
+        let mut evil = kept;
+        evil.parts[0].path = "../../m.gguf".into();
+        place.store(&evil).unwrap();
+        assert!(place.load().is_none());
+        place.remove().unwrap();
+        place.remove().unwrap();
+    }
+}

@@ -1,0 +1,247 @@
+//! What a repository holds: its GGUF models, each of one file or several parts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::client::{Failure, Hub};
+use super::names;
+use crate::api::library::{HubFile, HubRepository};
+use crate::error::Error;
+
+/// A file on the hub.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RemoteFile {
+    /// Its path in the repository; [`names::check_path`] has let it pass.
+    pub(crate) path: String,
+    pub(crate) size: u64,
+    /// In small letters; large files have one.
+    pub(crate) sha256: Option<String>,
+}
+
+/// A repository, and the files that its models consist of.
+#[derive(Clone, Debug)]
+pub(crate) struct Listing {
+    pub(crate) repository: HubRepository,
+    /// By the path of the first part.
+    models: BTreeMap<String, Vec<RemoteFile>>,
+}
+
+#[derive(Deserialize)]
+struct Told {
+    sha: String,
+    #[serde(default)]
+    gated: Value,
+    #[serde(default, rename = "cardData")]
+    card: Value,
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(default)]
+    siblings: Vec<ToldFile>,
+}
+
+#[derive(Deserialize)]
+struct ToldFile {
+    rfilename: String,
+    size: Option<u64>,
+    lfs: Option<ToldLfs>,
+}
+
+#[derive(Deserialize)]
+struct ToldLfs {
+    size: Option<u64>,
+    sha256: Option<String>,
+}
+
+impl Hub {
+    /// What a repository holds now. One request: the sizes and checksums of all files come with it.
+    pub(crate) async fn listing(&self, repository: &str) -> Result<Listing, Failure> {
+        let mut url = self.url(["api", "models"].into_iter().chain(repository.split('/')));
+        url.set_query(Some("blobs=true"));
+        let body = self.read(url, repository).await?;
+        // A page of a network that wants to be logged in to, for example.
+        let told: Told =
+            serde_json::from_slice(&body).map_err(|_| self.again("what answers there is not a hub", None))?;
+        if !is_revision(&told.sha) {
+            return Err(self.again("it does not say which state of the repository that is", None));
+        }
+        Ok(Listing::new(repository, told))
+    }
+}
+
+/// It becomes a part of addresses.
+fn is_revision(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
+impl Listing {
+    fn new(repository: &str, told: Told) -> Self {
+        let licence_tag = || told.tags.iter().find_map(|tag| tag.strip_prefix("license:"));
+        let licence =
+            told.card.get("license").and_then(Value::as_str).or_else(licence_tag).map(str::to_owned);
+        let models = models(told.siblings.into_iter().filter_map(remote_file));
+        let mut files: Vec<HubFile> = models.values().map(|parts| hub_file(parts)).collect();
+        files.sort_by(|a, b| (a.size_bytes, &a.path).cmp(&(b.size_bytes, &b.path)));
+        let gated = !matches!(told.gated, Value::Null | Value::Bool(false));
+        let repository =
+            HubRepository { repository: repository.to_owned(), revision: told.sha, gated, licence, files };
+        Self { repository, models }
+    }
+
+    /// The parts of a model, in order.
+    pub(crate) fn parts(&self, path: &str) -> Result<&[RemoteFile], Error> {
+        self.models.get(path).map(Vec::as_slice).ok_or_else(|| Error::HubNotFound {
+            what: format!("this file in {}", self.repository.repository),
+            remedy: "It may have been renamed; choose one of the files that the repository lists now.".into(),
+        })
+    }
+}
+
+/// The quantisation that is taken when none is asked for: the usual compromise.
+const USUAL: &str = "Q4_K_M";
+
+/// The model of a repository that a person means by a path, a file's name or a quantisation; without a word, its
+/// only one or the usual one.
+///
+/// # Errors
+/// [`Error::HubNotFound`] with those that there are.
+pub fn choose<'a>(repository: &'a HubRepository, wanted: Option<&str>) -> Result<&'a HubFile, Error> {
+    let files = &repository.files;
+    let told = |file: &&HubFile| {
+        let name = file.path.rsplit('/').next().unwrap_or_default();
+        let by_name = |wanted: &str| [&*file.path, name, names::short_name(name)].contains(&wanted);
+        let by_type = |wanted: &str| file.quantisation.eq_ignore_ascii_case(wanted);
+        wanted.map_or(files.len() == 1 || by_type(USUAL), |wanted| by_name(wanted) || by_type(wanted))
+    };
+    let mut found = files.iter().filter(told);
+    match (found.next(), found.next()) {
+        (Some(file), None) => Ok(file),
+        (first, _) => {
+            let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+            let name = &repository.repository;
+            Err(Error::HubNotFound {
+                what: match (first, wanted) {
+                    _ if files.is_empty() => format!("a GGUF model in {name}"),
+                    (_, None) => format!("a model in {name} that is meant without a word"),
+                    (Some(_), Some(_)) => format!("one model only in {name} that is meant by that"),
+                    (None, Some(_)) => format!("such a model in {name}"),
+                },
+                remedy: match paths.is_empty() {
+                    true => "Choose a repository of GGUF files; their names often end with -GGUF.".into(),
+                    false => format!("Choose one of its files: {}.", paths.join(", ")),
+                },
+            })
+        }
+    }
+}
+
+/// Files that can be models. What has a name that no file may have here is left out.
+fn remote_file(told: ToldFile) -> Option<RemoteFile> {
+    let name = told.rfilename.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    // Beside models lie the eyes of some, and what they were quantised with.
+    if names::check_path(&told.rfilename).is_err()
+        || name.starts_with("mmproj")
+        || name.starts_with("imatrix")
+    {
+        return None;
+    }
+    let (lfs_size, sha256) = told.lfs.map_or((None, None), |lfs| (lfs.size, lfs.sha256));
+    let is_hash = |text: &String| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    Some(RemoteFile {
+        path: told.rfilename,
+        size: lfs_size.or(told.size)?,
+        sha256: sha256.map(|text| text.to_ascii_lowercase()).filter(is_hash),
+    })
+}
+
+/// Files by model: the parts of a split one together, and only if all are there.
+fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<RemoteFile>> {
+    let mut groups: BTreeMap<(String, u32), Vec<RemoteFile>> = BTreeMap::new();
+    for file in files {
+        let key = match names::part_number(&file.path) {
+            Some((_, count)) => {
+                let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                (format!("{folder}/{}", names::short_name(&file.path)), count)
+            }
+            None => (file.path.clone(), 0),
+        };
+        groups.entry(key).or_default().push(file);
+    }
+    let whole = |(key, mut parts): ((String, u32), Vec<RemoteFile>)| {
+        parts.sort_by(|a, b| a.path.cmp(&b.path));
+        (key.1 == 0 || parts.len() == key.1 as usize).then(|| (parts[0].path.clone(), parts))
+    };
+    groups.into_iter().filter_map(whole).collect()
+}
+
+fn hub_file(parts: &[RemoteFile]) -> HubFile {
+    let path = parts[0].path.clone();
+    // Of a folder that is named after its quantisation: "Q8_0/model-00001-of-00002.gguf".
+    let folder = || {
+        path.rsplit_once('/')
+            .map_or(String::new(), |(folder, _)| names::quantisation(&format!("{folder}.gguf")))
+    };
+    let quantisation = Some(names::quantisation(&path)).filter(|q| !q.is_empty()).unwrap_or_else(folder);
+    HubFile {
+        parts: parts.len() as u32,
+        size_bytes: parts.iter().fold(0, |sum, part| part.size.saturating_add(sum)),
+        sha256: if parts.len() == 1 { parts[0].sha256.clone() } else { None },
+        quantisation,
+        path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_listed_smallest_first_and_only_whole_ones() {
+        let lfs = |name: &str, size: u64| serde_json::json!({"rfilename": name, "size": size, "lfs": {"sha256": "AB".repeat(32), "size": size}});
+        let told = serde_json::json!({
+            "sha": "abc123", "gated": "manual", "tags": ["gguf", "license:mit"],
+            "siblings": [
+                lfs("big-Q8_0-00001-of-00002.gguf", 50), lfs("big-Q8_0-00002-of-00002.gguf", 30),
+                lfs("half-00001-of-00002.gguf", 1), lfs("small-Q4_0.gguf", 10),
+                lfs("../../evil.gguf", 1), lfs("mmproj-f16.gguf", 1),
+                {"rfilename": "README.md", "size": 5}, {"rfilename": "unknown.gguf"},
+            ],
+        });
+        let listing = Listing::new("a/b", serde_json::from_value(told).unwrap());
+        let repository = &listing.repository;
+        assert!(repository.gated);
+        assert_eq!(repository.licence.as_deref(), Some("mit"));
+        let names: Vec<&str> = repository.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(names, ["small-Q4_0.gguf", "big-Q8_0-00001-of-00002.gguf"]);
+        assert_eq!((repository.files[1].parts, repository.files[1].size_bytes), (2, 80));
+        assert_eq!(repository.files[0].sha256, Some("ab".repeat(32)));
+        assert_eq!(listing.parts("big-Q8_0-00001-of-00002.gguf").unwrap().len(), 2);
+        assert!(listing.parts("half-00001-of-00002.gguf").is_err());
+    }
+
+    #[test]
+    fn a_model_is_meant_by_its_name_its_quantisation_or_not_at_all() {
+        let sibling = |name: &str| serde_json::json!({"rfilename": name, "size": 1});
+        let list = |names: &[&str]| {
+            let siblings: Vec<Value> = names.iter().map(|name| sibling(name)).collect();
+            let told = serde_json::json!({"sha": "abc", "siblings": siblings});
+            Listing::new("a/b", serde_json::from_value(told).unwrap()).repository
+        };
+        let several = list(&["x-Q8_0.gguf", "q4/x-Q4_K_M.gguf", "y-Q8_0.gguf"]);
+        let path = |wanted| choose(&several, wanted).map(|file| file.path.as_str());
+        assert_eq!(path(None).unwrap(), "q4/x-Q4_K_M.gguf");
+        assert_eq!(path(Some("q4_k_m")).unwrap(), "q4/x-Q4_K_M.gguf");
+        assert_eq!(path(Some("y-Q8_0.gguf")).unwrap(), "y-Q8_0.gguf");
+        let error = path(Some("Q8_0")).unwrap_err().to_string();
+        assert!(error.contains("y-Q8_0.gguf"), "{error}");
+        assert!(path(Some("z")).is_err());
+        assert_eq!(choose(&list(&["only.gguf"]), None).unwrap().path, "only.gguf");
+        assert!(choose(&list(&[]), None).is_err());
+    }
+
+    #[test]
+    fn a_revision_is_nothing_but_letters_and_digits() {
+        assert!(is_revision("0123456789abcdef") && !is_revision("") && !is_revision("../x"));
+    }
+}

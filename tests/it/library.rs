@@ -1,0 +1,472 @@
+//! The library on disk: models in several files, what other programs keep, folders that come and go, and
+//! files that mean harm.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use hunch::api::library::{Library, LibraryEvent, ModelSource};
+use hunch::api::{LoadRequest, ModelEntry};
+use hunch::app::{App, AppConfig};
+use hunch::error::ErrorCode;
+use hunch::library::{self, Places};
+use hunch::model::device::DeviceChoice;
+use hunch::model::gguf::Value;
+use hunch::model::low_bit;
+use hunch::model::weights::WeightFile;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::json;
+
+use crate::alloc_count::peak_during;
+use crate::cli::{hunch, last_json, text};
+use crate::support::gguf_writer::GgufWriter;
+use crate::support::mutate::{BOMBS, apply, mutations, runner, set};
+use crate::support::tiny::Tiny;
+
+/// Empty places below a folder.
+fn places(root: &Path) -> Places {
+    let models = root.join("models");
+    std::fs::create_dir_all(&models).unwrap();
+    std::fs::create_dir_all(root.join("home")).unwrap();
+    Places { models, data: Some(root.into()), home: Some(root.join("home")), ..Places::default() }
+}
+
+fn app(places: Places) -> App {
+    let store = places.data.clone().map(|data| data.join("conversations.db"));
+    let (places, device) = (Some(places), DeviceChoice::Cpu);
+    App::start(AppConfig { places, store, threads: Some(2), device, ..AppConfig::default() }).unwrap()
+}
+
+fn names(models: &[ModelEntry]) -> Vec<&str> {
+    models.iter().map(|model| model.name.as_str()).collect()
+}
+
+fn one<'a>(models: &'a [ModelEntry], name: &str) -> &'a ModelEntry {
+    models.iter().find(|model| model.name == name).unwrap_or_else(|| panic!("{name} is not listed"))
+}
+
+fn problem(model: &ModelEntry) -> &str {
+    model.problem.as_deref().unwrap_or_default()
+}
+
+#[test]
+fn a_split_model_says_what_the_whole_says() {
+    let data = tempfile::tempdir().unwrap();
+    let models = places(data.path()).models;
+    let tiny = Tiny { architecture: "qwen2", tied: false, ..Tiny::default() };
+    tiny.write(&models, "whole");
+    tiny.write_split(&models, "big", 3);
+    Tiny { layers: 1, ..tiny }.write_split(&models, "draft", 2);
+    let answer = |target: &str| {
+        // A depth that is not chosen by the clock: else a seed does not repeat an answer.
+        let arguments = ["run", "abc abc abc", "--target", target, "--draft", "draft", "--max-tokens", "24"];
+        let rest = ["--method", "draft-model", "--max-draft", "3", "--seed", "3", "--json"];
+        last_json(&hunch(data.path(), &[&arguments[..], &rest[..]].concat()))
+    };
+    let (whole, split) = (answer("whole"), answer("big"));
+    assert!(whole["tokens"].as_array().unwrap().len() > 5);
+    assert_eq!(whole["tokens"], split["tokens"]);
+    let last = models.join("big-00003-of-00003.gguf");
+    assert_eq!(answer(last.to_str().unwrap())["tokens"], whole["tokens"], "any part stands for all");
+}
+
+#[test]
+fn a_split_model_is_listed_and_inspected_as_one() {
+    let data = tempfile::tempdir().unwrap();
+    let places = places(data.path());
+    let whole = Tiny::default().write(&places.models, "whole");
+    let first = Tiny::default().write_split(&places.models, "big", 3);
+    let scan = library::scan(&places);
+    assert_eq!(names(&scan.models), ["big", "whole"]);
+    let (big, other) = (&scan.models[0], &scan.models[1]);
+    let files: u64 = (1..=3)
+        .map(|n| places.models.join(format!("big-{n:05}-of-00003.gguf")).metadata().unwrap().len())
+        .sum();
+    assert_eq!((big.parts, big.size_bytes, &big.path), (3, files, &first.display().to_string()));
+    assert_eq!((other.parts, other.problem.is_none()), (1, true));
+    assert_eq!(
+        (big.parameters, &big.quantisation, big.context_length),
+        (other.parameters, &other.quantisation, other.context_length)
+    );
+    let (a, b) = (library::inspect(&first).unwrap(), library::inspect(&whole).unwrap());
+    assert_eq!((a.spec, a.weight_bytes, a.quantisations), (b.spec, b.weight_bytes, b.quantisations));
+    let words = text(&hunch(data.path(), &["models", "inspect", "big"]).stdout);
+    assert!(words.contains("in 3 files"), "{words}");
+}
+
+#[test]
+fn a_copy_of_a_split_model_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = WeightFile::open(&Tiny::default().write(folder.path(), "whole")).unwrap();
+    let split = WeightFile::open(&Tiny::default().write_split(folder.path(), "big", 2)).unwrap();
+    let copies = [folder.path().join("of-whole.gguf"), folder.path().join("of-big.gguf")];
+    for (model, to) in [&whole, &split].into_iter().zip(&copies) {
+        low_bit::write_copy(model, to, 2, &mut |_, _| {}).unwrap();
+    }
+    assert_eq!(std::fs::read(&copies[0]).unwrap(), std::fs::read(&copies[1]).unwrap());
+}
+
+#[test]
+fn parts_that_do_not_belong_together_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let places = places(folder.path());
+    let part = |name: &str, n: usize| places.models.join(format!("{name}-{n:05}-of-00003.gguf"));
+    let refused = |name: &str| {
+        let scan = library::scan(&places);
+        let model = one(&scan.models, name);
+        let path = PathBuf::from(&model.path);
+        assert!(WeightFile::open(&path).is_err() && library::inspect(&path).is_err());
+        problem(model).to_owned()
+    };
+    Tiny::default().write_split(&places.models, "gone", 3);
+    std::fs::remove_file(part("gone", 2)).unwrap();
+    let words = refused("gone");
+    assert!(words.contains("gone-00002-of-00003.gguf is missing"), "{words}");
+    Tiny::default().write_split(&places.models, "headless", 3);
+    std::fs::remove_file(part("headless", 1)).unwrap();
+    assert!(refused("headless").contains("headless-00001-of-00003.gguf is missing"));
+    Tiny::default().write_split(&places.models, "swapped", 3);
+    std::fs::copy(part("swapped", 2), part("swapped", 3)).unwrap();
+    assert!(refused("swapped").contains("the file says part 2 of 3"));
+    Tiny::default().write_split(&places.models, "short", 3);
+    let bytes = std::fs::read(part("short", 3)).unwrap();
+    std::fs::write(part("short", 3), &bytes[..bytes.len() - 100]).unwrap();
+    let words = refused("short");
+    assert!(words.contains("incomplete") && words.contains("short-00003"), "{words}");
+    Tiny::default().write_split(&places.models, "twice", 3);
+    let again =
+        Tiny::default().writer().split(1).remove(0).without_key("split.no").without_key("split.count");
+    let again = again.value("split.no", Value::U16(1)).value("split.count", Value::U16(3));
+    std::fs::write(part("twice", 2), again.bytes()).unwrap();
+    assert!(refused("twice").contains("in an earlier part as well"));
+    let renamed = places.models.join("renamed.gguf");
+    std::fs::copy(part("short", 1), &renamed).unwrap();
+    assert!(refused("renamed").contains("its name does not say which"));
+    let whole = Tiny::default().write(&places.models, "claims-00001-of-00002");
+    std::fs::copy(&whole, places.models.join("claims-00002-of-00002.gguf")).unwrap();
+    assert!(refused("claims").contains("the file does not say that it is one"));
+}
+
+#[test]
+fn a_hostile_file_does_not_hide_a_good_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let places = places(folder.path());
+    Tiny::default().write(&places.models, "good");
+    let (bytes, fields) = Tiny::default().writer().bytes_and_fields();
+    for (i, bomb) in BOMBS.into_iter().enumerate() {
+        // The counts of tensors and entries, and the first lengths.
+        for (j, field) in fields.iter().take(8).enumerate() {
+            let mut hostile = bytes.clone();
+            set(&mut hostile, *field, bomb);
+            std::fs::write(places.models.join(format!("hostile-{i}-{j}.gguf")), hostile).unwrap();
+        }
+    }
+    let scan = library::scan(&places);
+    assert_eq!(scan.models.len(), 1 + BOMBS.len() * 8);
+    assert_eq!(problem(one(&scan.models, "good")), "");
+    assert!(scan.models.iter().filter(|model| model.problem.is_some()).count() > BOMBS.len() * 6);
+}
+
+#[test]
+fn damaged_headers_are_looked_at_without_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, split) = (folder.path().join("x.gguf"), folder.path().join("y-00001-of-00002.gguf"));
+    let parts: Vec<_> = Tiny { layers: 1, ..Tiny::default() }.writer().split(2);
+    std::fs::write(folder.path().join("y-00002-of-00002.gguf"), parts[1].bytes()).unwrap();
+    let bases = [
+        (Tiny { layers: 1, ..Tiny::default() }.writer().bytes_and_fields(), whole),
+        (parts[0].bytes_and_fields(), split),
+    ];
+    let result = runner(300).run(&(0..2usize, mutations()), |(base, mutations)| {
+        let ((bytes, fields), path) = &bases[base];
+        let header = fields.iter().map(|field| field.at + field.width).max().unwrap();
+        let mut bytes = bytes.clone();
+        mutations.iter().for_each(|mutation| apply(&mut bytes, fields, header, mutation));
+        std::fs::write(path, &bytes).unwrap();
+        let (inspected, peak) = peak_during(|| library::inspect(path));
+        prop_assert!(peak < 64 << 20, "{peak} bytes of memory");
+        let words = inspected.err().map(|error| error.to_string()).unwrap_or_default();
+        prop_assert!(!words.contains("Internal"), "{words}");
+        Ok(())
+    });
+    result.unwrap();
+}
+
+#[test]
+fn a_file_of_any_size_takes_no_more_memory_than_a_header() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("huge.gguf");
+    let (bytes, fields) = GgufWriter::new().strings("tokenizer.ggml.tokens", ["a"]).bytes_and_fields();
+    // The list claims as many texts as a file of 100 GB could hold; and it is as large, though empty.
+    let count = fields.iter().filter(|field| field.width == 8).nth(3).unwrap();
+    let mut hostile = bytes;
+    set(&mut hostile, *count, (100 << 30) / 16);
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(&hostile).unwrap();
+    file.set_len(100 << 30).unwrap();
+    let (inspected, peak) = peak_during(|| library::inspect(&path));
+    let words = inspected.unwrap_err().to_string();
+    assert!(words.contains("its header is longer than"), "{words}");
+    assert!(peak < 200 << 20, "{peak} bytes of memory");
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_model_is_left_out_or_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let places = places(folder.path());
+    let other = places.home.clone().unwrap().join(".lmstudio/models/org/repo");
+    std::fs::create_dir_all(&other).unwrap();
+    let adapter = GgufWriter::new().str("general.type", "adapter").str("general.architecture", "llama");
+    let projector = GgufWriter::new().str("general.architecture", "clip");
+    let vocabulary = GgufWriter::new().str("general.architecture", "llama");
+    let tensor = |writer: GgufWriter| writer.raw_tensor("t", &[4], 0, None, vec![0; 16]);
+    let files = [
+        ("lora", tensor(adapter), "an adapter"),
+        ("mmproj-f16", tensor(projector), "a projector"),
+        ("vocab", vocabulary, "no weights"),
+        ("foreign", tensor(GgufWriter::new().str("general.architecture", "gemma3")), "gemma3"),
+    ];
+    for (name, writer, _) in &files {
+        std::fs::write(places.models.join(format!("{name}.gguf")), writer.bytes()).unwrap();
+        std::fs::write(other.join(format!("{name}-2.gguf")), writer.bytes()).unwrap();
+    }
+    std::os::unix::fs::symlink("nowhere", places.models.join("broken.gguf")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", places.models.join("zero.gguf")).unwrap();
+    std::fs::create_dir(places.models.join("folder.gguf")).unwrap();
+    let scan = library::scan(&places);
+    assert_eq!(names(&scan.models), ["foreign", "foreign-2", "lora", "mmproj-f16", "vocab"]);
+    for (name, _, words) in files {
+        assert!(problem(one(&scan.models, name)).contains(words), "{name}: {:?}", one(&scan.models, name));
+    }
+    assert_eq!(one(&scan.models, "foreign").architecture, "gemma3", "what is known is told");
+}
+
+/// A home folder in which every program keeps a model of its own.
+fn crowded_home(root: &Path) -> Places {
+    let places = places(root);
+    let home = places.home.clone().unwrap();
+    let folder = |path: &str| {
+        let folder = home.join(path);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    };
+    let tiny = |seed| Tiny { seed, layers: 1, ..Tiny::default() };
+    tiny(1).write(&places.models, "own");
+    tiny(2).write(&folder(".lmstudio/models/org/repo"), "of-lm-studio");
+    tiny(3).write(&folder(".cache/llama.cpp"), "org_repo_of-llama-cpp");
+    tiny(4).write(&folder(".local/share/Jan/data/llamacpp/models/org/of-jan"), "model");
+    let blobs = folder(".ollama/models/blobs");
+    let digest = "ab".repeat(32);
+    std::fs::rename(tiny(5).write(&blobs, "blob"), blobs.join(format!("sha256-{digest}"))).unwrap();
+    let layer =
+        json!({ "mediaType": "application/vnd.ollama.image.model", "digest": format!("sha256:{digest}") });
+    let manifest = folder(".ollama/models/manifests/registry.ollama.ai/library/of-ollama").join("1b");
+    std::fs::write(manifest, json!({ "layers": [layer] }).to_string()).unwrap();
+    let repository = folder(".cache/huggingface/hub/models--org--repo");
+    let (blobs, snapshot) = (repository.join("blobs"), repository.join("snapshots/abc"));
+    std::fs::create_dir_all(&blobs).unwrap();
+    std::fs::create_dir_all(&snapshot).unwrap();
+    for (i, part) in tiny(6).writer().split(2).iter().enumerate() {
+        std::fs::write(blobs.join(i.to_string()), part.bytes()).unwrap();
+        let link = snapshot.join(format!("of-hub-{:05}-of-00002.gguf", i + 1));
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(format!("../../blobs/{i}"), link).unwrap();
+        #[cfg(not(unix))]
+        std::fs::copy(blobs.join(i.to_string()), link).unwrap();
+    }
+    places
+}
+
+#[test]
+fn what_other_programs_have_is_listed_and_can_be_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(crowded_home(folder.path()));
+    let library = app.library().unwrap();
+    let sources: Vec<_> = library.models.iter().map(|m| (m.name.as_str(), m.source)).collect();
+    assert_eq!(
+        sources,
+        [
+            ("of-hub", ModelSource::HuggingFace),
+            ("of-lm-studio", ModelSource::LmStudio),
+            ("of-ollama:1b", ModelSource::Ollama),
+            ("org/of-jan", ModelSource::Jan),
+            ("org_repo_of-llama-cpp", ModelSource::LlamaCpp),
+            ("own", ModelSource::Hunch),
+        ]
+    );
+    assert!(library.machine.total > 0);
+    for model in &library.models {
+        assert_eq!(model.problem, None);
+        for target in [&model.name, &model.path] {
+            app.load_models(LoadRequest { target: target.clone(), draft: None, context: None }).unwrap();
+        }
+        let count = library.folders.iter().find(|folder| folder.source == model.source).unwrap().models;
+        assert_eq!(count, 1);
+        let card = library::card(Path::new(&model.path), &places(folder.path())).unwrap();
+        assert_eq!((&card.name, card.source), (&model.name, model.source));
+    }
+}
+
+#[test]
+fn nothing_of_another_program_s_is_removed_or_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(crowded_home(folder.path()));
+    let library = app.library().unwrap();
+    for model in library.models.iter().filter(|model| model.source != ModelSource::Hunch) {
+        let error = app.remove_model(&model.path).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidRequest);
+        assert!(Path::new(&model.path).exists());
+    }
+    let own = one(&library.models, "own").path.clone();
+    app.load_models(LoadRequest { target: own.clone(), draft: None, context: None }).unwrap();
+    let error = app.remove_model(&own).unwrap_err().to_string();
+    assert!(error.contains("in memory"), "{error}");
+    app.load_models(LoadRequest { target: "of-hub".into(), draft: None, context: None }).unwrap();
+    assert_eq!(app.remove_model(&own).unwrap().models.len(), library.models.len() - 1);
+    assert!(!Path::new(&own).exists());
+}
+
+#[test]
+fn folders_are_added_and_taken_off_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mine = folder.path().join("mine");
+    std::fs::create_dir(&mine).unwrap();
+    Tiny::default().write(&mine, "tiny");
+    let app = app(places(folder.path()));
+    let added = app.add_model_folder(mine.to_str().unwrap()).unwrap();
+    assert_eq!(names(&added.models), ["tiny"]);
+    assert_eq!(added.models[0].source, ModelSource::Added);
+    assert!(app.add_model_folder(mine.to_str().unwrap()).is_err());
+    assert!(app.remove_model(&added.models[0].path).is_err(), "only Hunch's own files are removed");
+    std::fs::remove_dir_all(&mine).unwrap();
+    let Library { models, folders, .. } = app.library().unwrap();
+    let gone = folders.iter().find(|folder| folder.source == ModelSource::Added).unwrap();
+    assert!(models.is_empty() && !gone.exists, "it stays on the list: the volume may come back");
+    let path = gone.path.clone();
+    let left = app.remove_model_folder(&path).unwrap();
+    assert!(!left.folders.iter().any(|folder| folder.source == ModelSource::Added));
+}
+
+#[test]
+fn who_listens_hears_of_new_models_until_the_application_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(places(folder.path()));
+    let (sender, events) = channel();
+    let listener = Box::new(move |event| {
+        let _ = sender.send(event);
+    });
+    assert!(app.watch_library(listener).unwrap().is_empty(), "nothing is being fetched");
+    Tiny::default().write(&folder.path().join("models"), "new");
+    assert_eq!(events.recv_timeout(Duration::from_secs(60)).unwrap(), LibraryEvent::Changed);
+    drop(app);
+    while events.recv_timeout(Duration::from_secs(60)).is_ok() {}
+    assert!(events.recv().is_err(), "the thread has ended");
+}
+
+#[test]
+fn headers_are_remembered_until_the_file_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let places = places(folder.path());
+    let file = Tiny::default().write(&places.models, "tiny");
+    std::fs::write(places.models.join("broken.gguf"), b"GGUF").unwrap();
+    let cold = library::scan(&places);
+    let cache = folder.path().join("headers.json");
+    let written = std::fs::read_to_string(&cache).unwrap();
+    let warm = library::scan(&places);
+    assert_eq!((&cold.models, &cold.inspections), (&warm.models, &warm.inspections));
+    // It was read from there: what is written there is told.
+    std::fs::write(&cache, written.replace("Tiny llama 1", "Tiny llama 2")).unwrap();
+    assert_eq!(library::scan(&places).inspections[0].spec.name, "Tiny llama 2");
+    for damaged in ["", "{", "[]", &written[..written.len() / 2], &written.replace("0.", "9.")] {
+        std::fs::write(&cache, damaged).unwrap();
+        assert_eq!(library::scan(&places).models, cold.models);
+    }
+    Tiny { layers: 1, ..Tiny::default() }.write(&places.models, "tiny");
+    assert!(library::scan(&places).models[0].parameters < cold.models[0].parameters);
+    std::fs::remove_file(file).unwrap();
+    assert_eq!(names(&library::scan(&places).models), ["broken"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn strange_names_are_listed_or_left_out_and_nothing_else_happens() {
+    use std::os::unix::ffi::OsStringExt;
+    let part = prop::sample::select(vec![
+        "..",
+        "-00001-of-00002",
+        "-00002-of-00002",
+        "-99999-of-99999",
+        ".gguf",
+        ".GGUF",
+        "\\",
+        " ",
+        "\n",
+        "\u{202e}",
+        "é",
+        "sha256-",
+        "mmproj",
+        "a",
+        "%",
+        ":",
+        "'",
+        "\"",
+        "\u{1f600}",
+    ]);
+    let name = (prop::collection::vec(part, 0..5), prop::collection::vec(any::<u8>(), 0..6), any::<Index>());
+    let strategy = prop::collection::vec((name, any::<bool>()), 1..8);
+    let result = runner(60).run(&strategy, |files| {
+        let folder = tempfile::tempdir().unwrap();
+        let places = places(folder.path());
+        for ((parts, raw, at), ending) in files {
+            let mut bytes = parts.concat().into_bytes();
+            let at = at.index(bytes.len() + 1);
+            bytes.splice(at..at, raw.into_iter().filter(|byte| *byte != 0 && *byte != b'/'));
+            bytes.extend_from_slice(if ending { b".gguf" } else { b"" });
+            // Names that no system has are not written.
+            let _ = std::fs::write(places.models.join(OsString::from_vec(bytes)), b"GGUF");
+        }
+        let scan = library::scan(&places);
+        prop_assert!(scan.models.iter().all(|model| model.problem.is_some()));
+        for model in &scan.models {
+            let _ = library::find(&model.name, &places);
+            let _ = library::find(&model.path, &places);
+        }
+        prop_assert_eq!(library::scan(&places).models, scan.models);
+        Ok(())
+    });
+    result.unwrap();
+}
+
+#[test]
+fn the_command_line_lists_removes_and_adds_folders() {
+    let data = tempfile::tempdir().unwrap();
+    let models = places(data.path()).models;
+    Tiny::default().write_split(&models, "big", 2);
+    let mine = data.path().join("mine");
+    std::fs::create_dir(&mine).unwrap();
+    Tiny::default().write(&mine, "other");
+    let mine = mine.to_str().unwrap();
+    let out = |arguments: &[&str]| {
+        let output = hunch(data.path(), arguments);
+        (output.status.code().unwrap(), text(&output.stdout) + &text(&output.stderr))
+    };
+    assert!(out(&["models", "folders", "add", mine]).1.contains("mine"));
+    let (_, list) = out(&["models", "list"]);
+    assert!(list.contains("source") && list.contains("added") && list.contains("in 2"), "{list}");
+    let json = last_json(&hunch(data.path(), &["models", "--json"]));
+    assert_eq!((&json[0]["source"], &json[1]["source"]), (&json!("hunch"), &json!("added")));
+    let (code, words) = out(&["models", "rm", "big"]);
+    assert!(code == 4 && words.contains("--yes"), "{words}");
+    let (code, words) = out(&["models", "rm", "other", "--yes"]);
+    assert!(code == 4 && words.contains("does not lie in Hunch's folder"), "{words}");
+    let (code, words) = out(&["models", "rm", "big", "--yes"]);
+    assert!(code == 0 && words.contains("Removed big"), "{words}");
+    assert_eq!(std::fs::read_dir(&models).unwrap().count(), 0);
+    assert_eq!(out(&["models", "folders", "remove", mine]).0, 0);
+    assert_eq!(out(&["models", "folders", "remove", mine]).0, 4);
+    assert!(out(&["models"]).1.contains("No models in"));
+}

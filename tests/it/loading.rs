@@ -1,0 +1,206 @@
+//! Models come into memory and go: progress, stopping, another draft beside the same target, letting go by
+//! hand and by time, and the context that was asked for.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use hunch::api::library::{LibraryEvent, LoadProgress};
+use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest};
+use hunch::app::{App, AppConfig};
+use hunch::depth::MaxDraft;
+use hunch::error::ErrorCode;
+use hunch::event::GenerationEvent;
+use hunch::model::device::DeviceChoice;
+use hunch::model::weights::WeightFile;
+use hunch::propose::Method;
+use hunch::rule::AcceptanceRule;
+use hunch::sample::SamplingParams;
+
+use crate::support::tiny::{END_OF_TURN, Tiny};
+
+/// Long enough for a loaded machine; nothing waits for it when all is well.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn app(folder: &Path) -> App {
+    Tiny::default().write(folder, "target");
+    Tiny { seed: 9, ..Tiny::default() }.write(folder, "other");
+    Tiny { layers: 1, ..Tiny::default() }.write(folder, "draft");
+    let config = AppConfig {
+        models_folder: Some(folder.into()),
+        places: None,
+        store: Some(folder.join("conversations.db")),
+        threads: Some(2),
+        device: DeviceChoice::Cpu,
+    };
+    App::start(config).unwrap()
+}
+
+fn load(target: &str, draft: Option<&str>) -> LoadRequest {
+    LoadRequest { target: target.into(), draft: draft.map(Into::into), context: None }
+}
+
+fn hear(app: &App) -> Receiver<LibraryEvent> {
+    let (sender, receiver) = channel();
+    app.hear_library(Box::new(move |event| {
+        let _ = sender.send(event);
+    }));
+    receiver
+}
+
+fn bytes(folder: &Path, name: &str) -> u64 {
+    WeightFile::open(&folder.join(format!("{name}.gguf"))).unwrap().weight_bytes() as u64
+}
+
+fn request(method: Method, max_tokens: u32) -> AnswerRequest {
+    let mut sampling = SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() };
+    sampling.logit_bias.insert(END_OF_TURN, -100.0);
+    let settings = AnswerSettings {
+        method,
+        max_draft: MaxDraft::Fixed(3),
+        rule: AcceptanceRule::Lossless,
+        max_tokens,
+        sampling,
+        stop: Vec::new(),
+        target: String::new(),
+        draft: None,
+    };
+    let asking = Asking::Question { parent: None, text: "abc abc".into() };
+    AnswerRequest { conversation: None, asking, settings }
+}
+
+/// The tokens of an answer; `None` when it failed.
+fn answer(app: &App, method: Method) -> Option<Vec<u32>> {
+    let (sender, receiver) = channel();
+    let sink = Box::new(move |message| {
+        let _ = sender.send(message);
+    });
+    app.answer(request(method, 12), sink).unwrap();
+    let mut tokens = Vec::new();
+    while let Ok(message) = receiver.recv_timeout(PATIENCE) {
+        for event in &message.events {
+            tokens.extend(event.tokens().iter().map(|token| token.id));
+            if matches!(event, GenerationEvent::Failed { .. }) {
+                return None;
+            }
+        }
+    }
+    Some(tokens)
+}
+
+#[test]
+fn loading_tells_how_far_it_is_and_another_draft_leaves_the_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(folder.path());
+    let heard = hear(&app);
+    let total = |heard: &Receiver<LibraryEvent>| -> Vec<u64> {
+        let steps = heard.try_iter().map(|event| match event {
+            LibraryEvent::Loading { progress: LoadProgress { done_bytes, total_bytes, name } } => {
+                assert!(done_bytes <= total_bytes && ["target", "draft"].contains(&name.as_str()));
+                total_bytes
+            }
+            other => panic!("{other:?}"),
+        });
+        steps.collect()
+    };
+    app.load_models(load("target", Some("draft"))).unwrap();
+    let (target, draft) = (bytes(folder.path(), "target"), bytes(folder.path(), "draft"));
+    let told = total(&heard);
+    assert!(!told.is_empty() && told.iter().all(|&bytes| bytes == target + draft), "{told:?}");
+    // Without the draft nothing is read; with it only the draft is.
+    assert_eq!(app.load_models(load("target", None)).unwrap().draft, None);
+    assert!(total(&heard).is_empty());
+    app.load_models(load("target", Some("draft"))).unwrap();
+    let told = total(&heard);
+    assert!(!told.is_empty() && told.iter().all(|&bytes| bytes == draft), "{told:?}");
+    assert_eq!(answer(&app, Method::DraftModel).unwrap().len(), 12);
+    // A file that has changed is another one.
+    Tiny { seed: 5, ..Tiny::default() }.write(folder.path(), "target");
+    app.load_models(load("target", None)).unwrap();
+    assert!(total(&heard).iter().all(|&bytes| bytes == target));
+}
+
+#[test]
+fn a_loading_that_is_stopped_leaves_what_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(folder.path());
+    let before = app.load_models(load("target", Some("draft"))).unwrap();
+    let tokens = answer(&app, Method::Plain).unwrap();
+    let stopper = app.clone();
+    app.hear_library(Box::new(move |_| stopper.cancel_loading()));
+    let stopped = app.load_models(load("other", None)).unwrap_err();
+    assert_eq!(stopped.code(), ErrorCode::Stopped);
+    assert_eq!(app.info().loaded, Some(before));
+    assert_eq!(answer(&app, Method::Plain).unwrap(), tokens);
+    // The next one is not stopped by what was said to the last.
+    let _ = hear(&app);
+    app.load_models(load("other", None)).unwrap();
+}
+
+#[test]
+fn models_are_let_go_by_hand_but_not_from_under_an_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    Tiny { context: 100_000, ..Tiny::default() }.write(folder.path(), "long");
+    let app = app(folder.path());
+    let heard = hear(&app);
+    app.load_models(load("long", None)).unwrap();
+    let (sender, receiver) = channel();
+    let sink = Box::new(move |message| {
+        let _ = sender.send(message);
+    });
+    let id = app.answer(request(Method::Plain, 90_000), sink).unwrap().generation_id;
+    assert_eq!(app.unload_models().unwrap_err().code(), ErrorCode::Busy);
+    app.stop_generation(id).unwrap();
+    while receiver.recv_timeout(PATIENCE).is_ok() {}
+    app.unload_models().unwrap();
+    assert_eq!(heard.try_iter().last(), Some(LibraryEvent::Unloaded));
+    assert_eq!(app.info().loaded, None);
+    app.load_models(load("target", None)).unwrap();
+    assert!(answer(&app, Method::Plain).is_some());
+}
+
+#[test]
+fn models_that_nobody_uses_are_let_go_after_the_time_that_was_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(folder.path());
+    let heard = hear(&app);
+    app.load_models(load("target", None)).unwrap();
+    // A few milliseconds.
+    app.set_preference("keep_warm_minutes", &serde_json::json!(0.0001)).unwrap();
+    let gone = std::iter::from_fn(|| heard.recv_timeout(PATIENCE).ok());
+    assert!(gone.into_iter().any(|event| event == LibraryEvent::Unloaded));
+    assert_eq!(app.info().loaded, None);
+    // They stay once it is set to nothing, however long: 0 is no time, not none at all.
+    app.set_preference("keep_warm_minutes", &serde_json::json!(0)).unwrap();
+    app.load_models(load("target", None)).unwrap();
+    assert!(answer(&app, Method::Plain).is_some());
+}
+
+#[test]
+fn a_context_that_was_asked_for_bounds_the_conversation() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(folder.path());
+    let small = LoadRequest { context: Some(16), ..load("target", Some("draft")) };
+    assert_eq!(app.load_models(small).unwrap().context, 16);
+    let (sender, receiver) = channel();
+    let sink = Box::new(move |message| {
+        let _ = sender.send(message);
+    });
+    app.answer(request(Method::DraftModel, 500), sink).unwrap();
+    let mut told = Vec::new();
+    while let Ok(message) = receiver.recv_timeout(PATIENCE) {
+        told.extend(message.events);
+    }
+    let full = |event: &GenerationEvent| match event {
+        GenerationEvent::Finished { stop, stats, .. } => {
+            *stop == hunch::event::StopReason::ContextFull
+                && stats.prompt_tokens + stats.generated_tokens <= 17
+        }
+        GenerationEvent::Failed { error } => error.code == ErrorCode::ContextOverflow,
+        _ => false,
+    };
+    assert!(told.last().is_some_and(full), "{:?}", told.last());
+    // More than the model was made for is what it was made for.
+    let large = LoadRequest { context: Some(1 << 30), ..load("target", None) };
+    assert_eq!(app.load_models(large).unwrap().context, Tiny::default().context);
+}

@@ -1,0 +1,110 @@
+// What can be chosen for a model slot, in the order it is shown. No DOM.
+
+import { formatBytes, formatMean, formatParameters } from '../../lib/format';
+import type { DraftOffer, FitVerdict, ModelEntry } from '../../lib/ipc/schema.gen';
+import { shortcut } from '../../lib/platform';
+import type { WindowState } from '../../lib/state/window.svelte';
+import { language } from '../../lib/strings/index.svelte';
+import { verdictWords } from '../library/verdicts';
+
+/** More models than this can be searched. */
+export const searchFrom = 8;
+
+/** A line that can be chosen. */
+export interface PickerRow {
+  id: string;
+  name: string;
+  aside: string;
+  note: string;
+  fit?: FitVerdict;
+  chosen: boolean;
+  disabled: boolean;
+  /** What stands over it, where a group begins. */
+  heading?: string;
+  /** Null: it is no model but a way to one. */
+  model: ModelEntry | null;
+  testid?: string;
+  run: () => void;
+}
+
+/** The lines for a slot. */
+export function pickerRows(role: 'target' | 'draft', app: WindowState): PickerRow[] {
+  return role === 'target' ? targetRows(app) : draftRows(app);
+}
+
+function targetRows(app: WindowState): PickerRow[] {
+  const { models, library } = app;
+  const words = language.strings.library.picker;
+  const recent = models.recent.filter(({ problem }) => problem === null);
+  const rest = library.models.filter((model) => !recent.includes(model));
+  const rows = [...recent, ...rest].map((model, i): PickerRow => ({
+    ...modelRow(app, model),
+    chosen: model.path === models.loaded?.target.path,
+    heading: i === 0 && recent.length > 0 ? words.recent : i === recent.length ? (recent.length > 0 ? words.all : language.strings.models.target.heading) : undefined,
+    run: () => void models.loadTarget(model),
+  }));
+  const unload = way('unload', words.unload, () => void models.unload(), app.running);
+  return [
+    ...rows,
+    ...(models.loaded ? [unload] : []),
+    { ...way('open-target', language.strings.models.target.open, () => void models.openTarget()), aside: shortcut('O') },
+    way('open-library', words.openLibrary, () => app.showLibrary()),
+  ];
+}
+
+/** Suitable ones first, each other one with why not. */
+function draftRows(app: WindowState): PickerRow[] {
+  const { models, library, drafting: pairing } = app;
+  const words = language.strings.library.picker;
+  const target = models.loaded?.target.path;
+  const offers = pairing.target?.path === target ? pairing.offers : null;
+  const row = (model: ModelEntry): PickerRow => ({
+    ...modelRow(app, model),
+    chosen: model.path === models.loaded?.draft?.path,
+    run: () => void models.useDraft(model.path, model.name),
+  });
+  const offered = (list: readonly DraftOffer[], suitable: boolean) =>
+    list.flatMap((offer, i): PickerRow[] => {
+      const model = library.at(offer.path);
+      if (!model) return [];
+      const note = suitable ? gain(offer) : verdictWords(offer.verdict);
+      return [{ ...row(model), note, fit: suitable ? offer.fit : undefined, disabled: !suitable || offer.fit === 'too_large', heading: i === 0 ? (suitable ? words.suits : words.others) : undefined }];
+    });
+  const without = way('without-draft-model', language.strings.models.withoutDraft, () => void models.useDraft(null, models.loaded?.target.name ?? ''));
+  // Until the offers are here, any model may be one.
+  const rows = offers
+    ? [...offered(pairing.suited.filter(({ path }) => path !== null), true), ...offered(pairing.unsuited, false)]
+    : library.models.filter(({ path }) => path !== target).map((model, i) => ({ ...row(model), heading: i === 0 ? language.strings.models.draft.heading : undefined }));
+  return [
+    ...rows,
+    ...(models.loaded?.draft ? [without] : []),
+    way('open-draft', language.strings.models.draft.open, () => void models.openDraft()),
+    way('open-library', words.openLibrary, () => {
+      app.showLibrary();
+      if (target) app.shelf.select(target);
+    }),
+  ];
+}
+
+function gain({ measured, predicted, recommended }: DraftOffer): string {
+  const words = language.strings.library.offers;
+  const speedup = measured ? words.measured(formatMean(measured.speedup)) : predicted ? (predicted.depth === 0 ? words.predictedPlain : words.predicted(formatMean(predicted.speedup))) : '';
+  return [speedup, ...(recommended ? [words.recommended] : [])].filter(Boolean).join(', ');
+}
+
+function modelRow({ library }: WindowState, model: ModelEntry): PickerRow {
+  const { name, path, size_bytes, problem, architecture, parameters, quantisation } = model;
+  return {
+    id: path,
+    name,
+    aside: formatBytes(size_bytes),
+    note: problem ?? `${architecture}, ${formatParameters(parameters)}, ${quantisation}`,
+    fit: problem === null ? library.fits[path] : undefined,
+    chosen: false,
+    disabled: problem !== null,
+    model,
+    run: () => {},
+  };
+}
+
+const way = (id: string, name: string, run: () => void, disabled = false): PickerRow => ({ id, name, aside: '', note: '', chosen: false, disabled, model: null, testid: id, run });

@@ -1,0 +1,24 @@
+// Whether a model can draft for another, in words. No DOM.
+
+import { formatCount, visibleText } from '../../lib/format';
+import type { PairVerdict } from '../../lib/ipc/schema.gen';
+import { language } from '../../lib/strings/index.svelte';
+
+/** A verdict as a sentence without its full stop. */
+export function verdictWords(verdict: PairVerdict): string {
+  const words = language.strings.library.offers;
+  // A token may be a blank, which nobody sees.
+  const token = (text: string) => (text === '' ? words.missingToken : `“${visibleText(text)}”`);
+  switch (verdict.kind) {
+    case 'suits':
+      return verdict.padding === 0 ? words.suits : words.suitsPadded(formatCount(verdict.padding));
+    case 'expected':
+      return words.expected;
+    case 'other_vocabulary':
+      return words.otherVocabulary(formatCount(verdict.first), token(verdict.of_target), token(verdict.of_draft));
+    case 'not_smaller':
+      return words.notSmaller;
+    case 'unusable':
+      return verdict.reason;
+  }
+}

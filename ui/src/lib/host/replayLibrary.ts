@@ -1,0 +1,347 @@
+// The library of the replay host: models and folders as they are recorded, fit and pairs worked out from sizes as
+// the engine works them out, downloads that move when a test says so. The bytes of caches are invented. No page here.
+
+import type {
+  Catalogue,
+  CatalogueModel,
+  Download,
+  DownloadRequest,
+  DraftOffer,
+  DraftOffers,
+  ErrorInfo,
+  Fit,
+  FitRequest,
+  FitVerdict,
+  HubRepository,
+  HubState,
+  Library,
+  LibraryEvent,
+  MachineMemory,
+  MeasuredSpeedup,
+  ModelEntry,
+  ModelFolder,
+  PairVerdict,
+  PredictedMemory,
+  PredictedSpeedup,
+  SmallerChoice,
+} from '../ipc/schema.gen';
+
+/** What is recorded of the library, beside the models. */
+export interface RecordedLibrary {
+  /** Where was looked; how many models each has is counted. */
+  folders: Omit<ModelFolder, 'models'>[];
+  machine: MachineMemory;
+  catalogue: Catalogue;
+  hub: HubState;
+  /** Repositories that the hub has, or why it does not give them, by name. */
+  repositories: Record<string, HubRepository | ErrorInfo>;
+  /** Where vocabularies part, by the two tokenisers with a blank between them. */
+  differences: Record<string, { first: number; of_target: string; of_draft: string }>;
+  /** Entries that only one of two models of one vocabulary has, by the name of the draft. */
+  padding: Record<string, number>;
+  /** What was measured before, by the two names with a blank between them. */
+  measured: Record<string, MeasuredSpeedup>;
+  /** Downloads from before. */
+  downloads: Download[];
+}
+
+/** Downloads that run at once. */
+const atOnce = 2;
+const usualContext = 8192;
+const leastContext = 512;
+/** Bytes that go besides weights and caches. */
+const besides = 340e6;
+
+/** The library of a recorded application. */
+export class ReplayLibrary {
+  readonly #recorded: RecordedLibrary;
+  readonly #models: ModelEntry[];
+  readonly #folder: string;
+  #downloads: Download[];
+  #watching: (event: LibraryEvent) => void = () => {};
+
+  /** `folder` is Hunch's own. */
+  constructor(recorded: RecordedLibrary, models: ModelEntry[], folder: string) {
+    this.#recorded = recorded;
+    this.#models = models;
+    this.#folder = folder;
+    this.#downloads = [...recorded.downloads];
+  }
+
+  /** The answer to a command of the library; undefined when it is none. */
+  answer(command: string, args: Record<string, unknown>): unknown {
+    const id = args['id'] as string;
+    switch (command) {
+      case 'library':
+        return this.listing();
+      case 'add_model_folder':
+        return this.#addFolder(args['path'] as string);
+      case 'remove_model_folder':
+        this.#recorded.folders = this.#recorded.folders.filter(({ path }) => path !== args['path']);
+        return this.listing();
+      case 'remove_model':
+        return this.#removeModel(args['path'] as string);
+      case 'fit':
+        return this.fit(args['request'] as FitRequest);
+      case 'draft_offers':
+        return this.#offers(this.find(args['target'] as string), args['context'] as number | null);
+      case 'catalogue':
+        return this.#recorded.catalogue;
+      case 'hub_repository':
+        return this.#repository(args['repository'] as string);
+      case 'hub_state':
+        return this.#recorded.hub;
+      case 'set_hub_token':
+        this.#recorded.hub = { ...this.#recorded.hub, token: args['token'] === null ? 'absent' : 'keychain' };
+        return this.#recorded.hub;
+      case 'downloads':
+        return this.#downloads;
+      case 'start_download':
+        return this.#start(args['request'] as DownloadRequest);
+      case 'pause_download':
+        this.move(id, { phase: 'paused', bytes_per_second: null, seconds_left: null });
+        return null;
+      case 'resume_download':
+        this.move(id, { phase: 'running', error: null });
+        return null;
+      case 'remove_download':
+        this.#downloads = this.#downloads.filter((download) => download.id !== id);
+        this.tell({ kind: 'download_gone', id });
+        this.#next();
+        return null;
+      default:
+        return undefined;
+    }
+  }
+
+  /** Tells what happens from now on; gives the downloads of now. */
+  watch(tell: (event: LibraryEvent) => void): Download[] {
+    this.#watching = tell;
+    return this.#downloads;
+  }
+
+  /** Tells whoever watches. */
+  tell(event: LibraryEvent): void {
+    this.#watching(structuredClone(event));
+  }
+
+  listing(): Library {
+    const models = [...this.#models].sort((a, b) => Number(a.problem !== null) - Number(b.problem !== null) || a.name.localeCompare(b.name));
+    const folders = this.#recorded.folders.map((folder) => ({ ...folder, models: models.filter(({ path }) => path.startsWith(`${folder.path}/`)).length }));
+    return { models, folders, machine: this.#recorded.machine };
+  }
+
+  /** A model by path or name. */
+  find(name: string): ModelEntry {
+    const found = this.#models.find((model) => model.path === name || model.name === name);
+    if (!found) throw refusal('model_not_found', `No model called "${name}" was found. Choose another file.`);
+    return found;
+  }
+
+  /** What was measured of a pair. */
+  measured(target: string, draft: string, speedup: MeasuredSpeedup): void {
+    this.#recorded.measured[`${target} ${draft}`] = speedup;
+  }
+
+  /** Moves a download, as the hub and the disk would. */
+  move(id: string, change: Partial<Download>): void {
+    const at = this.#downloads.findIndex((download) => download.id === id);
+    const before = this.#downloads[at];
+    if (!before) throw refusal('invalid_request', 'There is no such download any more.');
+    const download: Download = { ...before, ...change };
+    if (download.phase === 'done') {
+      const all = download.total_bytes ?? 0;
+      Object.assign(download, { done_bytes: all, bytes_per_second: null, seconds_left: null, error: null, path: `${this.#folder}/${download.name}.gguf` });
+    }
+    this.#downloads = this.#downloads.with(at, download);
+    this.tell({ kind: 'download', download });
+    if (download.phase === 'done' && before.phase !== 'done') this.#arrive(download);
+    this.#next();
+  }
+
+  /** Predicted memory, from sizes. */
+  fit({ target, draft, context }: FitRequest): Fit {
+    const [first, second] = [this.find(target), draft === null ? null : this.find(draft)];
+    const tokens = context ?? Math.min(usualContext, first.context_length);
+    const fit = predict(first, second, tokens, this.#recorded.machine);
+    return { ...fit, smaller: fit.verdict === 'too_large' ? this.#smaller(first, second, tokens) : [] };
+  }
+
+  #smaller(target: ModelEntry, draft: ModelEntry | null, context: number): SmallerChoice[] {
+    const { machine, catalogue } = this.#recorded;
+    const fits = (model: ModelEntry, beside: ModelEntry | null, tokens: number) => predict(model, beside, tokens, machine).verdict !== 'too_large';
+    const choices: SmallerChoice[] = [];
+    for (let tokens = context / 2; tokens >= leastContext; tokens /= 2) {
+      if (!fits(target, draft, tokens)) continue;
+      choices.push({ kind: 'context', context: tokens });
+      break;
+    }
+    if (draft && fits(target, null, context)) choices.push({ kind: 'without_draft' });
+    const largest = (models: ModelEntry[]) => models.filter((model) => model.problem === null && model.size_bytes < target.size_bytes && fits(model, draft, context)).sort((a, b) => b.size_bytes - a.size_bytes)[0];
+    const other = largest(this.#models);
+    if (other) choices.push({ kind: 'model', name: other.name, path: other.path });
+    const offered = catalogue.models.find(({ role, size_bytes }) => role === 'target' && size_bytes !== null && size_bytes < 0.6 * machine.usable && size_bytes < target.size_bytes);
+    if (offered) choices.push({ kind: 'catalogue', id: offered.id, name: offered.name });
+    return choices;
+  }
+
+  #offers(target: ModelEntry, context: number | null): DraftOffers {
+    const tokens = context ?? Math.min(usualContext, target.context_length);
+    const own = this.#models.filter(({ path }) => path !== target.path).map((draft) => this.#offer(target, draft, tokens));
+    const vocabulary = /\((.*)\)/.exec(target.tokenizer)?.[1];
+    const there = this.#recorded.catalogue.models
+      .filter((model) => model.role === 'draft' && model.vocabulary === vocabulary && (model.size_bytes ?? Infinity) < target.size_bytes && !this.#models.some(({ name }) => name === stem(model.file)))
+      .map((model) => this.#remote(target, model, tokens));
+    const worth = ({ measured, predicted, verdict }: DraftOffer) => (measured ? 100 + measured.speedup : (predicted?.speedup ?? 0)) + (verdict.kind === 'suits' || verdict.kind === 'expected' ? 1 : -100);
+    const offers = [...own, ...there].sort((a, b) => worth(b) - worth(a));
+    return { target, context: tokens, offers, without_draft: ['ngram', 'suffix', 'lookahead', 'layer-skip'] };
+  }
+
+  #offer(target: ModelEntry, draft: ModelEntry, tokens: number): DraftOffer {
+    const { machine, measured } = this.#recorded;
+    const verdict = this.#verdict(target, draft);
+    const ratio = draft.size_bytes / target.size_bytes;
+    const { total, verdict: fit } = predict(target, draft, tokens, machine);
+    const suits = verdict.kind === 'suits';
+    return {
+      name: draft.name,
+      path: draft.path,
+      catalogue: this.#recorded.catalogue.models.find(({ file }) => stem(file) === draft.name)?.id ?? null,
+      size_bytes: draft.size_bytes,
+      verdict,
+      recommended: suits && this.#recommends(target, draft.name),
+      size_ratio: ratio,
+      memory: total,
+      fit,
+      predicted: suits ? predictSpeedup(ratio) : null,
+      measured: suits ? (measured[`${target.name} ${draft.name}`] ?? null) : null,
+    };
+  }
+
+  #remote(target: ModelEntry, model: CatalogueModel, tokens: number): DraftOffer {
+    const size = model.size_bytes ?? 0;
+    const entry = { ...target, size_bytes: size, parameters: model.parameters };
+    const { total, verdict: fit } = predict(target, entry, tokens, this.#recorded.machine);
+    const ratio = size / target.size_bytes;
+    const recommended = this.#recommends(target, stem(model.file));
+    return { name: model.name, path: null, catalogue: model.id, size_bytes: size, verdict: { kind: 'expected' }, recommended, size_ratio: ratio, memory: total, fit, predicted: predictSpeedup(ratio), measured: null };
+  }
+
+  #recommends(target: ModelEntry, draft: string): boolean {
+    const { models } = this.#recorded.catalogue;
+    const wanted = models.find(({ file }) => stem(file) === target.name)?.draft;
+    return models.some(({ id, file }) => id === wanted && stem(file) === draft);
+  }
+
+  #verdict(target: ModelEntry, draft: ModelEntry): PairVerdict {
+    if (draft.problem !== null) return { kind: 'unusable', reason: draft.problem };
+    if (draft.tokenizer !== target.tokenizer) {
+      const known = this.#recorded.differences[`${target.tokenizer} ${draft.tokenizer}`];
+      return { kind: 'other_vocabulary', ...(known ?? { first: 3, of_target: '#', of_draft: '$' }) };
+    }
+    if (draft.size_bytes >= target.size_bytes) return { kind: 'not_smaller' };
+    return { kind: 'suits', padding: this.#recorded.padding[draft.name] ?? 0 };
+  }
+
+  #addFolder(path: string): Library {
+    if (this.#recorded.folders.some((folder) => folder.path === path)) throw refusal('invalid_request', `“${path}” is looked through already.`);
+    this.#recorded.folders = [...this.#recorded.folders, { path, source: 'added', exists: true, problem: null }];
+    return this.listing();
+  }
+
+  #removeModel(path: string): Library {
+    const model = this.find(path);
+    if (model.source !== 'hunch') throw refusal('invalid_request', `“${model.name}” is not in Hunch’s own folder. It was left as it is; remove it there.`);
+    this.#models.splice(this.#models.indexOf(model), 1);
+    this.tell({ kind: 'changed' });
+    return this.listing();
+  }
+
+  #repository(name: string): HubRepository {
+    const found = this.#recorded.repositories[name];
+    if (!found) throw refusal('invalid_request', `The hub has no repository “${name}”. Check the name, or set a token if it is private.`);
+    if ('code' in found) throw found;
+    return found;
+  }
+
+  #start(request: DownloadRequest): Download {
+    const same = this.#downloads.find((download) => download.request.repository === request.repository && download.request.file === request.file);
+    if (same) return same;
+    const running = this.#downloads.filter(({ phase }) => phase === 'running').length;
+    const download: Download = {
+      id: `d${this.#downloads.length + 1}`,
+      request,
+      name: stem(request.file),
+      phase: running < atOnce ? 'running' : 'waiting',
+      done_bytes: 0,
+      total_bytes: this.#size(request),
+      bytes_per_second: null,
+      seconds_left: null,
+      error: null,
+      path: null,
+    };
+    this.#downloads = [...this.#downloads, download];
+    this.tell({ kind: 'download', download });
+    return download;
+  }
+
+  #size({ repository, file }: DownloadRequest): number | null {
+    const listed = this.#recorded.repositories[repository];
+    const there = listed && 'files' in listed ? listed.files.find(({ path }) => path === file) : undefined;
+    return there?.size_bytes ?? this.#recorded.catalogue.models.find((model) => model.repository === repository && model.file === file)?.size_bytes ?? null;
+  }
+
+  /** The next that waits begins. */
+  #next(): void {
+    const waiting = this.#downloads.find(({ phase }) => phase === 'waiting');
+    if (waiting && this.#downloads.filter(({ phase }) => phase === 'running').length < atOnce) this.move(waiting.id, { phase: 'running' });
+  }
+
+  #arrive({ name, path, total_bytes, request }: Download): void {
+    const known = this.#recorded.catalogue.models.find((model) => model.repository === request.repository && model.file === request.file);
+    this.#models.push({
+      name,
+      path: path ?? '',
+      source: 'hunch',
+      parts: 1,
+      size_bytes: total_bytes ?? 0,
+      architecture: 'qwen2',
+      parameters: known?.parameters ?? 1e9,
+      quantisation: known?.quantisation ?? 'Q4_K',
+      context_length: 32768,
+      tokenizer: `gpt2 (${known?.vocabulary ?? 'qwen2'})`,
+      has_template: true,
+      licence: known?.licence ?? null,
+      tokens_per_second: null,
+      is_default: false,
+      problem: null,
+    });
+    this.tell({ kind: 'changed' });
+  }
+}
+
+/** A file's name without its folders, ending and part. */
+const stem = (file: string): string => (file.split('/').at(-1) ?? file).replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
+
+function memoryOf(model: ModelEntry, tokens: number): PredictedMemory {
+  return { weights: model.size_bytes, cache: Math.round(tokens * (12_000 + model.parameters / 80_000)) };
+}
+
+function predict(target: ModelEntry, draft: ModelEntry | null, context: number, machine: MachineMemory): Fit {
+  const [first, second] = [memoryOf(target, context), draft ? memoryOf(draft, context) : null];
+  const total = first.weights + first.cache + (second ? second.weights + second.cache : 0) + besides;
+  const verdict: FitVerdict = total > machine.usable ? 'too_large' : total > 0.9 * machine.usable ? 'tight' : 'fits';
+  return { context, target: first, draft: second, other: besides, total, machine, verdict, smaller: [] };
+}
+
+/** By the cost model, at an acceptance that is typical of a draft of that size. */
+function predictSpeedup(ratio: number): PredictedSpeedup {
+  const acceptance = Math.round(100 * (0.6 + 0.25 * Math.min(1, 2 * ratio))) / 100;
+  const at = (depth: number) => (1 - acceptance ** (depth + 1)) / ((1 - acceptance) * (1 + 0.05 * depth + ratio * depth));
+  const depth = [0, 1, 2, 3, 4, 5, 6].reduce((best, one) => (at(one) > at(best) ? one : best));
+  return { speedup: at(depth), acceptance, depth, costs_measured: false };
+}
+
+function refusal(code: ErrorInfo['code'], message: string): ErrorInfo {
+  return { code, message };
+}

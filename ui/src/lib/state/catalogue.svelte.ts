@@ -1,0 +1,174 @@
+// What can be fetched: the catalogue, any other repository of the hub, and the hub itself. No DOM.
+
+import type { Host } from '../host';
+import { call, toErrorInfo } from '../ipc/rpc';
+import type { Catalogue as Offered, CatalogueModel, Download, ErrorInfo, HubRepository, HubState, MemoryClass } from '../ipc/schema.gen';
+import type { Downloads } from './downloads.svelte';
+import type { Library } from './library.svelte';
+
+/** Classes of machines, smallest first. */
+export const memoryClasses = ['gb8', 'gb16', 'gb24_to36', 'gb48'] as const satisfies readonly MemoryClass[];
+
+/** Models of the catalogue that are good on one class of machines. */
+export interface Group {
+  memoryClass: MemoryClass;
+  targets: readonly CatalogueModel[];
+  /** Drafts that no target of the group recommends. */
+  drafts: readonly CatalogueModel[];
+}
+
+/** A target and the draft that is recommended for it. */
+export interface Pair {
+  target: CatalogueModel;
+  draft: CatalogueModel;
+}
+
+/** Most bytes of a first pair, which one waits for. */
+const soonBytes = 6e9;
+
+/** Bytes of both; null where one is not known. */
+export const pairBytes = ({ target, draft }: Pair): number | null =>
+  target.size_bytes === null || draft.size_bytes === null ? null : target.size_bytes + draft.size_bytes;
+
+/** How far a model of the catalogue is from being used. */
+export type Whereabouts = { kind: 'here'; path: string } | { kind: 'coming'; download: Download } | { kind: 'there' };
+
+/** A repository from what was typed or pasted: "owner/name", or an address of one of its pages; null when it is none. */
+export function repositoryOf(typed: string): string | null {
+  const text = typed.trim();
+  const address = /^https?:\/\/[^/]+\/(.*)$/i.exec(text) ?? /^(?:www\.)?(?:huggingface\.co|hf\.co)\/(.*)$/i.exec(text);
+  const [owner, named, ...rest] = (address?.[1] ?? text).split(/[/?#]/);
+  // Some programs write the quantisation after a colon.
+  const name = named?.split(':')[0];
+  const plain = /^[\w-][\w.-]*$/;
+  if (!owner || !name || !plain.test(owner) || !plain.test(name)) return null;
+  // The page of a file lies deeper; what is typed by hand does not.
+  return address || rest.join('') === '' ? `${owner}/${name}` : null;
+}
+
+/** The name that a file's model has once it is here. */
+export const nameOfFile = (file: string): string => (file.split('/').at(-1) ?? file).replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
+
+/** What can be fetched. */
+export class Catalogue {
+  offered = $state.raw<Offered | null>(null);
+  hub = $state.raw<HubState | null>(null);
+  /** Why the catalogue or the hub's state could not be read. */
+  error = $state.raw<ErrorInfo | null>(null);
+  /** The repository that is looked at. */
+  repository = $state.raw<HubRepository | null>(null);
+  /** What was typed in place of one. */
+  typed = $state('');
+  looking = $state(false);
+  /** Why the repository cannot be shown. */
+  refusal = $state.raw<ErrorInfo | null>(null);
+  /** Whether what was typed is no repository. */
+  misread = $state(false);
+
+  /** By class, this machine's first, then smaller ones, then larger ones. */
+  groups = $derived.by((): readonly Group[] => {
+    const offered = this.offered;
+    if (!offered) return [];
+    const own = memoryClasses.indexOf(offered.machine);
+    const order = [...memoryClasses.slice(0, own + 1).toReversed(), ...memoryClasses.slice(own + 1)];
+    const of = (role: CatalogueModel['role'], memoryClass: MemoryClass) => offered.models.filter((model) => model.role === role && model.memory_class === memoryClass);
+    const recommended = offered.models.map(({ draft }) => draft);
+    return order
+      .map((memoryClass) => ({ memoryClass, targets: of('target', memoryClass), drafts: of('draft', memoryClass).filter(({ id }) => !recommended.includes(id)) }))
+      .filter(({ targets, drafts }) => targets.length + drafts.length > 0);
+  });
+
+  /** The pair to begin with: the largest that this machine is good for and that is fetched soon, else the smallest. */
+  starter = $derived.by((): Pair | null => {
+    const offered = this.offered;
+    if (!offered) return null;
+    const suitable = memoryClasses.slice(0, memoryClasses.indexOf(offered.machine) + 1);
+    const pairs = offered.models.flatMap((target): Pair[] => {
+      const draft = this.find(target.draft);
+      return target.role === 'target' && draft && suitable.includes(target.memory_class) ? [{ target, draft }] : [];
+    });
+    const bySize = pairs.sort((a, b) => b.target.parameters - a.target.parameters);
+    return bySize.find((pair) => (pairBytes(pair) ?? Infinity) <= soonBytes) ?? bySize.at(-1) ?? null;
+  });
+
+  /** Whether that pair was asked for. */
+  starting = $derived.by(() => {
+    const pair = this.starter;
+    return pair !== null && [pair.target, pair.draft].some((model) => this.#downloads.of(model) !== null);
+  });
+
+  readonly #host: Host;
+  readonly #library: Library;
+  readonly #downloads: Downloads;
+  #asked = false;
+  #looks = 0;
+
+  constructor(host: Host, library: Library, downloads: Downloads) {
+    this.#host = host;
+    this.#library = library;
+    this.#downloads = downloads;
+  }
+
+  /** Asks for the catalogue and the hub, the first time it is called, and again after it failed. */
+  async open(): Promise<void> {
+    if (this.#asked) return;
+    this.#asked = true;
+    try {
+      [this.offered, this.hub] = await Promise.all([call(this.#host, 'catalogue', {}), call(this.#host, 'hub_state', {})]);
+      this.error = null;
+    } catch (thrown) {
+      this.#asked = false;
+      this.error = toErrorInfo(thrown);
+    }
+  }
+
+  /** The model of that number. */
+  find(id: string | null): CatalogueModel | null {
+    return this.offered?.models.find((model) => model.id === id) ?? null;
+  }
+
+  /** Where a file of the hub is by now. */
+  whereabouts(request: { repository: string; file: string }): Whereabouts {
+    const name = nameOfFile(request.file).toLowerCase();
+    const here = this.#library.models.find((model) => model.problem === null && model.name.toLowerCase() === name);
+    if (here) return { kind: 'here', path: here.path };
+    const download = this.#downloads.of(request);
+    return download && download.phase !== 'done' ? { kind: 'coming', download } : { kind: 'there' };
+  }
+
+  /** Fetches models that are not here yet. */
+  async fetch(models: readonly { repository: string; file: string }[]): Promise<void> {
+    for (const { repository, file } of models) {
+      if (this.whereabouts({ repository, file }).kind !== 'here') await this.#downloads.start({ repository, file });
+    }
+  }
+
+  /** Looks at the repository that is typed. */
+  async look(): Promise<void> {
+    const repository = repositoryOf(this.typed);
+    this.misread = repository === null;
+    if (repository === null) return;
+    const look = (this.#looks += 1);
+    this.looking = true;
+    this.refusal = null;
+    this.repository = null;
+    try {
+      const found = await call(this.#host, 'hub_repository', { repository });
+      if (look === this.#looks) this.repository = found;
+    } catch (thrown) {
+      if (look === this.#looks) this.refusal = toErrorInfo(thrown);
+    } finally {
+      if (look === this.#looks) this.looking = false;
+    }
+  }
+
+  /** Keeps a token for the hub in the system's keychain; null forgets it. Never rejects. */
+  async setToken(token: string | null): Promise<void> {
+    try {
+      this.hub = await call(this.#host, 'set_hub_token', { token });
+      this.error = null;
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    }
+  }
+}

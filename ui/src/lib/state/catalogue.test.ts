@@ -1,0 +1,103 @@
+import { describe, expect, it } from 'vitest';
+import { library as recorded, models } from '../../../../tests/ui/fixtures/library';
+import type { Host } from '../host';
+import { ReplayLibrary, type RecordedLibrary } from '../host/replayLibrary';
+import { Catalogue, nameOfFile, repositoryOf } from './catalogue.svelte';
+import { Downloads } from './downloads.svelte';
+import { Library } from './library.svelte';
+
+function make(own: Partial<RecordedLibrary> = {}) {
+  const engine = new ReplayLibrary(structuredClone({ ...recorded, ...own }), structuredClone(models), '/models');
+  const held: (() => void)[] = [];
+  let holding = false;
+  const invoke = async (command: string, args: Record<string, unknown>) => {
+    if (command === 'hub_repository' && holding) await new Promise<void>((resolve) => held.push(resolve));
+    return structuredClone(engine.answer(command, args));
+  };
+  const host = { invoke } as unknown as Host;
+  const library = new Library(host);
+  const downloads = new Downloads(host, () => {}, { after: () => () => {} });
+  engine.watch((event) => event.kind === 'download' && downloads.hear(event));
+  return { engine, library, downloads, catalogue: new Catalogue(host, library, downloads), held, hold: () => (holding = true) };
+}
+
+describe('a repository that is typed', () => {
+  it.each([
+    ['Qwen/Qwen3-8B-GGUF', 'Qwen/Qwen3-8B-GGUF'],
+    ['  Qwen/Qwen3-8B-GGUF/ ', 'Qwen/Qwen3-8B-GGUF'],
+    ['https://huggingface.co/Qwen/Qwen3-8B-GGUF', 'Qwen/Qwen3-8B-GGUF'],
+    ['https://huggingface.co/Qwen/Qwen3-8B-GGUF/blob/main/x.gguf?download=true', 'Qwen/Qwen3-8B-GGUF'],
+    ['huggingface.co/Qwen/Qwen3-8B-GGUF/tree/main', 'Qwen/Qwen3-8B-GGUF'],
+    ['hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M', 'Qwen/Qwen3-8B-GGUF'],
+    ['http://127.0.0.1:8080/owner/name', 'owner/name'],
+    ['owner/name.with.dots-1_0', 'owner/name.with.dots-1_0'],
+  ])('%s is %s', (typed, repository) => expect(repositoryOf(typed)).toBe(repository));
+
+  it.each(['', 'Qwen', 'Qwen/', '/Qwen', 'a/b/c', 'https://huggingface.co/Qwen', '../../etc', 'a b/c', 'https://huggingface.co'])('“%s” is none', (typed) =>
+    expect(repositoryOf(typed)).toBeNull(),
+  );
+
+  it('has files whose models go by name', () => {
+    expect(['Qwen3-8B-Q4_K_M.gguf', 'F16/X-F16-00001-of-00002.gguf', 'a.GGUF'].map(nameOfFile)).toEqual(['Qwen3-8B-Q4_K_M', 'X-F16', 'a']);
+  });
+});
+
+describe('the catalogue', () => {
+  it('begins with the class of this machine, then smaller ones, and shows each draft with its targets', async () => {
+    const { catalogue } = make();
+    await catalogue.open();
+    expect(catalogue.groups.map(({ memoryClass }) => memoryClass)).toEqual(['gb16', 'gb8', 'gb24_to36']);
+    expect(catalogue.groups.flatMap(({ drafts }) => drafts)).toEqual([]);
+  });
+
+  it('offers a pair to begin with that this machine is good for and that is fetched soon', async () => {
+    const starter = async (machine: 'gb8' | 'gb16' | 'gb48') => {
+      const { catalogue } = make({ catalogue: { ...recorded.catalogue, machine } });
+      await catalogue.open();
+      return catalogue.starter?.target.id;
+    };
+    expect([await starter('gb8'), await starter('gb16'), await starter('gb48')]).toEqual(['qwen3-4b-q4_k_m', 'qwen3-8b-q4_k_m', 'qwen3-8b-q4_k_m']);
+  });
+
+  it('knows where a model is: there, coming, here', async () => {
+    const { catalogue, library, engine, downloads } = make();
+    await Promise.all([catalogue.open(), library.ask()]);
+    const model = catalogue.find('qwen3-4b-q4_k_m')!;
+    expect(catalogue.whereabouts(model).kind).toBe('there');
+    await catalogue.fetch([model]);
+    expect(catalogue.whereabouts(model)).toMatchObject({ kind: 'coming', download: { total_bytes: 2_497_000_000 } });
+    engine.move('d1', { phase: 'done' });
+    await library.ask();
+    expect(catalogue.whereabouts(model)).toMatchObject({ kind: 'here', path: '/models/Qwen3-4B-Q4_K_M.gguf' });
+    await catalogue.fetch([model]);
+    expect(downloads.all).toHaveLength(1);
+  });
+
+  it('looks at a repository, and believes the last look', async () => {
+    const { catalogue, held, hold } = make();
+    catalogue.typed = 'no';
+    await catalogue.look();
+    expect([catalogue.misread, catalogue.looking]).toEqual([true, false]);
+    catalogue.typed = 'nobody/asleep';
+    await catalogue.look();
+    expect([catalogue.misread, catalogue.refusal?.code]).toEqual([false, 'io']);
+    hold();
+    catalogue.typed = 'google/gemma-3-12b-gguf';
+    const first = catalogue.look();
+    catalogue.typed = 'openai/safetensors-only';
+    const second = catalogue.look();
+    held.reverse().forEach((go) => go());
+    await Promise.all([first, second]);
+    expect([catalogue.repository?.repository, catalogue.refusal, catalogue.looking]).toEqual(['openai/safetensors-only', null, false]);
+  });
+
+  it('keeps and forgets a token without ever holding it', async () => {
+    const { catalogue } = make();
+    await catalogue.open();
+    await catalogue.setToken('hf_secret');
+    expect(catalogue.hub?.token).toBe('keychain');
+    expect(JSON.stringify(catalogue.hub)).not.toContain('secret');
+    await catalogue.setToken(null);
+    expect(catalogue.hub?.token).toBe('absent');
+  });
+});

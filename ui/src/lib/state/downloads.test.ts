@@ -1,0 +1,107 @@
+import { describe, expect, it } from 'vitest';
+import type { Host } from '../host';
+import type { Download, DownloadRequest } from '../ipc/schema.gen';
+import { Downloads, silenceMs } from './downloads.svelte';
+
+const download = (id: string, change: Partial<Download> = {}): Download => ({
+  id,
+  request: { repository: 'a/b', file: `${id}.gguf` },
+  name: id,
+  phase: 'running',
+  done_bytes: 0,
+  total_bytes: 100,
+  bytes_per_second: null,
+  seconds_left: null,
+  error: null,
+  path: null,
+  ...change,
+});
+
+function make() {
+  const calls: [string, unknown][] = [];
+  let refusal: unknown = null;
+  let known: Download[] = [];
+  const timers: { milliseconds: number; then: () => void }[] = [];
+  let arrivals = 0;
+  const invoke = async (command: string, args: Record<string, unknown>) => {
+    calls.push([command, args['id'] ?? (args['request'] as DownloadRequest | undefined)?.file]);
+    if (refusal) throw refusal;
+    if (command === 'start_download') return download('new', { request: args['request'] as DownloadRequest });
+    return command === 'downloads' ? known : null;
+  };
+  const clock = {
+    after(milliseconds: number, then: () => void) {
+      const timer = { milliseconds, then };
+      timers.push(timer);
+      return () => void timers.splice(timers.indexOf(timer), timers.includes(timer) ? 1 : 0);
+    },
+  };
+  const downloads = new Downloads({ invoke } as unknown as Host, () => (arrivals += 1), clock);
+  return { calls, timers, downloads, arrivals: () => arrivals, refuse: (why: unknown) => (refusal = why), know: (all: Download[]) => (known = all) };
+}
+
+const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
+
+describe('downloads', () => {
+  it('are as the last event says, each in its place', () => {
+    const { downloads } = make();
+    downloads.take([download('a'), download('b')]);
+    downloads.hear({ kind: 'download', download: download('a', { done_bytes: 50 }) });
+    downloads.hear({ kind: 'download', download: download('c', { total_bytes: null }) });
+    expect(downloads.all.map(({ id, done_bytes }) => [id, done_bytes])).toEqual([['a', 50], ['b', 0], ['c', 0]]);
+    expect(downloads.share).toBe(0.25);
+    downloads.hear({ kind: 'download_gone', id: 'a' });
+    expect(downloads.all.map(({ id }) => id)).toEqual(['b', 'c']);
+  });
+
+  it('have no share while nothing is under way', () => {
+    const { downloads } = make();
+    downloads.take([download('a', { phase: 'paused' }), download('b', { phase: 'done' })]);
+    expect([downloads.busy, downloads.share]).toEqual([[], null]);
+  });
+
+  it('tell once that a model has come, not of those that had come before', () => {
+    const { downloads, arrivals } = make();
+    downloads.take([download('old', { phase: 'done' }), download('a')]);
+    expect(arrivals()).toBe(0);
+    downloads.hear({ kind: 'download', download: download('a', { phase: 'done' }) });
+    downloads.hear({ kind: 'download', download: download('a', { phase: 'done' }) });
+    expect(arrivals()).toBe(1);
+  });
+
+  it('are asked about after a silence while something is under way, so that a lost event does no harm', async () => {
+    const { downloads, timers, know, arrivals } = make();
+    downloads.take([download('a')]);
+    expect(timers.map(({ milliseconds }) => milliseconds)).toEqual([silenceMs]);
+    downloads.hear({ kind: 'download', download: download('a', { done_bytes: 99 }) });
+    expect(timers).toHaveLength(1);
+    know([download('a', { phase: 'done' })]);
+    timers[0]?.then();
+    await settled();
+    expect([downloads.all[0]?.phase, arrivals()]).toEqual(['done', 1]);
+    expect(timers.filter(({ milliseconds }) => milliseconds === silenceMs).length).toBeLessThanOrEqual(1);
+  });
+
+  it('start, go on where they were, and say what was refused', async () => {
+    const { downloads, calls, refuse } = make();
+    await downloads.start({ repository: 'x/y', file: 'z.gguf' });
+    expect(downloads.all).toHaveLength(1);
+    downloads.take([download('a', { phase: 'failed' }), download('b')]);
+    await downloads.start({ repository: 'a/b', file: 'a.gguf' });
+    await downloads.pause('b');
+    await downloads.remove('b');
+    expect(calls).toEqual([['start_download', 'z.gguf'], ['resume_download', 'a'], ['pause_download', 'b'], ['remove_download', 'b']]);
+    expect(downloads.all.map(({ id }) => id)).toEqual(['a']);
+    refuse({ code: 'io', message: 'The disk is full.' });
+    await downloads.remove('a');
+    expect([downloads.error?.message, downloads.all.length]).toEqual(['The disk is full.', 1]);
+  });
+
+  it('believe an event more than the answer to their start', async () => {
+    const { downloads } = make();
+    const starting = downloads.start({ repository: 'x/y', file: 'z.gguf' });
+    downloads.hear({ kind: 'download', download: download('new', { done_bytes: 7 }) });
+    await starting;
+    expect(downloads.all.map(({ done_bytes }) => done_bytes)).toEqual([7]);
+  });
+});

@@ -1,0 +1,118 @@
+// The models that lie on this machine, the folders they lie in, and whether each fits by itself. No DOM.
+
+import type { Host } from '../host';
+import { call, toErrorInfo } from '../ipc/rpc';
+import type { ErrorInfo, FitVerdict, Library as Listing, MachineMemory, ModelEntry, ModelFolder } from '../ipc/schema.gen';
+import { language } from '../strings/index.svelte';
+
+/** What is on this machine. */
+export class Library {
+  models = $state.raw<readonly ModelEntry[]>([]);
+  folders = $state.raw<readonly ModelFolder[]>([]);
+  machine = $state.raw<MachineMemory | null>(null);
+  /** Whether it is known what there is. */
+  known = $state(false);
+  /** Whether each fits without a draft at its usual context, by path; one that is not there is not known yet. */
+  fits = $state.raw<Readonly<Record<string, FitVerdict>>>({});
+  error = $state.raw<ErrorInfo | null>(null);
+
+  readonly #host: Host;
+  /** Whether anybody wants to know what fits. */
+  #judging = false;
+  /** Counts the lists: what was asked about an older one comes too late. */
+  #lists = 0;
+  #asking: Promise<void> | null = null;
+  #askAgain = false;
+
+  constructor(host: Host) {
+    this.#host = host;
+  }
+
+  /** The model there, if it is listed. */
+  at(path: string | null | undefined): ModelEntry | null {
+    return this.models.find((model) => model.path === path) ?? null;
+  }
+
+  /** Asks what there is. */
+  async ask(): Promise<void> {
+    this.#take(await call(this.#host, 'library', {}));
+  }
+
+  /** Asks anew, once however often it is called meanwhile. Never rejects. */
+  refresh(): Promise<void> {
+    if (this.#asking) this.#askAgain = true;
+    this.#asking ??= this.#askUntilCurrent();
+    return this.#asking;
+  }
+
+  /** Lets the person choose a folder that is looked through as well. */
+  async addFolder(): Promise<void> {
+    await this.#try(async () => {
+      const path = await this.#host.pickFolder(language.strings.library.folders.choose);
+      if (path !== null) this.#take(await call(this.#host, 'add_model_folder', { path }));
+    });
+  }
+
+  /** Looks through an added folder no longer. What is in it stays. */
+  async removeFolder(path: string): Promise<void> {
+    await this.#try(async () => this.#take(await call(this.#host, 'remove_model_folder', { path })));
+  }
+
+  /** Takes a model of Hunch's own off the disk. */
+  async remove(path: string): Promise<void> {
+    await this.#try(async () => this.#take(await call(this.#host, 'remove_model', { path })));
+  }
+
+  /** Shows a model's file in the system's file manager. */
+  async reveal(path: string): Promise<void> {
+    await this.#try(() => this.#host.revealFile(path));
+  }
+
+  /** From now on it is asked of every model whether it fits. */
+  judge(): void {
+    if (this.#judging) return;
+    this.#judging = true;
+    if (this.known) void this.#judge();
+  }
+
+  #take({ models, folders, machine }: Listing): void {
+    this.models = models;
+    this.folders = folders;
+    this.machine = machine;
+    this.known = true;
+    if (this.#judging) void this.#judge();
+  }
+
+  /** One after the other, so that nothing else has to wait long. */
+  async #judge(): Promise<void> {
+    const list = (this.#lists += 1);
+    for (const { path, problem } of this.models) {
+      if (problem !== null) continue;
+      try {
+        const { verdict } = await call(this.#host, 'fit', { request: { target: path, draft: null, context: null } });
+        if (list !== this.#lists) return;
+        this.fits = { ...this.fits, [path]: verdict };
+      } catch {
+        // Then nothing is said of it.
+        if (list !== this.#lists) return;
+      }
+    }
+  }
+
+  async #askUntilCurrent(): Promise<void> {
+    do {
+      this.#askAgain = false;
+      await this.#try(() => this.ask());
+    } while (this.#askAgain);
+    this.#asking = null;
+  }
+
+  async #try(act: () => Promise<void>): Promise<void> {
+    try {
+      await act();
+      this.error = null;
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    }
+  }
+}

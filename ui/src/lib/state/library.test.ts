@@ -1,0 +1,129 @@
+import { describe, expect, it } from 'vitest';
+import { library as recorded, models } from '../../../../tests/ui/fixtures/library';
+import type { Host } from '../host';
+import { ReplayLibrary } from '../host/replayLibrary';
+import { Library } from './library.svelte';
+import { Shelf } from './shelf.svelte';
+
+const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
+
+function make() {
+  const engine = new ReplayLibrary(structuredClone(recorded), structuredClone(models), '/models');
+  const calls: string[] = [];
+  const picks: (string | null)[] = [];
+  const invoke = async (command: string, args: Record<string, unknown>) => {
+    calls.push(command);
+    return structuredClone(engine.answer(command, args));
+  };
+  const host = { invoke, pickFolder: async () => picks.shift() ?? null } as unknown as Host;
+  const library = new Library(host);
+  return { engine, calls, picks, library, shelf: new Shelf(library) };
+}
+
+describe('the library', () => {
+  it('asks once however often it is told to meanwhile, and once more after that', async () => {
+    const { library, calls } = make();
+    await Promise.all([library.refresh(), library.refresh(), library.refresh()]);
+    expect(calls).toEqual(['library', 'library']);
+    expect([library.known, library.models.length]).toEqual([true, models.length]);
+  });
+
+  it('asks of every usable model whether it fits, once somebody wants to know, and again when models come', async () => {
+    const { library, calls } = make();
+    await library.ask();
+    expect(calls).toEqual(['library']);
+    library.judge();
+    library.judge();
+    await expect.poll(() => Object.keys(library.fits).length).toBe(models.filter(({ problem }) => problem === null).length);
+    expect(Object.entries(library.fits).filter(([, fit]) => fit === 'too_large').map(([path]) => library.at(path)?.name)).toEqual(['qwen3-30b-a3b-q4_k_m']);
+    const before = calls.length;
+    await library.refresh();
+    await settled();
+    expect(calls.length).toBeGreaterThan(before + 5);
+  });
+
+  it('adds a folder that was chosen, takes it off again, and says why it could not', async () => {
+    const { library, picks } = make();
+    picks.push('/more', null, '/more');
+    await library.addFolder();
+    expect(library.folders.at(-1)).toMatchObject({ path: '/more', source: 'added' });
+    await library.addFolder();
+    expect([library.folders.length, library.error]).toEqual([5, null]);
+    await library.addFolder();
+    expect(library.error?.message).toContain('is looked through already');
+    await library.removeFolder('/more');
+    expect([library.folders.length, library.error]).toEqual([4, null]);
+  });
+
+  it('removes a model of its own and none of others', async () => {
+    const { library } = make();
+    await library.ask();
+    const of = (source: string) => library.models.find((model) => model.source === source)!.path;
+    await library.remove(of('lm_studio'));
+    expect(library.error?.message).toContain('not in Hunch’s own folder');
+    const own = of('hunch');
+    await library.remove(own);
+    expect([library.at(own), library.error]).toEqual([null, null]);
+  });
+});
+
+describe('the shelf', () => {
+  it('finds by every word typed: name, family, quantisation, source, parameters', async () => {
+    const { library, shelf } = make();
+    await library.ask();
+    const found = (query: string) => {
+      shelf.query = query;
+      return shelf.found.map(({ name }) => name);
+    };
+    expect(found('coder 7B')).toEqual(['qwen2.5-coder-7b-instruct-q4_k_m']);
+    expect(found('hugging')).toEqual(['llama-3.2-3b-instruct-q6_k', 'phi-4-mini-q4_k_m']);
+    expect(found('q4_1')).toEqual(['smollm2-135m-instruct-q4_1']);
+    expect(found('LLAMA q6')).toEqual(['llama-3.2-3b-instruct-q6_k']);
+    expect(found('nothing like it')).toEqual([]);
+    expect(shelf.current).toBeNull();
+  });
+
+  it('puts models that cannot be used last, whatever the order', async () => {
+    const { library, shelf } = make();
+    await library.ask();
+    expect(shelf.found.slice(-2).every(({ problem }) => problem !== null)).toBe(true);
+    shelf.sort = 'size';
+    expect(shelf.found[0]?.name).toBe('qwen3-30b-a3b-q4_k_m');
+    shelf.sort = 'speed';
+    expect(shelf.found[0]?.tokens_per_second).toBe(96.2);
+    expect(shelf.found.at(-1)?.problem).not.toBeNull();
+  });
+
+  it('leaves out by source, family, quantisation and fit, and counts what each value would leave', async () => {
+    const { library, shelf } = make();
+    await library.ask();
+    library.judge();
+    await settled();
+    shelf.toggle('source', 'lm_studio');
+    expect(shelf.found).toHaveLength(3);
+    expect(shelf.values('architecture').find(({ value }) => value === 'qwen3')?.count).toBe(1);
+    // Its own facet is counted as if nothing of it were chosen.
+    expect(shelf.values('source').find(({ value }) => value === 'hunch')?.count).toBe(4);
+    shelf.fitting = true;
+    await expect.poll(() => shelf.found.length).toBe(2);
+    shelf.toggle('source', 'lm_studio');
+    expect(shelf.filtered).toBe(true);
+    shelf.clear();
+    expect([shelf.filtered, shelf.found.length]).toEqual([false, models.length]);
+  });
+
+  it('looks at one, moves as far as there are any, and keeps it while it is there', async () => {
+    const { library, shelf } = make();
+    await library.ask();
+    expect(shelf.current).toBe(shelf.found[0]);
+    shelf.move(2);
+    const third = shelf.current!;
+    expect(third).toBe(shelf.found[2]);
+    shelf.sort = 'size';
+    expect(shelf.current?.path).toBe(third.path);
+    shelf.move(Infinity);
+    expect(shelf.current).toBe(shelf.found.at(-1));
+    shelf.move(-Infinity);
+    expect(shelf.current).toBe(shelf.found[0]);
+  });
+});

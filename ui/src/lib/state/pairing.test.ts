@@ -1,0 +1,118 @@
+import { describe, expect, it } from 'vitest';
+import app from '../../../../tests/ui/fixtures/fixture-app.json';
+import { library as recorded, models as listed } from '../../../../tests/ui/fixtures/library';
+import type { Host } from '../host';
+import { ReplayLibrary } from '../host/replayLibrary';
+import type { LoadRequest } from '../ipc/schema.gen';
+import { Comparison } from './comparison.svelte';
+import { Library } from './library.svelte';
+import { Models } from './models.svelte';
+import { Pairing } from './pairing.svelte';
+import { Settings } from './settings.svelte';
+
+const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
+const named = (part: string) => listed.find(({ name }) => name.includes(part))!;
+
+function make() {
+  const engine = new ReplayLibrary(structuredClone(recorded), structuredClone(listed), '/models');
+  const loads: LoadRequest[] = [];
+  const measured: LoadRequest[] = [];
+  const asked: string[] = [];
+  const timers: (() => void)[] = [];
+  const invoke = async (command: string, args: Record<string, unknown>) => {
+    asked.push(command);
+    const request = args['request'] as LoadRequest;
+    if (command === 'measure_pair') return measured.push(request);
+    if (command === 'load_models') {
+      loads.push(request);
+      return { ...app.info.loaded, target: engine.find(request.target), draft: request.draft === null ? null : engine.find(request.draft) };
+    }
+    return structuredClone(engine.answer(command, args)) ?? null;
+  };
+  const host = { invoke, openChannel: () => 0 } as unknown as Host;
+  const library = new Library(host);
+  const models = new Models(host, new Settings(), { library });
+  const comparison = new Comparison(host);
+  const clock = { after: (_: number, then: () => void) => (timers.push(then), () => void timers.splice(timers.indexOf(then), 1)) };
+  return { pairing: new Pairing(host, { models, comparison, clock }), models, comparison, engine, loads, measured, asked, timers };
+}
+
+describe('a target', () => {
+  it('is asked about with its usual context, and gets the best draft that is here', async () => {
+    const { pairing } = make();
+    pairing.show(named('7b'));
+    await settled();
+    await settled();
+    expect(pairing.offers?.offers.length).toBeGreaterThan(3);
+    expect(pairing.suited.every(({ verdict }) => verdict.kind === 'suits' || verdict.kind === 'expected')).toBe(true);
+    expect(pairing.unsuited.length).toBeGreaterThan(0);
+    expect(pairing.draft).toBe(named('0.5b').path);
+    expect([pairing.fit?.context, pairing.fit?.draft === null]).toEqual([8192, false]);
+  });
+
+  it('that cannot be used is not asked about', async () => {
+    const { pairing, asked } = make();
+    pairing.show(named('half-a-download'));
+    await settled();
+    expect([pairing.target, asked]).toEqual([null, []]);
+  });
+
+  it('keeps the draft that a person has chosen, none included', async () => {
+    const { pairing } = make();
+    pairing.show(named('7b'));
+    pairing.chooseDraft(null);
+    await settled();
+    await settled();
+    expect(pairing.draft).toBeNull();
+    pairing.chooseDraft(named('1.5b').path);
+    pairing.refresh();
+    await settled();
+    expect(pairing.draft).toBe(named('1.5b').path);
+    expect(pairing.fit?.draft?.weights).toBe(named('1.5b').size_bytes);
+  });
+
+  it('has contexts from the least to its most, and asks once they rest', async () => {
+    const { pairing, timers, asked } = make();
+    pairing.show(named('smollm2'));
+    await settled();
+    expect(pairing.contexts).toEqual([512, 1024, 2048, 4096, 8192]);
+    const before = asked.length;
+    pairing.chooseContext(512);
+    pairing.chooseContext(1024);
+    expect([asked.length, timers.length]).toEqual([before, 1]);
+    timers[0]?.();
+    await settled();
+    expect([pairing.fit?.context, pairing.offers?.context]).toEqual([1024, 1024]);
+  });
+
+  it('is loaded with what is chosen, once it is known what goes with it', async () => {
+    const { pairing, loads } = make();
+    pairing.show(named('7b'));
+    await pairing.load();
+    expect(loads).toEqual([{ target: named('7b').path, draft: named('0.5b').path, context: null }]);
+    expect(pairing.inMemory).toBe(true);
+    pairing.chooseContext(4096);
+    await pairing.loadWith(null);
+    expect(loads.at(-1)).toEqual({ target: named('7b').path, draft: null, context: 4096 });
+  });
+
+  it('that cannot fit is not loaded', async () => {
+    const { pairing, loads } = make();
+    pairing.show(named('30b'));
+    await settled();
+    await pairing.load();
+    expect([pairing.fit?.verdict, loads]).toEqual(['too_large', []]);
+    expect(pairing.fit?.smaller.map(({ kind }) => kind)).toEqual(['model', 'catalogue']);
+  });
+
+  it('is measured with a draft, one at a time', async () => {
+    const { pairing, comparison, measured } = make();
+    pairing.show(named('7b'));
+    await settled();
+    const [first, second] = [named('0.5b'), named('1.5b')];
+    await pairing.measure(first);
+    await pairing.measure(second);
+    expect(measured).toEqual([{ target: named('7b').path, draft: first.path, context: null }]);
+    expect([comparison.running, pairing.measured?.draft]).toEqual([true, first.name]);
+  });
+});

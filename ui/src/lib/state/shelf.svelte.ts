@@ -1,0 +1,109 @@
+// How the models of this machine are gone through: what is searched for, what is left out, their order, and the one
+// that is looked at. No DOM.
+
+import { formatParameters } from '../format';
+import type { ModelEntry, ModelSource } from '../ipc/schema.gen';
+import { has } from '../match';
+import { language } from '../strings/index.svelte';
+import type { Library } from './library.svelte';
+
+export const sorts = ['name', 'size', 'parameters', 'speed'] as const;
+export type Sort = (typeof sorts)[number];
+
+/** What models are told apart by. */
+export const facets = ['source', 'architecture', 'quantisation'] as const;
+export type Facet = (typeof facets)[number];
+
+/** A value of a facet, and how many models have it. */
+export interface FacetValue {
+  value: string;
+  label: string;
+  count: number;
+}
+
+const orders: Record<Sort, (a: ModelEntry, b: ModelEntry) => number> = {
+  name: (a, b) => a.name.localeCompare(b.name),
+  size: (a, b) => b.size_bytes - a.size_bytes,
+  parameters: (a, b) => b.parameters - a.parameters,
+  speed: (a, b) => (b.tokens_per_second ?? 0) - (a.tokens_per_second ?? 0),
+};
+
+/** The list of models as it is gone through. */
+export class Shelf {
+  query = $state('');
+  sort = $state<Sort>('name');
+  /** Whether models that do not fit are left out. */
+  fitting = $state(false);
+  /** The one value of each facet that is shown; null shows all. */
+  chosen = $state.raw<Readonly<Record<Facet, string | null>>>({ source: null, architecture: null, quantisation: null });
+  #selected = $state<string | null>(null);
+
+  readonly #library: Library;
+
+  /** What is searched and not left out, in its order; models that cannot be used come last. */
+  found = $derived.by((): readonly ModelEntry[] => {
+    const order = orders[this.sort];
+    return this.#library.models
+      .filter((model) => this.#shown(model, null) && has(this.query, wordsOf(model)))
+      .toSorted((a, b) => Number(a.problem !== null) - Number(b.problem !== null) || order(a, b) || orders.name(a, b));
+  });
+
+  /** The one that is looked at: the first, until another is chosen. */
+  current = $derived.by((): ModelEntry | null => this.found.find(({ path }) => path === this.#selected) ?? this.found[0] ?? null);
+
+  /** Whether anything is left out. */
+  filtered = $derived(this.fitting || facets.some((facet) => this.chosen[facet] !== null));
+
+  constructor(library: Library) {
+    this.#library = library;
+  }
+
+  /** Values of a facet, the most frequent first, counted as the other filters leave them. */
+  values(facet: Facet): FacetValue[] {
+    const counts: Record<string, number> = {};
+    for (const model of this.#library.models) {
+      const value = model[facet];
+      // What cannot be read has no family.
+      if (model.problem !== null && facet !== 'source') continue;
+      if (value !== '') counts[value] = (counts[value] ?? 0) + (this.#shown(model, facet) ? 1 : 0);
+    }
+    return Object.entries(counts)
+      .map(([value, count]) => ({ value, label: facet === 'source' ? language.strings.library.sources[value as ModelSource] : value, count }))
+      .sort((a, b) => b.count - a.count || a.label.localeCompare(b.label));
+  }
+
+  /** Shows only models with this value; the same again shows all. */
+  toggle(facet: Facet, value: string): void {
+    this.chosen = { ...this.chosen, [facet]: this.chosen[facet] === value ? null : value };
+  }
+
+  /** Leaves nothing out any more. */
+  clear(): void {
+    this.query = '';
+    this.fitting = false;
+    this.chosen = { source: null, architecture: null, quantisation: null };
+  }
+
+  /** Looks at a model. */
+  select(path: string): void {
+    this.#selected = path;
+  }
+
+  /** Looks at the model so many places on, as far as there are any. */
+  move(by: number): void {
+    const at = this.current ? this.found.indexOf(this.current) : -1;
+    const next = this.found[Math.max(0, Math.min(this.found.length - 1, at + by))];
+    if (next) this.#selected = next.path;
+  }
+
+  /** Whether the filters leave a model in, one of them aside. */
+  #shown(model: ModelEntry, aside: Facet | null): boolean {
+    if (this.fitting && (model.problem !== null || this.#library.fits[model.path] === 'too_large')) return false;
+    return facets.every((facet) => facet === aside || this.chosen[facet] === null || this.chosen[facet] === model[facet]);
+  }
+}
+
+/** What a model is found by. */
+function wordsOf({ name, architecture, quantisation, source, parameters, tokenizer }: ModelEntry): string {
+  return [name, architecture, quantisation, language.strings.library.sources[source], formatParameters(parameters), tokenizer].join(' ');
+}
