@@ -1,7 +1,6 @@
 //! The engine: one thread that owns every tensor, and a handle to it. What a generation *is* lives
 //! in [`crate::generate`]; here is only who runs it and how it is stopped.
 
-use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent};
-use crate::generate::{GenerationContext, GenerationPlan, LoadPlan, LoadWatch, Models, Prompt, generate};
+use crate::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate};
 use crate::model::ModelMemory;
 use crate::model::device::Compute;
 use crate::stats::Stopwatch;
@@ -91,11 +90,27 @@ pub struct Loaded {
     pub context: usize,
 }
 
+/// Why models were not loaded.
+#[derive(Debug)]
+pub struct LoadFailure {
+    /// What happened.
+    pub error: Error,
+    /// Whether there is no model in memory now.
+    pub empty: bool,
+}
+
+impl From<Error> for LoadFailure {
+    /// One that has changed nothing.
+    fn from(error: Error) -> Self {
+        Self { error, empty: false }
+    }
+}
+
 enum Job {
     Load {
         plan: Box<LoadPlan>,
         make_room: bool,
-        reply: Sender<Result<Loaded>>,
+        reply: Sender<Result<Loaded, LoadFailure>>,
     },
     Unload {
         reply: Sender<bool>,
@@ -142,8 +157,6 @@ fn release(occupied: &Occupied) {
 pub struct Engine {
     jobs: Mutex<Sender<Job>>,
     occupied: Occupied,
-    /// What stops the loading that was asked for last.
-    loading: Mutex<Option<Arc<AtomicBool>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -164,12 +177,7 @@ impl Engine {
             .name("hunch-engine".into())
             .spawn(move || work(&compute, &inbox, &seen))
             .map_err(|e| Error::Internal(format!("no thread for the engine: {e}")))?;
-        Ok(Self {
-            jobs: Mutex::new(jobs),
-            occupied,
-            loading: Mutex::default(),
-            thread: Mutex::new(Some(thread)),
-        })
+        Ok(Self { jobs: Mutex::new(jobs), occupied, thread: Mutex::new(Some(thread)) })
     }
 
     fn send(&self, job: Job) -> Result<()> {
@@ -177,40 +185,19 @@ impl Engine {
     }
 
     /// Loads models and waits for it. When the target is in memory already, only the draft changes. The old
-    /// ones stay when this fails; with `make_room` they are let go before anything is read. Another loading
-    /// that is under way is stopped.
+    /// ones stay when this fails. With `make_room` they are let go once the new files were found to be sound,
+    /// before those are read; when that fails after all they are read again, with empty caches.
     ///
     /// # Errors
-    /// [`Error::Busy`] while an answer is generated, [`Error::Stopped`] when it was stopped; else why loading
-    /// failed.
-    pub fn load(&self, plan: LoadPlan, make_room: bool) -> Result<Loaded> {
+    /// [`Error::Busy`] while an answer is generated, [`Error::Stopped`] when the plan's watch breaks; else why
+    /// loading failed.
+    pub fn load(&self, plan: LoadPlan, make_room: bool) -> Result<Loaded, LoadFailure> {
         if self.running().is_some() {
-            return Err(Error::Busy);
+            return Err(Error::Busy.into());
         }
-        let stop = Arc::new(AtomicBool::new(false));
-        if let Some(before) = lock(&self.loading).replace(stop.clone()) {
-            before.store(true, Ordering::Relaxed);
-        }
-        let (heard, stopped) = (plan.progress.clone(), stop.clone());
-        let progress: LoadWatch = Arc::new(move |step| {
-            if stopped.load(Ordering::Relaxed) {
-                return ControlFlow::Break(());
-            }
-            heard.as_ref().map_or(ControlFlow::Continue(()), |heard| heard(step))
-        });
-        let plan = Box::new(LoadPlan { progress: Some(progress), ..plan });
         let (reply, answer) = channel();
-        self.send(Job::Load { plan, make_room, reply })?;
-        let loaded = answer.recv().map_err(|_| Error::Internal("the engine ended while loading".into()))?;
-        lock(&self.loading).take_if(|last| Arc::ptr_eq(last, &stop));
-        loaded
-    }
-
-    /// Stops the loading that is under way; it ends within one tensor. No effect when there is none.
-    pub fn cancel_loading(&self) {
-        if let Some(stop) = &*lock(&self.loading) {
-            stop.store(true, Ordering::Relaxed);
-        }
+        self.send(Job::Load { plan: Box::new(plan), make_room, reply })?;
+        answer.recv().map_err(|_| Error::Internal("the engine ended while loading".into()))?
     }
 
     /// Lets the models go.
@@ -227,11 +214,10 @@ impl Engine {
         if gone { Ok(()) } else { Err(Error::Busy) }
     }
 
-    /// For how long nothing has run; `None` while something does, or is being loaded.
+    /// For how long nothing has run; `None` while something does.
     pub fn idle_for(&self) -> Option<Duration> {
         let occupied = lock(&self.occupied);
-        let idle = occupied.running.is_none() && lock(&self.loading).is_none();
-        idle.then(|| occupied.free_since.elapsed())
+        occupied.running.is_none().then(|| occupied.free_since.elapsed())
     }
 
     /// Queues a generation; its events go to `sink`, which is dropped at the end.
@@ -317,7 +303,6 @@ impl Engine {
         if let Some((_, cancel)) = &lock(&self.occupied).running {
             cancel.store(true, Ordering::Relaxed);
         }
-        self.cancel_loading();
         // An engine that has ended already needs no word.
         let _ = self.send(Job::Shutdown);
         if let Some(thread) = lock(&self.thread).take() {
@@ -341,14 +326,16 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, occupied: &Occupied) {
             Job::Load { plan, make_room, reply } => {
                 let loaded = guarded(|| bring(&mut models, &plan, make_room, compute));
                 lock(occupied).free_since = Instant::now();
+                let empty = models.is_none();
                 // The caller may have gone; the models are loaded all the same.
-                let _ = reply.send(loaded);
+                let _ = reply.send(loaded.map_err(|error| LoadFailure { error, empty }));
             }
             Job::Unload { reply } => {
                 // Whoever asked for something meanwhile wants the models.
                 let idle = lock(occupied).running.is_none();
                 if idle {
                     models = None;
+                    give_back(compute);
                 }
                 let _ = reply.send(idle);
             }
@@ -379,20 +366,33 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, occupied: &Occupied) {
     }
 }
 
+/// Has the device give back the memory of what was let go: a GPU keeps buffers until it is waited for.
+fn give_back(compute: &Compute) {
+    // A device that fails here will say so when it is next used.
+    let _ = compute.synchronise();
+}
+
 /// Brings the models of a plan into memory, and tells what they are.
 fn bring(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: &Compute) -> Result<Loaded> {
-    let models = match models {
-        Some(models) if models.has_target_of(plan) => {
-            models.change_draft(plan, compute)?;
-            models
-        }
-        models => {
-            if make_room {
-                *models = None;
+    if let Some(models) = models.as_mut().filter(|models| models.has_target_of(plan)) {
+        models.change_draft(plan, compute)?;
+    } else {
+        let opened = OpenedModels::open(plan)?;
+        let before = if make_room { models.take().map(|models| models.plan()) } else { None };
+        give_back(compute);
+        match Models::of(opened, compute) {
+            Ok(new) => *models = Some(new),
+            Err(error) => {
+                // The first error is the one to tell; that there is nothing left now is told with it.
+                if let Some(before) = before {
+                    *models = Models::load_by(&before, compute).ok();
+                }
+                return Err(error);
             }
-            models.insert(Models::load_by(plan, compute)?)
         }
-    };
+    }
+    give_back(compute);
+    let models = models.as_ref().expect("models were brought or were there");
     let (of_target, of_draft) = models.memory();
     let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
     Ok(Loaded {

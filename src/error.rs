@@ -126,7 +126,7 @@ pub enum Error {
     #[error("The engine is busy with an answer or a measurement. Stop it or wait until it has finished.")]
     Busy,
     /// The person stopped it.
-    #[error("Loading was stopped. The models that were in memory are still there.")]
+    #[error("Loading was stopped. What was in memory before is there.")]
     Stopped,
     /// The compute device failed.
     #[error("The {device} device failed: {reason}. Try again with --device cpu.")]

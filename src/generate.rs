@@ -1,6 +1,7 @@
 //! One generation, from a prompt to its events: models, text and the round loop brought together.
 //! Synchronous; the engine runs it on its thread, the command line and the benchmarks on theirs.
 
+mod load;
 mod models;
 mod prompt;
 mod text_stream;
@@ -25,7 +26,8 @@ use crate::token::{DraftedToken, TokenId};
 use models::Working;
 use text_stream::TextStream;
 
-pub use models::{LoadPlan, LoadStep, LoadWatch, Models};
+pub use load::{LoadPlan, LoadStep, LoadWatch, OpenedModels};
+pub use models::Models;
 pub use prompt::Prompt;
 
 /// Seeds nobody chose: short enough to be read out and typed again, and exact in JavaScript.

@@ -182,7 +182,9 @@ mod tests {
         for name in commands {
             let adapter = format!("pub(crate) async fn {name}(");
             assert!(
-                [include_str!("commands.rs"), include_str!("measuring.rs")].concat().contains(&adapter),
+                [include_str!("commands.rs"), include_str!("library.rs"), include_str!("measuring.rs")]
+                    .concat()
+                    .contains(&adapter),
                 "{name}"
             );
         }

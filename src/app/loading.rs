@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,12 +12,14 @@ use serde_json::Value;
 
 use super::{App, Shared, lock};
 use crate::api::library::{Fit, FitRequest, FitVerdict, LibraryEvent, LoadProgress, SmallerChoice};
-use crate::api::{LoadRequest, LoadedModels};
+use crate::api::{LoadRequest, LoadedModels, ModelEntry};
 use crate::bench::skip_sets;
+use crate::engine::LoadFailure;
 use crate::error::{Error, Result};
 use crate::generate::{LoadPlan, LoadWatch};
 use crate::library;
 use crate::library::fit::usual_context;
+use crate::model::ModelSpec;
 use crate::propose::Method;
 use crate::store::Store;
 
@@ -28,35 +31,47 @@ const WORD: Duration = Duration::from_millis(100);
 
 impl App {
     /// Loads a target and, if asked, a draft; of a target that is in memory already only the draft changes.
-    /// What was loaded before stays when this fails. Blocks for as long as loading takes; whoever watches the
-    /// library hears how far it is.
+    /// What was loaded before is there when this fails, though it may have had to be read again. Blocks for as
+    /// long as loading takes; whoever watches the library hears how far it is. Another loading that is under way
+    /// is stopped.
     ///
     /// # Errors
-    /// When a file is missing, unsound or unsupported, the pair does not share a vocabulary, an answer is being
-    /// generated, or it was stopped.
+    /// When a file is missing, unsound or unsupported, the pair does not share a vocabulary or does not fit, an
+    /// answer is being generated, or it was stopped.
     pub fn load_models(&self, request: LoadRequest) -> Result<LoadedModels> {
+        let stop = Arc::new(AtomicBool::new(false));
+        if let Some(before) = lock(&self.shared.stop_loading).replace(stop.clone()) {
+            before.store(true, Ordering::Relaxed);
+        }
+        // One at a time, so that what is said to be in memory is.
+        let _turn = lock(&self.shared.in_turn);
+        let loaded = self.load_in_turn(&request, &stop);
+        lock(&self.shared.stop_loading).take_if(|last| Arc::ptr_eq(last, &stop));
+        self.shared.warmth.look_again();
+        loaded
+    }
+
+    fn load_in_turn(&self, request: &LoadRequest, stop: &Arc<AtomicBool>) -> Result<LoadedModels> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
         let spec = library::inspect(&target)?.spec;
         let card = |path: &Path| library::card(path, &self.shared.places);
         let target_entry = card(&target)?;
         let draft_entry = draft.as_deref().map(card).transpose()?;
-        let context =
-            request.context.unwrap_or_else(|| usual_context(&spec) as u32).min(target_entry.context_length);
-        let make_room = self.has_to_make_room(&request, context)?;
-        let before = lock(&self.shared.loaded).clone();
-        let plan =
-            LoadPlan { target, draft, context: Some(context as usize), progress: Some(self.told_progress()) };
-        let in_memory = match self.shared.engine.load(plan, make_room) {
-            Ok(in_memory) => in_memory,
-            Err(error) => {
-                // An engine that is busy has let nothing go.
-                if make_room && !matches!(error, Error::Busy) {
-                    self.bring_back(before);
+        let context = self.context_for(request, &target_entry, &spec);
+        let make_room = self.has_to_make_room(request, context)?;
+        let progress = Some(self.told_progress(stop.clone()));
+        let plan = LoadPlan { target, draft, context: Some(context as usize), progress };
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+        let in_memory =
+            self.shared.engine.load(plan, make_room).map_err(|LoadFailure { error, empty }| {
+                if empty && lock(&self.shared.loaded).is_some() {
+                    self.forget_loaded();
                 }
-                return Err(error);
-            }
-        };
+                error
+            })?;
         let loaded = LoadedModels {
             target: target_entry,
             methods: Method::usable(draft_entry.is_some()),
@@ -68,8 +83,17 @@ impl App {
         *lock(&self.shared.in_memory) = Some(Arc::new(in_memory));
         *lock(&self.shared.skipped_layers) =
             library::skip_sets_folder().ok().and_then(|folder| skip_sets::remembered(&folder, &spec));
-        self.shared.warmth.look_again();
         Ok(loaded)
+    }
+
+    /// The context that is asked for; else the one that the target in memory has, else the usual one.
+    fn context_for(&self, request: &LoadRequest, target: &ModelEntry, spec: &ModelSpec) -> u32 {
+        let as_it_is = || {
+            let loaded = lock(&self.shared.loaded);
+            loaded.as_ref().filter(|loaded| loaded.target.path == target.path).map(|loaded| loaded.context)
+        };
+        let context = request.context.or_else(as_it_is).unwrap_or_else(|| usual_context(spec) as u32);
+        context.min(target.context_length)
     }
 
     /// Whether the models in memory have to go before these can come.
@@ -86,20 +110,6 @@ impl App {
         Ok(fit.total + self.held_by_models() > fit.machine.usable)
     }
 
-    /// After models had to go for others that did not come.
-    fn bring_back(&self, before: Option<LoadedModels>) {
-        let Some(LoadedModels { target, draft, context, .. }) = before else { return };
-        let plan = LoadPlan {
-            target: target.path.into(),
-            draft: draft.map(|draft| draft.path.into()),
-            context: Some(context as usize),
-            progress: Some(self.told_progress()),
-        };
-        if self.shared.engine.load(plan, false).is_err() {
-            self.forget_loaded();
-        }
-    }
-
     fn forget_loaded(&self) {
         *lock(&self.shared.loaded) = None;
         *lock(&self.shared.in_memory) = None;
@@ -107,16 +117,19 @@ impl App {
         self.announce(LibraryEvent::Unloaded);
     }
 
-    /// Stops the loading that is under way. What was in memory before stays.
+    /// Stops the loading that is under way, also when it has only been asked for. What was in memory stays.
     pub fn cancel_loading(&self) {
-        self.shared.engine.cancel_loading();
+        if let Some(stop) = &*lock(&self.shared.stop_loading) {
+            stop.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Lets the models in memory go.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something runs with them.
+    /// [`Error::Busy`] while something runs with them, or others are being loaded.
     pub fn unload_models(&self) -> Result<()> {
+        let _turn = self.shared.in_turn.try_lock().map_err(|_| Error::Busy)?;
         self.shared.engine.unload()?;
         self.forget_loaded();
         Ok(())
@@ -150,11 +163,13 @@ impl App {
     }
 
     /// What tells whoever watches the library how far loading is.
-    fn told_progress(&self) -> LoadWatch {
+    fn told_progress(&self, stop: Arc<AtomicBool>) -> LoadWatch {
         let shared = Arc::downgrade(&self.shared);
         let last = Mutex::new(None::<Instant>);
         Arc::new(move |step| {
-            let Some(shared) = shared.upgrade() else { return ControlFlow::Break(()) };
+            let Some(shared) = shared.upgrade().filter(|_| !stop.load(Ordering::Relaxed)) else {
+                return ControlFlow::Break(());
+            };
             let mut last = lock(&last);
             if last.is_none_or(|at| at.elapsed() >= WORD) {
                 *last = Some(Instant::now());

@@ -12,7 +12,7 @@ mod stream;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::api::library::LibraryEvent;
@@ -89,6 +89,10 @@ struct Shared {
     /// Who hears what happens to the library.
     listener: Mutex<Option<LibraryListener>>,
     warmth: Warmth,
+    /// Held by whoever changes what is in memory.
+    in_turn: Mutex<()>,
+    /// What stops the loading that was asked for last.
+    stop_loading: Mutex<Option<Arc<AtomicBool>>>,
 }
 
 /// Hears what happens to the library, as it happens.
@@ -148,6 +152,8 @@ impl App {
                 next_id: AtomicU32::new(1),
                 listener: Mutex::new(None),
                 warmth: Warmth::new(keep_warm),
+                in_turn: Mutex::new(()),
+                stop_loading: Mutex::default(),
             }),
         };
         app.watch_warmth()?;
@@ -271,6 +277,7 @@ impl App {
 
     /// Ends the engine after what it is doing now is stopped.
     pub fn shutdown(&self) {
+        self.cancel_loading();
         self.shared.warmth.end();
         // Taken out first: closing them waits for what they write.
         let downloads = lock(&self.shared.downloads).take();

@@ -2,8 +2,10 @@
 //! application remembers of what ran.
 
 use super::{App, lock};
-use crate::api::library::{Catalogue, DraftOffers, Fit, FitRequest, MachineMemory, MeasuredSpeedup};
-use crate::api::{LoadRequest, LoadedModels};
+use crate::api::library::{
+    Catalogue, DraftOffers, Fit, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup,
+};
+use crate::api::{LoadRequest, LoadedModels, ModelEntry};
 use crate::app::MeasurementSink;
 use crate::bench::Contender;
 use crate::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts, ComparisonReport};
@@ -34,7 +36,10 @@ impl App {
     pub fn fit(&self, request: &FitRequest) -> Result<Fit> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        self.with_pairs(|pairs| pairs.fit(&target, draft.as_deref(), request.context))
+        let fit = |pairs: &Pairs<'_>| pairs.fit(&target, draft.as_deref(), request.context);
+        let found = self.ask_pairs(&[], fit)?;
+        // Only what is to take its place needs the other models.
+        if found.verdict == FitVerdict::TooLarge { self.with_pairs(fit) } else { Ok(found) }
     }
 
     /// What can draft for a target, on this machine and in the catalogue. Reads files.
@@ -52,10 +57,13 @@ impl App {
     }
 
     fn with_pairs<T>(&self, ask: impl FnOnce(&Pairs<'_>) -> Result<T>) -> Result<T> {
+        self.ask_pairs(&self.list_models()?, ask)
+    }
+
+    fn ask_pairs<T>(&self, models: &[ModelEntry], ask: impl FnOnce(&Pairs<'_>) -> Result<T>) -> Result<T> {
         let compute = &self.shared.compute;
-        let models = self.list_models()?;
         ask(&Pairs {
-            models: &models,
+            models,
             compute,
             machine: self.machine(),
             vocabularies: &Vocabularies::beside(self.shared.side_folder.as_deref()),
@@ -75,11 +83,9 @@ impl App {
         folder.map(|folder| Measured::at(folder, self.shared.compute.name()))
     }
 
-    /// Bytes of weights in memory. What their caches hold can be had again, but is not known here.
+    /// Bytes that the models in memory would give back, caches included.
     pub(super) fn held_by_models(&self) -> u64 {
-        let loaded = lock(&self.shared.loaded);
-        let Some(LoadedModels { target, draft, .. }) = loaded.as_ref() else { return 0 };
-        target.size_bytes + draft.as_ref().map_or(0, |draft| draft.size_bytes)
+        if lock(&self.shared.loaded).is_none() { 0 } else { machine::held(&self.shared.compute) }
     }
 
     /// A curve that cannot be read is as good as none.

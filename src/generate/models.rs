@@ -2,12 +2,11 @@
 //! have learned of a conversation is kept here from answer to answer.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
 use super::{GenerationPlan, Prompt};
 use crate::api::ChatMessage;
 use crate::depth::DepthController;
@@ -28,57 +27,6 @@ use crate::token::TokenId;
 
 /// Most proposers of a method.
 const MOST_STAGES: usize = 2;
-
-/// What to bring into memory, and how.
-#[derive(Clone, Default)]
-pub struct LoadPlan {
-    /// File of the target.
-    pub target: PathBuf,
-    /// File of the draft model.
-    pub draft: Option<PathBuf>,
-    /// Most tokens of a conversation; what the models were made for, where that is less.
-    pub context: Option<usize>,
-    /// Hears how far it is, and may break: then loading ends with [`Error::Stopped`].
-    pub progress: Option<LoadWatch>,
-}
-
-impl LoadPlan {
-    /// A target alone, for conversations as long as it was made for.
-    pub fn of(target: &Path) -> Self {
-        Self { target: target.into(), ..Self::default() }
-    }
-}
-
-/// Hears how far loading is.
-pub type LoadWatch = Arc<dyn Fn(LoadStep<'_>) -> ControlFlow<()> + Send + Sync>;
-
-/// How far loading is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoadStep<'a> {
-    /// File of the model that is being read.
-    pub path: &'a Path,
-    /// Bytes of weights that were read before.
-    pub done: u64,
-    /// Bytes of all weights that are to be read.
-    pub total: u64,
-}
-
-/// A file as it was when it was loaded, and for how long conversations.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Origin {
-    path: PathBuf,
-    bytes: u64,
-    changed: Option<SystemTime>,
-    context: usize,
-}
-
-impl Origin {
-    fn of(path: &Path, context: usize) -> Result<Self> {
-        let io = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
-        let file = std::fs::metadata(path).map_err(io)?;
-        Ok(Self { path: path.to_path_buf(), bytes: file.len(), changed: file.modified().ok(), context })
-    }
-}
 
 /// A target, maybe a draft, and the text side of the target.
 pub struct Models {
@@ -121,18 +69,16 @@ impl Models {
     /// # Errors
     /// As [`Models::load`]; [`Error::Stopped`] when the plan's watch breaks.
     pub fn load_by(plan: &LoadPlan, compute: &Compute) -> Result<Self> {
-        let context = plan.context.unwrap_or(usize::MAX);
-        let origin = Origin::of(&plan.target, context)?;
-        let target = WeightFile::open(&plan.target)?;
-        let tokenizer = Arc::new(Tokenizer::from_gguf(target.gguf())?);
-        let draft = plan.draft.as_deref().map(|path| open_draft(path, target.weight_bytes(), &tokenizer));
-        let draft = draft.transpose()?;
-        let total = target.weight_bytes() + draft.as_ref().map_or(0, WeightFile::weight_bytes);
-        let watch = plan.progress.as_ref().map(|progress| Watch::new(progress, total));
-        // The draft first: it is small, so that what is wrong with it is known soon.
-        let draft =
-            draft.map(|file| Watch::load_draft(watch.as_ref(), file, compute, context)).transpose()?;
-        let target = Watch::decoder(watch.as_ref(), target, compute, context)?;
+        Self::of(OpenedModels::open(plan)?, compute)
+    }
+
+    /// Brings opened models into memory.
+    ///
+    /// # Errors
+    /// When the device has no room, and [`Error::Stopped`] when the plan's watch breaks.
+    pub fn of(opened: OpenedModels, compute: &Compute) -> Result<Self> {
+        let tokenizer = opened.tokenizer();
+        let InMemory { origin, target, draft } = opened.read(compute)?;
         Ok(Self {
             origin,
             target: Box::new(target),
@@ -151,9 +97,14 @@ impl Models {
         })
     }
 
+    /// What these models were loaded by, to load them once more.
+    pub fn plan(&self) -> LoadPlan {
+        self.origin.plan()
+    }
+
     /// Whether the target is the plan's, so that only its draft may have to change.
     pub fn has_target_of(&self, plan: &LoadPlan) -> bool {
-        Origin::of(&plan.target, plan.context.unwrap_or(usize::MAX)).is_ok_and(|origin| origin == self.origin)
+        Origin::of(plan).is_ok_and(|origin| origin.has_target_of(&self.origin))
     }
 
     /// Takes the plan's draft model in place of the one there is; the target stays as it is, and keeps what it
@@ -162,15 +113,9 @@ impl Models {
     /// # Errors
     /// As [`Models::load_by`].
     pub fn change_draft(&mut self, plan: &LoadPlan, compute: &Compute) -> Result<()> {
-        let open = |path| open_draft(path, self.target.memory().weights, &self.tokenizer);
-        let draft = match plan.draft.as_deref().map(open).transpose()? {
-            Some(file) => {
-                let watch = plan.progress.as_ref().map(|progress| Watch::new(progress, file.weight_bytes()));
-                Some(Watch::load_draft(watch.as_ref(), file, compute, self.origin.context)?)
-            }
-            None => None,
-        };
-        self.draft = draft;
+        let origin = Origin::of(plan)?;
+        self.draft = load::read_draft(plan, self.target.memory().weights, &self.tokenizer, compute)?;
+        self.origin = origin;
         // What was learned of the other draft does not hold for this one.
         self.depths.retain(|method, _| !method.needs_draft());
         Ok(())
@@ -515,58 +460,6 @@ fn template_of(tokenizer: &Tokenizer) -> ChatTemplate {
         template.set_time(i64::try_from(now.as_secs()).unwrap_or(0));
     }
     template
-}
-
-/// The header of a draft for a target with so many bytes of weights.
-fn open_draft(path: &Path, target_bytes: usize, tokenizer: &Tokenizer) -> Result<WeightFile> {
-    let file = WeightFile::open(path)?;
-    compare_vocabularies(tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
-    if file.weight_bytes() > target_bytes {
-        return Err(Error::invalid(
-            "The draft is larger than the target, so it cannot save time. Swap the two, or choose a smaller draft.",
-        ));
-    }
-    Ok(file)
-}
-
-/// Counts the bytes of several files that are read one after the other.
-struct Watch {
-    progress: LoadWatch,
-    done: Arc<AtomicU64>,
-    total: u64,
-}
-
-impl Watch {
-    fn new(progress: &LoadWatch, total: usize) -> Self {
-        Self { progress: progress.clone(), done: Arc::default(), total: total as u64 }
-    }
-
-    fn on(&self, file: WeightFile) -> WeightFile {
-        let (progress, done, total) = (self.progress.clone(), self.done.clone(), self.total);
-        let path = file.gguf().path.clone();
-        file.watched(Arc::new(move |bytes| {
-            let done = done.fetch_add(bytes as u64, Ordering::Relaxed);
-            let step = LoadStep { path: &path, done: done.min(total), total };
-            if progress(step).is_break() { Err(Error::Stopped) } else { Ok(()) }
-        }))
-    }
-
-    fn decoder(watch: Option<&Self>, file: WeightFile, compute: &Compute, context: usize) -> Result<Decoder> {
-        let file = match watch {
-            Some(watch) => watch.on(file),
-            None => file,
-        };
-        Decoder::load_for(&file, compute, context)
-    }
-
-    fn load_draft(
-        watch: Option<&Self>,
-        file: WeightFile,
-        compute: &Compute,
-        context: usize,
-    ) -> Result<DraftModel> {
-        DraftModel::new(Box::new(Self::decoder(watch, file, compute, context)?))
-    }
 }
 
 /// Reads tokens behind what the cache holds; gives the logits after the last.

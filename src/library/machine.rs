@@ -3,7 +3,7 @@
 use sysinfo::System;
 
 use crate::api::library::{MachineMemory, MemoryClass};
-use crate::model::device::Compute;
+use crate::model::device::{Compute, own_memory_bytes};
 
 /// The memory of this machine, for a program whose models hold `held_by_models` bytes of it already; 0 where the
 /// system does not tell.
@@ -13,7 +13,16 @@ pub fn memory(held_by_models: u64, compute: &Compute) -> MachineMemory {
         Some(bytes) => bytes.min(total),
         None => available.saturating_add(held_by_models).min(total),
     };
-    MachineMemory { total, usable }
+    // A system that does not tell what is free, or a GPU without a limit, says 0.
+    MachineMemory { total, usable: if usable == 0 { total } else { usable } }
+}
+
+/// Bytes that this program's models hold: buffers of the GPU, or what of the process's memory is no file's.
+pub fn held(compute: &Compute) -> u64 {
+    match compute.allocated_bytes() {
+        0 => own_memory_bytes(),
+        bytes => bytes,
+    }
 }
 
 /// All of it and what is free for a program, in bytes: where the system gives this program a share of the

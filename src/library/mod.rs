@@ -109,7 +109,7 @@ pub fn list(folder: &Path) -> Vec<ModelEntry> {
 /// # Errors
 /// As [`inspect`].
 pub fn card(path: &Path, places: &Places) -> Result<ModelEntry> {
-    let found = survey::survey(places).candidates.into_iter();
+    let found = survey::around(path, places).candidates.into_iter();
     let listed = found.into_iter().find(|c| c.files.iter().any(|mark| mark.path == path));
     let entry = inspect(path)?.entry;
     Ok(match listed {

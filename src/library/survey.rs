@@ -45,13 +45,22 @@ pub(super) struct Survey {
 
 /// Looks through all places.
 pub(super) fn survey(places: &Places) -> Survey {
+    survey_of(places, |_| true)
+}
+
+/// Looks through those places that a file lies in: no other volume is asked.
+pub(super) fn around(path: &Path, places: &Places) -> Survey {
+    survey_of(places, |root| path.starts_with(&root.path))
+}
+
+fn survey_of(places: &Places, wanted: impl Fn(&Root) -> bool) -> Survey {
     let (added, problem) = match added_folders(places) {
         Ok(added) => (added, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
     let mut survey = Survey::default();
     let mut known = HashSet::new();
-    for (folder, root) in places.roots(&added).into_iter().enumerate() {
+    for (folder, root) in places.roots(&added).into_iter().filter(wanted).enumerate() {
         let (found, root_problem) = look_through(&root);
         survey.folders.push(ModelFolder {
             path: root.path.display().to_string(),

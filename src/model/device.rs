@@ -147,18 +147,36 @@ fn performance_cores() -> Option<usize> {
 /// The most memory this process has had resident so far, in bytes; 0 where the system does not tell.
 pub fn peak_memory_bytes() -> u64 {
     #[cfg(target_os = "linux")]
-    {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let kib = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))
-            .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-        kib.unwrap_or(0) * 1024
-    }
+    return of_status("VmHWM:");
     #[cfg(not(target_os = "linux"))]
     {
         use nix::sys::resource::{UsageWho, getrusage};
         // macOS counts in bytes, where the other systems count in KiB.
         getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| usage.max_rss().max(0) as u64)
     }
+}
+
+/// Memory of this process now that is not a file's, in bytes; 0 where the system does not tell.
+pub fn own_memory_bytes() -> u64 {
+    #[cfg(target_os = "linux")]
+    return of_status("RssAnon:");
+    #[cfg(not(target_os = "linux"))]
+    {
+        use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, get_current_pid};
+        let (Ok(pid), Ok(mut system)) = (get_current_pid(), System::new()) else { return 0 };
+        let only = ProcessesToUpdate::Some(&[pid]);
+        system.refresh_processes_specifics(only, true, ProcessRefreshKind::nothing().with_memory());
+        system.process(pid).map_or(0, sysinfo::Process::memory)
+    }
+}
+
+/// A line of what Linux says about this process, in bytes.
+#[cfg(target_os = "linux")]
+fn of_status(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
 }

@@ -1,7 +1,10 @@
 //! Models come into memory and go: progress, stopping, another draft beside the same target, letting go by
 //! hand and by time, and the context that was asked for.
 
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -9,9 +12,11 @@ use hunch::api::library::{LibraryEvent, LoadProgress};
 use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest};
 use hunch::app::{App, AppConfig};
 use hunch::depth::MaxDraft;
+use hunch::engine::Engine;
 use hunch::error::ErrorCode;
 use hunch::event::GenerationEvent;
-use hunch::model::device::DeviceChoice;
+use hunch::generate::{LoadPlan, LoadWatch};
+use hunch::model::device::{Compute, DeviceChoice};
 use hunch::model::weights::WeightFile;
 use hunch::propose::Method;
 use hunch::rule::AcceptanceRule;
@@ -138,6 +143,36 @@ fn a_loading_that_is_stopped_leaves_what_was_there() {
 }
 
 #[test]
+fn models_that_had_to_go_for_others_that_did_not_come_are_back() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(app(folder.path()));
+    let file = |name: &str| folder.path().join(format!("{name}.gguf"));
+    let engine = Engine::start(Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()).unwrap();
+    let context = Some(64);
+    engine.load(LoadPlan { context, ..LoadPlan::of(&file("target")) }, false).unwrap();
+    let stop: LoadWatch = Arc::new(|_| ControlFlow::Break(()));
+    let stopped = LoadPlan { progress: Some(stop), ..LoadPlan::of(&file("other")) };
+    let failure = engine.load(stopped, true).err().unwrap();
+    assert_eq!((failure.error.code(), failure.empty), (ErrorCode::Stopped, false));
+    // What is not sound lets nothing go.
+    std::fs::write(file("broken"), b"GGUF").unwrap();
+    let failure = engine.load(LoadPlan::of(&file("broken")), true).err().unwrap();
+    assert_eq!((failure.error.code(), failure.empty), (ErrorCode::InvalidModelFile, false));
+    // The first ones are there: only the draft is read.
+    let read = Arc::new(AtomicU64::new(0));
+    let heard = read.clone();
+    let count: LoadWatch = Arc::new(move |step| {
+        heard.store(step.total, Ordering::Relaxed);
+        ControlFlow::Continue(())
+    });
+    let draft = Some(file("draft"));
+    let loaded = engine
+        .load(LoadPlan { draft, context, progress: Some(count), ..LoadPlan::of(&file("target")) }, true);
+    assert_eq!(loaded.unwrap().context, 64);
+    assert_eq!(read.load(Ordering::Relaxed), bytes(folder.path(), "draft"));
+}
+
+#[test]
 fn models_are_let_go_by_hand_but_not_from_under_an_answer() {
     let folder = tempfile::tempdir().unwrap();
     Tiny { context: 100_000, ..Tiny::default() }.write(folder.path(), "long");
@@ -200,6 +235,8 @@ fn a_context_that_was_asked_for_bounds_the_conversation() {
         _ => false,
     };
     assert!(told.last().is_some_and(full), "{:?}", told.last());
+    // Another draft leaves it as it is, and so does asking for none.
+    assert_eq!(app.load_models(load("target", None)).unwrap().context, 16);
     // More than the model was made for is what it was made for.
     let large = LoadRequest { context: Some(1 << 30), ..load("target", None) };
     assert_eq!(app.load_models(large).unwrap().context, Tiny::default().context);
