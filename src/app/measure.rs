@@ -78,11 +78,14 @@ impl App {
                 let kept = report
                     .as_ref()
                     .and_then(|report| store.add_comparison(&entry(report, title)?, report).ok());
-                report.iter().zip(kept).for_each(|(report, kept)| memory.keep(report, kept));
                 Ok(CompareEvent::Finished { report, kept, stopped, trouble })
             },
             move |ended| {
-                last.put(ended.unwrap_or_else(|error| CompareEvent::Failed { error: (&error).into() }));
+                let ended = ended.unwrap_or_else(|error| CompareEvent::Failed { error: (&error).into() });
+                // Nobody waits for a file before the end is told.
+                let remember = memory.keep(&ended);
+                last.put(ended);
+                remember();
             },
         )?;
         lock(&self.shared.measurements).comparison = Some(log);

@@ -161,31 +161,42 @@ pub(super) struct PairMemory {
 }
 
 impl PairMemory {
-    /// Remembers the plain lane's speed and the best lane's speedup, where the draft model took part in it.
-    /// What cannot be remembered does no harm.
-    pub(super) fn keep(&self, report: &ComparisonReport, comparison: i64) {
-        let Some((LoadedModels { target, draft, .. }, measured)) =
-            self.loaded.as_ref().zip(self.measured.as_ref())
-        else {
-            return;
+    /// What remembers the plain lane's speed and the best lane's speedup, where the draft model took part in it:
+    /// to be called once the event is told. What cannot be remembered does no harm.
+    pub(super) fn keep(self, ended: &CompareEvent) -> impl FnOnce() + use<> {
+        let found = match ended {
+            CompareEvent::Finished { report: Some(report), kept: Some(comparison), stopped, trouble } => {
+                let whole = !stopped && trouble.is_none();
+                let plain = report.lanes.iter().find(|lane| lane.contender.method == Method::Plain);
+                Some((plain.map(|lane| lane.tok_s), whole.then(|| of_pair(report, *comparison)).flatten()))
+            }
+            _ => None,
         };
-        let plain = report.lanes.iter().find(|lane| lane.contender.method == Method::Plain);
-        let _ = plain.map(|lane| measured.remember_plain(&Ran::of(target), lane.tok_s));
-        let with_draft = report
-            .lanes
-            .iter()
-            .filter(|lane| lane.contender.method.needs_draft())
-            .max_by(|a, b| a.speedup.total_cmp(&b.speedup));
-        if let (Some(lane), Some(draft)) = (with_draft, draft) {
-            let speedup = MeasuredSpeedup {
-                speedup: lane.speedup,
-                method: lane.contender.method,
-                ended_ms: report.ended_ms,
-                comparison,
+        move || {
+            let Some((plain, speedup)) = found else { return };
+            let Some((LoadedModels { target, draft, .. }, measured)) = self.loaded.zip(self.measured) else {
+                return;
             };
-            let _ = measured.remember_pair(&Ran::of(target), &Ran::of(draft), speedup);
+            let target = Ran::of(&target);
+            let _ = plain.map(|rate| measured.remember_plain(&target, rate));
+            if let (Some(speedup), Some(draft)) = (speedup, draft) {
+                let _ = measured.remember_pair(&target, &Ran::of(&draft), speedup);
+            }
         }
     }
+}
+
+/// The speedup that a whole comparison found for a pair: under a rule that changes the output it is none of the
+/// pair's.
+fn of_pair(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup> {
+    let with_draft = report.lanes.iter().filter(|lane| lane.contender.method.needs_draft());
+    let best = with_draft.max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
+    report.setting.rule.is_lossless().then_some(MeasuredSpeedup {
+        speedup: best.speedup,
+        method: best.contender.method,
+        ended_ms: report.ended_ms,
+        comparison,
+    })
 }
 
 /// Remembers how fast an answer was.

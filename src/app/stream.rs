@@ -137,8 +137,10 @@ pub(super) struct KeptSink {
 impl EventSink for KeptSink {
     fn send(&mut self, event: GenerationEvent) {
         self.keeper.keep(&event);
-        self.memory.keep(&event);
+        // What is remembered goes into a file; nobody waits for that before the end is told.
+        let last = matches!(event, GenerationEvent::Finished { .. }).then(|| event.clone());
         self.log.put(event);
+        last.iter().for_each(|event| self.memory.keep(event));
     }
 }
 

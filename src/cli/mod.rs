@@ -136,7 +136,9 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
             if closed {
                 return ExitCode::SUCCESS;
             }
-            eprintln!("hunch: {error:#}");
+            // It may repeat what a file says.
+            let text: Vec<String> = format!("{error:#}").lines().map(render::line).collect();
+            eprintln!("hunch: {}", text.join("\n"));
             ExitCode::from(exit_code(&error))
         }
     }

@@ -110,6 +110,7 @@ pub(crate) fn card(stats: &GenerationStats, colour: bool) -> String {
 
 /// A table with a header; the first column is aligned left, the others right.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| line(cell)).collect()).collect();
     let width = |column: usize| {
         rows.iter()
             .filter_map(|row| row.get(column))
@@ -119,17 +120,23 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
             .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    let line = |cells: Vec<&str>| {
-        let padded = cells
+    let padded = |cells: Vec<&str>| {
+        let cells = cells
             .iter()
             .zip(&widths)
             .enumerate()
             .map(|(i, (cell, &w))| if i == 0 { format!("{cell:<w$}") } else { format!("{cell:>w$}") });
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let mut lines = vec![line(header.to_vec())];
-    lines.extend(rows.iter().map(|row| line(row.iter().map(String::as_str).collect())));
+    let mut lines = vec![padded(header.to_vec())];
+    lines.extend(rows.iter().map(|row| padded(row.iter().map(String::as_str).collect())));
     lines.join("\n")
+}
+
+/// A text that may be a stranger's, as a line for the terminal: without the control characters, with which it
+/// could command the terminal.
+pub(crate) fn line(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
 }
 
 /// Bytes as MiB or GiB.

@@ -3,10 +3,9 @@
 
 use crate::api::library::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoice};
 use crate::error::Result;
-use crate::model::gguf::TensorInfo;
+use crate::model::gguf::{Gguf, TensorInfo};
 use crate::model::kernels::WeightMatrix;
 use crate::model::spec::ModelSpec;
-use crate::model::weights::WeightFile;
 use crate::session::MAX_ROWS;
 
 /// Longest context that a conversation has unless the person asks for more: caches take memory by the token.
@@ -56,16 +55,18 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Of a model file, on the CPU or on a GPU.
+    /// Of the model with this header, on the CPU or on a GPU.
     ///
     /// # Errors
-    /// When the file is of a kind that Hunch does not run.
-    pub fn of(file: &WeightFile, on_gpu: bool) -> Result<Self> {
-        let spec = ModelSpec::from_gguf(file.gguf())?;
-        let tensors = &file.gguf().tensors;
-        let table = tensors.get("token_embd.weight").map_or(0, |info| info.range.len() as u64);
-        let tied = file.is_tied();
+    /// When it is of a kind that Hunch does not run.
+    pub fn of(gguf: &Gguf, on_gpu: bool) -> Result<Self> {
+        let spec = ModelSpec::from_gguf(gguf)?;
+        let tensors = &gguf.tensors;
+        let bytes = |info: &TensorInfo| info.range.len() as u64;
+        let table = tensors.get("token_embd.weight").map_or(0, bytes);
+        let tied = !tensors.contains_key("output.weight");
         let loaded = tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
+        let read_by_a_pass = loaded.clone().map(|(_, info)| bytes(info)).sum();
         let mut weights: u64 = loaded.map(|(_, info)| in_memory(info, on_gpu)).sum();
         if on_gpu {
             // There the table is a copy of its own, even where it is the head as well.
@@ -79,8 +80,8 @@ impl Footprint {
             work: work_of(&spec, on_gpu),
             entries: spec.n_vocab as u64,
             longest: spec.context_length,
-            read_by_a_pass: file.bytes_per_pass() as u64,
-            weight_bytes: file.weight_bytes() as u64,
+            read_by_a_pass,
+            weight_bytes: tensors.values().map(bytes).sum(),
         })
     }
 

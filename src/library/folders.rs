@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::places::Places;
-use super::small_file;
+use super::{side_file, small_file};
 use crate::error::{Error, Result};
 
 /// More folders than a person adds by hand.
@@ -56,6 +56,7 @@ pub fn add_folder(places: &Places, folder: &Path) -> Result<()> {
         let text = "The name of this folder is not valid Unicode, so it cannot be kept. Rename it first.";
         return Err(Error::invalid(text));
     }
+    let _lock = lock(places)?;
     let mut folders = added_folders(places)?;
     let known =
         places.roots(&folders).into_iter().any(|root| root.path.canonicalize().is_ok_and(|p| p == path));
@@ -74,6 +75,7 @@ pub fn add_folder(places: &Places, folder: &Path) -> Result<()> {
 /// # Errors
 /// When it was not added, or the list cannot be written.
 pub fn remove_folder(places: &Places, folder: &Path) -> Result<()> {
+    let _lock = lock(places)?;
     let mut folders = added_folders(places)?;
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     let before = folders.len();
@@ -82,6 +84,11 @@ pub fn remove_folder(places: &Places, folder: &Path) -> Result<()> {
         return Err(Error::invalid(format!("{} is not among the added folders.", folder.display())));
     }
     keep(places, folders)
+}
+
+/// The window and the command line may both be changing the list; the lock is held from reading to writing.
+fn lock(places: &Places) -> Result<Option<std::fs::File>> {
+    file(places).map(|file| side_file::lock(&file)).transpose()
 }
 
 fn keep(places: &Places, folders: Vec<PathBuf>) -> Result<()> {
@@ -120,6 +127,28 @@ mod tests {
         remove_folder(&places, &real).unwrap();
         assert!(added_folders(&places).unwrap().is_empty());
         assert!(remove_folder(&places, &real).is_err());
+    }
+
+    #[test]
+    fn folders_that_are_added_at_once_are_all_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let places = Places { data: Some(root.path().join("data")), ..Places::default() };
+        let folder = |name: String| {
+            let path = root.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            path
+        };
+        std::thread::scope(|scope| {
+            for adder in 0..4 {
+                let (places, folder) = (&places, &folder);
+                scope.spawn(move || {
+                    for i in 0..5 {
+                        add_folder(places, &folder(format!("{adder}-{i}"))).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(added_folders(&places).unwrap().len(), 20);
     }
 
     #[test]

@@ -88,7 +88,13 @@ impl Look {
 /// # Errors
 /// When a file cannot be read, is unsound, or is of a kind Hunch does not run.
 pub fn inspect(path: &Path) -> Result<Inspection> {
-    inspection(path, &split::read(path)?)
+    inspect_header(path).map(|(inspection, _)| inspection)
+}
+
+/// The same, with the header it was read from.
+pub(super) fn inspect_header(path: &Path) -> Result<(Inspection, Gguf)> {
+    let gguf = split::read(path)?;
+    Ok((inspection(path, &gguf)?, gguf))
 }
 
 /// Looks at a file that may be anything.

@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
+use super::catalogue;
 use super::fit::{self, Footprint, Instead, usual_context};
+use super::inspect::inspect_header;
 use super::measured::{Measured, Ran};
 use super::vocabularies::Vocabularies;
-use super::{catalogue, inspect};
 use crate::api::ModelEntry;
 use crate::api::library::{
     CatalogueModel, DraftOffer, DraftOffers, Fit, FitVerdict, MachineMemory, PairVerdict, PredictedSpeedup,
@@ -16,7 +17,6 @@ use crate::error::{Error, Result};
 use crate::lab::report::CostCurve;
 use crate::model::device::Compute;
 use crate::model::spec::ModelSpec;
-use crate::model::weights::WeightFile;
 use crate::propose::Method;
 use crate::session::MAX_DRAFT;
 use crate::text::VocabularyVerdict;
@@ -57,11 +57,15 @@ struct Read {
 
 impl Pairs<'_> {
     fn read(&self, path: &Path) -> Result<Read> {
-        let entry = inspect(path)?.entry;
-        let file = WeightFile::open(path)?;
+        let (inspection, gguf) = inspect_header(path)?;
+        // Other programs' files do not have the names of their models: what the list calls it counts.
+        let listed = |same: &dyn Fn(&str) -> bool| self.models.iter().find(|entry| same(&entry.path));
+        let found = inspection.entry.path.as_str();
+        let entry = listed(&|path| path == found).or_else(|| listed(&|path| same_file(path, found))).cloned();
+        let entry = entry.unwrap_or(inspection.entry);
         Ok(Read {
-            spec: ModelSpec::from_gguf(file.gguf())?,
-            footprint: Footprint::of(&file, !self.compute.device().is_cpu())?,
+            spec: inspection.spec,
+            footprint: Footprint::of(&gguf, !self.compute.device().is_cpu())?,
             in_catalogue: catalogue::of_file(&entry.name, entry.size_bytes),
             entry,
         })

@@ -32,10 +32,6 @@ pub(super) fn update<T: DeserializeOwned + Default + Serialize>(
     path: &Path,
     change: impl FnOnce(&mut T),
 ) -> Result<()> {
-    let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(io)?;
-    }
     let _lock = lock(path)?;
     let mut value: T = read(path);
     change(&mut value);
@@ -44,8 +40,13 @@ pub(super) fn update<T: DeserializeOwned + Default + Serialize>(
     small_file::write(path, &text)
 }
 
-/// Holds the lock until it is dropped. A file of its own is locked: the other one is replaced.
-fn lock(path: &Path) -> Result<File> {
+/// Holds the lock of a file that is to be changed until it is dropped. A file of its own is locked: the other one
+/// is replaced.
+pub(super) fn lock(path: &Path) -> Result<File> {
+    let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(io)?;
+    }
     let beside = path.with_extension("lock");
     let io = |source| Error::Io { action: "write", path: beside.clone(), source };
     let file = File::options().create(true).truncate(false).write(true).open(&beside).map_err(io)?;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::side_file;
 use crate::error::{Error, Result};
-use crate::model::weights::WeightFile;
+use crate::model::split;
 use crate::text::{Vocabulary, VocabularyVerdict};
 
 /// Most files that are remembered; those of files that are gone go with the rest.
@@ -103,8 +103,9 @@ fn entries(digest: &str) -> u32 {
     digest.split('-').next().and_then(|entries| entries.parse().ok()).unwrap_or(0)
 }
 
+/// Not mapped: another program may cut its file short meanwhile.
 fn read_vocabulary(path: &Path) -> Result<Vocabulary> {
-    Vocabulary::from_gguf(WeightFile::open(path)?.gguf())
+    Vocabulary::from_gguf(&split::read(path)?)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::support::gguf_writer::GgufWriter;
 use crate::support::tiny::Tiny;
 
 pub(super) fn hunch(data: &Path, arguments: &[&str]) -> Output {
@@ -285,5 +286,35 @@ fn help_teaches_and_completions_complete() {
     for shell in ["bash", "zsh", "fish"] {
         let script = text(&hunch(data.path(), &["completions", shell]).stdout);
         assert!(script.contains("max-draft"), "{shell}");
+    }
+}
+
+/// What a stranger's file says must not command the terminal.
+#[test]
+fn no_control_characters_of_a_file_reach_the_terminal() {
+    let data = tempfile::tempdir().unwrap();
+    let models = data.path().join("models");
+    std::fs::create_dir(&models).unwrap();
+    let evil = "\u{1b}[2J\u{9b}31mevil\u{7}";
+    let named = |writer: GgufWriter| {
+        writer.without_key("general.name").str("general.name", evil).str("general.license", evil)
+    };
+    std::fs::write(models.join("sound.gguf"), named(Tiny::default().writer()).bytes()).unwrap();
+    let strange = Tiny::default().writer().without_key("general.architecture");
+    let strange = named(strange).str("general.architecture", evil).bytes();
+    std::fs::write(models.join("strange.gguf"), strange).unwrap();
+    let sound = models.join("sound.gguf").display().to_string();
+    let strange = models.join("strange.gguf").display().to_string();
+    for arguments in [
+        &["models", "list"][..],
+        &["models", "inspect", &sound],
+        &["models", "inspect", &strange],
+        &["models", "pairs", &sound, "--device", "cpu"],
+        &["models", "pairs", &sound, "--device", "cpu", "--context", "1000000"],
+    ] {
+        let output = hunch(data.path(), arguments);
+        let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(!told.is_empty(), "{arguments:?}");
+        assert!(!told.chars().any(|c| c.is_control() && c != '\n'), "{arguments:?}: {told:?}");
     }
 }

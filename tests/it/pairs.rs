@@ -6,15 +6,23 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use hunch::api::LoadRequest;
-use hunch::api::library::{DraftOffer, FitRequest, FitVerdict, PairVerdict};
+use hunch::api::library::{
+    DraftOffer, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict, SmallerChoice,
+};
+use hunch::api::{LoadRequest, ModelEntry};
 use hunch::app::{App, AppConfig};
-use hunch::bench::compare::report::CompareEvent;
+use hunch::bench::Contender;
+use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts};
+use hunch::depth::MaxDraft;
 use hunch::error::ErrorCode;
 use hunch::library::measured::{Measured, Ran};
-use hunch::model::device::DeviceChoice;
+use hunch::library::pairs::Pairs;
+use hunch::library::vocabularies::Vocabularies;
+use hunch::model::device::{Compute, DeviceChoice};
 use hunch::model::gguf::{Array, Value};
 use hunch::propose::Method;
+use hunch::rule::AcceptanceRule;
+use hunch::sample::SamplingParams;
 use serde_json::Value as Json;
 
 use crate::support::default_model;
@@ -173,6 +181,80 @@ fn a_pair_is_measured_with_one_call_and_remembered() {
         assert_eq!(plain, report.lanes[0].tok_s);
     }
     assert_eq!(app.list_comparisons().unwrap().len(), 2);
+    // What changes the output, and what was stopped, says nothing of the pair; but it is in the history.
+    let before = of(&app.draft_offers("target", None).unwrap().offers, "draft").measured.clone();
+    let lane = |method| Contender { method, max_draft: MaxDraft::Auto };
+    for (rule, stop) in
+        [(AcceptanceRule::LossyLenience { lenience: 0.5 }, false), (AcceptanceRule::Lossless, true)]
+    {
+        let request = CompareRequest {
+            prompts: ComparedPrompts::Suite { name: "code".into(), prompts: Some(1) },
+            lanes: vec![lane(Method::DraftModel)],
+            sampling: SamplingParams::default(),
+            rule,
+            max_tokens: 32,
+            runs: if stop { 20 } else { 1 },
+        };
+        let (sender, receiver) = channel();
+        let id = app.compare(request, Box::new(move |message| drop(sender.send(message)))).unwrap();
+        let mut last = None;
+        while let Ok(message) = receiver.recv_timeout(PATIENCE) {
+            for event in message.events {
+                if stop && matches!(event, CompareEvent::Turn { done: 2, .. }) {
+                    app.stop_measurement(id).unwrap();
+                }
+                last = Some(event);
+            }
+        }
+        let Some(CompareEvent::Finished { kept: Some(_), stopped, .. }) = last else {
+            panic!("it did not finish: {last:?}");
+        };
+        assert_eq!(stopped, stop);
+        assert_eq!(of(&app.draft_offers("target", None).unwrap().offers, "draft").measured, before);
+    }
+    assert_eq!(app.list_comparisons().unwrap().len(), 4);
+}
+
+/// Ollama's files are called by their digests, Jan's all `model`.
+#[test]
+fn a_model_is_known_by_the_name_it_is_listed_under() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = |layers, file: &str, name: &str| {
+        let written = Tiny { layers, ..Tiny::default() }.write(folder.path(), file);
+        let path = folder.path().join(format!("sha256-{file}"));
+        std::fs::rename(written, &path).unwrap();
+        let entry = ModelEntry { name: name.into(), ..hunch::library::inspect(&path).unwrap().entry };
+        (path, entry)
+    };
+    let (target, listed_target) = model(2, "1234", "big:8b");
+    let (draft, listed_draft) = model(1, "5678", "small:1b");
+    let measured = Measured::at(folder.path(), "cpu");
+    let speedup = MeasuredSpeedup { speedup: 1.5, method: Method::Cascade, ended_ms: 1, comparison: 2 };
+    measured.remember_pair(&Ran::of(&listed_target), &Ran::of(&listed_draft), speedup.clone()).unwrap();
+    let models = [listed_target, listed_draft];
+    let judged = |target: &Path, usable| {
+        let pairs = Pairs {
+            models: &models,
+            compute: &Compute::open(DeviceChoice::Cpu, Some(1)).unwrap(),
+            machine: MachineMemory { total: usable, usable },
+            vocabularies: &Vocabularies::beside(None),
+            measured: Some(&measured),
+            costs: &|_| None,
+        };
+        (pairs.fit(target, None, None).unwrap(), pairs.offers(target, None).unwrap())
+    };
+    // By another way to the same file.
+    let around = folder.path().join("..").join(folder.path().file_name().unwrap()).join("sha256-1234");
+    let (fit, offers) = judged(&around, u64::MAX / 2);
+    assert_eq!(offers.target.name, "big:8b");
+    assert_eq!(of(&offers.offers, "small:1b").measured, Some(speedup));
+    let (too_large, _) = judged(&target, fit.total - 1);
+    let here = |choice: &SmallerChoice| match choice {
+        SmallerChoice::Model { name, path } => Some((name.clone(), path.clone())),
+        _ => None,
+    };
+    let here: Vec<_> = too_large.smaller.iter().filter_map(here).collect();
+    assert_eq!(here, [("small:1b".into(), draft.display().to_string())]);
 }
 
 #[test]

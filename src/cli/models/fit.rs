@@ -113,7 +113,7 @@ fn text(fit: &Fit) -> String {
         text += &match choice {
             SmallerChoice::Context { context } => format!("  would fit: --context {context}\n"),
             SmallerChoice::WithoutDraft => "  would fit: the target without the draft\n".into(),
-            SmallerChoice::Model { name, .. } => format!("  would fit: {name}\n"),
+            SmallerChoice::Model { name, .. } => format!("  would fit: {}\n", render::line(name)),
             SmallerChoice::Catalogue { id, name } => format!("  would fit: {name} of the catalogue ({id})\n"),
         };
     }

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &FoldersArgs, places: &Places, json: bool) -> Result<()>
     writeln!(out, "{}", render::table(&["folder", "source", "models"], &rows))?;
     for folder in &folders {
         if let Some(problem) = &folder.problem {
-            writeln!(out, "{}: {problem}", folder.path)?;
+            writeln!(out, "{}", render::line(&format!("{}: {problem}", folder.path)))?;
         }
     }
     Ok(())

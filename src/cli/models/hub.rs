@@ -20,8 +20,8 @@ pub(super) fn run(repository: &str, json: bool) -> Result<()> {
     if json {
         return Ok(writeln!(out, "{}", serde_json::to_string(&repository)?)?);
     }
-    let licence = repository.licence.as_deref().unwrap_or("not stated");
-    writeln!(out, "{}, licence: {licence}", repository.repository)?;
+    let licence = render::line(repository.licence.as_deref().unwrap_or("not stated"));
+    writeln!(out, "{}, licence: {licence}", render::line(&repository.repository))?;
     if repository.gated {
         writeln!(out, "Its terms have to be agreed to on its page, and HF_TOKEN has to be set.")?;
     }

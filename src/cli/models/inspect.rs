@@ -66,7 +66,7 @@ fn inspect(inspection: &Inspection, context: usize, json: bool) -> Result<()> {
         ("memory", format!("{} at {context} tokens (predicted)", render::bytes(memory))),
     ];
     for (name, value) in rows {
-        writeln!(out, "{name:<14} {value}")?;
+        writeln!(out, "{name:<14} {}", render::line(&value))?;
     }
     Ok(())
 }

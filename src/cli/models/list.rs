@@ -17,7 +17,7 @@ pub(crate) fn run(places: &Places, json: bool) -> Result<()> {
     }
     for folder in &scan.folders {
         if let Some(problem) = &folder.problem {
-            writeln!(out, "{}: {problem}", folder.path)?;
+            writeln!(out, "{}", render::line(&format!("{}: {problem}", folder.path)))?;
         }
     }
     if scan.models.is_empty() {
@@ -36,7 +36,8 @@ pub(crate) fn run(places: &Places, json: bool) -> Result<()> {
     }
     for model in others {
         let problem = model.problem.as_deref().unwrap_or_default();
-        writeln!(out, "{} ({}) cannot be used: {problem}", model.name, source(model.source))?;
+        let text = format!("{} ({}) cannot be used: {problem}", model.name, source(model.source));
+        writeln!(out, "{}", render::line(&text))?;
     }
     Ok(())
 }

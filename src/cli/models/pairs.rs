@@ -76,7 +76,12 @@ pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
     if json {
         return Ok(writeln!(out, "{}", serde_json::to_string(&offers)?)?);
     }
-    writeln!(out, "Drafts for {}, with caches of {} tokens:\n", offers.target.name, offers.context)?;
+    writeln!(
+        out,
+        "Drafts for {}, with caches of {} tokens:\n",
+        render::line(&offers.target.name),
+        offers.context
+    )?;
     let rows: Vec<Vec<String>> = offers.offers.iter().map(row).collect();
     if rows.is_empty() {
         writeln!(out, "No model here and none of the catalogue can draft for it.")?;

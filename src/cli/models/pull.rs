@@ -90,7 +90,7 @@ fn done(download: &Download, interactive: bool, json: bool) -> Result<()> {
         return Ok(writeln!(out, "{}", serde_json::to_string(download)?)?);
     }
     let path = download.path.as_deref().unwrap_or_default();
-    Ok(writeln!(out, "{} is in the library: {path}", download.name)?)
+    Ok(writeln!(out, "{} is in the library: {path}", render::line(&download.name))?)
 }
 
 fn line(download: &Download) -> String {

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &RemoveArgs, places: &Places) -> Result<()> {
             return Err(Error::invalid(text).into());
         }
         for file in &files {
-            writeln!(out, "{}", file.display())?;
+            writeln!(out, "{}", render::line(&file.display().to_string()))?;
         }
         write!(out, "Remove this for good ({})? [y/N] ", render::bytes(size))?;
         out.flush()?;

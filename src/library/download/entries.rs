@@ -1,5 +1,5 @@
-//! The downloads by number: what each looks like from outside, what runs for it, who is told. A change
-//! is made and told under one lock, so that what is heard last is what is.
+//! The downloads by number: what each looks like from outside and what runs for it. A change is made and put
+//! where it is told from under one lock, so that what is heard last is what is.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -10,9 +10,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::kept::{self, Kept, Place};
+use super::sinks::Sinks;
 use super::task::Run;
 use super::{DownloadSettings, is_active, lock};
-use crate::api::library::{Download, DownloadPhase, LibraryEvent};
+use crate::api::library::{Download, DownloadPhase, DownloadRequest, LibraryEvent};
 use crate::error::{Error, ErrorCode, Result};
 use crate::event::ErrorInfo;
 use crate::library::hub::{self, Hub};
@@ -24,20 +25,20 @@ pub(super) struct Inner {
     pub(super) runtime: Handle,
     /// Files that may be fetched now.
     pub(super) slots: Arc<Semaphore>,
-    /// Taken before `entries` by all who change one, so that what is told comes in the order of what happened.
-    pub(super) sinks: Mutex<Vec<(u64, Sink)>>,
+    pub(super) sinks: Sinks,
+    /// Taken before `tasks`, where both are.
     pub(super) entries: Mutex<BTreeMap<String, Entry>>,
-    /// What was last started for each download. One waits for the one before.
+    /// What was last started for each download.
     pub(super) tasks: Mutex<HashMap<String, tokio::task::JoinHandle<()>>>,
     pub(super) next: AtomicU64,
 }
-
-pub(super) type Sink = Box<dyn FnMut(LibraryEvent) + Send>;
 
 pub(super) struct Entry {
     pub(super) view: Download,
     /// Which of its runs may change it; an older one may still be coming to its end.
     pub(super) run: u64,
+    /// Of all that was started for it one is at the files.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Inner {
@@ -70,34 +71,40 @@ impl Inner {
         }
     }
 
-    /// Takes over what is known on disk of a download that this program is not at.
-    pub(super) fn learn(&self, id: &str, kept: &Kept) {
-        let place = self.place(id);
-        let name = hub::short_name(&kept.request.file).to_owned();
-        let elsewhere = Error::DownloadElsewhere { name: name.clone() };
-        let now = Download {
+    fn entry(&self, view: Download) -> Entry {
+        Entry { view, run: self.next.fetch_add(1, Ordering::Relaxed), turn: Arc::default() }
+    }
+
+    /// A download as it lies on disk, if this program is not at it.
+    fn as_kept(&self, id: &str, kept: &Kept) -> Download {
+        Download {
             id: id.to_owned(),
             request: kept.request.clone(),
-            name,
+            name: hub::short_name(&kept.request.file).to_owned(),
             phase: DownloadPhase::Paused,
-            done_bytes: place.bytes(kept),
+            done_bytes: self.place(id).bytes(kept),
             total_bytes: kept.total(),
             bytes_per_second: None,
             seconds_left: None,
             error: None,
             path: None,
-        };
+        }
+    }
+
+    /// Takes over what is known on disk of a download that this program is not at.
+    fn learn(&self, id: &str, kept: &Kept) {
+        let now = self.as_kept(id, kept);
+        let elsewhere = Error::DownloadElsewhere { name: now.name.clone() };
         let run = {
             let mut entries = lock(&self.entries);
-            let new = || Entry { view: now.clone(), run: self.next.fetch_add(1, Ordering::Relaxed) };
-            let entry = entries.entry(id.to_owned()).or_insert_with(new);
+            let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
             if is_active(entry.view.phase) || entry.view.phase == DownloadPhase::Done {
                 return;
             }
             entry.run
         };
         let busy = lock(&self.tasks).get(id).is_some_and(|task| !task.is_finished());
-        let held = !busy && place.is_held();
+        let held = !busy && self.place(id).is_held();
         self.publish(id, run, |view| {
             view.done_bytes = now.done_bytes;
             view.total_bytes = now.total_bytes.or(view.total_bytes);
@@ -112,56 +119,57 @@ impl Inner {
 
     /// Changes a download and tells it, if it changes and `run` is the run that may.
     pub(super) fn publish(&self, id: &str, run: u64, change: impl FnOnce(&mut Download)) {
-        let mut sinks = lock(&self.sinks);
-        let download = {
+        {
             let mut entries = lock(&self.entries);
             let Some(entry) = entries.get_mut(id).filter(|entry| entry.run == run) else { return };
-            let before = entry.view.clone();
-            change(&mut entry.view);
-            if entry.view == before {
-                return;
-            }
-            entry.view.clone()
-        };
-        for (_, sink) in sinks.iter_mut() {
-            sink(LibraryEvent::Download { download: download.clone() });
+            self.change(entry, change);
+        }
+        self.sinks.tell();
+    }
+
+    /// Changes a download whose lock is held, and has it told if it changes.
+    fn change(&self, entry: &mut Entry, change: impl FnOnce(&mut Download)) {
+        let before = entry.view.clone();
+        change(&mut entry.view);
+        if entry.view != before {
+            self.sinks.put(LibraryEvent::Download { download: entry.view.clone() });
         }
     }
 
     pub(super) fn forget(&self, id: &str, run: u64) {
-        let mut sinks = lock(&self.sinks);
         {
             let mut entries = lock(&self.entries);
             if entries.get(id).is_none_or(|entry| entry.run != run) {
                 return;
             }
             entries.remove(id);
+            self.sinks.put(LibraryEvent::DownloadGone { id: id.to_owned() });
         }
-        for (_, sink) in sinks.iter_mut() {
-            sink(LibraryEvent::DownloadGone { id: id.to_owned() });
-        }
+        self.sinks.tell();
     }
 
-    pub(super) fn tell(&self, event: &LibraryEvent) {
-        for (_, sink) in lock(&self.sinks).iter_mut() {
-            sink(event.clone());
-        }
+    pub(super) fn tell(&self, event: LibraryEvent) {
+        self.sinks.put(event);
+        self.sinks.tell();
     }
 
-    /// Fetches, if nobody does.
-    pub(super) fn launch(self: &Arc<Self>, id: &str) {
-        let run = {
+    /// Fetches, if nobody does. One that is not known yet is what `request` says.
+    pub(super) fn launch(self: &Arc<Self>, id: &str, request: Option<&DownloadRequest>) {
+        {
+            // In one step: of two at once one fetches, and nobody sees a new one that is not under way.
             let mut entries = lock(&self.entries);
+            if let Some(request) = request.filter(|_| !entries.contains_key(id)) {
+                entries.insert(id.to_owned(), self.entry(self.as_kept(id, &Kept::new(request))));
+            }
             let Some(entry) = entries.get_mut(id).filter(|entry| !is_active(entry.view.phase)) else {
                 return;
             };
-            entry.run = self.next.fetch_add(1, Ordering::Relaxed);
-            entry.run
-        };
-        self.publish(id, run, |view| {
-            (view.phase, view.error, view.path) = (DownloadPhase::Waiting, None, None);
-        });
-        self.spawn(id, run, |run| run.fetch());
+            self.change(entry, |view| {
+                (view.phase, view.error, view.path) = (DownloadPhase::Waiting, None, None);
+            });
+            self.spawn(entry, |run| run.fetch());
+        }
+        self.sinks.tell();
     }
 
     /// Stops what runs for a download and does something else with it.
@@ -170,43 +178,41 @@ impl Inner {
         id: &str,
         work: impl FnOnce(Run) -> F + Send + 'static,
     ) {
-        let run = {
+        {
             let mut entries = lock(&self.entries);
             let Some(entry) = entries.get_mut(id) else { return };
-            entry.run = self.next.fetch_add(1, Ordering::Relaxed);
-            entry.run
-        };
-        self.publish(id, run, |view| {
-            if is_active(view.phase) {
-                (view.phase, view.error) = (DownloadPhase::Paused, None);
+            self.change(entry, |view| {
+                if is_active(view.phase) {
+                    (view.phase, view.error) = (DownloadPhase::Paused, None);
+                }
+                (view.bytes_per_second, view.seconds_left) = (None, None);
+            });
+            if let Some(task) = lock(&self.tasks).get(id) {
+                task.abort();
             }
-            (view.bytes_per_second, view.seconds_left) = (None, None);
-        });
-        if let Some(task) = lock(&self.tasks).get(id) {
-            task.abort();
+            self.spawn(entry, work);
         }
-        self.spawn(id, run, work);
+        self.sinks.tell();
     }
 
     /// Starts work for a download. It begins when what was started before has let go of the files.
-    pub(super) fn spawn<F: Future<Output = ()> + Send>(
+    fn spawn<F: Future<Output = ()> + Send>(
         self: &Arc<Self>,
-        id: &str,
-        run: u64,
+        entry: &mut Entry,
         work: impl FnOnce(Run) -> F + Send + 'static,
     ) {
-        let Ok(view) = self.view(id) else { return };
+        entry.run = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = entry.view.id.clone();
+        let request = entry.view.request.clone();
         let run =
-            Run { inner: Arc::clone(self), place: self.place(id), request: view.request, run, id: view.id };
-        let mut tasks = lock(&self.tasks);
-        let before = tasks.remove(id);
+            Run { inner: Arc::clone(self), place: self.place(&id), request, run: entry.run, id: id.clone() };
+        let turn = Arc::clone(&entry.turn);
         let task = self.runtime.spawn(async move {
-            if let Some(before) = before {
-                let _ = before.await;
-            }
+            // Waiting for the one before would not do: that may have been stopped while it waited itself.
+            let _turn = turn.lock_owned().await;
             work(run).await;
         });
-        tasks.insert(id.to_owned(), task);
+        lock(&self.tasks).insert(id, task);
     }
 }
 

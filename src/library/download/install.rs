@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::kept::{Place, hex};
 use crate::error::{Error, Result};
 use crate::library::hub::{RemoteFile, local_file};
-use crate::model::weights::WeightFile;
+use crate::model::gguf::Gguf;
 
 /// Names that are tried for a model before it is given up.
 const MOST_NAMES: usize = 100;
@@ -94,7 +94,8 @@ pub(super) fn check(place: &Place, index: usize, part: &RemoteFile, cancelled: &
             });
         }
     }
-    match WeightFile::open(&path) {
+    // This file's header alone: the name that says which part of a model it is comes with the others.
+    match Gguf::read(&path) {
         Err(Error::InvalidModelFile { reason, .. }) => {
             let path = place.set_aside(index, &format!("{name}.not-a-model"))?;
             Err(Error::InvalidModelFile { path, reason })

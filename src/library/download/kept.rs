@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::api::library::DownloadRequest;
 use crate::error::{Error, Result};
 use crate::library::hub::{self, RemoteFile};
+use crate::library::small_file;
 
 /// The folder of unfinished downloads in the models folder. Whoever looks for models passes it by.
 pub(super) const FOLDER: &str = ".downloads";
@@ -93,18 +94,17 @@ impl Place {
         (0..kept.parts.len()).map(|index| self.part_bytes(index)).sum()
     }
 
-    /// Makes this program the only one that is at the download. The lock file stays for good: were it deleted,
-    /// two programs could each hold one of that name.
+    /// Makes this program the only one that is at the download.
     pub(super) fn hold(&self, name: &str) -> Result<Held> {
-        let file = self.lock_file()?;
         // Another one that only looks whether it is held does so for an instant.
         for _ in 0..3 {
+            let file = self.lock_file()?;
             match file.try_lock() {
-                Ok(()) => return Ok(Held(file)),
+                // Whoever held it before may have removed it with the download, and a third one have made another.
+                Ok(()) if !is_at(&file, &self.lock_path()) => {}
+                // A file system without locks, as some of a network are: better than no downloads there.
+                Ok(()) | Err(TryLockError::Error(_)) => return Ok(Held(file)),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
-                Err(TryLockError::Error(source)) => {
-                    return Err(Error::Io { action: "lock", path: self.lock_path(), source });
-                }
             }
         }
         Err(Error::DownloadElsewhere { name: name.to_owned() })
@@ -118,7 +118,7 @@ impl Place {
                 let _ = file.unlock();
                 false
             }
-            Err(_) => true,
+            Err(error) => matches!(error, TryLockError::WouldBlock),
         }
     }
 
@@ -141,12 +141,8 @@ impl Place {
 
     /// Writes what is known of it: the old or the new is there, whatever happens.
     pub(super) fn store(&self, kept: &Kept) -> Result<()> {
-        let path = self.folder.join(STATE);
-        let io = |source| Error::Io { action: "write", path: path.clone(), source };
-        std::fs::create_dir_all(&self.folder).map_err(io)?;
-        let text = serde_json::to_vec_pretty(kept).expect("text and numbers have a form");
-        let next = path.with_extension("next");
-        std::fs::write(&next, text).and_then(|()| std::fs::rename(&next, &path)).map_err(io)
+        let text = serde_json::to_string_pretty(kept).expect("text and numbers have a form");
+        small_file::write(&self.folder.join(STATE), &text)
     }
 
     /// Throws away what is here of a part.
@@ -168,15 +164,33 @@ impl Place {
         Ok(path)
     }
 
-    /// Throws all of it away.
+    /// Throws all of it away, and last the lock, which whoever does this holds.
     pub(super) fn remove(&self) -> Result<()> {
         match std::fs::remove_dir_all(&self.folder) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::Io { action: "remove", path: self.folder.clone(), source })
+                return Err(Error::Io { action: "remove", path: self.folder.clone(), source });
             }
-            _ => Ok(()),
+            _ => {}
         }
+        // An empty file that stays does no harm.
+        #[cfg(unix)]
+        let _ = std::fs::remove_file(self.lock_path());
+        Ok(())
     }
+}
+
+/// Whether an open file is the one of that name.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let number = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    file.metadata().ok().map(number) == std::fs::metadata(path).ok().map(number)
+}
+
+/// Elsewhere it is never removed.
+#[cfg(not(unix))]
+fn is_at(_file: &File, _path: &Path) -> bool {
+    true
 }
 
 /// Every download that lies in a models folder.
@@ -209,6 +223,24 @@ mod tests {
         drop(held);
         assert!(!place.is_held());
         place.hold("m").unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_lock_goes_with_the_download_and_holds_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::new(folder.path(), &id(&request()));
+        place.store(&Kept::new(&request())).unwrap();
+        let held = place.hold("m").unwrap();
+        let late = place.lock_file().unwrap();
+        place.remove().unwrap();
+        assert_eq!(std::fs::read_dir(folder.path().join(FOLDER)).unwrap().count(), 0);
+        drop(held);
+        // Who has opened the old one holds nothing by it.
+        late.try_lock().unwrap();
+        assert!(!is_at(&late, &place.lock_path()));
+        let again = place.hold("m").unwrap();
+        assert!(place.is_held() && is_at(&again.0, &place.lock_path()));
     }
 
     #[test]

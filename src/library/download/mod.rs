@@ -7,6 +7,7 @@ mod install;
 mod kept;
 mod part;
 mod progress;
+mod sinks;
 mod task;
 
 use std::path::Path;
@@ -22,7 +23,7 @@ use super::hub::{self, Hub, HubConfig, Token};
 use crate::api::library::{Download, DownloadPhase, DownloadRequest, HubRepository, HubState, LibraryEvent};
 use crate::error::{Error, Result};
 use entries::Inner;
-use kept::Kept;
+use sinks::Sinks;
 
 /// How long the end of the program waits for files to be closed.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -134,7 +135,7 @@ pub struct Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade() {
-            lock(&inner.sinks).retain(|(number, _)| *number != self.number);
+            inner.sinks.remove(self.number);
         }
     }
 }
@@ -154,7 +155,7 @@ impl Downloads {
             runtime: runtime.handle().clone(),
             slots: Arc::new(Semaphore::new(settings.at_once)),
             settings,
-            sinks: Mutex::default(),
+            sinks: Sinks::default(),
             entries: Mutex::default(),
             tasks: Mutex::default(),
             next: AtomicU64::new(1),
@@ -178,10 +179,11 @@ impl Downloads {
     }
 
     /// Tells a sink what happens, at most a few times a second for each download, until the subscription is
-    /// dropped. A sink may ask for [`Downloads::list`] and must call nothing else here.
+    /// dropped, from whichever thread something happens on. A sink may ask for [`Downloads::list`] and drop what
+    /// it likes, subscriptions too; it must call nothing else here.
     pub fn subscribe(&self, sink: Box<dyn FnMut(LibraryEvent) + Send>) -> Subscription {
         let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.inner.sinks).push((number, sink));
+        self.inner.sinks.add(number, sink);
         Subscription { inner: Arc::downgrade(&self.inner), number }
     }
 
@@ -196,7 +198,7 @@ impl Downloads {
     /// # Errors
     /// When that is not the name of one, or the hub does not answer or does not let us in.
     pub fn repository(&self, repository: &str) -> Result<HubRepository> {
-        let repository = hub::repository(repository)?;
+        let repository = self.inner.hub.repository(repository)?;
         let (sender, receiver) = std::sync::mpsc::channel();
         let inner = Arc::clone(&self.inner);
         self.inner.runtime.spawn(async move {
@@ -225,15 +227,11 @@ impl Downloads {
     /// # Errors
     /// [`Error::InvalidRequest`] when the names cannot be those of a file in a repository.
     pub fn start(&self, request: &DownloadRequest) -> Result<Download> {
-        let repository = hub::repository(&request.repository)?;
+        let repository = self.inner.hub.repository(&request.repository)?;
         hub::check_path(&request.file)?;
         let request = DownloadRequest { repository, file: request.file.clone() };
         let id = kept::id(&request);
-        let known = lock(&self.inner.entries).contains_key(&id);
-        if !known {
-            self.inner.learn(&id, &Kept::new(&request));
-        }
-        self.inner.launch(&id);
+        self.inner.launch(&id, Some(&request));
         self.inner.view(&id)
     }
 
@@ -254,7 +252,7 @@ impl Downloads {
     /// As [`Downloads::pause`].
     pub fn resume(&self, id: &str) -> Result<()> {
         if self.inner.view(id)?.phase != DownloadPhase::Done {
-            self.inner.launch(id);
+            self.inner.launch(id, None);
         }
         Ok(())
     }
@@ -263,7 +261,7 @@ impl Downloads {
     pub fn resume_interrupted(&self) {
         for (id, kept) in kept::all(&self.inner.models) {
             if kept.wanted && self.inner.view(&id).is_ok_and(|view| view.phase == DownloadPhase::Paused) {
-                self.inner.launch(&id);
+                self.inner.launch(&id, None);
             }
         }
     }

@@ -104,7 +104,7 @@ impl Run {
                     view.path = Some(goal.files[0].display().to_string());
                     view.name = goal.name;
                 });
-                self.inner.tell(&LibraryEvent::Changed);
+                self.inner.tell(LibraryEvent::Changed);
             }
             Err(error) => {
                 let _ = self.place.store(&Kept { wanted: false, ..self.kept() });

@@ -11,7 +11,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Proxy, Response, StatusCode, Url};
 
 use super::token::{Token, Tokens};
-use super::{HubConfig, ProxyChoice};
+use super::{HubConfig, ProxyChoice, names};
 use crate::api::library::HubState;
 use crate::error::{Error, Result};
 
@@ -98,6 +98,11 @@ impl Hub {
             token: self.tokens.current().1,
             can_keep_token: self.tokens.can_keep(),
         }
+    }
+
+    /// A repository as people write it, as "owner/name".
+    pub(crate) fn repository(&self, text: &str) -> Result<String> {
+        names::repository_at(text, self.endpoint.as_str())
     }
 
     pub(crate) fn set_token(&self, token: Option<&Token>) -> Result<()> {

@@ -2,7 +2,10 @@
 //! repository's, a file's in it, and what a file is called here. Nothing that could leave a folder
 //! passes; what cannot be a name is refused and never bent into one.
 
+use std::path::Path;
+
 use crate::error::{Error, Result};
+use crate::model::split::PartName;
 
 /// Bytes that a path in a repository may have.
 const LONGEST_PATH: usize = 1024;
@@ -11,24 +14,41 @@ const LONGEST_NAME: usize = 200;
 /// Characters that a part of a repository's name may have on the hub.
 const LONGEST_REPOSITORY_PART: usize = 96;
 
+/// Whose pages have addresses that name repositories of the hub.
+const HOSTS: [&str; 2] = ["huggingface.co", "hf.co"];
+
 /// A repository as people write it, "owner/name" or the address of its page, as "owner/name".
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] when it cannot be one.
 pub fn repository(text: &str) -> Result<String> {
+    repository_at(text, "")
+}
+
+/// The same where the hub is the one of this address: its own pages count as well. An address of any other host
+/// is refused: what it shows is not what this hub has under that name.
+pub(super) fn repository_at(text: &str, endpoint: &str) -> Result<String> {
     let refused = || {
         Error::invalid(
             "That is not the name of a repository on the hub. Write it as on its page, for example \
              Qwen/Qwen3-8B-GGUF.",
         )
     };
+    let without_scheme = |text: &str| {
+        ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme)).map(str::to_owned)
+    };
+    let own = without_scheme(endpoint).map(|host| host.trim_end_matches('/').to_owned());
     let text = text.trim();
-    let path = match text.split_once("://") {
-        Some((scheme, rest)) if ["http", "https"].contains(&scheme) => {
-            rest.split_once('/').ok_or_else(refused)?.1
-        }
-        Some(_) => return Err(refused()),
-        None => ["huggingface.co/", "hf.co/"].iter().find_map(|host| text.strip_prefix(host)).unwrap_or(text),
+    let address = without_scheme(text);
+    let rest = address.as_deref().unwrap_or(text);
+    let below = |host: &str| {
+        let (start, path) = rest.split_at_checked(host.len())?;
+        start.eq_ignore_ascii_case(host).then(|| path.strip_prefix('/')).flatten()
+    };
+    let path = match HOSTS.into_iter().chain(own.as_deref()).find_map(below) {
+        Some(path) => path,
+        None if address.is_some() => return Err(refused()),
+        None => text,
     };
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let mut parts: Vec<&str> = path.trim_end_matches('/').split('/').collect();
@@ -61,7 +81,7 @@ fn is_repository_part(part: &str) -> bool {
 /// [`Error::InvalidRequest`] when it is not.
 pub fn check_path(path: &str) -> Result<()> {
     let sound = path.len() <= LONGEST_PATH && path.split('/').all(is_file_part);
-    let is_gguf = std::path::Path::new(path).extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
+    let is_gguf = Path::new(path).extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
     if sound && is_gguf && file_name(path).len() <= LONGEST_NAME {
         return Ok(());
     }
@@ -85,6 +105,11 @@ fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// What a path tells of being one of several files.
+fn part_name(path: &str) -> Option<PartName> {
+    PartName::of(Path::new(file_name(path)))
+}
+
 /// The last part of a path.
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
@@ -95,24 +120,13 @@ fn file_name(path: &str) -> &str {
 pub fn short_name(path: &str) -> &str {
     let name = file_name(path);
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-    part_number(path).map_or(stem, |_| &stem[..stem.len() - PART_ENDING.len()])
+    part_name(path).map_or(stem, |part| &stem[..part.model.len()])
 }
-
-const PART_ENDING: &str = "-00001-of-00002";
 
 /// Which part of how many a file of a split model is, by its name: "…-00001-of-00003.gguf" is the first of
 /// three.
 pub fn part_number(path: &str) -> Option<(u32, u32)> {
-    let name = file_name(path);
-    let stem = name.rsplit_once('.')?.0;
-    let (start, ending) = stem.split_at_checked(stem.len().checked_sub(PART_ENDING.len())?)?;
-    let (number, count) = ending.strip_prefix('-')?.split_once("-of-")?;
-    let digits = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
-    if start.is_empty() || !digits(number) || !digits(count) {
-        return None;
-    }
-    let (number, count) = (number.parse().ok()?, count.parse().ok()?);
-    (1..=count).contains(&number).then_some((number, count))
+    part_name(path).map(|part| (part.number as u32, part.count as u32))
 }
 
 /// What a file is called here: part `part` (the first is 0) of a model that is called `stem`.
@@ -173,6 +187,20 @@ mod tests {
         }
         assert_eq!(repository("gpt2").unwrap(), "gpt2");
         for text in
+            ["https://Mirror.example:8080/hf/a/b/", "mirror.example:8080/hf/a/b", "https://hf.co/a/b", "a/b"]
+        {
+            assert_eq!(repository_at(text, "http://mirror.example:8080/hf/").unwrap(), "a/b", "{text}");
+        }
+        for text in [
+            "https://mirror.example:8080/hf/a/b",
+            "https://github.com/a/b",
+            "https://huggingface.co.example/a/b",
+            "https://me@huggingface.co/a/b",
+            "https://huggingface.co",
+        ] {
+            assert!(repository_at(text, "https://huggingface.co").is_err(), "{text:?}");
+        }
+        for text in
             ["", "/", "a/b/c", "../b", "a/..", "a//b", "a b/c", "ftp://x/a/b", "a/b\0", ".a/b", "a/b-", "ä/b"]
         {
             assert!(repository(text).is_err(), "{text:?}");
@@ -216,6 +244,8 @@ mod tests {
             "big-00000-of-00003.gguf",
             "-00001-of-00003.gguf",
             "00001-of-3.gguf",
+            "whole-00001-of-00001.gguf",
+            "big-00001-of-99999.gguf",
             "ü.gguf",
         ] {
             assert_eq!(part_number(path), None, "{path}");

@@ -6,9 +6,9 @@ mod program;
 mod refusals;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
@@ -17,6 +17,7 @@ use hunch::error::ErrorCode;
 use hunch::library::Places;
 use hunch::library::download::{DownloadSettings, Downloads, Subscription};
 use hunch::library::hub::HubConfig;
+use hunch::model::weights::WeightFile;
 use sha2::{Digest, Sha256};
 
 use crate::hub::{Act, Asked, Content, TestHub};
@@ -291,7 +292,10 @@ fn two_programs_do_not_fetch_the_same_file() {
 #[test]
 fn a_model_in_parts_is_there_when_all_of_them_are() {
     let hub = TestHub::start();
-    let parts: Vec<Content> = (0..3).map(|seed| model(2 * MIB, 30 + seed)).collect();
+    let tiny = Tiny { dtype: GgmlDType::Q8_0, seed: 30, ..Tiny::default() };
+    let split = tiny.writer().split(3);
+    let parts: Vec<Content> =
+        split.iter().enumerate().map(|(i, part)| Content::padded(part.bytes(), 2 * MIB, i as u64)).collect();
     for (index, part) in parts.iter().enumerate() {
         hub.add(REPOSITORY, &format!("big-Q8_0-{:05}-of-00003.gguf", index + 1), part.clone());
     }
@@ -315,7 +319,14 @@ fn a_model_in_parts_is_there_when_all_of_them_are() {
     for (name, part) in names.iter().zip(&parts) {
         assert_eq!(sha256(&desk.path().join(name)), part.sha256);
     }
-    assert!(done.path.unwrap().ends_with(&names[0]));
+    let path = PathBuf::from(done.path.unwrap());
+    assert!(path.ends_with(&names[0]));
+    // And it is a model, whole.
+    let entry = hunch::library::inspect(&path).unwrap().entry;
+    assert_eq!((entry.name.as_str(), entry.parts, entry.problem), ("big-Q8_0", 3, None));
+    let whole = tiny.write(desk.path(), "whole");
+    let bytes = |path: &Path| WeightFile::open(path).unwrap().weight_bytes();
+    assert_eq!(bytes(&path), bytes(&whole));
     let again = hub.starts().into_iter().filter(|from| *from > 0).collect::<Vec<u64>>();
     assert_eq!(again, [MIB], "only what was missing came after the pause");
 }
@@ -392,4 +403,113 @@ fn sinks_hear_until_they_are_dropped() {
     assert!(before > 1);
     desk.fetch("m.gguf");
     assert_eq!(heard.load(Ordering::SeqCst), before);
+}
+
+/// A failed download on disk, and who listens asks for the list with every event, as a window does.
+#[test]
+fn a_sink_may_ask_for_the_list_and_let_go_of_anything() {
+    let hub = TestHub::start();
+    hub.add(REPOSITORY, "m.gguf", model(2 * MIB, 60));
+    let content = model(0, 61);
+    hub.add(REPOSITORY, "other.gguf", content.clone());
+    hub.act(|asked| {
+        let stall = (asked.is_file() && asked.path.ends_with("m.gguf")).then_some(MIB);
+        Act { stall, ..Act::default() }
+    });
+    let desk = Desk::new(&hub);
+    let other = Downloads::open(desk.path(), hub.config(), settings()).unwrap();
+    let id = desk.start("m.gguf");
+    desk.wait(&id, |download| download.done_bytes == MIB);
+    // For another program the download has failed, because the first one is at it.
+    let asked = other.clone();
+    let (sender, listed) = channel();
+    let told = other.subscribe(Box::new(move |event| drop(sender.send((event, asked.list())))));
+    other.list();
+    let (_, first) = listed.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(first[0].error.as_ref().unwrap().code, ErrorCode::DownloadElsewhere);
+    desk.downloads.pause(&id).unwrap();
+    desk.wait(&id, |download| download.phase == DownloadPhase::Paused);
+    let fetched = other.start(&request("other.gguf")).unwrap().id;
+    let mut phases = Vec::new();
+    while phases.last() != Some(&DownloadPhase::Done) {
+        if let (LibraryEvent::Download { download }, list) = listed.recv_timeout(PATIENCE).unwrap()
+            && download.id == fetched
+        {
+            assert_eq!(list.len(), 2);
+            phases.push(download.phase);
+        }
+    }
+    assert_eq!(phases[0], DownloadPhase::Waiting, "in the order of what happens");
+    drop(told);
+    assert!(listed.iter().count() < 10, "the sink is gone, and what it held");
+    // One that drops itself, another one and the last of the downloads.
+    let (_, aside) = watch(&other);
+    let mine: Arc<Mutex<Option<Subscription>>> = Arc::default();
+    let (itself, last) = (Arc::clone(&mine), other.clone());
+    let mut held = Some((aside, last));
+    let (sender, heard) = channel();
+    let (go, wait) = channel();
+    *mine.lock().unwrap() = Some(other.subscribe(Box::new(move |event| {
+        // The first one comes out of the start below.
+        if matches!(&event, LibraryEvent::Download { download } if download.phase == DownloadPhase::Waiting) {
+            return;
+        }
+        wait.recv().unwrap();
+        drop(held.take());
+        drop(itself.lock().unwrap().take());
+        let _ = sender.send(event);
+    })));
+    other.start(&request("m.gguf")).unwrap();
+    drop(other);
+    go.send(()).unwrap();
+    assert_eq!(heard.iter().count(), 1);
+}
+
+#[test]
+fn of_many_who_start_a_new_download_at_once_one_fetches_and_all_see_it() {
+    let hub = TestHub::start();
+    let content = model(MIB, 62);
+    hub.add(REPOSITORY, "m.gguf", content.clone());
+    for _ in 0..20 {
+        let desk = Desk::new(&hub);
+        let before = hub.starts().len();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let started = desk.downloads.start(&request("m.gguf")).unwrap();
+                    assert_ne!(started.phase, DownloadPhase::Paused);
+                    assert_eq!(desk.downloads.list().len(), 1);
+                });
+            }
+        });
+        let started = desk.downloads.list().remove(0);
+        if started.phase != DownloadPhase::Done {
+            desk.end(&started.id);
+        }
+        is(&desk.downloads.list()[0], &content);
+        assert_eq!(desk.models(), ["m.gguf"]);
+        assert_eq!(hub.starts().len(), before + 1);
+    }
+}
+
+/// Whatever a person presses in a row, what was pressed last is what happens.
+#[test]
+fn the_last_word_counts() {
+    let hub = TestHub::start();
+    let content = model(2 * MIB, 63);
+    hub.add(REPOSITORY, "m.gguf", content.clone());
+    hub.act(|asked| Act { trickle: asked.is_file().then_some(64 << 10), ..Act::default() });
+    let desk = Desk::new(&hub);
+    let id = desk.start("m.gguf");
+    for _ in 0..20 {
+        desk.downloads.pause(&id).unwrap();
+        desk.downloads.resume(&id).unwrap();
+    }
+    desk.downloads.pause(&id).unwrap();
+    let desk = desk.restart(hub.config());
+    desk.downloads.resume_interrupted();
+    assert_eq!(desk.downloads.list()[0].phase, DownloadPhase::Paused, "it was written down");
+    hub.act(|_| Act::default());
+    desk.downloads.resume(&id).unwrap();
+    is(&desk.end(&id), &content);
 }
