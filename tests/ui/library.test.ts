@@ -54,7 +54,7 @@ describe('what is here', () => {
     expect(await page.getByTestId('model-count').innerText()).toBe('2 of 9 models');
     await page.keyboard.type(' nothing');
     await page.getByTestId('nothing-found').waitFor();
-    expect(await page.getByTestId('nothing-found').innerText()).toContain('leave out all 9 models');
+    expect(await page.getByTestId('nothing-found').innerText()).toContain('leave nothing of 9 models');
     await page.getByTestId('clear-filters').click();
     expect(await rows(page)).toHaveLength(models.length);
   });
@@ -82,6 +82,9 @@ describe('what is here', () => {
     // Nothing in the library has the focus yet.
     await page.keyboard.press('ArrowDown');
     expect(await selected(page)).toBe('mistral-7b-v0.1-q4_0');
+    const begun = (await requests(page)).length;
+    await page.keyboard.press('Enter');
+    expect(await requests(page)).toHaveLength(begun);
     await page.keyboard.press('/');
     await page.keyboard.type('coder');
     await page.keyboard.press('ArrowDown');
@@ -90,6 +93,11 @@ describe('what is here', () => {
     expect(await selected(page)).toBe(small.name);
     await page.keyboard.press('ArrowDown');
     await page.getByTestId('offer').first().waitFor();
+    // Return leads to what was found; there it loads.
+    const before = (await requests(page)).length;
+    await page.keyboard.press('Enter');
+    expect(await page.getByTestId('models').evaluate((list) => list === document.activeElement)).toBe(true);
+    expect(await requests(page)).toHaveLength(before);
     await page.keyboard.press('Enter');
     await idle(page);
     expect((await requests(page)).at(-1)).toEqual({ target: middle.path, draft: small.path, context: null });
@@ -245,6 +253,12 @@ describe('which draft goes with it', () => {
     await look(page, seven.name);
     await offer(page, small.name).getByTestId('measure-pair').click();
     await page.getByTestId('measuring-said').waitFor();
+    // The pair is in memory by now.
+    await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('7b');
+    expect(await page.getByTestId('target-menu').isDisabled()).toBe(false);
+    await page.getByTestId('target-menu').click();
+    expect(await page.getByTestId('target-list').getByRole('option', { name: /1\.5b/ }).getAttribute('aria-disabled')).toBe('true');
+    await page.keyboard.press('Escape');
     await page.getByTestId('measuring-said').scrollIntoViewIfNeeded();
     await page.screenshot({ path: `${output}library-measuring.png` });
     expect(await violations(page)).toEqual([]);
@@ -252,7 +266,8 @@ describe('which draft goes with it', () => {
     expect(await calls(page, 'measure_pair')).toMatchObject([{ request: { target: seven.path, draft: small.path, context: null } }]);
     await offer(page, small.name).getByTestId('measured').waitFor();
     expect(await offer(page, small.name).getByTestId('gain').innerText()).toMatch(/^\d\.\d\d× measured\s+Draft model, Nov 2\d, 2026$/);
-    await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('7b');
+    // The report names other models than the files do, as it may.
+    expect(await page.getByTestId('measuring-done').innerText()).toMatch(/^\d\.\d\d× measured with /);
     await offer(page, small.name).getByTestId('measured').click();
     await page.getByTestId('result').waitFor();
   });
@@ -262,9 +277,20 @@ describe('which draft goes with it', () => {
     await idle(page);
     await look(page, seven.name);
     await offer(page, small.name).getByTestId('measure-pair').click();
+    await page.getByTestId('measuring-said').filter({ hasNotText: /Loading|Starting/ }).waitFor();
     await page.getByTestId('measuring-stop').click();
     await page.getByText('Stopped. Nothing was kept.').waitFor();
     expect(await calls(page, 'stop_measurement')).toHaveLength(1);
+  });
+
+  it('can be stopped while the pair is loaded', async () => {
+    const page = await openLibrary({ speed: 1 }, { load_ms: 4000, info: base.info });
+    await look(page, seven.name);
+    await offer(page, small.name).getByTestId('measure-pair').click();
+    await page.getByTestId('measuring-stop').click();
+    await page.getByText('Stopped. Nothing was kept.').waitFor();
+    expect((await calls(page, 'cancel_loading')).length).toBeGreaterThan(0);
+    expect(await calls(page, 'stop_measurement')).toEqual([]);
   });
 });
 
@@ -424,7 +450,8 @@ describe('loading and letting go', () => {
     expect(await failing.getByTestId('complaint').innerText()).toContain(`${tiny.name} is loaded instead`);
     const gone = await openWith({ preferences: { last_models: { ...last, draft: '/gone.gguf' } } });
     await gone.getByTestId('complaint').waitFor();
-    expect((await requests(gone)).map(({ target }) => target)).toEqual([tiny.path]);
+    expect((await requests(gone)).map(({ target }) => target)).toEqual([seven.path, tiny.path]);
+    expect(await gone.getByTestId('complaint').innerText()).toContain('no longer here');
   });
 
   it('lets go after the keep-warm time, says so, and loads again when asked', async () => {
@@ -532,6 +559,20 @@ describe('the menus of models', () => {
 });
 
 describe('without any model', () => {
+  it('says why it could not be fetched, and tries again', async () => {
+    const page = await openWith({}, { models: [] });
+    await page.getByTestId('starter-get').click();
+    await page.getByTestId('starter').getByTestId('fetching').nth(1).waitFor();
+    await download(page, 'd1', { phase: 'failed', error: { code: 'hub_unreachable', message: 'The hub cannot be reached. Check the connection and try again.' } });
+    expect(await page.getByTestId('starter-why').innerText()).toContain('cannot be reached');
+    expect(await violations(page)).toEqual([]);
+    await page.getByTestId('fetch-again').click();
+    await page.getByTestId('starter-why').waitFor({ state: 'detached' });
+    expect(await calls(page, 'resume_download')).toEqual([{ id: 'd1' }]);
+    // Nothing of the hub was needed that may lie in the keychain.
+    expect(await calls(page, 'hub_state')).toEqual([]);
+  });
+
   it('offers the pair to begin with, fetches it, and loads it', async () => {
     const page = await openWith({}, { models: [] });
     await page.getByTestId('starter').waitFor();

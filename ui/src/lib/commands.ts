@@ -92,6 +92,8 @@ export function commands(state: WindowState): Command[] {
   // Where the conversation is not seen, nothing is done to it.
   const chatting = () => state.place === 'chat';
   const idle = () => chatting() && !state.running && models.loading === null && models.answerable;
+  // What runs on the models in memory must not lose them.
+  const changeable = () => models.loading === null && !state.running;
   const written = () => last()?.answer.over === true && last()?.answer.text !== '';
   const save = (format: 'markdown' | 'json') => () => {
     const open = entry();
@@ -227,14 +229,14 @@ export function commands(state: WindowState): Command[] {
       ...named('open-model'),
       group: 'model',
       keys: { key: 'O' },
-      enabled: () => models.loading === null,
+      enabled: changeable,
       run: () => void models.openTarget(),
     },
     {
       ...named('open-draft'),
       group: 'model',
       keys: { key: 'O', shift: true },
-      enabled: () => models.loading === null,
+      enabled: changeable,
       run: () => void models.openDraft(),
     },
     {
@@ -262,7 +264,7 @@ export function commands(state: WindowState): Command[] {
         void state.library.addFolder();
       },
     },
-    { ...named('unload-models'), group: 'model', enabled: () => models.loaded !== null && models.loading === null && !state.running, run: () => void models.unload() },
+    { ...named('unload-models'), group: 'model', enabled: () => models.loaded !== null && changeable(), run: () => void models.unload() },
     { ...named('cancel-loading'), group: 'model', enabled: () => models.loading !== null && !models.cancelling, run: () => void models.cancel() },
     ...offeredMethods.map((method): Command => ({
       ...valued('method', method, strings.methods[method].label),
@@ -280,14 +282,15 @@ export function commands(state: WindowState): Command[] {
 }
 
 /** Loading each of the models that can be loaded: for whoever types a name. */
-export function loadCommands({ library, models }: WindowState): Command[] {
+export function loadCommands(state: WindowState): Command[] {
+  const { library, models } = state;
   return library.models
     .filter((model) => model.problem === null)
     .map((model): Command => ({
       ...valued('model', model.path, model.name),
       group: 'model',
       chosen: models.loaded?.target.path === model.path,
-      enabled: () => models.loading === null,
+      enabled: () => models.loading === null && !state.running,
       run: () => void models.loadTarget(model),
     }));
 }

@@ -112,6 +112,13 @@ export function nounAfter(count: number, noun: keyof Strings['nouns']): string {
 /** "1 round", "2 rounds". */
 export const plural = (count: number, noun: keyof Strings['nouns']): string => `${formatCount(count)} ${nounAfter(count, noun)}`;
 
+/** A month of the form 2026-11, in words; what is no such month stays as it is. */
+export function formatMonth(month: string): string {
+  const [, year, number] = /^(\d{4})-(\d\d)/.exec(month) ?? [];
+  if (year === undefined) return month;
+  return new Intl.DateTimeFormat(language.current, { month: 'long', year: 'numeric', timeZone: 'UTC' }).format(Date.UTC(Number(year), Number(number) - 1));
+}
+
 /** A token's text with its spaces and line ends made visible. */
 export const visibleText = (text: string): string =>
   text.replace(/ /g, '·').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍');

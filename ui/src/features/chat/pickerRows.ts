@@ -5,7 +5,7 @@ import type { DraftOffer, FitVerdict, ModelEntry } from '../../lib/ipc/schema.ge
 import { shortcut } from '../../lib/platform';
 import type { WindowState } from '../../lib/state/window.svelte';
 import { language } from '../../lib/strings/index.svelte';
-import { verdictWords } from '../library/verdicts';
+import { verdictWords } from '../../lib/pairVerdict';
 
 /** More models than this can be searched. */
 export const searchFrom = 8;
@@ -40,6 +40,7 @@ function targetRows(app: WindowState): PickerRow[] {
   const rows = [...recent, ...rest].map((model, i): PickerRow => ({
     ...modelRow(app, model),
     chosen: model.path === models.loaded?.target.path,
+    disabled: problemOf(model) || app.running,
     heading: i === 0 && recent.length > 0 ? words.recent : i === recent.length ? (recent.length > 0 ? words.all : language.strings.models.target.heading) : undefined,
     run: () => void models.loadTarget(model),
   }));
@@ -47,7 +48,7 @@ function targetRows(app: WindowState): PickerRow[] {
   return [
     ...rows,
     ...(models.loaded ? [unload] : []),
-    { ...way('open-target', language.strings.models.target.open, () => void models.openTarget()), aside: shortcut('O') },
+    { ...way('open-target', language.strings.models.target.open, () => void models.openTarget(), app.running), aside: shortcut('O') },
     way('open-library', words.openLibrary, () => app.showLibrary()),
   ];
 }
@@ -61,6 +62,7 @@ function draftRows(app: WindowState): PickerRow[] {
   const row = (model: ModelEntry): PickerRow => ({
     ...modelRow(app, model),
     chosen: model.path === models.loaded?.draft?.path,
+    disabled: problemOf(model) || app.running,
     run: () => void models.useDraft(model.path, model.name),
   });
   const offered = (list: readonly DraftOffer[], suitable: boolean) =>
@@ -68,9 +70,9 @@ function draftRows(app: WindowState): PickerRow[] {
       const model = library.at(offer.path);
       if (!model) return [];
       const note = suitable ? gain(offer) : verdictWords(offer.verdict);
-      return [{ ...row(model), note, fit: suitable ? offer.fit : undefined, disabled: !suitable || offer.fit === 'too_large', heading: i === 0 ? (suitable ? words.suits : words.others) : undefined }];
+      return [{ ...row(model), note, fit: suitable ? offer.fit : undefined, disabled: !suitable || offer.fit === 'too_large' || app.running, heading: i === 0 ? (suitable ? words.suits : words.others) : undefined }];
     });
-  const without = way('without-draft-model', language.strings.models.withoutDraft, () => void models.useDraft(null, models.loaded?.target.name ?? ''));
+  const without = way('without-draft-model', language.strings.models.withoutDraft, () => void models.useDraft(null, models.loaded?.target.name ?? ''), app.running);
   // Until the offers are here, any model may be one.
   const rows = offers
     ? [...offered(pairing.suited.filter(({ path }) => path !== null), true), ...offered(pairing.unsuited, false)]
@@ -78,7 +80,7 @@ function draftRows(app: WindowState): PickerRow[] {
   return [
     ...rows,
     ...(models.loaded?.draft ? [without] : []),
-    way('open-draft', language.strings.models.draft.open, () => void models.openDraft()),
+    way('open-draft', language.strings.models.draft.open, () => void models.openDraft(), app.running),
     way('open-library', words.openLibrary, () => {
       app.showLibrary();
       if (target) app.shelf.select(target);
@@ -101,10 +103,12 @@ function modelRow({ library }: WindowState, model: ModelEntry): PickerRow {
     note: problem ?? `${architecture}, ${formatParameters(parameters)}, ${quantisation}`,
     fit: problem === null ? library.fits[path] : undefined,
     chosen: false,
-    disabled: problem !== null,
+    disabled: false,
     model,
     run: () => {},
   };
 }
+
+const problemOf = ({ problem }: ModelEntry): boolean => problem !== null;
 
 const way = (id: string, name: string, run: () => void, disabled = false): PickerRow => ({ id, name, aside: '', note: '', chosen: false, disabled, model: null, testid: id, run });

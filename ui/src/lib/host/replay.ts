@@ -297,7 +297,7 @@ class ReplayHost implements Host {
     const total = known.reduce((sum, model) => sum + model.size_bytes, 0);
     for (let step = 1; step <= steps; step += 1) {
       await new Promise<void>((resolve) => this.#playback.later(this.#app.load_ms / steps, resolve));
-      if (cancelled) throw refusal('invalid_request', 'Loading was called off. What was in memory is still there.');
+      if (cancelled) throw refusal('stopped', 'Loading was called off. What was in memory is still there.');
       const progress = { name: known[0]?.name ?? target, done_bytes: (total * step) / steps, total_bytes: total };
       if (total > 0) this.#library?.tell({ kind: 'loading', progress });
     }
@@ -320,6 +320,7 @@ class ReplayHost implements Host {
   }
 
   async #measurePair(request: LoadRequest, channel: number): Promise<number> {
+    await this.#readModels(request);
     const { target, draft } = this.#take(request);
     return this.#compare(channel, (report, comparison) => {
       const best = report.lanes.slice(1).reduce((fastest, lane) => (lane.speedup > fastest.speedup ? lane : fastest));

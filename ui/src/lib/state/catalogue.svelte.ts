@@ -2,8 +2,8 @@
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { Catalogue as Offered, CatalogueModel, Download, ErrorInfo, HubRepository, HubState, MemoryClass } from '../ipc/schema.gen';
-import type { Downloads } from './downloads.svelte';
+import type { Catalogue as Offered, CatalogueModel, Download, ErrorInfo, HubRepository, HubState, MemoryClass, ModelEntry } from '../ipc/schema.gen';
+import { isHalted, type Downloads } from './downloads.svelte';
 import type { Library } from './library.svelte';
 
 /** Classes of machines, smallest first. */
@@ -30,8 +30,19 @@ const soonBytes = 6e9;
 export const pairBytes = ({ target, draft }: Pair): number | null =>
   target.size_bytes === null || draft.size_bytes === null ? null : target.size_bytes + draft.size_bytes;
 
-/** How far a model of the catalogue is from being used. */
-export type Whereabouts = { kind: 'here'; path: string } | { kind: 'coming'; download: Download } | { kind: 'there' };
+/** How far a model of the catalogue is from being used; `halted` is a download that failed or was paused. */
+export type Whereabouts = { kind: 'here'; path: string } | { kind: 'coming' | 'halted'; download: Download } | { kind: 'there' };
+
+/** A file of the hub. */
+export interface HubFile {
+  repository: string;
+  file: string;
+  /** Of all its parts; nothing where it is not known for sure. */
+  size_bytes?: number | null;
+}
+
+/** How far two sizes of one file may be apart: what is published may be rounded. */
+const sizeSlack = 0.01;
 
 /** A repository from what was typed or pasted: "owner/name", or an address of one of its pages; null when it is none. */
 export function repositoryOf(typed: string): string | null {
@@ -53,8 +64,10 @@ export const nameOfFile = (file: string): string => (file.split('/').at(-1) ?? f
 export class Catalogue {
   offered = $state.raw<Offered | null>(null);
   hub = $state.raw<HubState | null>(null);
-  /** Why the catalogue or the hub's state could not be read. */
+  /** Why the catalogue could not be read, or the token not be kept. */
   error = $state.raw<ErrorInfo | null>(null);
+  /** Why the hub's state could not be read. */
+  hubError = $state.raw<ErrorInfo | null>(null);
   /** The repository that is looked at. */
   repository = $state.raw<HubRepository | null>(null);
   /** What was typed in place of one. */
@@ -101,6 +114,7 @@ export class Catalogue {
   readonly #library: Library;
   readonly #downloads: Downloads;
   #asked = false;
+  #hubAsked = false;
   #looks = 0;
 
   constructor(host: Host, library: Library, downloads: Downloads) {
@@ -109,16 +123,30 @@ export class Catalogue {
     this.#downloads = downloads;
   }
 
-  /** Asks for the catalogue and the hub, the first time it is called, and again after it failed. */
+  /** Asks for the catalogue, the first time it is called, and again after it failed. */
   async open(): Promise<void> {
     if (this.#asked) return;
     this.#asked = true;
     try {
-      [this.offered, this.hub] = await Promise.all([call(this.#host, 'catalogue', {}), call(this.#host, 'hub_state', {})]);
+      this.offered = await call(this.#host, 'catalogue', {});
       this.error = null;
     } catch (thrown) {
       this.#asked = false;
       this.error = toErrorInfo(thrown);
+    }
+  }
+
+  /** Asks how the hub is reached, the same way. By itself, because the system may ask whether the keychain may be
+   * opened, and whoever says no can have the catalogue all the same. */
+  async openHub(): Promise<void> {
+    if (this.#hubAsked) return;
+    this.#hubAsked = true;
+    try {
+      this.hub = await call(this.#host, 'hub_state', {});
+      this.hubError = null;
+    } catch (thrown) {
+      this.#hubAsked = false;
+      this.hubError = toErrorInfo(thrown);
     }
   }
 
@@ -128,18 +156,27 @@ export class Catalogue {
   }
 
   /** Where a file of the hub is by now. */
-  whereabouts(request: { repository: string; file: string }): Whereabouts {
+  whereabouts(request: HubFile): Whereabouts {
     const name = nameOfFile(request.file).toLowerCase();
-    const here = this.#library.models.find((model) => model.problem === null && model.name.toLowerCase() === name);
-    if (here) return { kind: 'here', path: here.path };
+    const size = request.size_bytes ?? null;
     const download = this.#downloads.of(request);
-    return download && download.phase !== 'done' ? { kind: 'coming', download } : { kind: 'there' };
+    const arrived = download?.phase === 'done' ? this.#library.at(download.path) : null;
+    // Another model may have the name; hardly of the same size.
+    const same = ({ size_bytes }: ModelEntry) => size === null || Math.abs(size_bytes - size) <= sizeSlack * size;
+    const named = () => this.#library.models.find((model) => model.problem === null && model.name.toLowerCase() === name && same(model));
+    const here = arrived?.problem === null ? arrived : named();
+    if (here) return { kind: 'here', path: here.path };
+    if (!download || download.phase === 'done') return { kind: 'there' };
+    return { kind: isHalted(download) ? 'halted' : 'coming', download };
   }
 
-  /** Fetches models that are not here yet. */
-  async fetch(models: readonly { repository: string; file: string }[]): Promise<void> {
-    for (const { repository, file } of models) {
-      if (this.whereabouts({ repository, file }).kind !== 'here') await this.#downloads.start({ repository, file });
+  /** Fetches models that are not here yet, up to the first that cannot be: what stood in its way stands in that of the
+   * others. */
+  async fetch(models: readonly HubFile[]): Promise<void> {
+    for (const model of models) {
+      if (this.whereabouts(model).kind === 'here') continue;
+      await this.#downloads.start({ repository: model.repository, file: model.file });
+      if (this.#downloads.error) return;
     }
   }
 
@@ -167,6 +204,7 @@ export class Catalogue {
     try {
       this.hub = await call(this.#host, 'set_hub_token', { token });
       this.error = null;
+      this.hubError = null;
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
     }

@@ -10,7 +10,11 @@ function make(own: Partial<RecordedLibrary> = {}) {
   const engine = new ReplayLibrary(structuredClone({ ...recorded, ...own }), structuredClone(models), '/models');
   const held: (() => void)[] = [];
   let holding = false;
+  let refused: string | null = null;
+  const asked: string[] = [];
   const invoke = async (command: string, args: Record<string, unknown>) => {
+    asked.push(command);
+    if (command === refused) throw { code: 'internal', message: 'Not now.' };
     if (command === 'hub_repository' && holding) await new Promise<void>((resolve) => held.push(resolve));
     return structuredClone(engine.answer(command, args));
   };
@@ -18,7 +22,7 @@ function make(own: Partial<RecordedLibrary> = {}) {
   const library = new Library(host);
   const downloads = new Downloads(host, () => {}, { after: () => () => {} });
   engine.watch((event) => event.kind === 'download' && downloads.hear(event));
-  return { engine, library, downloads, catalogue: new Catalogue(host, library, downloads), held, hold: () => (holding = true) };
+  return { engine, library, downloads, catalogue: new Catalogue(host, library, downloads), asked, refuse: (command: string | null) => (refused = command), held, hold: () => (holding = true) };
 }
 
 describe('a repository that is typed', () => {
@@ -89,6 +93,38 @@ describe('the catalogue', () => {
     held.reverse().forEach((go) => go());
     await Promise.all([first, second]);
     expect([catalogue.repository?.repository, catalogue.refusal, catalogue.looking]).toEqual(['openai/safetensors-only', null, false]);
+  });
+
+  it('is there though the keychain may not be opened', async () => {
+    const { catalogue, refuse } = make();
+    refuse('hub_state');
+    await Promise.all([catalogue.open(), catalogue.openHub()]);
+    expect([catalogue.offered?.models.length, catalogue.error, catalogue.hub, catalogue.hubError?.code]).toEqual([recorded.catalogue.models.length, null, null, 'internal']);
+  });
+
+  it('stops fetching at the first that cannot be fetched, and takes a halted download up again', async () => {
+    const { catalogue, downloads, engine, asked, refuse } = make();
+    await catalogue.open();
+    const pair = [catalogue.find('qwen3-4b-q4_k_m')!, catalogue.find('qwen3-0.6b-q8_0')!];
+    refuse('start_download');
+    await catalogue.fetch(pair);
+    expect([asked.filter((command) => command === 'start_download').length, downloads.error?.code]).toEqual([1, 'internal']);
+    refuse(null);
+    await catalogue.fetch(pair);
+    engine.move('d1', { phase: 'failed', error: { code: 'hub_unreachable', message: 'No network.' } });
+    expect(catalogue.whereabouts(pair[0]!)).toMatchObject({ kind: 'halted', download: { error: { message: 'No network.' } } });
+    await catalogue.fetch(pair);
+    expect(catalogue.whereabouts(pair[0]!).kind).toBe('coming');
+  });
+
+  it('takes another model of the same name for another', async () => {
+    const { catalogue, library } = make();
+    await library.ask();
+    const { name, size_bytes, path } = library.models.find(({ problem }) => problem === null)!;
+    const file = { repository: 'a/b', file: `${name}.gguf` };
+    expect(catalogue.whereabouts({ ...file, size_bytes })).toEqual({ kind: 'here', path });
+    expect(catalogue.whereabouts({ ...file, size_bytes: null }).kind).toBe('here');
+    expect(catalogue.whereabouts({ ...file, size_bytes: 2 * size_bytes }).kind).toBe('there');
   });
 
   it('keeps and forgets a token without ever holding it', async () => {

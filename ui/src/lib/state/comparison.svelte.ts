@@ -60,6 +60,10 @@ export class Comparison {
   /** Why the one that is shown ended before its time. */
   trouble = $state.raw<ErrorInfo | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
+  /** Whether the one that runs, or ran last, was begun to measure a pair. */
+  ofPair = $state(false);
+  /** How measuring that pair has ended; null while it runs. */
+  pairEnd = $state.raw<{ report: ComparisonReport | null; stopped: boolean; error: ErrorInfo | null } | null>(null);
   /** What is said in each lane: live, or in the race. */
   lanes = $derived.by((): readonly LaneView[] => this.race?.lanes ?? this.#live);
 
@@ -70,8 +74,11 @@ export class Comparison {
   #measurement = $state.raw<Measurement<CompareEvent> | null>(null);
   /** How often something else was asked for: what was asked for before comes too late. */
   #asked = 0;
+  /** Whether a pair is being loaded: then there is no number yet that could be stopped. */
+  #loadsPair = false;
 
-  /** `changed` hears that the history has another comparison. */
+  /** `changed` hears that one has ended, however it did: the history may have another one, and other models may be in
+   * memory. */
   constructor(host: Host, changed: () => void = () => {}, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
     this.#host = host;
     this.#changed = changed;
@@ -85,11 +92,16 @@ export class Comparison {
 
   /** Loads a pair and measures it against plain decoding. Does nothing while another runs. */
   measurePair(request: LoadRequest): Promise<void> {
-    return this.#follow((receive) => measurePair(this.#host, request, receive));
+    return this.#follow((receive) => {
+      this.#loadsPair = true;
+      return measurePair(this.#host, request, receive).finally(() => (this.#loadsPair = false));
+    }, true);
   }
 
-  async #follow(begin: (receive: (message: MeasurementMessage<CompareEvent>) => void) => Promise<number>): Promise<void> {
+  async #follow(begin: (receive: (message: MeasurementMessage<CompareEvent>) => void) => Promise<number>, ofPair = false): Promise<void> {
     if (this.running) return;
+    this.ofPair = ofPair;
+    this.pairEnd = null;
     this.#asked += 1;
     this.error = null;
     this.costs = null;
@@ -102,7 +114,10 @@ export class Comparison {
       deliver: (events) => buffer.add(events),
       lost: (error) => {
         buffer.flush();
-        this.#end(error);
+        // Loading the pair was called off, which is no failure.
+        const stopped = ofPair && error.code === 'stopped';
+        this.#end(stopped ? null : error, null, stopped);
+        this.#changed();
       },
       clock: this.#pace.clock,
     });
@@ -121,6 +136,16 @@ export class Comparison {
   /** Stops the one that runs; what every lane has answered by then is kept. */
   stop(): void {
     this.#measurement?.stop();
+    this.#cancelLoading();
+  }
+
+  /** The engine reads files. A stop may have come before there was anything to call off. */
+  hearLoading(): void {
+    if (this.stopping) this.#cancelLoading();
+  }
+
+  #cancelLoading(): void {
+    if (this.#loadsPair) void call(this.#host, 'cancel_loading', {}).catch(() => {});
   }
 
   /** Shows one of the history, unless something else is asked for meanwhile. Does nothing while one runs. */
@@ -194,7 +219,7 @@ export class Comparison {
         case 'finished':
           draw();
           // Without a result there is nothing that the trouble could be a remark on.
-          this.#end(event.report ? null : event.trouble);
+          this.#end(event.report ? null : event.trouble, event.report, event.stopped);
           this.stopped = event.stopped;
           this.trouble = event.report ? event.trouble : null;
           if (event.report) this.#show(event.report, event.kept);
@@ -203,6 +228,7 @@ export class Comparison {
         case 'failed':
           draw();
           this.#end(event.error);
+          this.#changed();
           break;
       }
     }
@@ -216,7 +242,8 @@ export class Comparison {
     this.race = new Race(report.setting.lanes, report.recordings);
   }
 
-  #end(error: ErrorInfo | null): void {
+  #end(error: ErrorInfo | null, report: ComparisonReport | null = null, stopped = false): void {
+    if (this.ofPair) this.pairEnd = { report, stopped, error };
     this.active = null;
     this.#measurement = null;
     this.error = error;

@@ -26,11 +26,14 @@ class SpokenHost extends SilentHost {
   refusal: ErrorInfo | null = null;
   /** Set by a test that wants to answer `compare` itself. */
   begun: Promise<number> = Promise.resolve(1);
+  /** The same of `measure_pair`. */
+  numbered: Promise<number> = Promise.resolve(1);
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     this.calls.push([command, args]);
     if (this.refusal) throw this.refusal;
     if (command === 'compare') return this.begun;
+    if (command === 'measure_pair') return this.numbered;
     if (command === 'compare_snapshot') return { id: 1, seq: 0, events };
     if (command === 'open_comparison') return report;
     return null;
@@ -219,5 +222,49 @@ describe('a race', () => {
     const suite = recordComparison(suiteComparison).flatMap((message) => message.events).at(-1);
     if (suite?.type !== 'finished' || !suite.report) throw new Error('it ends');
     expect(new Race(suite.report.setting.lanes, suite.report.recordings).lanes).toHaveLength(3);
+  });
+});
+
+describe('measuring a pair', () => {
+  const pair = { target: '/a.gguf', draft: '/b.gguf', context: null };
+  const named = (host: SpokenHost, name: string) => host.calls.filter(([command]) => command === name).length;
+
+  it('has its own end, whatever the models call themselves', async () => {
+    const host = new SpokenHost();
+    host.numbered = Promise.resolve(1);
+    const comparison = new Comparison(host, () => {}, host.pace);
+    await comparison.measurePair(pair);
+    expect([comparison.ofPair, comparison.pairEnd]).toEqual([true, null]);
+    for (const message of messages) host.say(message);
+    expect(comparison.pairEnd).toEqual({ report, stopped: false, error: null });
+    await comparison.start(request);
+    expect([comparison.ofPair, comparison.pairEnd]).toEqual([false, null]);
+  });
+
+  it('calls off loading until it has a number, and that is no failure', async () => {
+    const host = new SpokenHost();
+    let refuse: (error: ErrorInfo) => void = () => {};
+    host.numbered = new Promise((_, reject) => (refuse = reject));
+    let changes = 0;
+    const comparison = new Comparison(host, () => (changes += 1), host.pace);
+    const measuring = comparison.measurePair(pair);
+    comparison.stop();
+    // The engine had nothing to call off yet.
+    comparison.hearLoading();
+    expect([named(host, 'cancel_loading'), named(host, 'stop_measurement')]).toEqual([2, 0]);
+    refuse({ code: 'stopped', message: 'Called off.' });
+    await measuring;
+    expect([comparison.running, comparison.error, comparison.pairEnd, changes]).toEqual([false, null, { report: null, stopped: true, error: null }, 1]);
+    comparison.hearLoading();
+    expect(named(host, 'cancel_loading')).toBe(2);
+  });
+
+  it('says why it could not be done', async () => {
+    const host = new SpokenHost();
+    host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
+    let changes = 0;
+    const comparison = new Comparison(host, () => (changes += 1), host.pace);
+    await comparison.measurePair(pair);
+    expect([comparison.pairEnd?.error, changes]).toEqual([host.refusal, 1]);
   });
 });

@@ -13,6 +13,9 @@ export const silenceMs = 3000;
 
 export const isBusy = ({ phase }: Download): boolean => busyPhases.has(phase);
 
+/** Whether it goes no further by itself. */
+export const isHalted = ({ phase }: Download): boolean => phase === 'paused' || phase === 'failed';
+
 /** Models on their way. */
 export class Downloads {
   all = $state.raw<readonly Download[]>([]);
@@ -31,7 +34,7 @@ export class Downloads {
   readonly #arrived: () => void;
   #cancelTimer: () => void = () => {};
 
-  /** `arrived` hears that a model has come. */
+  /** `arrived` hears that a model has come without an event: else the engine tells itself that the library changed. */
   constructor(host: Host, arrived: () => void = () => {}, clock: Clock = pageClock) {
     this.#host = host;
     this.#arrived = arrived;
@@ -45,10 +48,7 @@ export class Downloads {
 
   /** Takes the downloads of now. */
   take(all: readonly Download[]): void {
-    const done = ({ phase }: Download) => phase === 'done';
-    const arrived = all.some((download) => done(download) && this.all.some((before) => before.id === download.id && !done(before)));
     this.all = all;
-    if (arrived) this.#arrived();
     this.#listen();
   }
 
@@ -61,7 +61,7 @@ export class Downloads {
   /** Fetches a file; one that is fetched already goes on. */
   async start(request: DownloadRequest): Promise<void> {
     const known = this.of(request);
-    if (known && (known.phase === 'paused' || known.phase === 'failed')) return this.resume(known.id);
+    if (known && isHalted(known)) return this.resume(known.id);
     await this.#try(async () => {
       const download = await call(this.#host, 'start_download', { request });
       // An event may have told more by now.
@@ -90,7 +90,12 @@ export class Downloads {
     if (this.busy.length === 0) return;
     this.#cancelTimer = this.#clock.after(silenceMs, () => {
       call(this.#host, 'downloads', {}).then(
-        (all) => this.take(all),
+        (all) => {
+          const done = ({ phase }: Download) => phase === 'done';
+          const arrived = all.some((download) => done(download) && this.all.some((before) => before.id === download.id && !done(before)));
+          this.take(all);
+          if (arrived) this.#arrived();
+        },
         () => this.#listen(),
       );
     });

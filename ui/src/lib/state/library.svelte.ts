@@ -5,6 +5,9 @@ import { call, toErrorInfo } from '../ipc/rpc';
 import type { ErrorInfo, FitVerdict, Library as Listing, MachineMemory, ModelEntry, ModelFolder } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
 
+/** Bytes of usable memory that matter to verdicts. */
+const memoryStep = 0.5e9;
+
 /** What is on this machine. */
 export class Library {
   models = $state.raw<readonly ModelEntry[]>([]);
@@ -19,6 +22,10 @@ export class Library {
   readonly #host: Host;
   /** Whether anybody wants to know what fits. */
   #judging = false;
+  /** What the verdicts were given for, by path: the same file on the same machine has the same. */
+  // Looked up, never drawn from.
+  // eslint-disable-next-line svelte/prefer-svelte-reactivity
+  readonly #judged = new Map<string, string>();
   /** Counts the lists: what was asked about an older one comes too late. */
   #lists = 0;
   #asking: Promise<void> | null = null;
@@ -83,14 +90,18 @@ export class Library {
     if (this.#judging) void this.#judge();
   }
 
-  /** One after the other, so that nothing else has to wait long. */
+  /** One after the other, so that nothing else has to wait long; only of what is new. */
   async #judge(): Promise<void> {
     const list = (this.#lists += 1);
-    for (const { path, problem } of this.models) {
-      if (problem !== null) continue;
+    // What other programs take moves all the time; only much of it changes a verdict.
+    const usable = Math.round((this.machine?.usable ?? 0) / memoryStep);
+    for (const { path, size_bytes, problem } of this.models) {
+      const of = `${size_bytes} ${usable}`;
+      if (problem !== null || this.#judged.get(path) === of) continue;
       try {
         const { verdict } = await call(this.#host, 'fit', { request: { target: path, draft: null, context: null } });
         if (list !== this.#lists) return;
+        this.#judged.set(path, of);
         this.fits = { ...this.fits, [path]: verdict };
       } catch {
         // Then nothing is said of it.

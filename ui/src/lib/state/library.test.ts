@@ -28,18 +28,23 @@ describe('the library', () => {
     expect([library.known, library.models.length]).toEqual([true, models.length]);
   });
 
-  it('asks of every usable model whether it fits, once somebody wants to know, and again when models come', async () => {
-    const { library, calls } = make();
+  it('asks of every usable model whether it fits, once somebody wants to know, and of new ones when they come', async () => {
+    const { engine, library, calls } = make();
     await library.ask();
     expect(calls).toEqual(['library']);
     library.judge();
     library.judge();
     await expect.poll(() => Object.keys(library.fits).length).toBe(models.filter(({ problem }) => problem === null).length);
     expect(Object.entries(library.fits).filter(([, fit]) => fit === 'too_large').map(([path]) => library.at(path)?.name)).toEqual(['qwen3-30b-a3b-q4_k_m']);
-    const before = calls.length;
+    calls.length = 0;
     await library.refresh();
     await settled();
-    expect(calls.length).toBeGreaterThan(before + 5);
+    expect(calls).toEqual(['library']);
+    const { id } = engine.answer('start_download', { request: { repository: 'Qwen/Qwen3-4B-GGUF', file: 'Qwen3-4B-Q4_K_M.gguf' } }) as { id: string };
+    engine.move(id, { phase: 'done' });
+    await library.refresh();
+    await settled();
+    expect(calls).toEqual(['library', 'library', 'fit']);
   });
 
   it('adds a folder that was chosen, takes it off again, and says why it could not', async () => {

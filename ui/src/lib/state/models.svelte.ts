@@ -5,7 +5,7 @@ import { call, toErrorInfo } from '../ipc/rpc';
 import type { AppInfo, ErrorInfo, LoadedModels, LoadProgress, LoadRequest, ModelEntry } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
 import { Library } from './library.svelte';
-import { Preferences } from './preferences.svelte';
+import { Preferences, type LastModels } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
 
 /** What models have to do with. */
@@ -18,6 +18,14 @@ export interface Surroundings {
 
 /** How many targets are remembered. */
 const recentAtMost = 5;
+
+/** A target that is not in memory and comes back when it is needed. */
+export interface Resting {
+  path: string;
+  name: string;
+  /** Null where it is not known. */
+  quantisation: string | null;
+}
 
 /** What came of loading. */
 type Outcome = 'loaded' | 'failed' | 'cancelled' | 'busy';
@@ -45,14 +53,19 @@ export class Models {
   readonly #complain: (text: string) => void;
   #picking = false;
   #unloading = false;
+  /** What was in memory last since the start, whoever wanted it there. */
+  #brought = $state.raw<LastModels | null>(null);
+  /** What the engine could not find: it does not come back. */
+  #gone = $state.raw<LastModels | null>(null);
 
   /** The models on this machine. */
   listed = $derived.by((): readonly ModelEntry[] => this.#library.models);
 
   /** The target that comes back into memory when a question is asked; null when none is known. */
-  resting = $derived.by((): ModelEntry | null => {
+  resting = $derived.by((): Resting | null => {
     const last = this.loaded ? null : this.#restorable();
-    return last ? this.#library.at(last.target) : null;
+    const listed = this.#library.at(last?.target);
+    return last && { path: last.target, name: this.#nameOf(last), quantisation: listed?.quantisation ?? last.quantisation };
   });
 
   /** Whether a question can be answered: with what is in memory, or with what comes back. */
@@ -76,8 +89,11 @@ export class Models {
       this.info = info;
       this.#settings.adopt(info);
       if (info.loaded) this.#take(info.loaded);
-      await this.#library.ask();
-      if (!this.loaded) await this.#begin();
+      // Looking through all folders may take long, and what was loaded last need not wait for it.
+      const listing = this.#library.ask();
+      listing.catch(() => {});
+      if (!this.loaded) await this.#begin(listing);
+      await listing;
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
     } finally {
@@ -85,19 +101,20 @@ export class Models {
     }
   }
 
-  /** Loads models; on failure what was in memory is asked for again and the error is shown. */
-  async load(request: LoadRequest, name: string): Promise<Outcome> {
+  /** Loads models; on failure what was in memory is asked for again and the error is shown. What nobody `asked` for is
+   * not remembered. */
+  async load(request: LoadRequest, name: string, asked = true): Promise<Outcome> {
     if (this.loading !== null) return 'busy';
     this.loading = name;
     this.error = null;
     this.progress = null;
     try {
-      this.#take(await call(this.#host, 'load_models', { request }));
-      this.#remember(request);
+      this.#take(await call(this.#host, 'load_models', { request }), request.context);
+      if (asked) this.#remember();
       return 'loaded';
     } catch (thrown) {
       const error = toErrorInfo(thrown);
-      const outcome = this.cancelling || error.code === 'stopped' ? 'cancelled' : 'failed';
+      const outcome = error.code === 'stopped' ? 'cancelled' : 'failed';
       if (outcome === 'failed') this.error = error;
       await this.refresh();
       return outcome;
@@ -134,21 +151,32 @@ export class Models {
     }
   }
 
-  /** The engine has let go what was in memory. */
-  hearUnloaded(): void {
-    if (this.loaded) this.#lose(this.#unloading ? 'asked' : 'idle');
+  /** The engine has let go what was in memory. It may have made room for what it then could not load. */
+  hearUnloaded(makingRoom = this.loading !== null): void {
+    if (this.loaded) this.#lose(this.#unloading ? 'asked' : makingRoom ? null : 'idle');
   }
 
   /** The engine reads files. */
   hearProgress(progress: LoadProgress): void {
     this.progress = progress;
+    // Calling it off may have come before there was anything to call off.
+    if (this.cancelling) void call(this.#host, 'cancel_loading', {}).catch(() => {});
+  }
+
+  /** A pair that was asked for was loaded otherwise, to be measured. Never rejects. */
+  async adopt({ target, draft, context }: LoadRequest): Promise<void> {
+    this.progress = null;
+    await this.refresh();
+    if (this.loaded?.target.path !== target || (this.loaded.draft?.path ?? null) !== draft) return;
+    this.#brought = lastOf(this.loaded, context);
+    this.#remember();
   }
 
   /** Brings back what was let go, so that a question can be answered. Rejects where that cannot be. */
   async restore(): Promise<void> {
     const last = this.#restorable();
     if (this.loaded || this.loading !== null || !last) return;
-    const outcome = await this.load(last, this.#nameOf(last.target));
+    const outcome = await this.#again(last, false);
     if (outcome === 'loaded') return;
     const error: ErrorInfo = this.error ?? { code: 'no_model', message: language.strings.library.loading.calledOff };
     this.error = null;
@@ -157,7 +185,7 @@ export class Models {
 
   /** Loads a model alone. */
   async loadTarget({ path, name }: ModelEntry): Promise<void> {
-    await this.load({ target: path, draft: null, context: null }, name);
+    await this.load(alone(path), name);
   }
 
   /** Lets the person choose a target in the native dialog, and loads it. */
@@ -176,14 +204,14 @@ export class Models {
   /** Loads a file as the target, or as a draft for the one that is loaded. */
   async openFile(path: string, as: 'target' | 'draft'): Promise<void> {
     if (as === 'draft' && this.loaded) await this.useDraft(path, fileName(path));
-    else await this.load({ target: path, draft: null, context: null }, fileName(path));
+    else await this.load(alone(path), fileName(path));
   }
 
   /** Loads a draft beside the loaded target, which keeps its context; null goes without. */
   async useDraft(path: string | null, name: string): Promise<void> {
     if (!this.loaded) return;
     const { target } = this.loaded;
-    const last = this.#preferences.lastModels;
+    const last = this.#brought;
     await this.load({ target: target.path, draft: path, context: last?.target === target.path ? last.context : null }, name);
   }
 
@@ -192,7 +220,7 @@ export class Models {
     try {
       const info = await call(this.#host, 'app_info', {});
       this.info = info;
-      if (info.loaded) this.#take(info.loaded);
+      if (info.loaded) this.#take(info.loaded, info.loaded.context, false);
       else this.loaded = null;
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
@@ -200,38 +228,49 @@ export class Models {
   }
 
   /** What to begin with. What was loaded last is tried once; where that fails, a word says so. */
-  async #begin(): Promise<void> {
+  async #begin(listing: Promise<void>): Promise<void> {
     const last = this.#preferences.lastModels;
     const words = language.strings.library.loading;
-    const restorable = this.#restorable();
-    let word: string | null = last && !restorable ? words.goneSince(this.#nameOf(last.target)) : null;
-    if (restorable) {
-      const outcome = await this.load(restorable, this.#nameOf(restorable.target));
+    let word: string | null = null;
+    if (last) {
+      const outcome = await this.#again(last, true);
       if (outcome !== 'failed') return;
-      word = words.notAgain(this.#nameOf(restorable.target), this.error?.message ?? '');
+      word = this.#gone ? words.goneSince(this.#nameOf(last)) : words.notAgain(this.#nameOf(last), this.error?.message ?? '');
     }
-    const first = this.listed.find((model) => model.is_default && model.problem === null && model.path !== restorable?.target);
+    await listing;
+    const first = this.listed.find((model) => model.is_default && model.problem === null && (model.path !== last?.target || last.draft !== null));
     // Without another one the error itself says enough.
-    if (first) await this.loadTarget(first);
+    if (first) await this.load(alone(first.path), first.name, last === null);
     if (word !== null && this.loaded) this.#complain(words.instead(word, this.loaded.target.name));
   }
 
-  /** What was loaded last, if its files are still here. */
-  #restorable(): LoadRequest | null {
-    const last = this.#preferences.lastModels;
-    const usable = (path: string) => this.#library.at(path)?.problem === null;
-    return last && usable(last.target) && (last.draft === null || usable(last.draft)) ? { ...last } : null;
+  /** Loads once more what was in memory. */
+  async #again(last: LastModels, asked: boolean): Promise<Outcome> {
+    const { target, draft, context } = last;
+    const outcome = await this.load({ target, draft, context }, this.#nameOf(last), asked);
+    if (outcome === 'failed' && this.error?.code === 'model_not_found') this.#gone = last;
+    return outcome;
   }
 
-  #remember({ target, draft, context }: LoadRequest): void {
-    const paths = { target: this.loaded?.target.path ?? target, draft: this.loaded?.draft?.path ?? draft };
-    void this.#preferences.set('lastModels', { ...paths, context });
-    const recent = [paths.target, ...this.#preferences.recentModels.filter((path) => path !== paths.target)];
+  /** What was in memory last. A file that lies outside of the folders is in no list: only the engine can say that it is
+   * gone. */
+  #restorable(): LastModels | null {
+    const last = this.#brought ?? this.#preferences.lastModels;
+    if (!last || (last.target === this.#gone?.target && last.draft === this.#gone.draft)) return null;
+    const broken = (path: string | null) => typeof this.#library.at(path)?.problem === 'string';
+    return broken(last.target) || broken(last.draft) ? null : last;
+  }
+
+  #remember(): void {
+    const last = this.#brought;
+    if (!last) return;
+    void this.#preferences.set('lastModels', last);
+    const recent = [last.target, ...this.#preferences.recentModels.filter((path) => path !== last.target)];
     void this.#preferences.set('recentModels', recent.slice(0, recentAtMost));
   }
 
-  #nameOf(path: string): string {
-    return this.#library.at(path)?.name ?? fileName(path);
+  #nameOf({ target, name }: LastModels): string {
+    return this.#library.at(target)?.name ?? name ?? fileName(target);
   }
 
   async #pick(title: string): Promise<string | null> {
@@ -247,19 +286,30 @@ export class Models {
     }
   }
 
-  #take(loaded: LoadedModels): void {
+  /** `context` is what was asked for, if it was; what is in memory already keeps what was asked for it. */
+  #take(loaded: LoadedModels, context: number | null = loaded.context, isNew = true): void {
     // What comes back is not new: the method that was chosen for it stays.
-    const before = this.loaded ? this.loaded.draft?.path : this.letGo ? this.#preferences.lastModels?.draft : undefined;
-    const draftIsNew = loaded.draft !== null && loaded.draft.path !== before;
+    const draftIsNew = loaded.draft !== null && loaded.draft.path !== this.#brought?.draft;
+    const last = this.#brought;
+    const same = last?.target === loaded.target.path && last.draft === (loaded.draft?.path ?? null);
+    if (isNew || !same) this.#brought = lastOf(loaded, context);
+    this.#gone = null;
     this.loaded = loaded;
     this.letGo = null;
     this.#settings.fit(loaded, draftIsNew || !this.ready);
   }
 
-  #lose(why: 'asked' | 'idle'): void {
+  #lose(why: 'asked' | 'idle' | null): void {
     this.loaded = null;
     this.letGo = why;
   }
+}
+
+const alone = (target: string): LoadRequest => ({ target, draft: null, context: null });
+
+/** What is kept of what is in memory. */
+function lastOf({ target, draft }: LoadedModels, context: number | null): LastModels {
+  return { target: target.path, draft: draft?.path ?? null, context, name: target.name, quantisation: target.quantisation };
 }
 
 function fileName(path: string): string {

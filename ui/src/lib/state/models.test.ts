@@ -19,6 +19,8 @@ class ModelHost extends SilentHost {
   refuse: (request: LoadRequest) => boolean = () => this.refusal !== null;
   /** Loading waits for it. */
   held: Promise<void> | null = null;
+  /** Looking through the folders waits for it. */
+  scan: Promise<void> | null = null;
   kept: Record<string, unknown> = {};
   pick: string | null = null;
   dialogs = 0;
@@ -26,6 +28,7 @@ class ModelHost extends SilentHost {
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     if (command === 'app_info') return { ...app.info, loaded: this.loaded };
+    if (command === 'library') await this.scan;
     if (command === 'library') return { models: this.listed, folders: [], machine: { total: 16e9, usable: 11e9 } };
     if (command === 'preferences') return this.kept;
     if (command === 'set_preference') this.kept[args['key'] as string] = args['value'];
@@ -138,9 +141,13 @@ describe('what was loaded last', () => {
   });
 
   it('gives way to the default model with a word, when it is gone or fails', async () => {
-    const gone = await inWindow({ last_models: { ...last, draft: '/gone.gguf' } });
+    const goneDraft = { ...last, draft: '/gone.gguf' };
+    const gone = await inWindow({ last_models: goneDraft });
+    gone.host.refusal = { code: 'model_not_found', message: 'It is not there.' };
+    gone.host.refuse = ({ draft }) => draft === goneDraft.draft;
     await gone.models.start();
-    expect(gone.host.requests).toEqual([{ target: listed[0]!.path, draft: null, context: null }]);
+    expect(gone.host.requests).toEqual([goneDraft, { target: listed[0]!.path, draft: null, context: null }]);
+    expect(gone.host.kept['last_models']).toEqual(goneDraft);
     expect(gone.complaints[0]).toBe(`${listed[1]!.name} or its draft is no longer here. ${listed[0]!.name} is loaded instead.`);
     const failing = await inWindow({ last_models: last });
     failing.host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
@@ -148,6 +155,44 @@ describe('what was loaded last', () => {
     await failing.models.start();
     expect(failing.models.loaded?.target.path).toBe(listed[0]!.path);
     expect([failing.models.error, failing.complaints[0]]).toEqual([null, `${listed[1]!.name} could not be loaded again. Too little memory. ${listed[0]!.name} is loaded instead.`]);
+    // What nobody asked for is not what one comes back to, but it does come back after it was let go.
+    expect(failing.host.kept).toEqual({ last_models: last });
+    failing.models.hearUnloaded();
+    expect(failing.models.resting?.path).toBe(listed[0]!.path);
+  });
+
+  it('comes back from outside of the folders too, by the name that was kept', async () => {
+    const outside = { target: '/elsewhere/blob', draft: null, context: null, name: 'A model', quantisation: 'Q4_K' };
+    const { host, models, complaints } = await inWindow({ last_models: outside });
+    expect(models.resting).toEqual({ path: '/elsewhere/blob', name: 'A model', quantisation: 'Q4_K' });
+    await models.start();
+    expect([models.loaded?.target.path, complaints]).toEqual(['/elsewhere/blob', []]);
+    models.hearUnloaded();
+    host.loaded = null;
+    expect(models.answerable).toBe(true);
+    host.refusal = { code: 'model_not_found', message: 'It is not there.' };
+    await expect(models.restore()).rejects.toEqual(host.refusal);
+    expect([models.resting, models.answerable]).toEqual([null, false]);
+  });
+
+  it('is loaded before the folders have been looked through', async () => {
+    const { host, models } = await inWindow({ last_models: last });
+    let found = () => {};
+    host.scan = new Promise<void>((resolve) => (found = resolve));
+    const starting = models.start();
+    await expect.poll(() => models.loaded?.target.path).toBe(last.target);
+    expect(models.ready).toBe(false);
+    found();
+    await starting;
+    expect(models.ready).toBe(true);
+  });
+
+  it('may be a pair that was loaded to be measured', async () => {
+    const { host, models } = await inWindow();
+    await models.start();
+    await host.invoke('load_models', { request: last });
+    await models.adopt(last);
+    expect([models.loaded?.draft?.path, host.kept['last_models']]).toEqual([last.draft, { ...last, name: listed[1]!.name, quantisation: listed[1]!.quantisation }]);
   });
 
   it('that cannot be understood is as if nothing had been loaded', async () => {
@@ -162,17 +207,34 @@ describe('loading', () => {
     const { host, models } = await inWindow({ last_models: last });
     let go = () => {};
     host.held = new Promise<void>((resolve) => (go = resolve));
-    host.refusal = { code: 'invalid_request', message: 'Called off.' };
+    host.refusal = { code: 'stopped', message: 'Called off.' };
     const starting = models.start();
     await expect.poll(() => models.loading).toBe(listed[1]!.name);
     models.hearProgress({ name: 'x', done_bytes: 1, total_bytes: 2 });
     expect(models.progress?.done_bytes).toBe(1);
     await models.cancel();
     expect([models.cancelling, host.commands.includes('cancel_loading')]).toEqual([true, true]);
+    models.hearProgress({ name: 'x', done_bytes: 2, total_bytes: 2 });
+    expect(host.commands.filter((command) => command === 'cancel_loading')).toHaveLength(2);
     go();
     await starting;
     expect([models.loading, models.cancelling, models.progress, models.error, models.loaded]).toEqual([null, false, null, null, null]);
     expect(host.requests).toHaveLength(1);
+  });
+
+  it('that failed for another reason is a failure, though it was called off', async () => {
+    const { host, models } = await inWindow();
+    await models.start();
+    let go = () => {};
+    host.held = new Promise<void>((resolve) => (go = resolve));
+    host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
+    const loading = models.load(last, 'x');
+    // The old ones made room.
+    models.hearUnloaded();
+    expect(models.letGo).toBeNull();
+    await models.cancel();
+    go();
+    expect([await loading, models.error]).toEqual(['failed', host.refusal]);
   });
 });
 

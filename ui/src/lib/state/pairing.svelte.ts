@@ -3,7 +3,7 @@
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { DraftOffer, DraftOffers, ErrorInfo, Fit, LoadRequest, ModelEntry } from '../ipc/schema.gen';
+import type { DraftOffer, DraftOffers, ErrorInfo, Fit, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
 import type { Comparison } from './comparison.svelte';
 import type { Models } from './models.svelte';
@@ -32,8 +32,8 @@ export class Pairing {
   offers = $state.raw<DraftOffers | null>(null);
   fitError = $state.raw<ErrorInfo | null>(null);
   offersError = $state.raw<ErrorInfo | null>(null);
-  /** The pair that is being measured, or was last: the names of both. */
-  measured = $state.raw<{ target: string; draft: string } | null>(null);
+  /** The pair that is being measured, or was last: the names of both, and where the target lies. */
+  measured = $state.raw<{ target: string; draft: string; path: string } | null>(null);
 
   /** Offers that can draft for it, best first. */
   suited = $derived(this.offers?.offers.filter(suits) ?? []);
@@ -62,6 +62,12 @@ export class Pairing {
   #usual = $state<number | null>(null);
   /** Whether the person has chosen a draft, or that there is none. */
   #draftChosen = false;
+  /** The context it is in memory with, until it is known whether that is the usual one; null afterwards. */
+  #inherited: number | null = null;
+  /** What was in memory when the fit was asked for. */
+  #seen: LoadedModels | null = null;
+  /** Whether what was asked may hold no longer. */
+  #stale = false;
   #fits = 0;
   #lists = 0;
   #listing: Promise<void> = Promise.resolve();
@@ -79,10 +85,12 @@ export class Pairing {
     const usable = target?.problem === null ? target : null;
     const same = usable !== null && usable.path === this.target?.path;
     this.target = usable;
+    if (same && this.#stale) this.refresh();
     if (same) return;
     const loaded = this.#models.loaded?.target.path === usable?.path ? this.#models.loaded : null;
     this.draft = loaded?.draft?.path ?? null;
     this.context = null;
+    this.#inherited = loaded?.context ?? null;
     this.fit = null;
     this.offers = null;
     this.fitError = null;
@@ -94,9 +102,25 @@ export class Pairing {
 
   /** Asks again: models came or went, or something was measured. */
   refresh(): void {
+    this.#stale = false;
     if (!this.target) return;
     void this.#askFit();
     this.#listing = this.#askOffers();
+  }
+
+  /** Other programs, or what is in memory, may leave more or less room than before. */
+  remeasure(): void {
+    if (this.target) void this.#askFit();
+  }
+
+  /** The same, where something else is in memory than when it was asked. */
+  followMemory(): void {
+    if (this.#seen !== this.#models.loaded) this.remeasure();
+  }
+
+  /** Asks again, but not before it is looked at. */
+  outdate(): void {
+    this.#stale = true;
   }
 
   /** Chooses a draft of this machine; null goes without. */
@@ -108,14 +132,24 @@ export class Pairing {
 
   /** Chooses the tokens of both caches; null takes the target's usual context. */
   chooseContext(tokens: number | null): void {
+    this.#setContext(tokens, () => this.refresh());
+  }
+
+  /** The same while they are still being chosen: only what it takes follows at once, not which drafts go with it. */
+  moveContext(tokens: number | null): void {
+    this.#setContext(tokens, () => void this.#askFit());
+  }
+
+  #setContext(tokens: number | null, then: () => void): void {
     this.context = tokens;
+    this.#inherited = null;
     this.#cancelTimer();
-    this.#cancelTimer = this.#clock.after(settleMs, () => this.refresh());
+    this.#cancelTimer = this.#clock.after(settleMs, then);
   }
 
   /** What would be loaded now; null without a target. */
   request(draft: string | null = this.draft): LoadRequest | null {
-    return this.target ? { target: this.target.path, draft, context: this.context } : null;
+    return this.target ? { target: this.target.path, draft, context: this.context ?? this.#inherited } : null;
   }
 
   /** Loads the target with what is chosen, once it is known what goes with it. Does nothing where it cannot fit. */
@@ -139,20 +173,30 @@ export class Pairing {
     const request = this.request(draft.path);
     if (!request || !this.target || this.#comparison.running || this.#models.loading !== null) return;
     this.chooseDraft(draft.path);
-    this.measured = { target: this.target.name, draft: draft.name };
+    this.measured = { target: this.target.name, draft: draft.name, path: this.target.path };
+    this.#models.progress = null;
     await this.#comparison.measurePair(request);
+    // It has a number once both are in memory.
+    await this.#models.adopt(request);
   }
 
   async #askFit(): Promise<void> {
-    const request = this.request();
-    if (!request) return;
+    if (!this.target) return;
+    // Without a context it is said which is the usual one.
+    const request: LoadRequest = { target: this.target.path, draft: this.draft, context: this.context };
     const asked = (this.#fits += 1);
+    this.#seen = this.#models.loaded;
     try {
       const fit = await call(this.#host, 'fit', { request });
       if (asked !== this.#fits) return;
       this.fit = fit;
       this.fitError = null;
       if (request.context === null) this.#usual = fit.context;
+      const inherited = this.#inherited;
+      this.#inherited = null;
+      if (inherited === null || inherited === fit.context) return;
+      this.context = inherited;
+      this.refresh();
     } catch (thrown) {
       if (asked !== this.#fits) return;
       this.fit = null;
@@ -169,6 +213,13 @@ export class Pairing {
       if (asked !== this.#lists) return;
       this.offers = offers;
       this.offersError = null;
+      // What is in memory may lie outside of the folders; anything else that is not offered has gone.
+      const loaded = this.#models.loaded?.draft?.path ?? null;
+      if (this.draft !== null && this.draft !== loaded && !offers.offers.some(({ path }) => path === this.draft)) {
+        this.draft = null;
+        this.#draftChosen = false;
+        void this.#askFit();
+      }
       if (!this.#draftChosen) this.#chooseBest();
     } catch (thrown) {
       if (asked === this.#lists) this.offersError = toErrorInfo(thrown);

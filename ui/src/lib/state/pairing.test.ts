@@ -80,7 +80,12 @@ describe('a target', () => {
     pairing.chooseContext(512);
     pairing.chooseContext(1024);
     expect([asked.length, timers.length]).toEqual([before, 1]);
+    pairing.moveContext(2048);
     timers[0]?.();
+    await settled();
+    expect(asked.slice(before)).toEqual(['fit']);
+    pairing.chooseContext(1024);
+    timers.at(-1)?.();
     await settled();
     expect([pairing.fit?.context, pairing.offers?.context]).toEqual([1024, 1024]);
   });
@@ -94,6 +99,29 @@ describe('a target', () => {
     pairing.chooseContext(4096);
     await pairing.loadWith(null);
     expect(loads.at(-1)).toEqual({ target: named('7b').path, draft: null, context: 4096 });
+  });
+
+  it('that is in memory keeps its context when only the draft is changed', async () => {
+    const { pairing, models, loads } = make();
+    await models.load({ target: named('7b').path, draft: null, context: 4096 }, '7b');
+    models.loaded = { ...models.loaded!, context: 4096 };
+    pairing.show(named('7b'));
+    await pairing.loadWith(named('0.5b').path);
+    expect(loads.at(-1)).toEqual({ target: named('7b').path, draft: named('0.5b').path, context: 4096 });
+    await settled();
+    expect([pairing.context, pairing.fit?.context]).toEqual([4096, 4096]);
+  });
+
+  it('loses a chosen draft that is no longer there', async () => {
+    const { pairing, engine } = make();
+    pairing.show(named('7b'));
+    pairing.chooseDraft(named('0.5b').path);
+    await settled();
+    engine.answer('remove_model', { path: named('0.5b').path });
+    pairing.refresh();
+    await settled();
+    await settled();
+    expect(pairing.draft).not.toBe(named('0.5b').path);
   });
 
   it('that cannot fit is not loaded', async () => {

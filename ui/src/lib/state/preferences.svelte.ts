@@ -32,6 +32,10 @@ export interface LastModels {
   readonly draft: string | null;
   /** Null: the target's usual one. */
   readonly context: number | null;
+  /** Of the target, so that it can be named before the folders are looked through, and where it lies in none; null
+   * where they were not kept. */
+  readonly name: string | null;
+  readonly quantisation: string | null;
 }
 
 /** Minutes after which models may be let go. */
@@ -242,9 +246,10 @@ function asPreset(value: unknown): Preset | undefined {
 }
 
 function asLastModels(value: unknown): LastModels | undefined {
-  const { target, draft, context } = fields(value);
+  const { target, draft, context, name, quantisation } = fields(value);
   if (typeof target !== 'string' || !(draft === null || typeof draft === 'string')) return undefined;
-  return { target, draft, context: isNumber(context) ? context : null };
+  const said = (words: unknown) => (typeof words === 'string' ? words : null);
+  return { target, draft, context: isNumber(context) ? context : null, name: said(name), quantisation: said(quantisation) };
 }
 
 function fields(value: unknown): Record<string, unknown> {

@@ -133,9 +133,10 @@ export class WindowState {
       case 'download_gone':
         return this.downloads.hear(event);
       case 'loading':
+        this.comparison.hearLoading();
         return this.models.hearProgress(event.progress);
       case 'unloaded':
-        return this.models.hearUnloaded();
+        return this.models.hearUnloaded(this.models.loading !== null || this.comparison.running);
     }
   }
 
@@ -151,9 +152,11 @@ export class WindowState {
     this.#refreshPairs();
   }
 
+  /** Only what is on screen is asked about at once; the rest when it is shown. */
   #refreshPairs(): void {
-    this.pairing.refresh();
-    this.drafting.refresh();
+    if (this.place === 'library') this.pairing.refresh();
+    else this.pairing.outdate();
+    this.drafting.outdate();
   }
 
   /** Tells about a token of an answer; a token that does not exist takes the card away. */

@@ -64,7 +64,7 @@ export const de: Strings = {
     hub_unreachable: 'Der Hub ist nicht erreichbar',
     hub_not_found: 'Der Hub hat kein solches Modell',
     hub_gated: 'Bedingungen müssen angenommen werden',
-    hub_token: 'Der Token wurde nicht angenommen',
+    hub_token: 'Das Token wurde nicht angenommen',
     wrong_checksum: 'Der Download ist beschädigt',
     disk_full: 'Die Festplatte ist voll',
     download_elsewhere: 'Ein anderes Hunch lädt das gerade',

@@ -1,8 +1,8 @@
 // Whether a model can draft for another, in words. No DOM.
 
-import { formatCount, visibleText } from '../../lib/format';
-import type { PairVerdict } from '../../lib/ipc/schema.gen';
-import { language } from '../../lib/strings/index.svelte';
+import { formatCount, visibleText } from './format';
+import type { PairVerdict } from './ipc/schema.gen';
+import { language } from './strings/index.svelte';
 
 /** A verdict as a sentence without its full stop. */
 export function verdictWords(verdict: PairVerdict): string {
