@@ -479,6 +479,11 @@ describe('loading and letting go', () => {
     await page.getByTestId('unload').click();
     await page.getByTestId('resting').waitFor();
     expect(await calls(page, 'unload_models')).toHaveLength(1);
+    // Comparing needs it: it is loaded again from there too.
+    await page.keyboard.press('Control+2');
+    await page.getByTestId('compare-wake').click();
+    await page.getByTestId('compare-wake').waitFor({ state: 'detached' });
+    expect((await requests(page)).at(-1)).toEqual({ target: middle.path, draft: small.path, context: 4096 });
   });
 
   it('is stopped with Escape while a question waits for it: the question is given back', async () => {

@@ -183,6 +183,15 @@ export class Models {
     throw error;
   }
 
+  /** Brings back what was let go, because the person asks for it. What is in the way is shown. */
+  async wake(): Promise<void> {
+    try {
+      await this.restore();
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    }
+  }
+
   /** Loads a model alone. */
   async loadTarget({ path, name }: ModelEntry): Promise<void> {
     await this.load(alone(path), name);

@@ -260,5 +260,10 @@ describe('what was let go', () => {
     host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
     await expect(models.restore()).rejects.toEqual(host.refusal);
     expect([models.error, models.answerable]).toEqual([null, true]);
+    await models.wake();
+    expect(models.error).toEqual(host.refusal);
+    host.refusal = null;
+    await models.wake();
+    expect(models.loaded?.target.path).toBe(last.target);
   });
 });

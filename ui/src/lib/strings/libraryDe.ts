@@ -252,6 +252,7 @@ export const libraryDe: Strings['library'] = {
     goneSince: (name) => `${name} oder sein Draft ist nicht mehr da.`,
     instead: (why, name) => `${why} Stattdessen ist ${name} geladen.`,
     rests: (name) => `${name} ruht`,
+    again: (name) => `${name} wieder laden`,
     restsIdle: (minutes) => `Nach ${minutes} ohne Frage entladen. Es lädt wieder, wenn du fragst.`,
     restsAsked: 'Nicht im Speicher. Es lädt wieder, wenn du fragst.',
     askLoads: (name) => `Beim Fragen wird ${name} geladen`,

@@ -274,6 +274,7 @@ export const libraryEn = {
     /** Why comes first. */
     instead: (why: string, name: string) => `${why} ${name} is loaded instead.`,
     rests: (name: string) => `${name} rests`,
+    again: (name: string) => `Load ${name} again`,
     restsIdle: (minutes: string) => `Let go after ${minutes} without a question. It loads again when you ask.`,
     restsAsked: 'Not in memory. It loads again when you ask.',
     askLoads: (name: string) => `Asking loads ${name}`,
