@@ -101,10 +101,12 @@ describe('the lab opens', () => {
   });
 
   it('with the real models the next time, once there is a draft', async () => {
-    const page = await openLab('resampling', { app: 'fixture-app-plain' });
+    const info = app['info'] as { loaded: object };
+    const unpaired = { ...app, info: { ...info, loaded: { ...info.loaded, draft: null } } };
+    const page = await openLab('resampling', { app: 'unpaired', apps: { unpaired } });
     await page.getByTestId('toy-note').waitFor();
     await page.getByTestId('draft-menu').click();
-    await page.getByRole('menuitem', { name: /0\.5b/ }).click();
+    await page.getByTestId('draft-list').getByRole('option', { name: /0\.5b/ }).click();
     await page.getByText('They need no model').waitFor();
     expect((await lookedAt(page)).map(({ kind }) => kind)).toEqual(['toy']);
     await page.keyboard.press('Control+1');

@@ -61,9 +61,9 @@ describe('files dragged onto the window', () => {
     await page.waitForFunction(() => document.querySelector('[data-testid=draft-menu]')?.textContent?.includes('smollm2'));
     await drag(page, { kind: 'dropped', paths: [small, '/tmp/other.gguf'], across: 0.2 });
     await page.waitForFunction(() => document.querySelector('[data-testid=target-menu]')?.textContent?.includes('smollm2'));
-    const target = app.info.loaded.target.path;
+    const { target, context } = app.info.loaded;
     expect((await calls(page, 'load_models')).map((args) => args['request'])).toEqual([
-      { target, draft: small, context: null },
+      { target: target.path, draft: small, context },
       { target: small, draft: null, context: null },
     ]);
     expect(await page.getByTestId('complaint').innerText()).toContain('other.gguf cannot be opened');
