@@ -16,6 +16,7 @@ const COMMANDS: &[&str] = &[
     "cancel_loading",
     "unload_models",
     "fit",
+    "fit_verdicts",
     "draft_offers",
     "measure_pair",
     "catalogue",

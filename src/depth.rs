@@ -8,11 +8,14 @@
 //! up for probes, so that looking again costs little however long it stays so. Pure: times come in as
 //! numbers, nothing is read from a clock.
 
+mod costs;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use ts_rs::TS;
 
 use crate::error::{Error, Result};
 use crate::session::{MAX_DRAFT, MAX_ROWS};
+use costs::{Costs, Smoothed};
 
 /// Most tokens to draft a round, as it is asked for: a number, or `"auto"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, TS)]
@@ -107,18 +110,17 @@ const GAINS_TOLD: usize = 8;
 pub(crate) const PRIOR: (f64, f64) = (0.6, 2.0);
 /// What an older observation counts when a new one comes: a memory of some thirty.
 const FORGET: f64 = 0.97;
-/// What a row more costs before it is measured, in passes of one row.
-const PRIOR_SLOPE: f64 = 0.08;
-/// A drafted token's cost before it is measured, in passes of one row.
-const PRIOR_DRAFT_COST: f64 = 0.3;
-/// What reading a token costs a draft model before it is measured, in drafted tokens.
-const PRIOR_READ_COST: f64 = 0.15;
-/// The weight of a new measurement of time.
-const NEWEST: f64 = 0.2;
-/// A measurement counts as at most this many times what is known, and at least its inverse.
-const OUTLIER: f64 = 2.0;
 /// Drafting has to promise this much, or the noise of the promise decides.
 const WORTH: f64 = 1.02;
+/// So much where a draft model that rests would have to read first: once read is paid, whatever comes of it.
+const WORTH_READING: f64 = 1.06;
+/// First tokens of drafts that are tested before a bad beginning is believed.
+const ENOUGH_TESTS: u32 = 8;
+/// Passes of one row that these first tests may lose.
+const EXPLORING_LOSES: f64 = 2.0;
+/// Acceptance that is hoped for meanwhile, and what it would have to win: what is too dear to win so much is not
+/// explored.
+const HOPE: (f64, f64) = (0.75, 1.1);
 /// The share of the time spent parked that probes may take.
 const PROBE_SHARE: f64 = 0.012;
 /// Tokens drafted by a probe.
@@ -142,25 +144,6 @@ pub(crate) const CLASSES: usize = 10;
 pub const FEW: usize = 4;
 /// A draft cheaper than this, in passes of one row, is always asked for: it is judged when it is there.
 const FREE: f64 = 0.02;
-
-/// A running mean that follows the machine and does not believe outliers.
-#[derive(Clone, Copy, Debug, Default)]
-struct Smoothed(Option<f64>);
-
-impl Smoothed {
-    fn add(&mut self, value: f64) {
-        if !(value >= 0.0 && value.is_finite()) {
-            return;
-        }
-        self.0 = Some(match self.0 {
-            None => value,
-            Some(mean) => {
-                let believed = value.clamp(mean / OUTLIER, (mean * OUTLIER).max(1e-6));
-                mean + NEWEST * (believed - mean)
-            }
-        });
-    }
-}
 
 /// A share of successes that forgets, also what was believed before the first one.
 #[derive(Clone, Copy, Debug)]
@@ -216,11 +199,7 @@ pub struct Observation {
 /// Learns and chooses. One for each method on a target, kept from answer to answer.
 #[derive(Clone, Debug, Default)]
 pub struct DepthController {
-    pass_ms: [Smoothed; MAX_ROWS + 1],
-    /// A drafted token's cost, in passes of one row, as it is expected before it is measured.
-    expected_cost: Option<f64>,
-    draft_ms: Smoothed,
-    read_ms: Smoothed,
+    costs: Costs,
     positions: [Share; MAX_DRAFT],
     classes: [Share; CLASSES],
     /// Tokens drafted for each pass of the draft model: more than one in trees.
@@ -240,6 +219,10 @@ pub struct DepthController {
     since_plain: u32,
     /// Milliseconds that drafting has won over plain decoding of late; below 0 what it has lost.
     won: f64,
+    /// How often the first token of a draft was tested.
+    tests: u32,
+    /// Drafted tokens to be tested whatever they promise, because this round is there to learn from.
+    to_test: usize,
 }
 
 impl DepthController {
@@ -250,7 +233,7 @@ impl DepthController {
 
     /// What a drafted token is likely to cost, in passes of one row; what is measured counts for more.
     pub fn expect_cost(&mut self, passes: Option<f64>) {
-        self.expected_cost = passes;
+        self.costs.expect_draft(passes);
     }
 
     /// What to ask the proposer for, when at most `limit` tokens may be drafted and its own model has
@@ -261,17 +244,18 @@ impl DepthController {
         let (one, draft) = (self.pass(1), self.draft());
         // The read costs once, the gain lasts.
         let reading = unread as f64 * self.read();
-        let pays = self.barren < IN_VAIN
-            && gain >= WORTH
-            && (1.0 - 1.0 / gain) * one * HORIZON >= reading
-            && self.won > -MOST_LOST * one;
+        let repays = |gain: f64| (1.0 - 1.0 / gain) * one * HORIZON >= reading;
+        let enough = if self.parked && unread > FEW { WORTH_READING } else { WORTH };
+        let promising = gain >= enough && repays(gain) && self.won > -MOST_LOST * one;
+        let exploring = !promising && (unread <= FEW || self.tests == 0) && self.explores(one, repays);
+        let pays = self.barren < IN_VAIN && (promising || exploring);
         let free = draft <= FREE * one && unread == 0 && beside == 0;
         self.parked = !pays;
         self.since_plain += 1;
         // What plain decoding costs has to be known, and known of late.
         // Where a draft is free most rounds that find none are plain anyway.
         let due = if free { REFRESH.1 as u32 } else { refresh(gain) };
-        let max_draft = if self.pass_ms[1].0.is_none() || self.since_plain > due {
+        let max_draft = if !self.costs.knows_plain() || self.since_plain > due {
             0
         } else if free {
             limit
@@ -280,10 +264,15 @@ impl DepthController {
             limit
         } else if pays {
             // One deeper than is known to pay, where the draft's confidence can end it before.
-            limit.min(depth + usize::from(self.classes.iter().any(|class| class.seen > 0.0)))
+            limit.min((depth + usize::from(self.classes.iter().any(|class| class.seen > 0.0))).max(1))
         } else {
             let cost = reading + self.extra(PROBE.min(limit));
             if self.may_probe(cost) { PROBE.min(limit) } else { 0 }
+        };
+        self.to_test = match (free, pays) {
+            (true, _) => 0,
+            (false, true) => usize::from(exploring),
+            (false, false) => PROBE,
         };
         let rate = gain.max(1.0) / one;
         let classes = std::array::from_fn(|class| class_share(&self.classes, class));
@@ -313,12 +302,21 @@ impl DepthController {
                 (best, most) = (i + 1, surplus);
             }
         }
+        if self.to_test > 0 && rival.is_none() {
+            return best.max(self.to_test.min(confidence.len()));
+        }
         self.parked = best == 0 && !confidence.is_empty() && rival.is_none();
         let probe = PROBE.min(confidence.len());
         if self.parked && self.may_probe(self.extra(probe)) {
             return probe;
         }
         best
+    }
+
+    /// Whether too little is known yet to believe a bad beginning, and what is hoped for would pay.
+    fn explores(&self, one: f64, repays: impl Fn(f64) -> bool) -> bool {
+        let hoped = (1.0 + HOPE.0) * one / (self.draft() + self.pass(self.rows(1)));
+        self.tests < ENOUGH_TESTS && hoped >= HOPE.1 && repays(hoped) && self.won > -EXPLORING_LOSES * one
     }
 
     /// Whether it is time to look again, and the time for it was saved.
@@ -331,21 +329,18 @@ impl DepthController {
         if seen.rows == 1 {
             self.since_plain = 0;
         }
-        if let Some(time) = self.pass_ms.get_mut(seen.rows)
-            && seen.target_ms > 0.0
-        {
-            time.add(seen.target_ms);
-        }
         if seen.drafted > 0 {
             let passes = seen.passes.max(1) as f64;
             self.width.add(seen.drafted as f64 / passes);
             let known = self.draft() * passes;
             if seen.read > FEW {
-                self.read_ms.add((seen.propose_ms - known).max(0.0) / seen.read as f64);
+                self.costs.add_read((seen.propose_ms - known).max(0.0) / seen.read as f64);
             } else {
-                self.draft_ms.add(seen.propose_ms / passes);
+                self.costs.add_draft(seen.propose_ms / passes);
             }
         }
+        self.costs.add_pass(seen.rows, seen.target_ms);
+        self.tests += u32::from(!seen.tested.is_empty());
         for (share, &passed) in self.positions.iter_mut().zip(&seen.tested) {
             share.add(passed);
         }
@@ -376,10 +371,12 @@ impl DepthController {
         }
     }
 
-    /// Keeps the account of what drafting wins and loses. What reading the conversation took was weighed before.
+    /// Keeps the account of what drafting wins and loses. What reading the conversation took was weighed before
+    /// and counts for a pass at most: it is paid once.
     fn account(&mut self, seen: &Observation) {
         let one = self.pass(1);
-        let took = if seen.read > FEW { 0.0 } else { seen.propose_ms } + seen.target_ms;
+        let reading = if seen.read > FEW { seen.passes as f64 * self.draft() + one } else { f64::INFINITY };
+        let took = seen.propose_ms.min(reading) + seen.target_ms;
         let most = MOST_LOST * one;
         if seen.acted || seen.propose_ms > FREE * one {
             let emitted = 1 + seen.tested.iter().filter(|&&passed| passed).count();
@@ -434,31 +431,19 @@ impl DepthController {
         depth as f64 * self.draft() + (self.pass(self.rows(depth)) - self.pass(1)).max(0.0)
     }
 
-    /// Milliseconds of a target pass of `rows` rows: measured, or between and beyond what was measured.
+    /// Milliseconds of a target pass of `rows` rows.
     fn pass(&self, rows: usize) -> f64 {
-        if let Some(time) = self.pass_ms.get(rows).and_then(|time| time.0) {
-            return time;
-        }
-        let known = |rows: usize| self.pass_ms[rows].0.map(|time| (rows, time));
-        let below = (1..rows.min(MAX_ROWS + 1)).rev().find_map(known);
-        let above = (rows + 1..=MAX_ROWS).find_map(known);
-        let slope = |(m, t): (usize, f64)| PRIOR_SLOPE * t / (1.0 + PRIOR_SLOPE * (m as f64 - 1.0));
-        match (below, above) {
-            (Some((m0, t0)), Some((m1, t1))) => t0 + (t1 - t0) * (rows - m0) as f64 / (m1 - m0) as f64,
-            (Some(known), None) => known.1 + slope(known) * (rows - known.0) as f64,
-            (None, Some(known)) => (known.1 - slope(known) * (known.0 - rows) as f64).max(0.0),
-            (None, None) => 1.0 + PRIOR_SLOPE * (rows as f64 - 1.0),
-        }
+        self.costs.pass(rows)
     }
 
     /// Milliseconds of a drafted token.
     fn draft(&self) -> f64 {
-        self.draft_ms.0.unwrap_or_else(|| self.expected_cost.unwrap_or(PRIOR_DRAFT_COST) * self.pass(1))
+        self.costs.draft()
     }
 
     /// Milliseconds for which a draft model reads a token.
     fn read(&self) -> f64 {
-        self.read_ms.0.unwrap_or_else(|| PRIOR_READ_COST * self.draft())
+        self.costs.read()
     }
 
     /// The probability that a position is accepted when those before it were. A position that was never
@@ -634,6 +619,89 @@ mod tests {
         // It was wrong to wait: a probe finds that out.
         run(&mut controller, 600, (6.0, 0.1), |_, _| true);
         assert!(!controller.state().parked);
+    }
+
+    /// A draft that is sure of itself and wrong: what was drafted to look again is tested, paid for, and no reason
+    /// to draft on.
+    #[test]
+    fn confidence_that_deceives_does_not_wake_what_is_parked() {
+        let mut controller = DepthController::new();
+        controller.expect_cost(Some(0.55));
+        let (mut time, mut probes) = (0.0, 0);
+        for _ in 0..1000 {
+            let asked = controller.plan(MAX_DRAFT, 0, 0).max_draft.min(1);
+            let confidence = vec![Some(0.97); asked];
+            let kept = controller.keep(&confidence, None);
+            probes += kept;
+            let seen = Observation {
+                drafted: asked,
+                passes: asked,
+                acted: kept > 0,
+                propose_ms: 5.5 * asked as f64,
+                rows: kept + 1,
+                target_ms: 10.0 + 0.5 * kept as f64,
+                tested: vec![false; kept],
+                confidence,
+                ..Observation::default()
+            };
+            time += seen.propose_ms + seen.target_ms;
+            controller.observe(&seen);
+            assert!(controller.state().parked);
+        }
+        assert!((1..=12).contains(&probes), "{probes} probes");
+        assert!(1000.0 * 10.0 / time > 0.985, "{} of plain's speed", 10_000.0 / time);
+    }
+
+    /// What can be right often is not given up because it begins badly.
+    #[test]
+    fn a_bad_beginning_is_not_believed_at_once() {
+        let mut controller = DepthController::new();
+        let accepts =
+            |round: usize, position: usize| round >= 5 && (round * 7919 + position * 104_729) % 1000 < 700;
+        run(&mut controller, 80, (3.0, 0.05), accepts);
+        assert!(!controller.state().parked);
+    }
+
+    /// A draft model that rests would have to read all that was said since: a promise that a little noise makes is
+    /// not enough for that.
+    #[test]
+    fn noise_does_not_make_a_resting_draft_model_read() {
+        let mut controller = DepthController::new();
+        let mut reads = 0;
+        let mut unread = 57;
+        for round in 0..400 {
+            let asked = controller.plan(MAX_DRAFT, unread, 0).max_draft.min(1);
+            reads += usize::from(asked > 0 && unread > FEW);
+            // A pass of a row takes up to 4% more or less than it should.
+            let noise = 1.0 + 0.04 * f64::from(round * 37 % 21 - 10) / 10.0;
+            controller.observe(&Observation {
+                drafted: asked,
+                passes: asked,
+                read: if asked > 0 { unread } else { 0 },
+                acted: asked > 0,
+                propose_ms: if asked > 0 { 2.8 + 0.37 * unread as f64 } else { 0.0 },
+                rows: asked + 1,
+                target_ms: if asked > 0 { 10.2 } else { 10.0 * noise },
+                // A quarter is accepted: just what drafting costs.
+                tested: vec![round % 4 == 0; asked],
+                ..Observation::default()
+            });
+            unread = if asked > 0 { 0 } else { unread + 1 };
+        }
+        assert!(reads <= 2, "read {reads} times");
+    }
+
+    /// Drafts were timed when the machine was fast; that plain passes are slow now does not make them pay.
+    #[test]
+    fn a_machine_that_becomes_slow_does_not_wake_what_is_parked() {
+        let mut controller = DepthController::new();
+        run(&mut controller, 64, (3.0, 0.05), |_, _| false);
+        assert!(controller.state().parked);
+        for _ in 0..200 {
+            let asked = controller.plan(MAX_DRAFT, 500, 0).max_draft;
+            assert!(asked == 0 && controller.state().parked);
+            controller.observe(&Observation { rows: 1, target_ms: 18.0, ..Observation::default() });
+        }
     }
 
     /// A promise just above break-even, and a machine that does not keep it: passes over a draft take longer
@@ -826,17 +894,6 @@ mod tests {
         }
         controller.credit = 0.0;
         assert_eq!(controller.keep(&[None; 4], None), 0);
-    }
-
-    #[test]
-    fn outliers_are_not_believed() {
-        let mut time = Smoothed::default();
-        time.add(10.0);
-        time.add(1e6);
-        assert!((time.0.unwrap() - 12.0).abs() < 1e-9);
-        time.add(f64::NAN);
-        time.add(-1.0);
-        assert!((time.0.unwrap() - 12.0).abs() < 1e-9);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What can go wrong, in words a person can act on. Every message says what happened and what to
 //! do; [`ErrorCode`] is the closed list the window and the command line branch on.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
@@ -47,10 +48,14 @@ pub enum ErrorCode {
     HubGated,
     /// The hub does not accept the token, or it cannot be kept.
     HubToken,
-    /// What was fetched is not what the hub has.
+    /// What was fetched is not what the hub has, or the hub has not what was to be fetched.
     WrongChecksum,
+    /// The hub has another file than the one the catalogue was checked against.
+    NotOfCatalogue,
     /// The disk has no room.
     DiskFull,
+    /// Of an unfinished download nothing is known any more but its bytes.
+    DownloadUnreadable,
     /// Another Hunch that runs is downloading that.
     DownloadElsewhere,
     /// A defect in Hunch.
@@ -183,16 +188,45 @@ pub enum Error {
         /// Where they are.
         path: PathBuf,
     },
+    /// The hub has another file by now than the one that was looked at for the catalogue.
+    #[error(
+        "{file} is no longer the file that the catalogue was checked against (its checksum begins \
+         with {found} in place of {expected}). Nothing was fetched, and what is here stays. Its owners may have \
+         published another one: to have that, look the repository up by its name and choose the file there."
+    )]
+    NotOfCatalogue {
+        /// The file on the hub, with its repository.
+        file: String,
+        /// The beginning of the catalogue's SHA-256.
+        expected: String,
+        /// The beginning of the hub's.
+        found: String,
+    },
     /// The disk has no room.
     #[error(
-        "The disk of {} has too little room: {} more are needed. What is here already is kept. Make room, then go on.",
-        folder.display(), megabytes(*missing)
+        "The disk of {} has too little room: {} more are needed{}. What is here already is kept. Make room, then go on.",
+        folder.display(), megabytes(*missing), promised_words(*promised)
     )]
     DiskFull {
         /// Where it was to go.
         folder: PathBuf,
         /// Bytes that are missing.
         missing: u64,
+        /// Bytes of those that are free which other downloads that are under way still need.
+        promised: u64,
+    },
+    /// Bytes of a download of which is not known any more what they are.
+    #[error(
+        "What was written down of an unfinished download cannot be read, so it cannot go on. {} of it lie in {}; \
+         they are no model yet, and nothing else is affected. Discard it to free the room, then fetch the model \
+         again.",
+        megabytes(*bytes), folder.display()
+    )]
+    DownloadUnreadable {
+        /// Where they lie.
+        folder: PathBuf,
+        /// How many there are.
+        bytes: u64,
     },
     /// Another program is at it.
     #[error(
@@ -234,10 +268,67 @@ impl Error {
             Error::HubGated { .. } => ErrorCode::HubGated,
             Error::HubToken(_) => ErrorCode::HubToken,
             Error::WrongChecksum { .. } => ErrorCode::WrongChecksum,
+            Error::NotOfCatalogue { .. } => ErrorCode::NotOfCatalogue,
+            Error::DownloadUnreadable { .. } => ErrorCode::DownloadUnreadable,
             Error::DiskFull { .. } => ErrorCode::DiskFull,
             Error::DownloadElsewhere { .. } => ErrorCode::DownloadElsewhere,
             Error::Compute(_) | Error::Internal(_) => ErrorCode::Internal,
         }
+    }
+
+    /// What a window needs to tell this failure in its own language, by name. Numbers are plain decimals, sizes
+    /// are in bytes, and `detail` holds what only the engine's own English says. The names that go with each
+    /// code are those of `ui/src/lib/errors.ts`.
+    pub fn params(&self) -> BTreeMap<String, String> {
+        let path = |path: &Path| path.display().to_string();
+        let named: Vec<(&str, String)> = match self {
+            Error::InvalidRequest(detail)
+            | Error::VocabularyMismatch(detail)
+            | Error::OutOfMemory(detail)
+            | Error::Store(detail)
+            | Error::HubToken(detail)
+            | Error::Internal(detail) => vec![("detail", detail.clone())],
+            Error::Compute(source) => vec![("detail", source.to_string())],
+            Error::ModelNotFound { name, remedy } => vec![("name", name.clone()), ("detail", remedy.clone())],
+            Error::InvalidModelFile { path: file, reason }
+            | Error::UnsupportedModel { path: file, reason } => {
+                vec![("path", path(file)), ("detail", reason.clone())]
+            }
+            Error::ContextOverflow { prompt, context } => {
+                vec![("prompt", prompt.to_string()), ("context", context.to_string())]
+            }
+            Error::Io { action, path: file, source } => {
+                vec![("path", path(file)), ("detail", format!("{action}: {source}"))]
+            }
+            Error::NoModel | Error::Busy | Error::Stopped => Vec::new(),
+            Error::Device { device, reason } => {
+                vec![("device", (*device).into()), ("detail", reason.clone())]
+            }
+            Error::HubUnreachable { endpoint, reason } => {
+                vec![("endpoint", endpoint.clone()), ("detail", reason.clone())]
+            }
+            Error::HubNotFound { what, remedy } => vec![("what", what.clone()), ("detail", remedy.clone())],
+            Error::HubGated { repository, remedy } => {
+                vec![("repository", repository.clone()), ("detail", remedy.clone())]
+            }
+            Error::WrongChecksum { file, expected, found, path: kept } => vec![
+                ("file", file.clone()),
+                ("expected", expected.clone()),
+                ("found", found.clone()),
+                ("path", path(kept)),
+            ],
+            Error::NotOfCatalogue { file, expected, found } => {
+                vec![("file", file.clone()), ("expected", expected.clone()), ("found", found.clone())]
+            }
+            Error::DiskFull { folder, missing, .. } => {
+                vec![("folder", path(folder)), ("missing", missing.to_string())]
+            }
+            Error::DownloadUnreadable { folder, bytes } => {
+                vec![("folder", path(folder)), ("bytes", bytes.to_string())]
+            }
+            Error::DownloadElsewhere { name } => vec![("name", name.clone())],
+        };
+        named.into_iter().map(|(name, value)| (name.into(), value)).collect()
     }
 
     /// An [`Error::InvalidRequest`] with this text.
@@ -246,7 +337,83 @@ impl Error {
     }
 }
 
+/// Why more is needed than the download alone has.
+fn promised_words(bytes: u64) -> String {
+    match bytes {
+        0 => String::new(),
+        bytes => format!(", beside the {} that other downloads still need", megabytes(bytes)),
+    }
+}
+
 /// Rounded up, so that making room for what is said is enough.
 fn megabytes(bytes: u64) -> String {
     format!("{} MB", bytes.div_ceil(1_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One error of every kind.
+    fn every_error() -> Vec<Error> {
+        let text = || String::from("text");
+        let path = || PathBuf::from("/models/a.gguf");
+        vec![
+            Error::invalid("text"),
+            Error::ModelNotFound { name: text(), remedy: text() },
+            Error::InvalidModelFile { path: path(), reason: text() },
+            Error::UnsupportedModel { path: path(), reason: text() },
+            Error::VocabularyMismatch(text()),
+            Error::ContextOverflow { prompt: 5000, context: 4096 },
+            Error::OutOfMemory(text()),
+            Error::Io { action: "read", path: path(), source: std::io::Error::other("gone") },
+            Error::Store(text()),
+            Error::NoModel,
+            Error::Busy,
+            Error::Stopped,
+            Error::Device { device: "metal", reason: text() },
+            Error::HubUnreachable { endpoint: text(), reason: text() },
+            Error::HubNotFound { what: text(), remedy: text() },
+            Error::HubGated { repository: text(), remedy: text() },
+            Error::HubToken(text()),
+            Error::WrongChecksum { file: text(), expected: text(), found: text(), path: path() },
+            Error::NotOfCatalogue { file: text(), expected: text(), found: text() },
+            Error::DiskFull { folder: path(), missing: 12_000_001, promised: 0 },
+            Error::DownloadUnreadable { folder: path(), bytes: 7 },
+            Error::DownloadElsewhere { name: text() },
+            Error::Compute(candle_core::Error::Msg(text())),
+            Error::Internal(text()),
+        ]
+    }
+
+    #[test]
+    fn every_code_tells_the_window_what_its_words_stand_on() {
+        let window = include_str!("../ui/src/lib/errors.ts");
+        for error in every_error() {
+            let code = serde_json::to_value(error.code()).unwrap();
+            let code = code.as_str().unwrap();
+            let (_, row) = window.split_once(&format!("\n  {code}: [")).expect(code);
+            let (row, _) = row.split_once(']').expect(code);
+            let mut named: Vec<&str> = row
+                .split(',')
+                .map(|name| name.trim().trim_matches('\''))
+                .filter(|name| !name.is_empty())
+                .collect();
+            named.sort_unstable();
+            let params = error.params();
+            assert_eq!(params.keys().map(String::as_str).collect::<Vec<_>>(), named, "{code}");
+            assert!(params.values().all(|value| !value.is_empty()), "{code}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_told_as_the_window_reads_them() {
+        let told = |error: Error, name: &str| error.params().get(name).cloned();
+        assert_eq!(
+            told(Error::ContextOverflow { prompt: 5000, context: 4096 }, "prompt").as_deref(),
+            Some("5000")
+        );
+        let full = Error::DiskFull { folder: "/d".into(), missing: 12_000_001, promised: 0 };
+        assert_eq!(told(full, "missing").as_deref(), Some("12000001"));
+    }
 }

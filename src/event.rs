@@ -1,6 +1,8 @@
 //! What a running generation tells the outside: the events, and the sink that receives them.
 //! The window, the command line and the recorded streams all see exactly these.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
@@ -155,13 +157,18 @@ impl GenerationEvent {
 pub struct ErrorInfo {
     /// The kind, for branching.
     pub code: ErrorCode,
-    /// What happened, what is safe, what to do.
+    /// What happened, what is safe, what to do, in English.
     pub message: String,
+    /// What a window tells it with in its own language; see [`Error::params`]. Absent in answers kept before it
+    /// was told.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[ts(as = "Option<BTreeMap<String, String>>", optional)]
+    pub params: BTreeMap<String, String>,
 }
 
 impl From<&Error> for ErrorInfo {
     fn from(error: &Error) -> Self {
-        Self { code: error.code(), message: error.to_string() }
+        Self { code: error.code(), message: error.to_string(), params: error.params() }
     }
 }
 

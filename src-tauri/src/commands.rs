@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hunch::api::{
-    AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, GenerationSnapshot,
-    SearchHit, StreamMessage,
+    AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords,
+    GenerationSnapshot, SearchHit, StreamMessage,
 };
 use hunch::error::Error;
 use hunch::event::{ErrorInfo, GenerationEvent};
@@ -117,9 +117,13 @@ pub(crate) async fn export_conversation(
     engine: State<'_, Engine>,
     id: i64,
     format: ExportFormat,
+    words: ExportWords,
     path: PathBuf,
 ) -> Answer<()> {
-    blocking(&engine, move |engine| engine.app()?.export_conversation(id, format, &path).map_err(info)).await
+    blocking(&engine, move |engine| {
+        engine.app()?.export_conversation(id, format, &words, &path).map_err(info)
+    })
+    .await
 }
 
 /// Adds a conversation from a file.

@@ -7,10 +7,10 @@ mod engine;
 mod library;
 mod measuring;
 mod menu;
+mod window_state;
 
 use tauri::webview::PageLoadEvent;
 use tauri::{AppHandle, Manager, RunEvent, Runtime, WindowEvent};
-use tauri_plugin_window_state::StateFlags;
 
 use crate::engine::Engine;
 
@@ -29,12 +29,11 @@ pub fn run() -> tauri::Result<()> {
     if std::env::var_os("HUNCH_DATA_DIR").is_none() {
         builder = builder.plugin(tauri_plugin_single_instance::init(|app, _, _| show(app)));
     }
-    let remembered = StateFlags::SIZE | StateFlags::POSITION | StateFlags::MAXIMIZED;
     let app = builder
         .plugin(tauri_plugin_dialog::init())
         // Links are opened by the window's own question, not by any click on an anchor.
         .plugin(tauri_plugin_opener::Builder::new().open_js_links_on_click(false).build())
-        .plugin(tauri_plugin_window_state::Builder::default().with_state_flags(remembered).build())
+        .plugin(window_state::plugin())
         .manage(engine)
         .menu(menu::build)
         .on_menu_event(menu::chosen)
@@ -45,6 +44,7 @@ pub fn run() -> tauri::Result<()> {
             }
         })
         .on_window_event(|window, event| {
+            window_state::hear(window, event);
             if matches!(event, WindowEvent::Destroyed) {
                 window.state::<Engine>().abandon();
             }
@@ -60,6 +60,7 @@ pub fn run() -> tauri::Result<()> {
             library::cancel_loading,
             library::unload_models,
             library::fit,
+            library::fit_verdicts,
             library::draft_offers,
             library::measure_pair,
             library::catalogue,
@@ -107,6 +108,9 @@ pub fn run() -> tauri::Result<()> {
             measuring::what_if,
         ])
         .build(tauri::generate_context!())?;
+    // Before a page is there that could tell them.
+    menu::hear_words(app.handle());
+    window_state::watch(app.handle());
     app.run(|app, event| {
         if matches!(event, RunEvent::Exit) {
             app.state::<Engine>().shutdown();

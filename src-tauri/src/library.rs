@@ -2,8 +2,8 @@
 //! [`commands`](crate::commands) are. No logic here.
 
 use hunch::api::library::{
-    Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, HubRepository, HubState, Library,
-    LibraryEvent,
+    Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, FitVerdict, HubRepository, HubState,
+    Library, LibraryEvent,
 };
 use hunch::api::{LoadRequest, LoadedModels, MeasurementMessage};
 use hunch::bench::compare::report::CompareEvent;
@@ -69,6 +69,15 @@ pub(crate) async fn unload_models(engine: State<'_, Engine>) -> Answer<()> {
 #[tauri::command]
 pub(crate) async fn fit(engine: State<'_, Engine>, request: FitRequest) -> Answer<Fit> {
     blocking(&engine, move |engine| engine.app()?.fit(&request).map_err(info)).await
+}
+
+/// Whether each of some targets fits by itself.
+#[tauri::command]
+pub(crate) async fn fit_verdicts(
+    engine: State<'_, Engine>,
+    targets: Vec<String>,
+) -> Answer<Vec<Option<FitVerdict>>> {
+    blocking(&engine, move |engine| Ok(engine.app()?.fit_verdicts(&targets))).await
 }
 
 /// What can draft for a target.

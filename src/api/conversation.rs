@@ -17,7 +17,8 @@ pub struct ConversationEntry {
     /// Its number.
     #[ts(type = "number")]
     pub id: i64,
-    /// What it is called.
+    /// What it is called; empty while nothing was said in it, and where what was said gives no title. Whoever
+    /// shows it then names it.
     pub title: String,
     /// Whether it stays on top.
     pub pinned: bool,
@@ -129,7 +130,7 @@ pub struct SearchHit {
     /// The conversation.
     #[ts(type = "number")]
     pub conversation: i64,
-    /// What it is called.
+    /// What it is called; empty as in [`ConversationEntry`].
     pub title: String,
     /// The message; `None` when the title was found.
     #[ts(type = "number | null")]
@@ -208,4 +209,15 @@ pub enum ExportFormat {
     Markdown,
     /// Everything, to be read back.
     Json,
+}
+
+/// What stands over the parts of a conversation that is written for people, in the language of who saves it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct ExportWords {
+    /// Over a conversation without a title.
+    pub untitled: String,
+    /// Over what the person said.
+    pub question: String,
+    /// Over an answer of which it is not known what wrote it.
+    pub answer: String,
 }

@@ -87,6 +87,19 @@ pub struct PredictedMemory {
     pub cache: u64,
 }
 
+/// How a model ran when its speed was measured here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum RanAs {
+    /// It answered.
+    Target {
+        /// With this method; plain = by itself.
+        method: Method,
+    },
+    /// It drafted for another: the speed is that of drafting.
+    Draft,
+}
+
 /// How well something fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
@@ -158,11 +171,16 @@ pub enum PairVerdict {
         /// Entries that only one of the two has, at the end: padding or added tokens.
         padding: u32,
     },
-    /// The catalogue says that the vocabularies are the same; nothing was compared yet.
-    Expected,
+    /// The catalogue has it, and by what is known of it the tokens are the same. What is here is compared one by
+    /// one.
+    Expected {
+        /// Whether every token of that very file was compared when the catalogue was made; else the target's header
+        /// has the tokens that are known of its family.
+        compared: bool,
+    },
     /// Another vocabulary.
     OtherVocabulary {
-        /// The first token that differs.
+        /// The first token that differs; of a model that is not here, the first that is known to.
         first: u32,
         /// What the target calls it; empty where it has none.
         of_target: String,
@@ -258,8 +276,10 @@ pub enum MemoryClass {
     Gb16,
     /// 24 to 36 GB.
     Gb24To36,
-    /// 48 GB or more.
+    /// 48 to 64 GB.
     Gb48,
+    /// 96 GB or more.
+    Gb96,
 }
 
 /// What a model of the catalogue is for.
@@ -283,7 +303,7 @@ pub struct CatalogueModel {
     pub family: String,
     /// What it is for.
     pub role: CatalogueRole,
-    /// The smallest machine it is good on, with its draft.
+    /// The class whose machines it is good on, the smallest too, with its draft at a context of 8,192 tokens.
     pub memory_class: MemoryClass,
     /// Number of weights.
     #[ts(type = "number")]
@@ -356,10 +376,15 @@ pub struct HubRepository {
 /// What to fetch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct DownloadRequest {
-    /// As "Qwen/Qwen3-8B-GGUF".
+    /// As "Qwen/Qwen3-8B-GGUF"; empty in a download of which nothing can be read any more.
     pub repository: String,
     /// Path of the file in it; of a split model, that of its first part.
     pub file: String,
+    /// SHA-256 that it has to have, of a model of the catalogue: if the hub has another file by now, nothing is
+    /// fetched. Absent: whatever the hub has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub expected_sha256: Option<String>,
 }
 
 /// How far a download is.
@@ -423,6 +448,19 @@ pub enum HubTokenSource {
     File,
 }
 
+/// Why a token that somebody has set is not used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum HubTokenProblem {
+    /// `HF_TOKEN` says something that can be no token.
+    Environment,
+    /// The system's keychain stayed shut.
+    Keychain {
+        /// Why, in the system's words.
+        reason: String,
+    },
+}
+
 /// The hub, as this machine sees it. The token itself never leaves the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct HubState {
@@ -432,6 +470,8 @@ pub struct HubState {
     pub token: HubTokenSource,
     /// Whether this system has a keychain to keep one in.
     pub can_keep_token: bool,
+    /// Why a token is not used although one was set.
+    pub problems: Vec<HubTokenProblem>,
 }
 
 /// How far loading is.
@@ -456,7 +496,7 @@ pub enum LibraryEvent {
     /// A download moved.
     Download {
         /// As it is now.
-        download: Download,
+        download: Box<Download>,
     },
     /// A download was taken away.
     DownloadGone {

@@ -8,14 +8,14 @@ pub mod schema;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::event::GenerationEvent;
+use crate::event::{ErrorInfo, GenerationEvent};
 use crate::propose::Method;
 use crate::sample::SamplingParams;
 pub use conversation::{
     AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
-    MessageState, SearchHit, StoredMessage,
+    ExportWords, MessageState, SearchHit, StoredMessage,
 };
-use library::ModelSource;
+use library::{ModelSource, RanAs};
 
 /// Who said a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -68,8 +68,12 @@ pub struct ModelEntry {
     pub has_template: bool,
     /// `general.license`, where it is stated.
     pub licence: Option<String>,
-    /// Tokens a second of plain decoding, when it last ran here.
+    /// Tokens a second, when it last ran here: of plain decoding where that was measured, else as `ran_as` says.
     pub tokens_per_second: Option<f64>,
+    /// How it ran then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub ran_as: Option<RanAs>,
     /// Whether it is the model Hunch starts with.
     pub is_default: bool,
     /// Why it cannot be used, if so.
@@ -105,7 +109,7 @@ pub struct AppInfo {
     /// What is loaded now.
     pub loaded: Option<LoadedModels>,
     /// Why conversations are not kept, if so: what is said is gone when the window closes.
-    pub store_problem: Option<String>,
+    pub store_problem: Option<ErrorInfo>,
     /// Sampling parameters a new conversation starts with.
     pub default_sampling: SamplingParams,
     /// Allowed range of each numeric setting.

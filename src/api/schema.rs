@@ -4,9 +4,9 @@ use ts_rs::{Config, TS};
 
 use super::library::{
     Catalogue, CatalogueModel, CatalogueRole, Download, DownloadPhase, DownloadRequest, DraftOffer,
-    DraftOffers, Fit, FitRequest, FitVerdict, HubFile, HubRepository, HubState, HubTokenSource, Library,
-    LibraryEvent, LoadProgress, MachineMemory, MeasuredSpeedup, MemoryClass, ModelFolder, ModelSource,
-    PairVerdict, PredictedMemory, PredictedSpeedup, SmallerChoice,
+    DraftOffers, Fit, FitRequest, FitVerdict, HubFile, HubRepository, HubState, HubTokenProblem,
+    HubTokenSource, Library, LibraryEvent, LoadProgress, MachineMemory, MeasuredSpeedup, MemoryClass,
+    ModelFolder, ModelSource, PairVerdict, PredictedMemory, PredictedSpeedup, RanAs, SmallerChoice,
 };
 use super::*;
 use crate::bench::compare::report::{
@@ -38,7 +38,7 @@ pub struct Command {
 }
 
 /// Every command the window may call. The shell adapts each with one line.
-pub const COMMANDS: [Command; 55] = [
+pub const COMMANDS: [Command; 56] = [
     Command { name: "app_info", args: "Record<string, never>", result: "AppInfo" },
     Command { name: "library", args: "Record<string, never>", result: "Library" },
     Command { name: "add_model_folder", args: "{ path: string }", result: "Library" },
@@ -49,6 +49,7 @@ pub const COMMANDS: [Command; 55] = [
     Command { name: "cancel_loading", args: "Record<string, never>", result: "null" },
     Command { name: "unload_models", args: "Record<string, never>", result: "null" },
     Command { name: "fit", args: "{ request: FitRequest }", result: "Fit" },
+    Command { name: "fit_verdicts", args: "{ targets: string[] }", result: "(FitVerdict | null)[]" },
     Command {
         name: "draft_offers",
         args: "{ target: string; context: number | null }",
@@ -77,7 +78,7 @@ pub const COMMANDS: [Command; 55] = [
     Command { name: "search_conversations", args: "{ query: string }", result: "SearchHit[]" },
     Command {
         name: "export_conversation",
-        args: "{ id: number; format: ExportFormat; path: string }",
+        args: "{ id: number; format: ExportFormat; words: ExportWords; path: string }",
         result: "null",
     },
     Command { name: "import_conversation", args: "{ path: string }", result: "number" },
@@ -140,6 +141,7 @@ pub fn typescript() -> String {
         Role,
         ChatMessage,
         ModelSource,
+        RanAs,
         ModelEntry,
         LoadedModels,
         LoadRequest,
@@ -166,6 +168,7 @@ pub fn typescript() -> String {
         DownloadPhase,
         Download,
         HubTokenSource,
+        HubTokenProblem,
         HubState,
         LoadProgress,
         LibraryEvent,
@@ -195,6 +198,7 @@ pub fn typescript() -> String {
         AnswerRequest,
         Answering,
         ExportFormat,
+        ExportWords,
         Contender,
         ComparedPrompts,
         CompareRequest,

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::{App, lock};
 use crate::api::{
     AnswerRequest, AnswerSettings, Answering, Asking, ChatMessage, Conversation, ConversationEntry,
-    ExportFormat, MessageState, Role, SearchHit, StoredMessage, StreamMessage,
+    ExportFormat, ExportWords, MessageState, Role, SearchHit, StoredMessage, StreamMessage,
 };
 use crate::error::{Error, Result};
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
 use crate::generate::{GenerationPlan, Prompt};
-use crate::store::Store;
+use crate::store::{Standing, Store};
 use crate::text::{Detokenizer, Tokenizer};
 use crate::token::{TokenId, TokenOrigin};
 
@@ -36,6 +36,28 @@ struct Ground {
     question: i64,
     prompt: Prompt,
     prefix: Vec<GenerationEvent>,
+}
+
+/// What asking has written down, for when no answer comes of it.
+#[derive(Default)]
+struct Written {
+    /// The conversation that was begun for it.
+    begun: Option<i64>,
+    /// Where the conversation stood that was there before.
+    before: Option<Standing>,
+    /// The first message that was added.
+    message: Option<i64>,
+}
+
+impl Written {
+    /// Takes it all back.
+    fn take_back(self, store: &Store) -> Result<()> {
+        match (self.begun, self.message.zip(self.before)) {
+            (Some(conversation), _) => store.remove_conversation(conversation),
+            (None, Some((message, before))) => store.take_back(message, &before),
+            (None, None) => Ok(()),
+        }
+    }
 }
 
 impl App {
@@ -134,13 +156,19 @@ impl App {
         self.store().search(query)
     }
 
-    /// Writes a conversation to a file.
+    /// Writes a conversation to a file; one for people speaks in `words`.
     ///
     /// # Errors
     /// When there is none of this number, or the file cannot be written.
-    pub fn export_conversation(&self, id: i64, format: ExportFormat, path: &Path) -> Result<()> {
+    pub fn export_conversation(
+        &self,
+        id: i64,
+        format: ExportFormat,
+        words: &ExportWords,
+        path: &Path,
+    ) -> Result<()> {
         let text = match format {
-            ExportFormat::Markdown => self.store().export_markdown(id),
+            ExportFormat::Markdown => self.store().export_markdown(id, words),
             ExportFormat::Json => self.store().export_json(id),
         }?;
         std::fs::write(path, text).map_err(|source| Error::Io { action: "write", path: path.into(), source })
@@ -168,8 +196,8 @@ impl App {
     /// receives the events a frame's worth at a time.
     ///
     /// # Errors
-    /// When the request is invalid, no model is loaded, or another answer is being generated. A question
-    /// that was asked stays asked only when its answer has begun.
+    /// When the request is invalid, no model is loaded, or another answer is being generated. Nothing is kept
+    /// of what was asked then; whoever asked still has it.
     pub fn answer(
         &self,
         request: AnswerRequest,
@@ -181,39 +209,40 @@ impl App {
         if self.shared.engine.running().is_some() {
             return Err(Error::Busy);
         }
-        let new = request.conversation.is_none() && matches!(request.asking, Asking::Question { .. });
-        let ground = self.ground(request.conversation, request.asking, &settings.target)?;
-        let answer = self.begin(&ground, &settings, plan, sink);
-        if answer.is_err() && new {
-            // A conversation that never began is not kept; the window still has what was typed.
-            self.store().remove_conversation(ground.conversation)?;
+        let first_words = match &request.asking {
+            Asking::Question { parent: None, text } => Some(text.clone()),
+            _ => None,
+        };
+        let mut written = Written::default();
+        let begun = self
+            .ground(request.conversation, request.asking, &settings.target, &mut written)
+            .and_then(|ground| self.begin(ground, &settings, plan, sink, &mut written));
+        match (&begun, first_words) {
+            // What cannot be taken back now is there at the next start; why nothing was asked matters more.
+            (Err(_), _) => drop(written.take_back(self.store())),
+            // An answer is no worse for a conversation without a title.
+            (Ok(begun), Some(said)) => drop(self.store().title_conversation(begun.conversation, &said)),
+            (Ok(_), None) => {}
         }
-        answer
+        begun
     }
 
     fn begin(
         &self,
-        ground: &Ground,
+        ground: Ground,
         settings: &AnswerSettings,
         plan: GenerationPlan,
         sink: Box<dyn FnMut(StreamMessage) + Send>,
+        written: &mut Written,
     ) -> Result<Answering> {
+        let Ground { conversation, question, prompt, prefix } = ground;
         let store = self.store();
-        let answer = store.begin_answer(ground.conversation, ground.question, settings, now())?;
-        store.append_events(answer, &ground.prefix)?;
+        let answer = store.begin_answer(conversation, question, settings, now())?;
+        written.message.get_or_insert(answer);
+        store.append_events(answer, &prefix)?;
         let keeper = Keeper::new(self.shared.store.clone(), answer);
-        let started = self.start_generation(ground.prompt.clone(), plan, sink, keeper);
-        let generation_id = started.inspect_err(|_| {
-            // Nothing was said: the question is the end of the branch again.
-            let _ = store.remove_message(answer);
-        })?;
-        Ok(Answering {
-            conversation: ground.conversation,
-            question: ground.question,
-            answer,
-            generation_id,
-            prefix: ground.prefix.clone(),
-        })
+        let generation_id = self.start_generation(prompt, plan, sink, keeper)?;
+        Ok(Answering { conversation, question, answer, generation_id, prefix })
     }
 
     /// The settings with the names of the models.
@@ -225,18 +254,27 @@ impl App {
     }
 
     /// Writes down what is asked, and finds what the model is to read.
-    fn ground(&self, conversation: Option<i64>, asking: Asking, target: &str) -> Result<Ground> {
+    fn ground(
+        &self,
+        conversation: Option<i64>,
+        asking: Asking,
+        target: &str,
+        written: &mut Written,
+    ) -> Result<Ground> {
         let store = self.store();
         match asking {
             Asking::Question { parent, text } => {
                 if text.trim().is_empty() {
                     return Err(Error::invalid("The question is empty; write something."));
                 }
-                let conversation = conversation.map_or_else(|| store.create_conversation(now()), Ok)?;
+                let conversation = if let Some(id) = conversation {
+                    written.before = Some(store.standing(id)?);
+                    id
+                } else {
+                    *written.begun.insert(store.create_conversation(now())?)
+                };
                 let question = store.add_question(conversation, parent, &text, now())?;
-                if parent.is_none() {
-                    store.title_conversation(conversation, &text)?;
-                }
+                written.message = Some(question);
                 self.reading(conversation, question, Vec::new())
             }
             Asking::Again { question } => {
@@ -244,6 +282,7 @@ impl App {
                 if message.role != Role::User {
                     return Err(Error::invalid("Only a question can be answered again."));
                 }
+                written.before = Some(store.standing(conversation)?);
                 self.reading(conversation, question, Vec::new())
             }
             Asking::Continue { answer, tokens, then } => {
@@ -251,6 +290,7 @@ impl App {
                 let question = message.parent.filter(|_| message.role == Role::Assistant);
                 let question = question.ok_or_else(|| Error::invalid("Only an answer can go on."))?;
                 check_writer(&message, target)?;
+                written.before = Some(store.standing(conversation)?);
                 let kept = tokens.map_or(usize::MAX, |tokens| tokens as usize);
                 let events = store.events(answer)?;
                 let in_memory = lock(&self.shared.in_memory).clone().ok_or(Error::NoModel)?;
@@ -448,20 +488,24 @@ impl Keeper {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
-        self.write();
-        let state = self.ended.unwrap_or(MessageState::Interrupted);
+        // What is not wholly there is not complete, however it ended.
+        let whole = self.write();
+        let state = self.ended.filter(|_| whole).unwrap_or(MessageState::Interrupted);
         if let Err(error) = self.store.finish_answer(self.answer, state, now()) {
             eprintln!("The answer could not be kept. {error}");
         }
     }
 
-    fn write(&mut self) {
+    /// Writes what waits. Whether all is written.
+    fn write(&mut self) -> bool {
         // An answer that cannot be written down is still an answer; what could not be written is tried again
         // with what comes next.
-        if self.store.append_events(self.answer, &self.waiting).is_ok() {
+        let written = self.store.append_events(self.answer, &self.waiting).is_ok();
+        if written {
             self.waiting.clear();
         }
         self.written = Instant::now();
+        written
     }
 }
 

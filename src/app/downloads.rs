@@ -89,16 +89,6 @@ impl App {
         self.downloader()?.resume(id)
     }
 
-    /// Goes on with the downloads that were under way when the program last ended: what a window does when it
-    /// opens.
-    ///
-    /// # Errors
-    /// As [`App::downloader`].
-    pub fn resume_interrupted_downloads(&self) -> Result<()> {
-        self.downloader()?.resume_interrupted();
-        Ok(())
-    }
-
     /// Takes a download away, with what is here of it.
     ///
     /// # Errors

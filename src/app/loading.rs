@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::{App, Shared, lock};
-use crate::api::library::{Fit, FitRequest, FitVerdict, LibraryEvent, LoadProgress, SmallerChoice};
+use crate::api::library::{FitRequest, FitVerdict, LibraryEvent, LoadProgress};
 use crate::api::{LoadRequest, LoadedModels, ModelEntry};
 use crate::bench::skip_sets;
 use crate::engine::LoadFailure;
 use crate::error::{Error, Result};
 use crate::generate::{LoadPlan, LoadWatch};
-use crate::library;
-use crate::library::fit::usual_context;
+use crate::library::fit::{too_large, usual_context};
+use crate::library::{self, Inspection};
 use crate::model::ModelSpec;
 use crate::propose::Method;
 use crate::store::Store;
@@ -54,10 +54,9 @@ impl App {
     fn load_in_turn(&self, request: &LoadRequest, stop: &Arc<AtomicBool>) -> Result<LoadedModels> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        let spec = library::inspect(&target)?.spec;
-        let card = |path: &Path| library::card(path, &self.shared.places);
-        let target_entry = card(&target)?;
-        let draft_entry = draft.as_deref().map(card).transpose()?;
+        let inspected = |path: &Path| library::inspect_listed(path, &self.shared.places);
+        let Inspection { entry: target_entry, spec, .. } = inspected(&target)?;
+        let draft_entry = draft.as_deref().map(inspected).transpose()?.map(|draft| draft.entry);
         let context = self.context_for(request, &target_entry, &spec);
         let make_room = self.has_to_make_room(request, context)?;
         let progress = Some(self.told_progress(stop.clone()));
@@ -104,7 +103,8 @@ impl App {
         let LoadRequest { target, draft, .. } = request.clone();
         let fit = self.fit(&FitRequest { target, draft, context: Some(context) })?;
         if fit.verdict == FitVerdict::TooLarge {
-            return Err(Error::OutOfMemory(too_large(&fit)));
+            let why = too_large(&fit);
+            return Err(Error::OutOfMemory(format!("{why}, and what was in memory is still there")));
         }
         // What is usable counts what the models in memory would give back.
         Ok(fit.total + self.held_by_models() > fit.machine.usable)
@@ -133,21 +133,6 @@ impl App {
         self.shared.engine.unload()?;
         self.forget_loaded();
         Ok(())
-    }
-
-    /// Loads the default model when it is on this machine; does nothing when it is not.
-    ///
-    /// # Errors
-    /// As [`App::load_models`].
-    pub fn load_default_model(&self) -> Result<Option<LoadedModels>> {
-        match self.find_model(library::DEFAULT_MODEL) {
-            Ok(path) => {
-                let target = path.display().to_string();
-                self.load_models(LoadRequest { target, draft: None, context: None }).map(Some)
-            }
-            Err(Error::ModelNotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     /// Keeps a preference; what it changes takes effect at once.
@@ -193,27 +178,6 @@ impl App {
             .map(drop)
             .map_err(|e| Error::Internal(format!("no thread for the models' time: {e}")))
     }
-}
-
-/// Why models do not fit, and what would.
-fn too_large(fit: &Fit) -> String {
-    let gb = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
-    let instead = match fit.smaller.first() {
-        Some(SmallerChoice::Context { context }) => format!(" A context of {context} tokens would fit."),
-        Some(SmallerChoice::WithoutDraft) => " Without the draft it would fit.".into(),
-        Some(SmallerChoice::Model { name, .. } | SmallerChoice::Catalogue { name, .. }) => {
-            format!(" {name} would fit.")
-        }
-        None => String::new(),
-    };
-    format!(
-        "with a context of {} tokens this takes {} (predicted), and models may take {} of this machine's \
-         {}.{instead} Nothing was loaded, and what was in memory is still there",
-        fit.context,
-        gb(fit.total),
-        gb(fit.machine.usable),
-        gb(fit.machine.total)
-    )
 }
 
 impl Drop for Shared {

@@ -68,7 +68,7 @@ impl App {
                 let mut listener = Listener { tell: &mut |event| writer.put(event), stopped };
                 let Outcome { report, stopped, trouble } =
                     compare::run(models, &request, &options, machine, &mut listener)?;
-                let trouble = trouble.as_ref().map(ErrorInfo::from);
+                let trouble = trouble.as_ref().map(|error| Box::new(ErrorInfo::from(error)));
                 let report = report.map(|report| {
                     let memory =
                         compare::report::ComparisonMemory { peak: peak_memory_bytes(), ..report.memory };
@@ -192,13 +192,8 @@ impl App {
 }
 
 fn curve_of<'a>(loaded: &'a Loaded, compute: &Compute) -> CurveOf<'a> {
-    CurveOf {
-        target: &loaded.target,
-        draft: loaded.draft.as_deref(),
-        read_by_a_pass: loaded.read_by_a_pass,
-        device: compute.name(),
-        threads: compute.threads().count() as u32,
-    }
+    let (of_target, of_draft) = loaded.read_by_a_pass;
+    CurveOf::on(compute, (&loaded.target, of_target), loaded.draft.as_deref().zip(of_draft))
 }
 
 fn title(prompts: &ComparedPrompts) -> String {

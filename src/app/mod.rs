@@ -19,7 +19,7 @@ use crate::api::library::LibraryEvent;
 use crate::api::{AnswerSettings, AppInfo, GenerationSnapshot, LoadedModels, ParameterRange, StreamMessage};
 use crate::engine::{Engine, Loaded};
 use crate::error::{Error, Result};
-use crate::event::GenerationEvent;
+use crate::event::{ErrorInfo, GenerationEvent};
 use crate::generate::{GenerationPlan, Prompt};
 use crate::library::download::{Downloads, Subscription};
 use crate::library::watch::Watch;
@@ -73,7 +73,7 @@ struct Shared {
     /// Where small files are kept that the command line reads and writes too: beside the store.
     side_folder: Option<PathBuf>,
     /// Why the store is one that is gone with the program.
-    store_problem: Option<String>,
+    store_problem: Option<ErrorInfo>,
     loaded: Mutex<Option<LoadedModels>>,
     /// What the engine has of it.
     in_memory: Mutex<Option<Arc<Loaded>>>,
@@ -104,7 +104,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The store; where its file cannot be used one in memory, and why.
-fn open_store(path: Option<PathBuf>) -> Result<(Store, Option<String>)> {
+fn open_store(path: Option<PathBuf>) -> Result<(Store, Option<ErrorInfo>)> {
     let opened = path.map_or_else(library::conversations_path, Ok).and_then(|path| {
         let store = Store::open(&path)?;
         store.purge_deleted()?;
@@ -112,7 +112,7 @@ fn open_store(path: Option<PathBuf>) -> Result<(Store, Option<String>)> {
     });
     match opened {
         Ok(store) => Ok((store, None)),
-        Err(error) => Ok((Store::in_memory()?, Some(error.to_string()))),
+        Err(error) => Ok((Store::in_memory()?, Some(ErrorInfo::from(&error)))),
     }
 }
 
@@ -238,7 +238,7 @@ impl App {
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         // The pump first: an answer nobody hears must not run. A refused one ends the pump.
-        let events = KeptSink { keeper, memory: self.memory_of_answer(plan.method), log: writer };
+        let events = KeptSink { keeper, memory: self.memory_of_answer(plan.method, plan.rule), log: writer };
         log.pump(Box::new(move |seq, events| sink(StreamMessage { generation_id: id, seq, events })))?;
         self.shared.engine.generate(id, prompt, plan, Box::new(events))?;
         let mut logs = lock(&self.shared.logs);

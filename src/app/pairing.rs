@@ -13,8 +13,7 @@ use crate::bench::suite::PAIR;
 use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
-use crate::lab::report::CostCurve;
-use crate::library::measured::{LEAST_TOKENS, Measured, Ran};
+use crate::library::measured::{Measured, Ran, Rates};
 use crate::library::pairs::{CostsOf, Pairs};
 use crate::library::vocabularies::Vocabularies;
 use crate::library::{catalogue, machine};
@@ -40,6 +39,17 @@ impl App {
         let found = self.ask_pairs(&[], fit)?;
         // Only what is to take its place needs the other models.
         if found.verdict == FitVerdict::TooLarge { self.with_pairs(fit) } else { Ok(found) }
+    }
+
+    /// How well each of some targets fits by itself, at its usual context; `None` of one that cannot be read. Reads
+    /// the headers of these files and of no others.
+    pub fn fit_verdicts(&self, targets: &[String]) -> Vec<Option<FitVerdict>> {
+        let verdicts = |pairs: &Pairs<'_>| {
+            let verdict =
+                |name: &String| self.find_model(name).and_then(|path| pairs.fit_verdict(&path)).ok();
+            Ok(targets.iter().map(verdict).collect())
+        };
+        self.ask_pairs(&[], verdicts).unwrap_or_default()
     }
 
     /// What can draft for a target, on this machine and in the catalogue. Reads files.
@@ -68,7 +78,9 @@ impl App {
             machine: self.machine(),
             vocabularies: &Vocabularies::beside(self.shared.side_folder.as_deref()),
             measured: self.measured().as_ref(),
-            costs: &|of| self.costs_of(of),
+            costs: &|CostsOf { target, draft }| {
+                self.shared.store.known_costs(&CurveOf::on(compute, target, draft))
+            },
         })
     }
 
@@ -86,24 +98,6 @@ impl App {
     /// Bytes that the models in memory would give back, caches included.
     pub(super) fn held_by_models(&self) -> u64 {
         if lock(&self.shared.loaded).is_none() { 0 } else { machine::held(&self.shared.compute) }
-    }
-
-    /// A curve that cannot be read is as good as none.
-    fn costs_of(&self, of: CostsOf<'_>) -> Option<CostCurve> {
-        let compute = &self.shared.compute;
-        let key = CurveOf {
-            target: of.target.0,
-            draft: of.draft.map(|draft| draft.0),
-            read_by_a_pass: (of.target.1, of.draft.map(|draft| draft.1)),
-            device: compute.name(),
-            threads: compute.threads().count() as u32,
-        };
-        match of.draft {
-            Some(_) => self.shared.store.cost_curve(&key),
-            None => self.shared.store.cost_curve_of_target(&key),
-        }
-        .ok()
-        .flatten()
     }
 
     /// Measures a pair: loads it if it is not in memory, then compares the methods that use the draft with plain
@@ -147,10 +141,13 @@ impl App {
         PairMemory { loaded: lock(&self.shared.loaded).clone(), measured: self.measured() }
     }
 
-    /// What is remembered of plain answers of the target in memory.
-    pub(super) fn memory_of_answer(&self, method: Method) -> AnswerMemory {
-        let loaded = lock(&self.shared.loaded).clone();
-        AnswerMemory { loaded: loaded.filter(|_| method == Method::Plain), measured: self.measured() }
+    /// What is remembered of an answer of the models in memory.
+    pub(super) fn memory_of_answer(&self, method: Method, rule: AcceptanceRule) -> AnswerMemory {
+        AnswerMemory {
+            loaded: lock(&self.shared.loaded).clone(),
+            how: (method, rule),
+            measured: self.measured(),
+        }
     }
 }
 
@@ -161,26 +158,25 @@ pub(super) struct PairMemory {
 }
 
 impl PairMemory {
-    /// What remembers the plain lane's speed and the best lane's speedup, where the draft model took part in it:
+    /// What remembers how fast the lanes were and the best lane's speedup, where the draft model took part in it:
     /// to be called once the event is told. What cannot be remembered does no harm.
     pub(super) fn keep(self, ended: &CompareEvent) -> impl FnOnce() + use<> {
         let found = match ended {
             CompareEvent::Finished { report: Some(report), kept: Some(comparison), stopped, trouble } => {
                 let whole = !stopped && trouble.is_none();
-                let plain = report.lanes.iter().find(|lane| lane.contender.method == Method::Plain);
-                Some((plain.map(|lane| lane.tok_s), whole.then(|| of_pair(report, *comparison)).flatten()))
+                Some((Rates::of_comparison(report), whole.then(|| of_pair(report, *comparison)).flatten()))
             }
             _ => None,
         };
         move || {
-            let Some((plain, speedup)) = found else { return };
+            let Some((rates, speedup)) = found else { return };
             let Some((LoadedModels { target, draft, .. }, measured)) = self.loaded.zip(self.measured) else {
                 return;
             };
-            let target = Ran::of(&target);
-            let _ = plain.map(|rate| measured.remember_plain(&target, rate));
+            let (target, draft) = (Ran::of(&target), draft.as_ref().map(Ran::of));
+            let _ = measured.remember(&target, draft.as_ref(), rates);
             if let (Some(speedup), Some(draft)) = (speedup, draft) {
-                let _ = measured.remember_pair(&target, &Ran::of(&draft), speedup);
+                let _ = measured.remember_pair(&target, &draft, speedup);
             }
         }
     }
@@ -201,8 +197,8 @@ fn of_pair(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup
 
 /// Remembers how fast an answer was.
 pub(super) struct AnswerMemory {
-    /// `None`: it is not worth remembering.
     loaded: Option<LoadedModels>,
+    how: (Method, AcceptanceRule),
     measured: Option<Measured>,
 }
 
@@ -210,11 +206,11 @@ impl AnswerMemory {
     /// Remembers the speed of an answer that has ended and was long enough.
     pub(super) fn keep(&self, event: &GenerationEvent) {
         let (Some(loaded), GenerationEvent::Finished { stats, .. }) = (&self.loaded, event) else { return };
-        if stats.generated_tokens >= LEAST_TOKENS
-            && let Some(measured) = &self.measured
-        {
+        if let Some(measured) = &self.measured {
+            let draft = loaded.draft.as_ref().map(Ran::of);
+            let rates = Rates::of_answer(self.how.0, self.how.1, stats);
             // What cannot be remembered does no harm.
-            let _ = measured.remember_plain(&Ran::of(&loaded.target), stats.decode_tok_s);
+            let _ = measured.remember(&Ran::of(&loaded.target), draft.as_ref(), rates);
         }
     }
 }

@@ -203,10 +203,7 @@ mod tests {
     #[test]
     fn an_event_too_large_for_a_message_still_goes() {
         let big = GenerationEvent::Failed {
-            error: crate::event::ErrorInfo {
-                code: crate::error::ErrorCode::Internal,
-                message: "x".repeat(2 * MESSAGE_BYTES),
-            },
+            error: (&crate::error::Error::Internal("x".repeat(2 * MESSAGE_BYTES))).into(),
         };
         assert_eq!(first_that_fit(&[big, progress(1)]).len(), 1);
         assert!(first_that_fit::<GenerationEvent>(&[]).is_empty());

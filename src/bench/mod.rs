@@ -17,6 +17,7 @@ pub mod second_turn;
 pub mod skip_search;
 pub mod skip_sets;
 pub mod suite;
+pub mod timed_passes;
 
 pub use report::{BenchReport, Difference, IdentityReport, MethodReport};
 pub use runner::{Answer, Bench, BenchPlan, Contender, Progress, Setting, run};

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use crate::bench::runner::{Answer, Bench, READING};
+use crate::bench::runner::{Answer, Bench};
 use crate::bench::suite::SuitePrompt;
+use crate::bench::timed_passes::READING;
 use crate::engine::WallClock;
 use crate::error::Result;
 use crate::event::GenerationEvent;

@@ -3,32 +3,24 @@
 //! all methods alike; every ratio is taken within one such turn. No model, no clock and no output
 //! here: the caller passes a [`Bench`] that answers and times.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{ControlFlow, Range};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::bench::figures::{self, CostRound, CostTable, PooledWork, SPREAD, median, quantile};
+use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantile};
 use crate::bench::report::{BenchReport, Difference, IdentityReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
+use crate::bench::timed_passes::PassTimer;
 use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::generate::GenerationPlan;
-use crate::propose::{Method, MethodOptions, lookahead};
+use crate::propose::{Method, MethodOptions};
 use crate::rule::AcceptanceRule;
 use crate::sample::SamplingParams;
-use crate::session::MAX_ROWS;
 use crate::stats::GenerationStats;
 use crate::token::TokenId;
-
-/// The cost table always reaches to a pass of this many rows.
-const COST_ROWS: usize = 9;
-
-/// Rows of the passes of what drafts that are timed: chains, fronts of a tree, and the prompt it reads.
-pub const DRAFT_ROWS: [usize; 5] = [1, 2, 4, 8, READING];
-/// Rows of a pass that reads a prompt and gives no logits.
-pub const READING: usize = 32;
 
 /// Largest seed, as [`SamplingParams::seed`] says.
 const MAX_SEED: u64 = (1 << 53) - 1;
@@ -76,7 +68,7 @@ pub struct Contender {
 
 impl Contender {
     /// `max_draft` as the report shows it: 0 for plain.
-    fn drafts(self) -> MaxDraft {
+    pub(super) fn drafts(self) -> MaxDraft {
         if self.method == Method::Plain { MaxDraft::Fixed(0) } else { self.max_draft }
     }
 }
@@ -196,19 +188,16 @@ pub fn run(
 ) -> Result<BenchReport> {
     let contenders = contenders(plan)?;
     let mut said = None;
-    let rounds = 1 + plan.cost_rounds;
-    let passes = timed_passes(&contenders);
-    let mut costs = cost_rounds(bench, plan, &passes, 0..rounds, &mut |done, total| {
-        if said.replace(done) != Some(done) {
-            progress(Progress::Cost { done, total });
-        }
-        ControlFlow::Continue(())
-    })?
-    .expect("nobody broke it off");
-    // The first warmed up.
-    costs.remove(0);
-    let mut measurement =
-        Measurement { bench, plan, contenders: &contenders, passes, costs, progress, done: 0 };
+    let mut passes = PassTimer::new(&contenders, &plan.options);
+    passes
+        .begin(bench, plan.cost_rounds, &mut |done, total| {
+            if said.replace(done) != Some(done) {
+                progress(Progress::Cost { done, total });
+            }
+            ControlFlow::Continue(())
+        })?
+        .expect("nobody broke it off");
+    let mut measurement = Measurement { bench, plan, contenders: &contenders, passes, progress, done: 0 };
     let mut identity = IdentityReport::default();
     let mut methods = Vec::new();
     for suite in &plan.suites {
@@ -216,7 +205,7 @@ pub fn run(
         compare(suite, &contenders, &turns, &mut identity);
         methods.extend(summarise(plan, suite, &contenders, &turns)?);
     }
-    let costs = CostTable::new(&measurement.costs)?;
+    let costs = measurement.passes.since(0)?;
     Ok(BenchReport {
         draft_cost: costs.draft_cost(),
         target_cost: costs.target,
@@ -260,72 +249,6 @@ fn contenders(plan: &BenchPlan) -> Result<Vec<Contender>> {
     Ok(contenders)
 }
 
-/// How many rows the cost table needs for the predictions.
-fn cost_rows(contenders: &[Contender]) -> usize {
-    let rows = |c: &Contender| {
-        let beside = if c.method == Method::Lookahead { lookahead::BESIDE } else { 0 };
-        (1 + c.drafts().limit() + beside).min(MAX_ROWS)
-    };
-    contenders.iter().map(rows).fold(COST_ROWS, usize::max)
-}
-
-/// The cost table alone: rounds as [`cost_rounds`] runs them, of which the first warms up and is dropped.
-/// `None` when it was broken off.
-pub(super) fn measure_costs(
-    bench: &mut dyn Bench,
-    plan: &BenchPlan,
-    contenders: &[Contender],
-    progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-) -> Result<Option<CostTable>> {
-    let rounds = cost_rounds(bench, plan, &timed_passes(contenders), 0..1 + plan.cost_rounds, progress)?;
-    rounds.map(|rounds| CostTable::new(&rounds[1..])).transpose()
-}
-
-/// Times passes: each of the `rounds`, which are numbered, runs every pass once, starting one further than the
-/// round before. `progress` hears before each pass how many rounds of how many are done, and may break it off:
-/// then `None`.
-fn cost_rounds(
-    bench: &mut dyn Bench,
-    plan: &BenchPlan,
-    passes: &[(Option<Method>, usize)],
-    rounds: Range<usize>,
-    progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-) -> Result<Option<Vec<CostRound>>> {
-    let mut measured = Vec::with_capacity(rounds.len());
-    for round in rounds.clone() {
-        let mut times = CostRound::default();
-        for turn in 0..passes.len() {
-            if progress(round - rounds.start, rounds.len()).is_break() {
-                return Ok(None);
-            }
-            let (drafter, rows) = passes[(round + turn) % passes.len()];
-            let Some(drafter) = drafter else {
-                times.target.insert(rows, bench.target_pass(rows)?);
-                continue;
-            };
-            if let Some(time) = bench.draft_pass(drafter, &plan.options, rows)? {
-                times.drafts.entry(drafter).or_default().insert(rows, time);
-            }
-        }
-        measured.push(times);
-    }
-    Ok(Some(measured))
-}
-
-/// The passes of the cost table: of the target, and of whatever drafts for these contenders.
-fn timed_passes(contenders: &[Contender]) -> Vec<(Option<Method>, usize)> {
-    let mut passes: Vec<(Option<Method>, usize)> =
-        (1..=cost_rows(contenders)).map(|rows| (None, rows)).collect();
-    let drafters: BTreeSet<Method> = contenders.iter().filter_map(|c| c.method.drafter()).collect();
-    for drafter in drafters.into_iter().chain([Method::DraftModel]).collect::<BTreeSet<_>>() {
-        // Layers of the target draft chains and have read what the target has.
-        let own_layers = matches!(drafter, Method::EarlyExit | Method::LayerSkip);
-        let rows = if own_layers { &DRAFT_ROWS[..1] } else { &DRAFT_ROWS[..] };
-        passes.extend(rows.iter().map(|&rows| (Some(drafter), rows)));
-    }
-    passes
-}
-
 /// The answers of all contenders to one prompt in one run, in the contenders' order.
 struct Turn {
     prompt: usize,
@@ -339,9 +262,7 @@ struct Measurement<'a> {
     bench: &'a mut dyn Bench,
     plan: &'a BenchPlan,
     contenders: &'a [Contender],
-    passes: Vec<(Option<Method>, usize)>,
-    /// All rounds of timed passes so far.
-    costs: Vec<CostRound>,
+    passes: PassTimer<'a>,
     progress: &'a mut dyn FnMut(Progress<'_>),
     done: usize,
 }
@@ -372,12 +293,11 @@ impl Measurement<'_> {
 
     /// What passes cost at this moment.
     fn costs_now(&mut self) -> Result<CostTable> {
-        let from = self.costs.len();
-        let rounds = from..from + self.plan.turn_cost_rounds;
-        let measured =
-            cost_rounds(self.bench, self.plan, &self.passes, rounds, &mut |_, _| ControlFlow::Continue(()))?;
-        self.costs.extend(measured.expect("nobody broke it off"));
-        CostTable::new(&self.costs[from..])
+        let from = self.passes.rounds();
+        self.passes
+            .go_on(self.bench, self.plan.turn_cost_rounds, &mut |_, _| ControlFlow::Continue(()))?
+            .expect("nobody broke it off");
+        self.passes.since(from)
     }
 
     /// One answer; `run` is `None` for a warm-up.

@@ -12,13 +12,14 @@ use hunch::bench::{self, BenchPlan, Contender, Progress, Setting, Suite};
 use hunch::depth::MaxDraft;
 use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
+use hunch::library::measured::Rates;
 use hunch::model::weights::WeightFile;
 use hunch::propose::Method;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
 
 use super::run::{OptionArgs, SamplingArgs, load, method_parser};
-use super::{ModelArgs, render};
+use super::{ModelArgs, measured, render};
 
 /// Measures methods against plain decoding: the same prompts through each, taking turns, warm.
 /// Speedup is plain wall time / the method's, median over the prompts, with the 10th and 90th
@@ -104,6 +105,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if interactive {
         eprint!("\r\x1b[K");
     }
+    measured::remember(&args.models, &report.device, Rates::of_bench(&report));
     let mut out = std::io::stdout().lock();
     write!(out, "{}", report.table())?;
     if args.candle {

@@ -12,13 +12,14 @@ use hunch::bench::compare::report::{
 use hunch::bench::compare::{self, Listener, Machine, export};
 use hunch::depth::MaxDraft;
 use hunch::error::Error;
+use hunch::library::measured::Rates;
 use hunch::model::device::peak_memory_bytes;
 use hunch::propose::Method;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
 
 use super::run::{OptionArgs, SamplingArgs, load, method_parser};
-use super::{ModelArgs, render};
+use super::{ModelArgs, measured, render};
 
 /// Sets methods beside plain decoding: they take turns, slice by slice, on one prompt or a suite of them.
 #[derive(Args)]
@@ -92,6 +93,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let report = outcome.report;
     let mut report = report.ok_or_else(|| Error::Internal("a comparison ended without a report".into()))?;
     report.memory.peak = peak_memory_bytes();
+    measured::remember(&args.models, &report.setting.device, Rates::of_comparison(&report));
     let mut out = std::io::stdout().lock();
     write!(out, "{}", table(&report))?;
     for (file, format) in [(&args.csv, ComparisonFormat::Csv), (&args.picture, ComparisonFormat::Picture)] {

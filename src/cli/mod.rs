@@ -5,6 +5,7 @@ mod bench;
 mod compare;
 mod demo;
 mod lab;
+mod measured;
 mod models;
 mod render;
 mod run;
@@ -89,6 +90,9 @@ pub(crate) struct ModelArgs {
     /// CPU threads [default: one for each core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
+    /// Load the models though they are predicted not to fit into memory
+    #[arg(long)]
+    pub(crate) even_if_too_large: bool,
 }
 
 impl ModelArgs {
@@ -171,13 +175,15 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         | ErrorCode::ContextOverflow
         | ErrorCode::Busy
         | ErrorCode::HubToken
-        | ErrorCode::DownloadElsewhere => 4,
+        | ErrorCode::DownloadElsewhere
+        | ErrorCode::DownloadUnreadable => 4,
         ErrorCode::OutOfMemory
         | ErrorCode::Io
         | ErrorCode::Store
         | ErrorCode::Device
         | ErrorCode::HubUnreachable
         | ErrorCode::WrongChecksum
+        | ErrorCode::NotOfCatalogue
         | ErrorCode::DiskFull => 5,
         // As a shell tells that Ctrl-C ended something.
         ErrorCode::Stopped => 130,

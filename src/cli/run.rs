@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use hunch::api::library::FitVerdict;
 use hunch::api::{ChatMessage, Role};
 use hunch::bench::skip_sets;
 use hunch::depth::MaxDraft;
@@ -13,7 +14,9 @@ use hunch::engine::WallClock;
 use hunch::error::Error;
 use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
-use hunch::library;
+use hunch::library::fit::{too_large, usual_context};
+use hunch::library::measured::Rates;
+use hunch::library::{self, Places};
 use hunch::model::device::Compute;
 use hunch::model::weights::WeightFile;
 use hunch::model::{ModelSpec, low_bit};
@@ -24,7 +27,7 @@ use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
 use hunch::token::TokenId;
 
-use super::{ModelArgs, render};
+use super::{ModelArgs, measured, models, render};
 
 /// Reads the name of a method.
 pub(crate) fn method_parser() -> impl TypedValueParser<Value = Method> {
@@ -183,7 +186,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     };
     plan.validate()?;
     let prompt = prompt(args)?;
-    let mut models = load(&args.models, &[plan.method])?;
+    let longest = most_tokens(&prompt).saturating_add(args.max_tokens);
+    let mut models = load_for(&args.models, &[plan.method], longest)?;
     plan.options = args.options.options(models.target().spec());
     let ids = models.prompt_ids(&prompt)?;
     let colour = render::colour_wanted();
@@ -191,6 +195,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         let mut out = std::io::stdout().lock();
         render::tokens_of(&mut out, event, colour)
     })?;
+    let stats = &answer.finished.stats;
+    measured::remember(&args.models, &stats.device, Rates::of_answer(plan.method, plan.rule, stats));
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n")?;
     if args.json {
@@ -203,11 +209,46 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     Ok(writeln!(out)?)
 }
 
+/// Tokens that a prompt has at most: each stands for a byte or more, and a template adds some.
+fn most_tokens(prompt: &Prompt) -> usize {
+    /// What templates add for each message.
+    const TEMPLATE: usize = 64;
+    let of_messages = |messages: &[ChatMessage]| -> usize {
+        messages.iter().map(|message| message.content.len() + TEMPLATE).sum()
+    };
+    match prompt {
+        Prompt::Raw(text) => text.len(),
+        Prompt::Chat(messages) => of_messages(messages),
+        Prompt::Continued(messages, answer) => of_messages(messages) + answer.len(),
+    }
+}
+
 /// Loads the models of the command line, and what `methods` need besides.
 pub(crate) fn load(args: &ModelArgs, methods: &[Method]) -> Result<Models> {
+    load_for(args, methods, usize::MAX)
+}
+
+/// The same for conversations of at most so many tokens.
+///
+/// # Errors
+/// As loading has them, and [`Error::OutOfMemory`] when they are predicted not to fit with caches of so many tokens,
+/// or of the usual context where that is less. Caches grow as they are needed.
+fn load_for(args: &ModelArgs, methods: &[Method], longest: usize) -> Result<Models> {
     let compute = args.compute()?;
     let target = args.target_path()?;
-    let mut models = Models::load(&target, args.draft_path()?.as_deref(), &compute)?;
+    let draft = args.draft_path()?;
+    if !args.even_if_too_large {
+        let context = usual_context(&library::inspect(&target)?.spec).min(longest).max(1) as u32;
+        let places = Places::of_this_user()?;
+        let fit = models::predicted_fit(&compute, &places, &target, draft.as_deref(), Some(context))?;
+        if fit.verdict == FitVerdict::TooLarge {
+            let why = too_large(&fit);
+            return Err(
+                Error::OutOfMemory(format!("{why}; --even-if-too-large loads it all the same")).into()
+            );
+        }
+    }
+    let mut models = Models::load(&target, draft.as_deref(), &compute)?;
     if methods.contains(&Method::LowBit) {
         models.load_low_bit(&low_bit_copy(&target, &compute)?, &compute)?;
     }

@@ -200,6 +200,29 @@ pub fn verdict(bytes: u64, machine: MachineMemory) -> FitVerdict {
     }
 }
 
+/// Why models are not loaded that do not fit, and what would: the middle of an [`Error::OutOfMemory`].
+///
+/// [`Error::OutOfMemory`]: crate::error::Error::OutOfMemory
+pub fn too_large(fit: &Fit) -> String {
+    let gb = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+    let instead = match fit.smaller.first() {
+        Some(SmallerChoice::Context { context }) => format!(" A context of {context} tokens would fit."),
+        Some(SmallerChoice::WithoutDraft) => " Without the draft it would fit.".into(),
+        Some(SmallerChoice::Model { name, .. } | SmallerChoice::Catalogue { name, .. }) => {
+            format!(" {name} would fit.")
+        }
+        None => String::new(),
+    };
+    format!(
+        "with a context of {} tokens this takes {} (predicted), and models may take {} of this machine's \
+         {}.{instead} Nothing was loaded",
+        fit.context,
+        gb(fit.total),
+        gb(fit.machine.usable),
+        gb(fit.machine.total)
+    )
+}
+
 /// A model that could be used in place of one that does not fit, smaller ones of it later.
 #[derive(Clone, Debug)]
 pub struct Instead {

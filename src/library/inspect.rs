@@ -30,13 +30,6 @@ pub struct Inspection {
     pub weight_bytes: u64,
 }
 
-impl Inspection {
-    /// Predicted memory of the model with a cache of `context` tokens, in bytes.
-    pub fn memory_bytes(&self, context: usize) -> u64 {
-        self.weight_bytes + (self.spec.cache_bytes_per_token() * context) as u64
-    }
-}
-
 /// What a GGUF file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Holding {
@@ -76,6 +69,7 @@ impl Look {
             has_template: false,
             licence: None,
             tokens_per_second: None,
+            ran_as: None,
             is_default: false,
             problem: Some(problem),
         };
@@ -164,6 +158,7 @@ fn entry(path: &Path, gguf: &Gguf) -> ModelEntry {
         has_template: gguf.str("tokenizer.chat_template").is_some(),
         licence: gguf.str("general.license").map(short).filter(|licence| !licence.is_empty()),
         tokens_per_second: None,
+        ran_as: None,
         problem: None,
     }
 }

@@ -46,6 +46,7 @@ fn of_system() -> (u64, u64) {
 pub fn memory_class(total: u64) -> MemoryClass {
     let gib = total as f64 / f64::from(1 << 30);
     match gib {
+        gib if gib >= 96.0 * 0.9 => MemoryClass::Gb96,
         gib if gib >= 48.0 * 0.9 => MemoryClass::Gb48,
         gib if gib >= 24.0 * 0.9 => MemoryClass::Gb24To36,
         gib if gib >= 16.0 * 0.9 => MemoryClass::Gb16,
@@ -63,7 +64,8 @@ mod tests {
         let class = |gib: u64| memory_class(gib << 30);
         assert_eq!([8, 16, 18].map(class), [MemoryClass::Gb8, MemoryClass::Gb16, MemoryClass::Gb16]);
         assert_eq!([24, 32, 36].map(class), [MemoryClass::Gb24To36; 3]);
-        assert_eq!([48, 64, 128].map(class), [MemoryClass::Gb48; 3]);
+        assert_eq!([48, 64].map(class), [MemoryClass::Gb48; 2]);
+        assert_eq!([96, 128, 512].map(class), [MemoryClass::Gb96; 3]);
         // What Linux says of a machine with 16 GB.
         assert_eq!(memory_class(15_600 << 20), MemoryClass::Gb16);
     }

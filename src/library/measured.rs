@@ -1,5 +1,6 @@
-//! What has run on this machine, and how fast: plain decoding by model, the last comparison by pair. Kept in one
-//! file, `measured.json` in the data folder; whoever measures something remembers it here.
+//! What has run on this machine, and how fast: models by themselves, with a method and as drafts, and the last
+//! comparison by pair. Kept in one file, `measured.json` in the data folder; whoever measures something remembers
+//! it here. Nothing is measured here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,8 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{data_folder, side_file};
 use crate::api::ModelEntry;
-use crate::api::library::MeasuredSpeedup;
+use crate::api::library::{MeasuredSpeedup, RanAs};
+use crate::bench::BenchReport;
+use crate::bench::compare::report::ComparisonReport;
 use crate::error::Result;
+use crate::propose::Method;
+use crate::rule::AcceptanceRule;
+use crate::stats::GenerationStats;
 
 /// Answers shorter than this say too little about speed.
 pub const LEAST_TOKENS: u32 = 32;
@@ -34,15 +40,119 @@ impl<'a> Ran<'a> {
     }
 }
 
+/// How fast models were, together or alone. Rates are tokens a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Of the target by plain decoding.
+    pub plain: Option<f64>,
+    /// Of the target with the method that was fastest but plain.
+    pub speculative: Option<(Method, f64)>,
+    /// At which the draft model drafts: tokens drafted by the time that took.
+    pub drafting: Option<f64>,
+}
+
+impl Rates {
+    /// Of one answer; of one too short to tell, nothing.
+    pub fn of_answer(method: Method, rule: AcceptanceRule, stats: &GenerationStats) -> Self {
+        if stats.generated_tokens < LEAST_TOKENS {
+            return Self::default();
+        }
+        let rates =
+            Self { drafting: drafting([(method, stats)]), ..Self::of([(method, stats.decode_tok_s)]) };
+        rates.under(rule)
+    }
+
+    /// Of a comparison's lanes, but those whose answers were too short.
+    pub fn of_comparison(report: &ComparisonReport) -> Self {
+        let answers_of =
+            |lane: usize| report.answers.iter().filter(move |answer| answer.lane as usize == lane);
+        let long_enough = |lane: usize| {
+            let tokens: u64 = answers_of(lane).map(|answer| u64::from(answer.stats.generated_tokens)).sum();
+            tokens >= u64::from(LEAST_TOKENS) * answers_of(lane).count() as u64
+        };
+        let lanes: Vec<_> = report.lanes.iter().enumerate().filter(|(lane, _)| long_enough(*lane)).collect();
+        let answers = lanes.iter().flat_map(|(number, lane)| {
+            answers_of(*number).map(|answer| (lane.contender.method, &answer.stats))
+        });
+        let rates = lanes.iter().map(|(_, lane)| (lane.contender.method, lane.tok_s));
+        Self { drafting: drafting(answers), ..Self::of(rates) }.under(report.setting.rule)
+    }
+
+    /// Of a bench; of one with short answers, nothing. It tells no times of drafting.
+    pub fn of_bench(report: &BenchReport) -> Self {
+        if report.max_tokens < LEAST_TOKENS {
+            return Self::default();
+        }
+        Self::of(report.methods.iter().map(|row| (row.method, row.tok_s))).under(report.rule)
+    }
+
+    /// Under a rule that changes the text, only plain decoding is as fast as it says.
+    fn under(self, rule: AcceptanceRule) -> Self {
+        if rule.is_lossless() { self } else { Self { plain: self.plain, ..Self::default() } }
+    }
+
+    fn of(rates: impl IntoIterator<Item = (Method, f64)>) -> Self {
+        let mut found = Self::default();
+        // A made-up draft is no way to run.
+        for (method, rate) in rates.into_iter().filter(|(method, _)| *method != Method::Synthetic) {
+            if method == Method::Plain {
+                found.plain = sound(rate).or(found.plain);
+            } else if found.speculative.is_none_or(|(_, best)| rate > best) {
+                found.speculative = sound(rate).map(|rate| (method, rate)).or(found.speculative);
+            }
+        }
+        found
+    }
+}
+
+/// The rate of drafting, over the answers in which the draft model alone drafted, token by token.
+fn drafting<'a>(answers: impl IntoIterator<Item = (Method, &'a GenerationStats)>) -> Option<f64> {
+    let drafted = answers.into_iter().filter(|(method, _)| *method == Method::DraftModel);
+    let (tokens, ms) = drafted.fold((0, 0.0), |(tokens, ms), (_, stats)| {
+        (tokens + u64::from(stats.drafted), ms + stats.propose_ms)
+    });
+    if tokens < u64::from(LEAST_TOKENS) { None } else { sound(1000.0 * tokens as f64 / ms) }
+}
+
+/// A rate that is a positive number.
+fn sound(rate: f64) -> Option<f64> {
+    (rate > 0.0 && rate.is_finite()).then_some(rate)
+}
+
+/// A rate, and with which method it was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct WithMethod {
+    method: Method,
+    tokens_per_second: f64,
+}
+
 /// What the file says. Fields that a later version adds are lost when this one writes; what it knows stays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct File {
     /// Tokens a second of plain decoding, by device and model.
     #[serde(default)]
     plain: BTreeMap<String, f64>,
+    /// The same with the method of the last answer that was not plain.
+    #[serde(default)]
+    speculative: BTreeMap<String, WithMethod>,
+    /// Tokens drafted a second, by device and draft model.
+    #[serde(default)]
+    drafting: BTreeMap<String, f64>,
     /// The last comparison, by device, target and draft.
     #[serde(default)]
     pairs: BTreeMap<String, MeasuredSpeedup>,
+}
+
+impl File {
+    /// What is to be told of a model: how fast it is by itself, if that is known, for that depends on nothing else.
+    fn speed(&self, model: &str) -> Option<(f64, RanAs)> {
+        let target = |method| RanAs::Target { method };
+        let plain = || self.plain.get(model).map(|&rate| (rate, target(Method::Plain)));
+        let speculative =
+            || self.speculative.get(model).map(|with| (with.tokens_per_second, target(with.method)));
+        let drafting = || self.drafting.get(model).map(|&rate| (rate, RanAs::Draft));
+        plain().or_else(speculative).or_else(drafting)
+    }
 }
 
 /// What has run on one device.
@@ -83,7 +193,8 @@ impl Measured {
     pub fn fill(&self, entries: &mut [ModelEntry]) {
         let file = side_file::read::<File>(&self.path);
         for entry in entries {
-            entry.tokens_per_second = file.plain.get(&self.model_key(&Ran::of(entry))).copied();
+            let found = file.speed(&self.model_key(&Ran::of(entry)));
+            (entry.tokens_per_second, entry.ran_as) = found.unzip();
         }
     }
 
@@ -92,17 +203,24 @@ impl Measured {
         side_file::read::<File>(&self.path).pairs.get(&self.pair_key(target, draft)).cloned()
     }
 
-    /// Remembers how fast a model decodes by itself. A rate that is no positive number is not kept.
+    /// Remembers how fast a target was, and the draft that was loaded with it. What was not measured stays as it
+    /// was before.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn remember_plain(&self, model: &Ran<'_>, tokens_per_second: f64) -> Result<()> {
-        if !(tokens_per_second > 0.0 && tokens_per_second.is_finite()) {
+    pub fn remember(&self, target: &Ran<'_>, draft: Option<&Ran<'_>>, rates: Rates) -> Result<()> {
+        if rates == Rates::default() {
             return Ok(());
         }
-        let key = self.model_key(model);
+        let (target, draft) = (self.model_key(target), draft.map(|draft| self.model_key(draft)));
         side_file::update(&self.path, |file: &mut File| {
-            file.plain.insert(key, tokens_per_second);
+            file.drafting.extend(draft.zip(rates.drafting));
+            file.plain.extend(rates.plain.map(|rate| (target.clone(), rate)));
+            file.speculative.extend(
+                rates
+                    .speculative
+                    .map(|(method, tokens_per_second)| (target, WithMethod { method, tokens_per_second })),
+            );
         })
     }
 
@@ -118,15 +236,62 @@ impl Measured {
     }
 }
 
-/// Tokens a second of plain decoding, when the model of this short name and size last ran on `device` here.
-pub fn tokens_per_second(name: &str, size_bytes: u64, device: &str) -> Option<f64> {
-    Measured::of_this_machine(device).ok()?.tokens_per_second(&Ran { name, size_bytes })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::propose::Method;
+
+    fn plain(rate: f64) -> Rates {
+        Rates::of([(Method::Plain, rate)])
+    }
+
+    #[test]
+    fn a_rate_belongs_to_the_method_that_gave_it() {
+        let stats = |tokens, drafted, propose_ms| GenerationStats {
+            generated_tokens: tokens,
+            decode_tok_s: 50.0,
+            drafted,
+            propose_ms,
+            ..GenerationStats::default()
+        };
+        let answer = |method, stats: &_| Rates::of_answer(method, AcceptanceRule::Lossless, stats);
+        let long = stats(LEAST_TOKENS, 100, 500.0);
+        assert_eq!(answer(Method::Plain, &stats(LEAST_TOKENS, 0, 0.0)), plain(50.0));
+        let drafted =
+            Rates { speculative: Some((Method::DraftModel, 50.0)), drafting: Some(200.0), plain: None };
+        assert_eq!(answer(Method::DraftModel, &long), drafted);
+        let lossy = AcceptanceRule::LossyLenience { lenience: 0.5 };
+        assert_eq!(Rates::of_answer(Method::DraftModel, lossy, &long), Rates::default());
+        // Nothing is known of the draft where others drafted, or it hardly did.
+        let rates = answer(Method::Cascade, &long);
+        assert_eq!((rates.speculative, rates.drafting), (Some((Method::Cascade, 50.0)), None));
+        assert_eq!(answer(Method::DraftModel, &stats(LEAST_TOKENS, 3, 1.0)).drafting, None);
+        assert_eq!(answer(Method::DraftModel, &stats(LEAST_TOKENS - 1, 100, 500.0)), Rates::default());
+        let rows = [
+            (Method::Ngram, 60.0),
+            (Method::Synthetic, 900.0),
+            (Method::Suffix, 70.0),
+            (Method::Plain, f64::NAN),
+        ];
+        assert_eq!(Rates::of(rows), Rates { speculative: Some((Method::Suffix, 70.0)), ..Rates::default() });
+    }
+
+    #[test]
+    fn plain_decoding_goes_before_a_method_and_that_before_drafting() {
+        let folder = tempfile::tempdir().unwrap();
+        let measured = Measured::at(folder.path(), "cpu");
+        let (target, draft) = (Ran { name: "Big", size_bytes: 900 }, Ran { name: "Small", size_bytes: 300 });
+        let speed =
+            |model: &Ran<'_>| side_file::read::<File>(&measured.path).speed(&measured.model_key(model));
+        let with = Rates { speculative: Some((Method::DraftModel, 20.0)), drafting: Some(90.0), plain: None };
+        measured.remember(&target, Some(&draft), with).unwrap();
+        assert_eq!(speed(&target), Some((20.0, RanAs::Target { method: Method::DraftModel })));
+        assert_eq!(speed(&draft), Some((90.0, RanAs::Draft)));
+        measured.remember(&target, None, plain(12.0)).unwrap();
+        measured.remember(&target, None, Rates { drafting: None, ..with }).unwrap();
+        assert_eq!(speed(&target), Some((12.0, RanAs::Target { method: Method::Plain })));
+        measured.remember(&draft, None, plain(80.0)).unwrap();
+        assert_eq!(speed(&draft), Some((80.0, RanAs::Target { method: Method::Plain })));
+    }
 
     #[test]
     fn what_ran_is_remembered_by_file_and_device() {
@@ -134,9 +299,9 @@ mod tests {
         let (cpu, metal) = (Measured::at(folder.path(), "cpu"), Measured::at(folder.path(), "metal"));
         let (target, draft) = (Ran { name: "Qwen", size_bytes: 900 }, Ran { name: "Qwen", size_bytes: 300 });
         assert_eq!((cpu.tokens_per_second(&target), cpu.speedup(&target, &draft)), (None, None));
-        cpu.remember_plain(&target, 12.5).unwrap();
-        cpu.remember_plain(&target, f64::NAN).unwrap();
-        cpu.remember_plain(&target, 0.0).unwrap();
+        cpu.remember(&target, None, plain(12.5)).unwrap();
+        cpu.remember(&target, None, plain(f64::NAN)).unwrap();
+        cpu.remember(&target, None, plain(0.0)).unwrap();
         assert_eq!(cpu.tokens_per_second(&target), Some(12.5));
         assert_eq!((cpu.tokens_per_second(&draft), metal.tokens_per_second(&target)), (None, None));
         let speedup = MeasuredSpeedup { speedup: 1.4, method: Method::Cascade, ended_ms: 5, comparison: 7 };

@@ -99,23 +99,19 @@ pub fn default_model_path() -> Result<PathBuf> {
     Ok(models_folder()?.join(format!("{DEFAULT_MODEL}.gguf")))
 }
 
-/// The models of a folder, by name, as [`scan`] would list them. A folder that is not there has none.
-pub fn list(folder: &Path) -> Vec<ModelEntry> {
-    scan(&Places::only(folder.to_path_buf())).models
-}
-
-/// The card of a model given by path, with whose folder it lies in.
+/// What a model given by path is, under the name it is listed by and with whose folder it lies in.
 ///
 /// # Errors
 /// As [`inspect`].
-pub fn card(path: &Path, places: &Places) -> Result<ModelEntry> {
+pub fn inspect_listed(path: &Path, places: &Places) -> Result<Inspection> {
     let found = survey::around(path, places).candidates.into_iter();
     let listed = found.into_iter().find(|c| c.files.iter().any(|mark| mark.path == path));
-    let entry = inspect(path)?.entry;
-    Ok(match listed {
-        Some(candidate) => ModelEntry { name: candidate.name, source: candidate.source, ..entry },
-        None => ModelEntry { source: ModelSource::Added, is_default: false, ..entry },
-    })
+    let inspected = inspect(path)?;
+    let entry = match listed {
+        Some(candidate) => ModelEntry { name: candidate.name, source: candidate.source, ..inspected.entry },
+        None => ModelEntry { source: ModelSource::Added, is_default: false, ..inspected.entry },
+    };
+    Ok(Inspection { entry, ..inspected })
 }
 
 /// A file's name without its extension, and without the suffix of a part.
@@ -132,9 +128,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("broken.gguf"), b"GGUF").unwrap();
         std::fs::write(folder.path().join("notes.txt"), b"hello").unwrap();
-        let entries = list(folder.path());
+        let found = |folder: &Path| scan(&Places::only(folder.to_path_buf())).models;
+        let entries = found(folder.path());
         assert_eq!(entries.len(), 1);
         assert!(entries[0].problem.is_some());
-        assert!(list(&folder.path().join("nowhere")).is_empty());
+        assert!(found(&folder.path().join("nowhere")).is_empty());
     }
 }

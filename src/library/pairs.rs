@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::catalogue;
+use super::catalogue::{self, TargetVocabulary, footprint_of};
 use super::fit::{self, Footprint, Instead, usual_context};
 use super::inspect::inspect_header;
 use super::measured::{Measured, Ran};
@@ -16,10 +16,11 @@ use crate::api::library::{
 use crate::error::{Error, Result};
 use crate::lab::report::CostCurve;
 use crate::model::device::Compute;
+use crate::model::gguf::Gguf;
 use crate::model::spec::ModelSpec;
 use crate::propose::Method;
 use crate::session::MAX_DRAFT;
-use crate::text::VocabularyVerdict;
+use crate::text::{Vocabulary, VocabularyVerdict};
 use crate::theory::{self, PassCost};
 
 /// Of what a cost curve is asked for: the names of the models and the bytes that a pass of them reads.
@@ -52,23 +53,55 @@ struct Read {
     entry: ModelEntry,
     spec: ModelSpec,
     footprint: Footprint,
-    in_catalogue: Option<&'static CatalogueModel>,
+    /// What of the catalogue it is, in this quantisation or another.
+    kin: Option<&'static CatalogueModel>,
+}
+
+/// A model that drafts are looked for.
+struct Target {
+    read: Read,
+    vocabulary: TargetVocabulary,
 }
 
 impl Pairs<'_> {
     fn read(&self, path: &Path) -> Result<Read> {
+        self.read_header(path).map(|(read, _)| read)
+    }
+
+    fn read_header(&self, path: &Path) -> Result<(Read, Gguf)> {
         let (inspection, gguf) = inspect_header(path)?;
         // Other programs' files do not have the names of their models: what the list calls it counts.
         let listed = |same: &dyn Fn(&str) -> bool| self.models.iter().find(|entry| same(&entry.path));
         let found = inspection.entry.path.as_str();
         let entry = listed(&|path| path == found).or_else(|| listed(&|path| same_file(path, found))).cloned();
         let entry = entry.unwrap_or(inspection.entry);
-        Ok(Read {
-            spec: inspection.spec,
+        let spec = inspection.spec;
+        let known = catalogue::of_file(&entry.name, entry.size_bytes);
+        let read = Read {
             footprint: Footprint::of(&gguf, !self.compute.device().is_cpu())?,
-            in_catalogue: catalogue::of_file(&entry.name, entry.size_bytes),
+            kin: known.or_else(|| catalogue::kin_of(&[&entry.name, &spec.name])),
+            spec,
             entry,
-        })
+        };
+        Ok((read, gguf))
+    }
+
+    fn target(&self, path: &Path) -> Result<Target> {
+        let (mut read, gguf) = self.read_header(path)?;
+        let vocabulary = TargetVocabulary::new(Vocabulary::from_gguf(&gguf)?);
+        // A model of that name may have been given other tokens.
+        read.kin = read.kin.filter(|kin| expected(&vocabulary.verdict(kin)));
+        Ok(Target { read, vocabulary })
+    }
+
+    /// How well a target fits by itself, at its usual context.
+    ///
+    /// # Errors
+    /// When its file cannot be read or is of a kind that Hunch does not run.
+    pub fn fit_verdict(&self, target: &Path) -> Result<FitVerdict> {
+        let target = self.read(target)?;
+        let context = context_of(&target.spec, None)?;
+        Ok(fit::fit(&target.footprint, None, context, self.machine).verdict)
     }
 
     /// The memory that target and draft will take, and what would fit if they do not.
@@ -117,33 +150,23 @@ impl Pairs<'_> {
     /// # Errors
     /// As [`Pairs::fit`]. A draft that cannot be read is an offer with a reason.
     pub fn offers(&self, target: &Path, context: Option<u32>) -> Result<DraftOffers> {
-        let target = self.read(target)?;
-        let context = context_of(&target.spec, context)?;
-        let others = self.models.iter().filter(|entry| !same_file(&entry.path, &target.entry.path));
-        let mut offers: Vec<DraftOffer> =
-            others.map(|entry| self.offer_of(&target, entry, context)).collect();
-        let family = target.in_catalogue.or_else(|| self.relative_of(&target));
-        let absent = family.into_iter().flat_map(catalogue::drafts_for);
-        let absent =
-            absent.filter(|model| !self.has(model)).map(|model| self.offer_to_fetch(&target, model, context));
-        offers.extend(absent.filter(|offer| offer.size_ratio < 1.0));
+        let target = self.target(target)?;
+        let context = context_of(&target.read.spec, context)?;
+        let path = target.read.entry.path.as_str();
+        let others = self.models.iter().filter(|entry| !same_file(&entry.path, path));
+        let here = others.map(|entry| self.offer_of(&target.read, entry, context));
+        // The target itself may be of the catalogue, and outside of the folders.
+        let itself = |model: &CatalogueModel| {
+            let found = catalogue::of_file(&target.read.entry.name, target.read.entry.size_bytes);
+            found.is_some_and(|found| found.id == model.id)
+        };
+        let absent = catalogue::models().iter().filter(|model| !self.has(model) && !itself(model));
+        let to_fetch = absent.map(|model| self.offer_to_fetch(&target, model, context));
+        let mut offers: Vec<DraftOffer> = here.chain(to_fetch).collect();
         offers.sort_by(in_order);
         let without_draft = Method::usable(false).into_iter().filter(|method| *method != Method::Plain);
-        Ok(DraftOffers { target: target.entry, context, offers, without_draft: without_draft.collect() })
-    }
-
-    /// A model of the catalogue that is here and has the vocabulary of `target`: what drafts for the one drafts
-    /// for the other.
-    fn relative_of(&self, target: &Read) -> Option<&'static CatalogueModel> {
-        self.models.iter().find_map(|entry| {
-            let known = catalogue::of_file(&entry.name, entry.size_bytes)?;
-            let same = self.vocabularies.compare(Path::new(&target.entry.path), Path::new(&entry.path));
-            // Whatever is smaller than the largest of its vocabulary, the size decides later.
-            let largest = || catalogue::models().iter().filter(|model| model.vocabulary == known.vocabulary);
-            matches!(same, Ok(VocabularyVerdict::Same { .. }))
-                .then(|| largest().max_by_key(|model| model.parameters))
-                .flatten()
-        })
+        let without_draft = without_draft.collect();
+        Ok(DraftOffers { target: target.read.entry, context, offers, without_draft })
     }
 
     /// A model of this machine as a draft.
@@ -165,16 +188,16 @@ impl Pairs<'_> {
         };
         let verdict = self.verdict(target, &draft);
         let suits = matches!(verdict, PairVerdict::Suits { .. });
-        let known = draft.in_catalogue;
+        let known = catalogue::of_file(&entry.name, entry.size_bytes);
         let offer = self.offer(target, &draft.footprint, context);
-        let of_one_family = target.in_catalogue.zip(known).is_none_or(|(a, b)| a.family == b.family);
+        let of_one_family = target.kin.zip(draft.kin).is_none_or(|(a, b)| a.family == b.family);
         let measured = self.measured.filter(|_| suits);
         DraftOffer {
             name: entry.name.clone(),
             path: Some(entry.path.clone()),
             catalogue: known.map(|model| model.id.clone()),
             size_bytes: entry.size_bytes,
-            recommended: target.in_catalogue.zip(known).is_some_and(|(a, b)| a.draft.as_ref() == Some(&b.id)),
+            recommended: suits && recommends(target, draft.kin),
             predicted: suits.then(|| {
                 let draft = Some((draft.spec.name.as_str(), draft.footprint.read_by_a_pass));
                 self.predicted(target, draft, offer.size_ratio, of_one_family)
@@ -199,14 +222,23 @@ impl Pairs<'_> {
     }
 
     /// A model of the catalogue that is not here as a draft.
-    fn offer_to_fetch(&self, target: &Read, model: &CatalogueModel, context: u32) -> DraftOffer {
-        let offer = self.offer(target, &footprint_of(model), context);
-        let of_one_family = target.in_catalogue.is_none_or(|known| known.family == model.family);
+    fn offer_to_fetch(&self, target: &Target, model: &CatalogueModel, context: u32) -> DraftOffer {
+        let Target { read: target, vocabulary } = target;
+        let footprint = footprint_of(model);
+        let offer = self.offer(target, &footprint, context);
+        let of_one_family = target.kin.is_none_or(|kin| kin.family == model.family);
+        let verdict = if footprint.weight_bytes >= target.footprint.weight_bytes {
+            PairVerdict::NotSmaller
+        } else {
+            vocabulary.verdict(model)
+        };
+        let suits = expected(&verdict);
         DraftOffer {
             name: model.name.clone(),
             catalogue: Some(model.id.clone()),
-            recommended: target.in_catalogue.is_some_and(|known| known.draft.as_ref() == Some(&model.id)),
-            predicted: Some(self.predicted(target, None, offer.size_ratio, of_one_family)),
+            recommended: suits && recommends(target, Some(model)),
+            predicted: suits.then(|| self.predicted(target, None, offer.size_ratio, of_one_family)),
+            verdict,
             ..offer
         }
     }
@@ -219,7 +251,7 @@ impl Pairs<'_> {
             path: None,
             catalogue: None,
             size_bytes: draft.weight_bytes,
-            verdict: PairVerdict::Expected,
+            verdict: PairVerdict::NotSmaller,
             recommended: false,
             size_ratio: draft.read_by_a_pass as f64 / target.footprint.read_by_a_pass.max(1) as f64,
             memory: both.total,
@@ -254,6 +286,16 @@ impl Pairs<'_> {
     }
 }
 
+/// Whether a model that is not here is taken to suit.
+fn expected(verdict: &PairVerdict) -> bool {
+    matches!(verdict, PairVerdict::Expected { .. })
+}
+
+/// Whether the catalogue recommends this draft for the target, each in whatever quantisation.
+fn recommends(target: &Read, draft: Option<&CatalogueModel>) -> bool {
+    target.kin.zip(draft).is_some_and(|(target, draft)| target.draft.as_ref() == Some(&draft.id))
+}
+
 /// The context that is asked for, or the usual one.
 fn context_of(spec: &ModelSpec, asked: Option<u32>) -> Result<u32> {
     let longest = spec.context_length;
@@ -271,10 +313,6 @@ fn context_of(spec: &ModelSpec, asked: Option<u32>) -> Result<u32> {
 fn same_file(a: &str, b: &str) -> bool {
     let real = |path: &str| std::fs::canonicalize(path).ok();
     a == b || real(a).is_some_and(|a| Some(a) == real(b))
-}
-
-fn footprint_of(model: &CatalogueModel) -> Footprint {
-    Footprint::guessed(catalogue::file_bytes(model), catalogue::cache_bytes_per_token(&model.id))
 }
 
 fn cost_of_a_drafted_token(curve: &CostCurve) -> Option<f64> {
@@ -313,8 +351,9 @@ fn usual_cost(compute: &Compute) -> PassCost {
 /// Measured ones first, by speedup; then by predicted speedup, of equals what is recommended, what is here and
 /// what is smaller; those that do not suit last.
 fn in_order(a: &DraftOffer, b: &DraftOffer) -> std::cmp::Ordering {
-    let suits =
-        |offer: &DraftOffer| matches!(offer.verdict, PairVerdict::Suits { .. } | PairVerdict::Expected);
+    let suits = |offer: &DraftOffer| {
+        matches!(offer.verdict, PairVerdict::Suits { .. } | PairVerdict::Expected { .. })
+    };
     let measured = |offer: &DraftOffer| offer.measured.as_ref().map_or(0.0, |measured| measured.speedup);
     let predicted = |offer: &DraftOffer| offer.predicted.map_or(0.0, |predicted| predicted.speedup);
     (suits(b).cmp(&suits(a)))
@@ -373,11 +412,12 @@ mod tests {
             }),
         };
         let suits = PairVerdict::Suits { padding: 0 };
+        let expected = PairVerdict::Expected { compared: false };
         let mut offers = [
             offer("not smaller", PairVerdict::NotSmaller, None, None),
-            offer("equal", PairVerdict::Expected, Some(1.3), None),
+            offer("equal", expected.clone(), Some(1.3), None),
             offer("slow here", suits.clone(), Some(1.9), Some(0.8)),
-            offer("recommended", PairVerdict::Expected, Some(1.3), None),
+            offer("recommended", expected, Some(1.3), None),
             offer("fast here", suits.clone(), Some(1.1), Some(1.5)),
             offer("promising", suits, Some(1.6), None),
         ];

@@ -48,6 +48,8 @@ pub struct Places {
 pub(super) enum Layout {
     /// GGUF files, at any depth.
     Tree,
+    /// A folder for each repository, named by what it holds: `models--owner--name/snapshots/…`.
+    HuggingFace,
     /// Manifests that name blobs.
     Ollama,
     /// A folder for each model, with a description.
@@ -106,7 +108,7 @@ impl Places {
         roots.extend(added.iter().map(|path| tree(path, ModelSource::Added)));
         if let Some(home) = &self.home {
             let others = [
-                (ModelSource::HuggingFace, Layout::Tree, self.hugging_face(home)),
+                (ModelSource::HuggingFace, Layout::HuggingFace, self.hugging_face(home)),
                 (ModelSource::LmStudio, Layout::Tree, lm_studio(home)),
                 (ModelSource::Ollama, Layout::Ollama, self.ollama(home)),
                 (ModelSource::LlamaCpp, Layout::Tree, self.llama_cpp(home)),

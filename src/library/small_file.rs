@@ -2,7 +2,7 @@
 //! a reader never sees half of one.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -27,7 +27,8 @@ pub(super) fn text_up_to(path: &Path, longest: u64) -> Option<String> {
     (read as u64 <= longest).then_some(text)
 }
 
-/// Writes a file as a whole: what was there stays until all is written.
+/// Writes a file as a whole: what was there stays until all is written, and after a power cut one of the two is
+/// there, whole.
 pub(super) fn write(path: &Path, text: &str) -> Result<()> {
     let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
     if let Some(folder) = path.parent() {
@@ -36,10 +37,59 @@ pub(super) fn write(path: &Path, text: &str) -> Result<()> {
     // Of this process and thread alone: the window and the command line may write at the same time.
     let own = format!("{}-{:?}.part", std::process::id(), std::thread::current().id());
     let unfinished = path.with_extension(own.replace(['(', ')'], "-"));
-    let written = std::fs::write(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, path));
+    let written = write_through(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, path));
     if written.is_err() {
         // The first error is the one to tell.
         let _ = std::fs::remove_file(&unfinished);
     }
-    written.map_err(io)
+    written.map_err(io)?;
+    sync_folder_of(path);
+    Ok(())
+}
+
+/// Writes a file down to the disk: else its new name may be there sooner than its bytes.
+fn write_through(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// Has the name of a file survive a power cut. Some file systems cannot promise that: then no more than the name
+/// is lost.
+pub(super) fn sync_folder_of(path: &Path) {
+    #[cfg(unix)]
+    if let Some(folder) = path.parent() {
+        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_nothing_is_left_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/state.json");
+        for text in ["a longer text", "short", ""] {
+            write(&path, text).unwrap();
+            assert_eq!(super::text(&path).as_deref(), Some(text));
+        }
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        // A folder is in the way: nothing can be renamed to it.
+        let path = folder.path().join("state.json");
+        std::fs::create_dir_all(path.join("inside")).unwrap();
+        assert!(matches!(write(&path, "text"), Err(Error::Io { action: "write", .. })));
+        let names: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["state.json"]);
+        assert!(path.join("inside").is_dir());
+    }
 }

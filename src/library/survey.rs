@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::folders::added_folders;
 use super::places::{Layout, Places, Root};
-use super::walk::{Mark, walk};
+use super::walk::{Mark, Walked, walk, walk_where};
 use super::{jan, ollama};
 use crate::api::library::{ModelFolder, ModelSource};
 use crate::model::split::{self, PartName};
@@ -85,12 +85,13 @@ pub(super) fn of_folder(folder: &Path, source: ModelSource) -> Vec<Candidate> {
 
 fn look_through(root: &Root) -> (Vec<(String, Mark)>, Option<String>) {
     let wanted = |name: &OsStr| is_model_name(name, root.source);
+    let named = |walked: Walked| {
+        let named = walked.files.into_iter().map(|mark| (split::stem(&mark.path), mark));
+        (named.collect(), walked.problem)
+    };
     match root.layout {
-        Layout::Tree => {
-            let walked = walk(&root.path, wanted);
-            let named = walked.files.into_iter().map(|mark| (split::stem(&mark.path), mark));
-            (named.collect(), walked.problem)
-        }
+        Layout::Tree => named(walk(&root.path, wanted)),
+        Layout::HuggingFace => named(walk_where(&root.path, wanted, holds_models)),
         Layout::Ollama => {
             let store = ollama::read(&root.path);
             (store.models, store.problem)
@@ -99,6 +100,16 @@ fn look_through(root: &Root) -> (Vec<(String, Mark)>, Option<String>) {
             let jan = jan::read(&root.path, wanted);
             (jan.models, jan.problem)
         }
+    }
+}
+
+/// Whether models can lie in a folder of Hugging Face's cache. Beside them are data sets, with more files than all
+/// models have, and blobs, which are looked at through the links to them.
+fn holds_models(depth: usize, folder: &OsStr) -> bool {
+    match depth {
+        0 => folder.as_encoded_bytes().starts_with(b"models--"),
+        1 => folder == "snapshots",
+        _ => true,
     }
 }
 
@@ -180,6 +191,10 @@ mod tests {
         for folder in [&repository.join("blobs"), &one, &two.join("sub")] {
             std::fs::create_dir_all(folder).unwrap();
         }
+        let data = root.path().join(".cache/huggingface/hub/datasets--org--data/snapshots/ccc");
+        std::fs::create_dir_all(&data).unwrap();
+        std::fs::write(data.join("no-model.gguf"), "y").unwrap();
+        std::fs::write(repository.join("blobs/no-name.gguf"), "z").unwrap();
         std::fs::write(repository.join("blobs/123"), "x").unwrap();
         std::fs::write(repository.join("blobs/456.incomplete"), "x").unwrap();
         symlink("../../blobs/123", one.join("m-Q8_0.gguf")).unwrap();

@@ -80,10 +80,26 @@ impl Walked {
 
 /// The files below `root` that `wanted` says yes to by name. A root that is not there has none.
 pub(super) fn walk(root: &Path, wanted: impl Fn(&OsStr) -> bool) -> Walked {
-    walk_within(root, wanted, DEEPEST, MOST_ENTRIES)
+    walk_where(root, wanted, |_, _| true)
 }
 
-fn walk_within(root: &Path, wanted: impl Fn(&OsStr) -> bool, deepest: usize, most: usize) -> Walked {
+/// The same in those folders alone that `entered` says yes to, by how deep below `root` they lie (0 right in it)
+/// and by name. What is in the others is not counted.
+pub(super) fn walk_where(
+    root: &Path,
+    wanted: impl Fn(&OsStr) -> bool,
+    entered: impl Fn(usize, &OsStr) -> bool,
+) -> Walked {
+    walk_within(root, wanted, entered, DEEPEST, MOST_ENTRIES)
+}
+
+fn walk_within(
+    root: &Path,
+    wanted: impl Fn(&OsStr) -> bool,
+    entered: impl Fn(usize, &OsStr) -> bool,
+    deepest: usize,
+    most: usize,
+) -> Walked {
     let mut walked = Walked::default();
     let (mut folders, mut known) = (VecDeque::new(), HashSet::new());
     match std::fs::metadata(root) {
@@ -106,7 +122,12 @@ fn walk_within(root: &Path, wanted: impl Fn(&OsStr) -> bool, deepest: usize, mos
         };
         entries += names.len();
         if entries >= most {
-            walked.say(|| format!("It holds more than {most} files; the rest was not looked at."));
+            walked.say(|| {
+                format!(
+                    "It holds more than {most} files and folders; what comes after them was not looked at. \
+                     Models in it may be missing from the list."
+                )
+            });
             return walked;
         }
         names.sort();
@@ -120,7 +141,7 @@ fn walk_within(root: &Path, wanted: impl Fn(&OsStr) -> bool, deepest: usize, mos
             let Ok(meta) = std::fs::metadata(&path) else { continue };
             if meta.is_file() && wanted(name) {
                 walked.files.push(Mark::new(path, &meta));
-            } else if meta.is_dir() && known.insert(identity(&path, &meta)) {
+            } else if meta.is_dir() && entered(depth, name) && known.insert(identity(&path, &meta)) {
                 if depth < deepest {
                     folders.push_back((path, depth + 1));
                 } else {
@@ -163,12 +184,29 @@ mod tests {
         for name in ["top", "a/one", "a/b/two", "a/b/c/three"] {
             std::fs::write(folder.path().join(name), "x").unwrap();
         }
-        let walked = walk_within(folder.path(), |_| true, 1, 100);
+        let everywhere = |_: usize, _: &OsStr| true;
+        let walked = walk_within(folder.path(), |_| true, everywhere, 1, 100);
         assert_eq!(found(&walked), ["top", "one"]);
         assert!(walked.problem.unwrap().contains("too deep"));
-        let walked = walk_within(folder.path(), |_| true, 9, 3);
+        let walked = walk_within(folder.path(), |_| true, everywhere, 9, 3);
         assert!(walked.problem.unwrap().contains("more than 3"));
         assert_eq!(walk(folder.path(), |_| true).problem, None);
+    }
+
+    #[test]
+    fn what_is_not_entered_is_not_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["data", "models--a", "models--a/data"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        for number in 0..20 {
+            std::fs::write(folder.path().join(format!("data/{number}")), "x").unwrap();
+        }
+        std::fs::write(folder.path().join("models--a/data/here"), "x").unwrap();
+        let entered = |depth: usize, name: &OsStr| depth > 0 || name != "data";
+        let walked = walk_within(folder.path(), |_| true, entered, 9, 10);
+        assert_eq!((found(&walked), walked.problem), (vec!["here".to_owned()], None));
+        assert!(walk_within(folder.path(), |_| true, |_, _| true, 9, 10).problem.is_some());
     }
 
     #[cfg(unix)]

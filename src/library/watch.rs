@@ -6,6 +6,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ use crate::error::{Error, Result};
 
 /// How often is looked.
 pub const PERIOD: Duration = Duration::from_secs(2);
+/// How long the first look is waited for.
+const MOMENT: Duration = Duration::from_millis(100);
 /// Looking takes at most this part of the time.
 const SHARE: u32 = 10;
 
@@ -43,24 +46,37 @@ impl Ended {
 
 impl Watch {
     /// Looks every `period` and calls `changed` when something else lies there than when it started, or than
-    /// it said last. A file that grows is said when it appears, and once more when it has settled.
+    /// it said last. A file that grows is said when it appears, and once more when it has settled. The first
+    /// look is waited for a moment and no longer, since a dead volume may hold it up for minutes; one that comes
+    /// later is followed by a call of `changed`, because what came meanwhile may have been missed.
     ///
     /// # Errors
     /// When the system has no thread to give.
-    pub fn start(
-        places: Places,
+    pub fn start(places: Places, period: Duration, changed: impl FnMut() + Send + 'static) -> Result<Self> {
+        Self::over(move || Fingerprint::of(&places), period, changed)
+    }
+
+    /// The same over whatever `look` sees.
+    fn over(
+        mut look: impl FnMut() -> Fingerprint + Send + 'static,
         period: Duration,
         mut changed: impl FnMut() + Send + 'static,
     ) -> Result<Self> {
         let ended = Arc::new(Ended::default());
-        let mut settling = Settling::new(Fingerprint::of(&places));
         let watched = ended.clone();
-        let mut pause = period;
-        let look = move || {
-            while !watched.within(pause) {
+        // Without room: what is sent has been received, or nobody waits for it any more.
+        let (looked, first_look) = sync_channel(0);
+        let watching = move || {
+            let begun = Instant::now();
+            let mut settling = Settling::new(look());
+            let mut took = begun.elapsed();
+            if looked.send(()).is_err() && !*watched.lock() {
+                changed();
+            }
+            while !watched.within(period.max(took * SHARE)) {
                 let begun = Instant::now();
-                let now = Fingerprint::of(&places);
-                pause = period.max(begun.elapsed() * SHARE);
+                let now = look();
+                took = begun.elapsed();
                 if settling.has_news(now) && !*watched.lock() {
                     changed();
                 }
@@ -68,8 +84,9 @@ impl Watch {
         };
         std::thread::Builder::new()
             .name("library-watch".into())
-            .spawn(look)
+            .spawn(watching)
             .map_err(|e| Error::Internal(format!("the folders cannot be watched: {e}")))?;
+        let _ = first_look.recv_timeout(MOMENT);
         Ok(Self { ended })
     }
 }
@@ -176,6 +193,28 @@ mod tests {
         assert_ne!(grown.contents, one.contents);
         std::fs::rename(folder.path().join("a.gguf"), folder.path().join("b.gguf")).unwrap();
         assert_ne!(Fingerprint::of(&places).names, one.names);
+    }
+
+    #[test]
+    fn a_folder_that_does_not_answer_holds_nobody_up() {
+        let (answer, answers) = channel();
+        let (sender, changes) = channel();
+        let print = |names| Fingerprint { names, contents: 0 };
+        let look = move || answers.recv().unwrap_or(print(0));
+        // This comes back although no look has.
+        let watch = Watch::over(look, Duration::ZERO, move || {
+            let _ = sender.send(());
+        })
+        .unwrap();
+        assert!(changes.try_recv().is_err());
+        answer.send(print(1)).unwrap();
+        changes.recv_timeout(Duration::from_secs(30)).expect("the first look came late");
+        answer.send(print(2)).unwrap();
+        changes.recv_timeout(Duration::from_secs(30)).expect("something else lies there");
+        // Nor is it waited for at the end: a look is under way, and will not come back by itself.
+        drop(watch);
+        drop(answer);
+        assert!(changes.recv().is_err(), "the last look tells nobody");
     }
 
     #[test]

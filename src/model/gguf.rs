@@ -119,21 +119,29 @@ pub struct Gguf {
 
 /// Bytes of a file that are read first in the hope that its header is in them: those of most models are.
 const FIRST: usize = 8 << 20;
-/// The longest header that is read without mapping the file. The largest vocabularies take half of it.
+/// The longest header that is read. The largest vocabularies take half of it.
 const LONGEST: usize = 64 << 20;
+
+fn too_long(path: &Path) -> Error {
+    let reason = format!("its header is longer than {} MiB", LONGEST >> 20);
+    Error::InvalidModelFile { path: path.to_path_buf(), reason }
+}
 
 impl Gguf {
     /// Arrays in arrays are read to this depth; no known model nests them at all.
     pub const MAX_DEPTH: usize = 4;
 
-    /// Reads and checks the header of a whole file's bytes. `path` is only used in errors.
+    /// Reads and checks the header of a whole file's bytes. `path` is only used in errors. No more than the
+    /// first 64 MiB are looked at: a sparse file of any size asks for no more memory than a header of that
+    /// length.
     ///
     /// # Errors
-    /// [`Error::InvalidModelFile`] when it is not a GGUF, is truncated or contradicts itself;
-    /// [`Error::UnsupportedModel`] for a version, byte order or tensor type Hunch does not read.
+    /// [`Error::InvalidModelFile`] when it is not a GGUF, is truncated, contradicts itself or has a header of
+    /// more than 64 MiB; [`Error::UnsupportedModel`] for a version, byte order or tensor type Hunch does not
+    /// read.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
-        let read = read::header(path, bytes, bytes.len())?;
-        read.ok_or_else(|| Error::Internal("the header of a whole file goes beyond it".into()))
+        let read = read::header(path, &bytes[..bytes.len().min(LONGEST)], bytes.len())?;
+        read.ok_or_else(|| too_long(path))
     }
 
     /// Reads and checks the header of a file without mapping it: what a look at somebody else's folder
@@ -166,7 +174,7 @@ impl Gguf {
                 return Ok(read);
             }
         }
-        Err(invalid(format!("its header is longer than {} MiB", LONGEST >> 20)))
+        Err(too_long(path))
     }
 
     /// Takes the metadata out that only the parts of a split model have.

@@ -9,6 +9,7 @@ use super::{Store, not_there};
 use crate::bench::compare::report::{ComparisonEntry, ComparisonReport};
 use crate::error::Result;
 use crate::lab::report::CostCurve;
+use crate::model::device::Compute;
 
 impl Store {
     /// Keeps a comparison; the entry's number is not looked at. Gives its number.
@@ -89,6 +90,13 @@ impl Store {
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
+    /// What is known of the costs of a pair; without a draft, of its target beside whatever it was measured with.
+    /// A curve that cannot be read is as good as none.
+    pub fn known_costs(&self, of: &CurveOf<'_>) -> Option<CostCurve> {
+        let curve = if of.draft.is_some() { self.cost_curve(of) } else { self.cost_curve_of_target(of) };
+        curve.ok().flatten()
+    }
+
     /// The last cost curve of this target on this device, whatever drafted for it when it was measured.
     ///
     /// # Errors
@@ -131,4 +139,17 @@ pub struct CurveOf<'a> {
     pub device: &'a str,
     /// CPU threads.
     pub threads: u32,
+}
+
+impl<'a> CurveOf<'a> {
+    /// Of a target and maybe a draft on a device, each with its name and the bytes that a pass of it reads.
+    pub fn on(compute: &Compute, target: (&'a str, u64), draft: Option<(&'a str, u64)>) -> Self {
+        Self {
+            target: target.0,
+            draft: draft.map(|draft| draft.0),
+            read_by_a_pass: (target.1, draft.map(|draft| draft.1)),
+            device: compute.name(),
+            threads: compute.threads().count() as u32,
+        }
+    }
 }

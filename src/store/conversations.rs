@@ -6,8 +6,8 @@ use super::{Store, not_there};
 use crate::api::ConversationEntry;
 use crate::error::Result;
 
-/// What a conversation is called before anything was said.
-const UNTITLED: &str = "New conversation";
+/// The title of a conversation that has none yet: whoever shows it names it, in the language of the person.
+const UNTITLED: &str = "";
 /// Characters of an automatic title.
 const TITLE_CHARS: usize = 60;
 
@@ -164,7 +164,9 @@ mod tests {
     fn titles_are_automatic_until_a_person_chooses_one() {
         let store = Store::in_memory().unwrap();
         let id = store.create_conversation(5).unwrap();
-        assert_eq!(store.conversations().unwrap()[0].title, UNTITLED);
+        assert_eq!(store.conversations().unwrap()[0].title, "");
+        store.title_conversation(id, "?! \n --").unwrap();
+        assert_eq!(store.conversation_entry(id).unwrap().title, "", "nothing there that is a title");
         store.title_conversation(id, "\n ---\n  Why is the sky blue?\nExplain.").unwrap();
         assert_eq!(store.conversation_entry(id).unwrap().title, "Why is the sky blue?");
         store.rename_conversation(id, " Sky ").unwrap();

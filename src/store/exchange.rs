@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Store;
 use super::messages::{role_name, state_name};
 use super::packed::{pack, unpack};
-use crate::api::{AnswerSettings, Conversation, MessageState, Role, StoredMessage};
+use crate::api::{AnswerSettings, Conversation, ExportWords, MessageState, Role, StoredMessage};
 use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
 
@@ -73,21 +73,22 @@ impl Store {
         serde_json::to_string(&file).map_err(|e| Error::Internal(e.to_string()))
     }
 
-    /// The branch of a conversation that is read, as Markdown.
+    /// The branch of a conversation that is read, as Markdown, with `words` over its parts.
     ///
     /// # Errors
     /// When there is no such conversation.
-    pub fn export_markdown(&self, id: i64) -> Result<String> {
+    pub fn export_markdown(&self, id: i64, words: &ExportWords) -> Result<String> {
         let conversation = self.conversation(id)?;
-        let mut out = format!("# {}\n", conversation.entry.title);
+        let title = &conversation.entry.title;
+        let mut out = format!("# {}\n", if title.is_empty() { &words.untitled } else { title });
         if !conversation.system.trim().is_empty() {
             let _ = write!(out, "\n> {}\n", conversation.system.trim().replace('\n', "\n> "));
         }
         for message in conversation.branch() {
             let who = match &message.settings {
                 Some(settings) => format!("{} ({})", settings.target, settings.method),
-                None if message.role == Role::User => "You".into(),
-                None => "Answer".into(),
+                None if message.role == Role::User => words.question.clone(),
+                None => words.answer.clone(),
             };
             let _ = write!(out, "\n## {who}\n\n{}\n", message.content.trim_end());
         }
@@ -115,8 +116,9 @@ impl Store {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
         transaction.execute(
-            "INSERT INTO conversations (title, named, system, created_ms, updated_ms) VALUES (?1, 1, ?2, ?3, ?4)",
-            params![file.title, file.system, file.created_ms, file.updated_ms],
+            "INSERT INTO conversations (title, named, system, created_ms, updated_ms)
+             VALUES (?1, ?1 <> '', ?2, ?3, ?4)",
+            params![file.title.trim(), file.system, file.created_ms, file.updated_ms],
         )?;
         let conversation = transaction.last_insert_rowid();
         let mut ids: HashMap<i64, i64> = HashMap::new();

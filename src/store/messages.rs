@@ -58,6 +58,14 @@ pub struct KeptAnswer {
     pub title: String,
 }
 
+/// Where a conversation stood before something was asked in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    conversation: i64,
+    updated_ms: i64,
+    leaf: Option<i64>,
+}
+
 impl Store {
     /// A conversation with all of its messages, oldest first.
     ///
@@ -242,20 +250,32 @@ impl Store {
         }
     }
 
-    /// Takes back a message, and what followed it. The reader is at its parent then.
+    /// Where a conversation stands, to be handed to [`take_back`](Self::take_back).
     ///
     /// # Errors
-    /// When there is no such message.
-    pub fn remove_message(&self, message: i64) -> Result<()> {
+    /// When there is no such conversation.
+    pub fn standing(&self, conversation: i64) -> Result<Standing> {
+        let sql = "SELECT updated_ms, leaf FROM conversations WHERE id = ?1";
+        let read = |row: &Row<'_>| Ok(Standing { conversation, updated_ms: row.get(0)?, leaf: row.get(1)? });
+        let found = self.connection().query_row(sql, [conversation], read).optional()?;
+        found.ok_or_else(|| not_there("conversation", conversation))
+    }
+
+    /// Takes back a message with all that followed it, and has its conversation stand where it stood before:
+    /// as if nothing had been asked.
+    ///
+    /// # Errors
+    /// When there is no such message; nothing has changed then.
+    pub fn take_back(&self, message: i64, before: &Standing) -> Result<()> {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
-        transaction.execute(
-            "UPDATE conversations SET leaf = (SELECT parent FROM messages WHERE id = ?1) WHERE leaf = ?1",
-            [message],
-        )?;
         if transaction.execute("DELETE FROM messages WHERE id = ?1", [message])? == 0 {
             return Err(not_there("message", message));
         }
+        transaction.execute(
+            "UPDATE conversations SET updated_ms = ?2, leaf = ?3 WHERE id = ?1",
+            params![before.conversation, before.updated_ms, before.leaf],
+        )?;
         transaction.commit()?;
         Ok(())
     }
@@ -312,6 +332,7 @@ fn part_texts(connection: &Connection, message: i64) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ExportWords;
     use crate::depth::MaxDraft;
     use crate::event::{Alternative, RoundEvent, StopReason, TokenEvent};
     use crate::propose::Method;
@@ -428,6 +449,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_asked_in_vain_is_taken_back_and_the_reader_is_where_they_were() {
+        let store = Store::in_memory().unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        let question = store.add_question(chat, None, "One", 2).unwrap();
+        let answers = [3, 4].map(|now| {
+            let answer = store.begin_answer(chat, question, &settings(), now).unwrap();
+            store.finish_answer(answer, MessageState::Complete, now).unwrap();
+            answer
+        });
+        store.set_leaf(answers[0]).unwrap();
+        let before = (store.conversation(chat).unwrap(), store.standing(chat).unwrap());
+        let asked = store.add_question(chat, Some(answers[1]), "Two", 9).unwrap();
+        store.begin_answer(chat, asked, &settings(), 9).unwrap();
+        store.take_back(asked, &before.1).unwrap();
+        assert_eq!(store.conversation(chat).unwrap(), before.0);
+        assert!(store.take_back(asked, &before.1).is_err(), "once");
+        assert!(store.standing(99).is_err());
+    }
+
+    #[test]
     fn a_conversation_goes_out_and_comes_back_whole() {
         let store = Store::in_memory().unwrap();
         let chat = store.create_conversation(1).unwrap();
@@ -454,8 +495,13 @@ mod tests {
             file
         };
         assert_eq!(parsed(&exported), parsed(&again));
-        let markdown = store.export_markdown(copy).unwrap();
-        assert_eq!(markdown, "# Greeting\n\n> Be kind.\n\n## You\n\nHi\n\n## Tiny (ngram)\n\nHey\n");
+        let words =
+            ExportWords { untitled: "Ohne Titel".into(), question: "Du".into(), answer: "Antwort".into() };
+        let markdown = store.export_markdown(copy, &words).unwrap();
+        assert_eq!(markdown, "# Greeting\n\n> Be kind.\n\n## Du\n\nHi\n\n## Tiny (ngram)\n\nHey\n");
+        let empty = store.create_conversation(9).unwrap();
+        assert_eq!(store.export_markdown(empty, &words).unwrap(), "# Ohne Titel\n");
+        store.remove_conversation(empty).unwrap();
         let before = store.conversations().unwrap().len();
         let circular = exported.replacen("\"parent\":null", "\"parent\":2", 1);
         // No f32 is as large; it would be kept as no number at all.

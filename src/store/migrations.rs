@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use crate::error::{Error, Result};
 
 /// Each brings a file from the version before it to its own.
-const MIGRATIONS: [&str; 3] = [VERSION_1, VERSION_2, VERSION_3];
+const MIGRATIONS: [&str; 4] = [VERSION_1, VERSION_2, VERSION_3, UNTITLED_IS_EMPTY];
 
 const VERSION_1: &str = "
 CREATE TABLE conversations (
@@ -96,6 +96,11 @@ CREATE TABLE cost_curves (
 ) STRICT, WITHOUT ROWID;
 ";
 
+const UNTITLED_IS_EMPTY: &str = "
+-- A conversation without a title had English words for one; now the window names it in its own language.
+UPDATE conversations SET title = '' WHERE named = 0 AND title = 'New conversation';
+";
+
 /// Brings a file up to date.
 pub(super) fn run(connection: &mut Connection) -> Result<()> {
     let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
@@ -119,6 +124,24 @@ pub(super) fn run(connection: &mut Connection) -> Result<()> {
 mod tests {
     use super::*;
     use crate::store::Store;
+
+    #[test]
+    fn the_english_words_for_no_title_go_and_a_title_that_a_person_chose_stays() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        for migration in &MIGRATIONS[..3] {
+            connection.execute_batch(migration).unwrap();
+        }
+        connection.pragma_update(None, "user_version", 3).unwrap();
+        let add = "INSERT INTO conversations (title, named, created_ms, updated_ms) VALUES (?1, ?2, 1, 1)";
+        for (title, named) in [("New conversation", 0), ("New conversation", 1), ("Why?", 0)] {
+            connection.execute(add, rusqlite::params![title, named]).unwrap();
+        }
+        run(&mut connection).unwrap();
+        let mut titles = connection.prepare("SELECT title FROM conversations ORDER BY id").unwrap();
+        let titles: Vec<String> =
+            titles.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<_>>().unwrap();
+        assert_eq!(titles, ["", "New conversation", "Why?"]);
+    }
 
     #[test]
     fn a_file_is_made_once_and_a_newer_one_is_left_alone() {

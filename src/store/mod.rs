@@ -23,7 +23,7 @@ use rusqlite::Connection;
 use crate::error::{Error, Result};
 
 pub use comparisons::CurveOf;
-pub use messages::KeptAnswer;
+pub use messages::{KeptAnswer, Standing};
 
 /// The file. Shared between threads; calls wait for each other.
 pub struct Store {

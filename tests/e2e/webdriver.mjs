@@ -3,7 +3,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, mkdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdtemp, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -159,6 +159,17 @@ export class HunchWindow {
   /** Types into the element with this test id. */
   async type(testid, text) {
     await this.#say('POST', `/element/${await this.element(testid)}/value`, { text });
+  }
+
+  /** Whether a file of this name in the app's folder of settings holds this. */
+  async wrote(name, text) {
+    const path = join(this.#home, 'config', 'app.hunch.desktop', name);
+    return (await readFile(path, 'utf8').catch(() => '')).includes(text);
+  }
+
+  /** Makes the window this large, in the pixels of the page. */
+  async resize(width, height) {
+    await this.#say('POST', '/window/rect', { width, height });
   }
 
   /** Loads the page anew. */

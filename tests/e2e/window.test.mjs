@@ -2,10 +2,14 @@
 // Started by scripts/e2e, which names the driver, the app and the folder of models.
 
 import assert from 'node:assert/strict';
-import { mkdir, readdir } from 'node:fs/promises';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { serveModel } from './hub.mjs';
 import { HunchWindow, eventually, keys } from './webdriver.mjs';
 
@@ -78,6 +82,48 @@ async function askUntilCut(window, question, cut) {
   }
   return turn;
 }
+
+describe('the app', () => {
+  // It finds out over the session bus of the desktop, so it gets one of its own.
+  test('opens once: who starts it again gets the window that is open', async () => {
+    const home = await mkdtemp(join(tmpdir(), 'hunch-once-'));
+    const bus = spawn('dbus-daemon', ['--session', '--nofork', '--print-address'], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const [address] = await once(bus.stdout, 'data');
+    const { HUNCH_DATA_DIR: _, ...environment } = process.env;
+    const start = () =>
+      spawn(app, [], {
+        env: {
+          ...environment,
+          HOME: home,
+          XDG_DATA_HOME: join(home, 'data'),
+          XDG_CONFIG_HOME: join(home, 'config'),
+          XDG_CACHE_HOME: join(home, 'cache'),
+          DBUS_SESSION_BUS_ADDRESS: String(address).trim(),
+        },
+        stdio: 'ignore',
+      });
+    const first = start();
+    try {
+      // Whoever comes second has to find the first; until then each new one could be the first.
+      const named = ['--session', '--print-reply', '--dest=org.freedesktop.DBus', '/', 'org.freedesktop.DBus.ListNames'];
+      await eventually('the name of the app on the bus', async () => {
+        const asked = await promisify(execFile)('dbus-send', named, {
+          env: { ...environment, DBUS_SESSION_BUS_ADDRESS: String(address).trim() },
+        });
+        return /hunch/i.test(asked.stdout);
+      });
+      const second = start();
+      const [code] = await once(second, 'exit');
+      assert.equal(code, 0);
+      assert.equal(first.exitCode, null, 'the first goes on');
+    } finally {
+      first.kill();
+      if (first.exitCode === null && first.signalCode === null) await once(first, 'exit');
+      bus.kill();
+      await rm(home, { recursive: true, force: true, maxRetries: 5 });
+    }
+  });
+});
 
 describe('the window with the default model', () => {
   /** @type {HunchWindow} */
@@ -175,10 +221,19 @@ describe('the window with the default model', () => {
     const line = 'The quetzal sat in the tree.';
     await window.type('prompt', `Repeat this text word for word: ${line} ${line} ${line}${keys.enter}`);
     const before = await ended(window);
+    const size = () => window.run(() => [innerWidth, innerHeight]);
+    const [width, height] = await size();
+    await window.resize(width - 60, height - 40);
+    const resized = await eventually('a smaller window', async () => {
+      const now = await size();
+      return now[0] < width && now[1] < height && now;
+    });
+    await eventually('the size written down', () => window.wrote('.window-state.json', `"width": ${resized[0]}`));
     await window.restart();
     await eventually('an enabled choice of methods', () =>
       window.run(() => document.querySelector('[data-testid="method"]')?.disabled === false),
     );
+    assert.deepEqual(await size(), resized, 'the window is as large as it was left');
     await window.type('search', 'quetzal');
     await window.click('hit');
     const again = await ended(window);

@@ -7,13 +7,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use hunch::api::{
-    AnswerRequest, AnswerSettings, Asking, Conversation, ExportFormat, LoadRequest, MessageState, Role,
-    StoredMessage, StreamMessage,
+    AnswerRequest, AnswerSettings, Asking, Conversation, ExportFormat, ExportWords, LoadRequest,
+    MessageState, Role, StoredMessage, StreamMessage,
 };
 use hunch::app::{App, AppConfig};
 use hunch::depth::MaxDraft;
-use hunch::error::Error;
-use hunch::event::{Alternative, GenerationEvent, RoundEvent, TokenEvent};
+use hunch::error::{Error, ErrorCode};
+use hunch::event::{Alternative, GenerationEvent, TokenEvent};
 use hunch::model::device::DeviceChoice;
 use hunch::propose::Method;
 use hunch::sample::SamplingParams;
@@ -25,10 +25,14 @@ use crate::support::tiny::Tiny;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn start(folder: &Path) -> App {
+    start_on(folder, 2)
+}
+
+fn start_on(folder: &Path, threads: usize) -> App {
     let config = AppConfig {
         models_folder: Some(folder.into()),
         store: Some(folder.join("conversations.db")),
-        threads: Some(2),
+        threads: Some(threads),
         device: DeviceChoice::Cpu,
         ..AppConfig::default()
     };
@@ -225,12 +229,33 @@ fn what_cannot_be_answered_leaves_no_trace() {
     assert!(matches!(refused(request(None, question(None, "hi"), 0)), Error::InvalidRequest(_)));
     assert!(matches!(refused(request(Some(99), question(None, "hi"), 4)), Error::InvalidRequest(_)));
     assert!(matches!(refused(request(None, Asking::Again { question: 99 }, 4)), Error::InvalidRequest(_)));
+    // No conversation is begun for a question that follows a message of another one.
+    assert!(matches!(refused(request(None, question(Some(99), "hi"), 4)), Error::InvalidRequest(_)));
     assert!(app.list_conversations().unwrap().is_empty());
     // A prompt that does not fit is an answer that failed: it says why, and can be asked again.
     let (chat, failed) = ask(&app, None, question(None, &"long ".repeat(600)), 4);
     assert_eq!(answer(&app, chat, failed).state, MessageState::Failed);
     let events = app.answer_events(failed).unwrap();
     assert!(matches!(events.last(), Some(GenerationEvent::Failed { .. })));
+    // An engine that has ended refuses after the question was written down: that is taken back, and the reader
+    // is at the branch where they were.
+    let (_, first) = ask(&app, None, question(None, "one two one two"), 4);
+    let chat = app.list_conversations().unwrap()[0].id;
+    let asked = answer(&app, chat, first).parent.unwrap();
+    ask(&app, Some(chat), Asking::Again { question: asked }, 4);
+    app.choose_branch(first).unwrap();
+    let before = (app.list_conversations().unwrap(), app.open_conversation(chat).unwrap());
+    app.shutdown();
+    for (conversation, asking) in [
+        (None, question(None, "new")),
+        (Some(chat), question(Some(first), "more")),
+        (Some(chat), question(None, "said differently")),
+        (Some(chat), Asking::Again { question: asked }),
+        (Some(chat), Asking::Continue { answer: first, tokens: None, then: None }),
+    ] {
+        assert!(matches!(refused(request(conversation, asking, 4)), Error::Internal(_)));
+    }
+    assert_eq!((app.list_conversations().unwrap(), app.open_conversation(chat).unwrap()), before);
 }
 
 #[test]
@@ -239,7 +264,8 @@ fn a_conversation_is_saved_and_brought_back_as_a_file() {
     let app = start(folder.path());
     let (chat, _) = ask(&app, None, question(None, "abc abc"), 8);
     let path = folder.path().join("out.json");
-    app.export_conversation(chat, ExportFormat::Json, &path).unwrap();
+    let words = ExportWords { untitled: "-".into(), question: "Q".into(), answer: "A".into() };
+    app.export_conversation(chat, ExportFormat::Json, &words, &path).unwrap();
     let copy = app.import_conversation(&path).unwrap();
     assert_eq!(app.open_conversation(copy).unwrap().messages.len(), 2);
     app.delete_conversation(chat).unwrap();
@@ -265,98 +291,151 @@ fn a_store_that_cannot_be_used_says_so_and_nothing_else_stops() {
         ..AppConfig::default()
     };
     let app = App::start(config).unwrap();
-    assert!(app.info().store_problem.unwrap().contains("Nothing that was there has been changed"));
+    let problem = app.info().store_problem.unwrap();
+    assert_eq!(problem.code, ErrorCode::Store);
+    assert!(problem.message.contains("Nothing that was there has been changed"));
+    assert!(problem.params.contains_key("detail"));
     app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
     let (chat, _) = ask(&app, None, question(None, "abc"), 4);
     assert_eq!(app.open_conversation(chat).unwrap().messages.len(), 2);
 }
 
-const CHILD: &str = "HUNCH_TEST_WRITES_TO";
+const CHILD: &str = "HUNCH_TEST_ANSWERS_IN";
+const KILLED: &str = "kept::killed_at_any_moment_nothing_finished_is_lost";
+/// Times that an answer is cut short, by a few at once.
+const KILLS: u32 = 100;
+const AT_ONCE: u32 = 4;
+/// The most of an answer that a crash may cost, as [`App`] promises.
+const AT_MOST_LOST_MS: f64 = 200.0;
 
-fn round(text: &str) -> GenerationEvent {
-    let token = TokenEvent {
-        id: 1,
-        text: text.into(),
-        origin: TokenOrigin::Plain,
-        p: 1.0,
-        q: None,
-        u: None,
-        threshold: None,
-        confidence: 1.0,
-        entropy: Some(0.25),
-        top: vec![Alternative(7, "a".into(), 0.5)],
-        guesses: Vec::new(),
-        round: 0,
-        position: 0,
-    };
-    GenerationEvent::Round(RoundEvent::of_tokens(0, vec![token]))
+/// Prints a line that can be told from those of the test harness.
+fn say(what: impl serde::Serialize) {
+    println!("said {}", serde_json::to_string(&what).unwrap());
 }
 
-/// Writes answers until it is killed, and says on standard output what has been finished.
-fn write_until_killed(path: &Path) {
-    let store = Store::open(path).unwrap();
-    let chat = store.create_conversation(0).unwrap();
-    for number in 0.. {
-        let question = store.add_question(chat, None, &format!("question {number}"), 0).unwrap();
-        let answer = store.begin_answer(chat, question, &settings(1), 0).unwrap();
-        for part in 0..4 {
-            store.append_events(answer, &[round(&format!("{number}.{part} "))]).unwrap();
+/// What the process that is to be killed has told.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+enum Said {
+    /// An answer is finished and kept.
+    Finished { answer: i64, text: String },
+    /// A long answer has begun.
+    Began { conversation: i64, answer: i64 },
+    /// A round of it: milliseconds since its first, and its text.
+    Round { ms: f64, text: String },
+}
+
+/// Answers shortly, then at length, until it is killed.
+fn answer_until_killed(folder: &Path) {
+    let app = start_on(folder, 1);
+    loop {
+        let (conversation, short) = ask(&app, None, question(None, "in short"), 8);
+        say(Said::Finished { answer: short, text: answer(&app, conversation, short).content });
+        let request = AnswerRequest {
+            conversation: Some(conversation),
+            asking: question(Some(short), "at length"),
+            settings: settings(2000),
+        };
+        let (sender, receiver) = mpsc::channel::<StreamMessage>();
+        let begun = app.answer(request, Box::new(move |message| drop(sender.send(message)))).unwrap();
+        say(Said::Began { conversation, answer: begun.answer });
+        for event in receiver.iter().flat_map(|message| message.events) {
+            let GenerationEvent::Round(round) = event else { continue };
+            let figures = round.figures;
+            let ms = f64::from(figures.generated_tokens) / figures.decode_tok_s * 1e3;
+            say(Said::Round { ms, text: round.tokens.iter().map(|token| token.text.as_str()).collect() });
         }
-        store.finish_answer(answer, MessageState::Complete, 0).unwrap();
-        println!("finished {answer} {number}");
     }
 }
 
-/// A hundred times: nothing that was finished is lost, and what was being written is there in part.
+/// Starts a process that answers, and kills it `ms` into its first long answer. Gives what it said until then.
+fn killed_after(folder: &Path, ms: f64) -> Vec<Said> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", KILLED, "--nocapture"])
+        .env(CHILD, folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = Vec::new();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The harness may print before the line.
+    let told = lines.map_while(Result::ok).filter_map(|line| {
+        let (_, json) = line.split_once("said ")?;
+        serde_json::from_str::<Said>(json).ok()
+    });
+    for told in told {
+        let over = matches!(told, Said::Round { ms: now, .. } if now >= ms);
+        said.push(told);
+        if over {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    said
+}
+
+/// Kills so often in one folder, and looks each time at what is kept. Gives how many answers were finished, and
+/// how many bytes of interrupted ones had to be there.
+fn killed_again_and_again(kills: std::ops::Range<u32>) -> (usize, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    // Slow enough to be met in the middle of an answer.
+    Tiny { layers: 12, context: 4096, ..Tiny::default() }.write(folder.path(), "target");
+    let (mut finished, mut proven) = (Vec::new(), 0);
+    for kill in kills {
+        let said = killed_after(folder.path(), f64::from(kill * 5));
+        finished.extend(said.iter().filter_map(|said| match said {
+            Said::Finished { answer, text } => Some((*answer, text.clone())),
+            _ => None,
+        }));
+        let store = Store::open(&folder.path().join("conversations.db")).unwrap();
+        for (answer, text) in &finished {
+            let (_, message) = store.message(*answer).unwrap();
+            assert_eq!((message.state, &message.content), (MessageState::Complete, text));
+        }
+        let long = said.iter().rev().find_map(|said| match said {
+            Said::Began { conversation, answer } => Some((*conversation, *answer)),
+            _ => None,
+        });
+        let (conversation, long) = long.expect("it was killed in a long answer");
+        let kept = store.message(long).unwrap().1;
+        assert_eq!(kept.state, MessageState::Interrupted);
+        let messages = store.conversation(conversation).unwrap().messages;
+        assert!(messages.iter().all(|message| message.state != MessageState::Streaming));
+        let told: String = tokens(&store.events(long).unwrap()).iter().map(|t| t.text.as_str()).collect();
+        assert_eq!(kept.content, told, "the text is that of the tokens");
+
+        let rounds: Vec<(f64, &str)> = said
+            .iter()
+            .filter_map(|said| match said {
+                Said::Round { ms, text } => Some((*ms, text.as_str())),
+                _ => None,
+            })
+            .collect();
+        let heard: String = rounds.iter().map(|(_, text)| *text).collect();
+        assert!(kept.content.starts_with(&heard) || heard.starts_with(&kept.content), "another text is kept");
+        // A round is written before the next one ends, or at most so much later.
+        let last = rounds.last().unwrap().0;
+        let old = rounds.windows(2).take_while(|pair| pair[1].0 <= last - AT_MOST_LOST_MS);
+        let had_to_be_kept: usize = old.map(|pair| pair[0].1.len()).sum();
+        assert!(kept.content.len() >= had_to_be_kept, "more is lost than what was just written");
+        proven += had_to_be_kept;
+    }
+    (finished.len(), proven)
+}
+
+/// A hundred times: nothing that was finished is lost, and what was being written is there up to its last moments.
 #[test]
 fn killed_at_any_moment_nothing_finished_is_lost() {
-    if let Some(path) = std::env::var_os(CHILD) {
-        return write_until_killed(Path::new(&path));
+    if let Some(folder) = std::env::var_os(CHILD) {
+        return answer_until_killed(Path::new(&folder));
     }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("conversations.db");
-    let mut finished: Vec<(i64, u64)> = Vec::new();
-    for round in 0..100u64 {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "kept::killed_at_any_moment_nothing_finished_is_lost", "--nocapture"])
-            .env(CHILD, &path)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        // Killed after so many answers, and somewhere in the next one.
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said = lines.by_ref().map_while(Result::ok).filter_map(|line| {
-            let (_, rest) = line.split_once("finished ")?;
-            let (answer, number) = rest.split_once(' ')?;
-            Some((answer.parse().ok()?, number.parse().ok()?))
-        });
-        finished.extend(said.take(1 + (round % 3) as usize));
-        std::thread::sleep(Duration::from_micros(137 * (round % 29)));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let store = Store::open(&path).unwrap();
-        let newest = finished.last().unwrap().0;
-        for &(answer, number) in finished.iter().rev().take(4) {
-            let (_, message) = store.message(answer).unwrap();
-            assert_eq!(message.state, MessageState::Complete);
-            let said: Vec<String> = (0..4).map(|part| format!("{number}.{part} ")).collect();
-            assert_eq!(message.content, said.concat());
-            assert_eq!(store.events(answer).unwrap().len(), 4);
-        }
-        let chat = store.message(newest).unwrap().0;
-        let conversation = store.conversation(chat).unwrap();
-        let interrupted: Vec<_> =
-            conversation.messages.iter().filter(|m| m.state == MessageState::Interrupted).collect();
-        assert!(
-            interrupted.len() <= 1
-                && conversation.messages.iter().all(|m| m.state != MessageState::Streaming)
-        );
-        for message in interrupted {
-            let events = store.events(message.id).unwrap();
-            assert!(events.len() <= 4);
-            assert_eq!(message.content, tokens(&events).iter().map(|t| t.text.as_str()).collect::<String>());
-        }
-    }
-    assert!(finished.len() >= 100);
+    let share = KILLS / AT_ONCE;
+    let (finished, proven) = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE)
+            .map(|worker| scope.spawn(move || killed_again_and_again(worker * share..(worker + 1) * share)))
+            .collect();
+        workers.into_iter().map(|w| w.join().unwrap()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    });
+    assert!(finished >= KILLS as usize && proven > 0);
 }

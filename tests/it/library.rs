@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use hunch::api::library::{Library, LibraryEvent, ModelSource};
+use hunch::api::library::{DownloadPhase, DownloadRequest, Library, LibraryEvent, ModelSource};
 use hunch::api::{LoadRequest, ModelEntry};
 use hunch::app::{App, AppConfig};
 use hunch::error::ErrorCode;
+use hunch::library::download::DownloadSettings;
 use hunch::library::{self, Places};
 use hunch::model::device::DeviceChoice;
 use hunch::model::gguf::Value;
@@ -22,8 +23,10 @@ use serde_json::json;
 
 use crate::alloc_count::peak_during;
 use crate::cli::{hunch, last_json, text};
+use crate::hub::TestHub;
 use crate::support::gguf_writer::GgufWriter;
 use crate::support::mutate::{BOMBS, apply, mutations, runner, set};
+use crate::support::snapshot::snapshot;
 use crate::support::tiny::Tiny;
 
 /// Empty places below a folder.
@@ -195,22 +198,62 @@ fn damaged_headers_are_looked_at_without_harm() {
     result.unwrap();
 }
 
+/// A file of 100 GB with next to nothing in it, whose list of tokens claims to hold so many.
+fn huge(folder: &Path, tokens: u64) -> PathBuf {
+    let path = folder.join(format!("huge-{tokens}.gguf"));
+    let (mut bytes, fields) = GgufWriter::new().strings("tokenizer.ggml.tokens", ["a"]).bytes_and_fields();
+    let count = fields.iter().filter(|field| field.width == 8).nth(3).unwrap();
+    set(&mut bytes, *count, tokens);
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(&bytes).unwrap();
+    file.set_len(100 << 30).unwrap();
+    path
+}
+
+/// As many as the file could hold.
+const TOO_MANY: u64 = (100 << 30) / 16;
+
 #[test]
 fn a_file_of_any_size_takes_no_more_memory_than_a_header() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("huge.gguf");
-    let (bytes, fields) = GgufWriter::new().strings("tokenizer.ggml.tokens", ["a"]).bytes_and_fields();
-    // The list claims as many texts as a file of 100 GB could hold; and it is as large, though empty.
-    let count = fields.iter().filter(|field| field.width == 8).nth(3).unwrap();
-    let mut hostile = bytes;
-    set(&mut hostile, *count, (100 << 30) / 16);
-    let mut file = std::fs::File::create(&path).unwrap();
-    file.write_all(&hostile).unwrap();
-    file.set_len(100 << 30).unwrap();
-    let (inspected, peak) = peak_during(|| library::inspect(&path));
-    let words = inspected.unwrap_err().to_string();
-    assert!(words.contains("its header is longer than"), "{words}");
-    assert!(peak < 200 << 20, "{peak} bytes of memory");
+    let path = huge(folder.path(), TOO_MANY);
+    let (inspected, read) = peak_during(|| library::inspect(&path));
+    let (opened, mapped) = peak_during(|| WeightFile::open(&path).map(|_| ()));
+    for words in [inspected.unwrap_err().to_string(), opened.unwrap_err().to_string()] {
+        assert!(words.contains("its header is longer than"), "{words}");
+    }
+    assert!(read.max(mapped) < 200 << 20, "{read} and {mapped} bytes of memory");
+    // As many as the part of it that is looked at can hold: of each text there is what stands for it in memory.
+    let path = huge(folder.path(), (60 << 20) / 8);
+    let (opened, mapped) = peak_during(|| WeightFile::open(&path).map(|_| ()));
+    opened.unwrap();
+    assert!(mapped < 300 << 20, "{mapped} bytes of memory");
+}
+
+#[test]
+fn no_command_is_brought_down_by_a_huge_file() {
+    let data = tempfile::tempdir().unwrap();
+    let models = places(data.path()).models;
+    Tiny::default().write(&models, "sound");
+    let path = huge(&models, TOO_MANY);
+    let path = path.to_str().unwrap();
+    for arguments in [
+        &["run", "hi", "--target", path][..],
+        &["run", "hi", "--target", "sound", "--draft", path],
+        &["bench", "--target", path],
+        &["compare", "hi", "--target", path],
+        &["verify", "--target", path],
+        &["models", "inspect", path],
+        &["models", "pairs", path],
+        &["models", "fit", path],
+        &["models", "fit", path, "--measure"],
+    ] {
+        let output = hunch(data.path(), arguments);
+        let words = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {words}");
+        assert!(words.contains("its header is longer than 64 MiB"), "{arguments:?}: {words}");
+    }
+    assert!(text(&hunch(data.path(), &["models"]).stdout).contains("sound"), "nor is the list");
 }
 
 #[cfg(unix)]
@@ -306,9 +349,24 @@ fn what_other_programs_have_is_listed_and_can_be_loaded() {
         }
         let count = library.folders.iter().find(|folder| folder.source == model.source).unwrap().models;
         assert_eq!(count, 1);
-        let card = library::card(Path::new(&model.path), &places(folder.path())).unwrap();
+        let card = library::inspect_listed(Path::new(&model.path), &places(folder.path())).unwrap().entry;
         assert_eq!((&card.name, card.source), (&model.name, model.source));
     }
+}
+
+#[test]
+fn a_model_of_another_program_s_is_inspected_under_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    crowded_home(folder.path());
+    for (name, source) in [("of-ollama:1b", "ollama"), ("of-hub", "hugging_face"), ("org/of-jan", "jan")] {
+        let told =
+            last_json(&hunch(folder.path(), &["models", "inspect", name, "--context", "64", "--json"]));
+        assert_eq!((&told["model"]["name"], &told["model"]["source"]), (&json!(name), &json!(source)));
+        let fit = last_json(&hunch(folder.path(), &["models", "fit", name, "--context", "64", "--json"]));
+        assert_eq!((&told["predicted_memory_bytes"], &told["context"]), (&fit["fit"]["total"], &json!(64)));
+    }
+    let too_long = hunch(folder.path(), &["models", "inspect", "own", "--context", "4294967295"]);
+    assert_eq!(too_long.status.code(), Some(4), "{}", text(&too_long.stderr));
 }
 
 #[test]
@@ -328,6 +386,140 @@ fn nothing_of_another_program_s_is_removed_or_written() {
     app.load_models(LoadRequest { target: "of-hub".into(), draft: None, context: None }).unwrap();
     assert_eq!(app.remove_model(&own).unwrap().models.len(), library.models.len() - 1);
     assert!(!Path::new(&own).exists());
+}
+
+/// All that can be done with the library, and not a byte of another program's changes.
+#[test]
+fn what_other_programs_keep_is_as_it_was_whatever_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let places = crowded_home(folder.path());
+    let home = places.home.clone().unwrap();
+    let mine = folder.path().join("mine");
+    std::fs::create_dir(&mine).unwrap();
+    Tiny { seed: 7, ..Tiny::default() }.write(&mine, "of-mine");
+    let all = || (snapshot(&home), snapshot(&mine));
+    let before = all();
+    let hub = TestHub::start();
+    // Of the same names as those that are there.
+    for name in ["of-lm-studio.gguf", "model.gguf", "of-mine.gguf"] {
+        let bytes = Tiny { seed: 8, ..Tiny::default() }.writer().bytes();
+        hub.add("org/repo", name, crate::hub::Content::new(bytes));
+    }
+    let app = app(places.clone());
+    app.use_hub(hub.config(), DownloadSettings::default()).unwrap();
+    let (sender, events) = channel();
+    app.watch_library(Box::new(move |event| drop(sender.send(event)))).unwrap();
+    app.add_model_folder(mine.to_str().unwrap()).unwrap();
+    for file in app.hub_repository("org/repo").unwrap().files {
+        let request =
+            DownloadRequest { repository: "org/repo".into(), file: file.path, expected_sha256: None };
+        let id = app.start_download(&request).unwrap().id;
+        let is_done = |event: LibraryEvent| match event {
+            LibraryEvent::Download { download } => download.id == id && download.phase == DownloadPhase::Done,
+            _ => false,
+        };
+        while !is_done(events.recv_timeout(Duration::from_secs(60)).unwrap()) {}
+        app.remove_download(&id).unwrap();
+    }
+    let library = app.library().unwrap();
+    assert_eq!(library.models.len(), 10);
+    for model in &library.models {
+        let removed = app.remove_model(&model.path);
+        assert_eq!(removed.is_ok(), model.source == ModelSource::Hunch, "{}", model.path);
+    }
+    app.remove_model_folder(mine.canonicalize().unwrap().to_str().unwrap()).unwrap();
+    app.shutdown();
+    assert_eq!(all(), before);
+    assert_eq!(library::scan(&places).models.len(), 5);
+}
+
+/// Text that a manifest or a description may hold where a name or a path belongs.
+fn hostile() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        4 => Just("..".to_owned()),
+        2 => Just("outside".to_owned()),
+        2 => Just("secret.gguf".to_owned()),
+        1 => Just(".".to_owned()),
+        1 => Just("~".to_owned()),
+        1 => Just("models".to_owned()),
+        1 => Just("\0".to_owned()),
+        1 => "\\PC{0,8}",
+    ];
+    let separator = prop_oneof![4 => Just("/"), 1 => Just("\\"), 1 => Just("//")];
+    let path = prop::collection::vec((piece, separator), 0..8);
+    let start = prop_oneof![3 => Just(""), 1 => Just("/"), 1 => Just("sha256:"), 1 => Just("sha256-")];
+    (start, path).prop_map(|(start, path)| {
+        let path: String = path.iter().map(|(piece, separator)| format!("{piece}{separator}")).collect();
+        format!("{start}{}", path.trim_end_matches(['/', '\\']))
+    })
+}
+
+/// The way to a file that must not be found, from so deep in another program's folder.
+fn way_out(root: &Path) -> impl Strategy<Value = String> + use<> {
+    let secret = root.join("outside/secret.gguf").display().to_string();
+    prop_oneof![
+        1 => Just(secret),
+        2 => (0..9usize, prop_oneof![Just("../"), Just("./../"), Just("models/../../")])
+            .prop_map(|(times, up)| format!("{}outside/secret.gguf", up.repeat(times))),
+        2 => hostile(),
+    ]
+}
+
+#[test]
+fn nothing_that_other_programs_write_down_leads_out_of_their_folders() {
+    let root = tempfile::tempdir().unwrap();
+    let places = places(root.path());
+    let home = places.home.clone().unwrap();
+    let outside = root.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    Tiny { layers: 1, ..Tiny::default() }.write(&outside, "secret");
+    let inside = [home.join(".ollama/models"), home.join(".local/share/Jan/data")];
+    let write = |path: PathBuf, text: &str| {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let listed = std::cell::Cell::new(0);
+    let texts = || prop::collection::vec(way_out(root.path()), 1..4);
+    let result = runner(60).run(&(texts(), texts(), any::<u8>()), |(digests, paths, digit)| {
+        let manifests = inside[0].join("manifests/registry.ollama.ai/library/m");
+        let layer =
+            |digest: &str| json!({ "mediaType": "application/vnd.ollama.image.model", "digest": digest });
+        for (tag, digest) in digests.iter().enumerate() {
+            write(manifests.join(tag.to_string()), &json!({ "layers": [layer(digest)] }).to_string());
+        }
+        // And one of each that is as it should be.
+        let digest = format!("{digit:02x}").repeat(32);
+        let sound = json!({ "layers": [layer(&format!("sha256:{digest}"))] }).to_string();
+        write(manifests.join("sound"), &sound);
+        let blob = inside[0].join(format!("blobs/sha256-{digest}"));
+        std::fs::create_dir_all(blob.parent().unwrap()).unwrap();
+        std::fs::copy(outside.join("secret.gguf"), &blob).unwrap();
+        for (number, path) in paths.iter().enumerate() {
+            let described = format!("name: x\nmodel_path: {path}\n");
+            write(inside[1].join(format!("llamacpp/models/org/{number}/model.yml")), &described);
+        }
+        let file = inside[1].join("elsewhere/in-jan.gguf");
+        write(inside[1].join("llamacpp/models/sound/model.yml"), "model_path: elsewhere/in-jan.gguf");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::copy(outside.join("secret.gguf"), &file).unwrap();
+        let before = (snapshot(&home), snapshot(&outside));
+        let models = library::scan(&places).models;
+        for model in &models {
+            let path = Path::new(&model.path).canonicalize().unwrap();
+            let stays = |folder: &PathBuf| path.starts_with(folder.canonicalize().unwrap());
+            prop_assert!(inside.iter().any(stays), "{} is listed", path.display());
+        }
+        let names: Vec<&str> = names(&models);
+        prop_assert!(names.contains(&"m:sound") && names.contains(&"in-jan"), "{names:?}");
+        prop_assert_eq!((snapshot(&home), snapshot(&outside)), before);
+        listed.set(listed.get() + models.len());
+        for folder in &inside {
+            std::fs::remove_dir_all(folder).unwrap();
+        }
+        Ok(())
+    });
+    result.unwrap();
+    assert!(listed.get() >= 120, "the sound ones are found every time");
 }
 
 #[test]
@@ -463,8 +655,10 @@ fn the_command_line_lists_removes_and_adds_folders() {
     assert!(code == 4 && words.contains("--yes"), "{words}");
     let (code, words) = out(&["models", "rm", "other", "--yes"]);
     assert!(code == 4 && words.contains("does not lie in Hunch's folder"), "{words}");
-    let (code, words) = out(&["models", "rm", "big", "--yes"]);
-    assert!(code == 0 && words.contains("Removed big"), "{words}");
+    let files = std::fs::read_dir(&models).unwrap().count();
+    let removed = last_json(&hunch(data.path(), &["models", "rm", "big", "--yes", "--json"]));
+    assert_eq!((&removed["name"], removed["removed"].as_array().unwrap().len()), (&json!("big"), files));
+    assert!(removed["freed_bytes"].as_u64().unwrap() > 0);
     assert_eq!(std::fs::read_dir(&models).unwrap().count(), 0);
     assert_eq!(out(&["models", "folders", "remove", mine]).0, 0);
     assert_eq!(out(&["models", "folders", "remove", mine]).0, 4);

@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use hunch::api::LoadRequest;
 use hunch::api::library::{LibraryEvent, LoadProgress};
-use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest};
 use hunch::app::{App, AppConfig};
-use hunch::depth::MaxDraft;
 use hunch::engine::Engine;
 use hunch::error::ErrorCode;
 use hunch::event::GenerationEvent;
@@ -19,10 +18,8 @@ use hunch::generate::{LoadPlan, LoadWatch};
 use hunch::model::device::{Compute, DeviceChoice};
 use hunch::model::weights::WeightFile;
 use hunch::propose::Method;
-use hunch::rule::AcceptanceRule;
-use hunch::sample::SamplingParams;
 
-use crate::support::tiny::{END_OF_TURN, Tiny};
+use crate::support::tiny::{Tiny, endless_request as request};
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,23 +52,6 @@ fn hear(app: &App) -> Receiver<LibraryEvent> {
 
 fn bytes(folder: &Path, name: &str) -> u64 {
     WeightFile::open(&folder.join(format!("{name}.gguf"))).unwrap().weight_bytes() as u64
-}
-
-fn request(method: Method, max_tokens: u32) -> AnswerRequest {
-    let mut sampling = SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() };
-    sampling.logit_bias.insert(END_OF_TURN, -100.0);
-    let settings = AnswerSettings {
-        method,
-        max_draft: MaxDraft::Fixed(3),
-        rule: AcceptanceRule::Lossless,
-        max_tokens,
-        sampling,
-        stop: Vec::new(),
-        target: String::new(),
-        draft: None,
-    };
-    let asking = Asking::Question { parent: None, text: "abc abc".into() };
-    AnswerRequest { conversation: None, asking, settings }
 }
 
 /// The tokens of an answer; `None` when it failed.

@@ -1,13 +1,14 @@
 //! What fits and what goes together: the prediction of memory against what loading really takes, drafts with
 //! their verdicts, a pair measured with one call, and the command line of all that.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use candle_core::quantized::GgmlDType;
 use hunch::api::library::{
-    DraftOffer, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict, SmallerChoice,
+    DraftOffer, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict, RanAs, SmallerChoice,
 };
 use hunch::api::{LoadRequest, ModelEntry};
 use hunch::app::{App, AppConfig};
@@ -15,6 +16,8 @@ use hunch::bench::Contender;
 use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts};
 use hunch::depth::MaxDraft;
 use hunch::error::ErrorCode;
+use hunch::event::GenerationEvent;
+use hunch::library::catalogue;
 use hunch::library::measured::{Measured, Ran};
 use hunch::library::pairs::Pairs;
 use hunch::library::vocabularies::Vocabularies;
@@ -23,10 +26,11 @@ use hunch::model::gguf::{Array, Value};
 use hunch::propose::Method;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use crate::support::default_model;
-use crate::support::tiny::Tiny;
+use crate::support::gguf_writer::type_number;
+use crate::support::tiny::{END_OF_TURN, Tiny, endless_request};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -78,23 +82,17 @@ fn of<'a>(offers: &'a [DraftOffer], name: &str) -> &'a DraftOffer {
 fn the_prediction_is_within_a_tenth_of_what_loading_takes() {
     let data = tempfile::tempdir().unwrap();
     let model = default_model();
-    let found = hunch(
-        data.path(),
-        &[
-            "models",
-            "fit",
-            model.to_str().unwrap(),
-            "--context",
-            "1024",
-            "--measure",
-            "--json",
-            "--device",
-            "cpu",
-        ],
-    );
-    let (predicted, measured) = (&found["fit"]["total"], &found["measured_peak_bytes"]);
-    let ratio = predicted.as_f64().unwrap() / measured.as_f64().unwrap();
-    assert!((ratio - 1.0).abs() <= 0.1, "predicted {predicted}, measured {measured}: {ratio:.3}");
+    let model = model.to_str().unwrap();
+    let alone = ["models", "fit", model, "--measure", "--json", "--device", "cpu"];
+    for rest in [&["--context", "1024"][..], &["--context", "300", "--draft", model]] {
+        let found = hunch(data.path(), &[&alone[..], rest].concat());
+        let (predicted, measured) = (&found["fit"]["total"], &found["measured_peak_bytes"]);
+        let ratio = predicted.as_f64().unwrap() / measured.as_f64().unwrap();
+        assert!(
+            (ratio - 1.0).abs() <= 0.1,
+            "{rest:?}: predicted {predicted}, measured {measured}: {ratio:.3}"
+        );
+    }
 }
 
 #[test]
@@ -118,6 +116,8 @@ fn the_parts_of_a_fit_add_up_and_the_context_counts() {
     for context in [0, 4097] {
         assert_eq!(fit(None, Some(context)).unwrap_err().code(), ErrorCode::InvalidRequest);
     }
+    let verdicts = app.fit_verdicts(&["target", "gone", "broken", "larger"].map(String::from));
+    assert_eq!(verdicts, [Some(FitVerdict::Fits), None, None, Some(FitVerdict::Fits)]);
     let gone = FitRequest { target: "gone".into(), draft: None, context: None };
     assert_eq!(app.fit(&gone).unwrap_err().code(), ErrorCode::ModelNotFound);
 }
@@ -129,7 +129,10 @@ fn every_model_is_an_offer_with_a_verdict() {
     let app = app(folder.path());
     let offers = app.draft_offers("target", None).unwrap();
     assert_eq!((offers.target.name.as_str(), offers.context), ("target", 4096));
-    assert_eq!(offers.offers.len(), 4);
+    // The catalogue's are larger than these, and said to be so.
+    let (here, elsewhere): (Vec<_>, Vec<_>) = offers.offers.iter().partition(|offer| offer.path.is_some());
+    assert_eq!((here.len(), elsewhere.len()), (4, app.catalogue().models.len()));
+    assert!(elsewhere.iter().all(|offer| offer.verdict == PairVerdict::NotSmaller && !offer.recommended));
     let draft = &offers.offers[0];
     assert_eq!((draft.name.as_str(), &draft.verdict), ("draft", &PairVerdict::Suits { padding: 0 }));
     assert!(draft.size_ratio > 0.0 && draft.size_ratio < 1.0 && draft.fit == FitVerdict::Fits);
@@ -151,6 +154,214 @@ fn every_model_is_an_offer_with_a_verdict() {
     // For a model that nothing goes with the methods are left, and every model says why not.
     let lonely = app.draft_offers("other", None).unwrap();
     assert!(lonely.offers.iter().all(|offer| offer.predicted.is_none()) && !lonely.without_draft.is_empty());
+}
+
+/// A model of half a billion weights or more and Qwen2.5's vocabulary, as far as a header tells, in a file that is
+/// nearly all hole. `changed` is a token that is another one there.
+fn qwen(folder: &Path, name: &str, changed: Option<(usize, &str)>) -> PathBuf {
+    const ENTRIES: usize = 151_936;
+    const ROW: usize = 4096;
+    let special = [
+        (0, "!"),
+        (279, "Ġthe"),
+        (151_643, "<|endoftext|>"),
+        (151_644, "<|im_start|>"),
+        (151_645, "<|im_end|>"),
+        (151_657, "<tool_call>"),
+        (151_664, "<|file_sep|>"),
+    ];
+    let mut texts: Vec<String> = (0..ENTRIES).map(|id| format!("token {id}")).collect();
+    (151_665..ENTRIES).for_each(|id| texts[id] = format!("[PAD{id}]"));
+    special.into_iter().chain(changed).for_each(|(id, text)| texts[id] = text.into());
+    let header = Tiny { architecture: "qwen2", layers: 1, ..Tiny::default() }.writer();
+    let header = header.without_key("tokenizer.ggml.tokens").strings("tokenizer.ggml.tokens", texts);
+    let header = header.without_key("tokenizer.ggml.token_type").without("token_embd.weight");
+    let q8_0 = type_number(GgmlDType::Q8_0);
+    let header =
+        header.raw_tensor("token_embd.weight", &[ROW as u64, ENTRIES as u64], q8_0, None, Vec::new());
+    let path = folder.join(format!("{name}.gguf"));
+    std::fs::write(&path, header.bytes()).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(file.metadata().unwrap().len() + (ENTRIES * ROW / 32 * 34) as u64).unwrap();
+    path
+}
+
+#[test]
+fn a_model_that_is_alone_is_offered_the_catalogue_s_drafts_of_its_vocabulary() {
+    let folder = tempfile::tempdir().unwrap();
+    let offers = |name: &str, changed| {
+        let path = qwen(folder.path(), name, changed);
+        let pairs = Pairs {
+            models: &[],
+            compute: &Compute::open(DeviceChoice::Cpu, Some(1)).unwrap(),
+            machine: MachineMemory { total: 64 << 30, usable: 48 << 30 },
+            vocabularies: &Vocabularies::beside(None),
+            measured: None,
+            costs: &|_| None,
+        };
+        pairs.offers(&path, None).unwrap().offers
+    };
+    let of_catalogue = |offers: &[DraftOffer], id: &str| {
+        offers.iter().find(|offer| offer.catalogue.as_deref() == Some(id)).unwrap().clone()
+    };
+    let renamed = offers("mine", None);
+    assert_eq!(renamed.len(), catalogue::models().len(), "each is told of");
+    for id in ["qwen2.5-0.5b-instruct-q4_k_m", "qwen2.5-coder-0.5b-instruct-q4_k_m", "qwen3-0.6b-q8_0"] {
+        let offer = of_catalogue(&renamed, id);
+        assert_eq!(
+            (offer.verdict, offer.recommended),
+            (PairVerdict::Expected { compared: false }, false),
+            "{id}"
+        );
+        assert!(offer.predicted.is_some() && offer.path.is_none(), "{id}");
+    }
+    let other = of_catalogue(&renamed, "smollm2-135m-instruct-q8_0");
+    let PairVerdict::OtherVocabulary { first: 0, of_target, of_draft } = &other.verdict else {
+        panic!("{:?}", other.verdict)
+    };
+    assert_eq!((of_target.as_str(), of_draft.as_str(), other.predicted), ("!", "<|endoftext|>", None));
+    assert_eq!(of_catalogue(&renamed, "qwen3-32b-q4_k_m").verdict, PairVerdict::NotSmaller);
+    // By its name, in whatever quantisation, it is known which draft is the best.
+    let named = offers("Qwen2.5-7B-Instruct-Q5_K_M", None);
+    let recommended: Vec<_> =
+        named.iter().filter(|offer| offer.recommended).map(|o| o.name.as_str()).collect();
+    assert_eq!((recommended, named[0].recommended), (vec!["Qwen2.5 0.5B Instruct"], true));
+    // A name is not believed where a token contradicts it.
+    let changed = offers("Qwen2.5-7B-Instruct-distilled", Some((151_645, "<end>")));
+    let differs = of_catalogue(&changed, "qwen2.5-0.5b-instruct-q4_k_m");
+    let expected = ("<end>".to_owned(), "<|im_end|>".to_owned());
+    let PairVerdict::OtherVocabulary { first: 151_645, of_target, of_draft } = differs.verdict else {
+        panic!("{:?}", differs.verdict)
+    };
+    assert_eq!((of_target, of_draft), expected);
+    assert!(changed.iter().all(|offer| !offer.recommended && offer.predicted.is_none()));
+}
+
+/// Answers in `tokens` tokens and waits until that is remembered.
+fn answer(app: &App, method: Method, tokens: u32) {
+    let (sender, receiver) = channel();
+    let sink = Box::new(move |message| drop(sender.send(message)));
+    app.answer(endless_request(method, tokens), sink).unwrap();
+    let mut last = None;
+    while let Ok(message) = receiver.recv_timeout(PATIENCE) {
+        last = message.events.into_iter().next_back().or(last);
+    }
+    let Some(GenerationEvent::Finished { stats, .. }) = last else { panic!("{last:?}") };
+    assert_eq!(stats.generated_tokens, tokens);
+}
+
+#[test]
+fn how_fast_models_were_is_told_with_how_they_ran() {
+    let folder = tempfile::tempdir().unwrap();
+    models(folder.path());
+    let app = app(folder.path());
+    let told = |name: &str| {
+        let models = app.library().unwrap().models;
+        let model = models.into_iter().find(|model| model.name == name).unwrap();
+        assert_eq!(model.tokens_per_second.is_some(), model.ran_as.is_some());
+        assert!(model.tokens_per_second.is_none_or(|rate| rate > 0.0));
+        model.ran_as
+    };
+    let load = LoadRequest { target: "target".into(), draft: Some("draft".into()), context: None };
+    app.load_models(load).unwrap();
+    answer(&app, Method::DraftModel, 20);
+    assert_eq!((told("target"), told("draft")), (None, None), "too short to tell");
+    answer(&app, Method::DraftModel, 64);
+    assert_eq!(told("target"), Some(RanAs::Target { method: Method::DraftModel }));
+    assert_eq!((told("draft"), told("larger")), (Some(RanAs::Draft), None));
+    answer(&app, Method::Plain, 40);
+    assert_eq!(told("target"), Some(RanAs::Target { method: Method::Plain }));
+    // Plain decoding stays what is told, until it is measured again.
+    answer(&app, Method::Suffix, 40);
+    assert_eq!(told("target"), Some(RanAs::Target { method: Method::Plain }));
+}
+
+#[test]
+fn what_the_command_line_ran_is_in_its_lists() {
+    let data = tempfile::tempdir().unwrap();
+    let folder = data.path().join("models");
+    std::fs::create_dir(&folder).unwrap();
+    models(&folder);
+    let run = |arguments: &[&str]| {
+        let output = crate::cli::hunch(data.path(), arguments);
+        assert!(output.status.success(), "{}", crate::cli::text(&output.stderr));
+        crate::cli::text(&output.stdout)
+    };
+    let ran_as = |name: &str| {
+        let listed: Json = serde_json::from_str(&run(&["models", "list", "--json"])).unwrap();
+        listed.as_array().unwrap().iter().find(|model| model["name"] == name).unwrap()["ran_as"].clone()
+    };
+    let of_pair = ["--target", "target", "--draft", "draft", "--device", "cpu", "--max-tokens", "48"];
+    let bias = format!("{END_OF_TURN}=-100");
+    let long = [&of_pair[..], &["--logit-bias", &bias]].concat();
+    assert_eq!(ran_as("target"), Json::Null);
+    run(&[&["run", "abc abc", "--method", "draft-model", "--max-draft", "3"][..], &long].concat());
+    assert_eq!(ran_as("target"), json!({ "kind": "target", "method": "draft-model" }));
+    assert_eq!(ran_as("draft"), json!({ "kind": "draft" }));
+    let words = run(&["models", "list", "--long"]);
+    assert!(words.contains("with draft-model") && words.contains("drafting"), "{words}");
+    assert!(words.contains("tokeniser") && words.contains("gpt2 (gpt-2)"), "{words}");
+    run(&[&["compare", "abc abc", "--methods", "suffix", "--runs", "1"][..], &long].concat());
+    assert_eq!(ran_as("target"), json!({ "kind": "target", "method": "plain" }));
+    run(&[
+        &["bench", "--methods", "plain", "--prompts", "1", "--runs", "1", "--target", "larger"][..],
+        &long[4..],
+    ]
+    .concat());
+    assert_eq!(ran_as("larger"), json!({ "kind": "target", "method": "plain" }));
+    let inspected: Json = serde_json::from_str(&run(&["models", "inspect", "target", "--json"])).unwrap();
+    assert_eq!(inspected["model"]["ran_as"]["method"], "plain");
+}
+
+/// A model whose header asks for so much of each token that it fits nowhere, or only with few of them.
+fn greedy(folder: &Path, name: &str, sizes: &[(&str, u32)]) {
+    let mut header = Tiny::default().writer();
+    for (key, value) in sizes {
+        let key = format!("llama.{key}");
+        header = header.without_key(&key).u32(&key, *value);
+    }
+    std::fs::write(folder.join(format!("{name}.gguf")), header.bytes()).unwrap();
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_what_would_and_the_old_model_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    models(folder.path());
+    greedy(folder.path(), "greedy", &[("block_count", 1000), ("context_length", 1 << 24)]);
+    let app = app(folder.path());
+    let load = |target: &str, context| LoadRequest { target: target.into(), draft: None, context };
+    let before = app.load_models(load("target", None)).unwrap();
+    let refused = app.load_models(load("greedy", Some(1 << 24))).unwrap_err();
+    let words = refused.to_string();
+    assert_eq!(refused.code(), ErrorCode::OutOfMemory, "{words}");
+    assert!(words.contains("A context of ") && words.contains(" tokens would fit"), "{words}");
+    assert!(words.contains("(predicted)") && words.contains("still there"), "{words}");
+    assert_eq!(app.info().loaded, Some(before));
+    answer(&app, Method::Plain, 8);
+}
+
+#[test]
+fn the_command_line_refuses_what_does_not_fit_unless_it_is_told_not_to() {
+    let data = tempfile::tempdir().unwrap();
+    let folder = data.path().join("models");
+    std::fs::create_dir(&folder).unwrap();
+    Tiny { layers: 1, ..Tiny::default() }.write(&folder, "small");
+    let wide =
+        ["attention.head_count", "attention.head_count_kv", "attention.key_length"].map(|key| (key, 4096));
+    let rest = [("attention.value_length", 4096), ("rope.dimension_count", 4096), ("block_count", 1000)];
+    greedy(&folder, "greedy", &[&wide[..], &rest[..]].concat());
+    let run = |rest: &[&str]| {
+        let output =
+            crate::cli::hunch(data.path(), &[&["run", "hi", "--target", "greedy"][..], rest].concat());
+        (output.status.code().unwrap(), crate::cli::text(&output.stderr))
+    };
+    let (code, words) = run(&[]);
+    assert_eq!(code, 5, "{words}");
+    assert!(words.contains("small would fit") && words.contains("Nothing was loaded"), "{words}");
+    assert!(words.contains("--even-if-too-large"), "{words}");
+    // Then loading finds out that the file is not what it says.
+    let (code, words) = run(&["--even-if-too-large"]);
+    assert_eq!(code, 3, "{words}");
 }
 
 #[test]

@@ -83,6 +83,68 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
     expect(await violations(page), 'models').toEqual([]);
   });
 
+  it('a question that is asked differently, a title that is typed, a deletion that can be undone', async () => {
+    const page = await hunch.open({ colours, replay: 'fixture-plain' });
+    await ask(page);
+    await ended(page);
+    await page.getByTestId('edit').click();
+    await page.getByTestId('edit-question').waitFor();
+    expect(await violations(page), 'edit box').toEqual([]);
+    await page.keyboard.press('Escape');
+    await page.getByTestId('conversation-entry').first().hover();
+    await page.getByTestId('entry-menu').first().click();
+    await page.getByTestId('menu-rename').click();
+    await page.getByTestId('rename').waitFor();
+    expect(await violations(page), 'rename field').toEqual([]);
+    await page.keyboard.press('Escape');
+    await page.getByTestId('conversation-entry').first().hover();
+    await page.getByTestId('entry-menu').first().click();
+    await page.getByTestId('menu-delete').click();
+    await page.getByTestId('undo').first().waitFor();
+    expect(await violations(page), 'undo bar').toEqual([]);
+  });
+
+  it('files that are dragged over the window', async () => {
+    const page = await hunch.open({ colours });
+    for (const [paths, testid] of [
+      [['/models/a.gguf'], 'drop-target'],
+      [['/tmp/a.json', '/tmp/b.json'], 'drop-import'],
+      [['/tmp/a.png'], 'drop-nothing'],
+    ] as const) {
+      await page.evaluate((dragged) => window.hunchReplay?.files({ kind: 'over', paths: dragged, across: 0.2 }), [...paths]);
+      await page.getByTestId(testid).waitFor();
+      expect(await violations(page), testid).toEqual([]);
+    }
+  });
+
+  it('in German: before, an answer, its card, the palette, the settings, the library, an error', async () => {
+    const german = { colours, locale: 'de-DE' } as const;
+    const page = await hunch.open({ ...german, replay: 'fixture-story' });
+    await page.getByTestId('example').first().waitFor();
+    expect(await violations(page), 'before').toEqual([]);
+    await ask(page);
+    await ended(page);
+    await page.locator('[data-testid=token][data-origin=resampled]').nth(3).click();
+    await page.locator('[data-testid=token-card][data-pinned=true]').waitFor();
+    expect(await violations(page), 'card').toEqual([]);
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Control+k');
+    await page.getByTestId('palette').waitFor();
+    expect(await violations(page), 'palette').toEqual([]);
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Control+,');
+    await page.getByTestId('settings-dialog').waitFor();
+    expect(await violations(page), 'settings').toEqual([]);
+    await page.keyboard.press('Escape');
+    await page.getByTestId('place-library').click();
+    await page.waitForFunction(() => document.activeElement !== null);
+    expect(await violations(page), 'library').toEqual([]);
+    const refused = await hunch.open({ ...german, replay: 'fixture-refused' });
+    await ask(refused);
+    await refused.getByTestId('error').waitFor();
+    expect(await violations(refused), 'error').toEqual([]);
+  });
+
   it('what the search found', async () => {
     const page = await hunch.open({ colours, replay: 'fixture-story' });
     await ask(page, 'A lighthouse in a storm');

@@ -3,8 +3,10 @@
 import { existsSync, readdirSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import type { AnswerRequest } from '../../ui/src/lib/ipc/schema.gen';
+import type { AnswerRequest, RoundEvent } from '../../ui/src/lib/ipc/schema.gen';
 import { origins } from '../../ui/src/lib/origin';
+import { record } from './fixtures/build';
+import { plans } from './fixtures/plans';
 import { ask, calls, ended, legend, useWindow } from './harness';
 
 const hunch = useWindow();
@@ -118,6 +120,22 @@ describe('an answer', () => {
     expect(stats).toMatch(/Stopped by you.*first token .* ms.*prompt read at [\d.]+ tok\/s.*measured/s);
   });
 
+  it('says which models and which method wrote it', async () => {
+    const page = await hunch.open({ replay: 'fixture-ngram,fixture-plain' });
+    await ask(page);
+    await ended(page);
+    expect(await page.getByTestId('by').innerText()).toMatch(/^by .+, N-gram$/);
+    await ask(page);
+    await page.getByTestId('stats').nth(1).waitFor();
+    const said = await page.getByTestId('by').allInnerTexts();
+    expect(said[1]).toMatch(/^by .+, Plain$/);
+    // So it does when it is opened again.
+    await page.keyboard.press('Control+n');
+    await page.getByTestId('conversation-entry').getByRole('button').first().click();
+    await page.getByTestId('stats').nth(1).waitFor();
+    expect(await page.getByTestId('by').allInnerTexts()).toEqual(said);
+  });
+
   it('counts only plain tokens in a plain answer, and claims no acceptance', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await ask(page);
@@ -191,6 +209,23 @@ describe('the card over a token', () => {
     await ended(certain);
     await certain.locator('[data-testid=token][data-origin=accepted]').first().hover();
     expect(await certain.getByTestId('token-card').innerText()).toMatch(/q\s+certain/);
+  });
+
+  it('says why a draft was accepted and why another one was rejected, with the numbers that decided', async () => {
+    const page = await hunch.open({ replay: 'fixture-story' });
+    await ask(page);
+    await ended(page);
+    const tokens = record(plans['fixture-story']!).flatMap(({ events }) => events);
+    const accepted = tokens.flatMap((event) => (event.type === 'round' ? event.tokens : [])).find(({ origin }) => origin === 'accepted');
+    const three = (value: number | null) => (value! >= 0.9995 ? '1' : value!.toFixed(3).replace(/^0/, ''));
+    await page.locator('[data-testid=token][data-origin=accepted]').first().hover();
+    expect(await page.getByTestId('accepted-because').innerText()).toBe(`u ${three(accepted!.u)} < min(1, p/q) = ${three(accepted!.threshold)}: accepted`);
+    const fallen = tokens.find((event) => event.type === 'round' && event.rejected.length > 0);
+    const { p, q, u } = (fallen as RoundEvent).rejected[0]!;
+    await page.mouse.move(5, 400);
+    await page.locator('[data-testid=token][data-origin=resampled]').first().hover();
+    expect(await page.getByTestId('rejected-because').innerText()).toBe(`u ${three(u)} ≥ min(1, p/q) = ${three(Math.min(1, p / q!))}: rejected`);
+    expect(await page.getByTestId('accepted-because').count()).toBe(0);
   });
 
   it('follows the keyboard: one tab stop, arrows, Home, End, lines', async () => {
@@ -296,7 +331,21 @@ describe('typing', () => {
     await page.keyboard.press('Control+n');
     await page.getByTestId('empty').waitFor();
     expect(await page.getByTestId('turn').count()).toBe(0);
+    // What was typed stays where it was typed.
+    expect(await page.getByTestId('prompt').inputValue()).toBe('');
+    await page.getByTestId('conversation-entry').getByRole('button').first().click();
+    await page.getByTestId('turn').first().waitFor();
     expect(await page.getByTestId('prompt').inputValue()).toBe('half typed');
+  });
+
+  it('is kept a moment later, and is there after a restart', async () => {
+    const page = await hunch.open({ preferences: { drafts: { new: 'from last time' } } });
+    expect(await page.getByTestId('prompt').inputValue()).toBe('from last time');
+    await page.getByTestId('prompt').fill('and some more');
+    await expect.poll(() => calls(page, 'set_preference')).toContainEqual({ key: 'drafts', value: { new: 'and some more' } });
+    await page.getByTestId('prompt').press('Enter');
+    await ended(page);
+    await expect.poll(async () => (await calls(page, 'set_preference')).at(-1)).toEqual({ key: 'drafts', value: {} });
   });
 
   it('begins a new conversation from the native menu', async () => {
@@ -332,6 +381,36 @@ describe('an error', () => {
     expect(await card.count()).toBe(0);
     expect(await page.getByTestId('turn').count()).toBe(1);
     expect(await page.getByTestId('prompt').inputValue()).toBe('');
+  });
+
+  it('leaves a question that something else was typed behind where it was asked, until it is dismissed', async () => {
+    const page = await hunch.open({ replay: 'fixture-refused,fixture-plain', preferences: { drafts: { new: 'half typed' } } });
+    await page.getByTestId('example').first().click();
+    await page.getByTestId('error').waitFor();
+    const lost = await page.getByTestId('question').innerText();
+    expect(await page.getByTestId('prompt').inputValue()).toBe('half typed');
+    await page.getByTestId('prompt').press('Enter');
+    await ended(page);
+    expect(await page.getByTestId('question').allInnerTexts()).toEqual([lost, 'half typed']);
+    await page.getByTestId('dismiss').click();
+    await page.getByTestId('error').waitFor({ state: 'detached' });
+    expect(await page.getByTestId('question').allInnerTexts()).toEqual(['half typed']);
+  });
+
+  it('leaves the editor of a question open with what is in it', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain,fixture-refused,fixture-plain' });
+    await ask(page, 'one');
+    await ended(page);
+    await page.getByTestId('edit').click();
+    await page.getByTestId('edit-question').fill('in other words');
+    await page.keyboard.press('Enter');
+    await page.getByTestId('error').waitFor();
+    expect(await page.getByTestId('edit-question').inputValue()).toBe('in other words');
+    await page.getByTestId('resend').click();
+    await page.getByTestId('question-branches').waitFor();
+    await ended(page);
+    expect(await page.getByTestId('question').innerText()).toBe('in other words');
+    expect(await page.getByTestId('error').count()).toBe(0);
   });
 
   it('is not needed to say why nothing is drafted', async () => {

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import type { TokenEvent } from '../../ui/src/lib/ipc/schema.gen';
-import { classesOf, colourModes, confidenceClasses, confidenceOf, surpriseClasses, surpriseOf, type ColourMode } from '../../ui/src/lib/marks';
+import { classesOf, colourModes, confidenceClasses, confidenceOf, roundClasses, roundClassOf, surpriseClasses, surpriseOf, type ColourMode } from '../../ui/src/lib/marks';
 import { faintText } from './contrast';
 import { record, toLines } from './fixtures/build';
 import { plans } from './fixtures/plans';
@@ -88,6 +88,21 @@ describe.each([
   });
 });
 
+/** Where brackets open and close, by the number of their stretch of text, and where they should. */
+const brackets = (page: Page) =>
+  page.getByTestId('answer').last().evaluate((answer) => {
+    const all = [...answer.querySelectorAll<HTMLElement>('[data-token]')];
+    const at = (fits: (token: HTMLElement, i: number) => boolean) => all.flatMap((token, i) => (fits(token, i) ? [i] : []));
+    const side = (name: 'borderLeftStyle' | 'borderRightStyle') => at((token) => getComputedStyle(token)[name] === 'solid');
+    return {
+      opened: side('borderLeftStyle'),
+      closed: side('borderRightStyle'),
+      first: at((token, i) => token.dataset['round'] !== all[i - 1]?.dataset['round']),
+      last: at((token, i) => token.dataset['round'] !== all[i + 1]?.dataset['round']),
+      joined: all.every((token) => parseFloat(getComputedStyle(token).borderBottomWidth) >= 2 && getComputedStyle(token).borderBottomStyle !== 'none'),
+    };
+  });
+
 describe('off', () => {
   it('marks nothing, and counts all the same', async () => {
     const page = await answered('off');
@@ -104,25 +119,72 @@ describe('rounds', () => {
     const bars = await page.locator('[data-begins]').evaluateAll((all) =>
       all.map((token) => {
         const { width, backgroundImage } = getComputedStyle(token, '::before');
-        const places = ['--proposed', '--passed'].map((name) => parseFloat((token as HTMLElement).style.getPropertyValue(name)));
-        return { index: Number(token.getAttribute('data-token')), width, drawn: backgroundImage.startsWith('linear-gradient'), places };
+        const places = ['--proposed', '--passed', '--verified'].map((name) => parseFloat((token as HTMLElement).style.getPropertyValue(name)));
+        return { index: Number(token.getAttribute('data-token')), width, layers: backgroundImage.match(/(repeating-)?linear-gradient/g), places };
       }),
     );
     const shown = await page.getByTestId('token').evaluateAll((all) => all.map((token) => Number(token.getAttribute('data-token'))));
     const firsts = shown.filter((index, at) => tokens[shown[at - 1] ?? -1]?.round !== tokens[index]?.round);
     expect(firsts.length).toBeGreaterThan(30);
     expect(bars.map(({ index }) => index)).toEqual(firsts);
-    for (const { width, drawn, places } of bars) {
-      expect([width, drawn]).toEqual(['20px', true]);
+    for (const { width, layers, places } of bars) {
+      // Slanted, solid, upright: patterns tell the parts apart where colours do not.
+      expect([width, layers]).toEqual(['26px', ['repeating-linear-gradient', 'linear-gradient', 'repeating-linear-gradient']]);
       expect(places[0]).toBeGreaterThanOrEqual(0);
       expect(places[1]).toBeGreaterThan(places[0]!);
-      expect(places[1]).toBeLessThanOrEqual(100);
+      expect(places[2]).toBeGreaterThan(places[1]!);
+      expect(places[2]).toBeLessThanOrEqual(100);
     }
-    // Rounds beside each other are told apart, by nothing else than their ground.
-    const [even, odd] = [await look(page, '[data-round=even]'), await look(page, '[data-round=odd]')];
-    expect(even.back).not.toBe(odd.back);
-    expect([even.line, odd.line]).toEqual(['none', 'none']);
-    expect(await page.getByTestId('legend').locator('.part').allInnerTexts()).toEqual(['drafting', 'target pass', 'verifying and the rest']);
+    expect(await page.getByTestId('round-part').allInnerTexts()).toEqual(['drafting', 'target pass', 'verifying', 'the rest']);
+  });
+
+  it.each(['rich', 'tokens'])('has a bracket from the first to the last token of each round, in the view %s', async (view) => {
+    for (const replay of ['spread', 'fixture-markdown']) {
+      const page = await answered('rounds', { replay, preferences: { view } });
+      const { opened, closed, first, last, joined } = await brackets(page);
+      expect(opened.length).toBeGreaterThan(20);
+      expect(opened, replay).toEqual(first);
+      expect(closed, replay).toEqual(last);
+      expect(joined, 'every token has the line that joins them').toBe(true);
+    }
+  });
+
+  it('closes each bracket while the answer is written, wherever blocks end and whatever is drawn again', async () => {
+    const page = await answered('off', { replay: 'fixture-markdown' });
+    await page.getByTestId('colours').click();
+    await page.getByTestId('colours-rounds').click();
+    await page.getByTestId('again').click();
+    await page.getByTestId('stats').waitFor();
+    const { opened, closed, first, last } = await brackets(page);
+    expect(opened).toEqual(first);
+    expect(closed).toEqual(last);
+    const slow = await hunch.open({ replay: 'fixture-markdown', speed: 8, preferences: { colour_mode: 'rounds' } });
+    await ask(slow);
+    for (const count of [20, 60, 120, 180]) {
+      await slow.waitForFunction((wanted) => document.querySelectorAll('[data-testid=token]').length > wanted, count);
+      const now = await brackets(slow);
+      expect(now.closed, `${count} tokens`).toEqual(now.last);
+    }
+    await slow.keyboard.press('Escape');
+    await ended(slow);
+  });
+
+  it('has a legend of what became of drafts, whose entries add up, and dims all but the one that is pressed', async () => {
+    const page = await answered('rounds', { preferences: { view: 'tokens' } });
+    const rounds = messages.flatMap(({ events }) => events).flatMap((event) => (event.type === 'round' ? [event] : []));
+    const { counts, total } = await legend(page);
+    expect(Object.keys(counts)).toEqual(roundClasses.map(({ key }) => key));
+    for (const { key } of roundClasses) {
+      const held = rounds.filter((round) => roundClassOf(round) === key).flatMap((round) => round.tokens);
+      expect(counts[key], key).toBe(held.length);
+      expect(held.length, `the recording has rounds of the class ${key}`).toBeGreaterThan(0);
+    }
+    expect(Object.values(counts).reduce((sum, count) => sum + count)).toBe(total);
+    await page.locator('[data-legend=partly]').click();
+    const bright = await page.getByTestId('token').evaluateAll((all) => [...new Set(all.filter((token) => getComputedStyle(token).opacity === '1').map((token) => token.getAttribute('data-kept')))]);
+    expect(bright).toEqual(['partly']);
+    const lines = await page.getByTestId('legend').locator('.sample').evaluateAll((all) => all.map((sample) => getComputedStyle(sample).borderBottomStyle));
+    expect(lines).toEqual(roundClasses.map(({ line }) => line));
   });
 
   it('has one for rounds that begin with what only formats, too', async () => {
@@ -175,7 +237,8 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
         return { lines: new Set(boxes.map((box) => Math.round(box.top + box.height / 2))).size, spills: element.scrollWidth > element.clientWidth };
       });
       expect(row.spills, mode).toBe(false);
-      expect(row.lines, mode).toBeLessThanOrEqual(width >= 1400 ? 1 : 2);
+      // That of rounds has the parts of their bars below.
+      expect(row.lines, mode).toBeLessThanOrEqual(width >= 1400 && mode !== 'rounds' ? 1 : 2);
     }
     await page.getByTestId('colours').click();
     await page.getByTestId('colours-off').waitFor();

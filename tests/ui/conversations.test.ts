@@ -1,7 +1,14 @@
 // The conversations beside the chat: kept, found, renamed, pinned, deleted and put back, branched.
 
+import { mkdirSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import recordedApp from './fixtures/fixture-app.json';
 import { ask, calls, ended, legend, useWindow } from './harness';
+import { violations } from './violations';
+
+const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
+mkdirSync(output, { recursive: true });
 
 const hunch = useWindow();
 
@@ -75,6 +82,79 @@ describe('the list of conversations', () => {
     await page.getByTestId('undo').click();
     await page.getByTestId('turn').waitFor();
     expect(await page.getByTestId(titles).count()).toBe(2);
+    // One after the other, and from the keyboard, unless one types: there it takes back what was typed.
+    await choose('menu-delete');
+    await page.getByTestId(titles).nth(1).waitFor({ state: 'detached' });
+    await choose('menu-delete');
+    await page.getByTestId(titles).first().waitFor({ state: 'detached' });
+    await page.getByTestId('prompt').focus();
+    await page.keyboard.press('Control+z');
+    expect(await calls(page, 'restore_conversation')).toHaveLength(1);
+    await page.getByTestId('prompt').blur();
+    await page.keyboard.press('Control+z');
+    await page.getByTestId(titles).first().waitFor();
+    expect(await page.getByTestId('deleted').innerText()).toContain('Deleted');
+    await page.keyboard.press('Control+z');
+    await page.getByTestId(titles).nth(1).waitFor();
+    expect(await page.getByTestId('deleted').count()).toBe(0);
+  });
+});
+
+describe('an answer that is left while it is written', () => {
+  it('goes on, says so in the list, and is there live when the reader comes back', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain,fixture-story', speed: 1 });
+    await ask(page, 'first');
+    await page.getByTestId('stop').click();
+    await ended(page);
+    await page.keyboard.press('Control+n');
+    await ask(page, 'A lighthouse');
+    await page.getByTestId('token').nth(5).waitFor();
+    const entry = (title: string) => page.getByTestId(titles).filter({ hasText: title });
+    await entry('first').getByRole('button').first().click();
+    await page.getByTestId('stats').waitFor();
+    expect(await entry('A lighthouse').getByRole('button').first().innerText()).toContain('writing…');
+    expect(await entry('first').getByTestId('writing').count()).toBe(0);
+    // Elsewhere nothing can be asked, and it is said why.
+    expect(await page.getByTestId('elsewhere').innerText()).toContain('An answer is still being written in “A lighthouse”.');
+    await page.getByTestId('prompt').fill('meanwhile');
+    await page.keyboard.press('Enter');
+    expect(await page.getByTestId('send').isDisabled()).toBe(true);
+    expect(await violations(page)).toEqual([]);
+    await page.screenshot({ path: `${output}chat-elsewhere.png` });
+    await page.getByTestId('show-elsewhere').click();
+    await page.getByTestId('stop').waitFor();
+    const shown = await page.getByTestId('token').count();
+    await page.waitForFunction((before) => document.querySelectorAll('[data-testid=token]').length > before, shown);
+    expect(await calls(page, 'answer_events')).toHaveLength(1);
+    await page.keyboard.press('Control+n');
+    await page.getByTestId('elsewhere').waitFor();
+    expect(await calls(page, 'stop_generation')).toHaveLength(1);
+    await page.getByTestId('stop-elsewhere').click();
+    await page.getByTestId('elsewhere').waitFor({ state: 'detached' });
+    expect(await page.getByTestId('writing').count()).toBe(0);
+    expect(await calls(page, 'stop_generation')).toHaveLength(2);
+    await entry('first').getByRole('button').first().click();
+    expect(await page.getByTestId('prompt').inputValue()).toBe('meanwhile');
+  });
+});
+
+describe('what is kept of an answer', () => {
+  it('is read though its tokens are missing', async () => {
+    const at = { created_ms: 0, state: 'complete' };
+    const settings = { method: 'draft-model', target: 'Big', draft: 'Small' };
+    const messages = [
+      { ...at, id: 2, parent: null, role: 'user', content: 'asked', settings: null },
+      { ...at, id: 3, parent: 2, role: 'assistant', content: 'From a file.', settings },
+    ];
+    const entry = { id: 1, title: 'Brought', pinned: false, created_ms: 0, updated_ms: 0 };
+    const app = { ...recordedApp, conversations: [{ conversation: { entry, system: '', leaf: 3, messages }, events: {} }] };
+    const page = await hunch.open({ app: 'brought', apps: { brought: app } });
+    await page.getByTestId(titles).getByRole('button').first().click();
+    await page.getByTestId('text-only').waitFor();
+    expect(await page.getByTestId('stored').innerText()).toBe('From a file.');
+    expect(await page.getByTestId('by').innerText()).toBe('by Big, Draft model Small');
+    expect(await page.getByTestId('interrupted').count()).toBe(0);
+    expect(await violations(page)).toEqual([]);
   });
 });
 

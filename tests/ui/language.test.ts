@@ -3,7 +3,10 @@
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import type { ErrorInfo } from '../../ui/src/lib/ipc/schema.gen';
 import { de } from '../../ui/src/lib/strings/de';
+import { en } from '../../ui/src/lib/strings/en';
+import recordedApp from './fixtures/fixture-app.json';
 import { ask, calls, ended, useWindow } from './harness';
 
 const hunch = useWindow();
@@ -58,6 +61,57 @@ describe('the language', () => {
     await settings.getByRole('heading', { name: 'Settings', exact: true }).waitFor();
     expect(await spoken()).toBe('en');
     expect((await calls(page, 'set_preference')).at(-1)).toEqual({ key: 'language', value: null });
+  });
+
+  it('tells errors in German, with the engine’s numbers, and what only the engine says as a detail', async () => {
+    const refuse = (error: ErrorInfo) => ({ recordings: { refused: `${JSON.stringify({ reject: error })}\n` }, replay: 'refused', locale: 'de-AT' });
+    const message = 'The prompt has 9120 tokens.';
+    const long = await hunch.open(refuse({ code: 'context_overflow', message, params: { prompt: '9120', context: '8192' } }));
+    await ask(long);
+    const card = long.getByTestId('error');
+    await card.getByRole('heading', { name: de.errors.context_overflow.title }).waitFor();
+    expect(await long.getByTestId('error-said').innerText()).toContain('9.120 Tokens');
+    expect(await card.innerText()).not.toContain(message);
+    const device = await hunch.open(refuse({ code: 'device', message: 'The metal device failed.', params: { device: 'metal', detail: 'out of buffers' } }));
+    await ask(device);
+    expect(await device.getByTestId('error-detail').innerText()).toBe(`${de.errorCard.details} out of buffers`);
+    expect(await device.getByTestId('error-detail').locator('[lang=en]').innerText()).toBe('out of buffers');
+    // An engine that names nothing is still heard.
+    const old = await hunch.open(refuse({ code: 'context_overflow', message }));
+    await ask(old);
+    expect(await old.getByTestId('error-detail').innerText()).toBe(`${de.errorCard.details} ${message}`);
+  });
+
+  it('reaches the native menu, at the start and when another is chosen', async () => {
+    const page = await hunch.open();
+    await expect.poll(async () => (await calls(page, 'label_menu')).at(-1)).toEqual(en.menu);
+    await page.keyboard.press('Control+,');
+    await page.getByTestId('language-de').check();
+    await expect.poll(async () => (await calls(page, 'label_menu')).at(-1)).toEqual(de.menu);
+  });
+
+  it('names a conversation that has no title, and what is saved of it', async () => {
+    const entry = { id: 1, title: '', pinned: false, created_ms: 0, updated_ms: 0 };
+    const untitled = { conversation: { entry, system: 'Sei knapp.', leaf: null, messages: [] }, events: {} };
+    const page = await hunch.open({ locale: 'de-AT', app: 'untitled', apps: { untitled: { ...recordedApp, conversations: [untitled] } } });
+    const row = page.getByTestId('conversation-entry').first();
+    expect(await row.innerText()).toBe(de.sidebar.untitled);
+    await row.getByRole('button').first().click();
+    await page.keyboard.press('Control+k');
+    await page.keyboard.type('markdown speichern');
+    await page.keyboard.press('Enter');
+    await expect.poll(async () => (await calls(page, 'export_conversation'))[0]).toMatchObject({
+      words: { untitled: de.sidebar.untitled, question: de.export.question, answer: de.export.answer },
+    });
+  });
+
+  it('has the notes of the catalogue, too', async () => {
+    const page = await hunch.open({ locale: 'de-AT' });
+    await page.getByTestId('place-library').click();
+    await page.getByTestId('library-catalogue').click();
+    const model = page.locator('[data-id=qwen3-8b-q4_k_m]');
+    const id = await model.getAttribute('data-id');
+    expect(await model.getByTestId('catalogue-note').innerText()).toBe(de.library.catalogue.notes[id ?? ''] ?? 'has none');
   });
 
   it('tells about a token in German', async () => {

@@ -122,7 +122,7 @@ describe('what is here', () => {
     const page = await openLibrary();
     await look(page, middle.name);
     const facts = await page.getByTestId('facts').innerText();
-    for (const fact of ['qwen2', '1.5B', 'Q4_K', '1.1 GB', '32,768 tokens', '31.4 tok/s, measured here', 'gpt2 (qwen2)', 'apache-2.0']) expect(facts).toContain(fact);
+    for (const fact of ['qwen2', '1.5B', 'Q4_K', '1.1 GB', '32,768 tokens', '31.4 tok/s alone, measured here', 'gpt2 (qwen2)', 'apache-2.0']) expect(facts).toContain(fact);
     await page.getByTestId('reveal').click();
     expect(await calls(page, 'reveal_file')).toEqual([{ path: middle.path }]);
     await look(page, 'phi-4-mini-q4_k_m');
@@ -210,7 +210,7 @@ describe('which draft goes with it', () => {
     const page = await openLibrary();
     await look(page, seven.name);
     await page.getByTestId('offer').first().waitFor();
-    expect(await page.getByTestId('offer').evaluateAll((all) => all.map((one) => one.getAttribute('data-name')))).toEqual([small.name, 'Qwen3 0.6B', middle.name]);
+    expect(await page.getByTestId('offer').evaluateAll((all) => all.map((one) => one.getAttribute('data-name')))).toEqual([small.name, 'Qwen3 0.6B', middle.name, 'Qwen3 4B']);
     expect(await offer(page, small.name).innerText()).toMatch(/128 unused entries differ/);
     expect(await offer(page, small.name).getByTestId('gain').innerText()).toMatch(/^1\.\d\d× predicted\s+at \d\d% acceptance, assumed$/);
     expect(await page.getByTestId('without-methods').innerText()).toContain('N-gram, Suffix, Lookahead, Layer skip');
@@ -230,7 +230,13 @@ describe('which draft goes with it', () => {
     expect(await page.getByTestId('without-draft').isChecked()).toBe(true);
     const alone = await openLibrary({}, { models: [tiny] });
     await alone.getByTestId('no-suited').waitFor();
-    expect(await alone.getByTestId('no-suited').innerText()).toContain('There is no other model here');
+    expect(await alone.getByTestId('no-suited').innerText()).toContain('No model here or in the catalogue suits');
+    expect(await alone.getByTestId('unsuited-offer').count()).toBeGreaterThan(0);
+    // One that is alone, but not in the catalogue's eyes.
+    const known = await openLibrary({}, { models: [seven] });
+    await known.getByTestId('only-catalogue').waitFor();
+    expect(await known.getByTestId('no-suited').count()).toBe(0);
+    expect(await offer(known, 'Qwen3 0.6B').innerText()).toContain('checked token by token once it is here');
   });
 
   it('loads a pair, and downloads a draft that is not here', async () => {
@@ -323,7 +329,7 @@ describe('the catalogue', () => {
     await field.press('Enter');
     await page.getByTestId('repository-found').waitFor();
     expect(await page.getByTestId('repository-misread').count()).toBe(0);
-    expect(await calls(page, 'hub_repository')).toEqual([{ repository: 'bartowski/Qwen2.5-Coder-14B-GGUF' }]);
+    expect(await calls(page, 'hub_repository')).toEqual([{ repository: 'what is this' }, { repository: 'https://huggingface.co/bartowski/Qwen2.5-Coder-14B-GGUF/tree/main' }]);
     const files = await page.getByTestId('repository-file').allInnerTexts();
     expect(files).toHaveLength(3);
     expect(files[2]).toMatch(/F16\s+29\.5 GB\s+2 files/);
@@ -361,11 +367,23 @@ describe('the catalogue', () => {
   });
 
   it('says where a token has to be set when there is no keychain', async () => {
-    const page = await openLibrary({}, {}, { hub: { endpoint: 'https://mirror.example', token: 'environment', can_keep_token: false } });
+    const page = await openLibrary({}, {}, { hub: { endpoint: 'https://mirror.example', token: 'environment', can_keep_token: false, problems: [] } });
     await page.getByTestId('library-catalogue').click();
     expect(await page.getByTestId('hub').innerText()).toContain('set HF_TOKEN');
     expect(await page.getByTestId('hub-token').innerText()).toContain('HF_TOKEN');
     expect(await page.getByTestId('token-field').count()).toBe(0);
+    expect(await page.getByTestId('token-problem').count()).toBe(0);
+  });
+
+  it('says why a token that was set is not used', async () => {
+    const problems = [{ kind: 'environment' }, { kind: 'keychain', reason: 'user cancelled' }] as const;
+    const page = await openLibrary({}, {}, { hub: { endpoint: 'https://huggingface.co', token: 'absent', can_keep_token: true, problems: [...problems] } });
+    await page.getByTestId('library-catalogue').click();
+    await page.getByTestId('token-problem').first().waitFor();
+    const [variable, keychain] = await page.getByTestId('token-problem').allInnerTexts();
+    expect(variable).toContain('HF_TOKEN is set');
+    expect(keychain).toContain('user cancelled');
+    expect(await page.getByTestId('token-field').count()).toBe(1);
   });
 });
 
@@ -407,6 +425,25 @@ describe('downloads', () => {
     expect((await requests(page)).at(-1)?.target).toContain('Qwen3-4B-Q4_K_M.gguf');
     expect(await selected(page)).toBe('Qwen3-4B-Q4_K_M');
     for (const [command, count] of [['pause_download', 1], ['resume_download', 2], ['remove_download', 1]] as const) expect(await calls(page, command)).toHaveLength(count);
+  });
+
+  it('of which nothing is known any more can only be taken away', async () => {
+    const page = await openLibrary();
+    await page.getByTestId('library-catalogue').click();
+    await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get').click();
+    const lost = page.locator('[data-testid=download][data-id=d1]');
+    await lost.waitFor();
+    const error = { code: 'io', message: 'What was written down of an unfinished download cannot be read.' } as const;
+    await download(page, 'd1', { name: '0123456789abcdef', request: { repository: '', file: '' }, phase: 'failed', done_bytes: 1_000_000_000, total_bytes: null, error });
+    await page.locator('[data-testid=download][data-id=d1][data-phase=failed]').waitFor();
+    expect(await lost.innerText()).toContain('0123456789abcdef');
+    expect(await lost.getByTestId('download-phase').innerText()).toContain('cannot be read');
+    expect(await lost.getByTestId('download-retry').count()).toBe(0);
+    await lost.getByTestId('download-remove').click();
+    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Throw away 1.0 GB?');
+    await page.getByTestId('download-remove-yes').click();
+    await lost.waitFor({ state: 'detached' });
+    expect(await calls(page, 'remove_download')).toEqual([{ id: 'd1' }]);
   });
 
   it('do not move anything while figures change', async () => {
@@ -486,13 +523,56 @@ describe('loading and letting go', () => {
     expect((await requests(page)).at(-1)).toEqual({ target: middle.path, draft: small.path, context: 4096 });
   });
 
-  it('is stopped with Escape while a question waits for it: the question is given back', async () => {
+  it('rests and can be asked all the same: again, and differently', async () => {
+    const last = { target: middle.path, draft: null, context: null };
+    const page = await openWith({ preferences: { last_models: last } });
+    await page.getByTestId('example').first().click();
+    await ended(page);
+    const rest = async () => {
+      await page.evaluate(() => window.hunchReplay?.letGo());
+      await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('1.5b');
+    };
+    await rest();
+    for (const control of ['edit', 'again', 'go-on']) expect(await page.getByTestId(control).isEnabled(), control).toBe(true);
+    await page.getByTestId('again').click();
+    await page.getByTestId('answer-branches').waitFor();
+    await ended(page);
+    expect(await requests(page)).toEqual([last, last]);
+    await rest();
+    await page.getByTestId('edit').click();
+    await page.getByTestId('edit-question').fill('in other words');
+    await page.getByTestId('resend').click();
+    await page.getByTestId('question-branches').waitFor();
+    await ended(page);
+    expect(await requests(page)).toEqual([last, last, last]);
+    // Walking the branches asks nothing of a model.
+    await rest();
+    await page.getByRole('button', { name: 'Previous question' }).click();
+    await page.getByTestId('answer-branches').waitFor();
+    expect(await requests(page)).toHaveLength(3);
+  });
+
+  /** Asks of a model that rests and takes its time to load. */
+  const askWhileResting = async (question: string) => {
     const last = { target: middle.path, draft: null, context: null };
     const page = await openWith({ preferences: { last_models: last } }, { load_ms: 1500 });
     await page.getByTestId('example').first().waitFor();
     await page.evaluate(() => window.hunchReplay?.letGo());
     await page.getByTestId('resting').waitFor();
-    await ask(page, 'What is left?');
+    await ask(page, question);
+    return page;
+  };
+
+  it('is not waited for any longer when the answer is stopped with its button', async () => {
+    const page = await askWhileResting('What is left?');
+    await page.getByTestId('stop').click();
+    await idle(page);
+    expect([await calls(page, 'cancel_loading'), await calls(page, 'answer')]).toEqual([[{}], []]);
+    expect(await page.getByTestId('prompt').inputValue()).toBe('What is left?');
+  });
+
+  it('is stopped with Escape while a question waits for it: the question is given back', async () => {
+    const page = await askWhileResting('What is left?');
     await page.locator('[data-testid=loading][aria-valuenow]').waitFor();
     await page.keyboard.press('Escape');
     await idle(page);

@@ -11,8 +11,8 @@ const hunch = useWindow();
 const turns = 80;
 const app = { ...recordedApp, conversations: [longConversation(turns, 100)] } as unknown as RecordedApp;
 
-async function opened(): Promise<Page> {
-  const page = await hunch.open({ app: 'long', apps: { long: app } });
+async function opened(reducedMotion = false): Promise<Page> {
+  const page = await hunch.open({ app: 'long', apps: { long: app }, reducedMotion });
   await page.getByTestId('conversation-entry').getByRole('button').first().click();
   await page.locator('[data-testid=turn]:last-child [data-testid=stats]').waitFor();
   await quiet(page);
@@ -49,6 +49,32 @@ it('opens at its end, with the tokens of what is near and the text of all', asyn
   // Every answer can be found in the page.
   const text = (await page.getByTestId('conversation').textContent()) ?? '';
   for (const number of [1, 17, 42, turns]) expect(text).toContain(`Answer ${number}.`);
+});
+
+it.each([true, false])('brings what a search has found before the reader, and marks it for a moment (reduced motion: %s)', async (reducedMotion) => {
+  const page = await opened(reducedMotion);
+  const find = async (typed: string) => {
+    await page.getByTestId('search').fill(typed);
+    await page.getByTestId('hit').filter({ hasText: typed }).first().click();
+  };
+  const found = page.locator('[data-testid=turn][data-found]');
+  const room = () => page.evaluate(() => {
+    const main = document.querySelector('main')!.getBoundingClientRect();
+    return [...document.querySelectorAll('[data-testid=turn]')].map((turn) => Math.round(turn.getBoundingClientRect().top - main.top));
+  });
+  await find('Question 17');
+  await found.waitFor();
+  expect(await found.getByTestId('question').textContent()).toBe('Question 17');
+  await found.waitFor({ state: 'detached' });
+  await quiet(page);
+  // Answers around it have their tokens now, and it is where it was.
+  expect(Math.abs((await room())[16]! - 16)).toBeLessThanOrEqual(2);
+  // On this branch already, the reader stays on it.
+  expect(await calls(page, 'choose_branch')).toEqual([]);
+  await find('Answer 63.');
+  await found.waitFor();
+  expect(await found.getByTestId('question').textContent()).toBe('Question 63');
+  expect(Math.abs((await room())[62]! - 16)).toBeLessThanOrEqual(2);
 });
 
 it('gives an answer its tokens when the reader comes, once', async () => {

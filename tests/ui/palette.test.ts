@@ -98,6 +98,57 @@ describe('the command palette', () => {
     await expect.poll(async () => (await calls(page, 'stop_generation')).length).toBe(1);
   });
 
+  it('renames, pins, deletes and puts back a conversation by keyboard alone', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain' });
+    await ask(page, 'A lighthouse');
+    await ended(page);
+    const run = async (typed: string) => {
+      await palette(page, typed);
+      await page.keyboard.press('Enter');
+      await page.getByTestId('palette').waitFor({ state: 'detached' });
+    };
+    const titles = () => page.getByTestId('conversation-entry').locator('.title').allInnerTexts();
+    await run('rename');
+    await expect.poll(() => focused(page)).toBe('rename');
+    await page.keyboard.type('Storm');
+    await page.keyboard.press('Enter');
+    await expect.poll(titles).toEqual(['Storm']);
+    await run('pin conv');
+    await expect.poll(async () => (await calls(page, 'pin_conversation')).at(-1)).toMatchObject({ pinned: true });
+    await run('unpin');
+    await expect.poll(async () => (await calls(page, 'pin_conversation')).at(-1)).toMatchObject({ pinned: false });
+    await run('delete conv');
+    await expect.poll(titles).toEqual([]);
+    await run('undo delete');
+    await expect.poll(titles).toEqual(['Storm']);
+    await expect.poll(() => page.getByTestId('question').allInnerTexts()).toEqual(['A lighthouse']);
+    await run('find');
+    await expect.poll(() => focused(page)).toBe('search');
+  });
+
+  it('asks the last question differently and walks the branches by keyboard alone', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain' });
+    await ask(page, 'Why?');
+    await ended(page);
+    const run = async (typed: string) => {
+      await palette(page, typed);
+      await page.keyboard.press('Enter');
+      await page.getByTestId('palette').waitFor({ state: 'detached' });
+    };
+    await run('ask the last');
+    await expect.poll(() => focused(page)).toBe('edit-question');
+    await page.keyboard.press('Control+a');
+    await page.keyboard.type('Why not?');
+    await page.keyboard.press('Enter');
+    await ended(page);
+    const asked = () => page.getByTestId('question').allInnerTexts();
+    await expect.poll(asked).toEqual(['Why not?']);
+    await run('previous branch');
+    await expect.poll(asked).toEqual(['Why?']);
+    await run('next branch');
+    await expect.poll(asked).toEqual(['Why not?']);
+  });
+
   it('does with a shortcut what it does by name', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);

@@ -3,7 +3,10 @@
 import { describe, expect, it } from 'vitest';
 import { runLength } from '../../ui/src/lib/text/blocks';
 import { faintText } from './contrast';
+import type { RecordedApp } from '../../ui/src/lib/host/replay';
 import { record, toLines } from './fixtures/build';
+import recordedApp from './fixtures/fixture-app.json';
+import { longConversation, longMarkdown } from './fixtures/long';
 import { ask, ended, legend, useWindow } from './harness';
 
 const hunch = useWindow();
@@ -11,6 +14,11 @@ const hunch = useWindow();
 const words = 'the lamp turned and the sea came over the rail while she wrote the hour in the log and waited ';
 const longText = Array.from({ length: 40 }, (_, index) => words.repeat(index % 3 === 0 ? 8 : 4).trim()).join('.\n\n');
 const long = { long: toLines(record({ text: longText, method: 'draft-model', maxDraft: 4, seed: 2, perMessage: 8 })) };
+
+const marked = { marked: toLines(record({ text: longMarkdown(3000), method: 'draft-model', maxDraft: 4, seed: 21, perMessage: 4 })) };
+/** Elements that may be added, taken away or changed for one token of a marked-up answer: what is being written is
+ * drawn again while it grows, and nothing else. */
+const workBound = 16;
 
 describe.each(['light', 'dark'] as const)('%s', (colours) => {
   it('gives all text the contrast WCAG AA asks, over tints too', async () => {
@@ -121,6 +129,36 @@ describe('an answer of thousands of tokens', () => {
     expect(size.largest).toBeLessThanOrEqual(runLength);
   });
 
+  it.each(['origin', 'rounds'])('does no more for a token at the end of a long, marked-up answer than at its beginning, colours %s', async (colour_mode) => {
+    const page = await hunch.open({ replay: 'marked', recordings: marked, speed: 12, preferences: { colour_mode } });
+    await page.evaluate(() => {
+      // For each frame: how many tokens there are, and how many elements were added, taken away or changed for it.
+      const frames: { tokens: number; work: number }[] = [];
+      const inside = (nodes: NodeList) =>
+        [...nodes].reduce((sum, node) => sum + (node instanceof Element ? 1 + node.querySelectorAll('*').length : 1), 0);
+      new MutationObserver((records) => {
+        const answer = document.querySelector('[data-testid=answer]');
+        const of = records.filter(({ target }) => answer?.contains(target));
+        const work = of.reduce((sum, record) => sum + (record.type === 'childList' ? inside(record.addedNodes) + inside(record.removedNodes) : 1), 0);
+        frames.push({ tokens: answer?.querySelectorAll('[data-testid=token]').length ?? 0, work });
+      }).observe(document.querySelector('main') as Element, { subtree: true, childList: true, characterData: true, attributes: true });
+      Object.assign(window, { seenFrames: frames });
+    });
+    await ask(page);
+    await ended(page);
+    const frames = await page.evaluate(() => (window as unknown as { seenFrames: { tokens: number; work: number }[] }).seenFrames);
+    const whole = frames.at(-1)?.tokens ?? 0;
+    expect(whole).toBeGreaterThan(1500);
+    /** Elements touched for each token of a stretch of the answer. */
+    const workPerToken = (from: number, to: number) => {
+      const stretch = frames.filter(({ tokens }) => tokens > from * whole && tokens <= to * whole);
+      return stretch.reduce((sum, { work }) => sum + work, 0) / ((to - from) * whole);
+    };
+    const [early, late] = [workPerToken(0.1, 0.4), workPerToken(0.7, 1)];
+    expect(late, `early ${early.toFixed(1)}, late ${late.toFixed(1)}`).toBeLessThan(1.5 * early);
+    expect(late).toBeLessThan(workBound);
+  });
+
   it('stays at its end while the reader is there, and where they are when they are not', async () => {
     const page = await hunch.open({ replay: 'long', recordings: long, speed: 30 });
     await ask(page);
@@ -144,6 +182,48 @@ describe('an answer of thousands of tokens', () => {
     await page.getByTestId('to-end').waitFor({ state: 'detached' });
     await grows((await place()).height);
     expect((await place()).left).toBeLessThanOrEqual(24);
+  });
+});
+
+describe('a conversation of 500 messages', () => {
+  /** Answers that are drawn token by token, and elements on the page, once what is near is there. */
+  async function drawn(turns: number): Promise<{ answers: number; perUnread: number; laidOut: number }> {
+    const app = { ...recordedApp, conversations: [longConversation(turns, 120, 'everything')] } as unknown as RecordedApp;
+    const page = await hunch.open({ app: 'long', apps: { long: app } });
+    await page.getByTestId('conversation-entry').getByRole('button').first().click();
+    await page.locator('[data-testid=turn]:last-child [data-testid=stats]').waitFor();
+    const count = () => page.getByTestId('legend').count();
+    let before = -1;
+    await expect
+      .poll(async () => {
+        const now = await count();
+        const same = now === before;
+        before = now;
+        return same;
+      }, { interval: 400 })
+      .toBe(true);
+    expect(await page.getByTestId('turn').count()).toBe(turns);
+    return page.evaluate(() => {
+      const unread = [...document.querySelectorAll('[data-unread]')];
+      const main = document.querySelector('main')!.getBoundingClientRect();
+      const seen = [...document.querySelectorAll('[data-testid=turn]')].filter((turn) => {
+        const { top, bottom } = turn.getBoundingClientRect();
+        return bottom > main.top && top < main.bottom;
+      });
+      return {
+        answers: document.querySelectorAll('[data-testid=answer]').length,
+        perUnread: Math.max(...unread.map((turn) => turn.querySelectorAll('*').length)),
+        laidOut: seen.length,
+      };
+    });
+  }
+
+  it('draws the tokens of what is near alone, however long it is, and little of the rest', async () => {
+    const [some, many] = [await drawn(60), await drawn(250)];
+    expect(some.answers).toBeGreaterThanOrEqual(some.laidOut);
+    expect(many.answers).toBe(some.answers);
+    expect(many.answers).toBeLessThan(20);
+    expect(many.perUnread).toBeLessThanOrEqual(4);
   });
 });
 

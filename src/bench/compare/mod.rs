@@ -13,8 +13,9 @@ use std::time::Instant;
 
 use crate::bench::figures::CostTable;
 use crate::bench::model::ModelBench;
-use crate::bench::runner::{BenchPlan, Contender, measure_costs};
+use crate::bench::runner::Contender;
 use crate::bench::suite::Suite;
+use crate::bench::timed_passes::PassTimer;
 use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::generate::{GenerationPlan, Models, fresh_seed};
@@ -28,8 +29,11 @@ use turn::{LaneAnswer, Turn};
 
 /// Tokens of a slice.
 const SLICE: usize = 16;
-/// Rounds of the cost table, after one that warms up.
+/// Rounds of timed passes before the first turn, after one that warms up.
 const COST_ROUNDS: usize = 3;
+/// Rounds of timed passes after each turn. What passes cost changes with what else the machine does, so a turn is
+/// predicted from those just before and just after it.
+const TURN_COST_ROUNDS: usize = 2;
 /// Most lanes beside plain.
 const MOST_LANES: usize = 5;
 /// Most runs.
@@ -84,14 +88,17 @@ pub fn run(
     }
     (listener.tell)(CompareEvent::Started { setting: setting.clone() });
     let nothing = Outcome { report: None, stopped: true, trouble: None };
-    let Some(costs) = costs(&mut lanes[0], &setting, options, listener)? else { return Ok(nothing) };
-    if !warm_up(&mut lanes, &setting, options, listener)? {
+    let mut passes = PassTimer::new(&setting.lanes, options);
+    if !begin_costs(&mut passes, &mut lanes[0], listener)?
+        || !warm_up(&mut lanes, &setting, options, listener)?
+    {
         return Ok(nothing);
     }
-    let mut course =
-        Course { setting: &setting, options, lanes, turns: Vec::new(), memory: ComparisonMemory::default() };
+    let memory = ComparisonMemory::default();
+    let mut course = Course { setting: &setting, options, lanes, passes, turns: Vec::new(), memory };
     let ended = course.run(listener);
-    let Course { turns, memory, .. } = course;
+    let Course { turns, memory, passes, .. } = course;
+    let costs = passes.since(0)?;
     let (stopped, trouble) = match ended {
         Ok(()) => ((listener.stopped)() && turns.len() < setting.turns(), None),
         Err(error) if turns.is_empty() => return Err(error),
@@ -123,6 +130,7 @@ struct Course<'a> {
     setting: &'a ComparisonSetting,
     options: &'a MethodOptions,
     lanes: Vec<Models>,
+    passes: PassTimer<'a>,
     turns: Vec<Turn>,
     memory: ComparisonMemory,
 }
@@ -131,6 +139,7 @@ impl Course<'_> {
     /// Runs until all turns are over or it is stopped.
     fn run(&mut self, listener: &mut Listener<'_>) -> Result<()> {
         let (begun, total) = (Instant::now(), self.setting.turns());
+        let mut costs_from = 0;
         for run in 0..self.setting.runs {
             for (index, prompt) in self.setting.prompts.iter().enumerate() {
                 let done = self.turns.len();
@@ -148,14 +157,24 @@ impl Course<'_> {
                 let answers = turn::run(&mut self.lanes, prompt, &plans, done, listener)?;
                 self.memory = summary::more_memory(self.memory, &self.lanes);
                 let Some(answers) = answers else { return Ok(()) };
+                let beside = costs_from;
+                costs_from = self.passes.rounds();
+                let costs = self.costs_since(beside, listener)?;
                 // Only the last turn can be played again.
                 if let Some(before) = self.turns.last_mut() {
                     before.answers.iter_mut().for_each(LaneAnswer::forget_events);
                 }
-                self.turns.push(Turn { prompt: index as u32, run, answers });
+                self.turns.push(Turn { prompt: index as u32, run, costs, answers });
             }
         }
         Ok(())
+    }
+
+    /// What passes cost by the rounds after the first `from` and by some more, as far as it is not stopped.
+    fn costs_since(&mut self, from: usize, listener: &Listener<'_>) -> Result<CostTable> {
+        let bench = &mut ModelBench::new(&mut self.lanes[0]);
+        self.passes.go_on(bench, TURN_COST_ROUNDS, &mut |_, _| go_on_unless((listener.stopped)()))?;
+        self.passes.since(from)
     }
 }
 
@@ -235,19 +254,18 @@ fn plan(setting: &ComparisonSetting, options: &MethodOptions, lane: Contender, r
     }
 }
 
-/// What passes cost alone; also warms everything up. `None` when it was stopped.
-fn costs(
-    models: &mut Models,
-    setting: &ComparisonSetting,
-    options: &MethodOptions,
-    listener: &mut Listener<'_>,
-) -> Result<Option<CostTable>> {
-    let plan = BenchPlan { cost_rounds: COST_ROUNDS, options: options.clone(), ..BenchPlan::default() };
+/// The first timed passes; they also warm everything up. Whether it was not stopped.
+fn begin_costs(passes: &mut PassTimer<'_>, models: &mut Models, listener: &mut Listener<'_>) -> Result<bool> {
     let mut said = None;
-    measure_costs(&mut ModelBench::new(models), &plan, &setting.lanes, &mut |done, total| {
+    let begun = passes.begin(&mut ModelBench::new(models), COST_ROUNDS, &mut |done, total| {
         if said.replace(done) != Some(done) {
             (listener.tell)(CompareEvent::Costs { done: done as u32, total: total as u32 });
         }
-        if (listener.stopped)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })
+        go_on_unless((listener.stopped)())
+    })?;
+    Ok(begun.is_some())
+}
+
+fn go_on_unless(stopped: bool) -> ControlFlow<()> {
+    if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }

@@ -154,7 +154,7 @@ pub enum CompareEvent {
         #[ts(type = "number | null")]
         kept: Option<i64>,
         /// Why it ended before all turns were over, though nobody stopped it; what was whole is reported.
-        trouble: Option<crate::event::ErrorInfo>,
+        trouble: Option<Box<crate::event::ErrorInfo>>,
         /// Whether it was stopped.
         stopped: bool,
     },

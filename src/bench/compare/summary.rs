@@ -27,7 +27,7 @@ pub(super) fn report(
 ) -> Result<ComparisonReport> {
     let comparable = setting.sampling.temperature == 0.0 || setting.rule == AcceptanceRule::Coupled;
     let identity = comparable.then(|| identity(&setting, &turns));
-    let lanes = (0..setting.lanes.len()).map(|lane| lane_report(&setting, lane, &turns, costs));
+    let lanes = (0..setting.lanes.len()).map(|lane| lane_report(&setting, lane, &turns));
     let lanes = lanes.collect::<Result<_>>()?;
     let answers = turns.iter().flat_map(answers).collect();
     let recordings =
@@ -100,35 +100,31 @@ fn identity(setting: &ComparisonSetting, turns: &[Turn]) -> IdentityReport {
     report
 }
 
-/// The values of one ratio: a median for each prompt, or one for each run where there is one prompt.
-fn samples(
-    setting: &ComparisonSetting,
-    turns: &[Turn],
-    lane: usize,
-    ratio: fn(&GenerationStats, &GenerationStats) -> Option<f64>,
-) -> Vec<f64> {
-    let of_turn = |turn: &Turn| ratio(&turn.answers[0].stats, &turn.answers[lane].stats);
+/// The values of a ratio within each turn: a median for each prompt, or one for each run where there is one prompt.
+fn samples(setting: &ComparisonSetting, turns: &[Turn], of_turn: impl Fn(&Turn) -> Option<f64>) -> Vec<f64> {
     if setting.prompts.len() == 1 {
-        return turns.iter().filter_map(of_turn).collect();
+        return turns.iter().filter_map(&of_turn).collect();
     }
     let of_prompt = |prompt: usize| {
         let runs = turns.iter().filter(|turn| turn.prompt as usize == prompt);
-        median(&runs.filter_map(of_turn).collect::<Vec<_>>())
+        median(&runs.filter_map(&of_turn).collect::<Vec<_>>())
     };
     (0..setting.prompts.len()).filter_map(of_prompt).collect()
 }
 
-fn lane_report(
-    setting: &ComparisonSetting,
-    lane: usize,
-    turns: &[Turn],
-    costs: &CostTable,
-) -> Result<LaneReport> {
+fn lane_report(setting: &ComparisonSetting, lane: usize, turns: &[Turn]) -> Result<LaneReport> {
     let contender = setting.lanes[lane];
     let stats: Vec<&GenerationStats> = turns.iter().map(|turn| &turn.answers[lane].stats).collect();
     let plain: Vec<&GenerationStats> = turns.iter().map(|turn| &turn.answers[0].stats).collect();
-    let speedups = samples(setting, turns, lane, figures::speedup);
-    let decode = samples(setting, turns, lane, figures::decode_speedup);
+    let over_plain = |ratio: fn(&GenerationStats, &GenerationStats) -> Option<f64>| {
+        samples(setting, turns, |turn| ratio(&turn.answers[0].stats, &turn.answers[lane].stats))
+    };
+    let (speedups, decode) = (over_plain(figures::speedup), over_plain(figures::decode_speedup));
+    let predicted = samples(setting, turns, |turn| {
+        let mut work = PooledWork::default();
+        work.add(&turn.answers[lane].stats);
+        turn.costs.predicted_speedup(contender.method, &work)
+    });
     let nothing = || {
         Error::invalid(format!(
             "The method {} generated nothing that could be measured. Choose another prompt.",
@@ -150,7 +146,7 @@ fn lane_report(
         speedup_high: high,
         samples: speedups.len() as u32,
         decode_speedup: of(&decode, 0.5)?,
-        predicted_speedup: costs.predicted_speedup(contender.method, &pooled),
+        predicted_speedup: median(&predicted),
         acceptance_rate: pooled.counts.acceptance_rate(),
         mean_acceptance_length: pooled.counts.mean_acceptance_length(),
         positions: positions(&stats),
@@ -347,7 +343,12 @@ mod tests {
     }
 
     fn turn(prompt: u32, run: u32, lane: LaneAnswer) -> Turn {
-        Turn { prompt, run, answers: vec![answer(&[1, 2, 3, 4], 4, 20.0, [0.0, 80.0, 0.0]), lane] }
+        Turn {
+            prompt,
+            run,
+            costs: costs(),
+            answers: vec![answer(&[1, 2, 3, 4], 4, 20.0, [0.0, 80.0, 0.0]), lane],
+        }
     }
 
     #[test]
@@ -449,7 +450,7 @@ mod tests {
     #[test]
     fn what_generated_nothing_is_refused_in_words() {
         let nothing = || answer(&[], 0, 20.0, [0.0, 0.0, 0.0]);
-        let turns = vec![Turn { prompt: 0, run: 0, answers: vec![nothing(), nothing()] }];
+        let turns = vec![Turn { prompt: 0, run: 0, costs: costs(), answers: vec![nothing(), nothing()] }];
         let error = report(setting(1, 0.0), &costs(), ComparisonMemory::default(), turns).unwrap_err();
         assert!(error.to_string().contains("nothing that could be measured"), "{error}");
     }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::report::{CompareEvent, ComparedPrompt, TimedEvent};
 use super::{Listener, SLICE};
+use crate::bench::figures::CostTable;
 use crate::bench::suite::SuitePrompt;
 use crate::engine::TurnClock;
 use crate::error::Result;
@@ -17,6 +18,8 @@ use crate::token::TokenId;
 pub(super) struct Turn {
     pub(super) prompt: u32,
     pub(super) run: u32,
+    /// What passes cost just before and just after.
+    pub(super) costs: CostTable,
     /// By lane.
     pub(super) answers: Vec<LaneAnswer>,
 }

@@ -17,11 +17,12 @@ pub(super) fn run(json: bool) -> Result<()> {
         return Ok(writeln!(out, "{}", serde_json::to_string(&catalogue)?)?);
     }
     let rows: Vec<Vec<String>> = catalogue.models.iter().map(row).collect();
-    let header = ["id", "from", "size", "licence", "draft", "repository", "file"];
+    let header = ["id", "for", "size", "licence", "draft", "repository", "file"];
     writeln!(out, "{}\n", render::table(&header, &rows))?;
     Ok(writeln!(
         out,
-        "Version {} of {}. \"from\" is the smallest machine a model is good on with its draft; this one has {}.",
+        "Version {} of {}. \"for\" is the memory of the smallest machines a model is good on with its draft; \
+         this machine is one of {}.",
         catalogue.version,
         catalogue.reviewed,
         class(catalogue.machine)
@@ -33,7 +34,8 @@ fn class(class: MemoryClass) -> &'static str {
         MemoryClass::Gb8 => "8 GB",
         MemoryClass::Gb16 => "16 GB",
         MemoryClass::Gb24To36 => "24 to 36 GB",
-        MemoryClass::Gb48 => "48 GB",
+        MemoryClass::Gb48 => "48 to 64 GB",
+        MemoryClass::Gb96 => "96 GB or more",
     }
 }
 

@@ -47,8 +47,7 @@ pub(super) fn run(args: &FitArgs, places: &Places, json: bool) -> Result<()> {
     } else {
         None
     };
-    let fit =
-        pairs::with_pairs(&compute, places, |pairs| pairs.fit(&target, draft.as_deref(), args.context))?;
+    let fit = pairs::predicted_fit(&compute, places, &target, draft.as_deref(), args.context)?;
     let mut out = std::io::stdout().lock();
     if json {
         let value = serde_json::json!({ "fit": fit, "measured_peak_bytes": measured });

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
+use hunch::api::library::HubTokenProblem;
 use hunch::library;
 use hunch::library::download::{DownloadSettings, Downloads};
 use hunch::library::hub::HubConfig;
@@ -11,7 +12,25 @@ use crate::cli::render;
 
 /// The downloads of the models folder, as this environment has them.
 pub(super) fn open() -> Result<Downloads> {
-    Ok(Downloads::open(&library::models_folder()?, HubConfig::from_env(), DownloadSettings::default())?)
+    let downloads =
+        Downloads::open(&library::models_folder()?, HubConfig::from_env(), DownloadSettings::default())?;
+    for problem in downloads.hub_state().problems {
+        eprintln!("{}", render::line(&words(&problem)));
+    }
+    Ok(downloads)
+}
+
+/// What is wrong with a token, for who has set it.
+fn words(problem: &HubTokenProblem) -> String {
+    match problem {
+        HubTokenProblem::Environment => {
+            "HF_TOKEN is not used: a token is one word of plain characters, as hf_…. Copy it again, or unset it."
+                .into()
+        }
+        HubTokenProblem::Keychain { reason } => {
+            format!("The keychain could not be read ({reason}), so no token of it is used. Public models need none.")
+        }
+    }
 }
 
 pub(super) fn run(repository: &str, json: bool) -> Result<()> {

@@ -4,8 +4,12 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
+use hunch::api::library::Fit;
 use hunch::library::{self, Inspection, Places};
+use hunch::model::device::{Compute, DeviceChoice};
 
+use super::list::{self, fill_speeds, source};
+use super::pairs::predicted_fit;
 use crate::cli::render;
 
 /// Which model, and how much of it in memory.
@@ -13,20 +17,23 @@ use crate::cli::render;
 pub(crate) struct InspectArgs {
     /// A GGUF file or a name from the list
     file: String,
-    /// Context to predict memory for, in tokens
-    #[arg(long, default_value_t = 4096)]
-    context: usize,
+    /// Tokens to predict memory for [default: as many as the model was made for, at most 8192]
+    #[arg(long, value_name = "N")]
+    context: Option<u32>,
 }
 
 pub(crate) fn run(args: &InspectArgs, places: &Places, json: bool) -> Result<()> {
-    let inspection = library::inspect(&library::find(&args.file, places)?)?;
-    inspect(&inspection, args.context, json)
+    let path = library::find(&args.file, places)?;
+    let compute = Compute::open(DeviceChoice::Auto, None)?;
+    let mut inspection = library::inspect_listed(&path, places)?;
+    fill_speeds(std::slice::from_mut(&mut inspection.entry), &compute);
+    let fit = predicted_fit(&compute, places, &path, None, args.context)?;
+    show(&inspection, &fit, json)
 }
 
-fn inspect(inspection: &Inspection, context: usize, json: bool) -> Result<()> {
+fn show(inspection: &Inspection, fit: &Fit, json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let (entry, spec) = (&inspection.entry, &inspection.spec);
-    let memory = inspection.memory_bytes(context);
     if json {
         let value = serde_json::json!({
             "model": entry,
@@ -36,8 +43,8 @@ fn inspect(inspection: &Inspection, context: usize, json: bool) -> Result<()> {
             "tokenizer": entry.tokenizer,
             "chat_template": entry.has_template,
             "licence": entry.licence,
-            "context": context,
-            "predicted_memory_bytes": memory,
+            "context": fit.context,
+            "predicted_memory_bytes": fit.total,
         });
         return Ok(writeln!(out, "{value}")?);
     }
@@ -48,7 +55,9 @@ fn inspect(inspection: &Inspection, context: usize, json: bool) -> Result<()> {
         parts => format!("{} in {parts} files", render::bytes(entry.size_bytes)),
     };
     let rows = [
-        ("name", spec.name.clone()),
+        ("name", entry.name.clone()),
+        ("model", spec.name.clone()),
+        ("source", source(entry.source).into()),
         ("file", entry.path.clone()),
         ("size", size),
         ("architecture", spec.architecture.clone()),
@@ -63,7 +72,8 @@ fn inspect(inspection: &Inspection, context: usize, json: bool) -> Result<()> {
         ("tokeniser", entry.tokenizer.clone()),
         ("chat template", if entry.has_template { "yes" } else { "no; a plain one is used" }.into()),
         ("licence", entry.licence.clone().unwrap_or_else(|| "not stated".into())),
-        ("memory", format!("{} at {context} tokens (predicted)", render::bytes(memory))),
+        ("tok/s", list::speed(entry).unwrap_or_else(|| "never ran here".into())),
+        ("memory", format!("{} at {} tokens (predicted)", render::bytes(fit.total), fit.context)),
     ];
     for (name, value) in rows {
         writeln!(out, "{name:<14} {}", render::line(&value))?;

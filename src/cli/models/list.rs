@@ -3,14 +3,27 @@
 use std::io::Write;
 
 use anyhow::Result;
+use clap::Args;
 use hunch::api::ModelEntry;
-use hunch::api::library::ModelSource;
+use hunch::api::library::{ModelSource, RanAs};
+use hunch::library::measured::Measured;
 use hunch::library::{self, Places};
+use hunch::model::device::{Compute, DeviceChoice};
+use hunch::propose::Method;
 
 use crate::cli::render;
 
-pub(crate) fn run(places: &Places, json: bool) -> Result<()> {
-    let scan = library::scan(places);
+/// How much of each model.
+#[derive(Args, Default)]
+pub(crate) struct ListArgs {
+    /// Show licence, tokeniser, chat template and speed as well
+    #[arg(long, short)]
+    long: bool,
+}
+
+pub(crate) fn run(args: &ListArgs, places: &Places, json: bool) -> Result<()> {
+    let mut scan = library::scan(places);
+    fill_speeds(&mut scan.models, &Compute::open(DeviceChoice::Auto, Some(1))?);
     let mut out = std::io::stdout().lock();
     if json {
         return Ok(writeln!(out, "{}", serde_json::to_string(&scan.models)?)?);
@@ -30,8 +43,12 @@ pub(crate) fn run(places: &Places, json: bool) -> Result<()> {
     }
     let (usable, others): (Vec<_>, Vec<_>) = scan.models.iter().partition(|m| m.problem.is_none());
     if !usable.is_empty() {
-        let rows: Vec<_> = usable.into_iter().map(row).collect();
-        let header = ["name", "architecture", "parameters", "type", "context", "size", "source"];
+        let mut header = vec!["name", "architecture", "parameters", "type", "context", "size", "source"];
+        let mut rows: Vec<_> = usable.iter().map(|model| row(model)).collect();
+        if args.long {
+            header.extend(["licence", "tokeniser", "template", "tok/s"]);
+            rows.iter_mut().zip(usable).for_each(|(row, model)| row.extend(rest_of_row(model)));
+        }
         writeln!(out, "{}", render::table(&header, &rows))?;
     }
     for model in others {
@@ -53,6 +70,34 @@ fn row(model: &ModelEntry) -> Vec<String> {
         format!("{}{parts}", render::bytes(model.size_bytes)),
         source(model.source).into(),
     ]
+}
+
+/// What the long list shows besides.
+fn rest_of_row(model: &ModelEntry) -> [String; 4] {
+    [
+        model.licence.clone().unwrap_or_else(|| "-".into()),
+        model.tokenizer.clone(),
+        if model.has_template { "yes" } else { "no" }.into(),
+        speed(model).unwrap_or_else(|| "-".into()),
+    ]
+}
+
+/// Tells entries how fast they were when they last ran on this device.
+pub(super) fn fill_speeds(models: &mut [ModelEntry], compute: &Compute) {
+    // Without a data folder nothing was measured.
+    if let Ok(measured) = Measured::of_this_machine(compute.name()) {
+        measured.fill(models);
+    }
+}
+
+/// How fast a model was here, and how it ran then.
+pub(super) fn speed(model: &ModelEntry) -> Option<String> {
+    let rate = format!("{:.1}", model.tokens_per_second?);
+    Some(match model.ran_as? {
+        RanAs::Target { method: Method::Plain } => rate,
+        RanAs::Target { method } => format!("{rate} with {method}"),
+        RanAs::Draft => format!("{rate} drafting"),
+    })
 }
 
 /// Whose a folder is, as people call it.

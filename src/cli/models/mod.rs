@@ -14,6 +14,7 @@ mod remove;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use hunch::library::Places;
+pub(crate) use pairs::predicted_fit;
 
 /// Lists the models on this machine, inspects one, or fetches one.
 #[derive(Args)]
@@ -28,7 +29,7 @@ pub(crate) struct ModelsArgs {
 #[derive(Subcommand)]
 enum ModelsCommand {
     /// Lists the models of Hunch, of added folders and of other programs (the default)
-    List,
+    List(list::ListArgs),
     /// Shows architecture, size, tokeniser, template and memory of one model
     Inspect(inspect::InspectArgs),
     /// Removes a model from Hunch's own folder
@@ -53,9 +54,10 @@ enum ModelsCommand {
 pub(crate) fn run(args: &ModelsArgs) -> Result<()> {
     let places = Places::of_this_user()?;
     match &args.command {
-        None | Some(ModelsCommand::List) => list::run(&places, args.json),
+        None => list::run(&list::ListArgs::default(), &places, args.json),
+        Some(ModelsCommand::List(list)) => list::run(list, &places, args.json),
         Some(ModelsCommand::Inspect(inspect)) => inspect::run(inspect, &places, args.json),
-        Some(ModelsCommand::Rm(remove)) => remove::run(remove, &places),
+        Some(ModelsCommand::Rm(remove)) => remove::run(remove, &places, args.json),
         Some(ModelsCommand::Folders(folders)) => folders::run(folders, &places, args.json),
         Some(ModelsCommand::Fit(fit)) => fit::run(fit, &places, args.json),
         Some(ModelsCommand::Pairs(pairs)) => pairs::run(pairs, &places, args.json),

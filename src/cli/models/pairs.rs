@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::api::library::{DraftOffer, FitVerdict, PairVerdict};
+use hunch::api::ModelEntry;
+use hunch::api::library::{DraftOffer, Fit, FitVerdict, PairVerdict};
 use hunch::error::Error;
 use hunch::library::measured::Measured;
 use hunch::library::pairs::{CostsOf, Pairs};
@@ -35,31 +36,36 @@ pub(super) fn context(target: &Path, asked: Option<u32>) -> Result<u32, Error> {
     asked.map_or_else(usual, Ok)
 }
 
-/// Asks the library about pairs, with what is known of this machine.
-pub(super) fn with_pairs<T>(
+/// The memory that models take, and what would fit if they do not: only then the other models are looked at.
+pub(crate) fn predicted_fit(
     compute: &Compute,
     places: &Places,
+    target: &Path,
+    draft: Option<&Path>,
+    context: Option<u32>,
+) -> Result<Fit, Error> {
+    let fit = |pairs: &Pairs<'_>| pairs.fit(target, draft, context);
+    let found = ask_pairs(&[], compute, fit)?;
+    if found.verdict != FitVerdict::TooLarge {
+        return Ok(found);
+    }
+    ask_pairs(&library::scan(places).models, compute, fit)
+}
+
+/// Asks the library about pairs, with what is known of this machine.
+fn ask_pairs<T>(
+    models: &[ModelEntry],
+    compute: &Compute,
     ask: impl FnOnce(&Pairs<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let models = library::scan(places).models;
     // Read only: what the window deleted for good is its business.
     let store = library::conversations_path().ok().filter(|path| path.exists());
     let store = store.and_then(|path| Store::open(&path).ok());
-    let costs = |of: CostsOf<'_>| {
-        let key = CurveOf {
-            target: of.target.0,
-            draft: of.draft.map(|draft| draft.0),
-            read_by_a_pass: (of.target.1, of.draft.map(|draft| draft.1)),
-            device: compute.name(),
-            threads: compute.threads().count() as u32,
-        };
-        let store = store.as_ref()?;
-        let curve =
-            if of.draft.is_some() { store.cost_curve(&key) } else { store.cost_curve_of_target(&key) };
-        curve.ok().flatten()
+    let costs = |CostsOf { target, draft }: CostsOf<'_>| {
+        store.as_ref()?.known_costs(&CurveOf::on(compute, target, draft))
     };
     ask(&Pairs {
-        models: &models,
+        models,
         compute,
         machine: machine::memory(0, compute),
         vocabularies: &Vocabularies::beside(library::data_folder().ok().as_deref()),
@@ -71,7 +77,8 @@ pub(super) fn with_pairs<T>(
 pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
     let target = library::find(&args.target, places)?;
     let compute = Compute::open(args.device, None)?;
-    let offers = with_pairs(&compute, places, |pairs| pairs.offers(&target, args.context))?;
+    let models = library::scan(places).models;
+    let offers = ask_pairs(&models, &compute, |pairs| pairs.offers(&target, args.context))?;
     let mut out = std::io::stdout().lock();
     if json {
         return Ok(writeln!(out, "{}", serde_json::to_string(&offers)?)?);
@@ -83,11 +90,10 @@ pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
         offers.context
     )?;
     let rows: Vec<Vec<String>> = offers.offers.iter().map(row).collect();
-    if rows.is_empty() {
-        writeln!(out, "No model here and none of the catalogue can draft for it.")?;
-    } else {
-        let header = ["draft", "where", "size", "of target", "both take", "speedup", "verdict"];
-        writeln!(out, "{}", render::table(&header, &rows))?;
+    let header = ["draft", "where", "size", "of target", "both take", "speedup", "verdict"];
+    writeln!(out, "{}", render::table(&header, &rows))?;
+    if offers.offers.iter().all(|offer| offer.predicted.is_none()) {
+        writeln!(out, "\nNo model here and none of the catalogue can draft for it; the verdicts say why.")?;
     }
     let methods: Vec<String> = offers.without_draft.iter().map(ToString::to_string).collect();
     Ok(writeln!(out, "\nWithout a draft model: {}.", methods.join(", "))?)
@@ -121,7 +127,12 @@ fn verdict(offer: &DraftOffer) -> String {
     match &offer.verdict {
         PairVerdict::Suits { padding: 0 } => format!("suits{recommended}"),
         PairVerdict::Suits { padding } => format!("suits, {padding} entries of padding{recommended}"),
-        PairVerdict::Expected => format!("same vocabulary by the catalogue{recommended}"),
+        PairVerdict::Expected { compared: true } => {
+            format!("same tokens, compared when the catalogue was made{recommended}")
+        }
+        PairVerdict::Expected { compared: false } => {
+            format!("same family by its header, compared token by token once it is here{recommended}")
+        }
         PairVerdict::OtherVocabulary { first, of_target, of_draft } => {
             format!(
                 "another vocabulary: token {first} is {of_target:?} in the target and {of_draft:?} in the draft"

@@ -28,19 +28,25 @@ enum Heard {
 
 pub(super) fn run(args: &PullArgs, json: bool) -> Result<()> {
     let downloads = open()?;
-    let (repository, file) = match catalogue::by_id(&args.repository) {
+    let known = catalogue::by_id(&args.repository);
+    let (repository, file) = match known {
         Some(model) => (model.repository.as_str(), Some(model.file.as_str())),
         None => (args.repository.as_str(), None),
     };
     let repository = downloads.repository(repository)?;
     let file = hub::choose(&repository, args.file.as_deref().or(file))?;
-    let request = DownloadRequest { repository: repository.repository.clone(), file: file.path.clone() };
+    let request = DownloadRequest {
+        repository: repository.repository.clone(),
+        file: file.path.clone(),
+        // Another file of the model is another choice.
+        expected_sha256: known.filter(|model| model.file == file.path).and_then(|model| model.sha256.clone()),
+    };
     eprintln!("{} of {}: {}", file.path, request.repository, render::bytes(file.size_bytes));
     let (sender, heard) = channel();
     listen_for_interrupt(sender.clone())?;
     let _told = downloads.subscribe(Box::new(move |event| {
         if let LibraryEvent::Download { download } = event {
-            let _ = sender.send(Heard::Moved(Box::new(download)));
+            let _ = sender.send(Heard::Moved(download));
         }
     }));
     let id = downloads.start(&request)?.id;

@@ -1,6 +1,7 @@
 //! `hunch models rm`: takes a model out of Hunch's own folder, after a question.
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
@@ -19,28 +20,42 @@ pub(crate) struct RemoveArgs {
     yes: bool,
 }
 
-pub(crate) fn run(args: &RemoveArgs, places: &Places) -> Result<()> {
+pub(crate) fn run(args: &RemoveArgs, places: &Places, json: bool) -> Result<()> {
     let path = library::find(&args.name, places)?;
     let files = library::removable(&path, places)?;
     let size: u64 = files.iter().filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum();
-    let mut out = std::io::stdout().lock();
     if !args.yes {
         if !std::io::stdin().is_terminal() {
             let text = "Removing a model asks first, and there is no terminal to answer at. Nothing was \
                         removed. Say --yes to remove it without a question.";
             return Err(Error::invalid(text).into());
         }
+        // What is asked is no part of the output, which a program may read.
+        let mut asking = std::io::stderr().lock();
         for file in &files {
-            writeln!(out, "{}", render::line(&file.display().to_string()))?;
+            writeln!(asking, "{}", render::line(&file.display().to_string()))?;
         }
-        write!(out, "Remove this for good ({})? [y/N] ", render::bytes(size))?;
-        out.flush()?;
+        write!(asking, "Remove this for good ({})? [y/N] ", render::bytes(size))?;
+        asking.flush()?;
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         if !matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
-            return Ok(writeln!(out, "Nothing was removed.")?);
+            return told(args, json, &[], 0);
         }
     }
     library::remove(&path, places)?;
+    told(args, json, &files, size)
+}
+
+/// Says what was removed.
+fn told(args: &RemoveArgs, json: bool, files: &[PathBuf], size: u64) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        let value = serde_json::json!({ "name": args.name, "removed": files, "freed_bytes": size });
+        return Ok(writeln!(out, "{value}")?);
+    }
+    if files.is_empty() {
+        return Ok(writeln!(out, "Nothing was removed.")?);
+    }
     Ok(writeln!(out, "Removed {} ({}).", args.name, render::bytes(size))?)
 }

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use super::kept::{self, Kept, Place};
+use super::kept::{self, Found, Kept, Place};
+use super::room::Room;
 use super::sinks::Sinks;
 use super::task::Run;
 use super::{DownloadSettings, is_active, lock};
@@ -25,6 +26,8 @@ pub(super) struct Inner {
     pub(super) runtime: Handle,
     /// Files that may be fetched now.
     pub(super) slots: Arc<Semaphore>,
+    /// Of the disk, who may write how much.
+    pub(super) room: Room,
     pub(super) sinks: Sinks,
     /// Taken before `tasks`, where both are.
     pub(super) entries: Mutex<BTreeMap<String, Entry>>,
@@ -37,6 +40,8 @@ pub(super) struct Entry {
     pub(super) view: Download,
     /// Which of its runs may change it; an older one may still be coming to its end.
     pub(super) run: u64,
+    /// Whether nothing is known of it but its bytes.
+    lost: bool,
     /// Of all that was started for it one is at the files.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -53,13 +58,16 @@ impl Inner {
 
     /// Looks at the disk for what other programs have begun, moved and ended.
     pub(super) fn look(&self) {
-        let on_disk: BTreeMap<String, Kept> = kept::all(&self.models).into_iter().collect();
-        for (id, kept) in &on_disk {
-            self.learn(id, kept);
+        let on_disk: BTreeMap<String, Found> = kept::all(&self.models).into_iter().collect();
+        for (id, found) in &on_disk {
+            match found {
+                Found::Known(kept) => self.learn(id, kept),
+                Found::Lost { bytes } => self.learn_of_loss(id, *bytes),
+            }
         }
         let gone: Vec<(String, u64)> = lock(&self.entries)
             .iter()
-            .filter(|(id, entry)| is_idle(&entry.view) && !on_disk.contains_key(*id))
+            .filter(|(id, entry)| (entry.lost || is_idle(&entry.view)) && !on_disk.contains_key(*id))
             .map(|(id, entry)| (id.clone(), entry.run))
             .collect();
         for (id, run) in gone {
@@ -72,7 +80,53 @@ impl Inner {
     }
 
     fn entry(&self, view: Download) -> Entry {
-        Entry { view, run: self.next.fetch_add(1, Ordering::Relaxed), turn: Arc::default() }
+        let lost = view.request.file.is_empty();
+        Entry { view, run: self.next.fetch_add(1, Ordering::Relaxed), lost, turn: Arc::default() }
+    }
+
+    /// Whether nothing tells any more what the download was to fetch.
+    pub(super) fn is_lost(&self, id: &str) -> bool {
+        lock(&self.entries).get(id).is_some_and(|entry| entry.lost)
+    }
+
+    /// What is said of a download of which nothing is known but its bytes.
+    pub(super) fn unreadable(&self, id: &str, bytes: u64) -> Error {
+        Error::DownloadUnreadable { folder: self.place(id).folder().to_owned(), bytes }
+    }
+
+    /// A download of which nothing is known but its bytes. It can be taken away.
+    fn as_lost(&self, id: &str, bytes: u64) -> Download {
+        Download {
+            id: id.to_owned(),
+            request: DownloadRequest {
+                repository: String::new(),
+                file: String::new(),
+                expected_sha256: None,
+            },
+            name: id.to_owned(),
+            phase: DownloadPhase::Failed,
+            done_bytes: bytes,
+            total_bytes: None,
+            bytes_per_second: None,
+            seconds_left: None,
+            error: Some(ErrorInfo::from(&self.unreadable(id, bytes))),
+            path: None,
+        }
+    }
+
+    /// Takes over that there are bytes on disk of which is not known what they are.
+    fn learn_of_loss(&self, id: &str, bytes: u64) {
+        let now = self.as_lost(id, bytes);
+        let run = {
+            let mut entries = lock(&self.entries);
+            let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
+            // Of one that is known here it is written down again when it goes on.
+            if !entry.lost {
+                return;
+            }
+            entry.run
+        };
+        self.publish(id, run, |view| *view = now);
     }
 
     /// A download as it lies on disk, if this program is not at it.
@@ -98,6 +152,10 @@ impl Inner {
         let run = {
             let mut entries = lock(&self.entries);
             let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
+            if std::mem::take(&mut entry.lost) {
+                // Another program has begun it anew.
+                entry.view = now.clone();
+            }
             if is_active(entry.view.phase) || entry.view.phase == DownloadPhase::Done {
                 return;
             }
@@ -132,7 +190,7 @@ impl Inner {
         let before = entry.view.clone();
         change(&mut entry.view);
         if entry.view != before {
-            self.sinks.put(LibraryEvent::Download { download: entry.view.clone() });
+            self.sinks.put(LibraryEvent::Download { download: Box::new(entry.view.clone()) });
         }
     }
 
@@ -158,13 +216,20 @@ impl Inner {
         {
             // In one step: of two at once one fetches, and nobody sees a new one that is not under way.
             let mut entries = lock(&self.entries);
-            if let Some(request) = request.filter(|_| !entries.contains_key(id)) {
-                entries.insert(id.to_owned(), self.entry(self.as_kept(id, &Kept::new(request))));
+            if let Some(request) = request {
+                let new = || self.as_kept(id, &Kept::new(request));
+                let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(new()));
+                if std::mem::take(&mut entry.lost) {
+                    // Now it is known again.
+                    entry.view = new();
+                }
             }
             let Some(entry) = entries.get_mut(id).filter(|entry| !is_active(entry.view.phase)) else {
                 return;
             };
             self.change(entry, |view| {
+                // What was refused for its checksum may be asked for without one.
+                view.request = request.cloned().unwrap_or_else(|| view.request.clone());
                 (view.phase, view.error, view.path) = (DownloadPhase::Waiting, None, None);
             });
             self.spawn(entry, |run| run.fetch());

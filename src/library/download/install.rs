@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use super::kept::{Place, hex};
 use crate::error::{Error, Result};
 use crate::library::hub::{RemoteFile, local_file};
+use crate::library::small_file::sync_folder_of;
 use crate::model::gguf::Gguf;
 
 /// Names that are tried for a model before it is given up.
@@ -106,34 +107,72 @@ pub(super) fn check(place: &Place, index: usize, part: &RemoteFile, cancelled: &
     }
 }
 
-/// Gives the files their names. `false`: something else has come to lie there meanwhile.
+/// Gives the files their names, all or none. `false`: something else has come to lie there meanwhile.
 pub(super) fn install(place: &Place, goal: &Goal) -> Result<bool> {
+    let missing = goal.files.iter().enumerate().filter(|(index, _)| !goal.here[*index]);
+    let mut named: Vec<(usize, &Path)> = Vec::new();
     // The first part makes a model of the others.
-    for (index, target) in goal.files.iter().enumerate().rev().filter(|(index, _)| !goal.here[*index]) {
-        if !rename_to_new(&place.part(index), target)? {
-            return Ok(false);
+    for (index, target) in missing.rev() {
+        match rename_to_new(&place.part(index), target) {
+            Ok(true) => named.push((index, target)),
+            Ok(false) => {
+                take_back(place, &named)?;
+                return Ok(false);
+            }
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = take_back(place, &named);
+                return Err(error);
+            }
         }
     }
-    #[cfg(unix)]
-    if let Some(folder) = goal.files[0].parent() {
-        // The names survive a power cut, too. Some file systems cannot promise that; then nothing is lost but them.
-        let _ = File::open(folder).and_then(|folder| folder.sync_all());
-    }
+    sync_folder_of(&goal.files[0]);
     Ok(true)
 }
 
-/// A plain rename would replace what is there.
+/// Makes parts of a download of files that have their names already. One that stays where it is, as all do when the
+/// program is ended in between, is known again by its checksum.
+fn take_back(place: &Place, named: &[(usize, &Path)]) -> Result<()> {
+    for (index, target) in named {
+        let part = place.part(*index);
+        if !rename_to_new(target, &part)? {
+            let source = ErrorKind::AlreadyExists.into();
+            return Err(Error::Io { action: "rename to", path: part, source });
+        }
+    }
+    Ok(())
+}
+
+/// Renames a file unless there is one of that name, which a plain rename would replace; `false` if there is. Where
+/// the volume has neither such a rename nor hard links, as memory sticks have not, it looks first and renames then:
+/// what another program puts there in between is replaced.
 fn rename_to_new(from: &Path, to: &Path) -> Result<bool> {
     let io = |source| Error::Io { action: "rename to", path: to.to_owned(), source };
+    match rename_exclusively(from, to) {
+        Ok(()) => return Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+        // What follows can do without, and tells what is wrong if it is something else.
+        Err(_) => {}
+    }
     let done = match std::fs::hard_link(from, to) {
         Ok(()) => std::fs::remove_file(from),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
-        // A disk without hard links, as memory sticks are.
-        Err(_) if to.exists() => return Ok(false),
+        Err(_) if std::fs::symlink_metadata(to).is_ok() => return Ok(false),
         Err(_) => std::fs::rename(from, to),
     };
     done.map_err(io)?;
     Ok(true)
+}
+
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+fn rename_exclusively(from: &Path, to: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+fn rename_exclusively(_from: &Path, _to: &Path) -> std::io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]
@@ -169,6 +208,67 @@ mod tests {
             (b"one".into(), b"six".into(), b"two".into())
         );
         assert!(!place.part(0).exists());
+    }
+
+    #[test]
+    fn of_a_model_in_parts_all_get_their_names_or_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = folder.path();
+        let place = Place::new(models, "x");
+        std::fs::create_dir_all(place.folder()).unwrap();
+        let bytes: [&[u8]; 3] = [b"one", b"two", b"three"];
+        for (index, bytes) in bytes.iter().enumerate() {
+            std::fs::write(place.part(index), bytes).unwrap();
+        }
+        // Without checksums nobody could tell afterwards whose a file is.
+        let parts = bytes.map(|bytes| RemoteFile { sha256: None, ..part(bytes) });
+        let choose = || Goal::choose(models, "m", &parts, &AtomicBool::new(false)).unwrap();
+        let goal = choose();
+        let (first, stranger) = (goal.files[0].clone(), b"stranger");
+        std::fs::write(&first, stranger).unwrap();
+        assert!(!install(&place, &goal).unwrap());
+        let names = || {
+            let entries = std::fs::read_dir(models).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<_> = entries.filter(|name| name != ".downloads").collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(), [first.file_name().unwrap()], "nothing of the model is left there");
+        // Nor where the disk refuses: the first part is gone.
+        std::fs::rename(place.part(0), models.join("aside")).unwrap();
+        std::fs::remove_file(&first).unwrap();
+        assert!(matches!(install(&place, &goal), Err(Error::Io { .. })));
+        assert_eq!(names(), ["aside"]);
+        std::fs::rename(models.join("aside"), place.part(0)).unwrap();
+        std::fs::write(&first, stranger).unwrap();
+        let goal = choose();
+        assert_eq!(goal.name, "m-2");
+        assert!(install(&place, &goal).unwrap());
+        for (file, bytes) in goal.files.iter().zip(bytes) {
+            assert_eq!(std::fs::read(file).unwrap(), bytes);
+        }
+        assert_eq!(std::fs::read(&first).unwrap(), stranger);
+    }
+
+    #[test]
+    fn a_rename_replaces_nothing_not_even_a_link_to_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        std::fs::write(&from, "new").unwrap();
+        std::fs::write(&to, "old").unwrap();
+        assert!(!rename_to_new(&from, &to).unwrap());
+        assert_eq!(std::fs::read(&to).unwrap(), b"old");
+        #[cfg(unix)]
+        {
+            std::fs::remove_file(&to).unwrap();
+            std::os::unix::fs::symlink("nowhere", &to).unwrap();
+            assert!(!rename_to_new(&from, &to).unwrap());
+            assert_eq!(std::fs::read_link(&to).unwrap(), Path::new("nowhere"));
+        }
+        std::fs::remove_file(&to).unwrap();
+        assert!(rename_to_new(&from, &to).unwrap());
+        assert!(!from.exists() && std::fs::read(&to).unwrap() == b"new");
+        assert!(matches!(rename_to_new(&from, &folder.path().join("other")), Err(Error::Io { .. })));
     }
 
     #[test]

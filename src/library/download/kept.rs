@@ -79,6 +79,11 @@ impl Place {
         Self { folder: models.join(FOLDER).join(id) }
     }
 
+    /// Where all of it lies.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The bytes of a part.
     pub(super) fn part(&self, index: usize) -> PathBuf {
         self.folder.join(format!("{index:05}.part"))
@@ -193,15 +198,56 @@ fn is_at(_file: &File, _path: &Path) -> bool {
     true
 }
 
-/// Every download that lies in a models folder.
-pub(super) fn all(models: &Path) -> Vec<(String, Kept)> {
+/// What lies in the folder of a download.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// What is known of it.
+    Known(Kept),
+    /// Bytes, and nothing that tells what they are: the file that did was damaged, or is gone.
+    Lost {
+        /// How many.
+        bytes: u64,
+    },
+}
+
+/// Every download that lies in a models folder, by its number.
+pub(super) fn all(models: &Path) -> Vec<(String, Found)> {
     let Ok(entries) = std::fs::read_dir(models.join(FOLDER)) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let kept = names.filter_map(|name| {
-        let kept = Place::new(models, &name).load()?;
-        (id(&kept.request) == name).then_some((name, kept))
-    });
-    kept.collect()
+    let found = |name: String| found(models, &name).map(|found| (name, found));
+    names.filter(|name| is_id(name)).filter_map(found).collect()
+}
+
+/// Those of them of which is known what they are.
+pub(super) fn known(models: &Path) -> Vec<(String, Kept)> {
+    let known = |(id, found)| match found {
+        Found::Known(kept) => Some((id, kept)),
+        Found::Lost { .. } => None,
+    };
+    all(models).into_iter().filter_map(known).collect()
+}
+
+/// What lies in the folder of that name; `None` for nothing worth a word.
+fn found(models: &Path, name: &str) -> Option<Found> {
+    let place = Place::new(models, name);
+    if let Some(kept) = place.load().filter(|kept| id(&kept.request) == name) {
+        return Some(Found::Known(kept));
+    }
+    // A program that is at it is about to write that down, or to remove it all.
+    let bytes = if place.is_held() { 0 } else { bytes_in(&place.folder) };
+    (bytes > 0).then_some(Found::Lost { bytes })
+}
+
+/// Bytes of the files in a folder.
+fn bytes_in(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| entry.metadata().ok()).filter(std::fs::Metadata::is_file);
+    files.fold(0, |sum, file| sum.saturating_add(file.len()))
+}
+
+/// Whether that can be the number of a download.
+fn is_id(name: &str) -> bool {
+    name.len() == 16 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 #[cfg(test)]
@@ -209,7 +255,7 @@ mod tests {
     use super::*;
 
     fn request() -> DownloadRequest {
-        DownloadRequest { repository: "a/b".into(), file: "m.gguf".into() }
+        DownloadRequest { repository: "a/b".into(), file: "m.gguf".into(), expected_sha256: None }
     }
 
     #[test]
@@ -244,6 +290,27 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_nothing_is_known_of_are_found_while_nobody_is_at_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::new(folder.path(), &id(&request()));
+        place.store(&Kept::new(&request())).unwrap();
+        std::fs::write(place.part(0), "12345").unwrap();
+        assert!(matches!(all(folder.path())[..], [(_, Found::Known(_))]));
+        for damage in ["", "{\"request\": "] {
+            std::fs::write(place.folder.join(STATE), damage).unwrap();
+            let bytes = 5 + damage.len() as u64;
+            assert!(matches!(all(folder.path())[..], [(_, Found::Lost { bytes: found })] if found == bytes));
+        }
+        std::fs::remove_file(place.folder.join(STATE)).unwrap();
+        assert!(matches!(all(folder.path())[..], [(_, Found::Lost { bytes: 5 })]));
+        let held = place.hold("m").unwrap();
+        assert!(all(folder.path()).is_empty(), "it may be being removed");
+        drop(held);
+        std::fs::write(place.part(0), "").unwrap();
+        assert!(all(folder.path()).is_empty(), "nothing is lost with it");
+    }
+
+    #[test]
     fn what_is_kept_comes_back_unless_it_names_what_it_must_not() {
         let folder = tempfile::tempdir().unwrap();
         let place = Place::new(folder.path(), &id(&request()));
@@ -252,13 +319,15 @@ mod tests {
         place.store(&kept).unwrap();
         assert_eq!(place.load().unwrap().total(), Some(7));
         assert_eq!(all(folder.path()).len(), 1);
-        // Under the number of another one.
-        Place::new(folder.path(), "0123456789abcdef").store(&kept).unwrap();
-        assert_eq!(all(folder.path()).len(), 1);
+        // Under the number of another one, and under none.
+        for name in ["0123456789abcdef", "0123456789ABCDEF", "notes"] {
+            Place::new(folder.path(), name).store(&kept).unwrap();
+        }
+        assert_eq!(known(folder.path()).len(), 1);
         let mut evil = kept;
         evil.parts[0].path = "../../m.gguf".into();
         place.store(&evil).unwrap();
-        assert!(place.load().is_none());
+        assert!(place.load().is_none() && known(folder.path()).is_empty());
         place.remove().unwrap();
         place.remove().unwrap();
     }

@@ -7,10 +7,12 @@ mod install;
 mod kept;
 mod part;
 mod progress;
+mod room;
 mod sinks;
 mod task;
 
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -23,6 +25,7 @@ use super::hub::{self, Hub, HubConfig, Token};
 use crate::api::library::{Download, DownloadPhase, DownloadRequest, HubRepository, HubState, LibraryEvent};
 use crate::error::{Error, Result};
 use entries::Inner;
+use room::Room;
 use sinks::Sinks;
 
 /// How long the end of the program waits for files to be closed.
@@ -30,6 +33,9 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 /// Free bytes of the disk that a folder is on, if that is known.
 pub type Space = Arc<dyn Fn(&Path) -> Option<u64> + Send + Sync>;
+
+/// Comes back after so long.
+pub type Wait = Arc<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// How to download.
 #[derive(Clone)]
@@ -46,6 +52,8 @@ pub struct DownloadSettings {
     pub longest_wait: Duration,
     /// Tells the free space.
     pub space: Space,
+    /// Waits before something is tried again.
+    pub wait: Wait,
 }
 
 impl Default for DownloadSettings {
@@ -56,16 +64,10 @@ impl Default for DownloadSettings {
             tries: 8,
             first_wait: Duration::from_secs(1),
             longest_wait: Duration::from_secs(60),
-            space: Arc::new(free_space),
+            space: Arc::new(room::free_space),
+            wait: Arc::new(|time| Box::pin(tokio::time::sleep(time))),
         }
     }
-}
-
-fn free_space(folder: &Path) -> Option<u64> {
-    let folder = folder.canonicalize().ok()?;
-    let disks = sysinfo::Disks::new_with_refreshed_list().ok()?;
-    let of_folder = disks.iter().filter(|disk| folder.starts_with(disk.mount_point()));
-    of_folder.max_by_key(|disk| disk.mount_point().components().count()).map(sysinfo::Disk::available_space)
 }
 
 /// The downloads of a models folder. Cheap to clone; all clones are the same one, and when the last is gone
@@ -155,6 +157,7 @@ impl Downloads {
             runtime: runtime.handle().clone(),
             slots: Arc::new(Semaphore::new(settings.at_once)),
             settings,
+            room: Room::default(),
             sinks: Sinks::default(),
             entries: Mutex::default(),
             tasks: Mutex::default(),
@@ -199,6 +202,7 @@ impl Downloads {
     /// When that is not the name of one, or the hub does not answer or does not let us in.
     pub fn repository(&self, repository: &str) -> Result<HubRepository> {
         let repository = self.inner.hub.repository(repository)?;
+        self.inner.hub.ask_keychain_again();
         let (sender, receiver) = std::sync::mpsc::channel();
         let inner = Arc::clone(&self.inner);
         self.inner.runtime.spawn(async move {
@@ -209,6 +213,7 @@ impl Downloads {
 
     /// The hub, as this machine sees it. May wait for the person to open the keychain.
     pub fn hub_state(&self) -> HubState {
+        self.inner.hub.ask_keychain_again();
         self.inner.hub.state()
     }
 
@@ -222,15 +227,17 @@ impl Downloads {
         Ok(self.hub_state())
     }
 
-    /// Starts a download, or goes on with it. Tells how it goes by events; a download that runs is left alone.
+    /// Starts a download, or goes on with it, now with the checksum that is asked for, if any. Tells how it goes by
+    /// events; a download that runs is left alone.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when the names cannot be those of a file in a repository.
     pub fn start(&self, request: &DownloadRequest) -> Result<Download> {
         let repository = self.inner.hub.repository(&request.repository)?;
         hub::check_path(&request.file)?;
-        let request = DownloadRequest { repository, file: request.file.clone() };
+        let request = DownloadRequest { repository, ..request.clone() };
         let id = kept::id(&request);
+        self.inner.hub.ask_keychain_again();
         self.inner.launch(&id, Some(&request));
         self.inner.view(&id)
     }
@@ -249,9 +256,14 @@ impl Downloads {
     /// Goes on with a download.
     ///
     /// # Errors
-    /// As [`Downloads::pause`].
+    /// As [`Downloads::pause`]; [`Error::DownloadUnreadable`] where nothing tells any more what was to be fetched.
     pub fn resume(&self, id: &str) -> Result<()> {
-        if self.inner.view(id)?.phase != DownloadPhase::Done {
+        let view = self.inner.view(id)?;
+        if self.inner.is_lost(id) {
+            return Err(self.inner.unreadable(id, view.done_bytes));
+        }
+        if view.phase != DownloadPhase::Done {
+            self.inner.hub.ask_keychain_again();
             self.inner.launch(id, None);
         }
         Ok(())
@@ -259,7 +271,7 @@ impl Downloads {
 
     /// Goes on with what was under way when the program last ended.
     pub fn resume_interrupted(&self) {
-        for (id, kept) in kept::all(&self.inner.models) {
+        for (id, kept) in kept::known(&self.inner.models) {
             if kept.wanted && self.inner.view(&id).is_ok_and(|view| view.phase == DownloadPhase::Paused) {
                 self.inner.launch(&id, None);
             }

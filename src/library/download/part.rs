@@ -94,7 +94,8 @@ pub(super) async fn fetch(job: PartJob) -> Result<(), Ended> {
             patience.renew();
         }
         part.show(PartPhase::Retrying(ErrorInfo::from(&failure.error)));
-        tokio::time::sleep(patience.next(failure)?).await;
+        let pause = patience.next(failure)?;
+        (part.job.settings.wait)(pause).await;
     }
     let Part { file, here, job, .. } = part;
     let synced = blocking(move |_| file.sync_all()).await.map_err(Ended::Failed)?;
@@ -127,7 +128,7 @@ impl PartJob {
         if matches!(source.kind(), StorageFull | QuotaExceeded) {
             let free = (self.settings.space)(&self.models).unwrap_or(0);
             let missing = self.remote.size.saturating_sub(here).saturating_sub(free).max(1);
-            return Ended::Failed(Error::DiskFull { folder: self.models.clone(), missing });
+            return Ended::Failed(Error::DiskFull { folder: self.models.clone(), missing, promised: 0 });
         }
         Ended::Failed(Error::Io { action: "write", path: self.path.clone(), source })
     }
@@ -255,6 +256,36 @@ fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of a hub that failed and may ask for a wait of so many seconds.
+    fn failure(asked_for: Option<u64>) -> Failure {
+        let error = Error::HubUnreachable { endpoint: "hub".into(), reason: "busy".into() };
+        Failure { error, cure: Cure::Wait(asked_for.map(Duration::from_secs)) }
+    }
+
+    #[test]
+    fn waits_grow_to_a_bound_and_are_never_shorter_than_the_hub_asks_for() {
+        let settings = DownloadSettings {
+            tries: 5,
+            first_wait: Duration::from_secs(1),
+            longest_wait: Duration::from_secs(4),
+            ..DownloadSettings::default()
+        };
+        let mut patience = Patience::new(&settings);
+        // Each is longer by chance, up to twice as long.
+        let mut expect = |asked_for: Option<u64>, least: u64, most: u64| {
+            let wait = patience.next(failure(asked_for)).ok().unwrap().as_secs_f64();
+            assert!((least as f64..=most as f64).contains(&wait), "{wait} s in place of {least} to {most} s");
+        };
+        expect(None, 1, 2);
+        expect(None, 2, 4);
+        expect(Some(30), 30, 30);
+        expect(Some(1), 4, 8);
+        expect(None, 4, 8);
+        assert!(matches!(patience.next(failure(Some(1))), Err(Ended::Failed(_))), "it is given up");
+        patience.renew();
+        assert!(patience.next(failure(None)).ok().unwrap() <= Duration::from_secs(2), "it got on meanwhile");
+    }
 
     #[test]
     fn a_range_is_read() {

@@ -61,6 +61,11 @@ impl Meter {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Bytes that are here.
+    pub(super) fn bytes(&self) -> u64 {
+        self.parts().iter().fold(0, |sum, (bytes, _)| sum.saturating_add(*bytes))
+    }
+
     pub(super) fn set(&self, part: usize, bytes: u64, phase: PartPhase) {
         self.parts()[part] = (bytes, phase);
     }
@@ -111,7 +116,8 @@ mod tests {
     fn a_download_runs_while_one_of_its_files_does() {
         let meter = Meter::new([5, 0].into_iter());
         assert_eq!(meter.total(), (5, DownloadPhase::Waiting, None));
-        let error = ErrorInfo { code: crate::error::ErrorCode::HubUnreachable, message: "gone".into() };
+        let gone = crate::error::Error::HubUnreachable { endpoint: "there".into(), reason: "gone".into() };
+        let error = ErrorInfo::from(&gone);
         meter.set(0, 6, PartPhase::Retrying(error.clone()));
         assert_eq!(meter.total(), (6, DownloadPhase::Retrying, Some(error)));
         meter.set(1, 1, PartPhase::Running);

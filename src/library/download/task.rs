@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::install::{self, Goal};
-use super::kept::{Kept, Place};
+use super::kept::{self, Kept, Place};
 use super::part::{Ended, PartJob, Patience, fetch};
 use super::progress::{Meter, Speed};
-use super::{Inner, blocking};
+use super::room::{Promised, Shortage};
+use super::{Inner, blocking, is_active};
 use crate::api::library::{Download, DownloadPhase, DownloadRequest, HubRepository, LibraryEvent};
 use crate::error::{Error, Result};
 use crate::event::ErrorInfo;
@@ -18,12 +19,12 @@ use crate::library::hub::{Listing, RemoteFile, short_name};
 
 /// How often progress is told.
 const TICK: Duration = Duration::from_millis(200);
-/// Bytes that are left free on the disk.
-const SPARE: u64 = 64 << 20;
 /// How often a file may change while it is fetched.
 const MOST_CHANGES: usize = 4;
 /// How often a question that a person waits for is asked.
 const TRIES_OF_A_QUESTION: usize = 2;
+/// How long somebody who waits for an answer waits before the question is asked again, whatever the hub asks for.
+const LONGEST_WAIT_FOR_AN_ANSWER: Duration = Duration::from_secs(5);
 
 /// What a repository holds, for somebody who waits.
 pub(super) async fn repository(inner: &Inner, repository: &str) -> Result<HubRepository> {
@@ -35,7 +36,7 @@ pub(super) async fn repository(inner: &Inner, repository: &str) -> Result<HubRep
         match inner.hub.listing(repository).await {
             Ok(listing) => return Ok(listing.repository),
             Err(failure) => match patience.next(failure) {
-                Ok(wait) => tokio::time::sleep(wait.min(Duration::from_secs(5))).await,
+                Ok(wait) => (settings.wait)(wait.min(LONGEST_WAIT_FOR_AN_ANSWER)).await,
                 Err(Ended::Changed(error) | Ended::Failed(error)) => return Err(error),
             },
         }
@@ -64,8 +65,9 @@ impl Run {
         });
     }
 
+    /// Short name of the model; of a download that nothing is known of, its number.
     fn name(&self) -> &str {
-        short_name(&self.request.file)
+        if self.request.file.is_empty() { &self.id } else { short_name(&self.request.file) }
     }
 
     fn kept(&self) -> Kept {
@@ -116,14 +118,18 @@ impl Run {
     }
 
     async fn to_the_end(&self) -> Result<Goal> {
-        self.place.store(&Kept { wanted: true, ..self.kept() })?;
+        self.place.store(&Kept { request: self.request.clone(), wanted: true, ..self.kept() })?;
         let mut trouble = None;
         for _ in 0..MOST_CHANGES {
             let listing = self.ask().await?;
             let parts = self.adopt(&listing)?;
             let goal = self.goal(&parts).await?;
-            self.check_space(&parts, &goal)?;
-            match self.fetch_parts(&listing, &parts, &goal).await {
+            let meter = self.meter(&parts, &goal);
+            let promised = self.claim_room(&parts, &meter)?;
+            let fetched = self.fetch_parts(&listing, &parts, &goal, &meter).await;
+            // Nothing more is written.
+            drop(promised);
+            match fetched {
                 Ok(()) => return self.finish(&parts).await,
                 Err(Ended::Failed(error)) => return Err(error),
                 Err(Ended::Changed(error)) => trouble = Some(error),
@@ -144,15 +150,35 @@ impl Run {
                 (view.phase, view.error) = (DownloadPhase::Retrying, Some(ErrorInfo::from(&failure.error)));
             });
             match patience.next(failure) {
-                Ok(wait) => tokio::time::sleep(wait).await,
+                Ok(wait) => (self.inner.settings.wait)(wait).await,
                 Err(Ended::Changed(error) | Ended::Failed(error)) => return Err(error),
             }
         }
     }
 
+    /// The files of the model, each with its checksum if one is known.
+    ///
+    /// # Errors
+    /// When the hub has no such model, or another one than was asked for.
+    fn parts(&self, listing: &Listing) -> Result<Vec<RemoteFile>> {
+        let mut parts = listing.parts(&self.request.file)?.to_vec();
+        if let (Some(expected), [part]) = (&self.request.expected_sha256, &mut parts[..]) {
+            let found = part.sha256.get_or_insert_with(|| expected.to_ascii_lowercase());
+            if !found.eq_ignore_ascii_case(expected) {
+                let beginning = |sha256: &str| sha256.chars().take(12).collect();
+                return Err(Error::NotOfCatalogue {
+                    file: format!("{} of {}", self.request.file, self.request.repository),
+                    expected: beginning(expected),
+                    found: beginning(found),
+                });
+            }
+        }
+        Ok(parts)
+    }
+
     /// Keeps what is here of files that are still the same, and throws the rest away.
     fn adopt(&self, listing: &Listing) -> Result<Vec<RemoteFile>> {
-        let parts = listing.parts(&self.request.file)?.to_vec();
+        let parts = self.parts(listing)?;
         let kept = self.kept();
         for index in 0..parts.len().max(kept.parts.len()) {
             let same = parts.get(index).is_some_and(|part| {
@@ -177,28 +203,45 @@ impl Run {
         blocking(move |cancelled| Goal::choose(&models, &stem, &parts, cancelled)).await?
     }
 
-    fn check_space(&self, parts: &[RemoteFile], goal: &Goal) -> Result<()> {
-        let to_come = |(index, part): (usize, &RemoteFile)| match goal.here[index] {
-            true => 0,
-            false => part.size.saturating_sub(self.place.part_bytes(index)),
-        };
-        let needed = parts.iter().enumerate().map(to_come).fold(0u64, u64::saturating_add);
-        let models = &self.inner.models;
-        match (self.inner.settings.space)(models) {
-            Some(free) if needed > 0 && needed.saturating_add(SPARE) > free => {
-                Err(Error::DiskFull { folder: models.clone(), missing: needed.saturating_add(SPARE) - free })
-            }
-            // What is not known is found out by writing.
-            _ => Ok(()),
-        }
+    fn meter(&self, parts: &[RemoteFile], goal: &Goal) -> Arc<Meter> {
+        let bytes =
+            |index: usize| if goal.here[index] { parts[index].size } else { self.place.part_bytes(index) };
+        Arc::new(Meter::new((0..parts.len()).map(bytes)))
+    }
+
+    /// Claims the room for what is missing, beside what all other downloads that are under way still need.
+    fn claim_room(&self, parts: &[RemoteFile], meter: &Arc<Meter>) -> Result<Promised<'_>> {
+        let Inner { room, settings, models, .. } = &*self.inner;
+        let size = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.size));
+        let promised =
+            room.promise(self.run, size, meter, self.needed_elsewhere(), || (settings.space)(models));
+        promised.map_err(|Shortage { missing, promised }| Error::DiskFull {
+            folder: models.clone(),
+            missing,
+            promised,
+        })
+    }
+
+    /// Bytes that downloads still need into this folder which other programs are at.
+    fn needed_elsewhere(&self) -> u64 {
+        let ours = |id: &str| self.inner.view(id).is_ok_and(|view| is_active(view.phase));
+        let needed = kept::known(&self.inner.models).into_iter().filter_map(|(id, kept)| {
+            let place = self.inner.place(&id);
+            let theirs = !ours(&id) && place.is_held();
+            theirs.then(|| kept.total().unwrap_or(0).saturating_sub(place.bytes(&kept)))
+        });
+        needed.fold(0, u64::saturating_add)
     }
 
     /// Fetches what is missing, all files at once as far as slots are free, and tells how it goes.
-    async fn fetch_parts(&self, listing: &Listing, parts: &[RemoteFile], goal: &Goal) -> Result<(), Ended> {
+    async fn fetch_parts(
+        &self,
+        listing: &Listing,
+        parts: &[RemoteFile],
+        goal: &Goal,
+        meter: &Arc<Meter>,
+    ) -> Result<(), Ended> {
         let inner = &self.inner;
-        let bytes =
-            |index: usize| if goal.here[index] { parts[index].size } else { self.place.part_bytes(index) };
-        let meter = Arc::new(Meter::new((0..parts.len()).map(bytes)));
         // Dropping it ends them all.
         let mut fetching = JoinSet::new();
         for (index, part) in parts.iter().enumerate().filter(|(index, _)| !goal.here[*index]) {
@@ -211,13 +254,13 @@ impl Run {
                 remote: part.clone(),
                 path: self.place.part(index),
                 models: inner.models.clone(),
-                meter: Arc::clone(&meter),
+                meter: Arc::clone(meter),
                 index,
             }));
         }
         let mut speed = Speed::default();
         loop {
-            self.show(&meter, &mut speed);
+            self.show(meter, &mut speed);
             match tokio::time::timeout(TICK, fetching.join_next()).await {
                 Err(_) | Ok(Some(Ok(Ok(())))) => {}
                 Ok(None) => return Ok(()),

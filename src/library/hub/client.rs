@@ -77,6 +77,13 @@ impl Hub {
                 reason(&error.without_url())
             ))
         };
+        let unready = |error: reqwest::Error| {
+            Error::invalid(format!(
+                "Secured connections to the hub cannot be set up: {}. Check that this system has its certificates \
+                 and, if they are set, SSL_CERT_FILE and SSL_CERT_DIR.",
+                reason(&error.without_url())
+            ))
+        };
         let builder = Client::builder()
             .user_agent(concat!("hunch/", env!("CARGO_PKG_VERSION")))
             .redirect(Policy::none())
@@ -87,17 +94,25 @@ impl Hub {
             ProxyChoice::None => builder.no_proxy(),
             ProxyChoice::Through(address) => builder.proxy(Proxy::all(address).map_err(invalid)?),
         };
-        let http = builder.build().map_err(invalid)?;
+        let http = builder.build().map_err(unready)?;
         Ok(Self { http, endpoint, tokens: Arc::new(Tokens::new(config.tokens)), stall })
     }
 
     /// What the window is told. May wait for the person to open the keychain.
     pub(crate) fn state(&self) -> HubState {
+        let (_, token) = self.tokens.current();
         HubState {
             endpoint: self.endpoint.as_str().trim_end_matches('/').to_owned(),
-            token: self.tokens.current().1,
+            token,
             can_keep_token: self.tokens.can_keep(),
+            problems: self.tokens.problems(),
         }
+    }
+
+    /// To be called when a person begins something: a keychain that stayed shut before is asked once more then,
+    /// and not with each of the requests that follow.
+    pub(crate) fn ask_keychain_again(&self) {
+        self.tokens.ask_again();
     }
 
     /// A repository as people write it, as "owner/name".
@@ -269,6 +284,13 @@ impl Hub {
 
     /// A connection that failed.
     fn lost(&self, error: &reqwest::Error) -> Failure {
+        if let Some(untrusted) = untrusted(error) {
+            return Failure::last(self.unusable(&format!(
+                "the certificate that is shown for it is not trusted ({untrusted}), so nothing was sent to it; where \
+                 a network looks into connections, the network's own certificate has to be among those that this \
+                 system trusts"
+            )));
+        }
         let what = if error.is_connect() { "no connection" } else { "the connection was lost" };
         self.again(&format!("{what} ({})", reason(error)), None)
     }
@@ -320,6 +342,26 @@ fn reason(error: &reqwest::Error) -> String {
         source = inner.source();
     }
     text
+}
+
+/// What is wrong with a certificate, if that is why a connection was not made.
+fn untrusted(error: &reqwest::Error) -> Option<&rustls::Error> {
+    let mut source = error.source();
+    while let Some(inner) = source {
+        if let Some(tls @ rustls::Error::InvalidCertificate(_)) = of_tls(inner) {
+            return Some(tls);
+        }
+        source = inner.source();
+    }
+    None
+}
+
+/// The error of TLS in one of reading and writing, which does not name what is in it as its source.
+fn of_tls<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(tls) = error.downcast_ref() {
+        return Some(tls);
+    }
+    of_tls(error.downcast_ref::<std::io::Error>()?.get_ref()?)
 }
 
 /// Seconds, as `Retry-After: 30` or, on the hub, `RateLimit: "api";r=0;t=30`.

@@ -155,22 +155,26 @@ fn remote_file(told: ToldFile) -> Option<RemoteFile> {
     })
 }
 
-/// Files by model: the parts of a split one together, and only if all are there.
+/// Files by model: the parts of a split one together, and only if each of them is there. Of a file or a part that
+/// is named twice the first counts.
 fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<RemoteFile>> {
-    let mut groups: BTreeMap<(String, u32), Vec<RemoteFile>> = BTreeMap::new();
+    // By name and number of parts; of each its parts by number.
+    let mut groups: BTreeMap<(String, u32), BTreeMap<u32, RemoteFile>> = BTreeMap::new();
     for file in files {
-        let key = match names::part_number(&file.path) {
-            Some((_, count)) => {
+        let (key, number) = match names::part_number(&file.path) {
+            Some((number, count)) => {
                 let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
-                (format!("{folder}/{}", names::short_name(&file.path)), count)
+                ((format!("{folder}/{}", names::short_name(&file.path)), count), number)
             }
-            None => (file.path.clone(), 0),
+            None => ((file.path.clone(), 1), 1),
         };
-        groups.entry(key).or_default().push(file);
+        groups.entry(key).or_default().entry(number).or_insert(file);
     }
-    let whole = |(key, mut parts): ((String, u32), Vec<RemoteFile>)| {
-        parts.sort_by(|a, b| a.path.cmp(&b.path));
-        (key.1 == 0 || parts.len() == key.1 as usize).then(|| (parts[0].path.clone(), parts))
+    let whole = |((_, count), parts): ((String, u32), BTreeMap<u32, RemoteFile>)| {
+        parts.keys().copied().eq(1..=count).then(|| {
+            let parts: Vec<RemoteFile> = parts.into_values().collect();
+            (parts[0].path.clone(), parts)
+        })
     };
     groups.into_iter().filter_map(whole).collect()
 }
@@ -218,6 +222,30 @@ mod tests {
         assert_eq!(repository.files[0].sha256, Some("ab".repeat(32)));
         assert_eq!(listing.parts("big-Q8_0-00001-of-00002.gguf").unwrap().len(), 2);
         assert!(listing.parts("half-00001-of-00002.gguf").is_err());
+    }
+
+    #[test]
+    fn what_is_named_twice_is_one_file_and_makes_no_model_whole() {
+        let file = |path: &str, size| RemoteFile { path: path.into(), size, sha256: None };
+        let listed = models(
+            [
+                file("whole.gguf", 1),
+                file("whole.gguf", 2),
+                file("half-00001-of-00002.gguf", 1),
+                file("half-00001-of-00002.gguf", 1),
+                file("case-00002-of-00002.gguf", 1),
+                file("case-00002-of-00002.GGUF", 1),
+                file("both-00002-of-00002.gguf", 2),
+                file("both-00001-of-00002.gguf", 1),
+                file("both-00002-of-00002.gguf", 3),
+            ]
+            .into_iter(),
+        );
+        let told: Vec<(&str, Vec<u64>)> = listed
+            .iter()
+            .map(|(path, parts)| (path.as_str(), parts.iter().map(|part| part.size).collect()))
+            .collect();
+        assert_eq!(told, [("both-00001-of-00002.gguf", vec![1, 2]), ("whole.gguf", vec![1])]);
     }
 
     #[test]

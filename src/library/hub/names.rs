@@ -56,6 +56,10 @@ pub(super) fn repository_at(text: &str, endpoint: &str) -> Result<String> {
     if parts.len() > 2 && ["tree", "blob", "resolve", "discussions"].contains(&parts[2]) {
         parts.truncate(2);
     }
+    // Some programs write the quantisation after a colon.
+    if let [_, name] = &mut parts[..] {
+        *name = name.split_once(':').map_or(*name, |(name, _)| name);
+    }
     if parts.len() > 2 || !parts.iter().all(|part| is_repository_part(part)) {
         return Err(refused());
     }
@@ -182,6 +186,7 @@ mod tests {
             "https://huggingface.co/Qwen/Qwen3-8B-GGUF",
             "https://huggingface.co/Qwen/Qwen3-8B-GGUF/tree/main?show=1#files",
             "hf.co/Qwen/Qwen3-8B-GGUF/",
+            "hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M",
         ] {
             assert_eq!(repository(text).unwrap(), "Qwen/Qwen3-8B-GGUF", "{text}");
         }
@@ -197,6 +202,7 @@ mod tests {
             "https://huggingface.co.example/a/b",
             "https://me@huggingface.co/a/b",
             "https://huggingface.co",
+            "github.com:443/a/b",
         ] {
             assert!(repository_at(text, "https://huggingface.co").is_err(), "{text:?}");
         }

@@ -2,13 +2,14 @@
 //! the environment, in the system's keychain or in the file of Hugging Face's programs; Hunch itself
 //! writes it into the keychain only.
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use directories::BaseDirs;
 use reqwest::header::HeaderValue;
 
-use crate::api::library::HubTokenSource;
+use crate::api::library::{HubTokenProblem, HubTokenSource};
 use crate::error::{Error, Result};
 
 /// A token. Printed, it says that it is one, and no more.
@@ -71,6 +72,8 @@ pub trait Vault: Send + Sync {
 pub struct TokenPlaces {
     /// What `HF_TOKEN` says.
     pub environment: Option<Token>,
+    /// Whether `HF_TOKEN` says something that can be no token.
+    pub environment_is_unusable: bool,
     /// The system's keychain, where there is one.
     pub vault: Option<Arc<dyn Vault>>,
     /// The file of Hugging Face's programs. Only ever read.
@@ -81,6 +84,7 @@ impl std::fmt::Debug for TokenPlaces {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TokenPlaces")
             .field("environment", &self.environment)
+            .field("environment_is_unusable", &self.environment_is_unusable)
             .field("vault", &self.vault.is_some())
             .field("file", &self.file)
             .finish()
@@ -90,30 +94,50 @@ impl std::fmt::Debug for TokenPlaces {
 impl TokenPlaces {
     /// The places of this machine.
     pub fn of_this_machine() -> Self {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let environment = set("HF_TOKEN").and_then(|text| Token::new(&text.to_string_lossy()).ok());
+        let home = BaseDirs::new().map(|dirs| dirs.home_dir().to_owned());
+        Self::of(|name| std::env::var_os(name), home.as_deref(), keychain())
+    }
+
+    /// The places that variables tell, which mean nothing where they are empty.
+    fn of(
+        variable: impl Fn(&str) -> Option<OsString>,
+        home: Option<&Path>,
+        vault: Option<Arc<dyn Vault>>,
+    ) -> Self {
+        let set = |name| variable(name).filter(|value| !value.is_empty());
+        // A variable of spaces is one that somebody has emptied.
+        let said = set("HF_TOKEN").filter(|text| !text.to_string_lossy().trim().is_empty());
+        let environment = said.as_ref().and_then(|text| Token::new(&text.to_string_lossy()).ok());
         let file = set("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| {
-            let home = set("HF_HOME").map(PathBuf::from).or_else(|| {
+            let base = set("HF_HOME").map(PathBuf::from).or_else(|| {
                 let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
-                let cache = cache.or_else(|| BaseDirs::new().map(|dirs| dirs.home_dir().join(".cache")));
-                Some(cache?.join("huggingface"))
+                Some(cache.or_else(|| Some(home?.join(".cache")))?.join("huggingface"))
             });
-            Some(home?.join("token"))
+            Some(base?.join("token"))
         });
-        Self { environment, vault: keychain(), file }
+        Self { environment_is_unusable: said.is_some() && environment.is_none(), environment, vault, file }
     }
 }
 
 /// The token of now.
 pub(super) struct Tokens {
     places: TokenPlaces,
-    /// What the vault said; it is asked once, since a keychain may ask the person.
-    of_vault: Mutex<Option<Option<Token>>>,
+    of_vault: Mutex<OfVault>,
+}
+
+/// What the vault said; it is not asked with every request, since a keychain may ask the person.
+#[derive(Default)]
+enum OfVault {
+    #[default]
+    Unasked,
+    Said(Option<Token>),
+    /// It could not be opened, for this reason.
+    Shut(String),
 }
 
 impl Tokens {
     pub(super) fn new(places: TokenPlaces) -> Self {
-        Self { places, of_vault: Mutex::new(None) }
+        Self { places, of_vault: Mutex::default() }
     }
 
     /// The token, and where it is from. May wait for the person to open the keychain.
@@ -132,11 +156,39 @@ impl Tokens {
         }
     }
 
+    /// Why tokens that somebody has set are not used, as far as was found out by [`Tokens::current`].
+    pub(super) fn problems(&self) -> Vec<HubTokenProblem> {
+        let environment = self.places.environment_is_unusable.then_some(HubTokenProblem::Environment);
+        let keychain = match &*self.known() {
+            OfVault::Shut(reason) => Some(HubTokenProblem::Keychain { reason: reason.clone() }),
+            OfVault::Unasked | OfVault::Said(_) => None,
+        };
+        environment.into_iter().chain(keychain).collect()
+    }
+
+    /// Has a keychain that stayed shut asked once more: the person does something anew, and may open it now.
+    pub(super) fn ask_again(&self) {
+        let mut known = self.known();
+        if matches!(*known, OfVault::Shut(_)) {
+            *known = OfVault::Unasked;
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, OfVault> {
+        self.of_vault.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn of_vault(&self) -> Option<Token> {
         let vault = self.places.vault.as_ref()?;
-        let mut known = self.of_vault.lock().unwrap_or_else(PoisonError::into_inner);
-        // A keychain that stays shut is as one without a token: most models need none.
-        known.get_or_insert_with(|| vault.read().unwrap_or_default()).clone()
+        let mut known = self.known();
+        if matches!(*known, OfVault::Unasked) {
+            *known = vault.read().map_or_else(OfVault::Shut, OfVault::Said);
+        }
+        match &*known {
+            OfVault::Said(token) => token.clone(),
+            // As one without a token, meanwhile: most models need none.
+            OfVault::Shut(_) | OfVault::Unasked => None,
+        }
     }
 
     pub(super) fn can_keep(&self) -> bool {
@@ -151,14 +203,14 @@ impl Tokens {
                  HF_TOKEN, or log in with `hf auth login`.",
             ));
         };
-        let mut known = self.of_vault.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
         vault.write(token).map_err(|reason| {
             let hidden = token.map_or(reason.clone(), |token| token.hide_in(&reason));
             Error::HubToken(format!(
                 "The keychain could not be written: {hidden}. Nothing was changed; try again."
             ))
         })?;
-        *known = Some(token.cloned());
+        *known = OfVault::Said(token.cloned());
         Ok(())
     }
 }
@@ -192,7 +244,7 @@ mod mac {
     impl Vault for Keychain {
         fn read(&self) -> Result<Option<Token>, String> {
             match entry().and_then(|entry| entry.get_password()) {
-                Ok(text) => Ok(Token::new(&text).ok()),
+                Ok(text) => Token::new(&text).map(Some).map_err(|_| "it holds what can be no token".into()),
                 Err(Error::NoEntry) => Ok(None),
                 Err(error) => Err(error.to_string()),
             }
@@ -215,6 +267,93 @@ mod mac {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The places that these variables tell in the home folder `/home`.
+    fn of(variables: &[(&str, &str)]) -> TokenPlaces {
+        let variable =
+            |name: &str| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into());
+        TokenPlaces::of(variable, Some(Path::new("/home")), None)
+    }
+
+    #[test]
+    fn variables_say_what_the_token_is_and_where_its_file() {
+        let token = |text: &str| Some(Token(text.into()));
+        let file = |variables: &[(&str, &str)]| of(variables).file.unwrap();
+        let nothing = of(&[]);
+        assert_eq!((nothing.environment, nothing.environment_is_unusable), (None, false));
+        assert_eq!(of(&[("HF_TOKEN", " hf_abc\n")]).environment, token("hf_abc"));
+        for empty in ["", " ", "\n"] {
+            let places = of(&[("HF_TOKEN", empty)]);
+            assert_eq!((places.environment, places.environment_is_unusable), (None, false), "{empty:?}");
+        }
+        for malformed in ["hf abc", "hf_äbc", "hf_abc\nhf_def", "hf_\u{7}"] {
+            let places = of(&[("HF_TOKEN", malformed)]);
+            assert_eq!((places.environment, places.environment_is_unusable), (None, true), "{malformed:?}");
+        }
+        assert_eq!(file(&[]), Path::new("/home/.cache/huggingface/token"));
+        assert_eq!(file(&[("XDG_CACHE_HOME", "/cache")]), Path::new("/cache/huggingface/token"));
+        assert_eq!(file(&[("HF_HOME", "/hf"), ("XDG_CACHE_HOME", "/cache")]), Path::new("/hf/token"));
+        assert_eq!(file(&[("HF_TOKEN_PATH", "/t"), ("HF_HOME", "/hf")]), Path::new("/t"));
+        assert_eq!(file(&[("HF_TOKEN_PATH", ""), ("HF_HOME", "")]), file(&[]));
+        assert_eq!(TokenPlaces::of(|_| None, None, None).file, None, "a user without a home folder");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_variable_that_is_no_text_is_no_token() {
+        use std::os::unix::ffi::OsStringExt;
+        let variable = |name: &str| (name == "HF_TOKEN").then(|| OsString::from_vec(b"hf_\xff".to_vec()));
+        let places = TokenPlaces::of(variable, None, None);
+        assert_eq!((places.environment, places.environment_is_unusable), (None, true));
+    }
+
+    /// A keychain that stays shut until it has been asked a few times.
+    struct Stuck(Mutex<usize>);
+
+    impl Vault for Stuck {
+        fn read(&self) -> Result<Option<Token>, String> {
+            let mut left = self.0.lock().unwrap();
+            if *left == 0 {
+                return Ok(Some(Token("kept".into())));
+            }
+            *left -= 1;
+            Err("the person said no".into())
+        }
+
+        fn write(&self, _: Option<&Token>) -> Result<(), String> {
+            Err("shut".into())
+        }
+    }
+
+    #[test]
+    fn a_keychain_that_stays_shut_is_said_and_asked_again_when_the_person_does_something() {
+        let vault: Arc<Stuck> = Arc::new(Stuck(Mutex::new(2)));
+        let places = TokenPlaces { vault: Some(vault.clone()), ..TokenPlaces::default() };
+        let tokens = Tokens::new(places.clone());
+        assert_eq!(tokens.problems(), [], "it has not been asked");
+        let problem = HubTokenProblem::Keychain { reason: "the person said no".into() };
+        for _ in 0..3 {
+            assert_eq!(tokens.current(), (None, HubTokenSource::Absent));
+            assert_eq!(tokens.problems(), std::slice::from_ref(&problem));
+        }
+        assert_eq!(*vault.0.lock().unwrap(), 1, "the person is not asked with every request");
+        tokens.ask_again();
+        assert_eq!(tokens.current().0, None);
+        tokens.ask_again();
+        assert_eq!(tokens.current(), (Some(Token("kept".into())), HubTokenSource::Keychain));
+        assert_eq!(tokens.problems(), []);
+        // One that was opened stays open.
+        tokens.ask_again();
+        *vault.0.lock().unwrap() = 1;
+        assert_eq!(tokens.current().1, HubTokenSource::Keychain);
+        // A variable that can be no token hides nothing, and is said.
+        *vault.0.lock().unwrap() = 0;
+        let tokens = Tokens::new(TokenPlaces { environment_is_unusable: true, ..places });
+        assert_eq!(tokens.current().1, HubTokenSource::Keychain);
+        assert_eq!(tokens.problems(), [HubTokenProblem::Environment]);
+        let error = tokens.keep(Some(&Token("new".into()))).unwrap_err().to_string();
+        assert!(error.contains("shut") && error.contains("Nothing was changed"), "{error}");
+    }
 
     #[derive(Default)]
     struct Drawer(Mutex<Option<Token>>);
@@ -247,7 +386,7 @@ mod tests {
         let file = folder.path().join("token");
         std::fs::write(&file, "of_file\n").unwrap();
         let mut places =
-            TokenPlaces { vault: Some(Arc::<Drawer>::default()), file: Some(file), environment: None };
+            TokenPlaces { vault: Some(Arc::<Drawer>::default()), file: Some(file), ..TokenPlaces::default() };
         let of_file = Tokens::new(places.clone());
         assert_eq!(of_file.current(), (Some(Token("of_file".into())), HubTokenSource::File));
         of_file.keep(Some(&Token("kept".into()))).unwrap();

@@ -171,7 +171,8 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.fixed()?))
     }
 
-    /// A number of things of at least `min_size` bytes each; so many must fit in what is left.
+    /// A number of things of at least `min_size` bytes each; so many must fit in what is left of the file, and
+    /// be in the bytes at hand: who reserves room for them reserves no more than a small factor of those.
     fn count(&mut self, what: &str, min_size: usize) -> Result<usize> {
         let count = self.u64()?;
         match usize::try_from(count) {
@@ -318,7 +319,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// `count` values, whose number was checked against the bytes that are left.
+    /// `count` values, a number that [`Cursor::count`] has checked.
     fn collected<T>(&mut self, count: usize, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut values = Vec::with_capacity(count);
         for _ in 0..count {

@@ -81,6 +81,22 @@ impl Vocabulary {
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// The text of an entry; empty where there is none.
+    pub fn text(&self, id: TokenId) -> &str {
+        self.entries.get(id as usize).map_or("", |entry| entry.text.as_str())
+    }
+
+    /// Of some tokens of another vocabulary, in the order of their ids, the first that shows that it is not
+    /// this one. What stands for nothing here, or lies beyond the end, shows nothing; but most have to be here.
+    pub fn first_unlike<'a>(&self, known: &'a [(TokenId, String)]) -> Option<&'a (TokenId, String)> {
+        let entry = |id: TokenId| self.entries.get(id as usize);
+        let same = |(id, text): &&(TokenId, String)| entry(*id).is_some_and(|ours| ours.text == *text);
+        let silent = |id: TokenId| entry(id).is_none_or(is_padding);
+        let unlike = known.iter().find(|token| !same(token) && !silent(token.0));
+        let too_few = || 2 * known.iter().filter(same).count() <= known.len();
+        unlike.or_else(|| known.iter().find(|token| !same(token)).filter(|_| too_few()))
+    }
+
     /// Compares it, a target's, with that of a draft.
     pub fn compare(&self, draft: &Self) -> VocabularyVerdict {
         compare_entries(&self.entries, &draft.entries)
@@ -176,6 +192,24 @@ mod tests {
         };
         assert_eq!(target.compare(&vocabulary(&["a", "x", "y"])), other(1, "b", "x"));
         assert_eq!(target.compare(&vocabulary(&[])), other(0, "a", ""));
+    }
+
+    #[test]
+    fn a_few_tokens_tell_vocabularies_apart_but_padding_tells_nothing() {
+        let ours = vocabulary(&["a", "b", "c", "d", "[PAD4]"]);
+        let known = |tokens: &[(TokenId, &str)]| -> Vec<(TokenId, String)> {
+            tokens.iter().map(|(id, text)| (*id, (*text).into())).collect()
+        };
+        for like in
+            [&[(0, "a"), (2, "c")][..], &[(0, "a"), (1, "b"), (4, "x")], &[(0, "a"), (3, "d"), (9, "y")]]
+        {
+            assert_eq!(ours.first_unlike(&known(like)), None, "{like:?}");
+        }
+        let unlike = |tokens: &[(TokenId, &str)]| ours.first_unlike(&known(tokens)).cloned();
+        assert_eq!(unlike(&[(0, "a"), (1, "x"), (3, "y")]), Some((1, "x".into())));
+        // Nothing contradicts, but next to nothing is here either.
+        assert_eq!(unlike(&[(0, "a"), (4, "x"), (9, "y")]), Some((4, "x".into())));
+        assert_eq!((ours.text(2), ours.text(9)), ("c", ""));
     }
 
     #[test]

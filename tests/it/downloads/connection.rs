@@ -1,6 +1,6 @@
 //! A hub that misbehaves while bytes come, and disks that do.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hunch::api::library::DownloadPhase;
@@ -60,6 +60,64 @@ fn a_hub_that_is_busy_or_broken_for_a_while_is_asked_again() {
     // Each goes through the hub: its address is fresh.
     let resolved = hub.asked().iter().filter(|asked| asked.path.contains("/resolve/")).count();
     assert_eq!(resolved, hub.starts().len());
+}
+
+/// With the waits that a person has, none of which this test waits for.
+#[test]
+fn between_two_tries_there_is_a_wait_that_grows_and_that_the_hub_can_ask_for() {
+    let hub = TestHub::start();
+    let content = model(2 * MIB, 24);
+    hub.add(REPOSITORY, "m.gguf", content.clone());
+    let busy = || Act::status(429).with("Retry-After", "120");
+    hub.act(in_turn(vec![
+        Act::status(503),
+        Act::status(503),
+        busy(),
+        Act::status(503),
+        Act::cut(MIB),
+        Act::status(503),
+    ]));
+    let waited: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let waits = Arc::clone(&waited);
+    let asked = {
+        let hub = hub.clone();
+        move || hub.starts().len()
+    };
+    let tries: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let tried = Arc::clone(&tries);
+    let wait = Arc::new(move |time| {
+        waits.lock().unwrap().push(time);
+        tried.lock().unwrap().push(asked());
+        Box::pin(std::future::ready(())) as std::pin::Pin<Box<dyn Future<Output = ()> + Send>>
+    });
+    let usual = DownloadSettings::default();
+    let patient = DownloadSettings { wait, space: settings().space, ..usual };
+    is(&Desk::with(hub.config(), patient).fetch("m.gguf"), &content);
+    assert_eq!(*tries.lock().unwrap(), [1, 2, 3, 4, 5, 6], "one before every try but the first");
+    let seconds: Vec<f64> = waited.lock().unwrap().iter().map(Duration::as_secs_f64).collect();
+    // Each is longer by chance, up to twice as long. What the hub asks for counts where it is more; when bytes
+    // have come it begins anew.
+    let expected = [(1.0, 2.0), (2.0, 4.0), (120.0, 120.0), (8.0, 16.0), (1.0, 2.0), (2.0, 4.0)];
+    for (wait, (least, most)) in seconds.iter().zip(expected) {
+        assert!((least..=most).contains(wait), "{seconds:?}");
+    }
+}
+
+#[test]
+fn who_waits_for_an_answer_does_not_wait_long_for_a_busy_hub() {
+    let hub = TestHub::start();
+    hub.add(REPOSITORY, "m.gguf", model(0, 25));
+    hub.act(|_| Act::status(429).with("Retry-After", "3600"));
+    let waited: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let waits = Arc::clone(&waited);
+    let wait = Arc::new(move |time| {
+        waits.lock().unwrap().push(time);
+        Box::pin(std::future::ready(())) as std::pin::Pin<Box<dyn Future<Output = ()> + Send>>
+    });
+    let desk = Desk::with(hub.config(), DownloadSettings { wait, ..DownloadSettings::default() });
+    let error = desk.downloads.repository(REPOSITORY).unwrap_err().to_string();
+    assert!(error.contains("too many requests"), "{error}");
+    assert_eq!(*waited.lock().unwrap(), [Duration::from_secs(5); 2]);
 }
 
 #[test]

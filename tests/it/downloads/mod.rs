@@ -2,8 +2,10 @@
 //! the file that the hub has, once, or nothing.
 
 mod connection;
+mod disk;
 mod program;
 mod refusals;
+mod secured;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +50,7 @@ fn model(size: u64, seed: u64) -> Content {
 }
 
 fn request(file: &str) -> DownloadRequest {
-    DownloadRequest { repository: REPOSITORY.into(), file: file.into() }
+    DownloadRequest { repository: REPOSITORY.into(), file: file.into(), expected_sha256: None }
 }
 
 /// A models folder with its downloads.
@@ -136,7 +138,7 @@ fn wait(events: &Receiver<LibraryEvent>, id: &str, until: impl Fn(&Download) -> 
             && download.id == id
             && until(&download)
         {
-            return download;
+            return *download;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Downloads by the command line, as a user has it, and by the application.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,14 +8,16 @@ use std::time::Duration;
 use hunch::api::library::{Download, DownloadPhase};
 use hunch::app::{App, AppConfig};
 use hunch::error::ErrorCode;
+use hunch::library::catalogue;
 use hunch::library::download::Downloads;
 use hunch::model::device::DeviceChoice;
 
 use super::{MIB, REPOSITORY, in_turn, is, model, request, settings, wait};
 use crate::hub::{Act, TestHub, proxy};
+use crate::support::snapshot::{Thing, snapshot};
 
 /// The real program, with this environment and no other hub, proxy or token.
-fn hunch(data: &Path, endpoint: &str, arguments: &[&str]) -> Command {
+pub(super) fn hunch(data: &Path, endpoint: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hunch"));
     for name in
         ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy"]
@@ -35,7 +37,7 @@ fn hunch(data: &Path, endpoint: &str, arguments: &[&str]) -> Command {
     command
 }
 
-fn told(output: &Output) -> String {
+pub(super) fn told(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
@@ -69,6 +71,108 @@ fn the_command_line_lists_and_fetches_with_the_token_of_the_file() {
     hub.act(|asked| Act { spoilt: asked.is_file(), ..Act::default() });
     let spoilt = run(&["models", "pull", REPOSITORY, "q4_0"]);
     assert!(spoilt.status.code() == Some(5) && told(&spoilt).contains("checksum"), "{}", told(&spoilt));
+}
+
+/// The file below a folder that a text stands in.
+fn stands_in(folder: &Path, text: &str) -> Option<PathBuf> {
+    let holds = |thing: &Thing| match thing {
+        Thing::File(_, bytes) => bytes.windows(text.len()).any(|window| window == text.as_bytes()),
+        Thing::Folder | Thing::Link(_) => false,
+    };
+    snapshot(folder).into_iter().find(|(_, thing)| holds(thing)).map(|(path, _)| path)
+}
+
+#[test]
+fn the_token_of_the_environment_goes_to_the_hub_and_nowhere_else() {
+    let hub = TestHub::start();
+    let secret = "hf_environment_secret";
+    hub.add(REPOSITORY, "m.gguf", model(2 * MIB, 90));
+    let data = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = hunch(data.path(), &hub.config().endpoint, arguments);
+        // As verbose as anything in the program could be.
+        for (name, value) in [("RUST_LOG", "trace"), ("RUST_BACKTRACE", "full"), ("HF_DEBUG", "1")] {
+            command.env(name, value);
+        }
+        command.env("HF_TOKEN", secret).output().unwrap()
+    };
+    // Cut off, refused by an indiscreet hub, and at last let in.
+    let mut cut = in_turn(vec![Act::cut(MIB)]);
+    let mut resolved = 0;
+    hub.act(move |asked| {
+        resolved += usize::from(asked.path.contains("/resolve/"));
+        match resolved {
+            2 if asked.path.contains("/resolve/") => {
+                Act::status(401).with("X-Error-Message", format!("no such token: {secret}"))
+            }
+            _ => cut(asked),
+        }
+    });
+    let refused = run(&["models", "pull", REPOSITORY]);
+    assert_eq!(refused.status.code(), Some(4), "{}", told(&refused));
+    assert!(told(&refused).contains("does not accept the token"), "{}", told(&refused));
+    assert_eq!(stands_in(data.path(), secret), None, "while it is unfinished");
+    let pulled = run(&["models", "pull", REPOSITORY]);
+    assert!(pulled.status.success(), "{}", told(&pulled));
+    let listed = run(&["models", "hub", REPOSITORY, "--json"]);
+    for output in [&refused, &pulled, &listed] {
+        assert!(!told(output).contains(secret), "{}", told(output));
+    }
+    assert_eq!(stands_in(data.path(), secret), None);
+    let asked = hub.asked();
+    assert!(asked.iter().any(|asked| asked.away) && asked.iter().any(|asked| !asked.away));
+    for asked in asked {
+        let expected = (!asked.away).then(|| format!("Bearer {secret}"));
+        assert_eq!(asked.authorization, expected, "{}", asked.path);
+    }
+}
+
+#[test]
+fn a_variable_that_can_be_no_token_is_said_and_not_sent() {
+    let hub = TestHub::start();
+    hub.add(REPOSITORY, "m.gguf", model(0, 91));
+    let data = tempfile::tempdir().unwrap();
+    let run = |token: &str| {
+        let mut command =
+            hunch(data.path(), &hub.config().endpoint, &["models", "pull", REPOSITORY, "--json"]);
+        command.env("HF_TOKEN", token).output().unwrap()
+    };
+    let output = run("hf_secret and more");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.contains("HF_TOKEN is not used"), "{}", told(&output));
+    assert!(!told(&output).contains("secret"), "{}", told(&output));
+    assert!(hub.asked().iter().all(|asked| asked.authorization.is_none()));
+    assert!(!told(&run("hf_sound")).contains("HF_TOKEN"));
+}
+
+#[test]
+fn a_model_of_the_catalogue_is_fetched_by_its_id() {
+    let hub = TestHub::start();
+    let of_catalogue = catalogue::models().iter().min_by_key(|model| model.parameters).unwrap();
+    let content = model(0, 92);
+    hub.add(&of_catalogue.repository, &of_catalogue.file, content.clone());
+    // Another one beside it, so that the repository alone does not say which.
+    hub.add(&of_catalogue.repository, "other-F16.gguf", model(0, 93));
+    let data = tempfile::tempdir().unwrap();
+    let pull = |arguments: &[&str]| {
+        let arguments = [&["models", "pull"], arguments, &["--json"]].concat();
+        hunch(data.path(), &hub.config().endpoint, &arguments).output().unwrap()
+    };
+    let output = pull(&[&of_catalogue.id]);
+    let done: Download =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)));
+    is(&done, &content);
+    assert_eq!(
+        (&done.request.repository, &done.request.file),
+        (&of_catalogue.repository, &of_catalogue.file)
+    );
+    assert!(Path::new(done.path.as_ref().unwrap()).exists());
+    // Another file of the same repository, if it is named.
+    let output = pull(&[&of_catalogue.id, "F16"]);
+    let done: Download =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)));
+    assert_eq!(done.request.file, "other-F16.gguf");
+    assert_eq!(pull(&["no-such-id-in-the-catalogue"]).status.code(), Some(3));
 }
 
 #[test]
@@ -129,7 +233,8 @@ fn the_application_fetches_a_model_and_finds_it() {
         device: DeviceChoice::Cpu,
     };
     let app = App::start(config).unwrap();
-    app.use_hub(hub.config(), settings()).unwrap();
+    let secret = "hf_application_secret";
+    app.use_hub(hub.config_with_token(secret), settings()).unwrap();
     assert_eq!(app.hub_state().unwrap().endpoint, hub.config().endpoint);
     let (teller, events) = std::sync::mpsc::channel();
     let listener = Box::new(move |event| {
@@ -142,4 +247,6 @@ fn the_application_fetches_a_model_and_finds_it() {
     assert_eq!(app.downloads().unwrap(), [done]);
     assert!(app.find_model("m-q8_0").is_ok());
     app.shutdown();
+    assert!(folder.path().join("conversations.db").exists());
+    assert_eq!(stands_in(folder.path(), secret), None, "in the file of conversations least of all");
 }

@@ -1,16 +1,19 @@
 //! What the hub does not let in, what must not get out, and names that lead elsewhere.
 
-use std::path::Path;
+use std::cell::Cell;
+use std::path::{Component, Path};
 use std::sync::atomic::Ordering;
 
-use hunch::api::library::HubTokenSource;
+use hunch::api::library::{DownloadPhase, DownloadRequest, HubTokenSource, LibraryEvent};
 use hunch::error::ErrorCode;
 use hunch::library::download::Downloads;
 use hunch::library::hub::{self, HubConfig, ProxyChoice};
 use proptest::prelude::*;
 
-use super::{Desk, MIB, REPOSITORY, in_turn, is, model, request, settings};
-use crate::hub::{Act, TestHub, proxy};
+use super::{Desk, MIB, PATIENCE, REPOSITORY, in_turn, is, model, request, settings, wait, watch};
+use crate::hub::{Act, Content, TestHub, proxy};
+use crate::support::mutate::runner;
+use crate::support::snapshot::snapshot;
 
 #[test]
 fn every_refusal_is_explained() {
@@ -130,6 +133,36 @@ fn names_from_the_hub_that_lead_out_of_the_folder_are_not_offered() {
     assert!(!desk.path().join(".downloads").exists());
 }
 
+#[test]
+fn a_file_that_is_not_the_one_of_the_catalogue_is_fetched_only_when_it_is_asked_for_as_it_is() {
+    let hub = TestHub::start();
+    let (checked, published) = (model(0, 70), model(2 * MIB, 71));
+    hub.add(REPOSITORY, "m.gguf", published.clone());
+    let desk = Desk::new(&hub);
+    let of_catalogue = |content: &Content| DownloadRequest {
+        expected_sha256: Some(content.sha256.to_ascii_uppercase()),
+        ..request("m.gguf")
+    };
+    let id = desk.downloads.start(&of_catalogue(&checked)).unwrap().id;
+    let refused = desk.end(&id);
+    let error = refused.error.unwrap();
+    assert_eq!((refused.phase, error.code), (DownloadPhase::Failed, ErrorCode::NotOfCatalogue));
+    let words = error.message;
+    assert!(words.contains(&published.sha256[..12]) && words.contains("Nothing was fetched"), "{words}");
+    assert!(words.contains(REPOSITORY) && words.contains("choose the file there"), "{words}");
+    assert!(hub.starts().is_empty() && desk.models().is_empty(), "not a byte came");
+    // Nor when it is tried again, after a restart too.
+    let desk = desk.restart(hub.config());
+    desk.downloads.resume(&id).unwrap();
+    assert_eq!(desk.end(&id).error.unwrap().code, ErrorCode::NotOfCatalogue);
+    assert!(hub.starts().is_empty());
+    // As a file of any repository it is what the hub has.
+    is(&desk.fetch("m.gguf"), &published);
+    // And one that is as it was is fetched.
+    let desk = Desk::new(&hub);
+    is(&desk.end(&desk.downloads.start(&of_catalogue(&published)).unwrap().id), &published);
+}
+
 /// Names as an enemy would choose them, and any others.
 fn hostile() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
@@ -169,11 +202,101 @@ proptest! {
                 prop_assert!(name.len() < 256 && !name.starts_with('.') && !name.contains(['\0', '\\', ':']));
             }
             prop_assert!(!Path::new(&path).is_absolute());
-            prop_assert!(Path::new(&path).components().all(|c| matches!(c, std::path::Component::Normal(_))));
+            prop_assert!(Path::new(&path).components().all(|c| matches!(c, Component::Normal(_))));
         }
         if let Ok(name) = hub::repository(&repository) {
             prop_assert!(name.split('/').count() <= 2 && !name.contains("..") && !name.contains(['\\', '\0', ':', '%']));
             prop_assert_eq!(hub::repository(&name).unwrap(), name);
         }
     }
+}
+
+/// Whatever a hub calls its files, from its listing to the disk: what is fetched lies in the models folder and is a
+/// model, and nothing else has changed anywhere.
+#[test]
+fn names_from_the_hub_end_in_the_models_folder_or_nowhere() {
+    let hub = TestHub::start();
+    let root = tempfile::tempdir().unwrap();
+    // Right where a way up would lead.
+    for path in ["evil.gguf", "home/secret.gguf", "data/evil.gguf", "data/models/mine.gguf"] {
+        let path = root.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "sentinel").unwrap();
+    }
+    let models = root.path().join("data/models");
+    let before = snapshot(root.path());
+    let downloads = Downloads::open(&models, hub.config(), settings()).unwrap();
+    let (events, _told) = watch(&downloads);
+    let content = model(0, 54);
+    let (cases, fetched, refused) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let name = prop_oneof![
+        3 => hostile(),
+        1 => "[a-zé日 ._-]{1,12}\\.gguf",
+        1 => Just("sub/big-00001-of-00002.gguf".to_owned()),
+        1 => Just("sub/big-00002-of-00002.gguf".to_owned()),
+    ];
+    let result = runner(24).run(&prop::collection::vec(name, 1..6), |names| {
+        cases.set(cases.get() + 1);
+        let repository = format!("owner/case-{}", cases.get());
+        for name in &names {
+            hub.add(&repository, name, content.clone());
+        }
+        let listed = downloads.repository(&repository).unwrap().files;
+        prop_assert!(listed.iter().all(|file| names.contains(&file.path)));
+        // Those that are not listed are asked for all the same.
+        for file in &names {
+            let request =
+                DownloadRequest { repository: repository.clone(), file: file.clone(), expected_sha256: None };
+            let Ok(started) = downloads.start(&request) else {
+                prop_assert!(
+                    listed.iter().all(|listed| listed.path != *file),
+                    "{file} is listed, and refused"
+                );
+                refused.set(refused.get() + 1);
+                continue;
+            };
+            let ended = if started.phase == DownloadPhase::Done {
+                started
+            } else {
+                wait(&events, &started.id, |download| {
+                    matches!(download.phase, DownloadPhase::Done | DownloadPhase::Failed)
+                })
+            };
+            if let Some(path) = &ended.path {
+                let path = Path::new(path);
+                prop_assert_eq!(path.parent(), Some(models.as_path()));
+                prop_assert!(listed.iter().any(|listed| listed.path == *file));
+                fetched.set(fetched.get() + 1);
+            }
+            downloads.remove(&ended.id).unwrap();
+            let gone = LibraryEvent::DownloadGone { id: ended.id };
+            while events.recv_timeout(PATIENCE).unwrap() != gone {}
+        }
+        let mut after = snapshot(root.path());
+        let mut new = after.extract_if(.., |path, _| !before.contains_key(path)).map(|(path, _)| path);
+        let is_ours = |path: &Path| {
+            let path = path.strip_prefix("data/models").unwrap_or(Path::new("/"));
+            let parts: Vec<_> = path.components().collect();
+            match parts[..] {
+                [Component::Normal(name)] => {
+                    name == ".downloads" || path.extension().is_some_and(|e| e == "gguf")
+                }
+                [Component::Normal(first), ..] => first == ".downloads",
+                _ => false,
+            }
+        };
+        let stray = new.find(|path| !is_ours(path));
+        prop_assert_eq!(stray, None);
+        drop(new);
+        prop_assert_eq!(&after, &before, "what was there is as it was");
+        for entry in std::fs::read_dir(&models).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() && path.file_name().unwrap() != "mine.gguf" {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        Ok(())
+    });
+    result.unwrap();
+    assert!(fetched.get() > 10 && refused.get() > 10, "{} fetched, {} refused", fetched.get(), refused.get());
 }

@@ -2,6 +2,8 @@
 //! another host, ranges, tags), says what it was asked, and misbehaves on demand. Plain sockets, so
 //! that a connection can be cut after any byte.
 
+pub(crate) mod tls;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -77,6 +79,8 @@ pub(crate) struct Asked {
     /// On the host that files are kept on, not on the hub itself.
     pub(crate) away: bool,
     pub(crate) path: String,
+    /// Name and port of the host that was asked for.
+    pub(crate) host: String,
     /// Byte that it wants to go on from.
     pub(crate) from: Option<u64>,
     pub(crate) authorization: Option<String>,
@@ -132,6 +136,8 @@ type Manners = Box<dyn FnMut(&Asked) -> Act + Send>;
 
 struct Shared {
     away: SocketAddr,
+    /// Where people are sent to for files: as an address begins.
+    origin_of_files: Mutex<String>,
     /// Files by repository and path.
     files: Mutex<HashMap<String, Vec<(String, Content)>>>,
     asked: Mutex<Vec<Asked>>,
@@ -140,7 +146,8 @@ struct Shared {
     most_sending: AtomicUsize,
 }
 
-/// The hub, and the other host that it keeps files on.
+/// The hub, and the other host that it keeps files on. All clones are the same one.
+#[derive(Clone)]
 pub(crate) struct TestHub {
     home: SocketAddr,
     shared: Arc<Shared>,
@@ -152,6 +159,7 @@ impl TestHub {
         let away = TcpListener::bind("127.0.0.1:0").unwrap();
         let shared = Arc::new(Shared {
             away: away.local_addr().unwrap(),
+            origin_of_files: Mutex::new(format!("http://{}", away.local_addr().unwrap())),
             files: Mutex::default(),
             asked: Mutex::default(),
             manners: Mutex::new(Box::new(|_| Act::default())),
@@ -177,6 +185,11 @@ impl TestHub {
         let files = files.entry(repository.into()).or_default();
         files.retain(|(known, _)| known != path);
         files.push((path.into(), content));
+    }
+
+    /// From now on it sends people there for files.
+    pub(crate) fn send_for_files_to(&self, origin: &str) {
+        *self.shared.origin_of_files.lock().unwrap() = origin.to_owned();
     }
 
     /// From now on it answers as this says.
@@ -257,6 +270,7 @@ impl Shared {
         let asked = Asked {
             away,
             path: decoded(target.split('?').next().unwrap()),
+            host: headers.get("host").cloned().unwrap_or_default(),
             from: range.map(|from| from.parse().unwrap()),
             authorization: headers.get("authorization").cloned(),
         };
@@ -333,7 +347,7 @@ impl Shared {
             stream,
             302,
             &[
-                ("Location", format!("http://{}{path}?Signature=hidden", self.away)),
+                ("Location", format!("{}{path}?Signature=hidden", self.origin_of_files.lock().unwrap())),
                 ("X-Linked-Etag", format!("\"{}\"", act.etag.as_ref().unwrap_or(&content.sha256))),
                 ("X-Linked-Size", content.size.to_string()),
                 ("X-Repo-Commit", "abc123".into()),
@@ -396,6 +410,41 @@ impl Shared {
             let _ = std::io::Read::read(&mut stream, &mut byte);
         }
         stream.shutdown(Shutdown::Write)
+    }
+}
+
+/// A proxy that makes tunnels to the hosts it knows, whatever machine those are, and tells what it was asked: the
+/// first line and every header.
+pub(crate) fn tunnels(hosts: &[(&str, SocketAddr)]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let hosts: HashMap<String, SocketAddr> =
+        hosts.iter().map(|(host, address)| (format!("{host}:443"), *address)).collect();
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let told = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let Some((target, headers)) = read_request(&stream) else { continue };
+            told.lock().unwrap().push(format!("{target} {headers:?}"));
+            match hosts.get(&target).and_then(|address| TcpStream::connect(address).ok()) {
+                Some(server) => tunnel(stream, server),
+                None => drop(respond(&stream, 502, &[])),
+            }
+        }
+    });
+    (address, asked)
+}
+
+/// Says that it is made, and hands on in both directions until either side ends.
+fn tunnel(client: TcpStream, server: TcpStream) {
+    if (&client).write_all(b"HTTP/1.1 200 So\r\n\r\n").is_err() {
+        return;
+    }
+    for (mut from, mut to) in [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)] {
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod gguf_writer;
 pub(crate) mod mutate;
+pub(crate) mod snapshot;
 pub(crate) mod tiny;
 
 use std::path::PathBuf;

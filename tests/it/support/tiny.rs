@@ -4,6 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use candle_core::quantized::GgmlDType;
+use hunch::api::{AnswerRequest, AnswerSettings, Asking};
+use hunch::depth::MaxDraft;
+use hunch::propose::Method;
+use hunch::rule::AcceptanceRule;
+use hunch::sample::SamplingParams;
 
 use super::gguf_writer::GgufWriter;
 
@@ -169,4 +174,22 @@ impl Tiny {
         std::fs::write(&path, self.writer().bytes()).unwrap();
         path
     }
+}
+
+/// A question to a tiny model, whose answer has all of `max_tokens`.
+pub(crate) fn endless_request(method: Method, max_tokens: u32) -> AnswerRequest {
+    let mut sampling = SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() };
+    sampling.logit_bias.insert(END_OF_TURN, -100.0);
+    let settings = AnswerSettings {
+        method,
+        max_draft: MaxDraft::Fixed(3),
+        rule: AcceptanceRule::Lossless,
+        max_tokens,
+        sampling,
+        stop: Vec::new(),
+        target: String::new(),
+        draft: None,
+    };
+    let asking = Asking::Question { parent: None, text: "abc abc".into() };
+    AnswerRequest { conversation: None, asking, settings }
 }

@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import app from '../../../tests/ui/fixtures/fixture-app.json';
 import { commandOf, commands, loadCommands, possible, type Command } from './commands';
 import { SilentHost } from './host/testing';
-import type { CompareRequest, ConversationEntry } from './ipc/schema.gen';
+import type { CompareRequest, ConversationEntry, StoredMessage } from './ipc/schema.gen';
 import { fitting } from './match';
 import { WindowState } from './state/window.svelte';
 import { setLanguage } from './strings/index.svelte';
@@ -15,6 +15,7 @@ afterEach(() => setLanguage('en'));
 
 class QuietHost extends SilentHost {
   calls: [string, Record<string, unknown>][] = [];
+  messages: StoredMessage[] = [];
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     this.calls.push([command, args]);
@@ -22,7 +23,8 @@ class QuietHost extends SilentHost {
     if (command === 'library') return { models: app.models, folders: [], machine: { total: 16e9, usable: 11e9 } };
     if (command === 'list_conversations') return entries;
     if (command === 'open_conversation')
-      return { entry: entries.find(({ id }) => id === args['id']), system: 'Old.', messages: [], leaf: null };
+      return { entry: entries.find(({ id }) => id === args['id']), system: 'Old.', messages: this.messages, leaf: null };
+    if (command === 'answer_events') return [];
     if (command === 'set_system_prompt') return args['id'] ?? 9;
     return null;
   }
@@ -32,7 +34,7 @@ async function make() {
   const host = new QuietHost();
   const state = new WindowState(host);
   const done: string[] = [];
-  state.screen = { compose: () => done.push('compose'), search: () => done.push('search'), repository: () => done.push('repository'), copy: (text) => done.push(`copy ${text}`) };
+  state.screen = { compose: () => done.push('compose'), search: () => done.push('search'), rename: ({ id }) => done.push(`rename ${id}`), repository: () => done.push('repository'), copy: (text) => done.push(`copy ${text}`) };
   await state.models.start();
   await state.conversations.refresh();
   const command = (id: string): Command => {
@@ -113,9 +115,50 @@ describe('the table of commands', () => {
     state.perform(command('next-conversation'));
     await expect.poll(() => state.conversation.id).toBe(2);
     state.perform(command('export-markdown'));
-    await expect.poll(() => host.calls.at(-1)).toEqual(['export_conversation', { id: 2, format: 'markdown', path: '/tmp/x' }]);
+    await expect.poll(() => host.calls.at(-1)).toEqual([
+      'export_conversation',
+      { id: 2, format: 'markdown', words: { untitled: 'New conversation', question: 'You', answer: 'Answer' }, path: '/tmp/x' },
+    ]);
     state.perform(command('previous-conversation'));
     await expect.poll(() => state.conversation.id).toBe(1);
+  });
+
+  it('renames, pins, deletes and puts back the conversation on screen', async () => {
+    const { state, command, done, host } = await make();
+    const now = (...ids: string[]) => ids.filter((id) => possible(command(id)));
+    const all = ['rename', 'pin', 'unpin', 'delete', 'undo-delete'];
+    expect(now(...all)).toEqual([]);
+    await state.openConversation(2);
+    expect(now(...all)).toEqual(['rename', 'pin', 'delete']);
+    state.perform(command('rename'));
+    expect(done).toEqual(['rename 2']);
+    state.perform(command('pin'));
+    await expect.poll(() => host.calls.find(([name]) => name === 'pin_conversation')).toEqual(['pin_conversation', { id: 2, pinned: true }]);
+    state.perform(command('delete'));
+    await expect.poll(() => now('undo-delete')).toEqual(['undo-delete']);
+    expect([state.conversation.id, now('rename', 'delete')]).toEqual([null, []]);
+    state.perform(command('undo-delete'));
+    await expect.poll(() => host.calls.some(([name, args]) => name === 'restore_conversation' && args['id'] === 2)).toBe(true);
+    await expect.poll(() => state.conversation.id).toBe(2);
+  });
+
+  it('asks the last question differently, and goes from branch to branch', async () => {
+    const { state, command, host } = await make();
+    const told = { created_ms: 0, state: 'complete' as const, settings: null };
+    host.messages = [
+      { ...told, id: 11, parent: null, role: 'user', content: 'Why?' },
+      { ...told, id: 12, parent: 11, role: 'assistant', content: 'So.' },
+      { ...told, id: 13, parent: 11, role: 'assistant', content: 'Because.' },
+    ];
+    await state.openConversation(1);
+    await expect.poll(() => state.conversation.turns[0]?.answer.over).toBe(true);
+    state.perform(command('edit-question'));
+    expect(state.toEdit).toBe(state.conversation.turns[0]?.key);
+    expect(['previous-branch', 'next-branch'].map((id) => possible(command(id)))).toEqual([true, false]);
+    state.perform(command('previous-branch'));
+    await expect.poll(() => host.calls.at(-1)).toEqual(['answer_events', { message: 12 }]);
+    expect(host.calls.some(([name, args]) => name === 'choose_branch' && args['leaf'] === 12)).toBe(true);
+    expect(['previous-branch', 'next-branch'].map((id) => possible(command(id)))).toEqual([false, true]);
   });
 
   it('does what the native menu asks for, and takes away what lay over the window', async () => {

@@ -1,10 +1,12 @@
 // The one table of what can be done by name: palette, shortcuts and native menu all read it. No DOM.
 
+import type { ConversationEntry } from './ipc/schema.gen';
 import { grouped } from './state/conversations.svelte';
 import { colourModes } from './marks';
 import { places } from './places';
 import { appearances, textSizes, views } from './state/preferences.svelte';
 import { offeredMethods, whyNot } from './state/settings.svelte';
+import { saidIn, type Turn } from './state/thread.svelte';
 import type { WindowState } from './state/window.svelte';
 import { en } from './strings/en';
 import { language } from './strings/index.svelte';
@@ -24,6 +26,8 @@ export interface Screen {
   compose: () => void;
   /** Puts the caret into the search for conversations; in the library, into that for models. */
   search: () => void;
+  /** Puts the caret where the title of a conversation in the list is typed. */
+  rename: (entry: ConversationEntry) => void;
   /** Puts the caret where the name of a repository is typed, which the library shows. */
   repository: () => void;
   /** Copies, and says so. */
@@ -44,6 +48,8 @@ export interface Command {
   readonly keys?: Shortcut;
   /** Whether Escape does it, which the window handles itself. */
   readonly escape?: boolean;
+  /** Whether its keys mean something else where one types. */
+  readonly notInFields?: boolean;
   /** Whether it is what holds now. */
   readonly chosen?: boolean;
   /** Whether what lies over the window stays there. */
@@ -59,6 +65,11 @@ export type CommandName =
   | 'search'
   | 'previous-conversation'
   | 'next-conversation'
+  | 'rename'
+  | 'pin'
+  | 'unpin'
+  | 'delete'
+  | 'undo-delete'
   | 'export-markdown'
   | 'export-json'
   | 'import'
@@ -66,6 +77,9 @@ export type CommandName =
   | 'answer-again'
   | 'go-on'
   | 'copy-answer'
+  | 'edit-question'
+  | 'previous-branch'
+  | 'next-branch'
   | 'palette'
   | 'settings'
   | 'text-larger'
@@ -94,11 +108,16 @@ export function commands(state: WindowState): Command[] {
   const idle = () => chatting() && !state.running && models.loading === null && models.answerable;
   // What runs on the models in memory must not lose them.
   const changeable = () => models.loading === null && !state.running;
-  const written = () => last()?.answer.over === true && last()?.answer.text !== '';
-  const save = (format: 'markdown' | 'json') => () => {
-    const open = entry();
-    if (open) void conversations.save(open, format);
+  const said = () => {
+    const turn = last();
+    return turn?.answer.over ? saidIn(turn) : '';
   };
+  /** Does something to the conversation on screen. */
+  const withEntry = (act: (open: ConversationEntry) => unknown) => () => {
+    const open = entry();
+    if (open) void act(open);
+  };
+  const save = (format: 'markdown' | 'json') => withEntry((open) => conversations.save(open, format));
 
   return [
     {
@@ -135,7 +154,39 @@ export function commands(state: WindowState): Command[] {
       enabled: () => chatting() && entry() !== undefined,
       run: save('json'),
     },
+    {
+      ...named('rename'),
+      group: 'conversation',
+      enabled: () => chatting() && entry() !== undefined,
+      run: withEntry(screen.rename),
+    },
+    {
+      ...named('pin'),
+      group: 'conversation',
+      enabled: () => chatting() && entry()?.pinned === false,
+      run: withEntry(({ id }) => conversations.pin(id, true)),
+    },
+    {
+      ...named('unpin'),
+      group: 'conversation',
+      enabled: () => chatting() && entry()?.pinned === true,
+      run: withEntry(({ id }) => conversations.pin(id, false)),
+    },
+    {
+      ...named('delete'),
+      group: 'conversation',
+      enabled: () => chatting() && entry() !== undefined,
+      run: withEntry((open) => state.deleteConversation(open)),
+    },
     { ...named('import'), group: 'conversation', run: () => void state.importConversation() },
+    {
+      ...named('undo-delete'),
+      group: 'conversation',
+      keys: { key: 'Z' },
+      notInFields: true,
+      enabled: () => conversations.deleted.length > 0,
+      run: () => void state.undoDelete(),
+    },
 
     { ...named('stop'), group: 'answer', escape: true, enabled: () => state.running, run: () => state.stop() },
     {
@@ -151,7 +202,7 @@ export function commands(state: WindowState): Command[] {
     {
       ...named('go-on'),
       group: 'answer',
-      enabled: () => idle() && typeof last()?.answerId === 'number' && written(),
+      enabled: () => idle() && typeof last()?.answerId === 'number' && last()?.answer.over === true && last()?.answer.text !== '',
       run: () => {
         const turn = last();
         if (turn) void conversation.goOn(turn);
@@ -161,9 +212,24 @@ export function commands(state: WindowState): Command[] {
       ...named('copy-answer'),
       group: 'answer',
       keys: { key: 'C', shift: true },
-      enabled: () => chatting() && written(),
-      run: () => void screen.copy(last()?.answer.text ?? ''),
+      enabled: () => chatting() && said() !== '',
+      run: () => void screen.copy(said()),
     },
+    {
+      ...named('edit-question'),
+      group: 'answer',
+      enabled: () => idle() && last()?.answer.over === true,
+      run: () => (state.toEdit = last()?.key ?? null),
+    },
+    ...([-1, 1] as const).map((by): Command => ({
+      ...named(by < 0 ? 'previous-branch' : 'next-branch'),
+      group: 'answer',
+      enabled: () => idle() && branchBeside(conversation.turns, by) !== null,
+      run: () => {
+        const message = branchBeside(conversation.turns, by);
+        if (message !== null) void conversation.choose(message);
+      },
+    })),
 
     {
       ...named('palette'),
@@ -328,6 +394,14 @@ function beside(state: WindowState, by: -1 | 1): number | null {
   const ids = grouped(state.conversations.entries, new Date()).flatMap(({ entries }) => entries.map(({ id }) => id));
   const at = state.conversation.id === null ? -1 : ids.indexOf(state.conversation.id);
   return (at < 0 ? (by > 0 ? ids[0] : undefined) : ids[at + by]) ?? null;
+}
+
+/** The message before (-1) or after (1) the one that is read, in the last place where there are several: of its
+ * answers, else of its questions. Null when there is none. */
+function branchBeside(turns: readonly Turn[], by: -1 | 1): number | null {
+  const places = turns.flatMap(({ questions, answers }) => [questions, answers]);
+  const place = places.findLast((siblings) => (siblings?.ids.length ?? 0) > 1);
+  return place?.ids[place.at + by] ?? null;
 }
 
 function open(state: WindowState, id: number | null): void {

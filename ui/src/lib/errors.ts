@@ -1,42 +1,95 @@
-// What the window says above an error's own message, and whether it offers to open a model.
+// How the window tells an error: by its code and what the engine names with it, in the window's language. What
+// only the engine can say stays in its own words, English, as the detail. No DOM.
 
-import type { ErrorCode } from './ipc/schema.gen';
+import { formatBytes, formatCount } from './format';
+import type { ErrorCode, ErrorInfo } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
-/** A card's heading, and what it offers. */
+/** What the engine names with each code; a Rust test keeps it to what it does name. */
+export const errorParams = {
+  invalid_request: ['detail'],
+  model_not_found: ['name', 'detail'],
+  invalid_model_file: ['path', 'detail'],
+  unsupported_model: ['path', 'detail'],
+  vocabulary_mismatch: ['detail'],
+  context_overflow: ['prompt', 'context'],
+  out_of_memory: ['detail'],
+  io: ['path', 'detail'],
+  store: ['detail'],
+  no_model: [],
+  busy: [],
+  stopped: [],
+  device: ['device', 'detail'],
+  hub_unreachable: ['endpoint', 'detail'],
+  hub_not_found: ['what', 'detail'],
+  hub_gated: ['repository', 'detail'],
+  hub_token: ['detail'],
+  wrong_checksum: ['file', 'expected', 'found', 'path'],
+  not_of_catalogue: ['file', 'expected', 'found'],
+  disk_full: ['folder', 'missing'],
+  download_unreadable: ['folder', 'bytes'],
+  download_elsewhere: ['name'],
+  internal: ['detail'],
+} as const satisfies Record<ErrorCode, readonly string[]>;
+
+type ParamOf<C extends ErrorCode> = Exclude<(typeof errorParams)[C][number], 'detail'>;
+
+/** The words for one code. */
+export interface ErrorWords<C extends ErrorCode = ErrorCode> {
+  title: string;
+  /** What happened and what is safe; everything that is named is written already. None where the detail says it. */
+  body?: (named: Record<ParamOf<C>, string>) => string;
+  /** What to do. None where the detail says it. */
+  advice?: string;
+}
+
+/** The words for every code. */
+export type ErrorCatalogue = { [C in ErrorCode]: ErrorWords<C> };
+
+/** What an error card shows. */
 export interface ErrorFace {
   title: string;
+  /** What happened, what is safe and what to do; null where the engine has not named what that needs. */
+  said: string | null;
+  /** What only the engine says, in English; null where all is said. */
+  detail: string | null;
   /** Whether another model may be the way out. */
   offersModel: boolean;
 }
 
-/** One row for every code. */
-const offersModel: Record<ErrorCode, boolean> = {
-  invalid_request: false,
-  model_not_found: true,
-  invalid_model_file: true,
-  unsupported_model: true,
-  vocabulary_mismatch: false,
-  context_overflow: false,
-  out_of_memory: true,
-  io: false,
-  store: false,
-  no_model: true,
-  busy: false,
-  stopped: false,
-  device: false,
-  hub_unreachable: false,
-  hub_not_found: false,
-  hub_gated: false,
-  hub_token: false,
-  wrong_checksum: false,
-  disk_full: false,
-  download_elsewhere: false,
-  internal: false,
-};
+/** Codes for which another model may be the way out. */
+const offersModel: ReadonlySet<ErrorCode> = new Set(['model_not_found', 'invalid_model_file', 'unsupported_model', 'out_of_memory', 'no_model']);
 
-/** The face of a code; a code that is not known is an internal error. */
-export function errorFace(code: ErrorCode): ErrorFace {
-  const known = Object.hasOwn(offersModel, code) ? code : 'internal';
-  return { title: language.strings.errors[known], offersModel: offersModel[known] };
+/** How what is named is written where it is a number. */
+const written: Readonly<Record<string, (value: number) => string>> = { prompt: formatCount, context: formatCount, missing: formatBytes, bytes: formatBytes };
+
+/** An error that the window itself has found and says in its own words, in its language. */
+export const ownError = (code: ErrorCode, said: string): ErrorInfo => ({ code, message: said, params: { said } });
+
+/** The face of an error; a code that is not known is an internal error. */
+export function errorFace({ code, message, params = {} }: ErrorInfo): ErrorFace {
+  const known = Object.hasOwn(errorParams, code) ? code : 'internal';
+  const words = language.strings.errors[known] as ErrorWords;
+  const face = { title: words.title, offersModel: offersModel.has(known) };
+  const own = params['said'];
+  if (own !== undefined) return { ...face, said: own, detail: null };
+  const names: readonly string[] = errorParams[known];
+  if (!names.every((name) => params[name] !== undefined)) return { ...face, said: null, detail: message };
+  const named = Object.fromEntries(names.map((name) => [name, write(name, params[name] ?? '')]));
+  const said = [words.body?.(named as Record<ParamOf<ErrorCode>, string>), words.advice].filter((part) => part !== undefined);
+  return { ...face, said: said.length > 0 ? said.join(' ') : null, detail: params['detail'] ?? null };
+}
+
+/** An error in a line, where there is no room for a card. */
+export function errorLine(error: ErrorInfo): string {
+  const { title, said, detail } = errorFace(error);
+  // In English the engine's own words say it best.
+  if (language.current === 'en') return error.message;
+  return [said ?? `${title}.`, detail === null ? '' : `${language.strings.errorCard.details} ${detail}`].filter((part) => part !== '').join(' ');
+}
+
+/** What is named as the window's language writes it. */
+function write(name: string, value: string): string {
+  const number = Number(value);
+  return Number.isFinite(number) && value !== '' ? (written[name]?.(number) ?? value) : value;
 }

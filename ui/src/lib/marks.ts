@@ -1,7 +1,8 @@
-// How tokens are marked besides their origin: by how likely the model found them, and by how open their
-// place was. One table for each: classes with a border, a colour variable and an underline pattern. The
+// How tokens are marked besides their origin: by how likely the model found them, by how open their place was,
+// and by what became of the draft of their round. One table for each: classes with a border, a colour variable and an underline pattern. The
 // legend, the tokens' style sheet and the tests read them.
 
+import type { RoundEvent } from './ipc/schema.gen';
 import { originRules, origins, type AnswerOrigin } from './origin';
 
 /** Every mode in the order it is offered. */
@@ -13,8 +14,10 @@ export type ColourMode = (typeof colourModes)[number];
 export type ConfidenceClass = 'sure' | 'likely' | 'unsure' | 'unlikely';
 /** Classes of surprise: the entropy of the place, in bits. */
 export type SurpriseClass = 'settled' | 'leaning' | 'open' | 'wide';
+/** Classes of rounds: how much of what was drafted was accepted. */
+export type RoundClass = 'whole' | 'partly' | 'none' | 'undrafted';
 /** A class of any mode. */
-export type MarkClass = AnswerOrigin | ConfidenceClass | SurpriseClass;
+export type MarkClass = AnswerOrigin | ConfidenceClass | SurpriseClass | RoundClass;
 
 interface ClassStyle<K extends string> {
   key: K;
@@ -41,6 +44,40 @@ export const surpriseClasses: readonly ClassStyle<SurpriseClass>[] = [
   { key: 'settled', from: 0, strength: 0, underline: 'none' },
 ];
 
+/** How the bracket under the tokens of a round is drawn. */
+interface RoundStyle {
+  key: RoundClass;
+  /** CSS variable of its colour. */
+  colour: `--${string}`;
+  line: 'solid' | 'dashed' | 'dotted' | 'double';
+  /** Of the line, in pixels: a double one needs three. */
+  width: 2 | 3;
+}
+
+/** From what drafting is for to what went without it. Lines tell them apart where colours do not. */
+export const roundClasses: readonly RoundStyle[] = [
+  { key: 'whole', colour: '--origin-accepted', line: 'double', width: 3 },
+  { key: 'partly', colour: '--origin-resampled', line: 'solid', width: 2 },
+  { key: 'none', colour: '--danger', line: 'dashed', width: 2 },
+  { key: 'undrafted', colour: '--text-quiet', line: 'dotted', width: 2 },
+];
+
+/** What is told of a round that its class follows from. */
+export type RoundOutcome = Pick<RoundEvent, 'drafted' | 'draft' | 'tokens' | 'rejected' | 'round'>;
+
+/** The class of a round. */
+export function roundClassOf({ drafted, draft, tokens, rejected, round }: RoundOutcome): RoundClass {
+  if (drafted === 0) return 'undrafted';
+  // Tokens may wait for a later event, so what was drafted says it best; older answers have not kept that.
+  const accepted =
+    draft.length > 0
+      ? draft.filter(({ fate }) => fate === 'accepted').length
+      : tokens.filter((token) => token.round === round && token.origin === 'accepted').length;
+  if (accepted === 0) return 'none';
+  // In a tree siblings fall on the way; what counts is whether something fell where the path ended.
+  return rejected.some(({ position }) => position === accepted) ? 'partly' : 'whole';
+}
+
 function classOf<K extends string>(classes: readonly ClassStyle<K>[], value: number): K {
   const found = classes.find(({ from }) => value >= from) ?? classes.at(-1);
   if (!found) throw new RangeError('a table of classes is never empty');
@@ -60,6 +97,7 @@ export const surpriseOf = (entropy: number): SurpriseClass => classOf(surpriseCl
 export function classesOf(mode: ColourMode): readonly MarkClass[] {
   if (mode === 'confidence') return confidenceClasses.map(({ key }) => key);
   if (mode === 'surprise') return surpriseClasses.map(({ key }) => key);
+  if (mode === 'rounds') return roundClasses.map(({ key }) => key);
   return mode === 'origin' ? origins.map(({ origin }) => origin) : [];
 }
 
@@ -83,5 +121,9 @@ export function markRules(): string {
       const dimmed = `[data-mode='${mode}'][data-only='${key}'] .token:not([data-${mode}='${key}']){opacity:var(--dimmed);}`;
       return `${tokens}{${mark}${line}}${dimmed}`;
     });
-  return [originRules(), ...of('confidence', confidenceClasses), ...of('surprise', surpriseClasses)].join('\n');
+  const rounds = roundClasses.map(({ key, colour, line, width }) => {
+    const bracket = `[data-mode='rounds'] .token[data-kept='${key}']{--bracket:var(${colour});border-bottom-style:${line};border-bottom-width:${width}px;}`;
+    return `${bracket}[data-mode='rounds'][data-only='${key}'] .token:not([data-kept='${key}']){opacity:var(--dimmed);}`;
+  });
+  return [originRules(), ...of('confidence', confidenceClasses), ...of('surprise', surpriseClasses), ...rounds].join('\n');
 }

@@ -13,7 +13,7 @@ export function verdictWords(verdict: PairVerdict): string {
     case 'suits':
       return verdict.padding === 0 ? words.suits : words.suitsPadded(formatCount(verdict.padding));
     case 'expected':
-      return words.expected;
+      return verdict.compared ? words.expectedCompared : words.expected;
     case 'other_vocabulary':
       return words.otherVocabulary(formatCount(verdict.first), token(verdict.of_target), token(verdict.of_draft));
     case 'not_smaller':

@@ -1,6 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { acceptanceRules, asRule, isLossy, ruleFigure } from './rules';
-import { language } from './strings/index.svelte';
+import type { RejectedEvent, TokenEvent } from './ipc/schema.gen';
+import { acceptanceRules, acceptedBecause, asRule, isLossy, lossless, rejectedBecause, ruleFigure } from './rules';
+import { language, setLanguage } from './strings/index.svelte';
+
+const drafted = { origin: 'accepted', p: 0.21, q: 0.5, u: 0.3, threshold: 0.42 } as TokenEvent;
+const fallen = { p: 0.21, q: 0.5, u: 0.81 } as RejectedEvent;
+const named = (name: string) => acceptanceRules.find((rule) => rule.name === name) ?? lossless;
 
 describe('acceptance rules', () => {
   it('begin with the lossless one, which needs no word, and the others have one', () => {
@@ -28,5 +33,32 @@ describe('acceptance rules', () => {
     for (const wrong of [undefined, null, 'match', {}, { name: 'naive' }, { name: 'lossy-lenience' }, { name: 'lossy-lenience', lenience: 0 }, { name: 'lossy-typical', epsilon: 0.1, delta: 2 }]) {
       expect(asRule(wrong), JSON.stringify(wrong)).toBeUndefined();
     }
+  });
+});
+
+describe('why a draft stood or fell', () => {
+  it('is a number under or over min(1, p/q), by the usual rule', () => {
+    expect(acceptedBecause(lossless, drafted)).toBe('u .300 < min(1, p/q) = .420: accepted');
+    expect(rejectedBecause(lossless, fallen)).toBe('u .810 ≥ min(1, p/q) = .420: rejected');
+    // A draft that was certain is held against p alone.
+    expect(rejectedBecause(lossless, { ...fallen, q: null })).toBe('u .810 ≥ p = .210: rejected');
+    expect(rejectedBecause(lossless, { ...fallen, p: 0.9, u: 0.9999 })).toBe('u 1 ≥ min(1, p/q) = 1: rejected');
+    setLanguage('de');
+    expect(rejectedBecause(lossless, fallen)).toBe('u 0,810 ≥ min(1; p/q) = 0,420: verworfen');
+    setLanguage('en');
+  });
+
+  it('is the criterion of each other rule, with its numbers', () => {
+    const both = (name: string) => [acceptedBecause(named(name), drafted), rejectedBecause(named(name), name === 'lossy-lenience' ? { ...fallen, u: 0.91 } : fallen)];
+    expect(both('match')).toEqual(['The target drew it too: accepted', 'The target drew another token: rejected']);
+    expect(both('coupled')).toEqual(['With the same noise the target drew it too: accepted', 'With the same noise the target drew another token: rejected']);
+    expect(both('lossy-typical')).toEqual(['p .210 > min(0.09, 0.30 · e^−H): accepted', 'p .210 ≤ min(0.09, 0.30 · e^−H): rejected']);
+    expect(both('lossy-lenience')).toEqual(['u .300 < min(1, p/(0.50 q)) = .420: accepted', 'u .910 ≥ min(1, p/(0.50 q)) = .840: rejected']);
+  });
+
+  it('is not said of what was not drafted, nor where what decided was not kept', () => {
+    expect(acceptedBecause(lossless, { ...drafted, origin: 'bonus' })).toBeNull();
+    expect(acceptedBecause(lossless, { ...drafted, u: null })).toBeNull();
+    expect(acceptedBecause(lossless, { ...drafted, threshold: null })).toBeNull();
   });
 });

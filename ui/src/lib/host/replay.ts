@@ -184,6 +184,10 @@ class ReplayHost implements Host {
     this.#control.menu = choose;
   }
 
+  labelMenu(words: Readonly<Record<string, string>>): void {
+    this.#control.calls.push({ command: 'label_menu', args: { ...words } });
+  }
+
   onFiles(hear: (event: FilesEvent) => void): void {
     this.#control.files = hear;
   }
@@ -337,12 +341,12 @@ class ReplayHost implements Host {
   async #begin(request: AnswerRequest, channel: number): Promise<unknown> {
     const loaded = this.#app.info.loaded;
     if (!loaded) throw refusal('no_model', 'No model is loaded. Open a model first.');
-    const begun = this.#store.begin(request, { target: loaded.target.name, draft: loaded.draft?.name ?? null });
+    const { begun, takeBack } = this.#store.begin(request, { target: loaded.target.name, draft: loaded.draft?.name ?? null });
     try {
       const generation_id = this.#play(channel, (message) => this.#store.keep(begun.answer, message.events));
       return structuredClone({ ...begun, generation_id });
     } catch (refused) {
-      this.#store.drop(begun.answer);
+      takeBack();
       throw refused;
     }
   }

@@ -83,6 +83,8 @@ export class ReplayLibrary {
         return this.#removeModel(args['path'] as string);
       case 'fit':
         return this.fit(args['request'] as FitRequest);
+      case 'fit_verdicts':
+        return (args['targets'] as string[]).map((target) => this.fit({ target, draft: null, context: null }).verdict);
       case 'draft_offers':
         return this.#offers(this.find(args['target'] as string), args['context'] as number | null);
       case 'catalogue':
@@ -188,11 +190,8 @@ export class ReplayLibrary {
   #offers(target: ModelEntry, context: number | null): DraftOffers {
     const tokens = context ?? Math.min(usualContext, target.context_length);
     const own = this.#models.filter(({ path }) => path !== target.path).map((draft) => this.#offer(target, draft, tokens));
-    const vocabulary = /\((.*)\)/.exec(target.tokenizer)?.[1];
-    const there = this.#recorded.catalogue.models
-      .filter((model) => model.role === 'draft' && model.vocabulary === vocabulary && (model.size_bytes ?? Infinity) < target.size_bytes && !this.#models.some(({ name }) => name === stem(model.file)))
-      .map((model) => this.#remote(target, model, tokens));
-    const worth = ({ measured, predicted, verdict }: DraftOffer) => (measured ? 100 + measured.speedup : (predicted?.speedup ?? 0)) + (verdict.kind === 'suits' || verdict.kind === 'expected' ? 1 : -100);
+    const there = this.#recorded.catalogue.models.filter((model) => !this.#models.some(({ name }) => name === stem(model.file))).map((model) => this.#remote(target, model, tokens));
+    const worth = ({ measured, predicted, verdict }: DraftOffer) => (measured ? 100 + measured.speedup : (predicted?.speedup ?? 0)) + (isSuited(verdict) ? 1 : -100);
     const offers = [...own, ...there].sort((a, b) => worth(b) - worth(a));
     return { target, context: tokens, offers, without_draft: ['ngram', 'suffix', 'lookahead', 'layer-skip'] };
   }
@@ -223,8 +222,17 @@ export class ReplayLibrary {
     const entry = { ...target, size_bytes: size, parameters: model.parameters };
     const { total, verdict: fit } = predict(target, entry, tokens, this.#recorded.machine);
     const ratio = size / target.size_bytes;
-    const recommended = this.#recommends(target, stem(model.file));
-    return { name: model.name, path: null, catalogue: model.id, size_bytes: size, verdict: { kind: 'expected' }, recommended, size_ratio: ratio, memory: total, fit, predicted: predictSpeedup(ratio), measured: null };
+    const verdict = this.#remoteVerdict(target, model);
+    const suited = isSuited(verdict);
+    const recommended = suited && this.#recommends(target, stem(model.file));
+    return { name: model.name, path: null, catalogue: model.id, size_bytes: size, verdict, recommended, size_ratio: ratio, memory: total, fit, predicted: suited ? predictSpeedup(ratio) : null, measured: null };
+  }
+
+  #remoteVerdict(target: ModelEntry, model: CatalogueModel): PairVerdict {
+    if ((model.size_bytes ?? Infinity) >= target.size_bytes) return { kind: 'not_smaller' };
+    const tokenizer = `gpt2 (${model.vocabulary})`;
+    if (tokenizer === target.tokenizer) return { kind: 'expected', compared: false };
+    return this.#differ(target.tokenizer, tokenizer);
   }
 
   #recommends(target: ModelEntry, draft: string): boolean {
@@ -235,12 +243,14 @@ export class ReplayLibrary {
 
   #verdict(target: ModelEntry, draft: ModelEntry): PairVerdict {
     if (draft.problem !== null) return { kind: 'unusable', reason: draft.problem };
-    if (draft.tokenizer !== target.tokenizer) {
-      const known = this.#recorded.differences[`${target.tokenizer} ${draft.tokenizer}`];
-      return { kind: 'other_vocabulary', ...(known ?? { first: 3, of_target: '#', of_draft: '$' }) };
-    }
+    if (draft.tokenizer !== target.tokenizer) return this.#differ(target.tokenizer, draft.tokenizer);
     if (draft.size_bytes >= target.size_bytes) return { kind: 'not_smaller' };
     return { kind: 'suits', padding: this.#recorded.padding[draft.name] ?? 0 };
+  }
+
+  #differ(target: string, draft: string): PairVerdict {
+    const known = this.#recorded.differences[`${target} ${draft}`];
+    return { kind: 'other_vocabulary', ...(known ?? { first: 3, of_target: '#', of_draft: '$' }) };
   }
 
   #addFolder(path: string): Library {
@@ -257,9 +267,12 @@ export class ReplayLibrary {
     return this.listing();
   }
 
-  #repository(name: string): HubRepository {
+  #repository(text: string): HubRepository {
+    const path = text.trim().replace(/^(https?:\/\/)?(huggingface\.co|hf\.co)\//, '');
+    const name = /^[\w-][\w.-]*\/[\w-][\w.-]*/.exec(path)?.[0];
+    if (!name || /[\s:]/.test(path)) throw refusal('invalid_request', 'That is not the name of a repository on the hub.');
     const found = this.#recorded.repositories[name];
-    if (!found) throw refusal('invalid_request', `The hub has no repository “${name}”. Check the name, or set a token if it is private.`);
+    if (!found) throw refusal('hub_not_found', `The hub has no repository “${name}”. Check the name, or set a token if it is private.`);
     if ('code' in found) throw found;
     return found;
   }
@@ -319,6 +332,9 @@ export class ReplayLibrary {
     this.tell({ kind: 'changed' });
   }
 }
+
+/** Whether a draft can be used, or is taken to. */
+const isSuited = ({ kind }: PairVerdict): boolean => kind === 'suits' || kind === 'expected';
 
 /** A file's name without its folders, ending and part. */
 const stem = (file: string): string => (file.split('/').at(-1) ?? file).replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');

@@ -113,8 +113,13 @@ export class ReplayStore {
     return hits;
   }
 
-  /** Writes down what is asked, and begins the answer. */
-  begin(request: AnswerRequest, models: { target: string; draft: string | null }): BegunAnswer {
+  /** Writes down what is asked, and begins the answer. Gives it, and what takes all of it back when it never began. */
+  begin(request: AnswerRequest, models: { target: string; draft: string | null }): { begun: BegunAnswer; takeBack: () => void } {
+    const before = [...this.#kept].map(([id, kept]) => [id, { ...kept, conversation: structuredClone(kept.conversation) }] as const);
+    const takeBack = () => {
+      this.#kept.clear();
+      for (const [id, kept] of before) this.#kept.set(id, kept);
+    };
     const { conversation, question, prefix } = this.#ground(request.conversation, request.asking);
     const answer = this.#add(conversation, {
       parent: question,
@@ -124,7 +129,7 @@ export class ReplayStore {
       settings: { ...request.settings, ...models },
     });
     this.#events.set(answer, [...prefix]);
-    return { conversation: conversation.entry.id, question, answer, prefix };
+    return { begun: { conversation: conversation.entry.id, question, answer, prefix }, takeBack };
   }
 
   /** Keeps what an answer says. */
@@ -137,14 +142,6 @@ export class ReplayStore {
       if (event.type === 'finished') message.state = 'complete';
       if (event.type === 'failed') message.state = 'failed';
     }
-  }
-
-  /** Takes an answer back that never began. */
-  drop(answer: number): void {
-    const conversation = this.#ofMessage(answer);
-    const parent = this.#message(answer).parent;
-    conversation.messages = conversation.messages.filter((message) => message.id !== answer);
-    conversation.leaf = parent;
   }
 
   #ground(id: number | null, asking: Asking): { conversation: Conversation; question: number; prefix: GenerationEvent[] } {
@@ -191,7 +188,7 @@ export class ReplayStore {
   #create(): Conversation {
     const id = this.#next++;
     const now = this.#now();
-    const entry = { id, title: 'New conversation', pinned: false, created_ms: now, updated_ms: now };
+    const entry = { id, title: '', pinned: false, created_ms: now, updated_ms: now };
     const conversation: Conversation = { entry, system: '', leaf: null, messages: [] };
     this.#kept.set(id, { conversation, deleted: false, named: false });
     return conversation;

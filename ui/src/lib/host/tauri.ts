@@ -1,7 +1,7 @@
 // The real window. The only file that imports Tauri.
 
 import { Channel, invoke } from '@tauri-apps/api/core';
-import { listen } from '@tauri-apps/api/event';
+import { emit, listen } from '@tauri-apps/api/event';
 import { getCurrentWebview } from '@tauri-apps/api/webview';
 import { open, save } from '@tauri-apps/plugin-dialog';
 import { openUrl, revealItemInDir } from '@tauri-apps/plugin-opener';
@@ -26,6 +26,9 @@ export const tauriHost: Host = {
   openLink: (href) => openUrl(href),
   onMenu(choose) {
     void listen<string>('menu', (event) => choose(event.payload));
+  },
+  labelMenu(words) {
+    void emit('menu-words', words);
   },
   onFiles(hear) {
     // Only the first event of a drag names the files.

@@ -20,6 +20,8 @@ export class SilentHost implements Host {
 
   onMenu(_choose: (item: string) => void): void {}
 
+  labelMenu(_words: Readonly<Record<string, string>>): void {}
+
   onFiles(_hear: (event: FilesEvent) => void): void {}
 
   async pickModelFile(): Promise<string | null> {

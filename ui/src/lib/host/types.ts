@@ -36,6 +36,8 @@ export interface Host {
   openLink(href: string): Promise<void>;
   /** Calls `choose` with the id of each native menu item that is chosen. */
   onMenu(choose: (item: string) => void): void;
+  /** Has the native menu speak these words, by the ids of its items. */
+  labelMenu(words: Readonly<Record<string, string>>): void;
   /** Calls `hear` with what happens to files that are dragged onto the window. */
   onFiles(hear: (event: FilesEvent) => void): void;
 }

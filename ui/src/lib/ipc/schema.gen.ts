@@ -35,7 +35,7 @@ lenience: number, };
 /**
  * The kinds of failure a caller may branch on. Closed: the window has a card for each.
  */
-export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "store" | "no_model" | "busy" | "stopped" | "device" | "hub_unreachable" | "hub_not_found" | "hub_gated" | "hub_token" | "wrong_checksum" | "disk_full" | "download_elsewhere" | "internal";
+export type ErrorCode = "invalid_request" | "model_not_found" | "invalid_model_file" | "unsupported_model" | "vocabulary_mismatch" | "context_overflow" | "out_of_memory" | "io" | "store" | "no_model" | "busy" | "stopped" | "device" | "hub_unreachable" | "hub_not_found" | "hub_gated" | "hub_token" | "wrong_checksum" | "not_of_catalogue" | "disk_full" | "download_unreadable" | "download_elsewhere" | "internal";
 
 /**
  * An error as the outside sees it.
@@ -46,9 +46,14 @@ export type ErrorInfo = {
  */
 code: ErrorCode, 
 /**
- * What happened, what is safe, what to do.
+ * What happened, what is safe, what to do, in English.
  */
-message: string, };
+message: string, 
+/**
+ * What a window tells it with in its own language; see [`Error::params`]. Absent in answers kept before it
+ * was told.
+ */
+params?: { [key in string]: string }, };
 
 /**
  * How tokens are drawn. Settings form, command line and bench plan share this one struct.
@@ -124,6 +129,15 @@ content: string, };
 export type ModelSource = "hunch" | "added" | "hugging_face" | "lm_studio" | "ollama" | "llama_cpp" | "jan";
 
 /**
+ * How a model ran when its speed was measured here.
+ */
+export type RanAs = { "kind": "target", 
+/**
+ * With this method; plain = by itself.
+ */
+method: Method, } | { "kind": "draft" };
+
+/**
  * A model file on this machine.
  */
 export type ModelEntry = { 
@@ -177,9 +191,13 @@ has_template: boolean,
  */
 licence: string | null, 
 /**
- * Tokens a second of plain decoding, when it last ran here.
+ * Tokens a second, when it last ran here: of plain decoding where that was measured, else as `ran_as` says.
  */
 tokens_per_second: number | null, 
+/**
+ * How it ran then.
+ */
+ran_as?: RanAs, 
 /**
  * Whether it is the model Hunch starts with.
  */
@@ -391,9 +409,14 @@ export type PairVerdict = { "kind": "suits",
 /**
  * Entries that only one of the two has, at the end: padding or added tokens.
  */
-padding: number, } | { "kind": "expected" } | { "kind": "other_vocabulary", 
+padding: number, } | { "kind": "expected", 
 /**
- * The first token that differs.
+ * Whether every token of that very file was compared when the catalogue was made; else the target's header
+ * has the tokens that are known of its family.
+ */
+compared: boolean, } | { "kind": "other_vocabulary", 
+/**
+ * The first token that differs; of a model that is not here, the first that is known to.
  */
 first: number, 
 /**
@@ -524,7 +547,7 @@ without_draft: Array<Method>, };
 /**
  * Memory that a machine of a class has.
  */
-export type MemoryClass = "gb8" | "gb16" | "gb24_to36" | "gb48";
+export type MemoryClass = "gb8" | "gb16" | "gb24_to36" | "gb48" | "gb96";
 
 /**
  * What a model of the catalogue is for.
@@ -552,7 +575,7 @@ family: string,
  */
 role: CatalogueRole, 
 /**
- * The smallest machine it is good on, with its draft.
+ * The class whose machines it is good on, the smallest too, with its draft at a context of 8,192 tokens.
  */
 memory_class: MemoryClass, 
 /**
@@ -672,13 +695,18 @@ files: Array<HubFile>, };
  */
 export type DownloadRequest = { 
 /**
- * As "Qwen/Qwen3-8B-GGUF".
+ * As "Qwen/Qwen3-8B-GGUF"; empty in a download of which nothing can be read any more.
  */
 repository: string, 
 /**
  * Path of the file in it; of a split model, that of its first part.
  */
-file: string, };
+file: string, 
+/**
+ * SHA-256 that it has to have, of a model of the catalogue: if the hub has another file by now, nothing is
+ * fetched. Absent: whatever the hub has.
+ */
+expected_sha256?: string, };
 
 /**
  * How far a download is.
@@ -736,6 +764,15 @@ path: string | null, };
 export type HubTokenSource = "absent" | "environment" | "keychain" | "file";
 
 /**
+ * Why a token that somebody has set is not used.
+ */
+export type HubTokenProblem = { "kind": "environment" } | { "kind": "keychain", 
+/**
+ * Why, in the system's words.
+ */
+reason: string, };
+
+/**
  * The hub, as this machine sees it. The token itself never leaves the engine.
  */
 export type HubState = { 
@@ -750,7 +787,11 @@ token: HubTokenSource,
 /**
  * Whether this system has a keychain to keep one in.
  */
-can_keep_token: boolean, };
+can_keep_token: boolean, 
+/**
+ * Why a token is not used although one was set.
+ */
+problems: Array<HubTokenProblem>, };
 
 /**
  * How far loading is.
@@ -830,7 +871,7 @@ loaded: LoadedModels | null,
 /**
  * Why conversations are not kept, if so: what is said is gone when the window closes.
  */
-store_problem: string | null, 
+store_problem: ErrorInfo | null, 
 /**
  * Sampling parameters a new conversation starts with.
  */
@@ -1282,7 +1323,8 @@ export type ConversationEntry = {
  */
 id: number, 
 /**
- * What it is called.
+ * What it is called; empty while nothing was said in it, and where what was said gives no title. Whoever
+ * shows it then names it.
  */
 title: string, 
 /**
@@ -1403,7 +1445,7 @@ export type SearchHit = {
  */
 conversation: number, 
 /**
- * What it is called.
+ * What it is called; empty as in [`ConversationEntry`].
  */
 title: string, 
 /**
@@ -1490,6 +1532,23 @@ prefix: Array<GenerationEvent>, };
  * How a conversation is written to a file.
  */
 export type ExportFormat = "markdown" | "json";
+
+/**
+ * What stands over the parts of a conversation that is written for people, in the language of who saves it.
+ */
+export type ExportWords = { 
+/**
+ * Over a conversation without a title.
+ */
+untitled: string, 
+/**
+ * Over what the person said.
+ */
+question: string, 
+/**
+ * Over an answer of which it is not known what wrote it.
+ */
+answer: string, };
 
 /**
  * A method that takes part.
@@ -2650,6 +2709,7 @@ export interface Commands {
   cancel_loading: { args: Record<string, never>; result: null };
   unload_models: { args: Record<string, never>; result: null };
   fit: { args: { request: FitRequest }; result: Fit };
+  fit_verdicts: { args: { targets: string[] }; result: (FitVerdict | null)[] };
   draft_offers: { args: { target: string; context: number | null }; result: DraftOffers };
   measure_pair: { args: { request: LoadRequest }; result: number };
   catalogue: { args: Record<string, never>; result: Catalogue };
@@ -2672,7 +2732,7 @@ export interface Commands {
   set_system_prompt: { args: { id: number | null; system: string }; result: number };
   choose_branch: { args: { leaf: number }; result: null };
   search_conversations: { args: { query: string }; result: SearchHit[] };
-  export_conversation: { args: { id: number; format: ExportFormat; path: string }; result: null };
+  export_conversation: { args: { id: number; format: ExportFormat; words: ExportWords; path: string }; result: null };
   import_conversation: { args: { path: string }; result: number };
   preferences: { args: Record<string, never>; result: Record<string, unknown> };
   set_preference: { args: { key: string; value: unknown }; result: null };

@@ -1,34 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import type { ErrorInfo, GenerationEvent, GenerationSnapshot } from './schema.gen';
 import { EventStream, lossySilenceMs, silenceMs, type Numbered } from './stream';
+import { HandClock } from './testing';
 
 const prefill = (done: number): GenerationEvent => ({ type: 'prefill', done, total: 100 });
 const failed: GenerationEvent = { type: 'failed', error: { code: 'device', message: 'gone' } };
 const message = (seq: number, ...events: GenerationEvent[]): Numbered<GenerationEvent> => ({ seq, events });
-
-/** A clock that a test moves by hand. */
-class HandClock {
-  #now = 0;
-  #waiting: { at: number; then: () => void }[] = [];
-
-  after(milliseconds: number, then: () => void): () => void {
-    const entry = { at: this.#now + milliseconds, then };
-    this.#waiting.push(entry);
-    return () => void (this.#waiting = this.#waiting.filter((other) => other !== entry));
-  }
-
-  async advance(milliseconds: number): Promise<void> {
-    this.#now += milliseconds;
-    const due = this.#waiting.filter((entry) => entry.at <= this.#now);
-    this.#waiting = this.#waiting.filter((entry) => entry.at > this.#now);
-    for (const entry of due) entry.then();
-    for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
-  }
-
-  get waiting(): number {
-    return this.#waiting.length;
-  }
-}
 
 function follow(said: GenerationEvent[] = []) {
   const clock = new HandClock();

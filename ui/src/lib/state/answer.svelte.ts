@@ -16,7 +16,16 @@ import type {
   StopReason,
   TokenEvent,
 } from '../ipc/schema.gen';
-import { confidenceOf, noMarks, surpriseOf, type ConfidenceClass, type MarkCounts, type SurpriseClass } from '../marks';
+import {
+  confidenceOf,
+  noMarks,
+  roundClassOf,
+  surpriseOf,
+  type ConfidenceClass,
+  type MarkCounts,
+  type RoundClass,
+  type SurpriseClass,
+} from '../marks';
 import type { AnswerOrigin } from '../origin';
 import { Layout, type Block } from '../text/blocks';
 import { MarkdownDocument } from '../text/markdown/document';
@@ -68,8 +77,10 @@ export interface TokenMark {
   confidence: ConfidenceClass;
   /** Null where the entropy was not kept. */
   surprise: SurpriseClass | null;
-  /** Rounds beside each other are told apart. */
-  round: 'even' | 'odd';
+  /** Its round, counted through the whole answer. */
+  round: number;
+  /** What became of the draft of its round. */
+  kept: RoundClass;
   /** Where the time of its round went, at the first token of it that is shown. */
   begins: RoundShares | null;
 }
@@ -80,11 +91,14 @@ export interface RoundShares {
   proposed: string;
   /** Where the target's pass ends. */
   passed: string;
+  /** Where verifying ends; what follows is the rest. */
+  verified: string;
 }
 
 interface RoundFacts {
   drafted: number;
   timing: RoundTiming;
+  kept: RoundClass;
 }
 
 /** An answer. */
@@ -185,8 +199,13 @@ export class Answer {
 
   /** What is here is all there is: the program ended while it was being written. */
   interrupt(): void {
+    this.end('interrupted');
+  }
+
+  /** Nothing more will come, though no event says so; an answer that is over stays as it is. */
+  end(phase: 'finished' | 'failed' | 'interrupted'): void {
     if (this.over) return;
-    this.phase = 'interrupted';
+    this.phase = phase;
     this.#settle();
   }
 
@@ -209,9 +228,15 @@ export class Answer {
       origin: (token?.origin ?? 'plain') as AnswerOrigin,
       confidence: confidenceOf(token?.confidence ?? 1),
       surprise: typeof token?.entropy === 'number' ? surpriseOf(token.entropy) : null,
-      round: round % 2 === 0 ? 'even' : 'odd',
+      round,
+      kept: this.#keptIn(round),
       begins: this.#rounds[index - 1 - skipped] === round ? null : shares(this.#facts.get(round)?.timing),
     };
+  }
+
+  /** What became of the draft of a round; one that was never told went without. */
+  #keptIn(round: number): RoundClass {
+    return this.#facts.get(round)?.kept ?? 'undrafted';
   }
 
   /** Tokens of the context that the conversation takes, this answer included. */
@@ -267,7 +292,7 @@ export class Answer {
     this.figures = round.figures;
     this.depth = round.depth;
     if (round.depth?.parked) this.#resting += 1;
-    this.#facts.set(this.#firstRound + round.round, { drafted: round.drafted, timing: round.timing });
+    this.#facts.set(this.#firstRound + round.round, { drafted: round.drafted, timing: round.timing, kept: roundClassOf(round) });
     if (round.rejected.length > 0) this.#rejected.set(this.#firstRound + round.round, round.rejected);
     this.#append(round.tokens, counts);
   }
@@ -283,6 +308,7 @@ export class Answer {
       counts[token.origin as AnswerOrigin] += 1;
       counts[confidenceOf(token.confidence)] += 1;
       if (token.entropy !== null) counts[surpriseOf(token.entropy)] += 1;
+      counts[this.#keptIn(this.#firstRound + token.round)] += 1;
     }
   }
 
@@ -341,5 +367,6 @@ function shares(timing: RoundTiming | undefined): RoundShares | null {
   const { propose_ms, target_ms, verify_ms, other_ms } = timing;
   const whole = propose_ms + target_ms + verify_ms + other_ms || 1;
   const percent = (ms: number) => `${((100 * ms) / whole).toFixed(1)}%`;
-  return { proposed: percent(propose_ms), passed: percent(propose_ms + target_ms) };
+  const passed = propose_ms + target_ms;
+  return { proposed: percent(propose_ms), passed: percent(passed), verified: percent(passed + verify_ms) };
 }

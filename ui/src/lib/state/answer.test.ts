@@ -69,7 +69,7 @@ describe('Answer', () => {
     answer.apply([round(0, [token('a', 'accepted', 0, 0), token('', 'accepted', 0, 1), token('🌊', 'bonus', 0, 2)])]);
     answer.apply([round(1, [token('b', 'resampled', 1, 0)]), finished([token('c', 'plain', 1, 1)])]);
     expect(answer.counts).toMatchObject({ accepted: 2, resampled: 1, bonus: 1, plain: 1, chosen: 0 });
-    for (const mode of ['origin', 'confidence', 'surprise'] as const) {
+    for (const mode of ['origin', 'confidence', 'surprise', 'rounds'] as const) {
       const counts = classesOf(mode).map((key) => answer.counts[key]);
       expect(counts.reduce((sum, count) => sum + count), mode).toBe(answer.tokens.length);
     }
@@ -111,7 +111,7 @@ describe('Answer', () => {
     expect([0, 1, 2].map((index) => answer.mark(index).begins !== null)).toEqual([true, false, true]);
     // Where the first of a round is not shown, the round begins at the next one.
     expect([answer.mark(1, 1).begins !== null, answer.mark(2, 1).begins !== null]).toEqual([true, true]);
-    expect([0, 1, 2].map((index) => answer.mark(index).round)).toEqual(['even', 'even', 'odd']);
+    expect([0, 1, 2].map((index) => answer.mark(index).round)).toEqual([0, 0, 1]);
     expect(answer.mark(0)).toMatchObject({ origin: 'accepted', confidence: 'unsure', surprise: 'leaning' });
     expect(answer.contextUsed).toBe(12);
     // What goes on with it has read those three tokens as part of its prompt.
@@ -119,6 +119,23 @@ describe('Answer', () => {
     expect(answer.contextUsed).toBe(13);
     expect(answer.setup?.dropped).toBe(2);
     expect(answer.mark(3).begins).not.toBeNull();
+  });
+
+  it('tells what became of the draft of a round, also of tokens that came a round later', () => {
+    const answer = new Answer();
+    const rejected = (position: number) => ({ id: 9, text: 'x', p: 0.1, q: 0.5, u: 0.9, position });
+    const drafted = (fates: ('accepted' | 'rejected' | 'untested')[]) => fates.map((fate, at) => ({ id: 1, text: 'a', parent: at === 0 ? null : at - 1, fate }));
+    const told = (number: number, change: Partial<RoundEvent>): GenerationEvent => ({ ...(round(number, []) as RoundEvent & { type: 'round' }), ...change });
+    answer.apply([
+      told(0, { tokens: [token('a', 'accepted', 0, 0), token('b', 'bonus', 0, 1)], drafted: 1, draft: drafted(['accepted']) }),
+      told(1, { tokens: [token('c', 'accepted', 1, 0)], draft: drafted(['accepted', 'rejected', 'untested']), rejected: [rejected(1)] }),
+      told(2, { tokens: [token('d', 'resampled', 1, 1), token('e', 'resampled', 2, 0)], draft: drafted(['rejected']), rejected: [rejected(0)] }),
+      told(3, { tokens: [token('f', 'plain', 3, 0)], drafted: 0 }),
+      // Of a tree: an elder sibling fell, the path went on to its end.
+      told(4, { tokens: [token('g', 'accepted', 4, 0), token('h', 'bonus', 4, 1)], drafted: 2, draft: drafted(['rejected', 'accepted']), rejected: [rejected(0)] }),
+    ]);
+    expect([...'abcdefgh'].map((_, index) => answer.mark(index).kept)).toEqual(['whole', 'whole', 'partly', 'partly', 'none', 'undrafted', 'whole', 'whole']);
+    expect(answer.counts).toMatchObject({ whole: 4, partly: 2, none: 1, undrafted: 1 });
   });
 
   it('says that drafting rested when most rounds were plain because of that', () => {

@@ -7,7 +7,7 @@ import { isHalted, type Downloads } from './downloads.svelte';
 import type { Library } from './library.svelte';
 
 /** Classes of machines, smallest first. */
-export const memoryClasses = ['gb8', 'gb16', 'gb24_to36', 'gb48'] as const satisfies readonly MemoryClass[];
+export const memoryClasses = ['gb8', 'gb16', 'gb24_to36', 'gb48', 'gb96'] as const satisfies readonly MemoryClass[];
 
 /** Models of the catalogue that are good on one class of machines. */
 export interface Group {
@@ -39,23 +39,12 @@ export interface HubFile {
   file: string;
   /** Of all its parts; nothing where it is not known for sure. */
   size_bytes?: number | null;
+  /** Of a model of the catalogue: what it was checked against. */
+  sha256?: string | null;
 }
 
 /** How far two sizes of one file may be apart: what is published may be rounded. */
 const sizeSlack = 0.01;
-
-/** A repository from what was typed or pasted: "owner/name", or an address of one of its pages; null when it is none. */
-export function repositoryOf(typed: string): string | null {
-  const text = typed.trim();
-  const address = /^https?:\/\/[^/]+\/(.*)$/i.exec(text) ?? /^(?:www\.)?(?:huggingface\.co|hf\.co)\/(.*)$/i.exec(text);
-  const [owner, named, ...rest] = (address?.[1] ?? text).split(/[/?#]/);
-  // Some programs write the quantisation after a colon.
-  const name = named?.split(':')[0];
-  const plain = /^[\w-][\w.-]*$/;
-  if (!owner || !name || !plain.test(owner) || !plain.test(name)) return null;
-  // The page of a file lies deeper; what is typed by hand does not.
-  return address || rest.join('') === '' ? `${owner}/${name}` : null;
-}
 
 /** The name that a file's model has once it is here. */
 export const nameOfFile = (file: string): string => (file.split('/').at(-1) ?? file).replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
@@ -75,7 +64,7 @@ export class Catalogue {
   looking = $state(false);
   /** Why the repository cannot be shown. */
   refusal = $state.raw<ErrorInfo | null>(null);
-  /** Whether what was typed is no repository. */
+  /** Whether the engine took what was typed for no repository of its hub. */
   misread = $state(false);
 
   /** By class, this machine's first, then smaller ones, then larger ones. */
@@ -175,25 +164,28 @@ export class Catalogue {
   async fetch(models: readonly HubFile[]): Promise<void> {
     for (const model of models) {
       if (this.whereabouts(model).kind === 'here') continue;
-      await this.#downloads.start({ repository: model.repository, file: model.file });
+      const { repository, file, sha256 } = model;
+      await this.#downloads.start({ repository, file, ...(sha256 ? { expected_sha256: sha256 } : {}) });
       if (this.#downloads.error) return;
     }
   }
 
-  /** Looks at the repository that is typed. */
+  /** Looks at the repository that is typed or pasted. What that is, and whether it is of this hub, the engine says. */
   async look(): Promise<void> {
-    const repository = repositoryOf(this.typed);
-    this.misread = repository === null;
-    if (repository === null) return;
     const look = (this.#looks += 1);
     this.looking = true;
+    this.misread = false;
     this.refusal = null;
     this.repository = null;
     try {
-      const found = await call(this.#host, 'hub_repository', { repository });
+      const found = await call(this.#host, 'hub_repository', { repository: this.typed });
       if (look === this.#looks) this.repository = found;
     } catch (thrown) {
-      if (look === this.#looks) this.refusal = toErrorInfo(thrown);
+      if (look !== this.#looks) return;
+      const error = toErrorInfo(thrown);
+      // Where the hub's own address is no good, that is what is wrong.
+      this.misread = error.code === 'invalid_request' && this.hubError === null;
+      this.refusal = this.misread ? null : error;
     } finally {
       if (look === this.#looks) this.looking = false;
     }

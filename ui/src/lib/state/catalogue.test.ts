@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { library as recorded, models } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
 import { ReplayLibrary, type RecordedLibrary } from '../host/replayLibrary';
-import { Catalogue, nameOfFile, repositoryOf } from './catalogue.svelte';
+import { Catalogue, nameOfFile } from './catalogue.svelte';
 import { Downloads } from './downloads.svelte';
 import { Library } from './library.svelte';
 
@@ -12,8 +12,10 @@ function make(own: Partial<RecordedLibrary> = {}) {
   let holding = false;
   let refused: string | null = null;
   const asked: string[] = [];
+  const invoked: [string, Record<string, unknown>][] = [];
   const invoke = async (command: string, args: Record<string, unknown>) => {
     asked.push(command);
+    invoked.push([command, args]);
     if (command === refused) throw { code: 'internal', message: 'Not now.' };
     if (command === 'hub_repository' && holding) await new Promise<void>((resolve) => held.push(resolve));
     return structuredClone(engine.answer(command, args));
@@ -22,24 +24,29 @@ function make(own: Partial<RecordedLibrary> = {}) {
   const library = new Library(host);
   const downloads = new Downloads(host, () => {}, { after: () => () => {} });
   engine.watch((event) => event.kind === 'download' && downloads.hear(event));
-  return { engine, library, downloads, catalogue: new Catalogue(host, library, downloads), asked, refuse: (command: string | null) => (refused = command), held, hold: () => (holding = true) };
+  return { engine, library, downloads, catalogue: new Catalogue(host, library, downloads), asked, invoked, refuse: (command: string | null) => (refused = command), held, hold: () => (holding = true) };
 }
 
 describe('a repository that is typed', () => {
-  it.each([
-    ['Qwen/Qwen3-8B-GGUF', 'Qwen/Qwen3-8B-GGUF'],
-    ['  Qwen/Qwen3-8B-GGUF/ ', 'Qwen/Qwen3-8B-GGUF'],
-    ['https://huggingface.co/Qwen/Qwen3-8B-GGUF', 'Qwen/Qwen3-8B-GGUF'],
-    ['https://huggingface.co/Qwen/Qwen3-8B-GGUF/blob/main/x.gguf?download=true', 'Qwen/Qwen3-8B-GGUF'],
-    ['huggingface.co/Qwen/Qwen3-8B-GGUF/tree/main', 'Qwen/Qwen3-8B-GGUF'],
-    ['hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M', 'Qwen/Qwen3-8B-GGUF'],
-    ['http://127.0.0.1:8080/owner/name', 'owner/name'],
-    ['owner/name.with.dots-1_0', 'owner/name.with.dots-1_0'],
-  ])('%s is %s', (typed, repository) => expect(repositoryOf(typed)).toBe(repository));
+  it('goes to the engine as it was typed: which hosts are the hub’s is not for the window to say', async () => {
+    const { catalogue, invoked } = make();
+    for (const typed of ['  google/gemma-3-12b-gguf ', 'https://huggingface.co/google/gemma-3-12b-gguf/tree/main', 'https://elsewhere.example/google/gemma-3-12b-gguf']) {
+      catalogue.typed = typed;
+      await catalogue.look();
+      expect(invoked.at(-1)).toEqual(['hub_repository', { repository: typed }]);
+    }
+    expect([catalogue.misread, catalogue.repository, catalogue.refusal]).toEqual([true, null, null]);
+  });
 
-  it.each(['', 'Qwen', 'Qwen/', '/Qwen', 'a/b/c', 'https://huggingface.co/Qwen', '../../etc', 'a b/c', 'https://huggingface.co'])('“%s” is none', (typed) =>
-    expect(repositoryOf(typed)).toBeNull(),
-  );
+  it('is not to blame where the hub’s own address is no good', async () => {
+    const { catalogue, refuse } = make();
+    refuse('hub_state');
+    await catalogue.openHub();
+    refuse(null);
+    catalogue.typed = 'what is this';
+    await catalogue.look();
+    expect([catalogue.misread, catalogue.refusal?.code]).toEqual([false, 'invalid_request']);
+  });
 
   it('has files whose models go by name', () => {
     expect(['Qwen3-8B-Q4_K_M.gguf', 'F16/X-F16-00001-of-00002.gguf', 'a.GGUF'].map(nameOfFile)).toEqual(['Qwen3-8B-Q4_K_M', 'X-F16', 'a']);
@@ -115,6 +122,19 @@ describe('the catalogue', () => {
     expect(catalogue.whereabouts(pair[0]!)).toMatchObject({ kind: 'halted', download: { error: { message: 'No network.' } } });
     await catalogue.fetch(pair);
     expect(catalogue.whereabouts(pair[0]!).kind).toBe('coming');
+  });
+
+  it('has the engine hold a model of the catalogue against its checksum, and a file of a repository against none', async () => {
+    const { catalogue, invoked } = make({ catalogue: { ...recorded.catalogue, models: recorded.catalogue.models.map((model) => ({ ...model, sha256: 'ab'.repeat(32) })) } });
+    await catalogue.open();
+    const model = catalogue.find('qwen3-4b-q4_k_m')!;
+    await catalogue.fetch([model]);
+    await catalogue.fetch([{ repository: 'a/b', file: 'c.gguf', size_bytes: 1 }]);
+    const requests = invoked.filter(([command]) => command === 'start_download').map(([, args]) => args['request']);
+    expect(requests).toEqual([
+      { repository: model.repository, file: model.file, expected_sha256: 'ab'.repeat(32) },
+      { repository: 'a/b', file: 'c.gguf' },
+    ]);
   });
 
   it('takes another model of the same name for another', async () => {

@@ -1,42 +1,18 @@
-// One conversation: its messages as a tree, the branch on screen as turns, the answer being written,
-// asking and stopping. The engine keeps it; here is what the window shows of it. No DOM.
+// The conversation on screen and the answer being written, which may be another conversation's: asking, stopping,
+// opening, and what the window shows of it. The engine keeps what is said. No DOM.
 
+import { ownError } from '../errors';
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
-import type {
-  AnswerSettings,
-  Asking,
-  Conversation as Kept,
-  ErrorInfo,
-  GenerationEvent,
-  MessageState,
-  StoredMessage,
-} from '../ipc/schema.gen';
+import type { Asking, ErrorInfo, GenerationEvent } from '../ipc/schema.gen';
 import { EventStream, pageClock, type Clock } from '../ipc/stream';
 import { language } from '../strings/index.svelte';
 import { Answer } from './answer.svelte';
-import { newestBelow, pathTo, siblingsOf, type Siblings } from './branches';
 import { FrameBuffer, pageFrame, type NextFrame } from './frame';
+import { Preferences } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
-
-/** A question and its answer. */
-export interface Turn {
-  /** Stays the same while the turn is on screen. */
-  readonly key: string;
-  readonly prompt: string;
-  readonly answer: Answer;
-  /** What is kept of the answer's text, to be read until its tokens are here; null when nothing is. */
-  readonly stored: string | null;
-  /** Their messages; null until the engine has numbered them. */
-  readonly question: number | null;
-  readonly answerId: number | null;
-  /** What else was asked and answered in the same place. */
-  readonly questions: Siblings | null;
-  readonly answers: Siblings | null;
-}
-
-/** A turn whose answer the engine keeps. */
-export type AnsweredTurn = Turn & { readonly answerId: number };
+import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Refused, type Turn } from './thread.svelte';
+import { Unsent } from './unsent.svelte';
 
 /** Time as the conversation sees it; tests bring their own. */
 export interface Pace {
@@ -46,7 +22,8 @@ export interface Pace {
 
 /** A generation under way. */
 interface Running {
-  turn: Turn;
+  /** Where it was asked. That stays so, whatever the reader opens meanwhile. */
+  thread: Thread;
   answer: Answer;
   stream: EventStream<GenerationEvent>;
   buffer: FrameBuffer<GenerationEvent>;
@@ -55,7 +32,13 @@ interface Running {
   id: number | null;
 }
 
-/** How often, and how many times, an answer that was left is asked for its end. */
+/** What was asked in vain, and why. */
+interface Refusal {
+  turn: Turn;
+  error: ErrorInfo;
+}
+
+/** How often, and how many times without anything new, an answer that somebody else follows is asked for. */
 const hearingMs = 250;
 const hearings = 80;
 
@@ -68,25 +51,24 @@ export interface Told {
   changed: () => void;
   /** Has the models in memory that are to answer; rejects where that cannot be. */
   ready?: () => Promise<void>;
+  /** What was asked in a conversation that the reader has left could not be; its text is kept there. */
+  refusedElsewhere?: (error: ErrorInfo) => void;
 }
 
 /** The conversation on screen. */
 export class Conversation {
-  /** Its number; null until something was said. */
-  id = $state<number | null>(null);
-  /** Instructions for the whole conversation. */
-  system = $state('');
-  turns = $state.raw<readonly Turn[]>([]);
-  /** What is typed and not sent. */
-  draft = $state('');
-  /** Why the last thing that was asked for could not be done, where no answer can say it. */
-  error = $state.raw<ErrorInfo | null>(null);
   /** Whether a stop was asked for and the engine has not ended the answer yet. */
   stopping = $state(false);
-  running = $derived.by(() => {
-    const last = this.turns.at(-1);
-    return last !== undefined && !last.answer.over;
-  });
+
+  #thread = $state.raw(new Thread());
+  #current = $state.raw<Running | null>(null);
+
+  /** Whether an answer is being written, here or in another conversation: the engine writes one at a time. */
+  running = $derived(this.#current !== null);
+  /** Whether it is being written here. */
+  writingHere = $derived(this.#current?.thread === this.#thread);
+  /** The number of the conversation it is being written in; null while there is none. */
+  writing = $derived(this.#current?.thread.id ?? null);
 
   /** The turns that can be asked about by their answers' numbers. */
   answered = $derived(this.turns.filter((turn): turn is AnsweredTurn => turn.answerId !== null));
@@ -95,22 +77,10 @@ export class Conversation {
   readonly #settings: Settings;
   readonly #pace: Pace;
   readonly #told: Told;
-  #messages: readonly StoredMessage[] = [];
-  #leaf: number | null = null;
-  // Looked up, never drawn from.
-  // eslint-disable-next-line svelte/prefer-svelte-reactivity
-  readonly #answers = new Map<number, Answer>();
-  #current: Running | null = null;
-  /** Counts what was opened, so that what was asked for earlier and comes late is not shown. */
-  #opening = 0;
-  /** Counts what was asked to be opened; a question that is asked meanwhile calls it off. */
+  readonly #unsent: Unsent;
+  /** Counts what was asked to be opened; what is asked or begun meanwhile calls it off. */
   #wanted = 0;
-  /** Instructions on their way to the engine. */
-  #instructing: Promise<void> = Promise.resolve();
   #unnumbered = 0;
-  /** Keys of turns that were on screen before they had numbers, by answer. */
-  // eslint-disable-next-line svelte/prefer-svelte-reactivity
-  readonly #keys = new Map<number, string>();
   /** Answers whose tokens are wanted, the most wanted last. */
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #near = new Set<Answer>();
@@ -121,11 +91,50 @@ export class Conversation {
     settings: Settings,
     pace: Pace = { clock: pageClock, nextFrame: pageFrame },
     told: Told = { changed: () => {} },
+    unsent: Unsent = new Unsent(new Preferences(host), pace.clock),
   ) {
     this.#host = host;
     this.#settings = settings;
     this.#pace = pace;
     this.#told = told;
+    this.#unsent = unsent;
+  }
+
+  /** Its number; null until something was said. */
+  get id(): number | null {
+    return this.#thread.id;
+  }
+
+  /** Instructions for the whole conversation. */
+  get system(): string {
+    return this.#thread.system;
+  }
+
+  set system(system: string) {
+    this.#thread.system = system;
+  }
+
+  /** The branch on screen. */
+  get turns(): readonly Turn[] {
+    return this.#thread.turns;
+  }
+
+  /** What is typed here and not sent. */
+  get draft(): string {
+    return this.#unsent.draftOf(this.id);
+  }
+
+  set draft(text: string) {
+    this.#unsent.type(this.id, text);
+  }
+
+  /** Why the last thing that was asked for could not be done, where no answer can say it. */
+  get error(): ErrorInfo | null {
+    return this.#thread.error;
+  }
+
+  set error(error: ErrorInfo | null) {
+    this.#thread.error = error;
   }
 
   /** Sends what is typed. Does nothing while an answer is being written or nothing is typed. */
@@ -139,26 +148,72 @@ export class Conversation {
   /** Asks this and leaves what is typed alone. Does nothing while an answer is being written. */
   async ask(prompt: string): Promise<void> {
     if (this.running) return;
-    this.#dropUnnumbered();
-    await this.#begin({ kind: 'question', parent: this.turns.at(-1)?.answerId ?? null, text: prompt }, this.turns, prompt);
+    const thread = this.#thread;
+    this.#setRefused(thread, thread.refused.filter(({ givenBack }) => !givenBack));
+    thread.show();
+    const parent = thread.end;
+    this.#unsent.ask(thread.id, prompt);
+    const refusal = await this.#begin({ kind: 'question', parent, text: prompt }, thread.turns, prompt);
+    this.#unsent.asked();
+    if (refusal) this.#keepQuestion(thread, refusal, parent);
   }
 
-  /** Asks a question differently; what followed it stays, on a branch of its own. */
+  /** Asks a question differently; what followed it stays, on a branch of its own. A change that is refused is still
+   * being made. Does nothing while an answer is being written. */
   async edit(turn: Turn, prompt: string): Promise<void> {
-    const at = this.turns.indexOf(turn);
-    const before = this.turns.slice(0, Math.max(0, at));
-    await this.#begin({ kind: 'question', parent: before.at(-1)?.answerId ?? null, text: prompt }, before, prompt);
+    if (this.running) return;
+    const thread = this.#thread;
+    const before = this.#before(turn);
+    // Should it be refused, this is what goes on being changed.
+    this.#unsent.edit(turn, prompt);
+    const refusal = await this.#begin({ kind: 'question', parent: lastAnswer(before), text: prompt }, before, prompt);
+    if (refusal) return this.#complain(thread, refusal.error);
+    this.#unsent.edit(turn, null);
+    this.#forgetRefused(thread, turn);
+  }
+
+  /** What a question is being changed to; null when it is not. */
+  editOf(turn: Turn): string | null {
+    return this.#unsent.editOf(turn);
+  }
+
+  /** Says what a question is being changed to, though it is not asked yet; null takes the change away. */
+  setEdit(turn: Turn, text: string | null): void {
+    this.#unsent.edit(turn, text);
   }
 
   /** Has a question answered anew; the answer that is there stays, on a branch of its own. */
   async again(turn: Turn): Promise<void> {
+    if (this.running) return;
     if (turn.question === null) {
       // It never reached the engine.
       if (this.draft.trim() === turn.prompt) this.draft = '';
+      this.dismiss(turn);
       return this.ask(turn.prompt);
     }
-    const before = this.turns.slice(0, this.turns.indexOf(turn));
-    await this.#begin({ kind: 'again', question: turn.question }, before, turn.prompt);
+    const thread = this.#thread;
+    const refusal = await this.#begin({ kind: 'again', question: turn.question }, this.#before(turn), turn.prompt);
+    if (refusal) this.#complain(thread, refusal.error);
+  }
+
+  /** Tries once more what has failed with a turn: to fetch what is kept of its answer, else to have it answered. */
+  async retry(turn: Turn): Promise<void> {
+    const { answer, answerId, stored } = turn;
+    if (answerId === null || stored === null || answer.tokens.length > 0) return this.again(turn);
+    if (this.writingHere) return;
+    const anew = this.#thread.forget(answerId);
+    if (anew) await this.#fetchOne(anew);
+  }
+
+  /** Takes a question away that was refused. */
+  dismiss(turn: Turn): void {
+    this.#forgetRefused(this.#thread, turn);
+  }
+
+  #forgetRefused(thread: Thread, turn: Turn): void {
+    if (!thread.refused.some((refused) => refused.turn === turn)) return;
+    this.#setRefused(thread, thread.refused.filter((refused) => refused.turn !== turn));
+    thread.turns = thread.turns.filter((other) => other !== turn);
   }
 
   /** Has an answer go on where it ended. */
@@ -170,24 +225,35 @@ export class Conversation {
    * a branch of its own. Does nothing while an answer is being written. */
   async branch(answer: Answer, index: number, token: number): Promise<void> {
     const turn = this.turns.find((other) => other.answer === answer);
-    if (turn && !this.running) await this.#continue(turn, index, token);
+    if (turn) await this.#continue(turn, index, token);
   }
 
   async #continue(turn: Turn, tokens: number | null, then: number | null): Promise<void> {
-    if (turn.answerId === null) return;
-    const before = this.turns.slice(0, this.turns.indexOf(turn));
-    await this.#begin({ kind: 'continue', answer: turn.answerId, tokens, then }, before, turn.prompt);
+    if (turn.answerId === null || this.running) return;
+    const thread = this.#thread;
+    const refusal = await this.#begin({ kind: 'continue', answer: turn.answerId, tokens, then }, this.#before(turn), turn.prompt);
+    if (refusal) this.#complain(thread, refusal.error);
   }
 
-  /** Shows another branch: the newest end of this message's. Does nothing while an answer is being written. */
+  /** The turns on screen before this one. */
+  #before(turn: Turn): readonly Turn[] {
+    return this.turns.slice(0, Math.max(0, this.turns.indexOf(turn)));
+  }
+
+  /** Whether a message is on the branch on screen. */
+  shows(message: number): boolean {
+    return this.#thread.shows(message);
+  }
+
+  /** Shows another branch: the newest end of this message's. Does nothing while an answer is being written here. */
   async choose(message: number): Promise<void> {
-    if (this.running || !this.#messages.some((other) => other.id === message)) return;
-    this.#leaf = newestBelow(this.#messages, message);
-    this.#show();
+    const thread = this.#thread;
+    if (this.writingHere || !thread.has(message)) return;
+    const leaf = thread.choose(message);
     try {
-      await Promise.all([call(this.#host, 'choose_branch', { leaf: this.#leaf }), this.#fetch()]);
+      await Promise.all([call(this.#host, 'choose_branch', { leaf }), this.#fetch()]);
     } catch (thrown) {
-      this.error = toErrorInfo(thrown);
+      thread.error = toErrorInfo(thrown);
     }
   }
 
@@ -199,86 +265,61 @@ export class Conversation {
     if (running.id !== null) this.#stopGeneration(running.id);
   }
 
-  /** Begins a new conversation. What is typed stays; an answer being written is stopped. */
+  /** Begins a new conversation, with what was typed for it before. An answer being written goes on. */
   clear(): void {
-    this.#leave();
-    this.id = null;
-    this.system = '';
-    this.#messages = [];
-    this.#leaf = null;
-    this.#answers.clear();
-    this.#keys.clear();
-    this.error = null;
-    this.turns = [];
+    this.#wanted += 1;
+    this.#show(new Thread(this.#unsent.refusedIn(null)));
   }
 
-  /** Opens a conversation that was kept. An answer being written in another one is stopped. */
+  /** Opens a conversation that was kept. An answer being written goes on, there or here. */
   async open(id: number): Promise<void> {
     const wanted = ++this.#wanted;
     if (id === this.id) return;
-    const kept = await call(this.#host, 'open_conversation', { id });
-    if (this.#wanted !== wanted) return;
-    this.#leave();
-    this.#answers.clear();
-    this.#keys.clear();
-    this.#take(kept);
+    if (id !== this.writing) {
+      const kept = await call(this.#host, 'open_conversation', { id });
+      if (this.#wanted !== wanted) return;
+      this.#show(Thread.of(kept, this.#unsent.refusedIn(id)));
+    } else this.showWriting();
     await this.#fetch();
+  }
+
+  /** Shows the conversation that an answer is being written in, as it is being written. */
+  showWriting(): void {
+    this.#wanted += 1;
+    if (this.#current) this.#show(this.#current.thread);
+  }
+
+  #show(thread: Thread): void {
+    this.#near.clear();
+    this.#thread = thread;
   }
 
   /** Sets the instructions for the whole conversation, and begins it if nothing was said yet. */
   async instruct(system: string): Promise<void> {
-    const before = this.system;
-    this.system = system;
-    const opening = this.#opening;
-    const told = call(this.#host, 'set_system_prompt', { id: this.id, system }).then(
+    const thread = this.#thread;
+    const before = thread.system;
+    thread.system = system;
+    thread.instructing = call(this.#host, 'set_system_prompt', { id: thread.id, system }).then(
       (id) => {
-        if (this.#opening !== opening || this.id !== null) return;
-        this.id = id;
+        if (thread.id !== null) return;
+        this.#number(thread, id);
         this.#told.changed();
       },
       (thrown: unknown) => {
-        if (this.#opening !== opening) return;
-        this.system = before;
-        this.error = toErrorInfo(thrown);
+        thread.system = before;
+        this.#complain(thread, toErrorInfo(thrown));
       },
     );
-    this.#instructing = told;
-    await told;
+    await thread.instructing;
   }
 
-  #take(kept: Kept): void {
-    this.id = kept.entry.id;
-    this.system = kept.system;
-    this.#messages = kept.messages;
-    this.#leaf = kept.leaf ?? kept.messages.at(-1)?.id ?? null;
-    this.#show();
-  }
-
-  /** Makes the branch on screen out of the tree. */
-  #show(): void {
-    const path = pathTo(this.#messages, this.#leaf);
-    const turns: Turn[] = [];
-    for (const [at, question] of path.entries()) {
-      if (question.role !== 'user') continue;
-      const answer = path[at + 1];
-      turns.push({
-        key: answer ? (this.#keys.get(answer.id) ?? `m${answer.id}`) : `q${question.id}`,
-        prompt: question.content,
-        answer: answer ? this.#answerOf(answer.id) : unanswered(),
-        stored: answer?.content || null,
-        question: question.id,
-        answerId: answer?.id ?? null,
-        questions: siblingsOf(this.#messages, question),
-        answers: answer ? siblingsOf(this.#messages, answer) : null,
-      });
-    }
-    this.turns = turns;
-  }
-
-  #answerOf(message: number): Answer {
-    const known = this.#answers.get(message) ?? new Answer();
-    this.#answers.set(message, known);
-    return known;
+  /** The engine has given a conversation its number. */
+  #number(thread: Thread, id: number): void {
+    if (thread.id !== null) return;
+    thread.id = id;
+    // What is typed belongs to what is on screen.
+    if (thread === this.#thread) this.#unsent.begun(id);
+    else thread.refused = [];
   }
 
   /** Says whether a turn is near what is on screen: then its answer's tokens are fetched. */
@@ -312,28 +353,34 @@ export class Conversation {
     return answerId !== null && answer.phase === 'waiting' && this.#current?.answer !== answer;
   }
 
+  /** Fetches what an answer on screen said. */
   async #fetchOne({ answer, answerId }: Turn): Promise<void> {
+    const thread = this.#thread;
     if (answerId === null) return;
     try {
       const events = await call(this.#host, 'answer_events', { message: answerId });
       if (answer.phase !== 'waiting') return;
       answer.apply(events);
-      const stored = this.#messages.find((message) => message.id === answerId);
-      if (stored?.state === 'streaming' && !answer.over) this.#hear(answer, answerId, events.length, hearings);
+      const state = thread.stateOf(answerId);
+      if (state === 'streaming' && !answer.over) this.#hear(thread, answer, answerId, events.length, hearings);
+      // Brought from a file that has the text alone: that is as it was said to be.
+      else if (events.length === 0 && (state === 'complete' || state === 'failed')) answer.end(state === 'complete' ? 'finished' : 'failed');
       else answer.interrupt();
     } catch (thrown) {
       answer.fail(toErrorInfo(thrown));
     }
   }
 
-  /** Hears the rest of an answer that was left while it was written: it was stopped, and ends within a pass. */
-  #hear(answer: Answer, message: number, heard: number, left: number): void {
+  /** Hears the rest of an answer that the engine writes and nobody here follows, as after the page was loaded anew. */
+  #hear(thread: Thread, answer: Answer, message: number, heard: number, left: number): void {
     this.#pace.clock.after(hearingMs, () => {
-      if (this.#answers.get(message) !== answer) return;
+      if (this.#thread !== thread || !thread.isAnswer(answer, message)) return;
       call(this.#host, 'answer_events', { message }).then(
         (events) => {
           answer.apply(events.slice(heard));
-          if (left > 0 && !answer.over) this.#hear(answer, message, events.length, left - 1);
+          if (answer.over) return;
+          if (events.length > heard) this.#hear(thread, answer, message, events.length, hearings);
+          else if (left > 0) this.#hear(thread, answer, message, heard, left - 1);
           else answer.interrupt();
         },
         (thrown: unknown) => answer.fail(toErrorInfo(thrown)),
@@ -341,38 +388,24 @@ export class Conversation {
     });
   }
 
-  async #begin(asking: Asking, before: readonly Turn[], prompt: string): Promise<void> {
-    if (this.running) return;
+  /** Asks, in the conversation on screen, and shows it behind the turns `before`. Gives what came of it when it was
+   * refused, null once the answer has begun. Nothing may be running. */
+  async #begin(asking: Asking, before: readonly Turn[], prompt: string): Promise<Refusal | null> {
     this.#wanted += 1;
-    this.error = null;
-    const shown = this.turns;
+    const thread = this.#thread;
     const answer = new Answer();
-    const turn: Turn = {
-      key: `n${this.#unnumbered++}`,
-      prompt,
-      answer,
-      stored: null,
-      question: null,
-      answerId: null,
-      questions: null,
-      answers: null,
-    };
-    this.turns = [...before, turn];
+    const turn = newTurn(`n${this.#unnumbered++}`, prompt, answer);
+    thread.error = null;
+    thread.turns = [...before, turn];
     this.stopping = false;
-    const opening = this.#opening;
-    const settings = this.#settings.request();
-    if (!settings) {
-      return this.#refused(asking, answer, shown, before, {
-        code: 'no_model',
-        message: language.strings.conversation.noModel,
-      });
-    }
-    const running = this.#follow(turn, answer);
+    const running = this.#follow(thread, answer);
     this.#current = running;
     try {
+      const settings = this.#settings.request();
+      if (!settings) throw ownError('no_model', language.strings.conversation.noModel);
       await this.#told.ready?.();
-      await this.#instructing;
-      const request = { conversation: this.id, asking, settings: { ...settings, target: '', draft: null } };
+      await thread.instructing;
+      const request = { conversation: thread.id, asking, settings: { ...settings, target: '', draft: null } };
       const begun = await begin(this.#host, request, (message) => running.stream.receive(message.generation_id, message));
       running.id = begun.generation_id;
       running.stream.begin(begun.generation_id);
@@ -380,46 +413,47 @@ export class Conversation {
       const early = running.early ?? [];
       running.early = null;
       running.buffer.add(early);
-      if (this.#opening === opening) {
-        this.id = begun.conversation;
-        this.#answers.set(begun.answer, answer);
-        this.#add(asking, begun.question, begun.answer, request.settings, turn.key);
-        this.#told.changed();
-      }
-      // Stopped, or the whole conversation left, before the engine had given it a number.
-      if (!answer.over && (this.stopping || this.#opening !== opening)) this.#stopGeneration(begun.generation_id);
+      this.#number(thread, begun.conversation);
+      thread.add(asking, begun, { key: turn.key, answer, settings: request.settings });
+      this.#told.changed();
+      // Stopped before the engine had given it a number.
+      if (this.stopping && !answer.over) this.#stopGeneration(begun.generation_id);
+      return null;
     } catch (thrown) {
+      const error = toErrorInfo(thrown);
       running.stream.close();
-      if (this.#opening === opening) this.#refused(asking, answer, shown, before, toErrorInfo(thrown));
-      else answer.fail(toErrorInfo(thrown));
+      answer.fail(error);
       this.#end(running);
+      // What was there before is what there is.
+      thread.show();
+      return { turn, error };
     }
   }
 
-  /** Nothing came of it. A new question stays where it was asked; a branch that was to be left stays on screen. */
-  #refused(asking: Asking, answer: Answer, shown: readonly Turn[], before: readonly Turn[], error: ErrorInfo): void {
-    answer.fail(error);
-    if (asking.kind === 'question' && before === shown) return this.#giveBack(asking);
-    this.turns = shown;
-    this.error = error;
+  /** A question that was refused stays where it was asked. It also goes back to where it was typed, unless something
+   * else is there. */
+  #keepQuestion(asked: Thread, { turn, error }: Refusal, after: number | null): void {
+    // What had not begun when it was left is the same as what has not begun now.
+    const thread = asked.id === this.id ? this.#thread : asked;
+    const givenBack = this.#unsent.draftOf(asked.id) === '';
+    if (givenBack) this.#unsent.type(asked.id, turn.prompt);
+    this.#setRefused(thread, [...this.#unsent.refusedIn(asked.id), { turn, after, givenBack }]);
+    if (thread === this.#thread) thread.show();
+    else this.#told.refusedElsewhere?.(error);
   }
 
-  /** Adds what was asked and the answer that has begun to the tree. */
-  #add(asking: Asking, question: number, answer: number, settings: AnswerSettings, key: string): void {
-    const messages = [...this.#messages];
-    const created_ms = Date.now();
-    if (asking.kind === 'question')
-      messages.push({ id: question, parent: asking.parent, role: 'user', content: asking.text, created_ms, state: 'complete', settings: null });
-    const state: MessageState = 'streaming';
-    messages.push({ id: answer, parent: question, role: 'assistant', content: '', created_ms, state, settings });
-    this.#messages = messages;
-    this.#leaf = answer;
-    // The turn on screen is the same one; it only has its numbers now.
-    this.#keys.set(answer, key);
-    this.#show();
+  #setRefused(thread: Thread, refused: readonly Refused[]): void {
+    thread.refused = refused;
+    this.#unsent.setRefused(thread.id, refused);
   }
 
-  #follow(turn: Turn, answer: Answer): Running {
+  /** Says why nothing came of what was asked for, where the reader is. */
+  #complain(thread: Thread, error: ErrorInfo): void {
+    if (thread === this.#thread) thread.error = error;
+    else this.#told.refusedElsewhere?.(error);
+  }
+
+  #follow(thread: Thread, answer: Answer): Running {
     const buffer = new FrameBuffer<GenerationEvent>(this.#pace.nextFrame, (events) => {
       answer.apply(events);
       if (answer.over) this.#end(running);
@@ -434,7 +468,7 @@ export class Conversation {
       },
       clock: this.#pace.clock,
     });
-    const running: Running = { turn, answer, stream, buffer, early: [], id: null };
+    const running: Running = { thread, answer, stream, buffer, early: [], id: null };
     return running;
   }
 
@@ -443,25 +477,6 @@ export class Conversation {
     this.#current = null;
     this.stopping = false;
     this.#told.changed();
-  }
-
-  /** Leaves what is on screen; an answer being written is stopped and kept. */
-  #leave(): void {
-    this.#opening += 1;
-    this.stop();
-    this.#current?.stream.close();
-    this.#current = null;
-    this.stopping = false;
-  }
-
-  /** Takes turns away that never reached the engine. */
-  #dropUnnumbered(): void {
-    if (!this.running) this.turns = this.turns.filter((turn) => turn.answerId !== null);
-  }
-
-  /** A question that got no answer goes back to where it was typed, unless something else is there. */
-  #giveBack(asking: Asking): void {
-    if (this.draft === '' && asking.kind === 'question') this.draft = asking.text;
   }
 
   #stopGeneration(generationId: number): void {
@@ -475,11 +490,4 @@ export class Conversation {
       }
     });
   }
-}
-
-/** The answer to a question that was kept without one. */
-function unanswered(): Answer {
-  const answer = new Answer();
-  answer.interrupt();
-  return answer;
 }

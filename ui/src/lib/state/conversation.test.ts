@@ -7,11 +7,15 @@ import type {
   Conversation as Kept,
   ErrorInfo,
   GenerationEvent,
+  MessageState,
   StreamMessage,
   TokenEvent,
 } from '../ipc/schema.gen';
-import { Conversation } from './conversation.svelte';
+import { Conversation, type Told } from './conversation.svelte';
+import { Preferences } from './preferences.svelte';
 import { Settings } from './settings.svelte';
+import { saidIn } from './thread.svelte';
+import { Unsent } from './unsent.svelte';
 
 /** An engine that a test answers for. */
 class HandHost extends SilentHost {
@@ -28,11 +32,16 @@ class HandHost extends SilentHost {
   /** Conversations that can be opened, and what their answers said. */
   kept: Record<number, Kept> = {};
   events: Record<number, GenerationEvent[]> = {};
+  /** Why the events of answers cannot be read. */
+  unreadable: ErrorInfo | null = null;
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     this.calls.push({ command, args });
     if (command === 'open_conversation') return this.kept[args['id'] as number];
-    if (command === 'answer_events') return this.events[args['message'] as number] ?? [];
+    if (command === 'answer_events') {
+      if (this.unreadable) throw this.unreadable;
+      return this.events[args['message'] as number] ?? [];
+    }
     if (command !== 'answer') return null;
     if (this.refusal) throw this.refusal;
     if (this.holdBack) await new Promise<void>((resolve) => (this.release = resolve));
@@ -40,7 +49,8 @@ class HandHost extends SilentHost {
     const { asking } = args['request'] as AnswerRequest;
     // Questions are numbered 10, 20, ..., their answers 11, 21, ...
     const question = asking.kind === 'again' ? asking.question : asking.kind === 'continue' ? asking.answer - 1 : 10 * generation_id;
-    const answering: Answering = { conversation: 7, question, answer: 10 * generation_id + 1, generation_id, prefix: this.prefix };
+    const { conversation } = args['request'] as AnswerRequest;
+    const answering: Answering = { conversation: conversation ?? 7, question, answer: 10 * generation_id + 1, generation_id, prefix: this.prefix };
     return answering;
   }
 
@@ -108,11 +118,20 @@ const ended: GenerationEvent = {
   },
 };
 
+/** A kept conversation of one question and its answer, numbered after it: 31 and 32 in the third. */
+function keptConversation(id: number, content = 'A', state: MessageState = 'complete'): Kept {
+  const entry = { id, title: 't', pinned: false, created_ms: 0, updated_ms: 0 };
+  const said = { created_ms: 0, settings: null };
+  const question = { id: 10 * id + 1, parent: null, role: 'user' as const, content: 'a', state: 'complete' as const, ...said };
+  const answer = { id: 10 * id + 2, parent: 10 * id + 1, role: 'assistant' as const, content, state, ...said };
+  return { entry, system: '', leaf: null, messages: [question, answer] };
+}
+
 const settled = async () => {
-  for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
+  for (let turn = 0; turn < 30; turn += 1) await Promise.resolve();
 };
 
-function converse() {
+function converse(waiting = false) {
   const host = new HandHost();
   const settings = new Settings();
   settings.adopt(appInfo);
@@ -123,13 +142,24 @@ function converse() {
     return () => {};
   };
   const pace = { clock: { after }, nextFrame: (then: () => void) => void frames.push(then) };
-  const conversation = new Conversation(host, settings, pace);
+  const changes: (number | null)[] = [];
+  const elsewhere: string[] = [];
+  /** Has the models come, or not. */
+  const models: { come: () => void; fail: (error: ErrorInfo) => void }[] = [];
+  const told: Told = {
+    changed: () => changes.push(conversation.writing),
+    ready: () => (waiting ? new Promise((come, fail) => models.push({ come, fail })) : Promise.resolve()),
+    refusedElsewhere: ({ message }) => elsewhere.push(message),
+  };
+  const preferences = new Preferences(host);
+  const unsent = new Unsent(preferences, pace.clock);
+  const conversation: Conversation = new Conversation(host, settings, pace, told, unsent);
   const frame = () => frames.splice(0).forEach((then) => then());
   const send = async (text: string) => {
     conversation.draft = text;
     await conversation.send();
   };
-  return { host, conversation, frame, send, frames, later };
+  return { host, conversation, frame, send, frames, later, changes, elsewhere, models, unsent, preferences };
 }
 
 describe('Conversation', () => {
@@ -349,18 +379,243 @@ describe('Conversation', () => {
     expect(conversation.turns[0]?.answer.counts.plain).toBe(1);
   });
 
-  it('stops what is running when a new conversation begins, and hears no more of it', async () => {
+  it('keeps what is typed with the conversation it was typed in', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
-    const turn = conversation.turns[0]!;
     conversation.draft = 'half typed';
-    conversation.clear();
-    expect(host.named('stop_generation')).toEqual([{ generationId: 1 }]);
-    host.say(0, round('late'));
+    host.say(0, round('ONE'), ended);
     frame();
-    expect(turn.answer.text).toBe('');
-    expect(conversation.turns).toEqual([]);
-    expect(conversation.running).toBe(false);
+    conversation.clear();
+    expect([conversation.id, conversation.draft, conversation.turns]).toEqual([null, '', []]);
+    conversation.draft = 'for later';
+    host.kept[7] = keptConversation(7);
+    await conversation.open(7);
     expect(conversation.draft).toBe('half typed');
+    conversation.clear();
+    expect(conversation.draft).toBe('for later');
+  });
+});
+
+describe('an answer that is left while it is written', () => {
+  it('goes on off screen, and is as far as it is when the reader comes back', async () => {
+    const { host, conversation, frame, send } = converse();
+    host.kept[3] = keptConversation(3);
+    await send('one');
+    host.say(0, round('a'));
+    frame();
+    const { answer, key } = conversation.turns[0]!;
+    await conversation.open(3);
+    expect([conversation.id, conversation.running, conversation.writingHere, conversation.writing]).toEqual([3, true, false, 7]);
+    host.say(1, round('b'));
+    frame();
+    expect(answer.text).toBe('ab');
+    await conversation.open(7);
+    expect(conversation.turns.map((turn) => [turn.key, turn.answer, turn.answerId])).toEqual([[key, answer, 11]]);
+    expect(conversation.writingHere).toBe(true);
+    conversation.clear();
+    host.say(2, ended);
+    frame();
+    expect([conversation.running, conversation.writing, answer.phase, conversation.turns]).toEqual([false, null, 'finished', []]);
+    expect(host.named('stop_generation')).toEqual([]);
+    expect(host.named('open_conversation')).toEqual([{ id: 3 }]);
+  });
+
+  it('keeps others from being asked, and is stopped from wherever the reader is', async () => {
+    const { host, conversation, send } = converse();
+    host.kept[3] = keptConversation(3);
+    await send('one');
+    await conversation.open(3);
+    await send('two');
+    await conversation.again(conversation.turns[0]!);
+    await conversation.edit(conversation.turns[0]!, 'b');
+    expect([host.asked.length, conversation.draft]).toEqual([1, 'two']);
+    // The branches of another conversation can be walked meanwhile.
+    await conversation.choose(31);
+    expect(host.named('choose_branch')).toEqual([{ leaf: 32 }]);
+    conversation.stop();
+    expect([host.named('stop_generation'), conversation.stopping]).toEqual([[{ generationId: 1 }], true]);
+  });
+
+  it('is in the list as soon as it has a number, though the reader has left', async () => {
+    const { host, conversation, changes } = converse();
+    host.holdBack = true;
+    void conversation.ask('one');
+    await settled();
+    conversation.clear();
+    expect(changes).toEqual([]);
+    host.release?.();
+    await settled();
+    expect([changes, conversation.id, conversation.turns, host.named('stop_generation')]).toEqual([[7], null, [], []]);
+    conversation.showWriting();
+    expect([conversation.id, conversation.turns.map(({ prompt }) => prompt)]).toEqual([7, ['one']]);
+  });
+});
+
+describe('a question that waits for its models', () => {
+  it.each(['open', 'clear'] as const)('is asked in the new conversation it was typed in, whatever the reader does meanwhile: %s', async (act) => {
+    const { host, conversation, frame, models } = converse(true);
+    host.kept[3] = keptConversation(3);
+    conversation.draft = 'one';
+    void conversation.send();
+    if (act === 'open') await conversation.open(3);
+    else conversation.clear();
+    conversation.draft = 'typed meanwhile';
+    models[0]?.come();
+    await settled();
+    expect(host.named('answer').map((args) => args['request'])).toMatchObject([{ conversation: null, asking: { kind: 'question', parent: null, text: 'one' } }]);
+    expect([conversation.id, conversation.turns.length, conversation.writing]).toEqual(act === 'open' ? [3, 1, 7] : [null, 0, 7]);
+    expect(conversation.draft).toBe('typed meanwhile');
+    host.say(0, round('ONE'), ended);
+    frame();
+    expect(conversation.running).toBe(false);
+  });
+
+  it('is asked in the conversation it follows on, though another is open by then', async () => {
+    const { host, conversation, models } = converse(true);
+    host.kept = { 3: keptConversation(3), 4: keptConversation(4) };
+    await conversation.open(3);
+    void conversation.ask('more');
+    await conversation.open(4);
+    models[0]?.come();
+    await settled();
+    expect(host.named('answer').map((args) => args['request'])).toMatchObject([{ conversation: 3, asking: { kind: 'question', parent: 32, text: 'more' } }]);
+    expect([conversation.id, conversation.turns.map(({ prompt }) => prompt)]).toEqual([4, ['a']]);
+    await conversation.open(3);
+    expect(conversation.turns.map(({ prompt, question }) => [prompt, question])).toEqual([['a', 31], ['more', 10]]);
+  });
+
+  it.each(['open', 'clear'] as const)('is where it was typed when they do not come, and that is told where the reader is: %s', async (act) => {
+    const { host, conversation, models, elsewhere } = converse(true);
+    host.kept = { 3: keptConversation(3), 4: keptConversation(4) };
+    await conversation.open(3);
+    void conversation.ask('more');
+    if (act === 'open') await conversation.open(4);
+    else conversation.clear();
+    models[0]?.fail({ code: 'stopped', message: 'Called off.' });
+    await settled();
+    expect([elsewhere, conversation.running, conversation.draft, host.asked]).toEqual([['Called off.'], false, '', []]);
+    await conversation.open(3);
+    expect([conversation.draft, conversation.turns.map(({ prompt }) => prompt)]).toEqual(['more', ['a', 'more']]);
+    expect(conversation.turns[1]?.answer.error?.code).toBe('stopped');
+  });
+
+  it('of a conversation that had not begun is in the new one when they do not come', async () => {
+    const { host, conversation, models, elsewhere } = converse(true);
+    void conversation.ask('one');
+    conversation.clear();
+    conversation.draft = 'something else';
+    models[0]?.fail({ code: 'stopped', message: 'Called off.' });
+    await settled();
+    expect([elsewhere, conversation.turns.map(({ prompt }) => prompt), conversation.draft]).toEqual([[], ['one'], 'something else']);
+    // The new conversation is another one once it has begun, and the question is dismissed with a word.
+    host.refusal = null;
+    conversation.dismiss(conversation.turns[0]!);
+    conversation.clear();
+    expect(conversation.turns).toEqual([]);
+  });
+});
+
+describe('a question that was refused', () => {
+  const busy: ErrorInfo = { code: 'busy', message: 'busy' };
+
+  it('stays until it is asked again or dismissed, where something else was typed meanwhile', async () => {
+    const { host, conversation, frame } = converse();
+    const refusedAsk = async (text: string) => {
+      host.refusal = busy;
+      await conversation.ask(text);
+      host.refusal = null;
+    };
+    conversation.draft = 'something else';
+    await refusedAsk('lost');
+    await refusedAsk('unwanted');
+    await conversation.send();
+    host.say(0, round('ONE'), ended);
+    frame();
+    const prompts = () => conversation.turns.map(({ prompt }) => prompt);
+    expect(prompts()).toEqual(['lost', 'unwanted', 'something else']);
+    // It is no part of what is asked next, and it is there when the reader comes back.
+    host.kept[7] = keptConversation(7);
+    conversation.clear();
+    expect(prompts()).toEqual([]);
+    await conversation.open(7);
+    expect(prompts()).toEqual(['lost', 'unwanted', 'a']);
+    conversation.dismiss(conversation.turns[1]!);
+    expect(prompts()).toEqual(['lost', 'a']);
+    await conversation.retry(conversation.turns[0]!);
+    expect(host.asked.at(-1)).toEqual({ kind: 'question', parent: 72, text: 'lost' });
+    expect(prompts()).toEqual(['a', 'lost']);
+  });
+
+  it('in other words goes on being changed, and what was there stays', async () => {
+    const { host, conversation, frame, send } = converse();
+    await send('one');
+    host.say(0, round('ONE'), ended);
+    frame();
+    host.kept[7] = keptConversation(7);
+    const turn = () => conversation.turns[0]!;
+    conversation.setEdit(turn(), 'uno');
+    host.refusal = busy;
+    await conversation.edit(turn(), 'uno');
+    expect([conversation.editOf(turn()), conversation.error, turn().answer.text, conversation.turns.length]).toEqual(['uno', busy, 'ONE', 1]);
+    host.refusal = null;
+    await conversation.edit(turn(), 'uno');
+    expect([conversation.turns.map(({ prompt }) => prompt), host.asked.at(-1)]).toEqual([['uno'], { kind: 'question', parent: null, text: 'uno' }]);
+    host.say(0, ended);
+    frame();
+    await conversation.choose(10);
+    expect([turn().prompt, conversation.editOf(turn())]).toEqual(['one', null]);
+  });
+
+  it('in other words goes on being changed though the reader has left', async () => {
+    const { host, conversation, models, elsewhere } = converse(true);
+    host.kept = { 3: keptConversation(3), 4: keptConversation(4) };
+    await conversation.open(3);
+    void conversation.edit(conversation.turns[0]!, 'in other words');
+    await conversation.open(4);
+    models[0]?.fail(busy);
+    await settled();
+    expect([elsewhere, conversation.error]).toEqual([['busy'], null]);
+    await conversation.open(3);
+    expect(conversation.editOf(conversation.turns[0]!)).toBe('in other words');
+  });
+
+  it('follows the last answer, though a question without one stands behind it', async () => {
+    const { host, conversation } = converse();
+    const kept = keptConversation(3);
+    const alone = { id: 33, parent: 32, role: 'user' as const, content: 'unanswered', state: 'complete' as const, created_ms: 0, settings: null };
+    host.kept[3] = { ...kept, messages: [...kept.messages, alone] };
+    await conversation.open(3);
+    await conversation.ask('next');
+    expect(host.asked).toEqual([{ kind: 'question', parent: 32, text: 'next' }]);
+  });
+});
+
+describe('an answer whose events are not there', () => {
+  const unreadable: ErrorInfo = { code: 'store', message: 'a record cannot be read; the text of answers is there' };
+
+  it('is the text that is kept of it, and can be fetched once more', async () => {
+    const { host, conversation } = converse();
+    host.kept[3] = keptConversation(3, '<think>hm</think>\n\nAs it was.');
+    host.unreadable = unreadable;
+    await conversation.open(3);
+    const turn = () => conversation.turns[0]!;
+    expect([turn().answer.error, turn().answer.blocks.length, turn().stored]).toEqual([unreadable, 0, '<think>hm</think>\n\nAs it was.']);
+    expect(saidIn(turn())).toBe('As it was.');
+    host.unreadable = null;
+    host.events = { 32: [round('As it was.'), ended] };
+    await conversation.retry(turn());
+    expect([turn().answer.text, turn().answer.phase, host.asked]).toEqual(['As it was.', 'finished', []]);
+  });
+
+  it.each([
+    ['complete', 'finished'],
+    ['failed', 'failed'],
+    ['interrupted', 'interrupted'],
+  ] as const)('and never were stands as it is kept: %s', async (state, phase) => {
+    const { host, conversation } = converse();
+    host.kept[3] = keptConversation(3, 'From a file.', state);
+    await conversation.open(3);
+    const [turn] = conversation.turns;
+    expect([turn?.answer.phase, turn?.stored, turn?.answer.blocks.length, turn?.answer.stats]).toEqual([phase, 'From a file.', 0, null]);
   });
 });

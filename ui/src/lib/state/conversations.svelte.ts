@@ -2,7 +2,7 @@
 
 import type { Host } from '../host';
 import { call } from '../ipc/rpc';
-import type { ConversationEntry, ErrorInfo, ExportFormat, SearchHit } from '../ipc/schema.gen';
+import type { ConversationEntry, ErrorInfo, ExportFormat, ExportWords, SearchHit } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
 import { fileStem, KeptList } from './keptList.svelte';
 
@@ -19,6 +19,9 @@ export interface Piece {
 }
 
 const day = 24 * 60 * 60 * 1000;
+
+/** What a conversation is called: by its title, or by the window's words for one that has none. */
+export const titleOf = ({ title }: { title: string }): string => title || language.strings.sidebar.untitled;
 
 /** The entries by when something was said in them last, pinned ones first; groups without any are left out. */
 export function grouped(entries: readonly ConversationEntry[], now: Date): Group[] {
@@ -51,13 +54,21 @@ export function fileName(title: string, format: ExportFormat): string {
   return `${fileStem(title) || language.strings.dialogs.conversationFile}.${format === 'json' ? 'json' : 'md'}`;
 }
 
+/** What stands over the parts of a conversation in a file for people. */
+function exportWords(): ExportWords {
+  const { export: words, sidebar } = language.strings;
+  return { untitled: sidebar.untitled, question: words.question, answer: words.answer };
+}
+
 /** The conversations of this machine. */
 export class Conversations extends KeptList<ConversationEntry> {
   /** What is searched for. */
   query = $state('');
   hits = $state.raw<readonly SearchHit[]>([]);
-  /** What was deleted last and can be put back. */
-  deleted = $state.raw<ConversationEntry | null>(null);
+  /** What was deleted since the start and can be put back, the last one last. */
+  deleted = $state.raw<readonly ConversationEntry[]>([]);
+  /** Whether the last deletion is told, with a way to take it back. */
+  announced = $state(false);
 
   #asked = 0;
 
@@ -87,23 +98,33 @@ export class Conversations extends KeptList<ConversationEntry> {
     await this.change(() => call(this.host, 'pin_conversation', { id, pinned }));
   }
 
-  async remove(entry: ConversationEntry): Promise<void> {
-    await this.change(() => call(this.host, 'delete_conversation', { id: entry.id }));
-    this.deleted = entry;
+  /** Deletes a conversation, until that is taken back. Says whether it could be. */
+  async remove(entry: ConversationEntry): Promise<boolean> {
+    const done = await this.change(() => call(this.host, 'delete_conversation', { id: entry.id }));
+    if (!done) return false;
+    this.deleted = [...this.deleted, entry];
+    this.announced = true;
+    return true;
   }
 
-  /** Puts back what was deleted last. Gives its number, if there was any. */
+  /** Puts back what was deleted last; before it, what was deleted before it is next. Gives its number, if there was any
+   * and it could be put back. */
   async undo(): Promise<number | null> {
-    const entry = this.deleted;
+    const entry = this.deleted.at(-1);
     if (!entry) return null;
-    this.deleted = null;
-    await this.change(() => call(this.host, 'restore_conversation', { id: entry.id }));
-    return entry.id;
+    // At once, so that the next undo is about the one before.
+    this.deleted = this.deleted.slice(0, -1);
+    this.announced &&= this.deleted.length > 0;
+    if (await this.change(() => call(this.host, 'restore_conversation', { id: entry.id }))) return entry.id;
+    this.deleted = [...this.deleted, entry];
+    return null;
   }
 
   /** Writes a conversation to a file that the person chooses. */
   async save(entry: ConversationEntry, format: ExportFormat): Promise<void> {
-    await this.write(fileName(entry.title, format), (path) => call(this.host, 'export_conversation', { id: entry.id, format, path }));
+    await this.write(fileName(entry.title, format), (path) =>
+      call(this.host, 'export_conversation', { id: entry.id, format, words: exportWords(), path }),
+    );
   }
 
   /** Adds a conversation from a file that the person chooses. Gives its number, if one was added. */

@@ -28,12 +28,15 @@ export class KeptList<Entry> {
     await this.change(async () => {});
   }
 
-  /** Does something that changes the list. */
-  protected async change(act: () => Promise<unknown>): Promise<void> {
+  /** Does something that changes the list. Says whether it was done, whether or not the list could be read after. */
+  protected async change(act: () => Promise<unknown>): Promise<boolean> {
+    let done = false;
     await this.attempt(async () => {
       await act();
+      done = true;
       this.entries = await this.#list();
     });
+    return done;
   }
 
   /** Has something written to a file that the person chooses. */

@@ -7,6 +7,8 @@ import { language } from '../strings/index.svelte';
 
 /** Bytes of usable memory that matter to verdicts. */
 const memoryStep = 0.5e9;
+/** Models that are judged with one question: their headers have to be read, and the first verdicts come soon. */
+const judgedAtOnce = 8;
 
 /** What is on this machine. */
 export class Library {
@@ -90,21 +92,28 @@ export class Library {
     if (this.#judging) void this.#judge();
   }
 
-  /** One after the other, so that nothing else has to wait long; only of what is new. */
+  /** A few at a time, so that nothing else has to wait long; only what is new. */
   async #judge(): Promise<void> {
     const list = (this.#lists += 1);
     // What other programs take moves all the time; only much of it changes a verdict.
     const usable = Math.round((this.machine?.usable ?? 0) / memoryStep);
-    for (const { path, size_bytes, problem } of this.models) {
-      const of = `${size_bytes} ${usable}`;
-      if (problem !== null || this.#judged.get(path) === of) continue;
+    const stamp = ({ size_bytes }: ModelEntry) => `${size_bytes} ${usable}`;
+    const open = this.models.filter((model) => model.problem === null && this.#judged.get(model.path) !== stamp(model));
+    for (let first = 0; first < open.length; first += judgedAtOnce) {
+      const some = open.slice(first, first + judgedAtOnce);
       try {
-        const { verdict } = await call(this.#host, 'fit', { request: { target: path, draft: null, context: null } });
+        const verdicts = await call(this.#host, 'fit_verdicts', { targets: some.map(({ path }) => path) });
         if (list !== this.#lists) return;
-        this.#judged.set(path, of);
-        this.fits = { ...this.fits, [path]: verdict };
+        const fits = { ...this.fits };
+        some.forEach((model, i) => {
+          const verdict = verdicts[i];
+          // Of one that could not be read nothing is said.
+          if (!verdict) return;
+          this.#judged.set(model.path, stamp(model));
+          fits[model.path] = verdict;
+        });
+        this.fits = fits;
       } catch {
-        // Then nothing is said of it.
         if (list !== this.#lists) return;
       }
     }

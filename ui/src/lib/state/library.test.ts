@@ -35,6 +35,8 @@ describe('the library', () => {
     library.judge();
     library.judge();
     await expect.poll(() => Object.keys(library.fits).length).toBe(models.filter(({ problem }) => problem === null).length);
+    // All of these with one question, and nobody looks for what would fit instead.
+    expect(calls).toEqual(['library', 'fit_verdicts']);
     expect(Object.entries(library.fits).filter(([, fit]) => fit === 'too_large').map(([path]) => library.at(path)?.name)).toEqual(['qwen3-30b-a3b-q4_k_m']);
     calls.length = 0;
     await library.refresh();
@@ -44,7 +46,7 @@ describe('the library', () => {
     engine.move(id, { phase: 'done' });
     await library.refresh();
     await settled();
-    expect(calls).toEqual(['library', 'library', 'fit']);
+    expect(calls).toEqual(['library', 'library', 'fit_verdicts']);
   });
 
   it('adds a folder that was chosen, takes it off again, and says why it could not', async () => {

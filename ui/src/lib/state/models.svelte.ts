@@ -1,5 +1,6 @@
 // The models in memory: how they come there and how they go. No DOM.
 
+import { errorLine, ownError } from '../errors';
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { AppInfo, ErrorInfo, LoadedModels, LoadProgress, LoadRequest, ModelEntry } from '../ipc/schema.gen';
@@ -178,7 +179,7 @@ export class Models {
     if (this.loaded || this.loading !== null || !last) return;
     const outcome = await this.#again(last, false);
     if (outcome === 'loaded') return;
-    const error: ErrorInfo = this.error ?? { code: 'no_model', message: language.strings.library.loading.calledOff };
+    const error = this.error ?? ownError('no_model', language.strings.library.loading.calledOff);
     this.error = null;
     throw error;
   }
@@ -244,7 +245,7 @@ export class Models {
     if (last) {
       const outcome = await this.#again(last, true);
       if (outcome !== 'failed') return;
-      word = this.#gone ? words.goneSince(this.#nameOf(last)) : words.notAgain(this.#nameOf(last), this.error?.message ?? '');
+      word = this.#gone ? words.goneSince(this.#nameOf(last)) : words.notAgain(this.#nameOf(last), this.error ? errorLine(this.error) : '');
     }
     await listing;
     const first = this.listed.find((model) => model.is_default && model.problem === null && (model.path !== last?.target || last.draft !== null));

@@ -56,6 +56,8 @@ export interface Values {
   recentModels: readonly string[];
   /** Minutes after which models that nobody uses are let go; 0: never. The engine reads it too. */
   keepWarmMinutes: number;
+  /** What was typed and not sent, by the conversation's name there. */
+  drafts: Readonly<Record<string, string>>;
 }
 
 type Key = keyof Values;
@@ -70,6 +72,7 @@ const defaults: Values = {
   lastModels: null,
   recentModels: [],
   keepWarmMinutes: 0,
+  drafts: {},
 };
 
 /** The names under which the host keeps them. */
@@ -83,6 +86,7 @@ const kept: Record<Key, string> = {
   lastModels: 'last_models',
   recentModels: 'recent_models',
   keepWarmMinutes: 'keep_warm_minutes',
+  drafts: 'drafts',
 };
 
 /** Understands what was kept; undefined when it is nothing we would keep. */
@@ -96,6 +100,7 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   lastModels: (value) => (value === null ? null : asLastModels(value)),
   recentModels: (value) => (Array.isArray(value) ? value.filter((path) => typeof path === 'string') : undefined),
   keepWarmMinutes: (value) => (isNumber(value) && value >= 0 ? value : undefined),
+  drafts: (value) => Object.fromEntries(Object.entries(fields(value)).filter((entry): entry is [string, string] => typeof entry[1] === 'string')),
 };
 
 const keys = Object.keys(defaults) as Key[];
@@ -151,6 +156,10 @@ export class Preferences {
 
   get keepWarmMinutes(): number {
     return this.#values.keepWarmMinutes;
+  }
+
+  get drafts(): Readonly<Record<string, string>> {
+    return this.#values.drafts;
   }
 
   /** Reads what was kept. Never rejects: without it, the defaults hold. */

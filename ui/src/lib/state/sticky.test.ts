@@ -38,6 +38,15 @@ describe('StickyEnd', () => {
     expect(sticky.following).toBe(true);
   });
 
+  it('lets go when the reader is taken elsewhere, even downwards, and follows again at the end', () => {
+    const sticky = new StickyEnd();
+    sticky.leave();
+    sticky.scrolled(at(300));
+    expect(sticky.following).toBe(false);
+    sticky.scrolled(at(600));
+    expect(sticky.following).toBe(true);
+  });
+
   it('does not take a page that got shorter for the reader leaving', () => {
     const sticky = new StickyEnd();
     sticky.scrolled(at(600));

@@ -30,6 +30,11 @@ export class StickyEnd {
     else if (distance <= nearEnd) this.#following = true;
   }
 
+  /** The reader was taken elsewhere. */
+  leave(): void {
+    this.#following = false;
+  }
+
   /** The reader asked for the end. */
   follow(): void {
     this.#following = true;

@@ -1,6 +1,7 @@
 // The window's state in one place: settings, models, conversation, and what is pointed at. No DOM.
 
 import { commands, possible, type Command, type Screen } from '../commands';
+import { errorLine } from '../errors';
 import type { Host } from '../host';
 import { toErrorInfo, watchLibrary } from '../ipc/rpc';
 import type { ColourMode, MarkClass } from '../marks';
@@ -12,7 +13,7 @@ import { Catalogue } from './catalogue.svelte';
 import { Comparison } from './comparison.svelte';
 import { ComparisonPlan } from './comparisonPlan.svelte';
 import { Comparisons } from './comparisons.svelte';
-import { Conversation } from './conversation.svelte';
+import { Conversation, type Told } from './conversation.svelte';
 import { Conversations } from './conversations.svelte';
 import { Downloads } from './downloads.svelte';
 import { Drop } from './drop.svelte';
@@ -23,6 +24,7 @@ import { Pairing } from './pairing.svelte';
 import { Preferences, type Preset } from './preferences.svelte';
 import { Settings } from './settings.svelte';
 import { Shelf } from './shelf.svelte';
+import { Unsent } from './unsent.svelte';
 
 /** A rectangle in the window, in pixels. */
 export interface Anchor {
@@ -39,6 +41,11 @@ export interface Pointed {
   anchor: Anchor;
   /** Whether the card stays until it is closed, so that something in it can be pressed. */
   pinned: boolean;
+}
+
+/** A message that a search has found, to be brought before the reader. */
+export interface Sought {
+  message: number;
 }
 
 /** The parts of the library. */
@@ -61,6 +68,8 @@ export class WindowState {
   readonly catalogue: Catalogue;
   readonly downloads: Downloads;
   readonly conversation: Conversation;
+  /** What was typed and is in no conversation yet. */
+  readonly unsent: Unsent;
   readonly conversations: Conversations;
   readonly comparison: Comparison;
   readonly comparisonPlan: ComparisonPlan;
@@ -69,6 +78,8 @@ export class WindowState {
   /** Files that are dragged onto the window. */
   readonly drop: Drop;
   pointed = $state.raw<Pointed | null>(null);
+  /** What the conversation is to show next; null once it has. */
+  sought = $state.raw<Sought | null>(null);
   /** The one class of tokens that is not dimmed; null dims none. */
   only = $state<MarkClass | null>(null);
   /** The link that is asked about. */
@@ -79,12 +90,14 @@ export class WindowState {
   libraryPart = $state<LibraryPart>('here');
   /** What lies over the window. */
   sheet = $state<'palette' | 'settings' | null>(null);
+  /** The turn whose question is to be asked differently, until it is. */
+  toEdit = $state<string | null>(null);
   /** What was done a moment ago, in a word. */
   notice = $state<string | null>(null);
   /** What could not be done a moment ago, and what can. */
   complaint = $state<string | null>(null);
   /** Does what only the screen can; nothing before there is one. */
-  screen: Screen = { compose: () => {}, search: () => {}, repository: () => {}, copy: () => {} };
+  screen: Screen = { compose: () => {}, search: () => {}, rename: () => {}, repository: () => {}, copy: () => {} };
 
   readonly #host: Host;
 
@@ -99,8 +112,13 @@ export class WindowState {
     this.downloads = new Downloads(host, () => void this.#libraryChanged());
     this.catalogue = new Catalogue(host, this.library, this.downloads);
     this.conversations = new Conversations(host);
-    const changed = () => void this.conversations.refresh();
-    this.conversation = new Conversation(host, this.settings, undefined, { changed, ready: () => this.models.restore() });
+    this.unsent = new Unsent(this.preferences);
+    const told: Told = {
+      changed: () => void this.conversations.refresh(),
+      ready: () => this.models.restore(),
+      refusedElsewhere: ({ message }) => complain(language.strings.conversation.refusedElsewhere(message)),
+    };
+    this.conversation = new Conversation(host, this.settings, undefined, told, this.unsent);
     this.comparisons = new Comparisons(host);
     this.comparison = new Comparison(host, () => this.#compared());
     this.pairing = new Pairing(host, { models: this.models, comparison: this.comparison });
@@ -115,7 +133,7 @@ export class WindowState {
 
   /** Asks for everything there is, and hears from then on what happens to the library. */
   async start(): Promise<void> {
-    void this.conversations.refresh();
+    void this.#listConversations();
     // First, so that loading is heard too.
     try {
       this.downloads.take(await watchLibrary(this.#host, (event) => this.#hear(event)));
@@ -123,6 +141,12 @@ export class WindowState {
       this.library.error = toErrorInfo(thrown);
     }
     await this.models.start();
+  }
+
+  async #listConversations(): Promise<void> {
+    await this.conversations.refresh();
+    // A list that could not be read says nothing of what is there.
+    if (this.conversations.error === null) this.unsent.keepOnly(this.conversations.entries.map(({ id }) => id));
   }
 
   #hear(event: LibraryEvent): void {
@@ -223,7 +247,7 @@ export class WindowState {
     try {
       await this.#host.openLink(href);
     } catch (thrown) {
-      this.notice = toErrorInfo(thrown).message;
+      this.notice = errorLine(toErrorInfo(thrown));
     }
   }
 
@@ -263,39 +287,54 @@ export class WindowState {
     this.conversation.clear();
   }
 
-  /** Opens a conversation, at the branch of a message if one is named. */
+  /** Opens a conversation; at a message if one is named, on whose branch the reader is then. */
   async openConversation(id: number, message: number | null = null): Promise<void> {
     this.goTo('chat');
+    const { conversation } = this;
     try {
-      await this.conversation.open(id);
-      if (message !== null) await this.conversation.choose(message);
+      await conversation.open(id);
+      // Something else may have been opened meanwhile.
+      if (message === null || conversation.id !== id) return;
+      const choosing = conversation.shows(message) ? null : conversation.choose(message);
+      this.sought = { message };
+      await choosing;
     } catch (thrown) {
       this.conversations.error = toErrorInfo(thrown);
     }
   }
 
-  /** Deletes a conversation; when it is on screen, a new one takes its place. */
+  /** Shows the conversation in which an answer is being written. */
+  showWriting(): void {
+    this.goTo('chat');
+    this.conversation.showWriting();
+  }
+
+  /** Deletes a conversation, and stops the answer that is being written in it; when it is on screen, a new one takes its
+   * place. */
   async deleteConversation(entry: ConversationEntry): Promise<void> {
-    if (entry.id === this.conversation.id) this.newConversation();
-    await this.conversations.remove(entry);
+    if (entry.id === this.conversation.writing) this.stop();
+    const deleted = await this.conversations.remove(entry);
+    if (deleted && entry.id === this.conversation.id) this.newConversation();
   }
 
-  /** Puts back what was deleted last, and opens it. */
+  /** Puts back what was deleted last. */
   async undoDelete(): Promise<void> {
-    const id = await this.conversations.undo();
-    if (id !== null) await this.openConversation(id);
+    await this.#openQuietly(await this.conversations.undo());
   }
 
-  /** Adds a conversation from a file, and opens it. */
+  /** Adds a conversation from a file. */
   async importConversation(): Promise<void> {
-    const id = await this.conversations.bring();
-    if (id !== null) await this.openConversation(id);
+    await this.#openQuietly(await this.conversations.bring());
   }
 
-  /** Adds conversations from files, and opens the last one. */
+  /** Adds conversations from files. */
   async #bringFiles(paths: readonly string[]): Promise<void> {
-    const id = await this.conversations.bringFiles(paths);
-    if (id !== null) await this.openConversation(id);
+    await this.#openQuietly(await this.conversations.bringFiles(paths));
+  }
+
+  /** Opens a conversation that has come, unless the reader is watching an answer being written: it is in the list. */
+  async #openQuietly(id: number | null): Promise<void> {
+    if (id !== null && !this.conversation.writingHere) await this.openConversation(id);
   }
 
   /** Keeps the instructions and settings of now under a name. */
@@ -328,6 +367,11 @@ export class WindowState {
     if (!possible(command)) return;
     if (!command.stays) this.sheet = null;
     command.run();
+  }
+
+  /** Has the native menu speak the window's language. */
+  labelMenu(): void {
+    this.#host.labelMenu(language.strings.menu);
   }
 
   /** Does what a native menu item asks for. */

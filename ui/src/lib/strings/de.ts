@@ -1,8 +1,10 @@
 // The words of the window in German. The type makes a missing or a stray entry an error of the compiler.
 
 import { compareDe } from './compareDe';
+import { errorsDe } from './errorsDe';
 import { labDe } from './labDe';
 import { libraryDe } from './libraryDe';
+import menu from './menuDe.json';
 import type { Strings } from './en';
 
 const origins: Strings['origins'] = {
@@ -47,29 +49,8 @@ export const de: Strings = {
     'early-exit': { label: 'Early Exit', meaning: 'Das Modell rät mit seinen ersten Schichten' },
     plain: { label: 'Ohne Draft', meaning: 'Kein Raten, ein Token pro Durchlauf' },
   },
-  errors: {
-    invalid_request: 'Diese Anfrage lässt sich nicht ausführen',
-    model_not_found: 'Das Modell wurde nicht gefunden',
-    invalid_model_file: 'Die Modelldatei ist nicht verwendbar',
-    unsupported_model: 'Dieses Modell wird nicht unterstützt',
-    vocabulary_mismatch: 'Der Draft passt nicht zum Target',
-    context_overflow: 'Die Unterhaltung ist zu lang',
-    out_of_memory: 'Der Speicher reicht nicht',
-    io: 'Eine Datei ließ sich nicht lesen oder schreiben',
-    store: 'Die Unterhaltungen lassen sich nicht speichern',
-    no_model: 'Es ist kein Modell geladen',
-    busy: 'Eine Antwort wird noch geschrieben',
-    stopped: 'Das Laden wurde angehalten',
-    device: 'Fehler auf dem Gerät',
-    hub_unreachable: 'Der Hub ist nicht erreichbar',
-    hub_not_found: 'Der Hub hat kein solches Modell',
-    hub_gated: 'Bedingungen müssen angenommen werden',
-    hub_token: 'Das Token wurde nicht angenommen',
-    wrong_checksum: 'Der Download ist beschädigt',
-    disk_full: 'Die Festplatte ist voll',
-    download_elsewhere: 'Ein anderes Hunch lädt das gerade',
-    internal: 'In Hunch ist etwas schiefgegangen',
-  },
+  errors: errorsDe,
+  menu,
   stops: {
     end_of_turn: 'Vom Modell beendet',
     stop_string: 'An einem Stopptext beendet',
@@ -90,6 +71,11 @@ export const de: Strings = {
     search: { title: 'Unterhaltungen durchsuchen', also: 'suchen finden' },
     'previous-conversation': { title: 'Vorige Unterhaltung', also: 'vorherige' },
     'next-conversation': { title: 'Nächste Unterhaltung' },
+    rename: { title: 'Unterhaltung umbenennen…', also: 'titel' },
+    pin: { title: 'Unterhaltung anheften', also: 'oben' },
+    unpin: { title: 'Unterhaltung nicht mehr anheften' },
+    delete: { title: 'Unterhaltung löschen', also: 'entfernen' },
+    'undo-delete': { title: 'Löschen rückgängig machen', also: 'wiederherstellen zurückholen' },
     'export-markdown': { title: 'Unterhaltung als Markdown speichern…', also: 'exportieren' },
     'export-json': { title: 'Unterhaltung als JSON speichern…', also: 'exportieren' },
     import: { title: 'Unterhaltung importieren…' },
@@ -97,6 +83,9 @@ export const de: Strings = {
     'answer-again': { title: 'Neu antworten', also: 'nochmal wiederholen' },
     'go-on': { title: 'Fortsetzen', also: 'weiter fortfahren' },
     'copy-answer': { title: 'Letzte Antwort kopieren' },
+    'edit-question': { title: 'Letzte Frage anders stellen…', also: 'bearbeiten ändern' },
+    'previous-branch': { title: 'Voriger Zweig', also: 'antwort frage fassung' },
+    'next-branch': { title: 'Nächster Zweig', also: 'antwort frage fassung' },
     palette: { title: 'Befehle' },
     settings: { title: 'Einstellungen…', also: 'optionen sprache' },
     'text-larger': { title: 'Größerer Text', also: 'vergrößern schrift' },
@@ -183,6 +172,7 @@ export const de: Strings = {
     label: 'Unterhaltungen',
     search: 'Suchen',
     searchLabel: 'Unterhaltungen durchsuchen',
+    untitled: 'Neue Unterhaltung',
     searchTitle: (keys) => `Alle Unterhaltungen durchsuchen (${keys})`,
     newConversation: 'Neue Unterhaltung',
     newConversationTitle: (keys) => `Neue Unterhaltung (${keys})`,
@@ -205,9 +195,15 @@ export const de: Strings = {
     saveJson: 'Als JSON speichern…',
     delete: 'Löschen',
     deleted: (title) => `„${title}“ gelöscht`,
+    undoTitle: (keys) => `Zurückholen (${keys})`,
+    writing: 'schreibt…',
     undo: 'Rückgängig',
     notKept: 'Unterhaltungen werden dieses Mal nicht gespeichert.',
     import: 'Importieren…',
+  },
+  export: {
+    question: 'Du',
+    answer: 'Antwort',
   },
   empty: {
     loadingNote: 'Die Datei wird einmal gelesen und bleibt im Speicher.',
@@ -231,6 +227,7 @@ export const de: Strings = {
     finished: (tokens, mean) => `Fertig. ${tokens}, ${mean} Tokens pro Durchlauf.`,
     follow: 'Der Antwort folgen',
     noModel: 'Es ist kein Modell geladen. Öffne zuerst ein Modell.',
+    refusedElsewhere: (message) => `Was du zuvor gefragt hast, ging nicht. ${message} Dein Text steht noch dort, wo du ihn geschrieben hast.`,
   },
   turn: {
     question: 'Frage',
@@ -245,6 +242,8 @@ export const de: Strings = {
     goOnTitle: 'Von hier fortsetzen',
     copy: 'Kopieren',
     copied: 'Kopiert',
+    notCopied: 'Die Zwischenablage hat es nicht angenommen',
+    textOnly: 'Von dieser Antwort ist nur der Text da: Tokens und Kennzahlen kamen nicht mit.',
     of: {
       question: {
         previous: 'Vorige Frage',
@@ -278,6 +277,8 @@ export const de: Strings = {
     inAll: (time) => `${time} insgesamt`,
     measured: 'gemessen',
     seed: (seed) => `Seed ${seed}`,
+    by: (target, method, draft) => `von ${target}, ${method}${draft === null ? '' : ` ${draft}`}`,
+    byTitle: 'Modell, Methode und Draft, die diese Antwort geschrieben haben',
     repeats: 'Mit denselben Modellen, Einstellungen und demselben Seed ist die Antwort dieselbe',
     repeatsWhenCold:
       'Mit denselben Modellen, Einstellungen und demselben Seed ist die Antwort bei Temperatur 0 dieselbe; darüber nur, wenn auch K fest ist',
@@ -288,6 +289,10 @@ export const de: Strings = {
     stopping: 'Wird angehalten',
     escStops: 'Esc hält an',
     comparing: 'Ein Vergleich läuft; Esc hält ihn an',
+    elsewhere: (title) => `In „${title}“ wird noch eine Antwort geschrieben.`,
+    elsewhereUntitled: 'In einer anderen Unterhaltung wird noch eine Antwort geschrieben.',
+    showElsewhere: 'Zeigen',
+    stopElsewhere: 'Anhalten',
     depthMark: 'K',
     depth: 'Draft-Tokens pro Runde',
     depthTitle: 'Höchstzahl der Draft-Tokens pro Runde; auto misst, was sich lohnt',
@@ -359,10 +364,12 @@ export const de: Strings = {
   },
   notices: {
     copied: 'Kopiert',
+    notCopied: 'Die Zwischenablage hat es nicht angenommen. Nichts hat sich geändert; markiere den Text und kopiere ihn von dort.',
     presetUsed: (name) => `„${name}“ wird verwendet`,
   },
   errorCard: {
     again: 'Erneut versuchen',
+    details: 'Die Engine sagt dazu auf Englisch:',
     dismiss: 'Schließen',
   },
   marks: {
@@ -375,6 +382,10 @@ export const de: Strings = {
     leaning: { label: 'geneigt', meaning: 'Ein halbes bis 1,5 Bit: ein, zwei andere waren möglich.' },
     open: { label: 'offen', meaning: '1,5 bis 3 Bit: mehrere andere waren möglich.' },
     wide: { label: 'weit offen', meaning: 'Mehr als 3 Bit: viele andere waren möglich.' },
+    whole: { label: 'alles behalten', meaning: 'In einer Runde, deren Draft bis zum Ende angenommen wurde.' },
+    partly: { label: 'teils behalten', meaning: 'In einer Runde, deren Draft bis zu einem verworfenen Token angenommen wurde.' },
+    none: { label: 'nichts behalten', meaning: 'In einer Runde, deren Draft sofort verworfen wurde.' },
+    undrafted: { label: 'kein Draft', meaning: 'In einer Runde ohne Draft: ein Token für einen Durchlauf.' },
   },
   legend: {
     label: {
@@ -382,11 +393,14 @@ export const de: Strings = {
       off: 'Tokens',
       confidence: 'Tokens danach, wie wahrscheinlich das Target sie fand',
       surprise: 'Tokens danach, wie offen ihre Stelle war',
-      rounds: 'Wohin die Zeit einer Runde ging',
+      rounds: 'Tokens danach, was aus dem Draft ihrer Runde wurde, und wohin deren Zeit ging',
     },
-    proposing: 'Draft',
-    passing: 'Target-Durchlauf',
-    verifying: 'Prüfen und Übriges',
+    parts: {
+      proposing: 'Draft',
+      passing: 'Target-Durchlauf',
+      verifying: 'Prüfen',
+      rest: 'Übriges',
+    },
     title: (meaning) => `${meaning} Drücken dimmt die anderen.`,
   },
   answerText: {
@@ -417,7 +431,6 @@ export const de: Strings = {
   tokenCard: {
     label: (text) => `Token ${text}`,
     id: (id) => `ID ${id}`,
-    acceptedBecause: (u, most) => `u ${u} < ${most} = min(1; p/q)`,
     p: 'p',
     pTitle: 'Wahrscheinlichkeit des Targets, nach Temperatur und Filtern',
     q: 'q',
@@ -459,6 +472,17 @@ export const de: Strings = {
     ...rules,
     title: 'Annahme',
     choose: 'Welche Vorschläge stehen bleiben',
+    because: {
+      accepted: 'angenommen',
+      rejected: 'verworfen',
+      ratio: (certain) => (certain ? 'p' : 'min(1; p/q)'),
+      lenient: (lenience, certain) => (certain ? `min(1; p/${lenience})` : `min(1; p/(${lenience} q))`),
+      typical: (epsilon, delta) => `min(${epsilon}; ${delta} · e^−H)`,
+      matched: 'Das Target zog es auch',
+      unmatched: 'Das Target zog ein anderes Token',
+      coupled: 'Mit demselben Rauschen zog das Target es auch',
+      uncoupled: 'Mit demselben Rauschen zog das Target ein anderes Token',
+    },
     made: {
       match: 'Regel: gleich',
       coupled: 'Regel: gekoppelt',

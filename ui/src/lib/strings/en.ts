@@ -2,15 +2,17 @@
 // Numbers come in written already; a word that follows a number is one of `nouns`.
 
 import type { CommandGroup, CommandName, ChoiceName } from '../commands';
-import type { AcceptanceRule, ErrorCode, StopReason } from '../ipc/schema.gen';
+import type { AcceptanceRule, StopReason } from '../ipc/schema.gen';
 import type { ColourMode, MarkClass } from '../marks';
 import type { AnswerOrigin } from '../origin';
 import type { Place } from '../places';
 import type { Appearance, TextSize, View } from '../state/preferences.svelte';
 import type { OfferedMethod } from '../state/settings.svelte';
 import { compareEn } from './compareEn';
+import { errorsEn } from './errorsEn';
 import { labEn } from './labEn';
 import { libraryEn } from './libraryEn';
+import menu from './menuEn.json';
 
 /** A noun in the forms that a language has after a number. */
 export type Noun = Partial<Record<Intl.LDMLPluralRule, string>> & { other: string };
@@ -79,31 +81,6 @@ const rules: Record<AcceptanceRule['name'], Named> = {
   'lossy-lenience': { label: 'Lossy, lenient', meaning: 'Changes the text; keeps drafts more readily' },
 };
 
-/** What stands above an error's own message. */
-const errors: Record<ErrorCode, string> = {
-  invalid_request: 'That request cannot be run',
-  model_not_found: 'The model was not found',
-  invalid_model_file: 'The model file cannot be used',
-  unsupported_model: 'This model is not supported',
-  vocabulary_mismatch: 'The draft does not fit the target',
-  context_overflow: 'The conversation is too long',
-  out_of_memory: 'Memory is short',
-  io: 'A file could not be read or written',
-  store: 'The conversations cannot be kept',
-  no_model: 'No model is loaded',
-  busy: 'An answer is still being written',
-  stopped: 'Loading was stopped',
-  device: 'The device failed',
-  hub_unreachable: 'The hub cannot be reached',
-  hub_not_found: 'The hub has no such model',
-  hub_gated: 'Its terms have to be agreed to',
-  hub_token: 'The token was not accepted',
-  wrong_checksum: 'The download is damaged',
-  disk_full: 'The disk is full',
-  download_elsewhere: 'Another Hunch is downloading this',
-  internal: 'Something went wrong in Hunch',
-};
-
 const stops: Record<StopReason, string> = {
   end_of_turn: 'Ended by the model',
   stop_string: 'Ended at a stop text',
@@ -126,6 +103,11 @@ const commands: Record<CommandName, CommandWords> = {
   search: { title: 'Search conversations', also: 'find' },
   'previous-conversation': { title: 'Previous conversation' },
   'next-conversation': { title: 'Next conversation' },
+  rename: { title: 'Rename conversation…', also: 'title' },
+  pin: { title: 'Pin conversation', also: 'keep on top' },
+  unpin: { title: 'Unpin conversation' },
+  delete: { title: 'Delete conversation', also: 'remove' },
+  'undo-delete': { title: 'Undo delete', also: 'restore bring back' },
   'export-markdown': { title: 'Save conversation as Markdown…', also: 'export' },
   'export-json': { title: 'Save conversation as JSON…', also: 'export' },
   import: { title: 'Import conversation…' },
@@ -133,6 +115,9 @@ const commands: Record<CommandName, CommandWords> = {
   'answer-again': { title: 'Answer again', also: 'retry regenerate' },
   'go-on': { title: 'Go on', also: 'continue' },
   'copy-answer': { title: 'Copy last answer' },
+  'edit-question': { title: 'Ask the last question differently…', also: 'edit change' },
+  'previous-branch': { title: 'Previous branch', also: 'answer question version' },
+  'next-branch': { title: 'Next branch', also: 'answer question version' },
   palette: { title: 'Commands' },
   settings: { title: 'Settings…', also: 'preferences options language' },
   'text-larger': { title: 'Larger text', also: 'zoom in bigger size' },
@@ -176,7 +161,9 @@ export const en = {
   nouns,
   origins,
   methods,
-  errors,
+  errors: errorsEn,
+  /** What the native menu is called, by id. */
+  menu,
   stops,
   commandGroups,
   commands,
@@ -241,6 +228,8 @@ export const en = {
     label: 'Conversations',
     search: 'Search',
     searchLabel: 'Search conversations',
+    /** What a conversation without a title is called. */
+    untitled: 'New conversation',
     searchTitle: (keys: string) => `Search all conversations (${keys})`,
     newConversation: 'New conversation',
     newConversationTitle: (keys: string) => `New conversation (${keys})`,
@@ -263,9 +252,16 @@ export const en = {
     saveJson: 'Save as JSON…',
     delete: 'Delete',
     deleted: (title: string) => `Deleted “${title}”`,
+    undoTitle: (keys: string) => `Put it back (${keys})`,
+    writing: 'writing…',
     undo: 'Undo',
     notKept: 'Conversations are not kept this time.',
     import: 'Import…',
+  },
+  /** What stands over the parts of a conversation that is saved for people. */
+  export: {
+    question: 'You',
+    answer: 'Answer',
   },
   empty: {
     loadingNote: 'The file is read once and stays in memory.',
@@ -290,6 +286,8 @@ export const en = {
     finished: (tokens: string, mean: string) => `Finished. ${tokens}, ${mean} tokens a pass.`,
     follow: 'Follow the answer',
     noModel: 'No model is loaded. Open a model first.',
+    /** What went wrong, in a sentence. */
+    refusedElsewhere: (message: string) => `What you asked before could not be done. ${message} Your text is kept where you typed it.`,
   },
   turn: {
     question: 'Question',
@@ -304,6 +302,8 @@ export const en = {
     goOnTitle: 'Go on from here',
     copy: 'Copy',
     copied: 'Copied',
+    notCopied: 'The clipboard did not take it',
+    textOnly: 'Of this answer only the text is here: its tokens and figures did not come with it.',
     /** What the buttons beside each are called. */
     of: {
       question: {
@@ -340,6 +340,9 @@ export const en = {
     inAll: (time: string) => `${time} in all`,
     measured: 'measured',
     seed: (seed: number) => `seed ${seed}`,
+    /** What wrote the answer; `draft` is null where no other model drafted. */
+    by: (target: string, method: string, draft: string | null) => `by ${target}, ${method}${draft === null ? '' : ` ${draft}`}`,
+    byTitle: 'Model, method and draft that wrote this answer',
     repeats: 'With the same models, settings and seed the answer is the same',
     repeatsWhenCold:
       'With the same models, settings and seed the answer is the same at temperature 0; above it, with a fixed K too',
@@ -350,6 +353,10 @@ export const en = {
     stopping: 'Stopping',
     escStops: 'Esc stops',
     comparing: 'A comparison is running; Esc stops it',
+    elsewhere: (title: string) => `An answer is still being written in “${title}”.`,
+    elsewhereUntitled: 'An answer is still being written in another conversation.',
+    showElsewhere: 'Show it',
+    stopElsewhere: 'Stop it',
     depthMark: 'K',
     depth: 'Tokens drafted a round',
     depthTitle: 'Most tokens drafted a round; auto measures what pays',
@@ -423,10 +430,13 @@ export const en = {
   /** Said when something was done. */
   notices: {
     copied: 'Copied',
+    notCopied: 'The clipboard did not take it. Nothing has changed; select the text and copy it from there.',
     presetUsed: (name: string) => `Using “${name}”`,
   },
   errorCard: {
     again: 'Try again',
+    /** Stands before what only the engine says, which is English. */
+    details: 'Details:',
     dismiss: 'Dismiss',
   },
   /** Classes of tokens, in every colour mode. */
@@ -440,6 +450,10 @@ export const en = {
     leaning: { label: 'leaning', meaning: 'Half a bit to 1.5: one or two others were possible.' },
     open: { label: 'open', meaning: '1.5 to 3 bits: several others were possible.' },
     wide: { label: 'wide open', meaning: 'More than 3 bits: many others were possible.' },
+    whole: { label: 'all kept', meaning: 'In a round whose draft was accepted to its end.' },
+    partly: { label: 'some kept', meaning: 'In a round whose draft was accepted up to a rejected token.' },
+    none: { label: 'none kept', meaning: 'In a round whose draft was rejected at once.' },
+    undrafted: { label: 'no draft', meaning: 'In a round without a draft: one token for one pass.' },
   } satisfies Record<MarkClass, Named>,
   legend: {
     label: {
@@ -447,11 +461,15 @@ export const en = {
       off: 'Tokens',
       confidence: 'Tokens by how likely the target found them',
       surprise: 'Tokens by how open their place was',
-      rounds: 'Where the time of a round went',
+      rounds: 'Tokens by what became of the draft of their round, and where its time went',
     } satisfies Record<ColourMode, string>,
-    proposing: 'drafting',
-    passing: 'target pass',
-    verifying: 'verifying and the rest',
+    /** Parts of a round's time. */
+    parts: {
+      proposing: 'drafting',
+      passing: 'target pass',
+      verifying: 'verifying',
+      rest: 'the rest',
+    },
     title: (meaning: string) => `${meaning} Press to dim the others.`,
   },
   answerText: {
@@ -483,8 +501,6 @@ export const en = {
   tokenCard: {
     label: (text: string) => `Token ${text}`,
     id: (id: number) => `id ${id}`,
-    /** Why a draft was accepted: its number u and the most it could have been. */
-    acceptedBecause: (u: string, most: string) => `u ${u} < ${most} = min(1, p/q)`,
     p: 'p',
     pTitle: 'Target probability, after temperature and filters',
     q: 'q',
@@ -528,6 +544,19 @@ export const en = {
     ...rules,
     title: 'Acceptance',
     choose: 'Which drafted tokens stand',
+    /** Why a draft stood or fell. A draft that was certain has no q. */
+    because: {
+      accepted: 'accepted',
+      rejected: 'rejected',
+      ratio: (certain: boolean): string => (certain ? 'p' : 'min(1, p/q)'),
+      lenient: (lenience: string, certain: boolean) => (certain ? `min(1, p/${lenience})` : `min(1, p/(${lenience} q))`),
+      /** H is the entropy of the target's law. */
+      typical: (epsilon: string, delta: string) => `min(${epsilon}, ${delta} · e^−H)`,
+      matched: 'The target drew it too',
+      unmatched: 'The target drew another token',
+      coupled: 'With the same noise the target drew it too',
+      uncoupled: 'With the same noise the target drew another token',
+    },
     /** What an answer says of the rule it was made with. */
     made: {
       match: 'match rule',

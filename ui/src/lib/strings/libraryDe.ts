@@ -1,5 +1,6 @@
 // The words of the library in German.
 
+import { catalogueNotesDe } from './catalogueNotesDe';
 import type { Strings } from './en';
 
 export const libraryDe: Strings['library'] = {
@@ -63,8 +64,10 @@ export const libraryDe: Strings['library'] = {
     template: 'Chat-Vorlage',
     hasTemplate: 'in der Datei',
     noTemplate: 'keine: Fragen werden als reiner Text gestellt',
-    speed: 'Tempo allein',
-    speedMeasured: (rate) => `${rate} Tok/s, hier gemessen`,
+    speed: 'Tempo',
+    speedMeasured: (rate) => `${rate} Tok/s allein, hier gemessen`,
+    speedWith: (rate, method) => `${rate} Tok/s mit ${method}, hier gemessen`,
+    speedDrafting: (rate) => `${rate} Tok/s als Draft, hier gemessen`,
     speedUnknown: 'lief hier noch nie',
     source: 'Quelle',
     path: 'Pfad',
@@ -108,15 +111,16 @@ export const libraryDe: Strings['library'] = {
     label: 'Draft',
     none: 'Ohne Draft',
     noneNote: (methods) => `${methods} raten aus dem Text oder dem Modell selbst. Sie brauchen kein zweites Modell und gehen immer.`,
-    nothing: 'Kein Modell hier eignet sich als Draft.',
-    nothingNote: 'Unten steht bei jedem, warum. Der Katalog hat vielleicht eines.',
-    nothingAtAll: 'Hier ist kein anderes Modell.',
-    nothingAtAllNote: 'Ein Draft muss auf diesem Rechner liegen. Der Katalog hat welche.',
+    nothing: 'Kein Modell hier oder im Katalog eignet sich als Draft.',
+    nothingNote: 'Unten steht bei jedem, warum.',
+    onlyCatalogue: 'Keines davon liegt schon auf diesem Rechner. Der Katalog hat sie.',
+    ofCatalogue: 'Katalog',
     others: (count) => `Nicht als Draft geeignet: ${count}`,
     recommended: 'empfohlen',
     suits: 'Dieselben Tokens, eines nach dem anderen',
     suitsPadded: (padding) => `Dieselben Tokens, eines nach dem anderen; ${padding} unbenutzte Einträge weichen ab`,
-    expected: 'Dieselben Tokens laut Katalog',
+    expected: 'Dieselbe Familie laut Kopf der Datei; Token für Token geprüft, sobald es hier ist',
+    expectedCompared: 'Dieselben Tokens, eines nach dem anderen, verglichen beim Anlegen des Katalogs',
     otherVocabulary: (first, target, draft) => `Anderes Vokabular: Token ${first} ist im Modell ${target} und im Draft ${draft}`,
     missingToken: 'nicht da',
     notSmaller: 'Nicht kleiner als das Modell',
@@ -159,9 +163,10 @@ export const libraryDe: Strings['library'] = {
   },
   catalogue: {
     title: 'Katalog',
+    notes: catalogueNotesDe,
     about: (reviewed) => `Modelle und Drafts, die zusammenpassen, nach dem Speicher eines Rechners. Durchgesehen ${reviewed}.`,
     asking: 'Der Katalog wird geöffnet',
-    classes: { gb8: '8 GB', gb16: '16 GB', gb24_to36: '24 bis 36 GB', gb48: '48 GB oder mehr' },
+    classes: { gb8: '8 GB', gb16: '16 GB', gb24_to36: '24 bis 36 GB', gb48: '48 bis 64 GB', gb96: '96 GB oder mehr' },
     ofClass: (memory) => `Für ${memory}`,
     thisMachine: 'dieser Rechner',
     moreThanHere: 'mehr Speicher, als dieser Rechner hat',
@@ -209,6 +214,8 @@ export const libraryDe: Strings['library'] = {
     set: 'Im Schlüsselbund ablegen',
     forget: 'Vergessen',
     cannotKeep: 'Dieses System hat keinen Schlüsselbund; setze HF_TOKEN, um eines zu verwenden.',
+    unusableVariable: 'HF_TOKEN ist gesetzt, kann aber kein Token sein: ein Wort aus einfachen Zeichen, wie hf_…. Es wird nicht verwendet.',
+    keychainShut: (reason) => `Der Schlüsselbund ließ sich nicht lesen (${reason}); kein Token daraus wird verwendet. Beim nächsten Download wird er wieder gefragt.`,
     note: 'Es ist nur für zugangsbeschränkte und private Modelle nötig und verlässt diesen Rechner nur zum Hub.',
   },
   downloads: {

@@ -28,7 +28,7 @@ const verdictTitles: Record<FitVerdict, string> = {
   too_large: 'Does not fit into memory, predicted',
 };
 
-const classes: Record<MemoryClass, string> = { gb8: '8 GB', gb16: '16 GB', gb24_to36: '24 to 36 GB', gb48: '48 GB or more' };
+const classes: Record<MemoryClass, string> = { gb8: '8 GB', gb16: '16 GB', gb24_to36: '24 to 36 GB', gb48: '48 to 64 GB', gb96: '96 GB or more' };
 
 const phases: Record<DownloadPhase, string> = {
   waiting: 'Waiting for another to end',
@@ -97,8 +97,10 @@ export const libraryEn = {
     template: 'Chat template',
     hasTemplate: 'in the file',
     noTemplate: 'none: questions are put as plain text',
-    speed: 'Speed alone',
-    speedMeasured: (rate: string) => `${rate} tok/s, measured here`,
+    speed: 'Speed',
+    speedMeasured: (rate: string) => `${rate} tok/s alone, measured here`,
+    speedWith: (rate: string, method: string) => `${rate} tok/s with ${method}, measured here`,
+    speedDrafting: (rate: string) => `${rate} tok/s as a draft, measured here`,
     speedUnknown: 'never ran here',
     source: 'Source',
     path: 'Path',
@@ -142,15 +144,16 @@ export const libraryEn = {
     label: 'Draft',
     none: 'Without a draft',
     noneNote: (methods: string) => `${methods} guess from the text or the model itself. They need no second model and always work.`,
-    nothing: 'No model here suits as a draft.',
-    nothingNote: 'Each is listed below with why. The catalogue may have one.',
-    nothingAtAll: 'There is no other model here.',
-    nothingAtAllNote: 'A draft has to be on this machine. The catalogue has some.',
+    nothing: 'No model here or in the catalogue suits as a draft.',
+    nothingNote: 'Each is listed below with why.',
+    onlyCatalogue: 'None of these is on this machine yet. The catalogue has them.',
+    ofCatalogue: 'catalogue',
     others: (count: string) => `${count} that cannot draft for it`,
     recommended: 'recommended',
     suits: 'Same tokens, one by one',
     suitsPadded: (padding: string) => `Same tokens, one by one; ${padding} unused entries differ`,
-    expected: 'Same tokens according to the catalogue',
+    expected: 'Same family by its header; checked token by token once it is here',
+    expectedCompared: 'Same tokens, one by one, compared when the catalogue was made',
     otherVocabulary: (first: string, target: string, draft: string) => `Another vocabulary: token ${first} is ${target} in the model and ${draft} in the draft`,
     missingToken: 'missing',
     notSmaller: 'Not smaller than the model',
@@ -193,6 +196,8 @@ export const libraryEn = {
   },
   catalogue: {
     title: 'Catalogue',
+    /** Of single models, by their ids. In English they stand in the catalogue itself. */
+    notes: {} as Readonly<Record<string, string>>,
     about: (reviewed: string) => `Models and drafts that go together, by the memory of a machine. Reviewed ${reviewed}.`,
     asking: 'Opening the catalogue',
     classes,
@@ -238,6 +243,8 @@ export const libraryEn = {
     set: 'Keep in keychain',
     forget: 'Forget',
     cannotKeep: 'This system has no keychain; set HF_TOKEN to use one.',
+    unusableVariable: 'HF_TOKEN is set, but what it says cannot be a token: one word of plain characters, as hf_…. It is not used.',
+    keychainShut: (reason: string) => `The keychain could not be read (${reason}), so no token of it is used. It is asked again with the next download.`,
     note: 'It is only needed for gated and private models, and never leaves this machine but to the hub.',
   },
   downloads: {

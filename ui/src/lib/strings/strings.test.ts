@@ -43,7 +43,7 @@ describe('a language', () => {
     const said = () => [
       language.strings.composer.send,
       origins[0]?.label,
-      errorFace('no_model').title,
+      errorFace({ code: 'no_model', message: '' }).title,
       whyNot('plain', null),
       grouped([entry], new Date())[0]?.name,
     ];

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { endsUnbegunThought, Thinking } from './thinking';
+import { endsUnbegunThought, saidOf, Thinking } from './thinking';
 
 /** What is said and thought when a text comes in pieces of this size. */
 function sorted(text: string, size: number): { thought: string; said: string; thinking: boolean } {
@@ -35,5 +35,17 @@ describe('Thinking', () => {
     expect(endsUnbegunThought('<think>Hm.</think>Yes')).toBe(false);
     expect(endsUnbegunThought('Yes')).toBe(false);
     expect(endsUnbegunThought('Write <think> and </think>.')).toBe(false);
+  });
+});
+
+describe('what a whole text says', () => {
+  it.each([
+    ['<think>hm</think>\n\nYes.', 'Yes.'],
+    ['The prompt had begun this.</think>Yes.', 'Yes.'],
+    ['<think>cut off', ''],
+    ['Yes, <think> is a tag.', 'Yes, <think> is a tag.'],
+    ['', ''],
+  ])('%j is %j', (text, said) => {
+    expect(saidOf(text)).toBe(said);
   });
 });

@@ -92,3 +92,11 @@ function overlap(text: string, tag: string): number {
 /** Whether a text ends a thought that it never began: then all before the tag was one. */
 export const endsUnbegunThought = (text: string): boolean =>
   text.includes(closing) && !text.trimStart().startsWith(opening) && text.indexOf(closing) < (text.indexOf(opening) + 1 || Infinity);
+
+/** What a whole text says, without what was thought before. */
+export function saidOf(text: string): string {
+  const sorting = new Thinking();
+  const whole = endsUnbegunThought(text) ? opening + text : text;
+  const stretches = [...sorting.push(0, whole), ...sorting.finish()];
+  return stretches.filter(({ part }) => part === 'said').map((stretch) => stretch.text).join('').trimStart();
+}

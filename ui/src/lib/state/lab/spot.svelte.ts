@@ -7,7 +7,7 @@ import type { ErrorInfo, LabPosition, LabRuleRow, LabSource, TokenEvent } from '
 import { language } from '../../strings/index.svelte';
 import type { Models } from '../models.svelte';
 import type { Settings } from '../settings.svelte';
-import type { AnsweredTurn } from '../conversation.svelte';
+import type { AnsweredTurn } from '../thread.svelte';
 import { pageFrame, type NextFrame } from '../frame';
 import { Trials } from './trials.svelte';
 

@@ -1,0 +1,122 @@
+//! Passes timed alone, round by round: what predictions are made from. Which passes those are, in which order
+//! they run, and the tables that come of them. Knows no model and no clock: the caller passes a [`Bench`].
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use crate::bench::figures::{CostRound, CostTable};
+use crate::bench::runner::{Bench, Contender};
+use crate::error::Result;
+use crate::propose::{Method, MethodOptions, lookahead};
+use crate::session::MAX_ROWS;
+
+/// The target's passes always reach to this many rows.
+const COST_ROWS: usize = 9;
+
+/// Rows of the passes of what drafts that are timed: chains, fronts of a tree, and the prompt it reads.
+pub const DRAFT_ROWS: [usize; 5] = [1, 2, 4, 8, READING];
+/// Rows of a pass that reads a prompt and gives no logits.
+pub const READING: usize = 32;
+
+/// Hears before each pass how many rounds of how many are done, and may break it off.
+pub(super) type PassProgress<'a> = &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>;
+
+/// Times passes whenever it is asked to. Each round runs every pass once, and starts one further than the
+/// round before.
+pub(super) struct PassTimer<'a> {
+    options: &'a MethodOptions,
+    /// What drafts, or nothing for the target, and the rows.
+    passes: Vec<(Option<Method>, usize)>,
+    rounds: Vec<CostRound>,
+}
+
+impl<'a> PassTimer<'a> {
+    /// For what these contenders take: passes of the target, and of whatever drafts for them.
+    pub(super) fn new(contenders: &[Contender], options: &'a MethodOptions) -> Self {
+        let mut passes: Vec<(Option<Method>, usize)> =
+            (1..=cost_rows(contenders)).map(|rows| (None, rows)).collect();
+        let drafters: BTreeSet<Method> = contenders.iter().filter_map(|c| c.method.drafter()).collect();
+        for drafter in drafters.into_iter().chain([Method::DraftModel]).collect::<BTreeSet<_>>() {
+            // Layers of the target draft chains and have read what the target has.
+            let own_layers = matches!(drafter, Method::EarlyExit | Method::LayerSkip);
+            let rows = if own_layers { &DRAFT_ROWS[..1] } else { &DRAFT_ROWS[..] };
+            passes.extend(rows.iter().map(|&rows| (Some(drafter), rows)));
+        }
+        Self { options, passes, rounds: Vec::new() }
+    }
+
+    /// The first rounds, after one that warms up and is not counted. `None` when it was broken off.
+    ///
+    /// # Errors
+    /// When a pass fails; so below.
+    pub(super) fn begin(
+        &mut self,
+        bench: &mut dyn Bench,
+        rounds: usize,
+        progress: PassProgress<'_>,
+    ) -> Result<Option<()>> {
+        let measured = self.run(bench, 0, 1 + rounds, progress)?;
+        Ok(measured.map(|measured| self.rounds.extend(measured.into_iter().skip(1))))
+    }
+
+    /// So many rounds more. `None` when it was broken off.
+    pub(super) fn go_on(
+        &mut self,
+        bench: &mut dyn Bench,
+        rounds: usize,
+        progress: PassProgress<'_>,
+    ) -> Result<Option<()>> {
+        let measured = self.run(bench, self.rounds.len(), rounds, progress)?;
+        Ok(measured.map(|measured| self.rounds.extend(measured)))
+    }
+
+    /// Rounds so far.
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds.len()
+    }
+
+    /// What passes cost by the rounds after the first `from`.
+    ///
+    /// # Errors
+    /// When a time is missing or not a positive number.
+    pub(super) fn since(&self, from: usize) -> Result<CostTable> {
+        CostTable::new(&self.rounds[from..])
+    }
+
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        first: usize,
+        rounds: usize,
+        progress: PassProgress<'_>,
+    ) -> Result<Option<Vec<CostRound>>> {
+        let mut measured = Vec::with_capacity(rounds);
+        for round in 0..rounds {
+            let mut times = CostRound::default();
+            for turn in 0..self.passes.len() {
+                if progress(round, rounds).is_break() {
+                    return Ok(None);
+                }
+                let (drafter, rows) = self.passes[(first + round + turn) % self.passes.len()];
+                let Some(drafter) = drafter else {
+                    times.target.insert(rows, bench.target_pass(rows)?);
+                    continue;
+                };
+                if let Some(time) = bench.draft_pass(drafter, self.options, rows)? {
+                    times.drafts.entry(drafter).or_default().insert(rows, time);
+                }
+            }
+            measured.push(times);
+        }
+        Ok(Some(measured))
+    }
+}
+
+/// How many rows the target's passes reach to.
+fn cost_rows(contenders: &[Contender]) -> usize {
+    let rows = |c: &Contender| {
+        let beside = if c.method == Method::Lookahead { lookahead::BESIDE } else { 0 };
+        (1 + c.drafts().limit() + beside).min(MAX_ROWS)
+    };
+    contenders.iter().map(rows).fold(COST_ROWS, usize::max)
+}

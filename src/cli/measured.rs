@@ -1,0 +1,24 @@
+//! What the command line remembers of what it ran: how fast the models were, for its lists and for the window.
+
+use hunch::error::Error;
+use hunch::library::measured::{Measured, Ran, Rates};
+use hunch::library::{self, Places};
+
+use super::ModelArgs;
+
+/// Remembers how fast the models of the command line were on a device ("cpu" or "metal"). What cannot be remembered
+/// does no harm.
+pub(super) fn remember(args: &ModelArgs, device: &str, rates: Rates) {
+    if rates != Rates::default() {
+        let _ = try_remember(args, device, rates);
+    }
+}
+
+fn try_remember(args: &ModelArgs, device: &str, rates: Rates) -> Result<(), Error> {
+    let places = Places::of_this_user()?;
+    let listed = |path: std::path::PathBuf| library::inspect_listed(&path, &places).map(|found| found.entry);
+    let target = listed(args.target_path()?)?;
+    let draft = args.draft_path()?.map(listed).transpose()?;
+    let measured = Measured::of_this_machine(device)?;
+    measured.remember(&Ran::of(&target), draft.as_ref().map(Ran::of).as_ref(), rates)
+}

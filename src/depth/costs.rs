@@ -1,0 +1,259 @@
+//! What passes and drafts cost on this machine, learned from their times as they come: milliseconds of a target
+//! pass by its rows, of a drafted token, of a token that a draft model reads.
+//!
+//! A machine's speed changes by itself: heat, other programs, the modes of its memory. What is seen of one kind of
+//! pass alone is taken to be such a change and moves all times; what differs between kinds shows where they
+//! alternate. Without that, while drafting rests, plain passes that become slow would be set beside drafts
+//! that were timed when the machine was fast, and drafting would seem to pay.
+
+use crate::session::MAX_ROWS;
+
+/// What a row more costs before it is measured, in passes of one row.
+const PRIOR_SLOPE: f64 = 0.08;
+/// A drafted token's cost before it is measured, in passes of one row.
+const PRIOR_DRAFT_COST: f64 = 0.3;
+/// What reading a token costs a draft model before it is measured, in drafted tokens.
+const PRIOR_READ_COST: f64 = 0.15;
+/// The weight of a new measurement.
+const NEWEST: f64 = 0.2;
+/// The share of a surprise that belongs to the kind of pass it was seen in, after a pass of another kind and
+/// after one of the same.
+const ITS_OWN: (f64, f64) = (0.1, 0.01);
+/// Measurements of a kind of which a plain mean is taken, because nothing is known of it yet.
+const NEW: u32 = 4;
+/// A measurement counts as at most this many times what is known, and at least its inverse.
+const OUTLIER: f64 = 2.0;
+
+/// A running mean that does not believe outliers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Smoothed(pub(super) Option<f64>);
+
+impl Smoothed {
+    pub(super) fn add(&mut self, value: f64) {
+        if !(value >= 0.0 && value.is_finite()) {
+            return;
+        }
+        self.0 = Some(match self.0 {
+            None => value,
+            Some(mean) => mean + NEWEST * (believed(value, mean) - mean),
+        });
+    }
+}
+
+/// What is believed of a measurement where `known` was expected.
+fn believed(measured: f64, known: f64) -> f64 {
+    measured.clamp(known / OUTLIER, (known * OUTLIER).max(1e-6))
+}
+
+/// The time of one kind of pass, in milliseconds at level 1.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kind {
+    ms: Option<f64>,
+    seen: u32,
+}
+
+/// Learns costs. Times in milliseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Costs {
+    /// How slow the machine is now, against when it was first looked at.
+    level: f64,
+    /// Of the target, by rows.
+    passes: [Kind; MAX_ROWS + 1],
+    /// Rows of the last target pass.
+    last: usize,
+    /// A drafted token, at level 1.
+    draft: Option<f64>,
+    /// How often one was timed.
+    drafts: u32,
+    /// A token read by a draft model, at level 1.
+    read: Smoothed,
+    /// A drafted token's cost, in passes of one row, as it is expected before it is measured.
+    expected_draft: Option<f64>,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self {
+            level: 1.0,
+            passes: Default::default(),
+            last: 0,
+            draft: None,
+            drafts: 0,
+            read: Smoothed::default(),
+            expected_draft: None,
+        }
+    }
+}
+
+impl Costs {
+    /// What a drafted token is likely to cost, in passes of one row.
+    pub(super) fn expect_draft(&mut self, passes: Option<f64>) {
+        self.expected_draft = passes;
+    }
+
+    /// Learns from a target pass.
+    pub(super) fn add_pass(&mut self, rows: usize, ms: f64) {
+        let alternates = self.last != rows;
+        let Some(kind) = self.passes.get_mut(rows).filter(|_| ms > 0.0 && ms.is_finite()) else { return };
+        kind.seen += 1;
+        match &mut kind.ms {
+            None => kind.ms = Some(ms / self.level),
+            Some(known) => {
+                let surprise = (ms / (*known * self.level)).clamp(1.0 / OUTLIER, OUTLIER);
+                let own = match kind.seen {
+                    ..=NEW => 1.0 / f64::from(kind.seen),
+                    _ if alternates => ITS_OWN.0,
+                    _ => ITS_OWN.1,
+                };
+                *known *= surprise.powf(own);
+                self.level *= surprise.powf(NEWEST * (1.0 - own));
+            }
+        }
+        self.last = rows;
+    }
+
+    /// Learns what a drafted token took. What was expected counts as the first measurement where that was less: the
+    /// first draft of all is often slow, and what is taken to be too dear is not drafted again.
+    pub(super) fn add_draft(&mut self, ms: f64) {
+        if !(ms >= 0.0 && ms.is_finite()) {
+            return;
+        }
+        let (known, took) = (self.draft() / self.level, ms / self.level);
+        self.drafts += 1;
+        let weight = NEWEST.max(1.0 / f64::from(self.drafts + 1));
+        let cheap_at_once = self.draft.is_none() && took < known;
+        self.draft =
+            Some(if cheap_at_once { took } else { known + weight * (believed(took, known) - known) });
+    }
+
+    /// Learns what it took a draft model to read a token.
+    pub(super) fn add_read(&mut self, ms: f64) {
+        self.read.add(ms / self.level);
+    }
+
+    /// Whether a pass of one row was measured.
+    pub(super) fn knows_plain(&self) -> bool {
+        self.passes[1].ms.is_some()
+    }
+
+    /// A target pass of `rows` rows: measured, or between and beyond what was measured; in passes of one row
+    /// while nothing was.
+    pub(super) fn pass(&self, rows: usize) -> f64 {
+        let known = |rows: usize| self.passes.get(rows)?.ms.map(|ms| (rows, ms * self.level));
+        if let Some((_, ms)) = known(rows) {
+            return ms;
+        }
+        let below = (1..rows.min(MAX_ROWS + 1)).rev().find_map(known);
+        let above = (rows + 1..=MAX_ROWS).find_map(known);
+        let slope = |(m, t): (usize, f64)| PRIOR_SLOPE * t / (1.0 + PRIOR_SLOPE * (m as f64 - 1.0));
+        match (below, above) {
+            (Some((m0, t0)), Some((m1, t1))) => t0 + (t1 - t0) * (rows - m0) as f64 / (m1 - m0) as f64,
+            (Some(known), None) => known.1 + slope(known) * (rows - known.0) as f64,
+            (None, Some(known)) => (known.1 - slope(known) * (known.0 - rows) as f64).max(0.0),
+            (None, None) => 1.0 + PRIOR_SLOPE * (rows as f64 - 1.0),
+        }
+    }
+
+    /// A drafted token.
+    pub(super) fn draft(&self) -> f64 {
+        let expected = || self.expected_draft.unwrap_or(PRIOR_DRAFT_COST) * self.pass(1);
+        self.draft.map_or_else(expected, |ms| ms * self.level)
+    }
+
+    /// A token that a draft model reads.
+    pub(super) fn read(&self) -> f64 {
+        self.read.0.map_or_else(|| PRIOR_READ_COST * self.draft(), |ms| ms * self.level)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plain passes of 10 ms and passes of three rows of 12, in turn, with drafts of 3.
+    fn learned() -> Costs {
+        let mut costs = Costs::default();
+        for _ in 0..20 {
+            costs.add_pass(1, 10.0);
+            costs.add_pass(3, 12.0);
+            costs.add_draft(3.0);
+        }
+        costs
+    }
+
+    fn near(value: f64, wanted: f64) -> bool {
+        (value / wanted - 1.0).abs() < 0.03
+    }
+
+    #[test]
+    fn what_does_not_change_is_known_as_it_is() {
+        let costs = learned();
+        assert!(near(costs.pass(1), 10.0) && near(costs.pass(3), 12.0) && near(costs.draft(), 3.0));
+        assert!(near(costs.pass(2), 11.0), "between what was measured");
+        assert!(costs.pass(5) > 12.0);
+    }
+
+    #[test]
+    fn a_machine_that_becomes_slow_is_slow_in_everything() {
+        let mut costs = learned();
+        for _ in 0..40 {
+            costs.add_pass(1, 17.0);
+        }
+        assert!(near(costs.pass(1), 17.0));
+        let kept = (costs.pass(3) / costs.pass(1), costs.draft() / costs.pass(1));
+        assert!((kept.0 / 1.2 - 1.0).abs() < 0.1 && (kept.1 / 0.3 - 1.0).abs() < 0.1, "{kept:?}");
+    }
+
+    #[test]
+    fn a_kind_of_pass_that_becomes_dear_is_told_from_the_others() {
+        let mut costs = learned();
+        for _ in 0..60 {
+            costs.add_pass(1, 10.0);
+            costs.add_pass(3, 20.0);
+        }
+        assert!(
+            near(costs.pass(1), 10.0) && near(costs.pass(3), 20.0),
+            "{} {}",
+            costs.pass(1),
+            costs.pass(3)
+        );
+    }
+
+    #[test]
+    fn a_slow_first_draft_is_not_taken_for_the_rule() {
+        let mut costs = Costs::default();
+        costs.expect_draft(Some(0.3));
+        costs.add_pass(1, 10.0);
+        costs.add_draft(6.0);
+        assert!(near(costs.draft(), 4.5));
+        for _ in 0..8 {
+            costs.add_draft(3.0);
+        }
+        assert!((costs.draft() - 3.0).abs() < 0.3, "{}", costs.draft());
+        // What is dear is known to be so all the same.
+        for _ in 0..12 {
+            costs.add_draft(8.0);
+        }
+        assert!((costs.draft() - 8.0).abs() < 1.0, "{}", costs.draft());
+    }
+
+    #[test]
+    fn nothing_measured_is_in_passes_of_one_row_and_outliers_are_not_believed() {
+        let mut costs = Costs::default();
+        assert!(!costs.knows_plain());
+        assert!(costs.pass(1) == 1.0 && costs.pass(2) > 1.0 && costs.draft() == PRIOR_DRAFT_COST);
+        costs.expect_draft(Some(0.5));
+        costs.add_pass(1, 10.0);
+        assert_eq!((costs.pass(1), costs.draft()), (10.0, 5.0));
+        for nonsense in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
+            costs.add_pass(1, nonsense);
+            assert_eq!(costs.pass(1), 10.0);
+        }
+        costs.add_pass(1, 1e6);
+        assert!(costs.pass(1) < 20.0);
+        costs.add_pass(99, 1.0);
+        let mut time = Smoothed(Some(10.0));
+        time.add(1e6);
+        assert!((time.0.unwrap() - 12.0).abs() < 1e-9);
+    }
+}

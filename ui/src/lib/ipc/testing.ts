@@ -1,0 +1,29 @@
+// What tests of streams stand on: a clock that they move themselves.
+
+import type { Clock } from './stream';
+
+/** A clock that a test moves by hand. */
+export class HandClock implements Clock {
+  #now = 0;
+  #waiting: { at: number; then: () => void }[] = [];
+
+  after(milliseconds: number, then: () => void): () => void {
+    const entry = { at: this.#now + milliseconds, then };
+    this.#waiting.push(entry);
+    return () => void (this.#waiting = this.#waiting.filter((other) => other !== entry));
+  }
+
+  /** Lets so many milliseconds pass, and everything that was waiting for nothing else happen. */
+  async advance(milliseconds: number): Promise<void> {
+    this.#now += milliseconds;
+    const due = this.#waiting.filter((entry) => entry.at <= this.#now);
+    this.#waiting = this.#waiting.filter((entry) => entry.at > this.#now);
+    for (const entry of due) entry.then();
+    for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
+  }
+
+  /** How much waits for its time. */
+  get waiting(): number {
+    return this.#waiting.length;
+  }
+}

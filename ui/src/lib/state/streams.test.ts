@@ -1,0 +1,116 @@
+// Recorded streams through the classes the window follows an answer with, over channels that repeat, swap and lose
+// messages: in the end the answer is the one of an undisturbed channel.
+
+import { describe, expect, it } from 'vitest';
+import { uniform } from '../../../../tests/ui/fixtures/build';
+import { parseRecording } from '../host/recording';
+import type { GenerationEvent, StreamMessage } from '../ipc/schema.gen';
+import { EventStream, silenceMs } from '../ipc/stream';
+import { HandClock } from '../ipc/testing';
+import { Answer } from './answer.svelte';
+import { FrameBuffer } from './frame';
+
+const files = import.meta.glob<string>(['../../../../tests/streams/*.jsonl', '../../../../tests/ui/fixtures/fixture-{answer,story,markdown,thought,ngram,plain}.jsonl'], {
+  query: '?raw',
+  import: 'default',
+  eager: true,
+});
+const recordings = Object.entries(files).map(([path, text]) => ({ name: path.split('/').at(-1) ?? path, messages: parseRecording(text).messages }));
+
+/** What a channel makes of messages; some may come twice, late or never. */
+type Channel = (messages: readonly StreamMessage[], random: () => number) => StreamMessage[];
+
+const twice: Channel = (messages, random) =>
+  messages.flatMap((message, at) => [message, ...(random() < 0.6 ? [message] : []), ...(random() < 0.2 ? messages.slice(0, at).slice(-1) : [])]);
+
+/** No message is more than a few places from its own. */
+const shuffled: Channel = (messages, random) =>
+  messages
+    .map((message, at) => ({ message, place: at + 4 * random() }))
+    .sort((a, b) => a.place - b.place)
+    .map(({ message }) => message);
+
+const lossy: Channel = (messages, random) => messages.filter(() => random() < 0.65);
+
+const channels: Record<string, Channel> = {
+  'in order': (messages) => [...messages],
+  'some twice': twice,
+  shuffled,
+  'some lost': lossy,
+  'the last one lost': (messages) => messages.slice(0, -1),
+  'all but one lost': (messages) => messages.slice(1, 2),
+  'shuffled, some twice, some lost': (messages, random) => lossy(twice(shuffled(messages, random), random), random),
+};
+
+/** Everything an answer says of itself and its tokens. */
+const account = (answer: Answer) => ({
+  phase: answer.phase,
+  text: answer.text,
+  said: answer.saidText,
+  origins: answer.tokens.map(({ origin }) => origin),
+  counts: answer.counts,
+  figures: answer.figures,
+  stats: answer.stats,
+  marks: answer.tokens.map((_, index) => answer.mark(index)),
+  details: answer.tokens.map((_, index) => answer.detail(index)),
+  blocks: answer.said,
+});
+
+/** The answer to a recording, in one piece. */
+function undisturbed(messages: readonly StreamMessage[]): Answer {
+  const answer = new Answer();
+  answer.apply(messages.flatMap(({ events }) => events));
+  return answer;
+}
+
+/** The answer as the window follows it: events of a few messages a frame. Also how often it asked for a snapshot. */
+async function followed(messages: readonly StreamMessage[], channel: Channel, random: () => number): Promise<{ answer: Answer; asked: number }> {
+  const answer = new Answer();
+  const clock = new HandClock();
+  const all = messages.flatMap(({ events }) => events);
+  let frame: () => void = () => {};
+  let said = 0;
+  let asked = 0;
+  const buffer = new FrameBuffer<GenerationEvent>((then) => (frame = then), (events) => answer.apply(events));
+  const stream = new EventStream<GenerationEvent>({
+    async snapshot() {
+      asked += 1;
+      return { events: all.slice(0, said) };
+    },
+    deliver: (events) => buffer.add(events),
+    lost: (error) => answer.fail(error),
+    clock,
+  });
+  stream.begin(1);
+  for (const message of channel(messages, random)) {
+    said = Math.max(said, message.seq + message.events.length);
+    stream.receive(1, message);
+    await clock.advance(0);
+    if (random() < 0.4) frame();
+  }
+  // The engine has said all of it, whatever arrived.
+  said = all.length;
+  for (let silence = 0; silence < 5 && !stream.over; silence += 1) await clock.advance(silenceMs);
+  frame();
+  expect(stream.over).toBe(true);
+  return { answer, asked };
+}
+
+describe.each(recordings)('$name', ({ messages }) => {
+  const wanted = account(undisturbed(messages));
+
+  it('says something', () => {
+    expect(wanted.phase).toBe('finished');
+    expect(wanted.origins.length).toBeGreaterThan(5);
+  });
+
+  it.each(Object.keys(channels))('is the same answer, %s', async (name) => {
+    const channel = channels[name] ?? ((sent: readonly StreamMessage[]) => [...sent]);
+    for (const seed of [1, 2, 3, 4, 5]) {
+      const { answer, asked } = await followed(messages, channel, uniform(seed));
+      expect(account(answer), `seed ${seed}`).toEqual(wanted);
+      if (name === 'in order' || name === 'some twice') expect(asked).toBe(0);
+      if (name.endsWith('lost')) expect(asked).toBeGreaterThan(0);
+    }
+  });
+});

@@ -1,0 +1,107 @@
+import { describe, expect, it } from 'vitest';
+import { SilentHost } from '../host/testing';
+import { Preferences } from './preferences.svelte';
+import { Unsent } from './unsent.svelte';
+
+/** A host that keeps preferences. */
+class KeepingHost extends SilentHost {
+  kept: Record<string, unknown> = {};
+  writes = 0;
+
+  override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+    if (command === 'preferences') return this.kept;
+    if (command !== 'set_preference') throw new Error(command);
+    this.writes += 1;
+    this.kept = { ...this.kept, [args['key'] as string]: args['value'] };
+    return null;
+  }
+}
+
+async function make(host = new KeepingHost()) {
+  const preferences = new Preferences(host);
+  await preferences.load();
+  const timers: (() => void)[] = [];
+  const clock = {
+    after: (_: number, then: () => void) => {
+      timers.push(then);
+      return () => {};
+    },
+  };
+  const unsent = new Unsent(preferences, clock);
+  const later = async () => {
+    timers.splice(0).forEach((then) => then());
+    await Promise.resolve();
+    await preferences.set('view', 'rich');
+  };
+  return { host, unsent, timers, later };
+}
+
+describe('drafts', () => {
+  it('are kept a moment after the first change, and are there after a restart', async () => {
+    const { host, unsent, timers, later } = await make();
+    unsent.type(null, 'a');
+    unsent.type(null, 'ab');
+    unsent.type(7, 'for the seventh');
+    expect([timers.length, host.writes]).toEqual([1, 0]);
+    await later();
+    expect(host.kept['drafts']).toEqual({ new: 'ab', c7: 'for the seventh' });
+    unsent.type(7, '');
+    await later();
+    const again = (await make(host)).unsent;
+    expect([again.draftOf(null), again.draftOf(7), again.draftOf(8)]).toEqual(['ab', '', '']);
+  });
+
+  it('are kept at once when the window goes, and not again when nothing has changed', async () => {
+    const { host, unsent, later } = await make();
+    unsent.type(7, 'a');
+    unsent.keep();
+    await later();
+    const { writes } = host;
+    unsent.keep();
+    unsent.type(7, 'a');
+    await later();
+    // Only the other preference was written.
+    expect([host.kept['drafts'], host.writes]).toEqual([{ c7: 'a' }, writes + 1]);
+  });
+
+  it('stand for a question until it is answered, and are not seen meanwhile', async () => {
+    const { host, unsent, later } = await make();
+    unsent.ask(null, 'waits for a model');
+    await later();
+    expect([host.kept['drafts'], unsent.draftOf(null), (await make(host)).unsent.draftOf(null)]).toEqual([{ new: 'waits for a model' }, '', 'waits for a model']);
+    unsent.asked();
+    await later();
+    expect([host.kept['drafts'], unsent.draftOf(null)]).toEqual([{}, '']);
+    // What is typed is not written over.
+    unsent.type(7, 'typed');
+    unsent.ask(7, 'asked beside it');
+    await later();
+    expect(host.kept['drafts']).toEqual({ c7: 'typed' });
+  });
+
+  it('go along when their conversation begins', async () => {
+    const { unsent } = await make();
+    unsent.type(null, 'typed behind the first question');
+    unsent.begun(4);
+    expect([unsent.draftOf(null), unsent.draftOf(4)]).toEqual(['', 'typed behind the first question']);
+  });
+
+  it('of conversations that are gone are forgotten, so that none gets another one\u2019s', async () => {
+    const host = new KeepingHost();
+    host.kept = { drafts: { new: 'n', c1: 'one', c2: 'two', c3: 'three', c4: 5 } };
+    const { unsent, later } = await make(host);
+    unsent.type(3, 'three again');
+    unsent.keepOnly([1]);
+    await later();
+    expect(host.kept['drafts']).toEqual({ new: 'n', c1: 'one', c3: 'three again' });
+  });
+
+  it('that are too long to be kept stay until the window closes, and the others are kept', async () => {
+    const { host, unsent, later } = await make();
+    const long = 'x'.repeat(200_000);
+    unsent.type(1, long);
+    unsent.type(2, 'short');
+    await later();
+    expect([host.kept['drafts'], unsent.draftOf(1).length]).toEqual([{ c2: 'short' }, 200_000]);
+  });
+});

@@ -1,0 +1,161 @@
+import { describe, expect, it } from 'vitest';
+import app from '../../../../tests/ui/fixtures/fixture-app.json';
+import { SilentHost } from '../host/testing';
+import type { ConversationEntry, StoredMessage } from '../ipc/schema.gen';
+import { WindowState } from './window.svelte';
+
+const entries: ConversationEntry[] = [1, 2, 3].map((id) => ({ id, title: `number ${id}`, pinned: false, created_ms: 0, updated_ms: 0 }));
+
+/** A conversation with two answers to one question: 10, 11 and 12 in the first, whose reader is at the second. */
+const messagesOf = (id: number): StoredMessage[] => {
+  const at = { created_ms: 0, state: 'complete' as const, settings: null };
+  return [
+    { ...at, id: 10 * id, parent: null, role: 'user', content: 'asked' },
+    { ...at, id: 10 * id + 1, parent: 10 * id, role: 'assistant', content: 'first' },
+    { ...at, id: 10 * id + 2, parent: 10 * id, role: 'assistant', content: 'second' },
+  ];
+};
+
+class KeepingHost extends SilentHost {
+  calls: [string, Record<string, unknown>][] = [];
+  /** Commands that fail. */
+  failing: string[] = [];
+  #deleted = new Set<unknown>();
+
+  override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+    this.calls.push([command, args]);
+    if (this.failing.includes(command)) throw { code: 'store', message: 'The disk is full.' };
+    switch (command) {
+      case 'app_info':
+        return app.info;
+      case 'library':
+        return { models: app.models, folders: [], machine: { total: 16e9, usable: 11e9 } };
+      case 'list_conversations':
+        return entries.filter(({ id }) => !this.#deleted.has(id));
+      case 'open_conversation':
+        return { entry: entries.find(({ id }) => id === args['id']), system: '', messages: messagesOf(args['id'] as number), leaf: null };
+      case 'answer_events':
+        return [];
+      case 'delete_conversation':
+        return this.#deleted.add(args['id']);
+      case 'restore_conversation':
+        return this.#deleted.delete(args['id']);
+      case 'import_conversation':
+        return 3;
+      case 'answer':
+        return { conversation: 1, question: 13, answer: 14, generation_id: 5, prefix: [] };
+      default:
+        return null;
+    }
+  }
+
+  override async pickConversationFile(): Promise<string> {
+    return '/tmp/brought.json';
+  }
+
+  named(command: string): Record<string, unknown>[] {
+    return this.calls.filter(([name]) => name === command).map(([, args]) => args);
+  }
+}
+
+async function make() {
+  const host = new KeepingHost();
+  const state = new WindowState(host);
+  await state.models.start();
+  await state.conversations.refresh();
+  const listed = () => state.conversations.entries.map(({ id }) => id);
+  return { host, state, listed };
+}
+
+const entry = (id: number): ConversationEntry => entries[id - 1]!;
+
+describe('a deletion', () => {
+  it('is told and can be taken back, the last one first', async () => {
+    const { state, listed } = await make();
+    await state.deleteConversation(entry(1));
+    await state.deleteConversation(entry(3));
+    expect([listed(), state.conversations.deleted.map(({ id }) => id), state.conversations.announced]).toEqual([[2], [1, 3], true]);
+    // Told no longer, it can be taken back all the same.
+    state.conversations.announced = false;
+    await state.undoDelete();
+    expect([listed(), state.conversation.id]).toEqual([[2, 3], 3]);
+    await state.undoDelete();
+    expect([listed(), state.conversation.id, state.conversations.deleted]).toEqual([[1, 2, 3], 1, []]);
+    await state.undoDelete();
+    expect(state.conversation.id).toBe(1);
+  });
+
+  it('is not told when it failed, and what is on screen stays', async () => {
+    const { host, state, listed } = await make();
+    await state.openConversation(1);
+    host.failing = ['delete_conversation'];
+    await state.deleteConversation(entry(1));
+    expect([state.conversations.deleted, state.conversations.announced, state.conversations.error?.message]).toEqual([[], false, 'The disk is full.']);
+    expect([state.conversation.id, listed()]).toEqual([1, [1, 2, 3]]);
+  });
+
+  it('that could not be taken back can be tried again', async () => {
+    const { host, state, listed } = await make();
+    await state.deleteConversation(entry(2));
+    host.failing = ['restore_conversation'];
+    await state.undoDelete();
+    expect([listed(), state.conversations.deleted.map(({ id }) => id), state.conversations.error?.code]).toEqual([[1, 3], [2], 'store']);
+    host.failing = [];
+    await state.undoDelete();
+    expect(listed()).toEqual([1, 2, 3]);
+  });
+
+  it('of the conversation that is being written stops its answer first', async () => {
+    const { host, state } = await make();
+    await state.conversation.ask('one');
+    await state.openConversation(2);
+    await state.deleteConversation(entry(1));
+    const told = host.calls.map(([name]) => name).filter((name) => name === 'stop_generation' || name === 'delete_conversation');
+    expect([told, state.conversation.id]).toEqual([['stop_generation', 'delete_conversation'], 2]);
+    await state.deleteConversation(entry(3));
+    expect(host.named('stop_generation')).toHaveLength(1);
+  });
+});
+
+describe('what comes into the list', () => {
+  it('does not take the reader away from an answer that is being written', async () => {
+    const { host, state, listed } = await make();
+    await state.deleteConversation(entry(2));
+    await state.conversation.ask('one');
+    await state.undoDelete();
+    await state.importConversation();
+    expect([state.conversation.id, state.conversation.writingHere, listed(), host.named('import_conversation')]).toEqual([1, true, [1, 2, 3], [{ path: '/tmp/brought.json' }]]);
+    // From elsewhere it does no harm.
+    await state.openConversation(2);
+    await state.importConversation();
+    expect([state.conversation.id, state.conversation.running]).toEqual([3, true]);
+    expect(host.named('stop_generation')).toEqual([]);
+  });
+});
+
+describe('a message that was found', () => {
+  it('is brought before the reader, who is moved to another branch only where it is on one', async () => {
+    const { host, state } = await make();
+    await state.openConversation(1, 12);
+    expect([state.sought, host.named('choose_branch')]).toEqual([{ message: 12 }, []]);
+    await state.openConversation(1, 10);
+    expect([state.sought, host.named('choose_branch')]).toEqual([{ message: 10 }, []]);
+    await state.openConversation(1, 11);
+    expect([state.sought, host.named('choose_branch'), state.conversation.turns.map(({ answerId }) => answerId)]).toEqual([{ message: 11 }, [{ leaf: 11 }], [11]]);
+  });
+});
+
+describe('drafts', () => {
+  it('of conversations that are gone are forgotten at the start, unless the list could not be read', async () => {
+    const { host, state } = await make();
+    await state.preferences.set('drafts', { c1: 'one', c9: 'gone' });
+    host.failing = ['list_conversations'];
+    await state.start();
+    expect(state.unsent.draftOf(9)).toBe('gone');
+    host.failing = [];
+    await state.start();
+    expect([state.unsent.draftOf(9), state.unsent.draftOf(1)]).toEqual(['', 'one']);
+    state.unsent.keep();
+    expect(state.preferences.drafts).toEqual({ c1: 'one' });
+  });
+});
