@@ -281,7 +281,7 @@ impl DepthController {
         let ms = if depth == 0 { one } else { depth as f64 * draft + self.pass(self.rows(depth)) };
         let promise = Promise { tokens: gain * ms / one, ms };
         let stop = StopRule { rate, promise, draft, rows, classes, beside, next, reach: 1.0, len: 0 };
-        DraftPlan { max_draft, stop: Some(stop) }
+        DraftPlan { max_draft, deepest: MAX_DRAFT, stop: Some(stop) }
     }
 
     /// How many of a chain of drafted tokens, which cannot be told from others by chance, are worth a
@@ -492,8 +492,10 @@ impl Promise {
 /// How far a proposer is to draft.
 #[derive(Clone, Debug)]
 pub struct DraftPlan {
-    /// Most tokens in depth; 0 = nothing.
+    /// Most tokens: of a chain its length, of a tree all its nodes; 0 = nothing.
     pub max_draft: usize,
+    /// No path is longer: what the answer has no room for need not be guessed.
+    pub deepest: usize,
     stop: Option<StopRule>,
 }
 
@@ -503,9 +505,15 @@ impl DraftPlan {
         self.stop.as_ref().filter(|_| self.max_draft > 0).map(|stop| stop.promise)
     }
 
-    /// As deep as asked, whatever the draft thinks of it.
+    /// As much as asked, whatever the draft thinks of it.
     pub fn fixed(max_draft: usize) -> Self {
-        Self { max_draft, stop: None }
+        Self { max_draft, deepest: MAX_DRAFT, stop: None }
+    }
+
+    /// The same, with paths of at most so many tokens.
+    #[must_use]
+    pub fn no_deeper_than(self, deepest: usize) -> Self {
+        Self { deepest, ..self }
     }
 
     /// Whether another token is worth drafting after one that was drafted with this confidence. To be

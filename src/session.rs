@@ -280,7 +280,8 @@ impl<'a> Session<'a> {
         self.stages.draft(DraftContext {
             committed: &self.committed,
             first: self.committed.len() == self.prompt_len,
-            limit: self.config.max_draft.min(wanted).min(room),
+            limit: self.config.max_draft.min(room),
+            wanted,
             room,
             sampler: &self.sampler,
             noise: self.verifier.noise(),

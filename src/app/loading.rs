@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{App, Shared, lock};
 use crate::api::library::{FitRequest, FitVerdict, LibraryEvent, LoadProgress};
 use crate::api::{LoadRequest, LoadedModels, ModelEntry};
-use crate::bench::skip_sets;
+use crate::bench::skip_sets::{self, SearchedModel};
 use crate::engine::LoadFailure;
 use crate::error::{Error, Result};
 use crate::generate::{LoadPlan, LoadWatch};
@@ -78,10 +78,11 @@ impl App {
             context: in_memory.context as u32,
             device: self.shared.compute.name().into(),
         };
+        let searched = SearchedModel { spec: &spec, read_by_a_pass: in_memory.read_by_a_pass.0 };
+        *lock(&self.shared.skipped_layers) =
+            library::skip_sets_folder().ok().and_then(|folder| skip_sets::remembered(&folder, searched));
         *lock(&self.shared.loaded) = Some(loaded.clone());
         *lock(&self.shared.in_memory) = Some(Arc::new(in_memory));
-        *lock(&self.shared.skipped_layers) =
-            library::skip_sets_folder().ok().and_then(|folder| skip_sets::remembered(&folder, &spec));
         Ok(loaded)
     }
 

@@ -105,6 +105,20 @@ pub struct Difference {
 }
 
 impl BenchReport {
+    /// Adds what was measured right after, by the same models and settings at another temperature. Costs stay those
+    /// of the first.
+    pub fn append(&mut self, after: Self) {
+        self.methods.extend(after.methods);
+        self.identity = match (self.identity.take(), after.identity) {
+            (Some(mut identity), Some(more)) => {
+                identity.compared += more.compared;
+                identity.differences.extend(more.differences);
+                Some(identity)
+            }
+            (one, other) => one.or(other),
+        };
+    }
+
     /// The report for a terminal, 100 columns wide, with a line break at its end.
     pub fn table(&self) -> String {
         let mut text = String::new();
@@ -199,14 +213,62 @@ impl BenchReport {
                  loop       share of wall time besides prefill, drafting and target passes"
             ),
         );
-        match &self.identity {
-            None => line(
+        if self.identity.is_none() || self.methods.iter().any(|row| row.temperature > 0.0) {
+            line(
                 text,
                 format_args!(
                     "Above temperature 0 answers differ in length; plain's time is scaled to the tokens of the other."
                 ),
-            ),
-            Some(identity) => write_identity(text, identity),
+            );
+        }
+        self.write_extremes(text);
+        self.write_depths(text);
+        if let Some(identity) = &self.identity {
+            write_identity(text, identity);
+        }
+    }
+
+    /// The row that is slowest, and how far predictions were off.
+    fn write_extremes(&self, text: &mut String) {
+        let others = || self.methods.iter().filter(|row| row.method != Method::Plain);
+        if let Some(slowest) = others().min_by(|a, b| a.speedup.total_cmp(&b.speedup)) {
+            let MethodReport { speedup, method, max_draft, suite, temperature, .. } = slowest;
+            line(
+                text,
+                format_args!(
+                    "Slowest: {speedup:.2}x, {method} with K = {max_draft} on {suite} at temperature {temperature}."
+                ),
+            );
+        }
+        let off = others().filter_map(|row| Some(row.decode_speedup / row.predicted_speedup?));
+        if let Some((least, most)) = off.fold(None, |spread: Option<(f64, f64)>, off| {
+            Some(spread.map_or((off, off), |(least, most)| (least.min(off), most.max(off))))
+        }) {
+            line(text, format_args!("Decode measured / predicted: {least:.2} to {most:.2}."));
+        }
+    }
+
+    /// How near `auto` came to the best of the fixed depths that were measured beside it.
+    fn write_depths(&self, text: &mut String) {
+        for auto in self.methods.iter().filter(|row| row.max_draft == MaxDraft::Auto) {
+            let beside = self.methods.iter().filter(|row| {
+                row.method == auto.method
+                    && row.suite == auto.suite
+                    && row.temperature == auto.temperature
+                    && row.max_draft != MaxDraft::Auto
+            });
+            let Some(best) = beside.max_by(|a, b| a.speedup.total_cmp(&b.speedup)) else { continue };
+            line(
+                text,
+                format_args!(
+                    "{} on {} at temperature {}: auto is at {:.0}% of the best fixed depth, K = {}.",
+                    auto.method,
+                    auto.suite,
+                    auto.temperature,
+                    100.0 * auto.speedup / best.speedup,
+                    best.max_draft
+                ),
+            );
         }
     }
 }
@@ -382,6 +444,32 @@ mod tests {
         assert!(table.contains("3 runs each") && table.contains("36 answers compared, every token equal"));
         assert!(table.lines().all(|l| l.chars().count() <= 100), "{table}");
         assert!(table.ends_with('\n'));
+    }
+
+    #[test]
+    fn temperatures_make_one_report_and_depths_are_set_beside_auto() {
+        let mut all = report();
+        let mut warm = report();
+        warm.identity = None;
+        let row = warm.methods[1].clone();
+        warm.methods[0].temperature = 0.7;
+        warm.methods.push(MethodReport {
+            max_draft: MaxDraft::Auto,
+            speedup: 1.4178,
+            predicted_speedup: Some(1.6),
+            ..row.clone()
+        });
+        warm.methods.push(MethodReport { max_draft: MaxDraft::Fixed(2), speedup: 0.9, ..row });
+        all.append(warm);
+        let table = all.table();
+        assert!(table.contains("auto is at 99% of the best fixed depth, K = 4."), "{table}");
+        assert!(table.contains("Slowest: 0.90x, draft-model with K = 2 on code at temperature 0.7."));
+        assert!(table.contains("Decode measured / predicted: 0.94 to 0.94."));
+        assert!(table.contains("scaled to the tokens of the other") && table.contains("36 answers compared"));
+        assert!(table.lines().all(|l| l.chars().count() <= 100), "{table}");
+        let mut twice = report();
+        twice.append(report());
+        assert_eq!(twice.identity.unwrap().compared, 72);
     }
 
     #[test]

@@ -84,7 +84,9 @@ pub fn search(
     progress: &mut dyn FnMut(Trying),
 ) -> Result<SkipSearch> {
     let n_layer = model.spec().n_layer;
-    if samples.iter().all(|sample| sample.prompt == 0 || sample.tokens.len() <= sample.prompt) {
+    let samples: Vec<&Sample> =
+        samples.iter().filter(|sample| sample.prompt > 0 && sample.tokens.len() > sample.prompt).collect();
+    if samples.is_empty() {
         return Err(Error::invalid("There is no text to try layers on. Choose other prompts."));
     }
     if n_layer < 2 {
@@ -102,7 +104,7 @@ pub fn search(
     while !candidates.is_empty() && skipped.len() + 1 < n_layer && since_best < PATIENCE {
         let sets: Vec<Vec<usize>> = candidates.iter().map(|&layer| with(&skipped, layer)).collect();
         let mut told = |sample| progress(Trying { skipped: skipped.len(), sample });
-        let accepted = acceptance(model, samples, &sets, among, &mut told)?;
+        let accepted = acceptance(model, &samples, &sets, among, &mut told)?;
         for (&candidate, &score) in candidates.iter().zip(&accepted) {
             scores[candidate] = score;
         }
@@ -135,7 +137,7 @@ fn with(skipped: &[usize], layer: usize) -> Vec<usize> {
 /// For each set the share of the answers' tokens that the remaining layers say as well.
 fn acceptance(
     model: &mut dyn LanguageModel,
-    samples: &[Sample],
+    samples: &[&Sample],
     sets: &[Vec<usize>],
     among: Option<&TokenBlocks>,
     progress: &mut dyn FnMut((usize, usize)),
@@ -259,8 +261,7 @@ mod tests {
         let sample = sample(&mut model, 30);
         for skipped in [vec![], vec![1], vec![0, 2, 4]] {
             let sets = [skipped.clone()];
-            let share =
-                acceptance(&mut model, std::slice::from_ref(&sample), &sets, None, &mut |_| {}).unwrap()[0];
+            let share = acceptance(&mut model, &[&sample], &sets, None, &mut |_| {}).unwrap()[0];
             let right = (3..sample.tokens.len()).filter(|&at| {
                 let mut alone = TableModel::new(TableConfig { n_layer: 6, ..TableConfig::default() });
                 let step = Step {
@@ -286,5 +287,10 @@ mod tests {
         );
         assert_eq!(heard[1], Trying { skipped: 0, sample: (1, 2) });
         assert!(search(&mut model, &[], None, &mut |_| {}).is_err());
+        // What says nothing is left out.
+        let silent = Sample { tokens: vec![3, 1, 4], prompt: 3 };
+        let empty = Sample { tokens: Vec::new(), prompt: 0 };
+        let more = [empty, samples[0].clone(), silent, samples[1].clone()];
+        assert_eq!(search(&mut model, &more, None, &mut |_| {}).unwrap().path.len(), found.path.len());
     }
 }

@@ -4,21 +4,39 @@ use std::path::{Path, PathBuf};
 
 use super::skip_search::SkipSearch;
 use crate::error::{Error, Result};
-use crate::model::ModelSpec;
+use crate::model::{LanguageModel, ModelSpec};
 use crate::propose::layer_skip::{DraftLayers, fits};
 
-/// Where the set of a model is kept. A model is known by its name and shape, wherever its file lies.
-fn path(folder: &Path, spec: &ModelSpec) -> PathBuf {
-    let name: String = spec.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    folder.join(format!("{name}-{}-{}x{}.json", spec.architecture, spec.n_layer, spec.n_embd))
+/// What a model is known by, wherever its file lies: its name and shape, and the bytes that a pass reads, for two
+/// quantisations of one model may each want a set of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchedModel<'a> {
+    /// What it is.
+    pub spec: &'a ModelSpec,
+    /// Bytes of weights that a pass of one row reads.
+    pub read_by_a_pass: u64,
+}
+
+impl<'a> SearchedModel<'a> {
+    /// Of a model in memory.
+    pub fn of(model: &'a dyn LanguageModel) -> Self {
+        Self { spec: model.spec(), read_by_a_pass: model.memory().read_by_a_pass as u64 }
+    }
+
+    /// Where its set is kept.
+    fn path(self, folder: &Path) -> PathBuf {
+        let ModelSpec { name, architecture, n_layer, n_embd, .. } = self.spec;
+        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        folder.join(format!("{name}-{architecture}-{n_layer}x{n_embd}-{}.json", self.read_by_a_pass))
+    }
 }
 
 /// Keeps what was found for a model, in place of what was known before. Gives the file.
 ///
 /// # Errors
 /// When the folder cannot be written.
-pub fn remember(folder: &Path, spec: &ModelSpec, found: &SkipSearch) -> Result<PathBuf> {
-    let path = path(folder, spec);
+pub fn remember(folder: &Path, model: SearchedModel<'_>, found: &SkipSearch) -> Result<PathBuf> {
+    let path = model.path(folder);
     let io = |source| Error::Io { action: "write", path: path.clone(), source };
     std::fs::create_dir_all(folder).map_err(io)?;
     let text = serde_json::to_string_pretty(found).map_err(|e| Error::Internal(e.to_string()))?;
@@ -30,18 +48,18 @@ pub fn remember(folder: &Path, spec: &ModelSpec, found: &SkipSearch) -> Result<P
 }
 
 /// The layers that were found for a model; `None` when nobody has searched, or what is kept does not fit.
-pub fn remembered(folder: &Path, spec: &ModelSpec) -> Option<Vec<usize>> {
-    let text = std::fs::read_to_string(path(folder, spec)).ok()?;
+pub fn remembered(folder: &Path, model: SearchedModel<'_>) -> Option<Vec<usize>> {
+    let n_layer = model.spec.n_layer;
+    let text = std::fs::read_to_string(model.path(folder)).ok()?;
     let found: SkipSearch = serde_json::from_str(&text).ok()?;
     let layers = DraftLayers::Skip(found.best.skipped.clone());
-    (found.layers == spec.n_layer && fits(&layers, spec.n_layer)).then_some(found.best.skipped)
+    (found.layers == n_layer && fits(&layers, n_layer)).then_some(found.best.skipped)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bench::skip_search::SkipSet;
-    use crate::model::LanguageModel;
     use crate::model::table::{TableConfig, TableModel};
 
     #[test]
@@ -49,19 +67,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let model = |n_layer| TableModel::new(TableConfig { n_layer, ..TableConfig::default() });
         let (four, six) = (model(4), model(6));
+        let (four, six) = (SearchedModel::of(&four), SearchedModel::of(&six));
+        let requantised = SearchedModel { read_by_a_pass: four.read_by_a_pass + 1, ..four };
         let set = |skipped| SkipSet { skipped, acceptance: 0.5, cost: 0.5, depth: 1, predicted_speedup: 1.0 };
         let mut found = SkipSearch { model: "t".into(), layers: 4, best: set(vec![1, 2]), path: vec![] };
-        assert_eq!(remembered(folder.path(), four.spec()), None);
-        let path = remember(&folder.path().join("new"), four.spec(), &found).unwrap();
+        assert_eq!(remembered(folder.path(), four), None);
+        let path = remember(&folder.path().join("new"), four, &found).unwrap();
         let folder = path.parent().unwrap();
-        assert_eq!(remembered(folder, four.spec()), Some(vec![1, 2]));
-        assert_eq!(remembered(folder, six.spec()), None);
+        assert_eq!(remembered(folder, four), Some(vec![1, 2]));
+        assert_eq!((remembered(folder, six), remembered(folder, requantised)), (None, None));
         for wrong in [vec![4], vec![2, 1], vec![0, 1, 2, 3]] {
             found.best = set(wrong);
-            remember(folder, four.spec(), &found).unwrap();
-            assert_eq!(remembered(folder, four.spec()), None);
+            remember(folder, four, &found).unwrap();
+            assert_eq!(remembered(folder, four), None);
         }
         std::fs::write(&path, "{").unwrap();
-        assert_eq!(remembered(folder, four.spec()), None);
+        assert_eq!(remembered(folder, four), None);
     }
 }

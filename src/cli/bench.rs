@@ -8,7 +8,7 @@ use hunch::bench::candle::{CandleModel, compare_with_candle};
 use hunch::bench::model::ModelBench;
 use hunch::bench::passes::{self, Beside, Candle, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
 use hunch::bench::second_turn;
-use hunch::bench::{self, BenchPlan, Contender, Progress, Setting, Suite};
+use hunch::bench::{self, BenchPlan, BenchReport, Contender, Progress, Setting, Suite};
 use hunch::depth::MaxDraft;
 use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
@@ -29,7 +29,7 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     models: ModelArgs,
     /// Methods, separated by commas [default: all that these models can run]
-    #[arg(long, value_parser = method_parser(), value_delimiter = ',')]
+    #[arg(long, visible_alias = "method", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
     /// Prompts: code, prose, edit, or a file of JSON Lines; may be given several times
     #[arg(long, value_name = "NAME|FILE.jsonl", default_value = "code")]
@@ -59,6 +59,9 @@ pub(crate) struct BenchArgs {
     max_tokens: usize,
     #[command(flatten)]
     sampling: SamplingArgs,
+    /// Measure at each of these temperatures, one after the other: --temperatures 0,0.7,1
+    #[arg(long, value_delimiter = ',', value_name = "T", conflicts_with = "temperature")]
+    temperatures: Vec<f32>,
     /// Also measure plain decoding beside candle-transformers' own model of the same file
     #[arg(long)]
     candle: bool,
@@ -85,7 +88,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let compute = args.models.compute()?;
     let methods: Vec<Method> = plan.contenders.iter().map(|contender| contender.method).collect();
     let mut models = load(&args.models, &methods)?;
-    plan.options = args.options.options(models.target().spec());
+    plan.options = args.options.options(models.target());
     plan.options.synthetic_acceptance = args.synthetic.unwrap_or_default();
     let setting = Setting {
         device: compute.name().into(),
@@ -97,7 +100,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         return second_turns(&mut models, &plan);
     }
     let interactive = std::io::stderr().is_terminal();
-    let report = bench::run(&mut ModelBench::new(&mut models), &plan, setting, &mut |progress| {
+    let report = measure(args, &mut models, plan, &setting, &mut |progress| {
         if interactive {
             show(progress);
         }
@@ -115,6 +118,28 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
     }
     Ok(())
+}
+
+/// One report of all temperatures.
+fn measure(
+    args: &BenchArgs,
+    models: &mut Models,
+    mut plan: BenchPlan,
+    setting: &Setting,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<BenchReport> {
+    let mut run =
+        |plan: &BenchPlan| bench::run(&mut ModelBench::new(models), plan, setting.clone(), &mut *progress);
+    let Some((&first, others)) = args.temperatures.split_first() else {
+        return Ok(run(&plan)?);
+    };
+    plan.sampling = SamplingParams { temperature: first, ..args.sampling.params() };
+    let mut report = run(&plan)?;
+    for &temperature in others {
+        plan.sampling.temperature = temperature;
+        report.append(run(&plan)?);
+    }
+    Ok(report)
 }
 
 fn plan(args: &BenchArgs) -> Result<BenchPlan> {

@@ -36,7 +36,7 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     models: ModelArgs,
     /// Methods, separated by commas [default: draft-model with --draft, else suffix]
-    #[arg(long, value_parser = method_parser(), value_delimiter = ',')]
+    #[arg(long, visible_alias = "method", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
     /// Most tokens to draft a round: 1 to 15, or auto; several, separated by commas, are lanes of their own
     #[arg(long, default_value = "auto", value_delimiter = ',', value_name = "K|auto")]
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let compute = args.models.compute()?;
     let methods: Vec<Method> = request.lanes.iter().map(|lane| lane.method).collect();
     let mut models = load(&args.models, &methods)?;
-    let options = args.options.options(models.target().spec());
+    let options = args.options.options(models.target());
     let machine = Machine { device: compute.name().into(), threads: compute.threads().count() as u32 };
     let interactive = std::io::stderr().is_terminal();
     let mut tell = |event: CompareEvent| {

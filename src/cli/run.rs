@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use hunch::api::library::FitVerdict;
 use hunch::api::{ChatMessage, Role};
-use hunch::bench::skip_sets;
+use hunch::bench::skip_sets::{self, SearchedModel};
 use hunch::depth::MaxDraft;
 use hunch::engine::WallClock;
 use hunch::error::Error;
@@ -19,7 +19,7 @@ use hunch::library::measured::Rates;
 use hunch::library::{self, Places};
 use hunch::model::device::Compute;
 use hunch::model::weights::WeightFile;
-use hunch::model::{ModelSpec, low_bit};
+use hunch::model::{LanguageModel, low_bit};
 use hunch::propose::draft_tree::TreeShape;
 use hunch::propose::layer_skip::LayerList;
 use hunch::propose::{Method, MethodOptions};
@@ -91,9 +91,9 @@ pub(crate) struct OptionArgs {
 
 impl OptionArgs {
     /// The options, for this target.
-    pub(crate) fn options(&self, spec: &ModelSpec) -> MethodOptions {
+    pub(crate) fn options(&self, target: &dyn LanguageModel) -> MethodOptions {
         let asked = self.skip_layers.clone().map(|list| list.0);
-        let found = || skip_sets::remembered(&library::skip_sets_folder().ok()?, spec);
+        let found = || skip_sets::remembered(&library::skip_sets_folder().ok()?, SearchedModel::of(target));
         MethodOptions {
             tree: self.tree.clone(),
             exit_layer: self.exit_layer,
@@ -188,7 +188,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let prompt = prompt(args)?;
     let longest = most_tokens(&prompt).saturating_add(args.max_tokens);
     let mut models = load_for(&args.models, &[plan.method], longest)?;
-    plan.options = args.options.options(models.target().spec());
+    plan.options = args.options.options(models.target());
     let ids = models.prompt_ids(&prompt)?;
     let colour = render::colour_wanted();
     let answer = stream(&mut models, &ids, &plan, |event| {
@@ -203,6 +203,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         return Ok(writeln!(out, "{}", answer.json(plan.method, &ids))?);
     }
     write!(out, "{}", render::card(&answer.finished.stats, colour))?;
+    if answer.rested > 0 {
+        write!(out, "\ndrafting rested in {} rounds, where plain decoding is faster", answer.rested)?;
+    }
     if plan.sampling.temperature > 0.0 {
         write!(out, "   seed {}", answer.seed)?;
     }
@@ -304,6 +307,8 @@ pub(crate) struct Answer {
     pub(crate) finished: Finished,
     pub(crate) tokens: Vec<TokenEvent>,
     pub(crate) seed: u64,
+    /// Rounds in which drafting was parked.
+    pub(crate) rested: u32,
 }
 
 impl Answer {
@@ -316,6 +321,7 @@ impl Answer {
             "tokens": self.tokens.iter().map(token).collect::<Vec<_>>(),
             "text": self.tokens.iter().map(|t| t.text.as_str()).collect::<String>(),
             "stop": self.finished.stop,
+            "parked_rounds": self.rested,
             "stats": self.finished.stats,
         })
     }
@@ -332,11 +338,14 @@ pub(crate) fn stream(
     let closed = std::sync::atomic::AtomicBool::new(false);
     let mut failure = None;
     let mut tokens = Vec::new();
-    let mut drawn_with = 0;
+    let (mut drawn_with, mut rested) = (0, 0);
     let mut take = |event: &GenerationEvent| {
         match event {
             GenerationEvent::Started { seed, .. } => drawn_with = *seed,
-            GenerationEvent::Round(round) => tokens.extend(round.tokens.iter().cloned()),
+            GenerationEvent::Round(round) => {
+                tokens.extend(round.tokens.iter().cloned());
+                rested += u32::from(round.depth.as_ref().is_some_and(|depth| depth.parked));
+            }
             _ => {}
         }
         if let Err(error) = show(event) {
@@ -354,5 +363,5 @@ pub(crate) fn stream(
         return Err(error.into());
     }
     tokens.extend(finished.held.iter().cloned());
-    Ok(Answer { finished, tokens, seed: drawn_with })
+    Ok(Answer { finished, tokens, seed: drawn_with, rested })
 }

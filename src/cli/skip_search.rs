@@ -4,8 +4,9 @@ use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
 use clap::Args;
+use hunch::bench::Suite;
 use hunch::bench::skip_search::{Sample, SkipSearch, SkipSet, search};
-use hunch::bench::{Suite, skip_sets};
+use hunch::bench::skip_sets::{self, SearchedModel};
 use hunch::generate::{GenerationPlan, Models, Prompt};
 use hunch::library;
 use hunch::propose::layer_skip::{LayerList, LayerSkip};
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &SkipSearchArgs) -> Result<()> {
     if interactive {
         eprint!("\r\x1b[K");
     }
-    let path = skip_sets::remember(&library::skip_sets_folder()?, model.spec(), &found)?;
+    let path = skip_sets::remember(&library::skip_sets_folder()?, SearchedModel::of(model), &found)?;
     let mut out = std::io::stdout().lock();
     write!(out, "{}", table(&found))?;
     writeln!(out, "\nRemembered in {}.", path.display())?;

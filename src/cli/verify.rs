@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use hunch::error::Error;
-use hunch::proof::{self, Check, Oracle, Thoroughness};
+use hunch::proof::{self, Check, Oracle, ProofPlan};
 use hunch::propose::Method;
+use hunch::rule::AcceptanceRule;
 
 use super::ModelArgs;
-use super::run::{load, method_parser};
+use super::run::{OptionArgs, load, method_parser};
 
 /// Proves that speculation changes nothing.
 #[derive(Args)]
@@ -18,8 +19,13 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     models: ModelArgs,
     /// Methods to try, separated by commas [default: all that these models can run]
-    #[arg(long = "method", value_parser = method_parser(), value_delimiter = ',')]
+    #[arg(long = "method", visible_alias = "methods", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
+    #[command(flatten)]
+    options: OptionArgs,
+    /// The rule whose law is checked: lossless, match or coupled; a lossy one is there to be seen failing
+    #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
+    rule: AcceptanceRule,
     /// Distributions of another engine to compare the target with
     #[arg(long, value_name = "ORACLE.json")]
     against: Option<PathBuf>,
@@ -32,7 +38,14 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
     let oracle = args.against.as_ref().map(read_oracle).transpose()?;
     let usable = Method::usable(args.models.draft.is_some());
     let methods = if args.methods.is_empty() { &usable } else { &args.methods };
+    args.rule.validate()?;
     let mut models = load(&args.models, methods)?;
+    let plan = ProofPlan {
+        methods: methods.clone(),
+        options: args.options.options(models.target()),
+        rule: args.rule,
+        samples: args.samples as usize,
+    };
     let mut passed = true;
     let mut show = |checks: Vec<Check>| -> Result<()> {
         let mut out = std::io::stdout().lock();
@@ -44,12 +57,11 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
         Ok(())
     };
     show(proof::row_invariance(&mut models)?)?;
-    show(proof::identity(&mut models, methods)?)?;
+    show(proof::identity(&mut models, &plan)?)?;
     if let Some(oracle) = &oracle {
         show(proof::against_oracle(&mut models, oracle)?)?;
     }
-    let thoroughness = Thoroughness { samples: args.samples as usize };
-    show(proof::token_law(&mut models, methods, thoroughness)?)?;
+    show(proof::token_law(&mut models, &plan)?)?;
     writeln!(std::io::stdout(), "{}", if passed { "PASS" } else { "FAIL" })?;
     Ok(passed)
 }

@@ -269,7 +269,6 @@ impl Models {
         };
         let cost = expected_cost(plan.method, &**target, drafter, layers);
         let depths = self.depths.entry(plan.method).or_default();
-        depths.iter_mut().for_each(|depth| depth.expect_cost(cost));
         // In the order they are asked.
         let stages: Vec<&mut dyn Proposer> = match (plan.method, draft) {
             (Method::Plain, _) => Vec::new(),
@@ -303,6 +302,11 @@ impl Models {
                 }
             },
         };
+        // What is asked before a model only looks things up.
+        let model = stages.len().saturating_sub(1);
+        for (stage, depth) in depths.iter_mut().enumerate() {
+            depth.expect_cost(cost.filter(|_| stage == model));
+        }
         Ok(Working {
             target: &mut **target,
             stages,

@@ -157,6 +157,10 @@ impl Proposer for DraftModel {
         if self.tree.is_some() { Method::DraftTree } else { Method::DraftModel }
     }
 
+    fn branches(&self) -> bool {
+        self.tree.is_some()
+    }
+
     fn begin(&mut self, prompt: &[TokenId]) {
         self.shortlist.clear();
         self.shortlist.hear(prompt);

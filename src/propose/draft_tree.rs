@@ -74,7 +74,7 @@ impl std::str::FromStr for TreeShape {
 
 /// Most nodes read in one pass.
 const FRONT: usize = 8;
-/// Children of a node that are looked at where they are chosen without chance.
+/// Children of a node that are looked at where they are chosen without chance, if its level names no number.
 const CANDIDATES: usize = 8;
 
 /// How often a child was accepted when it was tested, by its share of what its elder siblings left: what
@@ -299,14 +299,18 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// Every node of a level gets the level's number of children.
+    /// Every node of a level gets the level's number of children, as long as they pay.
     fn by_level(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
+        let usual = self.draft.calibration().usual();
         let mut begun = 0;
         loop {
             for branch in begun..self.branches.len() {
-                while self.branches[branch].next_share().is_some() {
+                while let Some(value) = self.value_of(branch) {
                     if self.tree.len() == self.plan.max_draft {
                         return Ok(());
+                    }
+                    if !self.plan.row_pays(value, self.tree.len()) {
+                        break;
                     }
                     draw(self, branch);
                 }
@@ -319,17 +323,25 @@ impl Growth<'_> {
                 return Ok(());
             }
             for batch in front.chunks(FRONT) {
+                let value: f64 = batch.iter().map(|leaf| leaf.reach * usual).sum();
+                if !self.plan.pass_pays(value, self.tree.len(), batch.len()) {
+                    break;
+                }
                 self.read(batch, shape)?;
             }
         }
     }
 
+    /// How likely the next child of a branch is to be accepted; `None` where it may have none.
+    fn value_of(&self, branch: usize) -> Option<f64> {
+        let branch = &self.branches[branch];
+        let acceptance = self.draft.calibration().acceptance(branch.drawn, branch.next_share()?);
+        Some(branch.open * acceptance)
+    }
+
     /// Branches that may have another child, and how likely it is to be accepted.
     fn slots(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
-        self.branches.iter().enumerate().filter_map(|(i, branch)| {
-            let acceptance = self.draft.calibration().acceptance(branch.drawn, branch.next_share()?);
-            Some((i, branch.open * acceptance))
-        })
+        (0..self.branches.len()).filter_map(|branch| Some((branch, self.value_of(branch)?)))
     }
 
     fn best_slot(&self) -> Option<(usize, f64)> {
@@ -403,8 +415,13 @@ impl Growth<'_> {
         let window = self.sampler.window();
         let mut recent = self.committed[self.committed.len().saturating_sub(window)..].to_vec();
         recent.extend(path.iter().rev());
+        let room = shape.children_at(depth);
+        let candidates = match shape {
+            TreeShape::Dynamic => CANDIDATES,
+            TreeShape::Static(_) => room.max(GUESSES),
+        };
         let (children, guesses) = if self.sampler.is_greedy() {
-            let ranking = self.sampler.ranking(&logits, &recent, CANDIDATES)?;
+            let ranking = self.sampler.ranking(&logits, &recent, candidates)?;
             let guesses = ranking.iter().copied().take(GUESSES).collect();
             (Children::Ranked(ranking), guesses)
         } else {
@@ -412,7 +429,7 @@ impl Growth<'_> {
             let guesses = likeliest_of(&q, GUESSES);
             let children = match self.noise {
                 Some(noise) => {
-                    let ranking = noise.ranking(&q, self.committed.len() + depth, CANDIDATES);
+                    let ranking = noise.ranking(&q, self.committed.len() + depth, candidates);
                     Children::Ranked(ranking.into_iter().map(|token| (token, q[token as usize])).collect())
                 }
                 None => {
@@ -422,7 +439,6 @@ impl Growth<'_> {
             };
             (children, guesses)
         };
-        let room = shape.children_at(depth);
         self.branches.push(Branch { node, children, guesses: guesses.into(), drawn: 0, open: reach, room });
         Ok(())
     }
@@ -471,7 +487,9 @@ impl Growth<'_> {
         let seen = parent.map_or(0, |p| self.seen[p] | 1 << self.grown.nodes[p].row.unwrap_or(0));
         self.seen.push(seen);
         self.grown.nodes.push(GrownNode { parent, token, rank, share, row: None });
-        self.leaves.push(Leaf { node, reach });
+        if self.tree.depth(node) + 1 < self.plan.deepest {
+            self.leaves.push(Leaf { node, reach });
+        }
     }
 }
 

@@ -119,11 +119,12 @@ impl Proposer for Lookahead {
     }
 
     fn begin(&mut self, prompt: &[TokenId]) {
-        if !prompt.starts_with(&self.text) {
+        // The conversation goes on, or its last answer is asked for again; else it is another, for all that is known.
+        if !prompt.starts_with(&self.text) && !self.text.starts_with(prompt) {
             *self = Self::default();
         }
         let known = self.text.len().saturating_sub(NGRAM - 1);
-        self.learn_all(&prompt[known..]);
+        self.learn_all(&prompt[known.min(prompt.len())..]);
         self.text = prompt.to_vec();
         self.levels.clear();
         self.riding = false;
@@ -239,6 +240,8 @@ mod tests {
         lookahead.begin(&[1, 2, 3, 4]);
         lookahead.begin(&[1, 2, 3, 4, 5]);
         assert_eq!((lookahead.pool.len(), lookahead.pool[&2][0]), (2, [3, 4, 5]));
+        lookahead.begin(&[1, 2, 3]);
+        assert_eq!(lookahead.pool.len(), 2, "the same question again");
         lookahead.begin(&[9, 1, 2, 3, 4]);
         assert!(!lookahead.pool.contains_key(&2));
     }

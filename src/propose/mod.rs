@@ -239,6 +239,10 @@ pub trait Proposer: Send {
     fn deepest(&self) -> usize {
         MAX_DRAFT
     }
+    /// Whether its drafts are trees: then [`DraftPlan::max_draft`] bounds their nodes, and their depth apart.
+    fn branches(&self) -> bool {
+        false
+    }
     /// Starts a generation: forget what belonged to the last one, if anything did. `prompt` is the whole
     /// prompt. Quick: what takes time is left to [`read`](Self::read).
     fn begin(&mut self, prompt: &[TokenId]) {

@@ -62,8 +62,11 @@ pub(super) struct DraftContext<'c> {
     pub(super) committed: &'c [TokenId],
     /// Whether nothing was generated yet.
     pub(super) first: bool,
-    /// Most tokens of depth.
+    /// Most tokens of a draft.
     pub(super) limit: usize,
+    /// Most that the answer still has room for, besides the one that every round gives: none of a path is
+    /// deeper.
+    pub(super) wanted: usize,
     /// Rows of the target's context that are left behind the root.
     pub(super) room: usize,
     pub(super) sampler: &'c Sampler,
@@ -110,7 +113,7 @@ impl<'a> Stages<'a> {
     pub(super) fn draft(&mut self, mut cx: DraftContext<'_>) -> Result<Proposal> {
         let nothing = Proposal { tree: DraftTree::new(), demand: TargetDemand::default(), stage: None };
         self.0.iter_mut().for_each(|stage| stage.asked = Asked::default());
-        if cx.limit == 0 {
+        if cx.limit.min(cx.wanted) == 0 {
             return Ok(nothing);
         }
         let plans: Vec<DraftPlan> = self.0.iter_mut().map(|stage| stage.plan(&cx)).collect();
@@ -191,7 +194,8 @@ impl<'a> Stages<'a> {
                 (seen.tested, seen.confidence) = tested(proposal, verdict);
             }
             depth.observe(&seen);
-            let told = depth.state();
+            let mut told = depth.state();
+            told.gains.truncate(stage.proposer.deepest());
             parked &= told.parked;
             if acted || state.is_none() || proposal.stage.is_none() {
                 state = Some(told);
@@ -221,14 +225,18 @@ fn tested(proposal: &Proposal, verdict: &Verdict) -> (Vec<bool>, Vec<Option<f32>
 impl Stage<'_> {
     /// How far to draft now.
     fn plan(&mut self, cx: &DraftContext<'_>) -> DraftPlan {
-        let Some(depth) = &mut self.depth else {
-            return DraftPlan::fixed(cx.limit);
+        let limit = if self.proposer.branches() { cx.limit } else { cx.limit.min(cx.wanted) };
+        let plan = match &mut self.depth {
+            None => DraftPlan::fixed(limit),
+            Some(depth) => {
+                self.asked.read = self.proposer.unread(cx.committed);
+                let limit = limit.min(self.proposer.deepest());
+                let plan = depth.plan(limit, self.asked.read, self.proposer.rows_beside());
+                // The first token should not wait until a second model has read the prompt.
+                if cx.first && self.asked.read > FEW { DraftPlan::fixed(0) } else { plan }
+            }
         };
-        self.asked.read = self.proposer.unread(cx.committed);
-        let limit = cx.limit.min(self.proposer.deepest());
-        let plan = depth.plan(limit, self.asked.read, self.proposer.rows_beside());
-        // The first token should not wait until a second model has read the prompt.
-        if cx.first && self.asked.read > FEW { DraftPlan::fixed(0) } else { plan }
+        plan.no_deeper_than(cx.wanted)
     }
 
     /// Asks for a draft, and checks that the proposer kept its contract.
@@ -243,7 +251,7 @@ impl Stage<'_> {
                 return Ok(None);
             }
         }
-        let (base, max_draft) = (cx.target.cache_len(), plan.max_draft);
+        let (base, deepest) = (cx.target.cache_len(), plan.max_draft.min(plan.deepest));
         let tree = self.proposer.propose(ProposeContext {
             committed: cx.committed,
             plan,
@@ -252,9 +260,9 @@ impl Stage<'_> {
             rng: &mut *cx.rng,
             target: &mut *cx.target,
         })?;
-        if (0..tree.len()).any(|node| tree.depth(node) >= max_draft) {
+        if (0..tree.len()).any(|node| tree.depth(node) >= deepest) {
             return Err(
-                self.broken(&format!("drafted {} tokens where depth {max_draft} was allowed", tree.len()))
+                self.broken(&format!("drafted {} tokens where depth {deepest} was allowed", tree.len()))
             );
         }
         if cx.target.cache_len() != base {

@@ -200,6 +200,25 @@ fn skip_search_remembers_what_it_found() {
     assert!((1..5).contains(&skipped.len()) && json["layers"] == 5);
     let run = ["run", "one two", "--target", "deep", "--method", "layer-skip", "--max-tokens", "8", "--json"];
     assert_eq!(last_json(&hunch(data.path(), &run))["method"], "layer-skip");
+    // What is remembered is what drafts: other layers, other tokens accepted.
+    let accepted = |layers: &[&str]| {
+        let greedy = ["--max-draft", "4", "--temperature", "0"];
+        let json = last_json(&hunch(data.path(), &[&run[..], &greedy, layers].concat()));
+        json["stats"]["accepted"].as_u64().unwrap()
+    };
+    let found: Vec<String> = skipped.iter().map(|layer| layer.to_string()).collect();
+    assert_eq!(accepted(&[]), accepted(&["--skip-layers", &found.join(",")]));
+    let usual = |other: &str| accepted(&["--skip-layers", other]);
+    let other = ["0", "1", "2", "3", "4", "0,1", "1,2", "2,3", "3,4", "0,1,2,3", "1,2,3,4"]
+        .into_iter()
+        .find(|other| usual(other) != accepted(&[]))
+        .expect("some set drafts otherwise");
+    let folder = data.path().join("skip-sets");
+    let file = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+    let mut kept: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    kept["best"]["skipped"] = serde_json::from_str(&format!("[{other}]")).unwrap();
+    std::fs::write(&file, kept.to_string()).unwrap();
+    assert_eq!(accepted(&[]), usual(other));
     let wrong = hunch(data.path(), &[&run[..], &["--skip-layers", "7"]].concat());
     assert_eq!(wrong.status.code(), Some(4));
     assert!(text(&wrong.stderr).contains("the layers 0 to 4"), "{}", text(&wrong.stderr));
@@ -212,13 +231,30 @@ fn bench_draws_as_it_is_told() {
     for (arguments, temperature) in
         [(&[][..], 0.0), (&["--seed", "3"], 0.0), (&["--temperature", "0.7"], 0.7)]
     {
-        let common = ["bench", "--target", "target", "--methods", "plain", "--prompts", "1", "--runs", "1"];
-        let common = common.iter().chain(&["--max-tokens", "2", "--json"]);
-        let json = last_json(&hunch(data.path(), &common.chain(arguments).copied().collect::<Vec<_>>()));
+        let json = last_json(&hunch(data.path(), &[&BENCH[..], arguments].concat()));
         let told = json["methods"][0]["temperature"].as_f64().unwrap();
         assert!((told - temperature).abs() < 1e-6, "{arguments:?}: {told}");
     }
+    let json = last_json(&hunch(data.path(), &[&BENCH[..], &["--temperatures", "0,0.5"]].concat()));
+    let told: Vec<_> =
+        json["methods"].as_array().unwrap().iter().map(|row| row["temperature"].as_f64()).collect();
+    assert_eq!(told, [Some(0.0), Some(0.5)]);
 }
+
+const BENCH: [&str; 12] = [
+    "bench",
+    "--target",
+    "target",
+    "--method",
+    "plain",
+    "--prompts",
+    "1",
+    "--runs",
+    "1",
+    "--max-tokens",
+    "2",
+    "--json",
+];
 
 #[test]
 fn the_lab_needs_no_model_for_made_up_laws_and_costs() {
@@ -276,6 +312,33 @@ fn verify_passes_on_a_sound_engine() {
     let out = text(&output.stdout);
     assert!(output.status.success(), "{out}{}", text(&output.stderr));
     assert_eq!(out.lines().last(), Some("PASS"));
+    // Told of the copy in fewer bits, and of options.
+    for more in [["--method", "low-bit"], ["--tree", "3x2x1"]] {
+        let method: &[&str] = if more[0] == "--tree" { &["--methods", "draft-tree"] } else { &[] };
+        let common = ["verify", "--target", "target", "--draft", "draft", "--samples", "40"];
+        let output = hunch(data.path(), &[&common[..], &more, method].concat());
+        let out = text(&output.stdout);
+        assert!(output.status.success(), "{out}{}", text(&output.stderr));
+        assert!(!out.contains("nothing was drafted") || out.contains("K = auto"), "{out}");
+    }
+}
+
+/// What is not lossless is found out.
+#[test]
+fn verify_fails_where_the_law_is_changed() {
+    let data = data_folder();
+    Tiny { layers: 1, seed: 99, ..Tiny::default() }.write(&data.path().join("models"), "stranger");
+    let models = ["--target", "target", "--draft", "stranger"];
+    let lossy = ["--method", "draft-model", "--rule", "lossy-lenience:0.05", "--samples", "100"];
+    let output = hunch(data.path(), &[&["verify"][..], &models, &lossy].concat());
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+    assert_eq!(out.lines().last(), Some("FAIL"));
+    let failed: Vec<&str> = out.lines().filter(|line| line.starts_with("FAIL  ")).collect();
+    assert!(
+        failed.iter().all(|line| line.contains("token law") && line.contains("draft-model")),
+        "{failed:?}"
+    );
 }
 
 #[test]

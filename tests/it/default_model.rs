@@ -4,8 +4,9 @@
 use hunch::generate::{Models, Prompt};
 use hunch::library;
 use hunch::model::device::{Compute, DeviceChoice};
-use hunch::proof::{self, Check, Oracle, Thoroughness};
-use hunch::propose::Method;
+use hunch::proof::{self, Check, Oracle, ProofPlan};
+use hunch::propose::{Method, MethodOptions};
+use hunch::rule::AcceptanceRule;
 
 use crate::support::default_model;
 
@@ -19,6 +20,10 @@ fn models(draft: bool) -> Models {
 fn oracle() -> Oracle {
     let text = include_str!("../golden/smollm2-135m-instruct-q4_1.json");
     serde_json::from_str(text).unwrap()
+}
+
+fn plan(methods: Vec<Method>) -> ProofPlan {
+    ProofPlan { methods, options: MethodOptions::default(), rule: AcceptanceRule::Lossless, samples: 60 }
 }
 
 fn assert_all(checks: Vec<Check>) {
@@ -37,8 +42,8 @@ fn rows_do_not_depend_on_each_other() {
 fn greedy_speculation_equals_plain_decoding() {
     // The others are tried on the toy model.
     use Method::{DraftModel, DraftTree, LayerSkip, Lookahead, Suffix};
-    let methods = [DraftModel, DraftTree, LayerSkip, Lookahead, Suffix];
-    assert_all(proof::identity(&mut models(true), &methods).unwrap());
+    let methods = vec![DraftModel, DraftTree, LayerSkip, Lookahead, Suffix];
+    assert_all(proof::identity(&mut models(true), &plan(methods)).unwrap());
 }
 
 #[test]
@@ -48,9 +53,7 @@ fn distributions_are_those_of_the_oracle() {
 
 #[test]
 fn tokens_follow_the_law_at_temperature_one() {
-    assert_all(
-        proof::token_law(&mut models(true), &Method::usable(true), Thoroughness { samples: 60 }).unwrap(),
-    );
+    assert_all(proof::token_law(&mut models(true), &plan(Method::usable(true))).unwrap());
 }
 
 #[test]

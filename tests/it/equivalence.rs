@@ -1,6 +1,7 @@
 //! Greedy speculative decoding gives plain greedy decoding's tokens, token for token, for every
 //! proposer and depth; and the loop ends where it should.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use hunch::depth::DepthController;
@@ -25,6 +26,7 @@ fn greedy() -> Sampler {
 fn greedy_output_is_plain_output_for_every_proposer_and_depth() {
     const TOKENS: usize = 60;
     let mut target = table(16, 0.0);
+    let mut accepted: BTreeMap<&str, u32> = BTreeMap::new();
     for prompt in [&[3][..], &[1, 2], &[5, 6, 7, 5, 6, 7, 5, 6]] {
         let plain = greedy_continuation(&target, prompt, TOKENS);
         for max_draft in 1..=8 {
@@ -34,8 +36,12 @@ fn greedy_output_is_plain_output_for_every_proposer_and_depth() {
                 assert_eq!(run.ids(), plain, "{name}, depth {max_draft}");
                 assert!(run.tokens.iter().all(|t| t.p == 1.0), "{name}");
                 assert_eq!(run.rounds.last().unwrap().ended, Some(EndReason::MaxTokens));
+                *accepted.entry(name).or_default() += run.stats.accepted;
             }
         }
+    }
+    for (name, accepted) in accepted {
+        assert!(name == "plain" || accepted > 0, "{name} had nothing accepted, so nothing was tried");
     }
 }
 

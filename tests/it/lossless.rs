@@ -9,15 +9,15 @@ use hunch::draft::{DraftProb, DraftTree};
 use hunch::propose::draft_model::DraftModel;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::{Sampler, SamplingParams, draw, unit};
-use hunch::session::SessionConfig;
-use hunch::theory::{acceptance, goodness_of_fit, total_variation};
+use hunch::session::{Round, SessionConfig};
+use hunch::theory::{acceptance, goodness_of_fit, lenient_acceptance, total_variation, typical_acceptance};
 use hunch::token::{TokenId, TokenOrigin};
 use hunch::verify::{GivenLaws, Verdict, Verifier};
 use proptest::prelude::*;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::toy::{config, generate, generate_at, greedy_continuation, methods, only, table};
+use crate::toy::{Generated, config, generate, generate_at, greedy_continuation, methods, only, table};
 
 /// Below this a test fails. Seeds are fixed, so it either always does or never.
 const SIGNIFICANCE: f64 = 1e-3;
@@ -178,6 +178,34 @@ fn index(tokens: &[TokenId], n_vocab: usize) -> usize {
 }
 
 const PROMPT: [TokenId; 7] = [0, 3, 1, 2, 0, 3, 1];
+/// Tokens drafted a round and tokens of an answer, of which the first three are looked at: enough for trees with
+/// siblings at more than one level.
+const DEEP: (usize, usize) = (8, 6);
+
+/// What a method has to have drafted, or its law was not tried.
+#[derive(Default)]
+struct Tried {
+    drafted: u32,
+    /// Whether there was a tree of four nodes and more with siblings, and with children of its nodes.
+    grown: bool,
+}
+
+impl Tried {
+    fn add(&mut self, run: &Generated) {
+        self.drafted += run.stats.drafted;
+        self.grown |= run.rounds.iter().any(|Round { drafted, .. }| {
+            let mut parents: Vec<_> = drafted.iter().map(|node| node.parent).collect();
+            parents.sort_unstable();
+            let siblings = parents.windows(2).any(|pair| pair[0] == pair[1]);
+            drafted.len() >= 4 && siblings && parents.iter().any(Option::is_some)
+        });
+    }
+
+    fn check(&self, name: &str) {
+        assert!(name == "plain" || self.drafted > 0, "{name} drafted nothing");
+        assert!(!name.contains("tree") || self.grown, "{name} never grew a tree that is one");
+    }
+}
 
 #[test]
 fn the_joint_law_of_three_tokens_is_exact_for_every_proposer() {
@@ -200,16 +228,17 @@ fn the_joint_law_of_three_tokens_is_exact_for_every_proposer() {
         let sampler = Sampler::new(params).unwrap();
         let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
         let mut target = table(VOCAB, 0.0);
-        let script = greedy_continuation(&target, &PROMPT, 4);
+        let script = greedy_continuation(&target, &PROMPT, DEEP.1);
         for (name, mut stages) in methods(VOCAB, &script) {
             let mut counts = vec![0; exact.len()];
-            let mut drafted = 0;
+            let mut tried = Tried::default();
             for seed in 0..RUNS {
-                let run = generate(&mut target, &mut stages, &sampler, &PROMPT, config(3, 4, seed));
+                let config = config(DEEP.0, DEEP.1, seed);
+                let run = generate(&mut target, &mut stages, &sampler, &PROMPT, config);
                 counts[index(&run.ids()[..3], VOCAB)] += 1;
-                drafted += run.stats.drafted;
+                tried.add(&run);
             }
-            assert!(name == "plain" || drafted > 0, "{name} drafted nothing");
+            tried.check(name);
             let fit = goodness_of_fit(&counts, &exact);
             assert!(fit.degrees > 20, "{name}: {} pools test nothing", fit.degrees);
             assert!(fit.p_value > SIGNIFICANCE, "{name}: {fit:?}");
@@ -231,7 +260,7 @@ fn a_depth_that_is_chosen_as_it_goes_keeps_the_law() {
         let mut seen = BTreeSet::new();
         for seed in 0..6000 {
             // The first token comes without a draft, so the law of what follows it is looked at.
-            let config = config(4, 5, seed);
+            let config = config(DEEP.0, DEEP.1, seed);
             let run = generate_at(Some(&mut depths), &mut target, &mut stages, &sampler, &PROMPT, config);
             counts[index(&run.ids()[..3], VOCAB)] += 1;
             seen.extend(run.rounds.iter().map(|round| round.drafted.len()));
@@ -249,15 +278,18 @@ fn match_and_coupled_keep_the_law() {
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
     let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
     let mut target = table(VOCAB, 0.0);
-    let script = greedy_continuation(&target, &PROMPT, 4);
+    let script = greedy_continuation(&target, &PROMPT, DEEP.1);
     for rule in [AcceptanceRule::Match, AcceptanceRule::Coupled] {
         for (name, mut stages) in methods(VOCAB, &script) {
             let mut counts = vec![0; exact.len()];
+            let mut tried = Tried::default();
             for seed in 0..6000 {
-                let config = SessionConfig { rule, ..config(3, 4, seed) };
+                let config = SessionConfig { rule, ..config(DEEP.0, DEEP.1, seed) };
                 let run = generate(&mut target, &mut stages, &sampler, &PROMPT, config);
                 counts[index(&run.ids()[..3], VOCAB)] += 1;
+                tried.add(&run);
             }
+            tried.check(name);
             let fit = goodness_of_fit(&counts, &exact);
             assert!(fit.p_value > SIGNIFICANCE, "{rule}, {name}: {fit:?}");
         }
@@ -308,7 +340,14 @@ fn rules_accept_what_theory_says() {
     assert!((accepted(AcceptanceRule::Match) - product).abs() < 0.02);
     let coupled = accepted(AcceptanceRule::Coupled);
     assert!(coupled > (1.0 - distance) / (1.0 + distance) - 0.02 && coupled < most + 0.02, "{coupled}");
-    assert!(accepted(AcceptanceRule::LossyLenience { lenience: 0.3 }) > most + 0.02);
+    let lenient = accepted(AcceptanceRule::LossyLenience { lenience: 0.3 });
+    assert!(lenient > most + 0.02 && (lenient - lenient_acceptance(&p, &q, 0.3)).abs() < 0.02, "{lenient}");
+    let (epsilon, delta) = (0.15, 0.9);
+    let expected = typical_acceptance(&p, &q, epsilon, delta);
+    assert!(expected > 0.1 && expected < 0.9, "{expected} tells nothing apart");
+    let (epsilon, delta) = (epsilon as f32, delta as f32);
+    let typical = accepted(AcceptanceRule::LossyTypical { epsilon, delta });
+    assert!((typical - expected).abs() < 0.02, "{typical}, not {expected}");
 }
 
 /// The tests above have teeth: a loop that accepted every draft would not pass them.
@@ -324,6 +363,26 @@ fn the_joint_law_of_the_draft_is_refuted() {
         counts[draw(&q, unit(&mut rng)) as usize] += 1;
     }
     assert!(goodness_of_fit(&counts, &exact).p_value < SIGNIFICANCE);
+}
+
+/// And so do whole sessions under rules that are not lossless.
+#[test]
+fn lossy_rules_are_refuted() {
+    const VOCAB: usize = 5;
+    let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
+    let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
+    let mut target = table(VOCAB, 0.0);
+    let mut proposer = only(DraftModel::new(Box::new(table(VOCAB, 0.8))).unwrap());
+    let typical = AcceptanceRule::LossyTypical { epsilon: 0.09, delta: 0.3 };
+    for rule in [typical, AcceptanceRule::LossyLenience { lenience: 0.3 }] {
+        let mut counts = vec![0; exact.len()];
+        for seed in 0..6000 {
+            let config = SessionConfig { rule, ..config(DEEP.0, DEEP.1, seed) };
+            let run = generate(&mut target, &mut proposer, &sampler, &PROMPT, config);
+            counts[index(&run.ids()[..3], VOCAB)] += 1;
+        }
+        assert!(goodness_of_fit(&counts, &exact).p_value < SIGNIFICANCE, "{rule}");
+    }
 }
 
 /// Every origin's tokens together follow the law; each origin alone need not. This one checks that

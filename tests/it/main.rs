@@ -21,6 +21,7 @@ mod library;
 mod loading;
 mod lossless;
 mod pairs;
+mod reuse;
 mod rollback;
 mod schema;
 mod support;

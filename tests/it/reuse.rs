@@ -1,0 +1,63 @@
+//! What one answer leaves in the caches is not read again by the next.
+
+use hunch::depth::MaxDraft;
+use hunch::engine::WallClock;
+use hunch::event::GenerationEvent;
+use hunch::generate::{GenerationContext, GenerationPlan, Models, generate};
+use hunch::model::device::{Compute, DeviceChoice};
+use hunch::propose::Method;
+use hunch::sample::SamplingParams;
+use hunch::token::TokenId;
+
+use crate::support::tiny::Tiny;
+
+/// The answer, and how many tokens of the prompt the target read before it began.
+fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<TokenId>, u32) {
+    let plan = GenerationPlan {
+        method,
+        max_draft: MaxDraft::Fixed(5),
+        max_tokens: 24,
+        sampling: SamplingParams::greedy(),
+        ..GenerationPlan::default()
+    };
+    let (mut ids, mut read) = (Vec::new(), 0);
+    let mut sink = |event: GenerationEvent| match event {
+        GenerationEvent::Prefill { total, .. } => read = total,
+        GenerationEvent::Round(round) => ids.extend(round.tokens.iter().map(|token| token.id)),
+        _ => {}
+    };
+    let clock = WallClock::start();
+    let context = GenerationContext { id: 0, clock: &clock, begun: 0, dropped: 0, cancelled: &|| false };
+    let finished = generate(models, prompt, &plan, &context, &mut sink).unwrap();
+    ids.extend(finished.held.iter().map(|token| token.id));
+    (ids, read)
+}
+
+#[test]
+fn a_second_turn_reads_only_what_is_new() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Tiny::default().write(folder.path(), "target");
+    let draft = Tiny { layers: 1, ..Tiny::default() }.write(folder.path(), "draft");
+    let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
+    let mut models = Models::load(&target, Some(&draft), &compute).unwrap();
+    let first: Vec<TokenId> = (0..70).map(|i| 40 + i * i % 60).collect();
+    for method in Method::usable(true) {
+        models.forget().unwrap();
+        let (said, read) = answer(&mut models, &first, method);
+        assert_eq!(read as usize, first.len() - 1, "{method}: the first turn reads all but the root");
+        assert!(!said.is_empty());
+        let question: Vec<TokenId> = (0..9).map(|i| 100 + i).collect();
+        let second = [&first[..], &said, &question].concat();
+        let (again, read) = answer(&mut models, &second, method);
+        // The last token of the answer has no row yet, the last of the prompt is the root.
+        assert_eq!(read as usize, question.len(), "{method}: the second turn");
+        // An earlier message is edited: what follows the common prefix is new.
+        let mut edited = second.clone();
+        edited[30] += 1;
+        let (_, read) = answer(&mut models, &edited, method);
+        assert_eq!(read as usize, edited.len() - 1 - 30, "{method}: after an edit");
+        // And nothing of what was left there shows.
+        models.forget().unwrap();
+        assert_eq!(answer(&mut models, &second, method).0, again, "{method}");
+    }
+}
