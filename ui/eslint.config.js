@@ -20,6 +20,14 @@ const restrictions = {
   eqeqeq: 'error',
 };
 
+/** The words of an error are English: what a person reads of it goes through lib/errors.ts, in the window's language. */
+const isError = '/(error|problem|refusal|thrown|trouble)$/i';
+const wordsOfErrors = [
+  `MemberExpression[property.name="message"]:matches([object.name=${isError}], [object.property.name=${isError}])`,
+  `VariableDeclarator:matches([init.name=${isError}], [init.property.name=${isError}]) > ObjectPattern > Property[key.name="message"]`,
+  ':function > ObjectPattern > Property[key.name="message"]',
+].map((selector) => ({ selector, message: 'An error is told by errorLine or an ErrorCard.' }));
+
 export default ts.config(
   { ignores: ['**/dist/', '**/node_modules/', '**/schema.gen.ts'] },
   js.configs.recommended,
@@ -32,5 +40,10 @@ export default ts.config(
     rules: { 'svelte/no-at-html-tags': 'error' },
   },
   { files: ['**/lib/host/tauri.ts'], rules: { 'no-restricted-imports': 'off' } },
+  {
+    files: ['ui/src/**'],
+    ignores: ['**/*.test.ts', '**/lib/errors.ts', '**/lib/{host,ipc}/**'],
+    rules: { 'no-restricted-syntax': ['error', ...wordsOfErrors] },
+  },
   { files: ['ui/*.config.*', 'tests/**'], languageOptions: { globals: { ...globals.node } } },
 );

@@ -138,6 +138,17 @@ describe('rounds', () => {
     expect(await page.getByTestId('round-part').allInnerTexts()).toEqual(['drafting', 'target pass', 'verifying', 'the rest']);
   });
 
+  it.each(['rich', 'tokens'])('keeps each bar with the word behind it, however lines break, in the view %s', async (view) => {
+    const page = await answered('rounds', { preferences: { view } });
+    for (const width of [700, 760, 820, 900]) {
+      await page.setViewportSize({ width, height: 700 });
+      const parted = await page.locator('[data-begins]').evaluateAll((all) =>
+        all.filter((token) => /\S/.test(token.textContent ?? '') && !/\n/.test(token.textContent ?? '') && token.getClientRects().length > 1).map((token) => token.textContent),
+      );
+      expect(parted, `${width} px wide`).toEqual([]);
+    }
+  });
+
   it.each(['rich', 'tokens'])('has a bracket from the first to the last token of each round, in the view %s', async (view) => {
     for (const replay of ['spread', 'fixture-markdown']) {
       const page = await answered('rounds', { replay, preferences: { view } });

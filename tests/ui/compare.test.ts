@@ -139,12 +139,20 @@ describe('while it runs', () => {
     }
   });
 
-  it('is stopped from the chat too', async () => {
-    const page = await openCompare({ speed: 2 });
+  it.each(['light', 'dark'] as const)('is said in the chat, and stopped there with its button: Escape stops only what is on screen (%s)', async (colours) => {
+    const page = await openCompare({ speed: 2, colours });
     await start(page);
     await page.keyboard.press('Control+1');
+    expect(await page.getByTestId('elsewhere').innerText()).toContain('A comparison is running.');
+    await page.screenshot({ path: `${output}chat-comparing-${colours}.png` });
     await page.keyboard.press('Escape');
+    await page.getByTestId('show-elsewhere').click();
+    await page.getByTestId('compare-stop').waitFor();
+    await page.keyboard.press('Control+1');
+    expect(await calls(page, 'stop_measurement')).toEqual([]);
+    await page.getByTestId('stop-elsewhere').click();
     await expect.poll(() => calls(page, 'stop_measurement')).toEqual([{ id: 1 }]);
+    await page.getByTestId('elsewhere').waitFor({ state: 'detached' });
   });
 
   it('fills what the channel loses', async () => {
@@ -158,7 +166,7 @@ describe('while it runs', () => {
     await page.keyboard.press('Control+1');
     await page.getByTestId('prompt').fill('Hello');
     expect(await page.getByTestId('send').isDisabled()).toBe(true);
-    expect(await page.locator('footer .hint').innerText()).toBe('A comparison is running; Esc stops it');
+    expect(await page.getByTestId('elsewhere').innerText()).toContain('A comparison is running.');
     await page.keyboard.press('Control+2');
     await page.getByTestId('result').waitFor();
   });
@@ -172,7 +180,7 @@ describe('while it runs', () => {
     await start(page);
     await page.keyboard.press('Control+1');
     expect(await again.isDisabled()).toBe(true);
-    await page.keyboard.press('Escape');
+    await page.getByTestId('stop-elsewhere').click();
     await expect.poll(() => again.isEnabled()).toBe(true);
   });
 });

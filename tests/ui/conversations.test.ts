@@ -3,6 +3,7 @@
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import emptyApp from './fixtures/fixture-app-empty.json';
 import recordedApp from './fixtures/fixture-app.json';
 import { ask, calls, ended, legend, useWindow } from './harness';
 import { violations } from './violations';
@@ -138,7 +139,65 @@ describe('an answer that is left while it is written', () => {
   });
 });
 
+describe('Escape', () => {
+  it('leaves an answer alone that is written out of sight: it closes the card, and takes the filter away', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain,fixture-story', speed: 0.5 });
+    await ask(page, 'first');
+    await page.getByTestId('token').nth(3).waitFor();
+    await page.keyboard.press('Escape');
+    await ended(page);
+    await page.keyboard.press('Control+n');
+    await ask(page, 'A lighthouse');
+    await page.getByTestId('token').nth(5).waitFor();
+    await page.getByTestId(titles).filter({ hasText: 'first' }).getByRole('button').first().click();
+    await page.getByTestId('stats').waitFor();
+    await page.getByTestId('token').nth(2).click();
+    await page.locator('[data-testid=token-card][data-pinned=true]').waitFor();
+    await page.keyboard.press('Escape');
+    await page.locator('[data-testid=token-card][data-pinned=true]').waitFor({ state: 'detached' });
+    const filter = page.locator('[data-legend=plain]');
+    await filter.click();
+    expect(await filter.getAttribute('aria-pressed')).toBe('true');
+    await page.keyboard.press('Escape');
+    await expect.poll(() => filter.getAttribute('aria-pressed')).toBe('false');
+    await page.keyboard.press('Control+3');
+    await page.keyboard.press('Escape');
+    // The palette does not promise it either.
+    const stop = page.getByTestId('palette').getByRole('option', { name: 'Stop' });
+    await page.keyboard.press('Control+k');
+    await page.keyboard.type('stop');
+    expect(await stop.first().innerText()).not.toContain('Esc');
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Control+1');
+    await page.getByTestId('show-elsewhere').click();
+    await page.getByTestId('stop').waitFor();
+    expect(await calls(page, 'stop_generation')).toHaveLength(1);
+    await page.keyboard.press('Escape');
+    await ended(page);
+    expect(await calls(page, 'stop_generation')).toHaveLength(2);
+  });
+});
+
 describe('what is kept of an answer', () => {
+  it('is fetched once more though no model can answer', async () => {
+    const at = { created_ms: 0, state: 'complete', settings: null };
+    const messages = [
+      { ...at, id: 2, parent: null, role: 'user', content: 'asked' },
+      { ...at, id: 3, parent: 2, role: 'assistant', content: 'As it was.' },
+    ];
+    const entry = { id: 1, title: 'Kept', pinned: false, created_ms: 0, updated_ms: 0 };
+    const unreadable = { code: 'store', message: 'A record cannot be read.', params: { detail: 'a record cannot be read' } };
+    const app = { ...emptyApp, conversations: [{ conversation: { entry, system: '', leaf: 3, messages }, events: { 3: unreadable } }] };
+    const page = await hunch.open({ app: 'unread', apps: { unread: app } });
+    await page.getByTestId(titles).getByRole('button').first().click();
+    await page.getByTestId('error').waitFor();
+    expect(await page.getByTestId('stored').innerText()).toBe('As it was.');
+    expect(await page.getByTestId('again').isDisabled()).toBe(true);
+    await page.getByTestId('retry').click();
+    await expect.poll(() => calls(page, 'answer_events')).toHaveLength(2);
+    expect(await calls(page, 'answer')).toEqual([]);
+  });
+
   it('is read though its tokens are missing', async () => {
     const at = { created_ms: 0, state: 'complete' };
     const settings = { method: 'draft-model', target: 'Big', draft: 'Small' };

@@ -7,6 +7,7 @@ import { chromium, type Browser, type Page } from 'playwright-core';
 import { preview, type PreviewServer } from 'vite';
 import type { ReplayControl } from '../../ui/src/lib/host/replay';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
+import defaultApp from './fixtures/fixture-app-default.json';
 
 const ui = fileURLToPath(new URL('../../ui', import.meta.url));
 
@@ -127,6 +128,9 @@ function query(opening: Opening): URLSearchParams {
   if (opening.lose) asked.set('lose', opening.lose.join(','));
   return asked;
 }
+
+/** An application that loads its model for as long as a test looks. */
+export const loading = { app: 'loading', apps: { loading: { ...defaultApp, load_ms: 3_600_000 } } };
 
 /** Types a prompt and sends it with Enter. */
 export async function ask(page: Page, prompt = 'Write a function that merges two sorted lists.'): Promise<void> {

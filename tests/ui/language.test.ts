@@ -2,11 +2,13 @@
 
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import type { ErrorInfo } from '../../ui/src/lib/ipc/schema.gen';
 import { de } from '../../ui/src/lib/strings/de';
 import { en } from '../../ui/src/lib/strings/en';
 import recordedApp from './fixtures/fixture-app.json';
+import { library } from './fixtures/library';
 import { ask, calls, ended, useWindow } from './harness';
 
 const hunch = useWindow();
@@ -83,11 +85,14 @@ describe('the language', () => {
   });
 
   it('reaches the native menu, at the start and when another is chosen', async () => {
-    const page = await hunch.open();
-    await expect.poll(async () => (await calls(page, 'label_menu')).at(-1)).toEqual(en.menu);
+    const page = await hunch.open({ userAgent: 'Mozilla/5.0 (X11; Linux x86_64)' });
+    const told = async (page: Page) => (await calls(page, 'label_menu')).at(-1);
+    await expect.poll(() => told(page)).toEqual(en.menu);
     await page.keyboard.press('Control+,');
     await page.getByTestId('language-de').check();
-    await expect.poll(async () => (await calls(page, 'label_menu')).at(-1)).toEqual(de.menu);
+    await expect.poll(() => told(page)).toEqual({ ...de.menu, ...de.menuElsewhere });
+    const mac = await hunch.open({ userAgent: 'Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7)', locale: 'de-AT' });
+    await expect.poll(() => told(mac)).toEqual(de.menu);
   });
 
   it('names a conversation that has no title, and what is saved of it', async () => {
@@ -105,13 +110,28 @@ describe('the language', () => {
     });
   });
 
-  it('has the notes of the catalogue, too', async () => {
-    const page = await hunch.open({ locale: 'de-AT' });
+  it('names an untitled conversation that is being written', async () => {
+    const entry = { id: 1, title: '', pinned: false, created_ms: 0, updated_ms: 0 };
+    const untitled = { conversation: { entry, system: '', leaf: null, messages: [] }, events: {} };
+    const page = await hunch.open({ locale: 'de-AT', replay: 'fixture-story', speed: 1, app: 'untitled', apps: { untitled: { ...recordedApp, conversations: [untitled] } } });
+    await page.getByTestId('conversation-entry').first().getByRole('button').first().click();
+    await ask(page);
+    await page.getByTestId('token').nth(3).waitFor();
+    await page.keyboard.press('Control+n');
+    expect(await page.getByTestId('elsewhere').innerText()).toContain(de.composer.elsewhere(de.sidebar.untitled));
+    await page.screenshot({ path: `${output}elsewhere-german.png` });
+  });
+
+  it('has the notes of the catalogue, too, and the English one where it was changed since', async () => {
+    const [[english, german] = ['', '']] = Object.entries(de.library.catalogue.notes);
+    const notes: Record<string, string> = { 'qwen3-8b-q4_k_m': english, 'qwen3-4b-q4_k_m': 'Said in other words.' };
+    const catalogue = { ...library.catalogue, models: library.catalogue.models.map((model) => ({ ...model, note: notes[model.id] ?? '' })) };
+    const page = await hunch.open({ locale: 'de-AT', app: 'noted', apps: { noted: { ...recordedApp, library: { ...library, catalogue } } } });
     await page.getByTestId('place-library').click();
     await page.getByTestId('library-catalogue').click();
-    const model = page.locator('[data-id=qwen3-8b-q4_k_m]');
-    const id = await model.getAttribute('data-id');
-    expect(await model.getByTestId('catalogue-note').innerText()).toBe(de.library.catalogue.notes[id ?? ''] ?? 'has none');
+    const note = (id: string) => page.locator(`[data-id="${id}"]`).getByTestId('catalogue-note');
+    expect([await note('qwen3-8b-q4_k_m').innerText(), await note('qwen3-8b-q4_k_m').getAttribute('lang')]).toEqual([german, null]);
+    expect([await note('qwen3-4b-q4_k_m').innerText(), await note('qwen3-4b-q4_k_m').getAttribute('lang')]).toEqual(['Said in other words.', 'en']);
   });
 
   it('tells about a token in German', async () => {

@@ -653,7 +653,8 @@ describe('without any model', () => {
     expect(await violations(page)).toEqual([]);
     await page.getByTestId('fetch-again').click();
     await page.getByTestId('starter-why').waitFor({ state: 'detached' });
-    expect(await calls(page, 'resume_download')).toEqual([{ id: 'd1' }]);
+    const fetched = (await calls(page, 'start_download')).map((args) => (args['request'] as Download['request']).file);
+    expect(fetched).toEqual(['Qwen3-8B-Q4_K_M.gguf', 'Qwen3-0.6B-Q8_0.gguf', 'Qwen3-8B-Q4_K_M.gguf']);
     // Nothing of the hub was needed that may lie in the keychain.
     expect(await calls(page, 'hub_state')).toEqual([]);
   });
@@ -725,6 +726,18 @@ describe.each([900, 1400])('at %i px', (width) => {
 });
 
 describe('in German', () => {
+  it.each(['light', 'dark'] as const)('says in German why something could not be fetched (%s)', async (colours) => {
+    const page = await openWith({ locale: 'de-AT', colours }, { models: [] });
+    await page.getByTestId('starter-get').click();
+    await page.getByTestId('starter').getByTestId('fetching').nth(1).waitFor();
+    const params = { folder: '/Users/ada/Models', missing: '12000001', promised: '639446688' };
+    await download(page, 'd1', { phase: 'failed', error: { code: 'disk_full', message: 'The disk has too little room.', params } });
+    const why = await page.getByTestId('starter-why').innerText();
+    expect(why).toContain('Mit den 639,4 MB, die andere Downloads noch brauchen, fehlen 12,1 MB.');
+    expect(await page.getByTestId('fetching').first().getAttribute('title')).toBe(why);
+    await page.screenshot({ path: `${output}library-german-full-${colours}.png` });
+  });
+
   it('says all of it in German', async () => {
     const page = await openLibrary({ locale: 'de-AT' });
     await idle(page);

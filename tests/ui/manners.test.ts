@@ -9,7 +9,7 @@ import type { FilesEvent } from '../../ui/src/lib/host';
 import type { DepthState, GenerationEvent, StreamMessage } from '../../ui/src/lib/ipc/schema.gen';
 import { record, toLines } from './fixtures/build';
 import { plans } from './fixtures/plans';
-import { ask, calls, ended, useWindow } from './harness';
+import { ask, calls, ended, loading, useWindow } from './harness';
 
 const hunch = useWindow();
 const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
@@ -217,7 +217,7 @@ describe('settings', () => {
 
 describe('a bar for a model that is being loaded', () => {
   it('stands still for those who asked for less motion, and names the model', async () => {
-    const page = await hunch.open({ app: 'fixture-app-default', reducedMotion: true });
+    const page = await hunch.open({ ...loading, reducedMotion: true });
     const bar = page.getByTestId('loading');
     await bar.waitFor();
     expect(await bar.getAttribute('aria-label')).toContain('smollm2-135m');

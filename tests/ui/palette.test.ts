@@ -149,6 +149,18 @@ describe('the command palette', () => {
     await expect.poll(asked).toEqual(['Why not?']);
   });
 
+  it('asks for a question that is being said differently: it stays as far as it is', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain' });
+    await ask(page, 'Why?');
+    await ended(page);
+    await page.getByTestId('edit').click();
+    await page.getByTestId('edit-question').fill('Why not, and what');
+    await palette(page, 'ask the last');
+    await page.keyboard.press('Enter');
+    await expect.poll(() => focused(page)).toBe('edit-question');
+    expect(await page.getByTestId('edit-question').inputValue()).toBe('Why not, and what');
+  });
+
   it('does with a shortcut what it does by name', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);

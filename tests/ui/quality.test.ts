@@ -7,7 +7,7 @@ import type { RecordedApp } from '../../ui/src/lib/host/replay';
 import { record, toLines } from './fixtures/build';
 import recordedApp from './fixtures/fixture-app.json';
 import { longConversation, longMarkdown } from './fixtures/long';
-import { ask, ended, legend, useWindow } from './harness';
+import { ask, ended, legend, loading, useWindow } from './harness';
 
 const hunch = useWindow();
 
@@ -230,7 +230,7 @@ describe('a conversation of 500 messages', () => {
 describe('manners', () => {
   it('moves for at most 150 ms, and not at all when asked not to', async () => {
     for (const reducedMotion of [false, true]) {
-      const page = await hunch.open({ reducedMotion, app: 'fixture-app-default' });
+      const page = await hunch.open({ ...loading, reducedMotion });
       await page.getByTestId('loading').waitFor();
       const longest = await page.evaluate(() => {
         const seconds = (list: string) => Math.max(...list.split(',').map((time) => parseFloat(time)));

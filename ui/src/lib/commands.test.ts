@@ -185,6 +185,7 @@ describe('the table of commands', () => {
     state.conversation.system = '';
     state.perform(command('preset-Short'));
     expect([state.settings.temperature, state.settings.method, state.conversation.system]).toEqual([0.7, 'ngram', 'Be short.']);
+    await Promise.resolve();
     expect(host.calls.at(-1)).toEqual(['set_system_prompt', { id: null, system: 'Be short.' }]);
   });
 

@@ -188,7 +188,7 @@ export function commands(state: WindowState): Command[] {
       run: () => void state.undoDelete(),
     },
 
-    { ...named('stop'), group: 'answer', escape: true, enabled: () => state.running, run: () => state.stop() },
+    { ...named('stop'), group: 'answer', escape: state.runningHere, enabled: () => state.running, run: () => state.stop() },
     {
       ...named('answer-again'),
       group: 'answer',

@@ -1,7 +1,7 @@
 // How the window tells an error: by its code and what the engine names with it, in the window's language. What
 // only the engine can say stays in its own words, English, as the detail. No DOM.
 
-import { formatBytes, formatCount } from './format';
+import { formatBytes, formatBytesUp, formatCount } from './format';
 import type { ErrorCode, ErrorInfo } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
@@ -26,7 +26,7 @@ export const errorParams = {
   hub_token: ['detail'],
   wrong_checksum: ['file', 'expected', 'found', 'path'],
   not_of_catalogue: ['file', 'expected', 'found'],
-  disk_full: ['folder', 'missing'],
+  disk_full: ['folder', 'missing', 'promised'],
   download_unreadable: ['folder', 'bytes'],
   download_elsewhere: ['name'],
   internal: ['detail'],
@@ -37,7 +37,8 @@ type ParamOf<C extends ErrorCode> = Exclude<(typeof errorParams)[C][number], 'de
 /** The words for one code. */
 export interface ErrorWords<C extends ErrorCode = ErrorCode> {
   title: string;
-  /** What happened and what is safe; everything that is named is written already. None where the detail says it. */
+  /** What happened and what is safe; everything that is named is written already, as nothing where there is none of it.
+   * None where the detail says it. */
   body?: (named: Record<ParamOf<C>, string>) => string;
   /** What to do. None where the detail says it. */
   advice?: string;
@@ -61,16 +62,27 @@ export interface ErrorFace {
 const offersModel: ReadonlySet<ErrorCode> = new Set(['model_not_found', 'invalid_model_file', 'unsupported_model', 'out_of_memory', 'no_model']);
 
 /** How what is named is written where it is a number. */
-const written: Readonly<Record<string, (value: number) => string>> = { prompt: formatCount, context: formatCount, missing: formatBytes, bytes: formatBytes };
+const written: Readonly<Record<string, (value: number) => string>> = {
+  prompt: formatCount,
+  context: formatCount,
+  bytes: formatBytes,
+  // Making room for what is said has to be enough.
+  missing: formatBytesUp,
+  promised: (bytes) => (bytes > 0 ? formatBytes(bytes) : ''),
+};
+
+/** What an engine that does not name it means. */
+const unnamed: Readonly<Record<string, string>> = { promised: '0' };
 
 /** An error that the window itself has found and says in its own words, in its language. */
 export const ownError = (code: ErrorCode, said: string): ErrorInfo => ({ code, message: said, params: { said } });
 
 /** The face of an error; a code that is not known is an internal error. */
-export function errorFace({ code, message, params = {} }: ErrorInfo): ErrorFace {
+export function errorFace({ code, message, params: told = {} }: ErrorInfo): ErrorFace {
   const known = Object.hasOwn(errorParams, code) ? code : 'internal';
   const words = language.strings.errors[known] as ErrorWords;
   const face = { title: words.title, offersModel: offersModel.has(known) };
+  const params: typeof told = { ...unnamed, ...told };
   const own = params['said'];
   if (own !== undefined) return { ...face, said: own, detail: null };
   const names: readonly string[] = errorParams[known];

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import {
   formatBytes,
+  formatBytesUp,
   formatDuration,
   formatParameters,
   formatProbability,
@@ -26,6 +27,11 @@ describe('format', () => {
     [formatProbability(0), '.000'],
     [formatBytes(91_700_000), '91.7 MB'],
     [formatBytes(1_117_000_000), '1.1 GB'],
+    [formatBytesUp(12_000_000), '12.0 MB'],
+    [formatBytesUp(12_000_001), '12.1 MB'],
+    [formatBytesUp(999_960_000), '1.0 GB'],
+    [formatBytesUp(1_000_000_001), '1.1 GB'],
+    [formatBytesUp(1), '1 kB'],
     [formatParameters(134_515_008), '135M'],
     [formatParameters(1_543_714_304), '1.5B'],
     [formatParameters(8_000_000_000), '8B'],

@@ -89,6 +89,13 @@ export function formatBytes(bytes: number): string {
   return `${whole.format(Math.ceil(bytes / 1e3))} kB`;
 }
 
+/** A file's size, never less than it is: 12.1 MB of 12,000,001 bytes. */
+export function formatBytesUp(bytes: number): string {
+  if (bytes < 1e6) return formatBytes(bytes);
+  const step = bytes > 999_900_000 ? 1e8 : 1e5;
+  return formatBytes(step * Math.ceil(bytes / step));
+}
+
 /** A number of weights: 135M, 1.5B. */
 export function formatParameters(count: number): string {
   const { whole, upToOne } = now();

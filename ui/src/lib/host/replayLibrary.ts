@@ -279,7 +279,10 @@ export class ReplayLibrary {
 
   #start(request: DownloadRequest): Download {
     const same = this.#downloads.find((download) => download.request.repository === request.repository && download.request.file === request.file);
-    if (same) return same;
+    // It goes on with what is asked for now, the checksum included; one that is under way is left alone.
+    if (same && ['paused', 'failed', 'done'].includes(same.phase))
+      this.move(same.id, { request, phase: 'running', error: null, path: null, done_bytes: same.phase === 'done' ? 0 : same.done_bytes });
+    if (same) return this.#downloads.find(({ id }) => id === same.id) ?? same;
     const running = this.#downloads.filter(({ phase }) => phase === 'running').length;
     const download: Download = {
       id: `d${this.#downloads.length + 1}`,

@@ -16,8 +16,8 @@ import type {
 /** A conversation as a recorded application brings it. */
 export interface RecordedConversation {
   conversation: Conversation;
-  /** Events of its answers, by message. */
-  events: Record<number, GenerationEvent[]>;
+  /** Events of its answers, by message, or why they cannot be read. */
+  events: Record<number, GenerationEvent[] | ErrorInfo>;
 }
 
 /** What an answer begins with. */
@@ -38,6 +38,7 @@ interface Kept {
 export class ReplayStore {
   readonly #kept = new Map<number, Kept>();
   readonly #events = new Map<number, GenerationEvent[]>();
+  readonly #unreadable = new Map<number, ErrorInfo>();
   #next = 1;
   #now: () => number;
 
@@ -51,7 +52,10 @@ export class ReplayStore {
     this.#kept.set(conversation.entry.id, { conversation, deleted: false, named: true });
     const ids = [conversation.entry.id, ...conversation.messages.map((message) => message.id)];
     this.#next = Math.max(this.#next, ...ids.map((id) => id + 1));
-    for (const [id, said] of Object.entries(events)) this.#events.set(Number(id), said);
+    for (const [id, said] of Object.entries(events)) {
+      if (Array.isArray(said)) this.#events.set(Number(id), said);
+      else this.#unreadable.set(Number(id), said);
+    }
     return conversation.entry.id;
   }
 
@@ -67,6 +71,8 @@ export class ReplayStore {
   }
 
   events(message: number): GenerationEvent[] {
+    const why = this.#unreadable.get(message);
+    if (why) throw why;
     return this.#events.get(message) ?? [];
   }
 

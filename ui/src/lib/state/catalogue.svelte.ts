@@ -104,6 +104,7 @@ export class Catalogue {
   readonly #downloads: Downloads;
   #asked = false;
   #hubAsked = false;
+  #hubAsksAgain = false;
   #looks = 0;
 
   constructor(host: Host, library: Library, downloads: Downloads) {
@@ -137,6 +138,17 @@ export class Catalogue {
       this.#hubAsked = false;
       this.hubError = toErrorInfo(thrown);
     }
+  }
+
+  /** Asks that once more while it says that the keychain stayed shut: something was begun, for which the keychain was
+   * asked too. */
+  async askHubAgain(): Promise<void> {
+    const shut = this.hub?.problems.some(({ kind }) => kind === 'keychain') ?? false;
+    if (!shut || this.#hubAsksAgain) return;
+    this.#hubAsksAgain = true;
+    this.#hubAsked = false;
+    await this.openHub();
+    this.#hubAsksAgain = false;
   }
 
   /** The model of that number. */
@@ -188,6 +200,8 @@ export class Catalogue {
       this.refusal = this.misread ? null : error;
     } finally {
       if (look === this.#looks) this.looking = false;
+      // For what is no name of a repository nothing was asked.
+      if (!this.misread) void this.askHubAgain();
     }
   }
 

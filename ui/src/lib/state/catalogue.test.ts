@@ -22,10 +22,13 @@ function make(own: Partial<RecordedLibrary> = {}) {
   };
   const host = { invoke } as unknown as Host;
   const library = new Library(host);
-  const downloads = new Downloads(host, () => {}, { after: () => () => {} });
+  const downloads: Downloads = new Downloads(host, { begun: () => void catalogue.askHubAgain() }, { after: () => () => {} });
+  const catalogue = new Catalogue(host, library, downloads);
   engine.watch((event) => event.kind === 'download' && downloads.hear(event));
-  return { engine, library, downloads, catalogue: new Catalogue(host, library, downloads), asked, invoked, refuse: (command: string | null) => (refused = command), held, hold: () => (holding = true) };
+  return { engine, library, downloads, catalogue, asked, invoked, refuse: (command: string | null) => (refused = command), held, hold: () => (holding = true) };
 }
+
+const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 describe('a repository that is typed', () => {
   it('goes to the engine as it was typed: which hosts are the hub’s is not for the window to say', async () => {
@@ -137,6 +140,21 @@ describe('the catalogue', () => {
     ]);
   });
 
+  it('leads to another file of the same name where the hub has one by now: from its repository, without the checksum', async () => {
+    const { catalogue, downloads, engine } = make({ catalogue: { ...recorded.catalogue, models: recorded.catalogue.models.map((model) => ({ ...model, sha256: 'ab'.repeat(32) })) } });
+    await catalogue.open();
+    const { repository, file, sha256 } = catalogue.find('qwen3-4b-q4_k_m')!;
+    await catalogue.fetch([{ repository, file, sha256 }]);
+    engine.move('d1', { phase: 'failed', error: { code: 'not_of_catalogue', message: 'Another file.' } });
+    await catalogue.fetch([{ repository, file }]);
+    expect(downloads.all).toMatchObject([{ id: 'd1', phase: 'running', request: { repository, file }, error: null }]);
+    expect(downloads.all[0]?.request).not.toHaveProperty('expected_sha256');
+    // And the other way round.
+    engine.move('d1', { phase: 'paused' });
+    await catalogue.fetch([{ repository, file, sha256 }]);
+    expect(downloads.all).toMatchObject([{ id: 'd1', phase: 'running', request: { expected_sha256: sha256 } }]);
+  });
+
   it('takes another model of the same name for another', async () => {
     const { catalogue, library } = make();
     await library.ask();
@@ -145,6 +163,34 @@ describe('the catalogue', () => {
     expect(catalogue.whereabouts({ ...file, size_bytes })).toEqual({ kind: 'here', path });
     expect(catalogue.whereabouts({ ...file, size_bytes: null }).kind).toBe('here');
     expect(catalogue.whereabouts({ ...file, size_bytes: 2 * size_bytes }).kind).toBe('there');
+  });
+
+  it('asks whether the keychain opened while it said that it stayed shut: when a download begins or goes on, and after a look', async () => {
+    const shut = { ...recorded.hub, problems: [{ kind: 'keychain' as const, reason: 'locked' }] };
+    const acts: ((made: ReturnType<typeof make>) => Promise<unknown>)[] = [
+      ({ catalogue }) => catalogue.fetch([{ repository: 'a/b', file: 'c.gguf' }]),
+      ({ downloads }) => downloads.resume('d1'),
+      ({ catalogue }) => ((catalogue.typed = 'nobody/asleep'), catalogue.look()),
+    ];
+    for (const act of acts) {
+      const made = make({ hub: shut });
+      const { catalogue, engine, asked } = made;
+      await catalogue.fetch([{ repository: 'a/b', file: 'd.gguf' }]);
+      expect(asked).not.toContain('hub_state');
+      await catalogue.openHub();
+      catalogue.typed = 'what is this';
+      await catalogue.look();
+      await settled();
+      expect([catalogue.hub?.problems.length, asked.filter((command) => command === 'hub_state').length]).toEqual([1, 1]);
+      engine.answer('set_hub_token', { token: 'opened' });
+      Object.assign(engine.answer('hub_state', {}) as object, { problems: [] });
+      await act(made);
+      await settled();
+      expect([catalogue.hub?.problems, catalogue.hub?.token]).toEqual([[], 'keychain']);
+      await act(made);
+      await settled();
+      expect(asked.filter((command) => command === 'hub_state')).toHaveLength(2);
+    }
   });
 
   it('keeps and forgets a token without ever holding it', async () => {

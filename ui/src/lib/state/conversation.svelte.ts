@@ -4,7 +4,7 @@
 import { ownError } from '../errors';
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
-import type { Asking, ErrorInfo, GenerationEvent } from '../ipc/schema.gen';
+import type { Asking, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
 import { EventStream, pageClock, type Clock } from '../ipc/stream';
 import { language } from '../strings/index.svelte';
 import { Answer } from './answer.svelte';
@@ -149,7 +149,8 @@ export class Conversation {
   async ask(prompt: string): Promise<void> {
     if (this.running) return;
     const thread = this.#thread;
-    this.#setRefused(thread, thread.refused.filter(({ givenBack }) => !givenBack));
+    // One that was refused is asked again by this; any other stays where it was asked.
+    this.#setRefused(thread, thread.refused.filter(({ turn }) => turn.prompt !== prompt));
     thread.show();
     const parent = thread.end;
     this.#unsent.ask(thread.id, prompt);
@@ -196,12 +197,16 @@ export class Conversation {
     if (refusal) this.#complain(thread, refusal.error);
   }
 
+  /** Whether trying once more fetches what is kept of an answer, for which no model is needed. */
+  retryFetches({ answer, answerId, stored }: Turn): boolean {
+    return answerId !== null && stored !== null && answer.tokens.length === 0;
+  }
+
   /** Tries once more what has failed with a turn: to fetch what is kept of its answer, else to have it answered. */
   async retry(turn: Turn): Promise<void> {
-    const { answer, answerId, stored } = turn;
-    if (answerId === null || stored === null || answer.tokens.length > 0) return this.again(turn);
+    if (turn.answerId === null || !this.retryFetches(turn)) return this.again(turn);
     if (this.writingHere) return;
-    const anew = this.#thread.forget(answerId);
+    const anew = this.#thread.forget(turn.answerId);
     if (anew) await this.#fetchOne(anew);
   }
 
@@ -297,20 +302,21 @@ export class Conversation {
   /** Sets the instructions for the whole conversation, and begins it if nothing was said yet. */
   async instruct(system: string): Promise<void> {
     const thread = this.#thread;
-    const before = thread.system;
     thread.system = system;
-    thread.instructing = call(this.#host, 'set_system_prompt', { id: thread.id, system }).then(
-      (id) => {
+    const instruction = (thread.instructions += 1);
+    try {
+      await thread.inOrder(async () => {
+        const id = await call(this.#host, 'set_system_prompt', { id: thread.id, system });
+        thread.instructed = system;
         if (thread.id !== null) return;
         this.#number(thread, id);
         this.#told.changed();
-      },
-      (thrown: unknown) => {
-        thread.system = before;
-        this.#complain(thread, toErrorInfo(thrown));
-      },
-    );
-    await thread.instructing;
+      });
+    } catch (thrown) {
+      // Newer ones stand or fall by themselves.
+      if (thread.instructions === instruction) thread.system = thread.instructed;
+      this.#complain(thread, toErrorInfo(thrown));
+    }
   }
 
   /** The engine has given a conversation its number. */
@@ -404,17 +410,20 @@ export class Conversation {
       const settings = this.#settings.request();
       if (!settings) throw ownError('no_model', language.strings.conversation.noModel);
       await this.#told.ready?.();
-      await thread.instructing;
-      const request = { conversation: thread.id, asking, settings: { ...settings, target: '', draft: null } };
-      const begun = await begin(this.#host, request, (message) => running.stream.receive(message.generation_id, message));
+      const asked = { asking, settings: { ...settings, target: '', draft: null } };
+      const begun = await thread.inOrder(async () => {
+        const hear = (message: StreamMessage) => running.stream.receive(message.generation_id, message);
+        const answering = await begin(this.#host, { conversation: thread.id, ...asked }, hear);
+        this.#number(thread, answering.conversation);
+        return answering;
+      });
       running.id = begun.generation_id;
       running.stream.begin(begun.generation_id);
       answer.apply(begun.prefix);
       const early = running.early ?? [];
       running.early = null;
       running.buffer.add(early);
-      this.#number(thread, begun.conversation);
-      thread.add(asking, begun, { key: turn.key, answer, settings: request.settings });
+      thread.add(asking, begun, { key: turn.key, answer, settings: asked.settings });
       this.#told.changed();
       // Stopped before the engine had given it a number.
       if (this.stopping && !answer.over) this.#stopGeneration(begun.generation_id);
@@ -435,9 +444,8 @@ export class Conversation {
   #keepQuestion(asked: Thread, { turn, error }: Refusal, after: number | null): void {
     // What had not begun when it was left is the same as what has not begun now.
     const thread = asked.id === this.id ? this.#thread : asked;
-    const givenBack = this.#unsent.draftOf(asked.id) === '';
-    if (givenBack) this.#unsent.type(asked.id, turn.prompt);
-    this.#setRefused(thread, [...this.#unsent.refusedIn(asked.id), { turn, after, givenBack }]);
+    if (this.#unsent.draftOf(asked.id) === '') this.#unsent.type(asked.id, turn.prompt);
+    this.#setRefused(thread, [...this.#unsent.refusedIn(asked.id), { turn, after }]);
     if (thread === this.#thread) thread.show();
     else this.#told.refusedElsewhere?.(error);
   }

@@ -27,6 +27,10 @@ class HandHost extends SilentHost {
   #receive: (message: StreamMessage) => void = () => {};
   #generations = 0;
 
+  /** Instructions that wait for the test to answer. */
+  instructions: { take: (id: number) => void; refuse: (error: ErrorInfo) => void }[] = [];
+  holdInstructions = false;
+
   /** What a continued answer begins with. */
   prefix: GenerationEvent[] = [];
   /** Conversations that can be opened, and what their answers said. */
@@ -41,6 +45,10 @@ class HandHost extends SilentHost {
     if (command === 'answer_events') {
       if (this.unreadable) throw this.unreadable;
       return this.events[args['message'] as number] ?? [];
+    }
+    if (command === 'set_system_prompt') {
+      if (this.holdInstructions) return new Promise((take, refuse) => this.instructions.push({ take, refuse }));
+      return args['id'] ?? 7;
     }
     if (command !== 'answer') return null;
     if (this.refusal) throw this.refusal;
@@ -231,7 +239,6 @@ describe('Conversation', () => {
     host.refusal = null;
     await send('short');
     expect(host.asked[1]).toEqual({ kind: 'question', parent: null, text: 'short' });
-    expect(conversation.turns.map((turn) => turn.prompt)).toEqual(['short']);
   });
 
   it('does not write over what was typed since', async () => {
@@ -546,6 +553,22 @@ describe('a question that was refused', () => {
     expect(prompts()).toEqual(['a', 'lost']);
   });
 
+  it('is gone once it is sent from where it went back to, and stays where something else was sent from there', async () => {
+    const { host, conversation, frame, send } = converse();
+    const prompts = () => conversation.turns.map(({ prompt }) => prompt);
+    host.refusal = busy;
+    await send('long');
+    await send('long');
+    expect([prompts(), conversation.draft]).toEqual([['long'], 'long']);
+    host.refusal = null;
+    await send('short');
+    expect(prompts()).toEqual(['long', 'short']);
+    host.say(0, round('SHORT'), ended);
+    frame();
+    await send('long');
+    expect([prompts(), host.asked.at(-1)]).toEqual([['short', 'long'], { kind: 'question', parent: 11, text: 'long' }]);
+  });
+
   it('in other words goes on being changed, and what was there stays', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
@@ -600,11 +623,13 @@ describe('an answer whose events are not there', () => {
     await conversation.open(3);
     const turn = () => conversation.turns[0]!;
     expect([turn().answer.error, turn().answer.blocks.length, turn().stored]).toEqual([unreadable, 0, '<think>hm</think>\n\nAs it was.']);
+    expect(conversation.retryFetches(turn())).toBe(true);
     expect(saidIn(turn())).toBe('As it was.');
     host.unreadable = null;
     host.events = { 32: [round('As it was.'), ended] };
     await conversation.retry(turn());
     expect([turn().answer.text, turn().answer.phase, host.asked]).toEqual(['As it was.', 'finished', []]);
+    expect(conversation.retryFetches(turn())).toBe(false);
   });
 
   it.each([
@@ -617,5 +642,63 @@ describe('an answer whose events are not there', () => {
     await conversation.open(3);
     const [turn] = conversation.turns;
     expect([turn?.answer.phase, turn?.stored, turn?.answer.blocks.length, turn?.answer.stats]).toEqual([phase, 'From a file.', 0, null]);
+  });
+});
+
+describe('instructions', () => {
+  const busy: ErrorInfo = { code: 'busy', message: 'busy' };
+  const held = () => {
+    const made = converse();
+    made.host.holdInstructions = true;
+    /** Tells what comes of the one that is asked about now. */
+    const answer = async (by: 'take' | 'refuse') => {
+      const instruction = made.host.instructions.shift();
+      if (by === 'take') instruction?.take(7);
+      else instruction?.refuse(busy);
+      await settled();
+    };
+    return { ...made, answer, told: () => made.host.named('set_system_prompt') };
+  };
+
+  it('begin one conversation, however many are given before it has a number', async () => {
+    const { conversation, answer, told } = held();
+    void conversation.instruct('a');
+    void conversation.instruct('b');
+    await settled();
+    expect([conversation.system, told()]).toEqual(['b', [{ id: null, system: 'a' }]]);
+    await answer('take');
+    await answer('take');
+    expect([conversation.system, conversation.id, told()]).toEqual(['b', 7, [{ id: null, system: 'a' }, { id: 7, system: 'b' }]]);
+  });
+
+  it('that are refused do not undo newer ones, and leave what the engine has', async () => {
+    const { conversation, answer } = held();
+    void conversation.instruct('a');
+    void conversation.instruct('b');
+    await settled();
+    await answer('refuse');
+    expect([conversation.system, conversation.error]).toEqual(['b', busy]);
+    await answer('take');
+    expect(conversation.system).toBe('b');
+    void conversation.instruct('c');
+    void conversation.instruct('d');
+    await settled();
+    await answer('refuse');
+    expect(conversation.system).toBe('d');
+    await answer('refuse');
+    expect(conversation.system).toBe('b');
+  });
+
+  it('that are given while the first question is on its way go to its conversation', async () => {
+    const { host, conversation } = converse();
+    host.holdBack = true;
+    void conversation.ask('one');
+    await settled();
+    void conversation.instruct('a');
+    await settled();
+    expect(host.named('set_system_prompt')).toEqual([]);
+    host.release?.();
+    await settled();
+    expect([host.named('set_system_prompt'), conversation.system]).toEqual([[{ id: 7, system: 'a' }], 'a']);
   });
 });

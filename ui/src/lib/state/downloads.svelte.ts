@@ -16,6 +16,14 @@ export const isBusy = ({ phase }: Download): boolean => busyPhases.has(phase);
 /** Whether it goes no further by itself. */
 export const isHalted = ({ phase }: Download): boolean => phase === 'paused' || phase === 'failed';
 
+/** What the downloads tell the window. */
+export interface DownloadsTold {
+  /** A model has come without an event: else the engine tells itself that the library changed. */
+  arrived?: () => void;
+  /** One was begun, or goes on: the engine has asked for the hub's token. */
+  begun?: () => void;
+}
+
 /** Models on their way. */
 export class Downloads {
   all = $state.raw<readonly Download[]>([]);
@@ -31,13 +39,12 @@ export class Downloads {
 
   readonly #host: Host;
   readonly #clock: Clock;
-  readonly #arrived: () => void;
+  readonly #told: DownloadsTold;
   #cancelTimer: () => void = () => {};
 
-  /** `arrived` hears that a model has come without an event: else the engine tells itself that the library changed. */
-  constructor(host: Host, arrived: () => void = () => {}, clock: Clock = pageClock) {
+  constructor(host: Host, told: DownloadsTold = {}, clock: Clock = pageClock) {
     this.#host = host;
-    this.#arrived = arrived;
+    this.#told = told;
     this.#clock = clock;
   }
 
@@ -58,14 +65,15 @@ export class Downloads {
     else this.take(withOne(this.all, event.download));
   }
 
-  /** Fetches a file; one that is fetched already goes on. */
+  /** Fetches a file; one that was begun goes on, now with the checksum that is asked for, or with none. */
   async start(request: DownloadRequest): Promise<void> {
-    const known = this.of(request);
-    if (known && isHalted(known)) return this.resume(known.id);
     await this.#try(async () => {
+      const before = this.of(request);
       const download = await call(this.#host, 'start_download', { request });
+      const now = this.all.find(({ id }) => id === download.id);
       // An event may have told more by now.
-      if (!this.all.some(({ id }) => id === download.id)) this.take(withOne(this.all, download));
+      if (!now || now === before) this.take(withOne(this.all, download));
+      this.#told.begun?.();
     });
   }
 
@@ -76,7 +84,10 @@ export class Downloads {
 
   /** Goes on with one that was stopped or failed. */
   resume(id: string): Promise<void> {
-    return this.#try(() => call(this.#host, 'resume_download', { id }));
+    return this.#try(async () => {
+      await call(this.#host, 'resume_download', { id });
+      this.#told.begun?.();
+    });
   }
 
   /** Takes one away; what has come of it goes too, unless it is done. */
@@ -94,7 +105,7 @@ export class Downloads {
           const done = ({ phase }: Download) => phase === 'done';
           const arrived = all.some((download) => done(download) && this.all.some((before) => before.id === download.id && !done(before)));
           this.take(all);
-          if (arrived) this.#arrived();
+          if (arrived) this.#told.arrived?.();
         },
         () => this.#listen(),
       );

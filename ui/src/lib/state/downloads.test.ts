@@ -23,10 +23,14 @@ function make() {
   let known: Download[] = [];
   const timers: { milliseconds: number; then: () => void }[] = [];
   let arrivals = 0;
+  let begun = 0;
   const invoke = async (command: string, args: Record<string, unknown>) => {
     calls.push([command, args['id'] ?? (args['request'] as DownloadRequest | undefined)?.file]);
     if (refusal) throw refusal;
-    if (command === 'start_download') return download('new', { request: args['request'] as DownloadRequest });
+    if (command === 'start_download') {
+      const request = args['request'] as DownloadRequest;
+      return download(request.file.replace('.gguf', ''), { request });
+    }
     return command === 'downloads' ? known : null;
   };
   const clock = {
@@ -36,8 +40,9 @@ function make() {
       return () => void timers.splice(timers.indexOf(timer), timers.includes(timer) ? 1 : 0);
     },
   };
-  const downloads = new Downloads({ invoke } as unknown as Host, () => (arrivals += 1), clock);
-  return { calls, timers, downloads, arrivals: () => arrivals, refuse: (why: unknown) => (refusal = why), know: (all: Download[]) => (known = all) };
+  const told = { arrived: () => (arrivals += 1), begun: () => (begun += 1) };
+  const downloads = new Downloads({ invoke } as unknown as Host, told, clock);
+  return { calls, timers, downloads, arrivals: () => arrivals, begun: () => begun, refuse: (why: unknown) => (refusal = why), know: (all: Download[]) => (known = all) };
 }
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
@@ -85,7 +90,7 @@ describe('downloads', () => {
     await downloads.start({ repository: 'x/y', file: 'z.gguf' });
     expect(downloads.all).toHaveLength(1);
     downloads.take([download('a', { phase: 'failed' }), download('b')]);
-    await downloads.start({ repository: 'a/b', file: 'a.gguf' });
+    await downloads.resume('a');
     await downloads.pause('b');
     await downloads.remove('b');
     expect(calls).toEqual([['start_download', 'z.gguf'], ['resume_download', 'a'], ['pause_download', 'b'], ['remove_download', 'b']]);
@@ -95,10 +100,37 @@ describe('downloads', () => {
     expect([downloads.error?.message, downloads.all.length]).toEqual(['The disk is full.', 1]);
   });
 
-  it('believe an event more than the answer to their start', async () => {
+  it.each(['paused', 'failed'] as const)('that were %s go on with the checksum that is asked for now', async (phase) => {
+    const { downloads, calls } = make();
+    const request = { repository: 'a/b', file: 'a.gguf' };
+    downloads.take([download('a', { phase, request: { ...request, expected_sha256: 'ab' } })]);
+    await downloads.start(request);
+    expect(calls).toEqual([['start_download', 'a.gguf']]);
+    expect(downloads.all).toEqual([download('a', { request })]);
+    downloads.take([download('a', { phase })]);
+    await downloads.start({ ...request, expected_sha256: 'cd' });
+    expect(downloads.all.map(({ request }) => request.expected_sha256)).toEqual(['cd']);
+  });
+
+  it('tell that the hub was asked when they begin or go on, and not when they are refused', async () => {
+    const { downloads, begun, refuse } = make();
+    await downloads.start({ repository: 'x/y', file: 'z.gguf' });
+    await downloads.pause('z');
+    expect(begun()).toBe(1);
+    await downloads.resume('z');
+    expect(begun()).toBe(2);
+    refuse({ code: 'invalid_request', message: 'No.' });
+    await downloads.resume('z');
+    await downloads.start({ repository: 'x/y', file: 'y.gguf' });
+    expect(begun()).toBe(2);
+  });
+
+  it.each(['new', 'halted'])('believe an event more than the answer to their start: %s', async (how) => {
     const { downloads } = make();
-    const starting = downloads.start({ repository: 'x/y', file: 'z.gguf' });
-    downloads.hear({ kind: 'download', download: download('new', { done_bytes: 7 }) });
+    const request = { repository: 'x/y', file: 'z.gguf' };
+    if (how === 'halted') downloads.take([download('z', { request, phase: 'paused' })]);
+    const starting = downloads.start(request);
+    downloads.hear({ kind: 'download', download: download('z', { request, done_bytes: 7 }) });
     await starting;
     expect(downloads.all.map(({ done_bytes }) => done_bytes)).toEqual([7]);
   });

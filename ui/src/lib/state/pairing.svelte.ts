@@ -55,6 +55,10 @@ export class Pairing {
     return this.context === null || this.context === loaded.context;
   });
 
+  /** Whether the comparison that runs, or ran last, measured this target: one of Compare's own says nothing about a
+   * pair. */
+  measures = $derived.by((): boolean => this.#comparison.ofPair && this.measured !== null && this.measured.path === this.target?.path);
+
   readonly #host: Host;
   readonly #models: Models;
   readonly #comparison: Comparison;

@@ -27,13 +27,12 @@ export interface Turn {
 /** A turn whose answer the engine keeps. */
 export type AnsweredTurn = Turn & { readonly answerId: number };
 
-/** A question that the engine would not take: it stays where it was asked until it is asked again or dismissed. */
+/** A question that the engine would not take: it stays where it was asked until it is asked again, there or by sending
+ * the same text, or dismissed. */
 export interface Refused {
   readonly turn: Turn;
   /** The answer it was asked after; null at the beginning. */
   readonly after: number | null;
-  /** Whether it is also where questions are typed: then whatever is asked next takes its place. */
-  readonly givenBack: boolean;
 }
 
 /** What an answer says, without what it thought; of one whose tokens are not here, what is kept of its text. */
@@ -64,9 +63,11 @@ export class Thread {
   error = $state.raw<ErrorInfo | null>(null);
   /** What was asked in vain. */
   refused: readonly Refused[];
-  /** Instructions on their way to the engine. */
-  instructing: Promise<void> = Promise.resolve();
+  /** The instructions as the engine has them, and how often others were given. */
+  instructed = '';
+  instructions = 0;
 
+  #told: Promise<unknown> = Promise.resolve();
   #messages: readonly StoredMessage[] = [];
   #leaf: number | null = null;
   // Looked up, never drawn from.
@@ -86,10 +87,19 @@ export class Thread {
     const thread = new Thread(refused);
     thread.id = entry.id;
     thread.system = system;
+    thread.instructed = system;
     thread.#messages = messages;
     thread.#leaf = leaf ?? messages.at(-1)?.id ?? null;
     thread.show();
     return thread;
+  }
+
+  /** Does what tells the engine something of this conversation, once what was begun before is over: the first gives it
+   * its number, and what does not know that would begin another one. */
+  inOrder<T>(tell: () => Promise<T>): Promise<T> {
+    const told = this.#told.then(tell);
+    this.#told = told.catch(() => {});
+    return told;
   }
 
   /** The answer that the next question follows; null at the beginning. */

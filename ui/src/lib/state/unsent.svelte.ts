@@ -85,8 +85,10 @@ export class Unsent {
     const kept: [string, string][] = [];
     let room = mostKept;
     for (const [name, text] of [...others, ...changed].reverse()) {
+      // One that does not fit takes no room from the others.
+      if (text === '' || text.length > room) continue;
       room -= text.length;
-      if (text !== '' && room >= 0) kept.unshift([name, text]);
+      kept.unshift([name, text]);
     }
     void this.#preferences.set('drafts', Object.fromEntries(kept));
   }

@@ -109,14 +109,17 @@ export class WindowState {
     this.shelf = new Shelf(this.library);
     const complain = (text: string) => (this.complaint = text);
     this.models = new Models(host, this.settings, { library: this.library, preferences: this.preferences, complain });
-    this.downloads = new Downloads(host, () => void this.#libraryChanged());
+    this.downloads = new Downloads(host, {
+      arrived: () => void this.#libraryChanged(),
+      begun: () => void this.catalogue.askHubAgain(),
+    });
     this.catalogue = new Catalogue(host, this.library, this.downloads);
     this.conversations = new Conversations(host);
     this.unsent = new Unsent(this.preferences);
     const told: Told = {
       changed: () => void this.conversations.refresh(),
       ready: () => this.models.restore(),
-      refusedElsewhere: ({ message }) => complain(language.strings.conversation.refusedElsewhere(message)),
+      refusedElsewhere: (error) => complain(language.strings.conversation.refusedElsewhere(errorLine(error))),
     };
     this.conversation = new Conversation(host, this.settings, undefined, told, this.unsent);
     this.comparisons = new Comparisons(host);
@@ -354,6 +357,14 @@ export class WindowState {
     return this.conversation.running || this.comparison.running;
   }
 
+  /** Whether what runs is on screen: then Escape stops it. */
+  get runningHere(): boolean {
+    const { comparison, conversation, place } = this;
+    if (conversation.running) return place === 'chat' && conversation.writingHere;
+    if (!comparison.running) return false;
+    return place === 'compare' || (place === 'library' && this.libraryPart === 'here' && this.pairing.measures);
+  }
+
   /** Stops what runs, in whatever place: the answer, else the comparison. An answer that waits for its models does not
    * wait any longer. */
   stop(): void {
@@ -369,9 +380,10 @@ export class WindowState {
     command.run();
   }
 
-  /** Has the native menu speak the window's language. */
-  labelMenu(): void {
-    this.#host.labelMenu(language.strings.menu);
+  /** Has the native menu speak the window's language, as is usual on this system. */
+  labelMenu(platform: 'mac' | 'other'): void {
+    const { menu, menuElsewhere } = language.strings;
+    this.#host.labelMenu(platform === 'mac' ? menu : { ...menu, ...menuElsewhere });
   }
 
   /** Does what a native menu item asks for. */

@@ -1,7 +1,10 @@
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import { SilentHost } from '../host/testing';
-import type { ConversationEntry, StoredMessage } from '../ipc/schema.gen';
+import type { CompareRequest, ConversationEntry, ErrorInfo, StoredMessage } from '../ipc/schema.gen';
+import { de } from '../strings/de';
+import { en } from '../strings/en';
+import { setLanguage } from '../strings/index.svelte';
 import { WindowState } from './window.svelte';
 
 const entries: ConversationEntry[] = [1, 2, 3].map((id) => ({ id, title: `number ${id}`, pinned: false, created_ms: 0, updated_ms: 0 }));
@@ -20,6 +23,9 @@ class KeepingHost extends SilentHost {
   calls: [string, Record<string, unknown>][] = [];
   /** Commands that fail. */
   failing: string[] = [];
+  /** Why a question is refused, once it is told. */
+  refusal: Promise<ErrorInfo> | null = null;
+  words: Readonly<Record<string, string>> = {};
   #deleted = new Set<unknown>();
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
@@ -43,10 +49,15 @@ class KeepingHost extends SilentHost {
       case 'import_conversation':
         return 3;
       case 'answer':
+        if (this.refusal) throw await this.refusal;
         return { conversation: 1, question: 13, answer: 14, generation_id: 5, prefix: [] };
       default:
         return null;
     }
+  }
+
+  override labelMenu(words: Readonly<Record<string, string>>): void {
+    this.words = words;
   }
 
   override async pickConversationFile(): Promise<string> {
@@ -57,6 +68,8 @@ class KeepingHost extends SilentHost {
     return this.calls.filter(([name]) => name === command).map(([, args]) => args);
   }
 }
+
+afterEach(() => setLanguage('en'));
 
 async function make() {
   const host = new KeepingHost();
@@ -157,5 +170,70 @@ describe('drafts', () => {
     expect([state.unsent.draftOf(9), state.unsent.draftOf(1)]).toEqual(['', 'one']);
     state.unsent.keep();
     expect(state.preferences.drafts).toEqual({ c1: 'one' });
+  });
+});
+
+describe('what runs', () => {
+  it('is on screen only where it is seen: an answer in its conversation', async () => {
+    const { state } = await make();
+    expect(state.runningHere).toBe(false);
+    await state.openConversation(1);
+    await state.conversation.ask('one');
+    expect([state.running, state.runningHere]).toEqual([true, true]);
+    state.goTo('lab');
+    expect(state.runningHere).toBe(false);
+    await state.openConversation(2);
+    expect([state.running, state.runningHere]).toEqual([true, false]);
+    state.newConversation();
+    expect(state.runningHere).toBe(false);
+    state.showWriting();
+    expect(state.runningHere).toBe(true);
+  });
+
+  it('is on screen only where it is seen: a comparison, and a pair that is measured', async () => {
+    const { state } = await make();
+    void state.comparison.start({} as CompareRequest);
+    const seen = () => (['chat', 'compare', 'lab', 'library'] as const).filter((place) => (state.goTo(place), state.runningHere));
+    expect(seen()).toEqual(['compare']);
+    const pair = (await make()).state;
+    const [target, draft] = pair.library.models;
+    pair.pairing.show(target ?? null);
+    void pair.pairing.measure({ name: draft?.name ?? '', path: draft?.path ?? '' });
+    pair.goTo('library');
+    expect([pair.comparison.running, pair.runningHere]).toEqual([true, true]);
+    pair.showLibrary('catalogue');
+    expect(pair.runningHere).toBe(false);
+    pair.showLibrary();
+    pair.pairing.show(draft ?? null);
+    expect(pair.runningHere).toBe(false);
+  });
+});
+
+describe('in German', () => {
+  it('a question that was refused elsewhere is told in German', async () => {
+    const { host, state } = await make();
+    setLanguage('de');
+    let refuse: (error: ErrorInfo) => void = () => {};
+    host.refusal = new Promise((resolve) => (refuse = resolve));
+    await state.openConversation(1);
+    const asking = state.conversation.ask('one');
+    await state.openConversation(2);
+    refuse({ code: 'busy', message: 'The engine is busy.', params: {} });
+    await asking;
+    expect(state.complaint).toBe(`Deine vorige Frage konnte nicht gestellt werden. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Dein Text steht noch dort, wo du ihn geschrieben hast.`);
+  });
+
+  it('the menu has the words of a Mac on a Mac alone', async () => {
+    const { host, state } = await make();
+    for (const platform of ['mac', 'other'] as const) {
+      setLanguage('en');
+      state.labelMenu(platform);
+      expect(host.words).toEqual(en.menu);
+    }
+    setLanguage('de');
+    state.labelMenu('mac');
+    expect(host.words).toEqual(de.menu);
+    state.labelMenu('other');
+    expect(host.words).toEqual({ ...de.menu, 'menu-file': 'Datei', 'menu-view': 'Ansicht' });
   });
 });

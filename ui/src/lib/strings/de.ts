@@ -51,6 +51,7 @@ export const de: Strings = {
   },
   errors: errorsDe,
   menu,
+  menuElsewhere: { 'menu-file': 'Datei', 'menu-view': 'Ansicht' },
   stops: {
     end_of_turn: 'Vom Modell beendet',
     stop_string: 'An einem Stopptext beendet',
@@ -227,7 +228,7 @@ export const de: Strings = {
     finished: (tokens, mean) => `Fertig. ${tokens}, ${mean} Tokens pro Durchlauf.`,
     follow: 'Der Antwort folgen',
     noModel: 'Es ist kein Modell geladen. Öffne zuerst ein Modell.',
-    refusedElsewhere: (message) => `Was du zuvor gefragt hast, ging nicht. ${message} Dein Text steht noch dort, wo du ihn geschrieben hast.`,
+    refusedElsewhere: (message) => `Deine vorige Frage konnte nicht gestellt werden. ${message} Dein Text steht noch dort, wo du ihn geschrieben hast.`,
   },
   turn: {
     question: 'Frage',
@@ -288,7 +289,7 @@ export const de: Strings = {
     placeholder: 'Frag etwas',
     stopping: 'Wird angehalten',
     escStops: 'Esc hält an',
-    comparing: 'Ein Vergleich läuft; Esc hält ihn an',
+    comparing: 'Ein Vergleich läuft.',
     elsewhere: (title) => `In „${title}“ wird noch eine Antwort geschrieben.`,
     elsewhereUntitled: 'In einer anderen Unterhaltung wird noch eine Antwort geschrieben.',
     showElsewhere: 'Zeigen',

@@ -162,8 +162,9 @@ export const en = {
   origins,
   methods,
   errors: errorsEn,
-  /** What the native menu is called, by id. */
+  /** What the native menu is called, by id: on a Mac, and what is called otherwise on other systems. */
   menu,
+  menuElsewhere: {} as Readonly<Partial<typeof menu>>,
   stops,
   commandGroups,
   commands,
@@ -352,7 +353,7 @@ export const en = {
     placeholder: 'Ask something',
     stopping: 'Stopping',
     escStops: 'Esc stops',
-    comparing: 'A comparison is running; Esc stops it',
+    comparing: 'A comparison is running.',
     elsewhere: (title: string) => `An answer is still being written in “${title}”.`,
     elsewhereUntitled: 'An answer is still being written in another conversation.',
     showElsewhere: 'Show it',

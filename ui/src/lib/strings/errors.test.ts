@@ -56,6 +56,22 @@ describe('an error', () => {
     expect([errorFace(long).said, errorFace(full).said].join()).toMatch(/5\.000.*4\.096.*1,5 GB/);
   });
 
+  it('of a full disk says what other downloads still need where they need any, and never less than is missing', () => {
+    const full = (params: Record<string, string>) => errorFace({ code: 'disk_full', message: '', params: { folder: '/models', missing: '12000001', ...params } });
+    const said = {
+      en: ['too little room: 12.1 MB more are needed', 'too little room: with the 1.5 GB that other downloads still need, 12.1 MB more are needed'],
+      de: ['zu wenig Platz: Es fehlen 12,1 MB.', 'zu wenig Platz: Mit den 1,5 GB, die andere Downloads noch brauchen, fehlen 12,1 MB.'],
+    } as const;
+    for (const { code } of languages) {
+      setLanguage(code);
+      const [alone, beside] = said[code];
+      expect(full({ promised: '1500000000' }).said).toContain(beside);
+      expect(full({ promised: '0' }).said).toContain(alone);
+      // An engine from before names none.
+      expect(full({})).toMatchObject({ said: expect.stringContaining(alone), detail: null });
+    }
+  });
+
   it('of an engine that names nothing keeps that engine’s words', () => {
     const old: ErrorInfo = { code: 'context_overflow', message: 'Too long.' };
     for (const { code } of languages) {
@@ -81,8 +97,8 @@ describe('an error', () => {
 });
 
 describe('the notes of the catalogue', () => {
-  it('are there in German for every model that has one, and for no other', () => {
-    const ids = catalogue.models.filter(({ note }) => note !== '').map(({ id }) => id);
-    expect(Object.keys(catalogueNotesDe).sort()).toEqual(ids.sort());
+  it('are there in German, made of the English that the catalogue has now', () => {
+    const notes = new Set(catalogue.models.map(({ note }) => note).filter((note) => note !== ''));
+    expect(Object.keys(catalogueNotesDe).sort()).toEqual([...notes].sort());
   });
 });

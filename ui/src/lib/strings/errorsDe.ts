@@ -75,7 +75,7 @@ export const errorsDe: ErrorCatalogue = {
   },
   hub_gated: {
     title: 'Bedingungen müssen angenommen werden',
-    body: ({ repository }) => `Wem ${repository} gehört, gibt es nur an Leute weiter, die den Bedingungen zustimmen.`,
+    body: ({ repository }) => `Die Eigentümer von ${repository} geben es nur an Leute weiter, die ihren Bedingungen zustimmen.`,
   },
   hub_token: {
     title: 'Das Token wurde nicht angenommen',
@@ -94,8 +94,8 @@ export const errorsDe: ErrorCatalogue = {
   },
   disk_full: {
     title: 'Die Festplatte ist voll',
-    body: ({ folder, missing }) =>
-      `Auf der Festplatte von ${folder} ist zu wenig Platz: Mit dem, was andere Downloads noch brauchen, fehlen ${missing}. Was schon hier ist, bleibt erhalten.`,
+    body: ({ folder, missing, promised }) =>
+      `Auf der Festplatte von ${folder} ist zu wenig Platz: ${promised === '' ? 'Es' : `Mit den ${promised}, die andere Downloads noch brauchen,`} fehlen ${missing}. Was schon hier ist, bleibt erhalten.`,
     advice: 'Schaffe Platz und mach dann weiter.',
   },
   download_unreadable: {

@@ -94,8 +94,8 @@ export const errorsEn: ErrorCatalogue = {
   },
   disk_full: {
     title: 'The disk is full',
-    body: ({ folder, missing }) =>
-      `The disk of ${folder} has too little room: with what other downloads still need, ${missing} more are needed. What is here already is kept.`,
+    body: ({ folder, missing, promised }) =>
+      `The disk of ${folder} has too little room: ${promised === '' ? '' : `with the ${promised} that other downloads still need, `}${missing} more are needed. What is here already is kept.`,
     advice: 'Make room, then go on.',
   },
   download_unreadable: {

@@ -196,7 +196,7 @@ export const libraryEn = {
   },
   catalogue: {
     title: 'Catalogue',
-    /** Of single models, by their ids. In English they stand in the catalogue itself. */
+    /** Of single models, by the English that the catalogue itself has of them. */
     notes: {} as Readonly<Record<string, string>>,
     about: (reviewed: string) => `Models and drafts that go together, by the memory of a machine. Reviewed ${reviewed}.`,
     asking: 'Opening the catalogue',
