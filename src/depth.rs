@@ -113,7 +113,7 @@ const FORGET: f64 = 0.97;
 /// Drafting has to promise this much, or the noise of the promise decides.
 const WORTH: f64 = 1.02;
 /// So much where a draft model that rests would have to read first: once read is paid, whatever comes of it.
-const WORTH_READING: f64 = 1.06;
+const WORTH_READING: f64 = 1.1;
 /// First tokens of drafts that are tested before a bad beginning is believed.
 const ENOUGH_TESTS: u32 = 8;
 /// Passes of one row that these first tests may lose.
@@ -132,7 +132,7 @@ const HORIZON: f64 = 128.0;
 /// little is lost, and what plain decoding costs decides.
 const REFRESH: (f64, f64) = (4.0, 64.0);
 /// Passes of one row that drafting may have lost, whatever it promises, before it is parked.
-const MOST_LOST: f64 = 4.0;
+const MOST_LOST: f64 = 3.0;
 /// The share of the time by which a loss is forgotten: so much slower than plain decoding it may be in the
 /// long run.
 const FORGIVEN: f64 = 0.01;
