@@ -48,7 +48,7 @@ pub enum ErrorCode {
     HubGated,
     /// The hub does not accept the token, or it cannot be kept.
     HubToken,
-    /// What was fetched is not what the hub has, or the hub has not what was to be fetched.
+    /// What was fetched is not what the hub has.
     WrongChecksum,
     /// The hub has another file than the one the catalogue was checked against.
     NotOfCatalogue,
@@ -212,7 +212,7 @@ pub enum Error {
         folder: PathBuf,
         /// Bytes that are missing.
         missing: u64,
-        /// Bytes of those that are free which other downloads that are under way still need.
+        /// Bytes of those that are free which other downloads that are under way still need; 0 where none does.
         promised: u64,
     },
     /// Bytes of a download of which is not known any more what they are.
@@ -320,9 +320,11 @@ impl Error {
             Error::NotOfCatalogue { file, expected, found } => {
                 vec![("file", file.clone()), ("expected", expected.clone()), ("found", found.clone())]
             }
-            Error::DiskFull { folder, missing, .. } => {
-                vec![("folder", path(folder)), ("missing", missing.to_string())]
-            }
+            Error::DiskFull { folder, missing, promised } => vec![
+                ("folder", path(folder)),
+                ("missing", missing.to_string()),
+                ("promised", promised.to_string()),
+            ],
             Error::DownloadUnreadable { folder, bytes } => {
                 vec![("folder", path(folder)), ("bytes", bytes.to_string())]
             }
@@ -400,10 +402,27 @@ mod tests {
                 .filter(|name| !name.is_empty())
                 .collect();
             named.sort_unstable();
-            let params = error.params();
-            assert_eq!(params.keys().map(String::as_str).collect::<Vec<_>>(), named, "{code}");
+            let mut params = error.params();
             assert!(params.values().all(|value| !value.is_empty()), "{code}");
+            // May be left unsaid: it is 0 for most.
+            if !named.contains(&"promised") {
+                params.remove("promised");
+            }
+            assert_eq!(params.keys().map(String::as_str).collect::<Vec<_>>(), named, "{code}");
         }
+    }
+
+    #[test]
+    fn a_full_disk_speaks_of_other_downloads_only_where_there_are_some() {
+        let full = |promised| Error::DiskFull { folder: "/d".into(), missing: 1, promised };
+        let told = |promised| full(promised).params()["promised"].clone();
+        assert_eq!((told(0), told(3_000_000)), ("0".into(), "3000000".into()));
+        let (alone, beside) = (full(0).to_string(), full(3_000_000).to_string());
+        assert!(!alone.contains("other downloads"), "{alone}");
+        assert!(
+            beside.contains("1 MB more are needed, beside the 3 MB that other downloads still need"),
+            "{beside}"
+        );
     }
 
     #[test]

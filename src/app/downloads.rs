@@ -1,4 +1,5 @@
-//! Fetching models: what the hub has, and the downloads from it.
+//! Fetching models: what the hub has, and the downloads from it. Whatever a person begins here that needs the hub
+//! has a keychain that stayed shut asked once more.
 
 use super::{App, lock};
 use crate::api::library::{Download, DownloadRequest, HubRepository, HubState};
@@ -21,6 +22,13 @@ impl App {
         Ok(downloads.insert(opened).clone())
     }
 
+    /// The downloads, for something that a person begins.
+    fn downloader_anew(&self) -> Result<Downloads> {
+        let downloads = self.downloader()?;
+        downloads.ask_keychain_again();
+        Ok(downloads)
+    }
+
     /// Downloads from another hub than the environment's, or in another way.
     ///
     /// # Errors
@@ -38,7 +46,7 @@ impl App {
     /// # Errors
     /// As [`Downloads::repository`].
     pub fn hub_repository(&self, repository: &str) -> Result<HubRepository> {
-        self.downloader()?.repository(repository)
+        self.downloader_anew()?.repository(repository)
     }
 
     /// The hub, and where its token is from. May wait for the person to open the keychain.
@@ -46,7 +54,7 @@ impl App {
     /// # Errors
     /// As [`App::downloader`].
     pub fn hub_state(&self) -> Result<HubState> {
-        Ok(self.downloader()?.hub_state())
+        Ok(self.downloader_anew()?.hub_state())
     }
 
     /// Keeps the hub's token in the keychain, or forgets it.
@@ -70,7 +78,7 @@ impl App {
     /// # Errors
     /// As [`Downloads::start`].
     pub fn start_download(&self, request: &DownloadRequest) -> Result<Download> {
-        self.downloader()?.start(request)
+        self.downloader_anew()?.start(request)
     }
 
     /// Stops a download; what is here of it stays.
@@ -86,7 +94,7 @@ impl App {
     /// # Errors
     /// As [`Downloads::pause`].
     pub fn resume_download(&self, id: &str) -> Result<()> {
-        self.downloader()?.resume(id)
+        self.downloader_anew()?.resume(id)
     }
 
     /// Takes a download away, with what is here of it.

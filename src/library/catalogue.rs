@@ -189,6 +189,7 @@ mod tests {
     use super::*;
     use crate::api::library::{FitVerdict, MemoryClass};
     use crate::library::fit;
+    use crate::library::hub::part_number;
     use crate::model::gguf::Gguf;
 
     #[test]
@@ -217,6 +218,8 @@ mod tests {
             if let Some(sha256) = &model.sha256 {
                 assert!(sha256.len() == 64 && sha256.chars().all(|c| c.is_ascii_hexdigit()), "{}", model.id);
                 assert!(model.size_bytes.is_some(), "{}: a checksum without a size", model.id);
+                // Of a model in parts a download would compare none of them with it.
+                assert_eq!(part_number(&model.file), None, "{}: a checksum of a model in parts", model.id);
             }
             // A size that is far from what the weights come to is a slip of the pen.
             if let Some(size) = model.size_bytes {

@@ -2,10 +2,11 @@
 //! comparison by pair. Kept in one file, `measured.json` in the data folder; whoever measures something remembers
 //! it here. Nothing is measured here.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use super::{data_folder, side_file};
 use crate::api::ModelEntry;
@@ -126,31 +127,44 @@ struct WithMethod {
     tokens_per_second: f64,
 }
 
-/// What the file says. Fields that a later version adds are lost when this one writes; what it knows stays.
+/// Tokens a second of plain decoding, by device and model.
+const PLAIN: &str = "plain";
+/// The same, and the method, of the last answer, comparison or bench that was not plain decoding alone: of several
+/// methods the fastest.
+const SPECULATIVE: &str = "speculative";
+/// Tokens drafted a second, by device and draft model.
+const DRAFTING: &str = "drafting";
+/// The last comparison, by device, target and draft.
+const PAIRS: &str = "pairs";
+
+/// What the file says: a table for each of the names above. What a later version has written there, entries and
+/// tables, is passed over and stays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct File {
-    /// Tokens a second of plain decoding, by device and model.
-    #[serde(default)]
-    plain: BTreeMap<String, f64>,
-    /// The same with the method of the last answer that was not plain.
-    #[serde(default)]
-    speculative: BTreeMap<String, WithMethod>,
-    /// Tokens drafted a second, by device and draft model.
-    #[serde(default)]
-    drafting: BTreeMap<String, f64>,
-    /// The last comparison, by device, target and draft.
-    #[serde(default)]
-    pairs: BTreeMap<String, MeasuredSpeedup>,
-}
+#[serde(transparent)]
+struct File(Map<String, Value>);
 
 impl File {
+    fn get<T: DeserializeOwned>(&self, table: &str, key: &str) -> Option<T> {
+        T::deserialize(self.0.get(table)?.get(key)?).ok()
+    }
+
+    fn set(&mut self, table: &str, key: String, entry: Value) {
+        let table = self.0.entry(table).or_insert_with(|| Map::new().into());
+        // What is no table is none of ours.
+        if let Some(table) = table.as_object_mut() {
+            table.insert(key, entry);
+        }
+    }
+
     /// What is to be told of a model: how fast it is by itself, if that is known, for that depends on nothing else.
     fn speed(&self, model: &str) -> Option<(f64, RanAs)> {
         let target = |method| RanAs::Target { method };
-        let plain = || self.plain.get(model).map(|&rate| (rate, target(Method::Plain)));
-        let speculative =
-            || self.speculative.get(model).map(|with| (with.tokens_per_second, target(with.method)));
-        let drafting = || self.drafting.get(model).map(|&rate| (rate, RanAs::Draft));
+        let plain = || self.get(PLAIN, model).map(|rate| (rate, target(Method::Plain)));
+        let speculative = || {
+            let with: WithMethod = self.get(SPECULATIVE, model)?;
+            Some((with.tokens_per_second, target(with.method)))
+        };
+        let drafting = || self.get(DRAFTING, model).map(|rate| (rate, RanAs::Draft));
         plain().or_else(speculative).or_else(drafting)
     }
 }
@@ -184,11 +198,6 @@ impl Measured {
         format!("{} {} + {}", self.device, target.key(), draft.key())
     }
 
-    /// Tokens a second of plain decoding, when the model last ran here.
-    pub fn tokens_per_second(&self, model: &Ran<'_>) -> Option<f64> {
-        side_file::read::<File>(&self.path).plain.get(&self.model_key(model)).copied()
-    }
-
     /// Tells entries how fast they were when they last ran here.
     pub fn fill(&self, entries: &mut [ModelEntry]) {
         let file = side_file::read::<File>(&self.path);
@@ -200,7 +209,7 @@ impl Measured {
 
     /// The speedup of the last comparison of a pair.
     pub fn speedup(&self, target: &Ran<'_>, draft: &Ran<'_>) -> Option<MeasuredSpeedup> {
-        side_file::read::<File>(&self.path).pairs.get(&self.pair_key(target, draft)).cloned()
+        side_file::read::<File>(&self.path).get(PAIRS, &self.pair_key(target, draft))
     }
 
     /// Remembers how fast a target was, and the draft that was loaded with it. What was not measured stays as it
@@ -214,13 +223,15 @@ impl Measured {
         }
         let (target, draft) = (self.model_key(target), draft.map(|draft| self.model_key(draft)));
         side_file::update(&self.path, |file: &mut File| {
-            file.drafting.extend(draft.zip(rates.drafting));
-            file.plain.extend(rates.plain.map(|rate| (target.clone(), rate)));
-            file.speculative.extend(
-                rates
-                    .speculative
-                    .map(|(method, tokens_per_second)| (target, WithMethod { method, tokens_per_second })),
-            );
+            if let Some((draft, rate)) = draft.zip(rates.drafting) {
+                file.set(DRAFTING, draft, rate.into());
+            }
+            if let Some(rate) = rates.plain {
+                file.set(PLAIN, target.clone(), rate.into());
+            }
+            if let Some((method, tokens_per_second)) = rates.speculative {
+                file.set(SPECULATIVE, target, json!(WithMethod { method, tokens_per_second }));
+            }
         })
     }
 
@@ -231,7 +242,7 @@ impl Measured {
     pub fn remember_pair(&self, target: &Ran<'_>, draft: &Ran<'_>, speedup: MeasuredSpeedup) -> Result<()> {
         let key = self.pair_key(target, draft);
         side_file::update(&self.path, |file: &mut File| {
-            file.pairs.insert(key, speedup);
+            file.set(PAIRS, key, json!(speedup));
         })
     }
 }
@@ -294,20 +305,53 @@ mod tests {
     }
 
     #[test]
+    fn what_a_later_version_wrote_hides_nothing_else_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let measured = Measured::at(folder.path(), "cpu");
+        let target = Ran { name: "Big", size_bytes: 900 };
+        let later = json!({
+            "plain": { "cpu 900 Big": 12.5, "cpu 7 Odd": { "rate": 3.0 } },
+            "speculative": {
+                "cpu 900 Big": { "method": "ngram", "tokens_per_second": 20.0 },
+                "cpu 300 New": { "method": "from-tomorrow", "tokens_per_second": 30.0 },
+            },
+            "drafting": "in another file",
+            "pairs": { "cpu 900 Big + 300 New": { "speedup": 2.0, "method": "from-tomorrow" } },
+            "energy": { "cpu 900 Big": 5 },
+        });
+        std::fs::write(&measured.path, later.to_string()).unwrap();
+        let speed = |name, size_bytes| {
+            let model = measured.model_key(&Ran { name, size_bytes });
+            side_file::read::<File>(&measured.path).speed(&model)
+        };
+        assert_eq!(speed("Big", 900), Some((12.5, RanAs::Target { method: Method::Plain })));
+        assert_eq!((speed("New", 300), speed("Odd", 7)), (None, None));
+        assert_eq!(measured.speedup(&target, &Ran { name: "New", size_bytes: 300 }), None);
+        measured.remember(&target, Some(&target), Rates { drafting: Some(9.0), ..plain(13.0) }).unwrap();
+        let mut expected = later;
+        expected["plain"]["cpu 900 Big"] = json!(13.0);
+        let written: Value = serde_json::from_slice(&std::fs::read(&measured.path).unwrap()).unwrap();
+        assert_eq!(written, expected);
+    }
+
+    #[test]
     fn what_ran_is_remembered_by_file_and_device() {
         let folder = tempfile::tempdir().unwrap();
         let (cpu, metal) = (Measured::at(folder.path(), "cpu"), Measured::at(folder.path(), "metal"));
         let (target, draft) = (Ran { name: "Qwen", size_bytes: 900 }, Ran { name: "Qwen", size_bytes: 300 });
-        assert_eq!((cpu.tokens_per_second(&target), cpu.speedup(&target, &draft)), (None, None));
+        let rate = |on: &Measured, model: &Ran<'_>| {
+            side_file::read::<File>(&on.path).get::<f64>(PLAIN, &on.model_key(model))
+        };
+        assert_eq!((rate(&cpu, &target), cpu.speedup(&target, &draft)), (None, None));
         cpu.remember(&target, None, plain(12.5)).unwrap();
         cpu.remember(&target, None, plain(f64::NAN)).unwrap();
         cpu.remember(&target, None, plain(0.0)).unwrap();
-        assert_eq!(cpu.tokens_per_second(&target), Some(12.5));
-        assert_eq!((cpu.tokens_per_second(&draft), metal.tokens_per_second(&target)), (None, None));
+        assert_eq!(rate(&cpu, &target), Some(12.5));
+        assert_eq!((rate(&cpu, &draft), rate(&metal, &target)), (None, None));
         let speedup = MeasuredSpeedup { speedup: 1.4, method: Method::Cascade, ended_ms: 5, comparison: 7 };
         metal.remember_pair(&target, &draft, speedup.clone()).unwrap();
         assert_eq!(metal.speedup(&target, &draft), Some(speedup));
         assert_eq!((metal.speedup(&draft, &target), cpu.speedup(&target, &draft)), (None, None));
-        assert_eq!(cpu.tokens_per_second(&target), Some(12.5), "the other entry is still there");
+        assert_eq!(rate(&cpu, &target), Some(12.5), "the other entry is still there");
     }
 }

@@ -3,10 +3,11 @@
 
 use rusqlite::Connection;
 
+use super::search::unspaced;
 use crate::error::{Error, Result};
 
 /// Each brings a file from the version before it to its own.
-const MIGRATIONS: [&str; 4] = [VERSION_1, VERSION_2, VERSION_3, UNTITLED_IS_EMPTY];
+const MIGRATIONS: [&str; 5] = [VERSION_1, VERSION_2, VERSION_3, UNTITLED_IS_EMPTY, UNSPACED];
 
 const VERSION_1: &str = "
 CREATE TABLE conversations (
@@ -101,6 +102,19 @@ const UNTITLED_IS_EMPTY: &str = "
 UPDATE conversations SET title = '' WHERE named = 0 AND title = 'New conversation';
 ";
 
+/// What [`super::search`] takes for text without spaces: its `UNSPACED` and `stands_unspaced`.
+const UNSPACED: &str = concat!(
+    "
+-- Texts that hold a script without spaces between words: to the index of words a sentence of them is one.
+CREATE INDEX messages_unspaced ON messages(id) WHERE content GLOB ",
+    unspaced!(),
+    ";
+CREATE INDEX titles_unspaced ON conversations(id) WHERE title GLOB ",
+    unspaced!(),
+    ";
+"
+);
+
 /// Brings a file up to date.
 pub(super) fn run(connection: &mut Connection) -> Result<()> {
     let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
@@ -141,6 +155,19 @@ mod tests {
         let titles: Vec<String> =
             titles.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<_>>().unwrap();
         assert_eq!(titles, ["", "New conversation", "Why?"]);
+    }
+
+    #[test]
+    fn texts_without_spaces_of_older_files_are_found() {
+        let connection = Connection::open_in_memory().unwrap();
+        for migration in &MIGRATIONS[..4] {
+            connection.execute_batch(migration).unwrap();
+        }
+        connection.pragma_update(None, "user_version", 4).unwrap();
+        let add = "INSERT INTO conversations (title, created_ms, updated_ms) VALUES ('用Python写', 1, 1)";
+        connection.execute(add, []).unwrap();
+        let store = Store::prepare(connection, None).unwrap();
+        assert_eq!(store.search("python").unwrap().len(), 1);
     }
 
     #[test]

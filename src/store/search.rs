@@ -1,6 +1,7 @@
 //! Full-text search over titles and messages: by words where words stand apart, by what is contained where
 //! they do not, as in Chinese and Japanese.
 
+use icu_properties::props::{EnumeratedProperty, GeneralCategory, GeneralCategoryGroup};
 use rusqlite::{Row, params, params_from_iter};
 
 use super::Store;
@@ -16,11 +17,41 @@ const AROUND: usize = 12;
 /// Characters before and after what was found, where words do not stand apart.
 const CHARS_BEFORE: usize = 16;
 const CHARS_AFTER: usize = 48;
+/// What of a query is looked for, in characters and in words: a page may be pasted, and SQLite takes neither
+/// patterns nor conditions of any length.
+const LONGEST_QUERY: usize = 1000;
+const MOST_WORDS: usize = 64;
+
+/// What [`stands_unspaced`] as SQLite's `GLOB` says it of a text. The indexes of such texts are made with this, so
+/// it changes by a migration only.
+macro_rules! unspaced {
+    () => {
+        "'*[\u{0e00}-\u{0eff}\u{1000}-\u{109f}\u{1780}-\u{17ff}\
+         \u{3040}-\u{30ff}\u{31f0}-\u{31ff}\u{3400}-\u{9fff}\
+         \u{ac00}-\u{d7af}\u{f900}-\u{faff}\u{ff66}-\u{ff9f}\u{20000}-\u{3ffff}]*'"
+    };
+}
+pub(super) use unspaced;
+
+/// Titles and messages that hold text without spaces, by the indexes of these; what they have to contain is to be
+/// added.
+const UNSPACED_TITLES: &str = concat!(
+    "SELECT id, title, NULL, title FROM conversations INDEXED BY titles_unspaced
+     WHERE deleted_ms IS NULL AND title GLOB ",
+    unspaced!()
+);
+const UNSPACED_MESSAGES: &str = concat!(
+    "SELECT m.conversation, c.title, m.id, m.content FROM messages m INDEXED BY messages_unspaced
+     CROSS JOIN conversations c ON c.id = m.conversation AND c.deleted_ms IS NULL
+     WHERE m.content GLOB ",
+    unspaced!()
+);
 
 impl Store {
-    /// Messages and titles that hold all words of `query`, the last one perhaps unfinished; the best first. A
-    /// query in a script without spaces between words finds every text that contains its parts, the latest
-    /// first. What was found stands between [`HIT`] in the excerpts.
+    /// Titles and messages that hold all words of `query`, the last one perhaps unfinished; the best first, then
+    /// those where they stand within text without spaces, the latest first. A query in a script without spaces
+    /// between words finds every text that contains its parts. What was found stands between [`HIT`] in the
+    /// excerpts.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -29,7 +60,23 @@ impl Store {
         if words.is_empty() {
             return Ok(Vec::new());
         }
-        if query.chars().any(stands_unspaced) { self.containing(&words) } else { self.with_words(&words) }
+        let mut contained = self.containing(&words)?;
+        let mut hits = Vec::new();
+        if !words.iter().any(|word| word.contains(stands_unspaced)) {
+            hits = self.with_words(&words)?;
+        }
+        for hit in &mut hits {
+            let same =
+                |other: &SearchHit| (other.conversation, other.message) == (hit.conversation, hit.message);
+            if let Some(at) = contained.iter().position(same) {
+                // The index of words marks a whole sentence that begins with one.
+                *hit = contained.remove(at);
+            }
+        }
+        hits.append(&mut contained);
+        hits.sort_by_key(|hit| hit.message.is_some());
+        hits.truncate(MOST);
+        Ok(hits)
     }
 
     fn with_words(&self, words: &[&str]) -> Result<Vec<SearchHit>> {
@@ -46,31 +93,34 @@ impl Store {
         )?;
         let (open, close) = (HIT.0.to_string(), HIT.1.to_string());
         let query = as_fts(words);
-        let rows = statement.query_map(params![query, open, close, AROUND as i64, MOST as i64], hit)?;
+        let rows = statement.query_map(params![query, open, close, AROUND as i64, MOST as i64], |row| {
+            let hit = hit(row)?;
+            Ok(SearchHit { excerpt: closed_after_marks(&hit.excerpt), ..hit })
+        })?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Reads every text, which the index cannot spare: to it a whole sentence is one word.
+    /// Up to [`MOST`] titles and as many messages of those that hold text without spaces. Reads them all, which the
+    /// index of words cannot spare: to it a whole sentence is one word.
     fn containing(&self, parts: &[&str]) -> Result<Vec<SearchHit>> {
         let connection = self.connection();
-        let contains = vec!["search.text LIKE ?"; parts.len()].join(" AND ");
-        let mut statement = connection.prepare(&format!(
-            "SELECT coalesce(m.conversation, t.id), c.title, m.id, search.text
-             FROM search
-             LEFT JOIN messages m ON search.rowid % 2 = 0 AND m.id = search.rowid / 2
-             LEFT JOIN conversations t ON search.rowid % 2 = 1 AND t.id = search.rowid / 2
-             JOIN conversations c ON c.id = coalesce(m.conversation, t.id) AND c.deleted_ms IS NULL
-             WHERE {contains}
-             ORDER BY (t.id IS NULL), search.rowid DESC
-             LIMIT {MOST}"
-        ))?;
-        // Letters and digits only, so there is nothing in them that LIKE takes for a sign of its own.
-        let patterns = params_from_iter(parts.iter().map(|part| format!("%{part}%")));
-        let rows = statement.query_map(patterns, |row| {
-            let whole = hit(row)?;
-            Ok(SearchHit { excerpt: excerpt(&whole.excerpt, parts), ..whole })
-        })?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        let mut found = Vec::new();
+        for (texts, text, id) in [(UNSPACED_TITLES, "title", "id"), (UNSPACED_MESSAGES, "m.content", "m.id")]
+        {
+            let contains = format!(" AND {text} LIKE ?").repeat(parts.len());
+            let mut statement = connection.prepare(&format!("{texts}{contains} ORDER BY {id} DESC"))?;
+            // Letters, digits and marks only, so there is nothing in them that LIKE takes for a sign of its own.
+            let patterns = params_from_iter(parts.iter().map(|part| format!("%{part}%")));
+            let hits = statement.query_map(patterns, hit)?.filter_map(|row| {
+                row.map(|whole| {
+                    let excerpt = excerpt(&whole.excerpt, &places(&whole.excerpt, parts)?);
+                    Some(SearchHit { excerpt, ..whole })
+                })
+                .transpose()
+            });
+            found.extend(hits.take(MOST).collect::<rusqlite::Result<Vec<_>>>()?);
+        }
+        Ok(found)
     }
 }
 
@@ -85,7 +135,20 @@ fn hit(row: &Row<'_>) -> rusqlite::Result<SearchHit> {
 
 /// What a person searches for, without the signs between.
 fn words(query: &str) -> Vec<&str> {
-    query.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect()
+    let end = query.char_indices().nth(LONGEST_QUERY).map_or(query.len(), |(at, _)| at);
+    let words =
+        query[..end].split(|c: char| !is_of_word(c)).filter(|word| word.contains(char::is_alphanumeric));
+    words.take(MOST_WORDS).collect()
+}
+
+/// Whether a character is of a word: a letter, a digit, or a mark on one, as the tones of Thai are.
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || is_mark(c)
+}
+
+/// Whether a character only stands with the one before it.
+fn is_mark(c: char) -> bool {
+    !c.is_ascii() && GeneralCategoryGroup::Mark.contains(GeneralCategory::for_char(c))
 }
 
 /// Every word quoted, so that nothing a person types is taken for the query language; the last one matches
@@ -93,6 +156,21 @@ fn words(query: &str) -> Vec<&str> {
 fn as_fts(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
     format!("{}*", quoted.join(" "))
+}
+
+/// An excerpt of the index of words, to which some marks end a word, with them inside of what is marked.
+fn closed_after_marks(excerpt: &str) -> String {
+    let mut out = String::with_capacity(excerpt.len());
+    let mut chars = excerpt.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c == HIT.1 {
+            while let Some(mark) = chars.next_if(|c| is_mark(*c)) {
+                out.push(mark);
+            }
+        }
+        out.push(c);
+    }
+    out
 }
 
 /// Whether a character is of a script that sets no spaces between words, or, as Hangul, runs words together.
@@ -106,24 +184,51 @@ fn stands_unspaced(c: char) -> bool {
         | '\u{20000}'..='\u{3ffff}')
 }
 
-/// The text around the first of `parts` in it, with all of them marked.
-fn excerpt(text: &str, parts: &[&str]) -> String {
+/// Where the parts of a query are in a text, in order; `None` where one of them is not. A part in a script without
+/// spaces may be anywhere. Any other is a word as for the index of words, but that it may have such a script beside
+/// it; only the last one may be unfinished.
+fn places(text: &str, parts: &[&str]) -> Option<Vec<(usize, usize)>> {
     // As LIKE compares them; and it changes no place in the text.
     let folded = text.to_ascii_lowercase();
-    let mut found: Vec<(usize, usize)> = Vec::new();
-    for part in parts {
+    let continues = |c: char| is_of_word(c) && !stands_unspaced(c);
+    let end_of_word = |at: usize| text[at..].find(|c| !continues(c)).map_or(text.len(), |rest| at + rest);
+    let mut found = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        let before = found.len();
+        let is_word = !part.contains(stands_unspaced);
+        let unfinished = number + 1 == parts.len();
         let part = part.to_ascii_lowercase();
-        found.extend(folded.match_indices(&part).map(|(at, _)| (at, at + part.len())));
+        for (from, same) in folded.match_indices(&part) {
+            let to = from + same.len();
+            if !is_word {
+                found.push((from, to));
+            } else if !text[..from].ends_with(continues) && (unfinished || end_of_word(to) == to) {
+                found.push((from, end_of_word(to)));
+            }
+        }
+        if found.len() == before {
+            return None;
+        }
     }
     found.sort_unstable();
+    Some(found)
+}
+
+/// The text around the first of these places in it, with all of them marked.
+fn excerpt(text: &str, found: &[(usize, usize)]) -> String {
+    // What a mark stands on is not without it.
+    let past_marks =
+        |at: usize| text[at..].find(|c: char| !is_mark(c)).map_or(text.len(), |marks| at + marks);
     let first = found.first().map_or(0, |&(at, _)| at);
     let begin = text[..first].char_indices().rev().take(CHARS_BEFORE).last().map_or(first, |(at, _)| at);
-    let end = text[first..].char_indices().nth(CHARS_AFTER).map_or(text.len(), |(at, _)| first + at);
+    let begin = past_marks(begin).min(first);
+    let end =
+        text[first..].char_indices().nth(CHARS_AFTER).map_or(text.len(), |(at, _)| past_marks(first + at));
     let mut out = String::from(if begin > 0 { "…" } else { "" });
     let mut at = begin;
-    for (from, to) in found {
+    for &(from, to) in found {
         // Parts may overlap, and the last one may be cut.
-        let (from, to) = (from.max(at), to.min(end));
+        let (from, to) = (from.max(at), past_marks(to).min(end));
         if from >= to {
             continue;
         }
@@ -211,13 +316,122 @@ mod tests {
         assert_eq!(found("%_"), []);
     }
 
+    /// The excerpts that a query finds in messages with these texts, the latest first, with brackets for marks.
+    fn excerpts(texts: &[&str], query: &str) -> Vec<String> {
+        let store = Store::in_memory().unwrap();
+        let conversation = store.create_conversation(1).unwrap();
+        for text in texts.iter().rev() {
+            store.add_question(conversation, None, text, 2).unwrap();
+        }
+        let hits = store.search(query).unwrap();
+        hits.into_iter().map(|hit| hit.excerpt.replace(HIT.0, "[").replace(HIT.1, "]")).collect()
+    }
+
+    #[test]
+    fn a_word_of_another_script_is_found_within_text_without_spaces() {
+        let found = |text: &str, query: &str| excerpts(&[text], query);
+        for query in ["Python", "python", "pyt"] {
+            assert_eq!(found("用Python循环写", query), ["用[Python]循环写"], "{query}");
+        }
+        assert_eq!(found("用Python循环写 C代码", "python c"), ["用[Python]循环写 [C]代码"]);
+        assert_eq!(found("第3天", "3"), ["第[3]天"]);
+        assert_eq!(found("파이썬Python을", "python"), ["파이썬[Python]을"]);
+        // As a word, as it would be with spaces around it.
+        for (text, query) in [
+            ("用Python循环写", "thon"),
+            ("第13天", "3"),
+            ("用Python循环写", "pyt 循环"),
+            ("用Python写", "Rust"),
+        ] {
+            assert_eq!(found(text, query), [""; 0], "{query}");
+        }
+        // A sentence that begins with it is found by the index of words as well, and is one hit with the word marked.
+        assert_eq!(found("Python循环写", "python"), ["[Python]循环写"]);
+        let texts = ["循环用Python写", "No spaces, no Python here", "Python循环写"];
+        let mut all = excerpts(&texts, "python");
+        assert_eq!(all.pop().unwrap(), "循环用[Python]写", "what the index of words finds comes first");
+        all.sort_unstable();
+        assert_eq!(all, ["No spaces, no [Python] here", "[Python]循环写"]);
+    }
+
+    #[test]
+    fn what_is_found_in_text_without_spaces_is_the_text_as_it_is_now() {
+        let store = Store::in_memory().unwrap();
+        let id = store.create_conversation(1).unwrap();
+        let titled = |title: &str| {
+            store.rename_conversation(id, title).unwrap();
+            store.search("python").unwrap().len()
+        };
+        assert_eq!(
+            (titled("用Python写"), titled("用Rust写"), titled("Python"), titled("用Python写")),
+            (1, 0, 1, 1)
+        );
+        let deleted = || store.search("python").unwrap().len();
+        store.delete_conversation(id, 2).unwrap();
+        assert_eq!(deleted(), 0);
+        store.purge_deleted().unwrap();
+        assert_eq!(deleted(), 0);
+    }
+
+    #[test]
+    fn marks_stay_with_the_letters_that_they_stand_on() {
+        let whole = ["น้ำ", "ที่", "မြန်မာ", "ខ្ញុំ", "ຊື່", "हिन्दी", "e\u{301}te\u{301}"];
+        assert_eq!(words(&whole.join(" , ")), whole);
+        assert_eq!(words("\u{0e49} \u{301}"), [""; 0], "nothing to stand on");
+        assert_eq!(excerpts(&["ดื่มน้ำมาก", "นำมา"], "น้ำ"), ["ดื่ม[น้ำ]มาก"]);
+        assert_eq!(excerpts(&["ดื่มน้ำ"], "น"), ["ดื่ม[น้]ำ"]);
+        assert_eq!(excerpts(&["यह हिन्दी है"], "हिन्दी"), ["यह [हिन्दी] है"]);
+        // Nor does an excerpt begin between the two.
+        let long = format!("{}{}น้ำ", "ก้".repeat(20), "ก".repeat(CHARS_BEFORE - 1));
+        assert_eq!(excerpts(&[&long], "น้ำ"), [format!("…{}[น้ำ]", "ก".repeat(CHARS_BEFORE - 1))]);
+    }
+
+    #[test]
+    fn texts_without_spaces_are_the_same_for_the_indexes_of_them() {
+        let store = Store::in_memory().unwrap();
+        let connection = store.connection();
+        let mut glob = connection.prepare(concat!("SELECT 'a' || ?1 || 'b' GLOB ", unspaced!())).unwrap();
+        let edges = ('\u{1}'..=char::MAX).zip('\u{2}'..=char::MAX);
+        let edges = edges.filter(|(a, b)| stands_unspaced(*a) != stands_unspaced(*b));
+        let edges: Vec<char> = edges.flat_map(|(a, b)| [a, b]).collect();
+        assert!(edges.len() > 30);
+        for c in edges {
+            let is: bool = glob.query_row([c.to_string()], |row| row.get(0)).unwrap();
+            assert_eq!(is, stands_unspaced(c), "{c:?}");
+        }
+    }
+
     #[test]
     fn nothing_that_is_typed_breaks_a_search() {
         let store = Store::in_memory().unwrap();
-        for query in
-            ["", "  ", "\"", "a\"b", "NEAR(", "x AND", "title:y", "*", "-z", "^", "{}", "'; DROP TABLE"]
-        {
+        let conversation = store.create_conversation(1).unwrap();
+        store.add_question(conversation, None, "天气 word", 2).unwrap();
+        for query in [
+            "",
+            "  ",
+            "\"",
+            "a\"b",
+            "NEAR(",
+            "x AND",
+            "title:y",
+            "*",
+            "-z",
+            "^",
+            "{}",
+            "'; DROP TABLE",
+            "\u{301}",
+            "\u{94d}",
+            "ि",
+            "\0",
+        ] {
             assert!(store.search(query).unwrap().is_empty(), "{query}");
+        }
+        // As long as what may be pasted: its beginning is looked for.
+        for query in ["天气 ", "天 气，", "word ", "word 天 "] {
+            assert_eq!(store.search(&query.repeat(5000)).unwrap().len(), 1, "{query}");
+        }
+        for query in ["天", "word", "น้ำ"] {
+            assert!(store.search(&query.repeat(50_000)).unwrap().is_empty(), "{query}");
         }
     }
 }

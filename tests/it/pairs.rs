@@ -387,9 +387,10 @@ fn a_pair_is_measured_with_one_call_and_remembered() {
         assert_eq!((measured.comparison, measured.ended_ms), (kept, report.ended_ms), "turn {turn}");
         let lane = report.lanes.iter().find(|lane| lane.contender.method == measured.method).unwrap();
         assert_eq!(lane.speedup, measured.speedup);
-        let ran = Measured::at(folder.path(), "cpu");
-        let plain = ran.tokens_per_second(&Ran::of(&offers.target)).unwrap();
-        assert_eq!(plain, report.lanes[0].tok_s);
+        let mut target = [offers.target.clone()];
+        Measured::at(folder.path(), "cpu").fill(&mut target);
+        let ran = (target[0].tokens_per_second, target[0].ran_as);
+        assert_eq!(ran, (Some(report.lanes[0].tok_s), Some(RanAs::Target { method: Method::Plain })));
     }
     assert_eq!(app.list_comparisons().unwrap().len(), 2);
     // What changes the output, and what was stopped, says nothing of the pair; but it is in the history.
@@ -475,6 +476,24 @@ fn the_catalogue_knows_its_machine() {
     assert!(catalogue.version >= 1 && catalogue.models.len() > 20);
     let shown = hunch(folder.path(), &["models", "catalogue", "--json"]);
     assert_eq!(shown, serde_json::to_value(&catalogue).unwrap());
+}
+
+/// Whoever has the file of conversations open keeps a window that starts from it.
+#[test]
+fn what_only_asks_whether_models_fit_leaves_the_conversations_alone() {
+    let data = tempfile::tempdir().unwrap();
+    let folder = data.path().join("models");
+    std::fs::create_dir(&folder).unwrap();
+    models(&folder);
+    // One that opens it makes its tables.
+    let conversations = data.path().join("conversations.db");
+    std::fs::write(&conversations, "").unwrap();
+    let size = || std::fs::metadata(&conversations).unwrap().len();
+    hunch(data.path(), &["models", "fit", "target", "--draft", "draft", "--json", "--device", "cpu"]);
+    hunch(data.path(), &["models", "inspect", "target", "--json"]);
+    assert_eq!((size(), data.path().join("conversations.lock").exists()), (0, false));
+    hunch(data.path(), &["models", "pairs", "target", "--json", "--device", "cpu"]);
+    assert!(size() > 0, "what was measured of costs is asked for");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `hunch models pairs`: what can draft for a target.
 
+use std::cell::OnceCell;
 use std::io::Write;
 use std::path::Path;
 
@@ -58,10 +59,10 @@ fn ask_pairs<T>(
     compute: &Compute,
     ask: impl FnOnce(&Pairs<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    // Read only: what the window deleted for good is its business.
-    let store = library::conversations_path().ok().filter(|path| path.exists());
-    let store = store.and_then(|path| Store::open(&path).ok());
+    // Opened when costs are asked for, and no sooner: a window that starts meanwhile could not use the file.
+    let store = OnceCell::new();
     let costs = |CostsOf { target, draft }: CostsOf<'_>| {
+        let store: &Option<Store> = store.get_or_init(kept_costs);
         store.as_ref()?.known_costs(&CurveOf::on(compute, target, draft))
     };
     ask(&Pairs {
@@ -72,6 +73,12 @@ fn ask_pairs<T>(
         measured: Measured::of_this_machine(compute.name()).ok().as_ref(),
         costs: &costs,
     })
+}
+
+/// The file that the window keeps costs in, if there is one that can be used.
+fn kept_costs() -> Option<Store> {
+    let path = library::conversations_path().ok().filter(|path| path.exists())?;
+    Store::open(&path).ok()
 }
 
 pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::cli::{Told, render};
 
 #[derive(Args)]
 pub(crate) struct PullArgs {
-    /// As on its page: Qwen/Qwen3-8B-GGUF; or an id of the catalogue
+    /// As on its page: Qwen/Qwen3-8B-GGUF, maybe with :Q8_0 behind it; or an id of the catalogue
     repository: String,
     /// A file of it, or a quantisation as Q8_0 [default: its only model, else Q4_K_M]
     #[arg(value_name = "FILE|QUANT")]
@@ -30,11 +30,19 @@ pub(super) fn run(args: &PullArgs, json: bool) -> Result<()> {
     let downloads = open()?;
     let known = catalogue::by_id(&args.repository);
     let (repository, file) = match known {
-        Some(model) => (model.repository.as_str(), Some(model.file.as_str())),
-        None => (args.repository.as_str(), None),
+        Some(model) => (model.repository.as_str(), Some(model.file.clone())),
+        None => (args.repository.as_str(), downloads.wanted(&args.repository)?),
     };
+    if let (None, Some(behind), Some(beside)) = (known, &file, &args.file)
+        && !behind.eq_ignore_ascii_case(beside)
+    {
+        return Err(Error::invalid(format!(
+            "{behind:?} and {beside:?} are asked for, and nothing was fetched. Name one of them."
+        ))
+        .into());
+    }
     let repository = downloads.repository(repository)?;
-    let file = hub::choose(&repository, args.file.as_deref().or(file))?;
+    let file = hub::choose(&repository, args.file.as_deref().or(file.as_deref()))?;
     let request = DownloadRequest {
         repository: repository.repository.clone(),
         file: file.path.clone(),

@@ -72,11 +72,16 @@ impl Inner {
             .collect();
         for (id, run) in gone {
             // One that was paused before it had begun has nothing on disk yet.
-            let busy = lock(&self.tasks).get(&id).is_some_and(|task| !task.is_finished());
-            if !busy {
+            if !self.is_busy(&id) {
                 self.forget(&id, run);
             }
         }
+    }
+
+    /// Whether something that was started here for a download has not come to its end: it may still be at the files,
+    /// whatever the download looks like.
+    pub(super) fn is_busy(&self, id: &str) -> bool {
+        lock(&self.tasks).get(id).is_some_and(|task| !task.is_finished())
     }
 
     fn entry(&self, view: Download) -> Entry {
@@ -161,8 +166,7 @@ impl Inner {
             }
             entry.run
         };
-        let busy = lock(&self.tasks).get(id).is_some_and(|task| !task.is_finished());
-        let held = !busy && self.place(id).is_held();
+        let held = !self.is_busy(id) && self.place(id).is_held();
         self.publish(id, run, |view| {
             view.done_bytes = now.done_bytes;
             view.total_bytes = now.total_bytes.or(view.total_bytes);
@@ -255,6 +259,8 @@ impl Inner {
             if let Some(task) = lock(&self.tasks).get(id) {
                 task.abort();
             }
+            // Now, and not once the runtime lets go of it: what is started next may have the room.
+            self.room.withdraw(entry.run);
             self.spawn(entry, work);
         }
         self.sinks.tell();

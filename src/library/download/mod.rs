@@ -202,7 +202,6 @@ impl Downloads {
     /// When that is not the name of one, or the hub does not answer or does not let us in.
     pub fn repository(&self, repository: &str) -> Result<HubRepository> {
         let repository = self.inner.hub.repository(repository)?;
-        self.inner.hub.ask_keychain_again();
         let (sender, receiver) = std::sync::mpsc::channel();
         let inner = Arc::clone(&self.inner);
         self.inner.runtime.spawn(async move {
@@ -211,10 +210,24 @@ impl Downloads {
         receiver.recv().map_err(|_| Error::Internal("the thread of downloads has ended".into()))?
     }
 
+    /// What of a repository is meant where that is written behind it, as in "owner/name:Q8_0": a quantisation or a
+    /// file. Asks nobody.
+    ///
+    /// # Errors
+    /// When that is not the name of a repository.
+    pub fn wanted(&self, repository: &str) -> Result<Option<String>> {
+        self.inner.hub.wanted(repository)
+    }
+
     /// The hub, as this machine sees it. May wait for the person to open the keychain.
     pub fn hub_state(&self) -> HubState {
-        self.inner.hub.ask_keychain_again();
         self.inner.hub.state()
+    }
+
+    /// Has a keychain that stayed shut asked once more with the next request; else it is asked once and never again.
+    /// For a window, where a person does one thing after the other: to be called before each.
+    pub fn ask_keychain_again(&self) {
+        self.inner.hub.ask_keychain_again();
     }
 
     /// Keeps the hub's token in the keychain, or forgets it.
@@ -237,7 +250,6 @@ impl Downloads {
         hub::check_path(&request.file)?;
         let request = DownloadRequest { repository, ..request.clone() };
         let id = kept::id(&request);
-        self.inner.hub.ask_keychain_again();
         self.inner.launch(&id, Some(&request));
         self.inner.view(&id)
     }
@@ -263,7 +275,6 @@ impl Downloads {
             return Err(self.inner.unreadable(id, view.done_bytes));
         }
         if view.phase != DownloadPhase::Done {
-            self.inner.hub.ask_keychain_again();
             self.inner.launch(id, None);
         }
         Ok(())

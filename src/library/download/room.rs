@@ -59,7 +59,7 @@ pub(super) struct Promised<'a> {
 
 impl Drop for Promised<'_> {
     fn drop(&mut self) {
-        lock(&self.room.promised).retain(|promise| promise.run != self.run);
+        self.room.withdraw(self.run);
     }
 }
 
@@ -73,6 +73,11 @@ pub(super) struct Shortage {
 }
 
 impl Room {
+    /// Promises run `run` nothing any more.
+    pub(super) fn withdraw(&self, run: u64) {
+        lock(&self.promised).retain(|promise| promise.run != run);
+    }
+
     /// Promises run `run` the room for what its meter says is missing of `size` bytes, if there is room beside what
     /// others have been promised and the `elsewhere` bytes that other programs' downloads need. What is free is
     /// asked once no other can be promised it; where that is not known, it is found out by writing.
@@ -146,6 +151,9 @@ mod tests {
         let free = || Some(SPARE + 80);
         assert_eq!(room.promise(3, 41, &meter(0), 0, free).err().unwrap().missing, 1);
         drop(room.promise(3, 40, &meter(0), 0, free).unwrap());
+        // One that is stopped writes no more, before it has let go of everything too.
+        room.withdraw(1);
+        drop(room.promise(3, 80, &meter(0), 0, free).unwrap());
         drop(first);
         drop(room.promise(4, 80, &meter(0), 0, free).unwrap());
         // One that has all its bytes needs none, and what is not known is not refused.

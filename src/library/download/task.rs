@@ -162,6 +162,7 @@ impl Run {
     /// When the hub has no such model, or another one than was asked for.
     fn parts(&self, listing: &Listing) -> Result<Vec<RemoteFile>> {
         let mut parts = listing.parts(&self.request.file)?.to_vec();
+        // The catalogue tells none of a model in parts.
         if let (Some(expected), [part]) = (&self.request.expected_sha256, &mut parts[..]) {
             let found = part.sha256.get_or_insert_with(|| expected.to_ascii_lowercase());
             if !found.eq_ignore_ascii_case(expected) {
@@ -222,9 +223,11 @@ impl Run {
         })
     }
 
-    /// Bytes that downloads still need into this folder which other programs are at.
+    /// Bytes that downloads still need into this folder which other programs are at. What is stopped here holds its
+    /// files a moment longer.
     fn needed_elsewhere(&self) -> u64 {
-        let ours = |id: &str| self.inner.view(id).is_ok_and(|view| is_active(view.phase));
+        let active = |id: &str| self.inner.view(id).is_ok_and(|view| is_active(view.phase));
+        let ours = |id: &str| active(id) || self.inner.is_busy(id);
         let needed = kept::known(&self.inner.models).into_iter().filter_map(|(id, kept)| {
             let place = self.inner.place(&id);
             let theirs = !ours(&id) && place.is_held();
@@ -298,5 +301,47 @@ impl Run {
             goal = self.goal(parts).await?;
         }
         Ok(goal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DownloadSettings, Downloads, lock};
+    use super::*;
+    use crate::library::hub::{HubConfig, ProxyChoice, TokenPlaces};
+
+    #[test]
+    fn what_is_stopped_here_is_no_other_programs_though_it_still_holds_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        // Nobody is asked.
+        let hub = HubConfig {
+            endpoint: "http://127.0.0.1:1".into(),
+            tokens: TokenPlaces::default(),
+            proxy: ProxyChoice::None,
+        };
+        let downloads = Downloads::open(folder.path(), hub, DownloadSettings::default()).unwrap();
+        let inner = &downloads.inner;
+        let request = |file: &str| DownloadRequest {
+            repository: "a/b".into(),
+            file: file.into(),
+            expected_sha256: None,
+        };
+        let run_of = |request: DownloadRequest| {
+            let id = kept::id(&request);
+            Run { inner: Arc::clone(inner), place: inner.place(&id), id, run: 1, request }
+        };
+        let (stopped, new) = (run_of(request("stopped.gguf")), run_of(request("new.gguf")));
+        let part = RemoteFile { path: "stopped.gguf".into(), size: 100, sha256: None };
+        stopped.place.store(&Kept { parts: vec![part], ..stopped.kept() }).unwrap();
+        inner.look();
+        assert_eq!(new.needed_elsewhere(), 0, "nobody is at it");
+        let held = stopped.place.hold("stopped").unwrap();
+        assert_eq!(new.needed_elsewhere(), 100, "another program is");
+        let task = inner.runtime.spawn(std::future::pending());
+        let end = task.abort_handle();
+        lock(&inner.tasks).insert(stopped.id.clone(), task);
+        assert_eq!(new.needed_elsewhere(), 0, "it is ours, and about to be let go of");
+        end.abort();
+        drop(held);
     }
 }

@@ -109,7 +109,7 @@ impl Hub {
         }
     }
 
-    /// To be called when a person begins something: a keychain that stayed shut before is asked once more then,
+    /// To be called when a person does something anew: a keychain that stayed shut before is asked once more then,
     /// and not with each of the requests that follow.
     pub(crate) fn ask_keychain_again(&self) {
         self.tokens.ask_again();
@@ -118,6 +118,11 @@ impl Hub {
     /// A repository as people write it, as "owner/name".
     pub(crate) fn repository(&self, text: &str) -> Result<String> {
         names::repository_at(text, self.endpoint.as_str())
+    }
+
+    /// What is meant of it, if that is written behind a colon.
+    pub(crate) fn wanted(&self, text: &str) -> Result<Option<String>> {
+        names::wanted_at(text, self.endpoint.as_str())
     }
 
     pub(crate) fn set_token(&self, token: Option<&Token>) -> Result<()> {

@@ -1,6 +1,6 @@
 //! What a repository holds: its GGUF models, each of one file or several parts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -101,39 +101,60 @@ impl Listing {
 /// The quantisation that is taken when none is asked for: the usual compromise.
 const USUAL: &str = "Q4_K_M";
 
-/// The model of a repository that a person means by a path, a file's name or a quantisation; without a word, its
-/// only one or the usual one.
+/// The model of a repository that a person means by a path, a file's name or its end, or a quantisation; without a
+/// word, its only one or the usual one.
 ///
 /// # Errors
 /// [`Error::HubNotFound`] with those that there are.
 pub fn choose<'a>(repository: &'a HubRepository, wanted: Option<&str>) -> Result<&'a HubFile, Error> {
     let files = &repository.files;
-    let told = |file: &&HubFile| {
-        let name = file.path.rsplit('/').next().unwrap_or_default();
-        let by_name = |wanted: &str| [&*file.path, name, names::short_name(name)].contains(&wanted);
-        let by_type = |wanted: &str| file.quantisation.eq_ignore_ascii_case(wanted);
-        wanted.map_or(files.len() == 1 || by_type(USUAL), |wanted| by_name(wanted) || by_type(wanted))
+    let of_type = |file: &HubFile, wanted: &str| file.quantisation.eq_ignore_ascii_case(wanted);
+    let is_meant = |file: &&HubFile| match wanted {
+        Some(wanted) => of_type(file, wanted) || is_named(file, wanted),
+        None => files.len() == 1 || of_type(file, USUAL),
     };
-    let mut found = files.iter().filter(told);
+    let mut found = files.iter().filter(is_meant);
     match (found.next(), found.next()) {
         (Some(file), None) => Ok(file),
         (first, _) => {
-            let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
             let name = &repository.repository;
             Err(Error::HubNotFound {
                 what: match (first, wanted) {
                     _ if files.is_empty() => format!("a GGUF model in {name}"),
                     (_, None) => format!("a model in {name} that is meant without a word"),
-                    (Some(_), Some(_)) => format!("one model only in {name} that is meant by that"),
-                    (None, Some(_)) => format!("such a model in {name}"),
+                    (Some(_), Some(wanted)) => {
+                        format!("one model only in {name} that is meant by {wanted:?}")
+                    }
+                    (None, Some(wanted)) => format!("{wanted:?} in {name}"),
                 },
-                remedy: match paths.is_empty() {
-                    true => "Choose a repository of GGUF files; their names often end with -GGUF.".into(),
-                    false => format!("Choose one of its files: {}.", paths.join(", ")),
-                },
+                remedy: choices(files),
             })
         }
     }
+}
+
+/// Whether a file is meant by a path, by its name, or by the end of that: some write more of the quantisation there
+/// than its type, as "UD-Q4_K_XL".
+fn is_named(file: &HubFile, wanted: &str) -> bool {
+    let name = file.path.rsplit('/').next().unwrap_or_default();
+    let stem = names::short_name(name);
+    let ends = || {
+        let (before, end) = stem.split_at_checked(stem.len().checked_sub(wanted.len())?)?;
+        Some(before.ends_with(['-', '.']) && end.eq_ignore_ascii_case(wanted))
+    };
+    [&*file.path, name, stem].contains(&wanted) || ends().unwrap_or(false)
+}
+
+/// What a person may choose from, for who has meant something else.
+fn choices(files: &[HubFile]) -> String {
+    if files.is_empty() {
+        return "Choose a repository of GGUF files; their names often end with -GGUF.".into();
+    }
+    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let paths = format!("Choose one of its files: {}.", paths.join(", "));
+    let types = files.iter().map(|file| file.quantisation.as_str()).filter(|name| !name.is_empty());
+    let types: Vec<&str> = types.collect::<BTreeSet<_>>().into_iter().collect();
+    if types.is_empty() { paths } else { format!("Its quantisations are {}. {paths}", types.join(", ")) }
 }
 
 /// Files that can be models. What has a name that no file may have here is left out.
@@ -263,7 +284,14 @@ mod tests {
         assert_eq!(path(Some("y-Q8_0.gguf")).unwrap(), "y-Q8_0.gguf");
         let error = path(Some("Q8_0")).unwrap_err().to_string();
         assert!(error.contains("y-Q8_0.gguf"), "{error}");
-        assert!(path(Some("z")).is_err());
+        let error = path(Some("Q5_K_M")).unwrap_err().to_string();
+        assert!(error.contains("not got \"Q5_K_M\" in a/b"), "{error}");
+        assert!(error.contains("quantisations are Q4_K_M, Q8_0."), "{error}");
+        assert!(path(Some("z")).is_err() && path(Some("")).is_err() && path(Some("é")).is_err());
+        // What some write before the type tells two of one type apart.
+        let dynamic = list(&["x-Q4_K_XL.gguf", "x-UD-Q4_K_XL.gguf"]);
+        assert_eq!(choose(&dynamic, Some("ud-q4_k_xl")).unwrap().path, "x-UD-Q4_K_XL.gguf");
+        assert!(choose(&dynamic, Some("Q4_K_XL")).is_err());
         assert_eq!(choose(&list(&["only.gguf"]), None).unwrap().path, "only.gguf");
         assert!(choose(&list(&[]), None).is_err());
     }

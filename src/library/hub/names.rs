@@ -28,6 +28,20 @@ pub fn repository(text: &str) -> Result<String> {
 /// The same where the hub is the one of this address: its own pages count as well. An address of any other host
 /// is refused: what it shows is not what this hub has under that name.
 pub(super) fn repository_at(text: &str, endpoint: &str) -> Result<String> {
+    read(text, endpoint).map(|(repository, _)| repository)
+}
+
+/// What is meant of that repository where somebody has written it behind a colon, as some programs do:
+/// "owner/name:Q8_0", or the name of a file.
+///
+/// # Errors
+/// As [`repository`].
+pub(super) fn wanted_at(text: &str, endpoint: &str) -> Result<Option<String>> {
+    read(text, endpoint).map(|(_, wanted)| wanted)
+}
+
+/// A repository, and what stands behind a colon.
+fn read(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
     let refused = || {
         Error::invalid(
             "That is not the name of a repository on the hub. Write it as on its page, for example \
@@ -56,14 +70,18 @@ pub(super) fn repository_at(text: &str, endpoint: &str) -> Result<String> {
     if parts.len() > 2 && ["tree", "blob", "resolve", "discussions"].contains(&parts[2]) {
         parts.truncate(2);
     }
-    // Some programs write the quantisation after a colon.
-    if let [_, name] = &mut parts[..] {
-        *name = name.split_once(':').map_or(*name, |(name, _)| name);
+    let mut wanted = None;
+    if let [_, name] = &mut parts[..]
+        && let Some((before, behind)) = name.split_once(':')
+    {
+        *name = before;
+        // With "latest" Ollama says that none was chosen.
+        wanted = Some(behind.to_owned()).filter(|behind| !["", "latest"].contains(&behind.as_str()));
     }
     if parts.len() > 2 || !parts.iter().all(|part| is_repository_part(part)) {
         return Err(refused());
     }
-    Ok(parts.join("/"))
+    Ok((parts.join("/"), wanted))
 }
 
 /// The hub's own rule.
@@ -211,6 +229,24 @@ mod tests {
         {
             assert!(repository(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn what_stands_behind_a_colon_is_what_is_meant_of_a_repository() {
+        let wanted = |text: &str| wanted_at(text, "http://mirror.example:8080/hf/").unwrap();
+        for (text, expected) in [
+            ("hf.co/Qwen/Qwen3-8B-GGUF:Q8_0", Some("Q8_0")),
+            ("https://huggingface.co/a/b:q4_k_m?show=1", Some("q4_k_m")),
+            ("mirror.example:8080/hf/a/b:m-Q8_0.gguf", Some("m-Q8_0.gguf")),
+            ("mirror.example:8080/hf/a/b", None),
+            ("a/b", None),
+            ("a/b:", None),
+            ("hf.co/a/b:latest", None),
+            ("hf.co/a/b/blob/main/m:x.gguf", None),
+        ] {
+            assert_eq!(wanted(text).as_deref(), expected, "{text}");
+        }
+        assert!(wanted_at("a:Q8_0", "").is_err(), "that names no owner");
     }
 
     #[test]

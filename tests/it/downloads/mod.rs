@@ -18,7 +18,7 @@ use hunch::api::library::{Download, DownloadPhase, DownloadRequest, LibraryEvent
 use hunch::error::ErrorCode;
 use hunch::library::Places;
 use hunch::library::download::{DownloadSettings, Downloads, Subscription};
-use hunch::library::hub::HubConfig;
+use hunch::library::hub::{HubConfig, Token, TokenPlaces, Vault};
 use hunch::model::weights::WeightFile;
 use sha2::{Digest, Sha256};
 
@@ -47,6 +47,33 @@ fn model(size: u64, seed: u64) -> Content {
     let head = tiny.writer().bytes();
     let size = size.max(head.len() as u64);
     Content::padded(head, size, seed)
+}
+
+/// A keychain that the person does not open, and how often they were asked.
+#[derive(Default)]
+struct Shut(AtomicUsize);
+
+impl Shut {
+    fn asked(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// With the hub's token in it.
+    fn config(self: &Arc<Self>, hub: &TestHub) -> HubConfig {
+        let vault: Arc<dyn Vault> = Arc::clone(self) as _;
+        HubConfig { tokens: TokenPlaces { vault: Some(vault), ..TokenPlaces::default() }, ..hub.config() }
+    }
+}
+
+impl Vault for Shut {
+    fn read(&self) -> Result<Option<Token>, String> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Err("the person said no".into())
+    }
+
+    fn write(&self, _: Option<&Token>) -> Result<(), String> {
+        Err("the person said no".into())
+    }
 }
 
 fn request(file: &str) -> DownloadRequest {

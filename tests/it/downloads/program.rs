@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use hunch::library::catalogue;
 use hunch::library::download::Downloads;
 use hunch::model::device::DeviceChoice;
 
-use super::{MIB, REPOSITORY, in_turn, is, model, request, settings, wait};
+use super::{MIB, REPOSITORY, Shut, in_turn, is, model, request, settings, wait};
 use crate::hub::{Act, TestHub, proxy};
 use crate::support::snapshot::{Thing, snapshot};
 
@@ -71,6 +72,31 @@ fn the_command_line_lists_and_fetches_with_the_token_of_the_file() {
     hub.act(|asked| Act { spoilt: asked.is_file(), ..Act::default() });
     let spoilt = run(&["models", "pull", REPOSITORY, "q4_0"]);
     assert!(spoilt.status.code() == Some(5) && told(&spoilt).contains("checksum"), "{}", told(&spoilt));
+}
+
+#[test]
+fn a_quantisation_behind_a_repositorys_name_is_what_is_fetched() {
+    let hub = TestHub::start();
+    let content = model(0, 64);
+    hub.add(REPOSITORY, "m-Q8_0.gguf", content.clone());
+    hub.add(REPOSITORY, "m-Q4_K_M.gguf", model(0, 65));
+    let data = tempfile::tempdir().unwrap();
+    let pull = |arguments: &[&str]| {
+        let arguments = [&["models", "pull", "--json"], arguments].concat();
+        hunch(data.path(), &hub.config().endpoint, &arguments).output().unwrap()
+    };
+    let absent = pull(&[&format!("{REPOSITORY}:Q5_K_M")]);
+    assert_eq!(absent.status.code(), Some(3), "{}", told(&absent));
+    assert!(told(&absent).contains("quantisations are Q4_K_M, Q8_0"), "{}", told(&absent));
+    let two = pull(&[&format!("{REPOSITORY}:Q8_0"), "Q4_K_M"]);
+    assert!(two.status.code() == Some(4) && told(&two).contains("Name one of them"), "{}", told(&two));
+    assert!(hub.starts().is_empty(), "nothing was fetched");
+    let pulled = pull(&[&format!("hf.co/{REPOSITORY}:Q8_0")]);
+    let done: Download =
+        serde_json::from_slice(&pulled.stdout).unwrap_or_else(|_| panic!("{}", told(&pulled)));
+    is(&done, &content);
+    assert_eq!(done.request.file, "m-Q8_0.gguf");
+    assert!(pull(&[&format!("{REPOSITORY}:q8_0"), "Q8_0"]).status.success(), "twice the same is no question");
 }
 
 /// The file below a folder that a text stands in.
@@ -220,19 +246,51 @@ fn ctrl_c_pauses_and_the_same_command_goes_on() {
     assert_eq!(hub.starts(), [0, MIB]);
 }
 
+/// The application, with all it keeps in a folder.
+fn app(folder: &Path) -> App {
+    let config = AppConfig {
+        models_folder: Some(folder.join("models")),
+        places: None,
+        store: Some(folder.join("conversations.db")),
+        threads: Some(1),
+        device: DeviceChoice::Cpu,
+    };
+    App::start(config).unwrap()
+}
+
+#[test]
+fn in_the_window_a_keychain_that_stays_shut_is_asked_once_for_each_thing_that_is_begun() {
+    let hub = TestHub::start();
+    hub.add(REPOSITORY, "m.gguf", model(2 * MIB, 66));
+    hub.act(in_turn(vec![Act { stall: Some(MIB), ..Act::default() }]));
+    let folder = tempfile::tempdir().unwrap();
+    let keychain: Arc<Shut> = Arc::default();
+    let app = app(folder.path());
+    app.use_hub(keychain.config(&hub), settings()).unwrap();
+    assert_eq!((app.hub_state().unwrap().problems.len(), keychain.asked()), (1, 1));
+    app.hub_repository(REPOSITORY).unwrap();
+    assert_eq!(keychain.asked(), 2);
+    let (teller, events) = std::sync::mpsc::channel();
+    let listener = Box::new(move |event| {
+        let _ = teller.send(event);
+    });
+    app.watch_library(listener).unwrap();
+    let id = app.start_download(&request("m.gguf")).unwrap().id;
+    wait(&events, &id, |download| download.done_bytes == MIB);
+    assert_eq!(keychain.asked(), 3, "though the hub is asked what the file is, and then for it");
+    app.pause_download(&id).unwrap();
+    app.resume_download(&id).unwrap();
+    wait(&events, &id, |download| download.phase == DownloadPhase::Done);
+    assert_eq!(keychain.asked(), 4);
+    app.shutdown();
+}
+
 #[test]
 fn the_application_fetches_a_model_and_finds_it() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m-Q8_0.gguf", model(0, 64));
     let folder = tempfile::tempdir().unwrap();
-    let config = AppConfig {
-        models_folder: Some(folder.path().join("models")),
-        places: None,
-        store: Some(folder.path().join("conversations.db")),
-        threads: Some(1),
-        device: DeviceChoice::Cpu,
-    };
-    let app = App::start(config).unwrap();
+    let app = app(folder.path());
     let secret = "hf_application_secret";
     app.use_hub(hub.config_with_token(secret), settings()).unwrap();
     assert_eq!(app.hub_state().unwrap().endpoint, hub.config().endpoint);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::path::{Component, Path};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hunch::api::library::{DownloadPhase, DownloadRequest, HubTokenSource, LibraryEvent};
@@ -10,7 +11,7 @@ use hunch::library::download::Downloads;
 use hunch::library::hub::{self, HubConfig, ProxyChoice};
 use proptest::prelude::*;
 
-use super::{Desk, MIB, PATIENCE, REPOSITORY, in_turn, is, model, request, settings, wait, watch};
+use super::{Desk, MIB, PATIENCE, REPOSITORY, Shut, in_turn, is, model, request, settings, wait, watch};
 use crate::hub::{Act, Content, TestHub, proxy};
 use crate::support::mutate::runner;
 use crate::support::snapshot::snapshot;
@@ -94,6 +95,24 @@ fn the_token_goes_to_the_hub_only_and_is_never_written() {
         let expected = (!asked.away).then(|| format!("Bearer {secret}"));
         assert_eq!(asked.authorization, expected, "{}", asked.path);
     }
+}
+
+/// All that `hunch models pull` does.
+#[test]
+fn a_keychain_that_stays_shut_is_asked_once_unless_it_is_to_be_asked_again() {
+    let hub = TestHub::start();
+    let content = model(0, 72);
+    hub.add(REPOSITORY, "m.gguf", content.clone());
+    let keychain: Arc<Shut> = Arc::default();
+    let desk = Desk::with(keychain.config(&hub), settings());
+    assert_eq!(desk.downloads.hub_state().problems.len(), 1);
+    desk.downloads.repository(REPOSITORY).unwrap();
+    let done = desk.fetch("m.gguf");
+    is(&done, &content);
+    desk.downloads.resume(&done.id).unwrap();
+    assert_eq!((desk.downloads.hub_state().problems.len(), keychain.asked()), (1, 1));
+    desk.downloads.ask_keychain_again();
+    assert_eq!((desk.downloads.hub_state().problems.len(), keychain.asked()), (1, 2));
 }
 
 #[test]
