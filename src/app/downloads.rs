@@ -49,12 +49,12 @@ impl App {
         self.downloader_anew()?.repository(repository)
     }
 
-    /// The hub, and where its token is from. May wait for the person to open the keychain.
+    /// The hub, and where its token is from. May wait for the person to open the keychain, the first time.
     ///
     /// # Errors
     /// As [`App::downloader`].
     pub fn hub_state(&self) -> Result<HubState> {
-        Ok(self.downloader_anew()?.hub_state())
+        Ok(self.downloader()?.hub_state())
     }
 
     /// Keeps the hub's token in the keychain, or forgets it.

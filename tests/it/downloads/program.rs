@@ -270,6 +270,7 @@ fn in_the_window_a_keychain_that_stays_shut_is_asked_once_for_each_thing_that_is
     assert_eq!((app.hub_state().unwrap().problems.len(), keychain.asked()), (1, 1));
     app.hub_repository(REPOSITORY).unwrap();
     assert_eq!(keychain.asked(), 2);
+    assert_eq!((app.hub_state().unwrap().problems.len(), keychain.asked()), (1, 2), "what is known is told");
     let (teller, events) = std::sync::mpsc::channel();
     let listener = Box::new(move |event| {
         let _ = teller.send(event);
