@@ -536,7 +536,7 @@ impl DraftPlan {
     }
 }
 
-/// Another token pays while the tokens it is expected to add come at no less than the going rate.
+/// More tokens pay while those that they are expected to add come at no less than the going rate.
 #[derive(Clone, Debug)]
 struct StopRule {
     /// Tokens a millisecond that are to be had.
@@ -559,7 +559,13 @@ impl StopRule {
     fn goes_on(&mut self, confidence: f32) -> bool {
         self.reach *= self.classes[class_of(confidence)];
         self.len += 1;
-        self.reach * self.next >= self.rate * (self.draft + self.rows_cost(self.len, 1))
+        // The next one alone may not pay where it and those behind it do: rows do not all cost the same.
+        let (mut reach, mut tokens) = (self.reach, 0.0);
+        (1..=MAX_DRAFT.saturating_sub(self.len)).any(|more| {
+            reach *= self.next;
+            tokens += reach;
+            tokens >= self.rate * (more as f64 * self.draft + self.rows_cost(self.len, more))
+        })
     }
 
     /// Milliseconds that `more` rows cost a target pass over a draft of `len` tokens.
@@ -870,6 +876,32 @@ mod tests {
         assert!(plan.clone().goes_on(0.99));
         assert!(!plan.clone().goes_on(0.05));
         assert!(DraftPlan::fixed(4).goes_on(0.0));
+    }
+
+    /// A pass of four rows was once seen to be as cheap as one of two: depth three promises most, and is reached past a
+    /// second token that alone does not pay, so that what it costs is seen.
+    #[test]
+    fn a_depth_that_promises_most_is_reached() {
+        let mut controller = DepthController::new();
+        for round in 0..60 {
+            let depth = if round == 9 { 3 } else { usize::from(round % 4 != 0) };
+            controller.observe(&Observation {
+                drafted: depth,
+                passes: depth,
+                acted: depth > 0,
+                propose_ms: 2.8 * depth as f64,
+                rows: depth + 1,
+                target_ms: if depth == 0 { 10.0 } else { 11.0 },
+                tested: vec![depth == 3 || round % 9 != 0; depth],
+                confidence: vec![Some(0.85); depth],
+                ..Observation::default()
+            });
+        }
+        // Three rows are dearer than either.
+        controller.observe(&Observation { rows: 3, target_ms: 13.0, ..Observation::default() });
+        let gains = controller.state().gains;
+        assert!(gains[2] > gains[1], "{gains:?}");
+        assert!(controller.plan(8, 0, 0).goes_on(0.85));
     }
 
     #[test]
