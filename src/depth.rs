@@ -113,11 +113,16 @@ const FORGET: f64 = 0.97;
 /// Drafting has to promise this much, or the noise of the promise decides.
 const WORTH: f64 = 1.02;
 /// So much where a draft model that rests would have to read first: once read is paid, whatever comes of it.
-const WORTH_READING: f64 = 1.1;
-/// First tokens of drafts that are tested before a bad beginning is believed.
-const ENOUGH_TESTS: u32 = 8;
+const WORTH_READING: f64 = 1.06;
+/// So much to go on where it drafts and has read: little is lost by finding out more, and what it lost is counted.
+const WORTH_GOING_ON: f64 = 0.93;
+/// First tokens of drafts that are tested before a bad beginning is believed: answers begin with what is hardest to
+/// guess.
+const ENOUGH_TESTS: u32 = 24;
+/// So many of them again, where a model has read the conversation to look again.
+const TESTS_AGAIN: u32 = 8;
 /// Passes of one row that these first tests may lose.
-const EXPLORING_LOSES: f64 = 2.0;
+const EXPLORING_LOSES: f64 = 3.0;
 /// Acceptance that is hoped for meanwhile, and what it would have to win: what is too dear to win so much is not
 /// explored.
 const HOPE: (f64, f64) = (0.75, 1.1);
@@ -138,6 +143,8 @@ const MOST_LOST: f64 = 3.0;
 const FORGIVEN: f64 = 0.01;
 /// Asked in vain so often in a row, what it promises is no longer believed.
 const IN_VAIN: u32 = 4;
+/// Passes of one row that an expected pace counts beside what was measured.
+const EXPECTED_PACE: f64 = 2.0;
 /// Classes of confidence.
 pub(crate) const CLASSES: usize = 10;
 /// Unread tokens that a proposer's model reads along with its first pass.
@@ -167,9 +174,37 @@ impl Share {
         self.belief *= FORGET;
     }
 
+    /// What was seen counts half from now on.
+    fn fade(&mut self) {
+        self.passed /= 2.0;
+        self.seen /= 2.0;
+    }
+
     pub(crate) fn mean(self, (prior, weight): (f64, f64)) -> f64 {
         let weight = weight * self.belief;
         (self.passed + prior * weight) / (self.seen + weight)
+    }
+}
+
+/// How fast rounds were of late, drafting or not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    tokens: f64,
+    /// In passes of one row.
+    time: f64,
+}
+
+impl Pace {
+    fn add(&mut self, tokens: usize, time: f64) {
+        if time > 0.0 && time.is_finite() {
+            self.tokens = self.tokens * FORGET + tokens as f64;
+            self.time = self.time * FORGET + time;
+        }
+    }
+
+    /// Tokens a pass of one row; `expected` counts as so many passes.
+    fn rate(self, expected: f64) -> f64 {
+        (self.tokens + expected * EXPECTED_PACE) / (self.time + EXPECTED_PACE)
     }
 }
 
@@ -190,6 +225,10 @@ pub struct Observation {
     pub rows: usize,
     /// Milliseconds of the target pass.
     pub target_ms: f64,
+    /// Milliseconds of the round: of whatever drafted, and of the target pass.
+    pub round_ms: f64,
+    /// Tokens the round gave.
+    pub emitted: usize,
     /// Whether each depth that was tested was accepted, in order.
     pub tested: Vec<bool>,
     /// The draft's confidence in each of them, where it has one.
@@ -206,8 +245,13 @@ pub struct DepthController {
     width: Smoothed,
     /// Rows that ride along with a draft.
     beside: usize,
+    /// Tokens of late, and the passes of one row that they took.
+    pace: Pace,
     /// Milliseconds that probes may take.
     credit: f64,
+    /// Whether nothing is drafted but probes.
+    rests: bool,
+    /// Whether that is so, or what was drafted is not worth a row.
     parked: bool,
     /// How often in a row it was asked for a draft, took its time and had none: a tree that finds nothing worth
     /// its rows.
@@ -245,12 +289,19 @@ impl DepthController {
         // The read costs once, the gain lasts.
         let reading = unread as f64 * self.read();
         let repays = |gain: f64| (1.0 - 1.0 / gain) * one * HORIZON >= reading;
-        let enough = if self.parked && unread > FEW { WORTH_READING } else { WORTH };
-        let promising = gain >= enough && repays(gain) && self.won > -MOST_LOST * one;
-        let exploring = !promising && (unread <= FEW || self.tests == 0) && self.explores(one, repays);
+        let (goes_on, has_read) = (!self.rests && self.tests > 0, unread <= FEW);
+        let enough = match (goes_on, has_read) {
+            (true, true) => WORTH_GOING_ON,
+            (false, false) => WORTH_READING,
+            _ => WORTH,
+        };
+        let least = if depth == 0 { self.gain(1) } else { gain };
+        let promising = least >= enough && (has_read || repays(gain)) && self.won > -MOST_LOST * one;
+        let exploring = !promising && (has_read || self.tests == 0) && self.explores(one, repays);
         let pays = self.barren < IN_VAIN && (promising || exploring);
         let free = draft <= FREE * one && unread == 0 && beside == 0;
-        self.parked = !pays;
+        self.rests = !pays;
+        self.parked = self.rests;
         self.since_plain += 1;
         // What plain decoding costs has to be known, and known of late.
         // Where a draft is free most rounds that find none are plain anyway.
@@ -259,12 +310,11 @@ impl DepthController {
             0
         } else if free {
             limit
-        } else if pays && self.width() > 1.0 {
-            // A tree knows itself what it is worth.
+        } else if pays && (self.width() > 1.0 || self.classes.iter().any(|class| class.seen > 0.0)) {
+            // A tree knows itself what it is worth, and a chain ends where it is not sure enough of itself.
             limit
         } else if pays {
-            // One deeper than is known to pay, where the draft's confidence can end it before.
-            limit.min((depth + usize::from(self.classes.iter().any(|class| class.seen > 0.0))).max(1))
+            limit.min(depth.max(1))
         } else {
             let cost = reading + self.extra(PROBE.min(limit));
             if self.may_probe(cost) { PROBE.min(limit) } else { 0 }
@@ -274,13 +324,24 @@ impl DepthController {
             (false, true) => usize::from(exploring),
             (false, false) => PROBE,
         };
-        let rate = gain.max(1.0) / one;
+        let rate = self.rate(gain);
         let classes = std::array::from_fn(|class| class_share(&self.classes, class));
         let rows = std::array::from_fn(|rows| if rows == 0 { 0.0 } else { self.pass(rows) });
-        let next = self.position(depth.min(MAX_DRAFT - 1));
+        let next = self.reached();
         let ms = if depth == 0 { one } else { depth as f64 * draft + self.pass(self.rows(depth)) };
         let promise = Promise { tokens: gain * ms / one, ms };
-        let stop = StopRule { rate, promise, draft, rows, classes, beside, next, reach: 1.0, len: 0 };
+        let stop = StopRule {
+            rate,
+            promise,
+            draft,
+            rows,
+            classes,
+            beside,
+            next,
+            reach: 1.0,
+            len: 0,
+            most: max_draft,
+        };
         DraftPlan { max_draft, deepest: MAX_DRAFT, stop: Some(stop) }
     }
 
@@ -289,7 +350,7 @@ impl DepthController {
     /// promises instead.
     pub fn keep(&mut self, confidence: &[Option<f32>], rival: Option<Promise>) -> usize {
         let one = self.pass(1);
-        let own = self.best(MAX_DRAFT).1.max(1.0) / one;
+        let own = self.rate(self.best(MAX_DRAFT).1);
         let other = rival.unwrap_or(Promise { tokens: 1.0, ms: one });
         let rate = own.max(other.rate());
         let (mut tokens, mut reach) = (1.0, 1.0);
@@ -305,12 +366,23 @@ impl DepthController {
         if self.to_test > 0 && rival.is_none() {
             return best.max(self.to_test.min(confidence.len()));
         }
+        if self.draft() > FREE * one {
+            // It was decided when it was asked for; only what costs nothing is judged when it is there.
+            return best;
+        }
         self.parked = best == 0 && !confidence.is_empty() && rival.is_none();
         let probe = PROBE.min(confidence.len());
         if self.parked && self.may_probe(self.extra(probe)) {
             return probe;
         }
         best
+    }
+
+    /// Tokens a millisecond that are to be had, when drafting promises this gain: what was had of late, a promise
+    /// only where nothing was. A token more pays when it comes at no less. What is promised is no measure of that:
+    /// where it is too much, no draft would seem to reach it, and each would end at once.
+    fn rate(&self, gain: f64) -> f64 {
+        self.pace.rate(gain).max(1.0) / self.pass(1)
     }
 
     /// Whether too little is known yet to believe a bad beginning, and what is hoped for would pay.
@@ -340,7 +412,15 @@ impl DepthController {
             }
         }
         self.costs.add_pass(seen.rows, seen.target_ms);
+        self.pace.add(seen.emitted, seen.round_ms / self.pass(1));
         self.tests += u32::from(!seen.tested.is_empty());
+        if self.rests && seen.acted {
+            // What made it rest was long ago.
+            self.positions.iter_mut().for_each(Share::fade);
+            if seen.read > FEW {
+                self.tests = self.tests.min(ENOUGH_TESTS - TESTS_AGAIN);
+            }
+        }
         for (share, &passed) in self.positions.iter_mut().zip(&seen.tested) {
             share.add(passed);
         }
@@ -446,14 +526,23 @@ impl DepthController {
         self.costs.read()
     }
 
-    /// The probability that a position is accepted when those before it were. A position that was never
-    /// tested is taken to be like the one before it.
+    /// The probability that a position is accepted when those before it were, at a fixed depth. Drafts that cost
+    /// time go deep only where they are sure of themselves, so what passed there says too much of a later position: it
+    /// is taken to be no better than the first.
     fn position(&self, position: usize) -> f64 {
+        let reached = self.reached();
+        let tested = reached[position.min(MAX_DRAFT - 1)];
+        if self.draft() > FREE * self.pass(1) { tested.min(reached[0]) } else { tested }
+    }
+
+    /// The share of each position that was accepted where a draft reached it. One that was never tested is taken to be
+    /// like the one before it.
+    fn reached(&self) -> [f64; MAX_DRAFT] {
         let mut prior = PRIOR.0;
-        for share in &self.positions[..=position.min(MAX_DRAFT - 1)] {
+        self.positions.map(|share| {
             prior = share.mean((prior, PRIOR.1));
-        }
-        prior
+            prior
+        })
     }
 }
 
@@ -510,6 +599,11 @@ impl DraftPlan {
         Self { max_draft, deepest: MAX_DRAFT, stop: None }
     }
 
+    /// Whether it is as deep as was asked, not as pays.
+    pub fn is_fixed(&self) -> bool {
+        self.stop.is_none()
+    }
+
     /// The same, with paths of at most so many tokens.
     #[must_use]
     pub fn no_deeper_than(self, deepest: usize) -> Self {
@@ -548,11 +642,13 @@ struct StopRule {
     classes: [f64; CLASSES],
     /// Rows that ride along.
     beside: usize,
-    /// The probability that the next token is accepted, before it is drawn.
-    next: f64,
+    /// The probability that each position is accepted where a draft has gone so far, before it is drawn.
+    next: [f64; MAX_DRAFT],
     /// The probability that all so far are accepted.
     reach: f64,
     len: usize,
+    /// Tokens that may be drafted.
+    most: usize,
 }
 
 impl StopRule {
@@ -561,8 +657,8 @@ impl StopRule {
         self.len += 1;
         // The next one alone may not pay where it and those behind it do: rows do not all cost the same.
         let (mut reach, mut tokens) = (self.reach, 0.0);
-        (1..=MAX_DRAFT.saturating_sub(self.len)).any(|more| {
-            reach *= self.next;
+        (1..=self.most.saturating_sub(self.len)).any(|more| {
+            reach *= self.next[self.len + more - 1];
             tokens += reach;
             tokens >= self.rate * (more as f64 * self.draft + self.rows_cost(self.len, more))
         })
@@ -595,17 +691,20 @@ mod tests {
             let plan = controller.plan(MAX_DRAFT, 0, 0);
             let drafted = plan.max_draft;
             let accepted = (0..drafted).take_while(|&position| accepts(round, position)).count();
+            let (propose_ms, target_ms) = (draft_ms * drafted as f64, 10.0 * (1.0 + slope * drafted as f64));
             let seen = Observation {
                 drafted,
                 passes: drafted,
                 acted: drafted > 0,
-                propose_ms: draft_ms * drafted as f64,
+                propose_ms,
                 rows: drafted + 1,
-                target_ms: 10.0 * (1.0 + slope * drafted as f64),
+                target_ms,
+                round_ms: propose_ms + target_ms,
+                emitted: 1 + accepted,
                 tested: (0..drafted.min(accepted + 1)).map(|position| position < accepted).collect(),
                 ..Observation::default()
             };
-            time += seen.propose_ms + seen.target_ms;
+            time += seen.round_ms;
             tokens += 1.0 + accepted as f64;
             controller.observe(&seen);
         }
@@ -673,6 +772,44 @@ mod tests {
         let accepts =
             |round: usize, position: usize| round >= 5 && (round * 7919 + position * 104_729) % 1000 < 700;
         run(&mut controller, 80, (3.0, 0.05), accepts);
+        assert!(!controller.state().parked);
+    }
+
+    /// Two of the first nine are right, later two of three.
+    #[test]
+    fn a_bad_beginning_is_not_believed_for_long_either() {
+        let mut controller = DepthController::new();
+        let accepts = |round: usize, _: usize| {
+            if round < 10 { round == 4 || round == 8 } else { !round.is_multiple_of(3) }
+        };
+        run(&mut controller, 60, (3.0, 0.1), accepts);
+        assert!(!controller.state().parked);
+    }
+
+    /// What luck promises is no measure of what a token more has to bring: no draft would reach it, and each would end
+    /// after its first token.
+    #[test]
+    fn how_deep_it_goes_is_measured_by_what_was_had() {
+        let mut controller = DepthController::new();
+        run(&mut controller, 100, (3.0, 0.1), |round, position| {
+            (round * 7919 + position * 104_729) % 1000 < 700
+        });
+        let shares = controller.positions.iter_mut().chain(&mut controller.classes);
+        for (i, share) in shares.enumerate() {
+            // All that was drafted passed of late; what the draft is sure of, seven times in ten.
+            (0..200).for_each(|test| share.add(i < MAX_DRAFT || test % 10 > 2));
+        }
+        assert!(controller.state().gains[7] > 1.8);
+        assert!(controller.plan(MAX_DRAFT, 0, 0).goes_on(0.95));
+    }
+
+    /// Where a draft costs time it was decided whether to ask for it; that its token is not worth a row is no rest.
+    #[test]
+    fn a_dear_draft_that_is_cut_is_no_reason_to_rest() {
+        let mut controller = DepthController::new();
+        run(&mut controller, 60, (3.0, 0.1), |round, _| round % 4 != 0);
+        controller.plan(MAX_DRAFT, 0, 0);
+        assert_eq!(controller.keep(&[Some(0.01)], None), 0);
         assert!(!controller.state().parked);
     }
 

@@ -18,7 +18,7 @@
 //! 5. **emit**: every token leaves with its [`token::TokenOrigin`], p, q, round and position.
 //!
 //! [`session::Session`] is that loop, [`generate::generate`] puts text around it, [`engine::Engine`]
-//! gives it a thread, [`app::App`] is what the window and the command line talk to.
+//! gives it a thread, [`app::App`] is what the window talks to; the command line drives a generation itself.
 //!
 //! ```
 //! use hunch::model::table::{TableConfig, TableModel};

@@ -188,22 +188,21 @@ impl<'a> Session<'a> {
         for chunk in prompt[reuse..last].chunks(rows) {
             self.target.forward(Step::chain(chunk, LogitRows::None))?;
             done += chunk.len();
-            if progress(done, last - reuse).is_break() {
-                self.over = true;
-                return Ok(ControlFlow::Break(()));
+            self.over = progress(done, last - reuse).is_break();
+            if self.over {
+                break;
             }
         }
         let took = self.clock.elapsed().saturating_sub(begun);
-        self.stages.begin(prompt);
-        if self.config.max_draft > 0 {
-            let read = self.stages.read(prompt, &mut || progress(done, last - reuse))?;
-            if read.is_break() {
-                self.over = true;
-                return Ok(ControlFlow::Break(()));
+        if !self.over {
+            self.stages.begin(prompt);
+            if self.config.max_draft > 0 {
+                let read = self.stages.read(prompt, &mut || progress(done, last - reuse))?;
+                self.over = read.is_break();
             }
         }
-        self.tally.prefilled(prompt.len(), last - reuse, took, self.clock.elapsed());
-        Ok(ControlFlow::Continue(()))
+        self.tally.prefilled(prompt.len(), done, took, self.clock.elapsed());
+        Ok(if self.over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
     /// Runs one round. When it fails, the session is over, and what was emitted before stays
@@ -241,8 +240,10 @@ impl<'a> Session<'a> {
         let verified = self.clock.elapsed();
         self.keep(base, tree, &verdict, &emitted)?;
         let survived = emitted.iter().filter(|t| t.origin == TokenOrigin::Accepted).count();
+        let accepted = verdict.kept();
         let outcome = RoundOutcome {
-            kept: &verdict.kept()[..survived],
+            accepted: &accepted,
+            kept: &accepted[..survived],
             committed: &self.committed,
             target: &output,
             side: tree.len() + 1,
@@ -283,6 +284,7 @@ impl<'a> Session<'a> {
             limit: self.config.max_draft.min(room),
             wanted,
             room,
+            end_tokens: &self.config.end_tokens,
             sampler: &self.sampler,
             noise: self.verifier.noise(),
             rng: &mut self.rng,

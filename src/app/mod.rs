@@ -1,5 +1,5 @@
-//! The application, without a host: what the window and the command line do with the engine. No
-//! Tauri, no terminal; the shell adapts each method to a command.
+//! The application, without a host: what the window does with the engine. No Tauri; the shell adapts each
+//! method to a command.
 
 mod chat;
 mod downloads;

@@ -1,13 +1,14 @@
 //! The bench: the same prompts through every method, and what came of it. Suites of prompts, the
-//! runner that measures, the figures made of pairs of answers, and the report. The command line
-//! and the window run this same code. Nothing here prints, and only [`model`], [`memory`], [`passes`],
-//! [`skip_search`], [`second_turn`] and [`candle`] know a model or read a clock: to the rest, times come
+//! runner that measures, the figures made of pairs of answers, and the report. Nothing here prints, and only
+//! `lanes`, [`compare`], [`model`], [`memory`], [`passes`], [`skip_search`], [`second_turn`] and [`candle`] know a
+//! model or read a clock: to the rest, times come
 //! from [`crate::stats`] and the [`Bench`] passed in, predictions from [`crate::theory`].
 
 pub mod candle;
 pub mod compare;
 pub mod costs;
 pub mod figures;
+mod lanes;
 pub mod memory;
 pub mod model;
 pub mod passes;

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use crate::bench::lanes::{self, Course, Lane};
 use crate::bench::runner::{Answer, Bench};
 use crate::bench::suite::SuitePrompt;
 use crate::bench::timed_passes::READING;
-use crate::engine::WallClock;
+use crate::engine::TurnClock;
 use crate::error::Result;
 use crate::event::GenerationEvent;
-use crate::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
+use crate::generate::{GenerationPlan, Models, Prompt};
 use crate::model::{LanguageModel, LayerPlan, LogitRows, Step, TokenBlocks};
 use crate::propose::{Method, MethodOptions};
 use crate::sample::SamplingParams;
@@ -21,6 +22,8 @@ const CONTEXT: usize = 128;
 /// Measures loaded models.
 pub struct ModelBench<'a> {
     models: &'a mut Models,
+    /// Their twins, which answer.
+    lanes: Vec<Models>,
     /// What the synthetic method knows beforehand: plain's greedy answers, by prompt.
     scripts: HashMap<String, Vec<TokenId>>,
 }
@@ -28,51 +31,66 @@ pub struct ModelBench<'a> {
 impl<'a> ModelBench<'a> {
     /// A bench over these models.
     pub fn new(models: &'a mut Models) -> Self {
-        Self { models, scripts: HashMap::new() }
+        Self { models, lanes: Vec::new(), scripts: HashMap::new() }
     }
 
-    /// Answers from empty caches.
-    fn answer(&mut self, prompt: &[TokenId], plan: &GenerationPlan) -> Result<Answer> {
-        self.models.forget()?;
-        let mut ids: Vec<TokenId> = Vec::new();
-        let mut sink = |event: GenerationEvent| {
-            if let GenerationEvent::Round(round) = event {
-                ids.extend(round.tokens.iter().map(|t| t.id));
-            }
-        };
-        let clock = WallClock::start();
-        let context = GenerationContext { id: 0, clock: &clock, begun: 0, dropped: 0, cancelled: &|| false };
-        let finished = generate(self.models, prompt, plan, &context, &mut sink)?;
-        ids.extend(finished.held.iter().map(|t| t.id));
-        Ok(Answer { stats: finished.stats, ids })
-    }
-
-    /// Has the synthetic method know what is to come, as far as it does.
-    fn rehearse(&mut self, prompt: &SuitePrompt, ids: &[TokenId], plan: &GenerationPlan) -> Result<()> {
-        let script = match self.scripts.get(&prompt.prompt) {
-            Some(script) => script.clone(),
-            None => {
-                let plain = GenerationPlan {
-                    method: Method::Plain,
-                    sampling: SamplingParams::greedy(),
-                    ..plan.clone()
-                };
-                let script = self.answer(ids, &plain)?.ids;
-                self.scripts.insert(prompt.prompt.clone(), script.clone());
-                script
-            }
-        };
-        self.models.rehearse(script, plan.options.synthetic_acceptance)
+    /// What plain decoding answers, greedily: what the synthetic method knows beforehand.
+    fn script(
+        &mut self,
+        prompt: &SuitePrompt,
+        ids: &[TokenId],
+        plan: &GenerationPlan,
+    ) -> Result<Vec<TokenId>> {
+        if let Some(script) = self.scripts.get(&prompt.prompt) {
+            return Ok(script.clone());
+        }
+        let plain =
+            GenerationPlan { method: Method::Plain, sampling: SamplingParams::greedy(), ..plan.clone() };
+        let answers = answer(std::slice::from_mut(self.models), ids, &[plain], 0)?;
+        let script = answers.into_iter().flat_map(|answer| answer.ids).collect::<Vec<_>>();
+        self.scripts.insert(prompt.prompt.clone(), script.clone());
+        Ok(script)
     }
 }
 
+/// What all lanes answer, from empty caches.
+fn answer(
+    lanes: &mut [Models],
+    prompt: &[TokenId],
+    plans: &[GenerationPlan],
+    number: usize,
+) -> Result<Vec<Answer>> {
+    let clocks: Vec<TurnClock> = lanes.iter().map(|_| TurnClock::default()).collect();
+    let mut ids: Vec<Vec<TokenId>> = vec![Vec::new(); lanes.len()];
+    let taking_part = lanes.iter_mut().zip(plans).zip(&clocks).zip(&mut ids);
+    let lanes = taking_part.map(|(((models, plan), clock), ids)| {
+        let sink = |event: GenerationEvent| ids.extend(event.tokens().iter().map(|token| token.id));
+        Lane { models, plan, clock, sink }
+    });
+    let course = Course { prompt, number, stopped: &|| false };
+    let answered = lanes::answer(lanes.collect(), &course, &mut |_| ())?.unwrap_or_default();
+    let stats: Vec<_> = answered.into_iter().map(|lane| lane.stats).collect();
+    Ok(stats.into_iter().zip(ids).map(|(stats, ids)| Answer { stats, ids }).collect())
+}
+
 impl Bench for ModelBench<'_> {
-    fn generate(&mut self, prompt: &SuitePrompt, plan: &GenerationPlan) -> Result<Answer> {
+    fn begin(&mut self, lanes: usize) -> Result<()> {
+        self.lanes = (0..lanes).map(|_| self.models.twin()).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        prompt: &SuitePrompt,
+        plans: &[GenerationPlan],
+        number: usize,
+    ) -> Result<Vec<Answer>> {
         let ids = self.models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
-        if plan.method == Method::Synthetic {
-            self.rehearse(prompt, &ids, plan)?;
+        for (lane, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.method == Method::Synthetic) {
+            let script = self.script(prompt, &ids, plan)?;
+            self.lanes[lane].rehearse(script, plan.options.synthetic_acceptance)?;
         }
-        self.answer(&ids, plan)
+        answer(&mut self.lanes, &ids, plans, number)
     }
 
     fn target_pass(&mut self, rows: usize) -> Result<f64> {

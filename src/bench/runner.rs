@@ -1,7 +1,7 @@
-//! The measurement: interleaved and warm. For every prompt all methods answer in turn, and who is
-//! first rotates from prompt to prompt and run to run, so that heat, clocks and other programs hit
-//! all methods alike; every ratio is taken within one such turn. No model, no clock and no output
-//! here: the caller passes a [`Bench`] that answers and times.
+//! The measurement: interleaved and warm. For every prompt all methods answer side by side, in lanes that take
+//! turns of a few tokens, so that heat, clocks and other programs hit all methods alike; every ratio is taken
+//! within one such turn. No model, no clock and no output here: the caller passes a [`Bench`] that answers and
+//! times.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -36,11 +36,23 @@ pub struct Answer {
 
 /// What the runner needs of an engine.
 pub trait Bench {
-    /// Answers a prompt cold: caches are emptied first, so that prefill is part of the time.
+    /// A suite begins, with so many lanes, none of which has learned anything.
     ///
     /// # Errors
-    /// When the answer fails; the bench ends.
-    fn generate(&mut self, prompt: &SuitePrompt, plan: &GenerationPlan) -> Result<Answer>;
+    /// When the device fails.
+    fn begin(&mut self, lanes: usize) -> Result<()>;
+
+    /// Has a lane for each plan answer a prompt cold: caches are emptied first, so that prefill is part of the time.
+    /// Lanes take turns; who is first changes with `number`.
+    ///
+    /// # Errors
+    /// When an answer fails; the bench ends.
+    fn answer(
+        &mut self,
+        prompt: &SuitePrompt,
+        plans: &[GenerationPlan],
+        number: usize,
+    ) -> Result<Vec<Answer>>;
 
     /// Seconds of one target pass of `rows` rows behind a context of the caller's choice, the same
     /// for every call.
@@ -94,8 +106,8 @@ pub struct BenchPlan {
     pub runs: usize,
     /// Rounds of the cost table before anything is answered, 1 or more; each passes every number of rows once.
     pub cost_rounds: usize,
-    /// Rounds more before each turn, 1 or more. What passes cost changes with what else the machine does, so a
-    /// turn is predicted from passes that were measured beside it.
+    /// Rounds more before each turn and after the last, 1 or more. What passes cost changes with what else the
+    /// machine does, so a turn is predicted from those just before and just after it.
     pub turn_cost_rounds: usize,
 }
 
@@ -112,7 +124,7 @@ impl Default for BenchPlan {
             stop: Vec::new(),
             runs: 3,
             cost_rounds: 5,
-            turn_cost_rounds: 3,
+            turn_cost_rounds: 2,
         }
     }
 }
@@ -156,25 +168,23 @@ pub enum Progress<'a> {
         /// Rounds in all.
         total: usize,
     },
-    /// An answer.
-    Answer {
+    /// All methods answer a prompt.
+    Turn {
         /// The suite.
         suite: &'a str,
         /// The prompt's id.
         prompt: &'a str,
-        /// The method.
-        method: Method,
         /// Whether it only warms up and is not counted.
         warm_up: bool,
-        /// Answers done, warm-ups among them.
+        /// Turns done, warm-ups among them.
         done: usize,
-        /// Answers in all.
+        /// Turns in all.
         total: usize,
     },
 }
 
-/// Measures. First the cost table, then suite by suite: every method answers the first prompt once
-/// to warm up, uncounted; then `runs` times through the prompts, all methods in turn.
+/// Measures. First the cost table, then suite by suite: all methods answer the first prompt once to warm up and
+/// to learn, uncounted; then `runs` times through the prompts.
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] for a plan without suites, a number out of its range or a method named
@@ -253,7 +263,7 @@ fn contenders(plan: &BenchPlan) -> Result<Vec<Contender>> {
 struct Turn {
     prompt: usize,
     run: usize,
-    /// What passes cost just before.
+    /// What passes cost just before and just after.
     costs: CostTable,
     answers: Vec<Answer>,
 }
@@ -270,62 +280,58 @@ struct Measurement<'a> {
 impl Measurement<'_> {
     fn suite(&mut self, suite: &Suite) -> Result<Vec<Turn>> {
         let mut turns = Vec::with_capacity(self.plan.runs * suite.prompts.len());
+        self.bench.begin(self.contenders.len())?;
         if let Some(prompt) = suite.prompts.first() {
-            for &contender in self.contenders {
-                self.answer(suite, prompt, contender, None)?;
-            }
+            self.answers(suite, prompt, None, 0)?;
         }
-        let n = self.contenders.len();
+        let mut beside = self.more_costs()?;
         for run in 0..self.plan.runs {
             for (index, prompt) in suite.prompts.iter().enumerate() {
-                let costs = self.costs_now()?;
-                let mut answers: Vec<Option<Answer>> = vec![None; n];
-                for turn in 0..n {
-                    let who = (index + run + turn) % n;
-                    answers[who] = Some(self.answer(suite, prompt, self.contenders[who], Some(run))?);
-                }
-                let answers = answers.into_iter().flatten().collect();
+                let answers = self.answers(suite, prompt, Some(run), turns.len())?;
+                let after = self.more_costs()?;
+                let costs = self.passes.since(std::mem::replace(&mut beside, after))?;
                 turns.push(Turn { prompt: index, run, costs, answers });
             }
         }
         Ok(turns)
     }
 
-    /// What passes cost at this moment.
-    fn costs_now(&mut self) -> Result<CostTable> {
-        let from = self.passes.rounds();
+    /// Times passes at this moment, and gives how many rounds there were before.
+    fn more_costs(&mut self) -> Result<usize> {
+        let before = self.passes.rounds();
         self.passes
             .go_on(self.bench, self.plan.turn_cost_rounds, &mut |_, _| ControlFlow::Continue(()))?
             .expect("nobody broke it off");
-        self.passes.since(from)
+        Ok(before)
     }
 
-    /// One answer; `run` is `None` for a warm-up.
-    fn answer(
+    /// The answers of all contenders, in their order; `run` is `None` for a warm-up.
+    fn answers(
         &mut self,
         suite: &Suite,
         prompt: &SuitePrompt,
-        by: Contender,
         run: Option<usize>,
-    ) -> Result<Answer> {
+        number: usize,
+    ) -> Result<Vec<Answer>> {
         let total = self.total();
-        (self.progress)(Progress::Answer {
+        (self.progress)(Progress::Turn {
             suite: &suite.name,
             prompt: &prompt.id,
-            method: by.method,
             warm_up: run.is_none(),
             done: self.done,
             total,
         });
-        let answer = self.bench.generate(prompt, &self.plan.generation(by, run.unwrap_or(0)))?;
+        let plan = |&contender| self.plan.generation(contender, run.unwrap_or(0));
+        let plans: Vec<GenerationPlan> = self.contenders.iter().map(plan).collect();
+        let answers = self.bench.answer(prompt, &plans, number)?;
         self.done += 1;
-        Ok(answer)
+        Ok(answers)
     }
 
     fn total(&self) -> usize {
-        let answers =
+        let turns =
             |suite: &Suite| suite.prompts.len() * self.plan.runs + usize::from(!suite.prompts.is_empty());
-        self.plan.suites.iter().map(answers).sum::<usize>() * self.contenders.len()
+        self.plan.suites.iter().map(turns).sum()
     }
 }
 

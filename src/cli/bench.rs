@@ -7,7 +7,7 @@ use clap::Args;
 use hunch::bench::candle::{CandleModel, compare_with_candle};
 use hunch::bench::model::ModelBench;
 use hunch::bench::passes::{self, Beside, Candle, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
-use hunch::bench::second_turn;
+use hunch::bench::second_turn::{self, SecondTurn};
 use hunch::bench::{self, BenchPlan, BenchReport, Contender, Progress, Setting, Suite};
 use hunch::depth::MaxDraft;
 use hunch::error::Error;
@@ -17,6 +17,7 @@ use hunch::model::weights::WeightFile;
 use hunch::propose::Method;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
+use serde::Serialize;
 
 use super::run::{OptionArgs, SamplingArgs, load, method_parser};
 use super::{ModelArgs, measured, render};
@@ -97,7 +98,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         draft: models.draft_name(),
     };
     if args.second_turn {
-        return second_turns(&mut models, &plan);
+        return second_turns(&mut models, &plan, args.json);
     }
     let interactive = std::io::stderr().is_terminal();
     let report = measure(args, &mut models, plan, &setting, &mut |progress| {
@@ -169,39 +170,56 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan> {
     })
 }
 
+/// The second turns of a suite by one method.
+#[derive(Serialize)]
+struct SecondTurnRow<'a> {
+    suite: &'a str,
+    method: Method,
+    #[serde(flatten)]
+    turn: SecondTurn,
+}
+
 /// A row for each suite and contender.
-fn second_turns(models: &mut Models, plan: &BenchPlan) -> Result<()> {
-    let mut rows = Vec::new();
+fn second_turns(models: &mut Models, plan: &BenchPlan, json: bool) -> Result<()> {
+    let mut turns = Vec::new();
     for suite in &plan.suites {
         for &contender in &plan.contenders {
             let turn = second_turn::measure(models, &suite.prompts, &plan.generation(contender, 0))?;
-            rows.push(vec![
-                suite.name.clone(),
-                contender.method.to_string(),
-                format!("{:.0}", turn.prompt_tokens),
-                format!("{:.0}", turn.new_tokens),
-                format!("{:.0} ms", turn.ttft_ms),
-                format!("{:.0} ms", turn.cold_ttft_ms),
-                format!("{:.2} ms", turn.ms_a_new_token),
-                format!("{:.2} ms", turn.cold_ms_a_token),
-            ]);
+            turns.push(SecondTurnRow { suite: &suite.name, method: contender.method, turn });
         }
     }
+    let cells = |SecondTurnRow { suite, method, turn }: &SecondTurnRow<'_>| {
+        vec![
+            (*suite).to_owned(),
+            method.to_string(),
+            format!("{:.0}", turn.prompt_tokens),
+            format!("{:.0}", turn.new_tokens),
+            format!("{:.0} ms", turn.ttft_ms),
+            format!("{:.0} ms", turn.cold_ttft_ms),
+            format!("{:.2} ms", turn.ms_a_new_token),
+            format!("{:.2} ms", turn.cold_ms_a_token),
+        ]
+    };
+    let rows: Vec<_> = turns.iter().map(cells).collect();
+    let mut out = std::io::stdout().lock();
     let header = ["suite", "method", "prompt", "new", "first token", "cold", "a new token", "cold, a token"];
     writeln!(
-        std::io::stdout(),
+        out,
         "Second turns, medians over the prompts: tokens of the prompt, those that were new, time to the first\n\
          token behind the first turn and from empty caches, and both for each token that ran.\n\n{}",
         render::table(&header, &rows)
     )?;
+    if json {
+        writeln!(out, "{}", serde_json::to_string(&turns)?)?;
+    }
     Ok(())
 }
 
 fn show(progress: Progress<'_>) {
     match progress {
         Progress::Cost { done, total } => eprint!("\r\x1b[Kcost of a pass: {done} of {total}"),
-        Progress::Answer { suite, prompt, method, done, total, .. } => {
-            eprint!("\r\x1b[K{done} of {total}: {suite}, {prompt}, {method}");
+        Progress::Turn { suite, prompt, done, total, .. } => {
+            eprint!("\r\x1b[K{done} of {total}: {suite}, {prompt}");
         }
     }
 }

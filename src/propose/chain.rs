@@ -17,6 +17,8 @@ pub(super) const GUESSES: usize = 3;
 pub(super) struct ChainDraft<'a> {
     pub(super) committed: &'a [TokenId],
     pub(super) plan: DraftPlan,
+    /// Tokens that end the answer.
+    pub(super) end_tokens: &'a [TokenId],
     pub(super) sampler: &'a Sampler,
     pub(super) noise: Option<PositionNoise>,
     pub(super) rng: &'a mut dyn RngCore,
@@ -59,7 +61,8 @@ impl ChainDraft<'_> {
             };
             tree.set_guesses(node, guesses.into());
             let token = tree.tokens()[node];
-            if tree.len() == depth || !self.plan.goes_on(tree.confidence()[node].unwrap_or(1.0)) {
+            let over = tree.len() == depth || self.end_tokens.contains(&token);
+            if over || !self.plan.goes_on(tree.confidence()[node].unwrap_or(1.0)) {
                 return Ok(tree);
             }
             parent = Some(node);

@@ -23,6 +23,8 @@ pub struct DraftModel {
     tree: Option<TreeShape>,
     grown: Option<Grown>,
     calibration: Calibration,
+    /// Whether an answer has begun and nothing was drafted in it yet.
+    fresh: bool,
     /// Rows of its passes since somebody asked.
     work: Vec<usize>,
 }
@@ -42,6 +44,7 @@ impl DraftModel {
             tree: None,
             grown: None,
             calibration: Calibration::default(),
+            fresh: true,
             work: Vec::new(),
         })
     }
@@ -164,8 +167,10 @@ impl Proposer for DraftModel {
     fn begin(&mut self, prompt: &[TokenId]) {
         self.shortlist.clear();
         self.shortlist.hear(prompt);
-        // What a pass that failed has left.
+        // What a round that failed has left.
         self.work.clear();
+        self.grown = None;
+        self.fresh = true;
     }
 
     fn unread(&self, committed: &[TokenId]) -> usize {
@@ -189,6 +194,9 @@ impl Proposer for DraftModel {
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
+        if std::mem::take(&mut self.fresh) && cx.must_repeat() {
+            self.calibration = Calibration::default();
+        }
         let committed = cx.committed;
         let depth = cx.plan.max_draft.min(self.room(committed));
         self.shortlist.hear(&committed[self.shortlist.heard().min(committed.len())..]);
@@ -210,9 +218,9 @@ impl Proposer for DraftModel {
             self.grown = Some(grown);
             return Ok(tree);
         }
-        let ProposeContext { plan, sampler, noise, rng, target, .. } = cx;
+        let ProposeContext { plan, end_tokens, sampler, noise, rng, target, .. } = cx;
         let n_vocab = target.spec().n_vocab;
-        let chain = ChainDraft { committed, plan, sampler, noise, rng, n_vocab };
+        let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, n_vocab };
         chain.grow(depth, logits, |token| self.feed(&[token], LogitRows::Last))
     }
 
@@ -220,7 +228,7 @@ impl Proposer for DraftModel {
         let Some(grown) = self.grown.take() else {
             return Ok(());
         };
-        let (base, rows, tokens) = grown.settle(outcome.kept, &mut self.calibration);
+        let (base, rows, tokens) = grown.settle(outcome, &mut self.calibration);
         // The accepted path need not run again.
         self.model.keep_rows(base, &rows)?;
         self.seen.extend(tokens);
@@ -256,6 +264,7 @@ mod tests {
         let cx = ProposeContext {
             committed,
             plan: DraftPlan::fixed(4),
+            end_tokens: &[],
             noise: None,
             sampler: &sampler,
             rng: &mut rng,

@@ -12,9 +12,9 @@
 
 use std::sync::Arc;
 
-use super::ProposeContext;
 use super::chain::GUESSES;
 use super::draft_model::DraftModel;
+use super::{ProposeContext, RoundOutcome};
 use crate::depth::{CLASSES, DraftPlan, PRIOR, Share, class_of, class_share};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
@@ -135,10 +135,10 @@ impl Grown {
     /// Learns which children were accepted, and gives the cache rows of the kept path and their tokens.
     pub(super) fn settle(
         &self,
-        kept: &[usize],
+        outcome: &RoundOutcome<'_>,
         calibration: &mut Calibration,
     ) -> (usize, Vec<usize>, Vec<TokenId>) {
-        let mut path = kept.iter().copied();
+        let mut path = outcome.accepted.iter().copied();
         let mut parent = None;
         loop {
             let winner = path.next();
@@ -153,9 +153,8 @@ impl Grown {
             }
             parent = winner;
         }
-        let read =
-            kept.iter().map_while(|&node| self.nodes.get(node).and_then(|n| n.row.map(|row| (row, n.token))));
-        let (rows, tokens) = read.unzip();
+        let row = |&node: &usize| self.nodes.get(node).and_then(|node| node.row.map(|row| (row, node.token)));
+        let (rows, tokens) = outcome.kept.iter().map_while(row).unzip();
         (self.base, rows, tokens)
     }
 }
@@ -224,6 +223,7 @@ struct Growth<'a> {
     sampler: &'a Sampler,
     noise: Option<PositionNoise>,
     plan: DraftPlan,
+    end_tokens: &'a [TokenId],
     n_vocab: usize,
     tree: DraftTree,
     grown: Grown,
@@ -242,7 +242,7 @@ pub(super) fn grow(
     logits: &[f32],
     shape: &TreeShape,
 ) -> Result<(DraftTree, Grown)> {
-    let ProposeContext { committed, plan, sampler, noise, rng, target } = cx;
+    let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
     let base = draft.model().cache_len();
     let n_vocab = target.spec().n_vocab;
     let mut growth = Growth {
@@ -251,6 +251,7 @@ pub(super) fn grow(
         sampler,
         noise,
         plan,
+        end_tokens,
         n_vocab,
         tree: DraftTree::new(),
         grown: Grown { base, nodes: Vec::new() },
@@ -314,6 +315,9 @@ impl Growth<'_> {
                     }
                     draw(self, branch);
                 }
+            }
+            if self.tree.len() == self.plan.max_draft {
+                return Ok(());
             }
             begun = self.branches.len();
             let mut front = std::mem::take(&mut self.leaves);
@@ -487,7 +491,7 @@ impl Growth<'_> {
         let seen = parent.map_or(0, |p| self.seen[p] | 1 << self.grown.nodes[p].row.unwrap_or(0));
         self.seen.push(seen);
         self.grown.nodes.push(GrownNode { parent, token, rank, share, row: None });
-        if self.tree.depth(node) + 1 < self.plan.deepest {
+        if self.tree.depth(node) + 1 < self.plan.deepest && !self.end_tokens.contains(&token) {
             self.leaves.push(Leaf { node, reach });
         }
     }
@@ -503,7 +507,7 @@ mod tests {
     use super::*;
     use crate::model::StepOutput;
     use crate::model::table::{TableConfig, TableModel};
-    use crate::propose::{Proposer, RoundOutcome};
+    use crate::propose::Proposer;
     use crate::sample::SamplingParams;
 
     fn table(context_length: usize) -> TableModel {
@@ -526,6 +530,7 @@ mod tests {
         let cx = ProposeContext {
             committed,
             plan: DraftPlan::fixed(budget),
+            end_tokens: &[],
             noise: None,
             sampler: &sampler,
             rng: &mut ChaCha8Rng::seed_from_u64(3),
@@ -584,7 +589,13 @@ mod tests {
         let committed = [&[1, 2, 3][..], &path(&tree, second), &[9]].concat();
         let target = StepOutput::default();
         draft
-            .accept(&RoundOutcome { kept: &[first, second], committed: &committed, target: &target, side: 0 })
+            .accept(&RoundOutcome {
+                accepted: &[first, second],
+                kept: &[first, second],
+                committed: &committed,
+                target: &target,
+                side: 0,
+            })
             .unwrap();
         assert_eq!((draft.model().cache_len(), draft.unread(&committed)), (5, 0));
         let next = propose(&mut draft, &committed, SamplingParams::unfiltered(), 10);
@@ -625,11 +636,39 @@ mod tests {
             row: None,
         });
         let grown = Grown { base: 0, nodes: nodes.to_vec() };
+        // The path ends with the text: it is tested, and no row of it stays.
+        let outcome = RoundOutcome {
+            accepted: &[1],
+            kept: &[],
+            committed: &[],
+            target: &StepOutput::default(),
+            side: 0,
+        };
         for _ in 0..60 {
-            grown.settle(&[1], &mut calibration);
+            assert!(grown.settle(&outcome, &mut calibration).1.is_empty());
         }
         assert!(calibration.acceptance(0, 0.95) < 0.1 && calibration.acceptance(1, 0.35) > 0.9);
         assert!(calibration.usual() < 0.1);
+    }
+
+    /// Else a seed would not repeat an answer.
+    #[test]
+    fn trees_of_fixed_depth_do_not_depend_on_earlier_answers() {
+        let mut draft = draft(TreeShape::Dynamic);
+        let (committed, target) = (&[1, 2, 3], &StepOutput::default());
+        let answer = |draft: &mut DraftModel| {
+            draft.begin(committed);
+            std::iter::repeat_with(|| {
+                let tree = propose(draft, committed, SamplingParams::unfiltered(), 12);
+                draft.accept(&RoundOutcome { accepted: &[], kept: &[], committed, target, side: 0 }).unwrap();
+                (tree.tokens().to_vec(), tree.parents().to_vec())
+            })
+            .take(6)
+            .collect::<Vec<_>>()
+        };
+        let first = answer(&mut draft);
+        assert!(draft.calibration().usual() < 0.5, "nothing was accepted");
+        assert_eq!(answer(&mut draft), first);
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Proposer for LayerSkip {
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        let ProposeContext { committed, plan, sampler, noise, rng, target } = cx;
+        let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
         self.shortlist.hear(&committed[self.shortlist.heard().min(committed.len())..]);
         let (Some(&last), depth) = (committed.last(), plan.max_draft) else {
             return Ok(DraftTree::new());
@@ -128,7 +128,7 @@ impl Proposer for LayerSkip {
             Ok(target.forward(step)?.logits.into_values())
         };
         let logits = read(last)?;
-        let chain = ChainDraft { committed, plan, sampler, noise, rng, n_vocab };
+        let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, n_vocab };
         let tree = chain.grow(depth, logits, read)?;
         target.truncate(base)?;
         Ok(tree)
@@ -166,6 +166,7 @@ mod tests {
             let cx = ProposeContext {
                 committed: &[1, 2, 3],
                 plan: DraftPlan::fixed(4),
+                end_tokens: &[],
                 sampler: &Sampler::new(SamplingParams::greedy()).unwrap(),
                 noise: None,
                 rng: &mut ChaCha8Rng::seed_from_u64(1),

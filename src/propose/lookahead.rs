@@ -5,7 +5,7 @@
 //!
 //! The window has N - 1 levels of W guesses, one iteration each, the oldest first. The guess of level l and
 //! column j is about position j + l of the text to come. It sees the first level up to its column, then its
-//! own column, so the n-gram of a column is what the target says after itself.
+//! own column, so the n-gram of a column is what the target says after itself, once all its levels were said so.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -32,6 +32,8 @@ pub const BESIDE: usize = WINDOW * (NGRAM - 1);
 pub struct Lookahead {
     /// Iterations, the oldest first; fewer than N - 1 at the beginning.
     levels: Vec<[TokenId; WINDOW]>,
+    /// For each column how many of its newest levels the target said after one another.
+    said: [usize; WINDOW],
     /// The position in the text of the first level's first column.
     origin: usize,
     /// By first token, what may follow.
@@ -40,6 +42,8 @@ pub struct Lookahead {
     text: Vec<TokenId>,
     /// Whether the window is in the pass that runs.
     riding: bool,
+    /// Whether an answer has begun and nothing was drafted in it yet.
+    fresh: bool,
 }
 
 impl Lookahead {
@@ -61,10 +65,13 @@ impl Lookahead {
     /// the text: the iteration will mend them.
     fn follow(&mut self, committed: &[TokenId]) {
         let moved = committed.len().saturating_sub(self.origin);
-        let filler = |i: usize| committed[(committed.len() * 31 + i * 7919) % committed.len()];
+        let filler = |i: usize| committed[(i + 1) * 7919 % committed.len()];
         if self.levels.is_empty() {
             self.levels.push(std::array::from_fn(filler));
+            self.said = [1; WINDOW];
         } else {
+            // One token that was filled in begins a column anew; what lies before it is no longer its own.
+            self.said = std::array::from_fn(|j| self.said.get(j + moved).copied().unwrap_or(1));
             for (i, level) in self.levels.iter_mut().enumerate() {
                 *level = std::array::from_fn(|j| {
                     level.get(j + moved).copied().unwrap_or_else(|| filler(i * WINDOW + j))
@@ -128,12 +135,17 @@ impl Proposer for Lookahead {
         self.text = prompt.to_vec();
         self.levels.clear();
         self.riding = false;
+        self.fresh = true;
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let Some(&last) = cx.committed.last() else {
             return Ok(DraftTree::new());
         };
+        if std::mem::take(&mut self.fresh) && cx.must_repeat() {
+            self.pool.clear();
+            self.learn_all(cx.committed);
+        }
         self.follow(cx.committed);
         let context = cx.target.spec().context_length.saturating_sub(cx.target.cache_len() + 1);
         let room = context.min(MAX_DRAFT);
@@ -148,7 +160,8 @@ impl Proposer for Lookahead {
             let newest = outcome.side + (self.levels.len() - 1) * WINDOW;
             let next = std::array::from_fn(|j| argmax(outcome.target.logits.row(newest + j)));
             if self.levels.len() == NGRAM - 1 {
-                for (j, &next) in next.iter().enumerate() {
+                let said = self.said;
+                for (j, &next) in next.iter().enumerate().filter(|&(j, _)| said[j] >= NGRAM - 1) {
                     let before = |l: usize| self.levels.get(l).map_or(next, |level| level[j]);
                     self.learn(std::array::from_fn(before));
                 }
@@ -156,6 +169,7 @@ impl Proposer for Lookahead {
                 self.origin += 1;
             }
             self.levels.push(next);
+            self.said.iter_mut().for_each(|said| *said += 1);
         }
         let known = self.text.len().saturating_sub(NGRAM - 1);
         self.learn_all(&outcome.committed[known.min(outcome.committed.len())..]);
@@ -166,6 +180,8 @@ impl Proposer for Lookahead {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
@@ -175,11 +191,17 @@ mod tests {
     use crate::model::{LanguageModel, LogitRows, RowLayout, Step};
     use crate::sample::{Sampler, SamplingParams};
 
-    fn propose(lookahead: &mut Lookahead, committed: &[TokenId], target: &mut TableModel) -> DraftTree {
+    fn propose(
+        lookahead: &mut Lookahead,
+        committed: &[TokenId],
+        params: SamplingParams,
+        target: &mut TableModel,
+    ) -> DraftTree {
         let cx = ProposeContext {
             committed,
             plan: DraftPlan::fixed(8),
-            sampler: &Sampler::new(SamplingParams::greedy()).unwrap(),
+            end_tokens: &[],
+            sampler: &Sampler::new(params).unwrap(),
             noise: None,
             rng: &mut ChaCha8Rng::seed_from_u64(1),
             target,
@@ -187,9 +209,8 @@ mod tests {
         lookahead.propose(cx).unwrap()
     }
 
-    /// Rounds in which nothing is accepted: the window alone.
-    #[test]
-    fn the_window_converges_to_what_the_target_says() {
+    /// Rounds that emit so many tokens each, and what the window alone has found by then.
+    fn rounds(emitted: usize) -> (TableModel, Lookahead) {
         let mut target = TableModel::new(TableConfig { order: 1, sharpness: 3.0, ..TableConfig::default() });
         let mut lookahead = Lookahead::default();
         let mut committed = vec![3, 1];
@@ -197,7 +218,7 @@ mod tests {
         target.forward(Step::chain(&committed[..1], LogitRows::None)).unwrap();
         for _ in 0..12 {
             let base = target.cache_len();
-            propose(&mut lookahead, &committed, &mut target);
+            propose(&mut lookahead, &committed, SamplingParams::greedy(), &mut target);
             let side = lookahead.demand().side;
             let tokens = [&[*committed.last().unwrap()], &side.tokens[..]].concat();
             let parents: Vec<Option<usize>> = std::iter::once(None)
@@ -205,21 +226,55 @@ mod tests {
                 .collect();
             let layout = RowLayout::Tree { parents: &parents };
             let output = target.forward(Step { layout, ..Step::chain(&tokens, LogitRows::All) }).unwrap();
-            committed.push(argmax(output.logits.row(0)));
             target.truncate(base + 1).unwrap();
-            lookahead
-                .accept(&RoundOutcome { kept: &[], committed: &committed, target: &output, side: 1 })
-                .unwrap();
-        }
-        // By now every n-gram is what the target says after its first token, which is all that it sees.
-        for (&first, ngrams) in &lookahead.pool {
-            let mut text = vec![first];
-            for _ in 1..NGRAM {
-                text.push(argmax(&target.logits_after(&text[text.len() - 1..])));
+            committed.push(argmax(output.logits.row(0)));
+            for _ in 1..emitted {
+                let last = [*committed.last().unwrap()];
+                let next = target.forward(Step::chain(&last, LogitRows::Last)).unwrap();
+                committed.push(argmax(next.logits.row(0)));
             }
-            assert_eq!(ngrams[0][1..], text[2..], "after {first}");
+            let outcome =
+                RoundOutcome { accepted: &[], kept: &[], committed: &committed, target: &output, side: 1 };
+            lookahead.accept(&outcome).unwrap();
         }
-        assert_eq!(lookahead.levels.len(), NGRAM - 1);
+        (target, lookahead)
+    }
+
+    /// Of columns that have just come in nothing is learned but what the target said.
+    #[test]
+    fn the_window_learns_only_what_the_target_says() {
+        for emitted in [1, 2, 3] {
+            let (target, lookahead) = rounds(emitted);
+            for (&first, ngrams) in lookahead.pool.iter().filter(|(first, _)| **first != 3) {
+                let mut text = vec![first];
+                for _ in 1..NGRAM {
+                    text.push(argmax(&target.logits_after(&text[text.len() - 1..])));
+                }
+                assert!(ngrams.iter().all(|ngram| ngram[..] == text[1..]), "{ngrams:?} after {first}");
+            }
+            assert_eq!(lookahead.levels.len(), NGRAM - 1);
+        }
+        // Columns that stay until they are whole bring what the text alone does not have.
+        let of_text = |emitted| {
+            let (_, lookahead) = rounds(emitted);
+            let firsts: BTreeSet<_> = lookahead.text.iter().copied().collect();
+            lookahead.pool.keys().filter(|first| !firsts.contains(first)).count()
+        };
+        assert!(of_text(1) > 0);
+    }
+
+    /// Else a seed would not repeat an answer; where the text does not depend on drafts, what was found stays.
+    #[test]
+    fn where_a_seed_decides_the_pool_is_of_the_text_alone() {
+        let committed = [1, 2, 3, 4];
+        for (params, found) in [(SamplingParams::unfiltered(), 0), (SamplingParams::greedy(), 1)] {
+            let mut lookahead = Lookahead::default();
+            lookahead.begin(&committed);
+            lookahead.learn([9, 9, 9, 9]);
+            lookahead.begin(&committed);
+            propose(&mut lookahead, &committed, params, &mut TableModel::new(TableConfig::default()));
+            assert_eq!(lookahead.pool.len(), 1 + found);
+        }
     }
 
     #[test]

@@ -199,6 +199,8 @@ pub struct ProposeContext<'a> {
     pub committed: &'a [TokenId],
     /// How far to draft; at least one token.
     pub plan: DraftPlan,
+    /// Tokens that end the answer: nothing behind one is worth guessing.
+    pub end_tokens: &'a [TokenId],
     /// The sampling rules of this generation: p and q come from the same function.
     pub sampler: &'a Sampler,
     /// The noise to draft by, in place of random numbers, where a rule couples draft and target.
@@ -209,10 +211,20 @@ pub struct ProposeContext<'a> {
     pub target: &'a mut dyn LanguageModel,
 }
 
+impl ProposeContext<'_> {
+    /// Whether the seed is to repeat the text though that depends on the draft: then the draft must not depend on
+    /// earlier answers.
+    pub fn must_repeat(&self) -> bool {
+        self.plan.is_fixed() && self.noise.is_none() && !self.sampler.is_greedy()
+    }
+}
+
 /// What became of a proposal.
 #[derive(Clone, Copy)]
 pub struct RoundOutcome<'a> {
     /// The nodes of the proposed tree on the accepted path, from the root on.
+    pub accepted: &'a [usize],
+    /// Those of them, from the first on, that are part of the text: an end token is not.
     pub kept: &'a [usize],
     /// Every committed token after this round.
     pub committed: &'a [TokenId],

@@ -69,6 +69,7 @@ pub(super) struct DraftContext<'c> {
     pub(super) wanted: usize,
     /// Rows of the target's context that are left behind the root.
     pub(super) room: usize,
+    pub(super) end_tokens: &'c [TokenId],
     pub(super) sampler: &'c Sampler,
     pub(super) noise: Option<PositionNoise>,
     pub(super) rng: &'c mut dyn RngCore,
@@ -129,6 +130,7 @@ impl<'a> Stages<'a> {
             if let Some(depth) = &mut stage.depth
                 && tree.is_chain()
                 && tree.is_certain()
+                && !stage.proposer.branches()
                 && stage.proposer.rows_beside() == 0
             {
                 // What comes after may promise more.
@@ -160,8 +162,9 @@ impl<'a> Stages<'a> {
     /// Tells every stage what became of the round.
     pub(super) fn accept(&mut self, proposal: &Proposal, outcome: &RoundOutcome<'_>) -> Result<()> {
         for (i, stage) in self.0.iter_mut().enumerate() {
-            let kept = if proposal.stage == Some(i) { outcome.kept } else { &[] };
-            stage.proposer.accept(&RoundOutcome { kept, ..*outcome })?;
+            let own = proposal.stage == Some(i);
+            let (accepted, kept) = if own { (outcome.accepted, outcome.kept) } else { Default::default() };
+            stage.proposer.accept(&RoundOutcome { accepted, kept, ..*outcome })?;
         }
         Ok(())
     }
@@ -187,6 +190,8 @@ impl<'a> Stages<'a> {
                 propose_ms: millis(took),
                 rows,
                 target_ms: timing.target_ms,
+                round_ms: timing.propose_ms + timing.target_ms,
+                emitted: 1 + verdict.accepted.len(),
                 acted,
                 ..Observation::default()
             };
@@ -209,12 +214,13 @@ impl<'a> Stages<'a> {
 fn tested(proposal: &Proposal, verdict: &Verdict) -> (Vec<bool>, Vec<Option<f32>>) {
     let tree = &proposal.tree;
     let mut tested = vec![true; verdict.accepted.len()];
-    let mut confidence: Vec<_> = verdict.accepted.iter().map(|a| tree.confidence()[a.node]).collect();
     if verdict.last_origin == TokenOrigin::Resampled {
-        // In a chain the node after the accepted ones is the one that failed.
-        confidence.push(if tree.is_chain() { tree.confidence()[tested.len()] } else { None });
         tested.push(false);
     }
+    // In a chain the node after the accepted ones is the one that failed. In a tree several failed there, and what
+    // passed alone would speak too well of the draft.
+    let sure = |depth: usize| tree.confidence()[depth].filter(|_| tree.is_chain());
+    let mut confidence: Vec<_> = (0..tested.len()).map(sure).collect();
     if tree.is_empty() && !proposal.demand.side.is_empty() {
         // Rows rode along and there was no draft: what they cost bought nothing this time.
         (tested, confidence) = (vec![false], vec![None]);
@@ -255,6 +261,7 @@ impl Stage<'_> {
         let tree = self.proposer.propose(ProposeContext {
             committed: cx.committed,
             plan,
+            end_tokens: cx.end_tokens,
             sampler: cx.sampler,
             noise: cx.noise,
             rng: &mut *cx.rng,

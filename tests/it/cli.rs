@@ -241,6 +241,16 @@ fn bench_draws_as_it_is_told() {
     assert_eq!(told, [Some(0.0), Some(0.5)]);
 }
 
+#[test]
+fn second_turns_can_be_read_by_programs() {
+    let data = data_folder();
+    let turns = last_json(&hunch(data.path(), &[&BENCH[..], &["--second-turn"]].concat()));
+    let turn = &turns[0];
+    assert_eq!((&turn["suite"], &turn["method"]), (&"code".into(), &"plain".into()));
+    // The first turn is in the cache.
+    assert!(turn["new_tokens"].as_f64().unwrap() < turn["prompt_tokens"].as_f64().unwrap());
+}
+
 const BENCH: [&str; 12] = [
     "bench",
     "--target",

@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use crate::bench::figures::CostTable;
+use crate::bench::lanes::SLICE;
 use crate::bench::model::ModelBench;
 use crate::bench::runner::Contender;
 use crate::bench::suite::Suite;
@@ -27,8 +28,6 @@ use report::{
 };
 use turn::{LaneAnswer, Turn};
 
-/// Tokens of a slice.
-const SLICE: usize = 16;
 /// Rounds of timed passes before the first turn, after one that warms up.
 const COST_ROUNDS: usize = 3;
 /// Rounds of timed passes after each turn. What passes cost changes with what else the machine does, so a turn is

@@ -1,16 +1,16 @@
 //! One turn: all lanes answer one prompt, a slice at a time.
 
-use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
+use super::Listener;
 use super::report::{CompareEvent, ComparedPrompt, TimedEvent};
-use super::{Listener, SLICE};
 use crate::bench::figures::CostTable;
+use crate::bench::lanes::{self, Course, Lane};
 use crate::bench::suite::SuitePrompt;
 use crate::engine::TurnClock;
 use crate::error::Result;
 use crate::event::{EventSink, GenerationEvent, StopReason};
-use crate::generate::{Generation, GenerationContext, GenerationPlan, Models, Prompt};
+use crate::generate::{GenerationPlan, Models, Prompt};
 use crate::stats::{GenerationStats, Stopwatch, millis};
 use crate::token::TokenId;
 
@@ -73,8 +73,7 @@ pub(super) fn rates(timeline: &[(f64, u32)]) -> Vec<(f64, f64)> {
     (2..timeline.len()).filter_map(at).collect()
 }
 
-/// Has every lane answer from empty caches, in slices. Who is first moves on from slice to slice and, by
-/// `number`, from turn to turn. `None` when it was stopped.
+/// Has every lane answer. Who is first moves on, by `number`, from turn to turn. `None` when it was stopped.
 pub(super) fn run(
     lanes: &mut [Models],
     prompt: &ComparedPrompt,
@@ -85,58 +84,20 @@ pub(super) fn run(
     let system = Some(prompt.system.clone()).filter(|system| !system.trim().is_empty());
     let asked = SuitePrompt { id: prompt.id.clone(), system, prompt: prompt.text.clone() };
     let ids = lanes[0].prompt_ids(&Prompt::Chat(asked.messages()))?;
-    let count = lanes.len();
     let clocks: Vec<TurnClock> = lanes.iter().map(|_| TurnClock::default()).collect();
-    let stopped = listener.stopped;
+    let course = Course { prompt: &ids, number, stopped: listener.stopped };
     let tell: Tell<'_> = Mutex::new(&mut *listener.tell);
-    let mut sinks: Vec<LaneSink<'_, '_>> = (0..)
-        .zip(&clocks)
-        .map(|(lane, clock)| LaneSink { lane, clock, tell: &tell, told: Vec::new() })
-        .collect();
-    let mut running = Vec::with_capacity(count);
-    for ((models, plan), sink) in lanes.iter_mut().zip(plans).zip(&mut sinks) {
-        models.forget()?;
-        let context =
-            GenerationContext { id: 0, clock: sink.clock, begun: 0, dropped: 0, cancelled: stopped };
-        sink.clock.go();
-        running.push(Some(Generation::begin(models, &ids, plan, &context, sink)?));
-        sink.clock.stand();
-    }
-    let mut answers: Vec<Option<LaneAnswer>> = (0..count).map(|_| None).collect();
-    let mut slice = number;
-    while running.iter().any(Option::is_some) {
-        for at in 0..count {
-            let lane = (slice + at) % count;
-            let Some(mut generation) = running[lane].take() else { continue };
-            let sink = &mut sinks[lane];
-            sink.say(CompareEvent::Slice { lane: sink.lane });
-            sink.clock.go();
-            match go_on(&mut generation, sink)? {
-                None => running[lane] = Some(generation),
-                Some(StopReason::Cancelled) => return Ok(None),
-                Some(stop) => {
-                    let finished = generation.finish(stop.clone());
-                    let stats = finished.stats.clone();
-                    sink.send(finished.into_event());
-                    answers[lane] = Some(LaneAnswer::new(stats, stop, std::mem::take(&mut sink.told)));
-                }
-            }
-            sinks[lane].clock.stand();
-        }
-        slice += 1;
-    }
-    Ok(Some(answers.into_iter().flatten().collect()))
-}
-
-/// Goes on for a slice; gives why the answer ended, if it did.
-fn go_on(generation: &mut Generation<'_>, sink: &mut LaneSink<'_, '_>) -> Result<Option<StopReason>> {
-    let goal = generation.generated() + SLICE;
-    while generation.generated() < goal {
-        if let ControlFlow::Break(stop) = generation.step(sink)? {
-            return Ok(Some(stop));
-        }
-    }
-    Ok(None)
+    let taking_part = (0..).zip(lanes.iter_mut()).zip(plans).zip(&clocks);
+    let lanes = taking_part.map(|(((lane, models), plan), clock)| {
+        let sink = LaneSink { lane, clock, tell: &tell, told: Vec::new() };
+        Lane { models, plan, clock, sink }
+    });
+    let answered = lanes::answer(lanes.collect(), &course, &mut |lane| {
+        say(&tell, CompareEvent::Slice { lane: lane as u32 })
+    })?;
+    Ok(answered.map(|answered| {
+        answered.into_iter().map(|lane| LaneAnswer::new(lane.stats, lane.stop, lane.sink.told)).collect()
+    }))
 }
 
 type Tell<'t> = Mutex<&'t mut (dyn FnMut(CompareEvent) + Send + 't)>;
@@ -149,12 +110,10 @@ struct LaneSink<'a, 't> {
     told: Vec<TimedEvent>,
 }
 
-impl LaneSink<'_, '_> {
-    fn say(&self, event: CompareEvent) {
-        // Who listens has no part in this state, so a panic of theirs leaves it sound.
-        let mut tell = self.tell.lock().unwrap_or_else(PoisonError::into_inner);
-        (*tell)(event);
-    }
+fn say(tell: &Tell<'_>, event: CompareEvent) {
+    // Who listens has no part in this state, so a panic of theirs leaves it sound.
+    let mut tell = tell.lock().unwrap_or_else(PoisonError::into_inner);
+    (*tell)(event);
 }
 
 impl EventSink for LaneSink<'_, '_> {
@@ -162,7 +121,7 @@ impl EventSink for LaneSink<'_, '_> {
         self.clock.stand();
         let told = TimedEvent { at_ms: millis(self.clock.elapsed()), event };
         self.told.push(told.clone());
-        self.say(CompareEvent::Lane { lane: self.lane, told });
+        say(self.tell, CompareEvent::Lane { lane: self.lane, told });
         self.clock.go();
     }
 }

@@ -11,6 +11,10 @@ const PASS_MS: f64 = 40.0;
 #[derive(Default)]
 struct Scripted {
     calls: Vec<(String, Method, Option<u64>)>,
+    /// Lanes of each suite.
+    lanes: Vec<usize>,
+    /// Who was to be first in each turn.
+    numbers: Vec<usize>,
     /// Rows of the target's passes, and 0 for each of a draft.
     passes: Vec<usize>,
     has_draft: bool,
@@ -32,8 +36,8 @@ impl Scripted {
     }
 }
 
-impl Bench for Scripted {
-    fn generate(&mut self, prompt: &SuitePrompt, plan: &GenerationPlan) -> Result<Answer> {
+impl Scripted {
+    fn one(&mut self, prompt: &SuitePrompt, plan: &GenerationPlan) -> Answer {
         self.calls.push((prompt.id.clone(), plan.method, plan.sampling.seed));
         // 40 tokens in 40 plain rounds, or in 20 rounds of two drafted: 20 accepted, 10 rejected.
         let (rounds, drafted, accepted, resampled, bonus, plain) =
@@ -49,7 +53,7 @@ impl Bench for Scripted {
         if self.wrong.is_some_and(|(method, id)| method == plan.method && id == prompt.id) {
             ids[7] = 99;
         }
-        Ok(Answer {
+        Answer {
             stats: GenerationStats {
                 generated_tokens: 40,
                 rounds,
@@ -66,7 +70,24 @@ impl Bench for Scripted {
                 ..GenerationStats::default()
             },
             ids,
-        })
+        }
+    }
+}
+
+impl Bench for Scripted {
+    fn begin(&mut self, lanes: usize) -> Result<()> {
+        self.lanes.push(lanes);
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        prompt: &SuitePrompt,
+        plans: &[GenerationPlan],
+        number: usize,
+    ) -> Result<Vec<Answer>> {
+        self.numbers.push(number);
+        Ok(plans.iter().map(|plan| self.one(prompt, plan)).collect())
     }
 
     fn target_pass(&mut self, rows: usize) -> Result<f64> {
@@ -157,7 +178,7 @@ fn predictions_use_measured_acceptance_and_costs() {
 fn a_turn_is_predicted_from_passes_measured_beside_it() {
     let mut bench = Scripted { has_draft: true, draft_gets_dear: true, ..Scripted::default() };
     let report = measure(&mut bench, &plan(&[(Method::DraftModel, 2)], &["a"], 1)).unwrap();
-    // Five rounds before the first answer, three after: the table shows the median of all.
+    // Five rounds before the first answer, two before and two after the only turn: the table shows the median of all.
     assert!(report.draft_cost.is_some_and(|c| close(c, 0.25)));
     assert!(report.methods[1].predicted_speedup.is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * 0.5))));
 }
@@ -170,21 +191,23 @@ fn without_the_drafts_cost_nothing_is_predicted_for_it() {
 }
 
 #[test]
-fn the_order_rotates_from_prompt_to_prompt_and_run_to_run() {
+fn all_answer_each_prompt_in_each_run_and_take_turns_in_being_first() {
     use Method::{DraftModel as D, Ngram as N, Plain as P};
     let mut bench = Scripted::default();
-    measure(&mut bench, &plan(&[(D, 2), (N, 2)], &["a", "b"], 2)).unwrap();
+    let mut plan = plan(&[(D, 2), (N, 2)], &["a", "b"], 2);
+    measure(&mut bench, &plan).unwrap();
     let order: Vec<_> = bench.calls.iter().map(|(id, method, _)| (id.as_str(), *method)).collect();
-    let expected = [
-        [("a", P), ("a", D), ("a", N)], // warm-up
-        [("a", P), ("a", D), ("a", N)],
-        [("b", D), ("b", N), ("b", P)],
-        [("a", D), ("a", N), ("a", P)],
-        [("b", N), ("b", P), ("b", D)],
-    ];
+    // The first is a warm-up.
+    let expected = ["a", "a", "b", "a", "b"].map(|id| [(id, P), (id, D), (id, N)]);
     assert_eq!(order, expected.concat());
     let seeds: Vec<_> = bench.calls.iter().map(|(_, _, seed)| seed.unwrap()).collect();
     assert_eq!(seeds, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
+    assert_eq!((bench.numbers, bench.lanes), (vec![0, 0, 1, 2, 3], vec![3]));
+    // What was learned on one suite is no help on the next.
+    plan.suites.push(suite(&["c"]));
+    let mut bench = Scripted::default();
+    measure(&mut bench, &plan).unwrap();
+    assert_eq!(bench.lanes, [3, 3]);
 }
 
 #[test]
@@ -195,8 +218,8 @@ fn the_cost_table_interleaves_and_reaches_to_the_deepest_draft() {
     let report = measure(&mut bench, &plan).unwrap();
     assert_eq!(report.target_cost.keys().copied().collect::<Vec<_>>(), (1..=11).collect::<Vec<_>>());
     let rounds: Vec<_> = bench.passes.chunks(12).collect();
-    // A warm-up, two rounds, and three more before the only turn.
-    assert_eq!(rounds.len(), 6);
+    // A warm-up, two rounds, and two more before and after the only turn.
+    assert_eq!(rounds.len(), 7);
     assert_eq!(rounds[0], (1..=11).chain([0]).collect::<Vec<_>>());
     assert_eq!(rounds[1], (2..=11).chain([0, 1]).collect::<Vec<_>>());
     assert_eq!(rounds[2], (3..=11).chain([0, 1, 2]).collect::<Vec<_>>());
@@ -226,18 +249,18 @@ fn greedy_answers_are_compared_with_plains() {
 }
 
 #[test]
-fn progress_counts_every_answer_once() {
+fn progress_counts_every_turn_once() {
     let mut bench = Scripted::default();
-    let (mut answers, mut costs) = (Vec::new(), Vec::new());
+    let (mut turns, mut costs) = (Vec::new(), Vec::new());
     run(&mut bench, &plan(&[(Method::Ngram, 2)], &["a", "b"], 2), Setting::default(), &mut |p| match p {
         Progress::Cost { done, total } => costs.push((done, total)),
-        Progress::Answer { suite, warm_up, done, total, .. } => {
-            answers.push((suite.to_owned(), warm_up, done, total))
+        Progress::Turn { suite, warm_up, done, total, .. } => {
+            turns.push((suite.to_owned(), warm_up, done, total))
         }
     })
     .unwrap();
     assert_eq!(costs, (0..6).map(|done| (done, 6)).collect::<Vec<_>>());
-    assert_eq!(answers, (0..10).map(|done| ("mine".to_owned(), done < 2, done, 10)).collect::<Vec<_>>());
+    assert_eq!(turns, (0..5).map(|done| ("mine".to_owned(), done < 1, done, 5)).collect::<Vec<_>>());
     assert_eq!(bench.calls.len(), 10);
 }
 

@@ -1,0 +1,98 @@
+//! Lanes that answer one prompt side by side and take turns, a few tokens each, so that heat, clocks and other
+//! programs hit all of them alike. What is answered and who listens is the caller's.
+
+use std::ops::ControlFlow;
+
+use crate::engine::TurnClock;
+use crate::error::Result;
+use crate::event::{EventSink, StopReason};
+use crate::generate::{Generation, GenerationContext, GenerationPlan, Models};
+use crate::stats::GenerationStats;
+use crate::token::TokenId;
+
+/// Tokens of a slice.
+pub(super) const SLICE: usize = 16;
+
+/// A lane before it answers.
+pub(super) struct Lane<'a, S> {
+    /// Twins of the others: the same weights, caches of their own.
+    pub(super) models: &'a mut Models,
+    pub(super) plan: &'a GenerationPlan,
+    /// Stands while others run.
+    pub(super) clock: &'a TurnClock,
+    /// Hears everything that the lane tells.
+    pub(super) sink: S,
+}
+
+/// A lane that has answered.
+pub(super) struct Answered<S> {
+    pub(super) stats: GenerationStats,
+    pub(super) stop: StopReason,
+    pub(super) sink: S,
+}
+
+/// What lanes have in common.
+pub(super) struct Course<'a> {
+    pub(super) prompt: &'a [TokenId],
+    /// Who is first moves on from slice to slice, beginning with this one.
+    pub(super) number: usize,
+    /// Asked at every round.
+    pub(super) stopped: &'a dyn Fn() -> bool,
+}
+
+/// Has every lane answer from empty caches, in slices; `begins` hears of each which lane it belongs to. `None` when it
+/// was stopped.
+///
+/// # Errors
+/// When a plan cannot be run or a model fails.
+pub(super) fn answer<S: EventSink>(
+    lanes: Vec<Lane<'_, S>>,
+    course: &Course<'_>,
+    begins: &mut dyn FnMut(usize),
+) -> Result<Option<Vec<Answered<S>>>> {
+    let &Course { prompt, number, stopped } = course;
+    let count = lanes.len();
+    let mut running = Vec::with_capacity(count);
+    for Lane { models, plan, clock, mut sink } in lanes {
+        models.forget()?;
+        let context = GenerationContext { id: 0, clock, begun: 0, dropped: 0, cancelled: stopped };
+        clock.go();
+        let generation = Generation::begin(models, prompt, plan, &context, &mut sink)?;
+        clock.stand();
+        running.push(Some((generation, clock, sink)));
+    }
+    let mut answered: Vec<Option<Answered<S>>> = (0..count).map(|_| None).collect();
+    let mut slice = number;
+    while running.iter().any(Option::is_some) {
+        for at in 0..count {
+            let lane = (slice + at) % count;
+            let Some((mut generation, clock, mut sink)) = running[lane].take() else { continue };
+            begins(lane);
+            clock.go();
+            match go_on(&mut generation, &mut sink)? {
+                None => running[lane] = Some((generation, clock, sink)),
+                Some(StopReason::Cancelled) => return Ok(None),
+                Some(stop) => {
+                    let finished = generation.finish(stop.clone());
+                    let stats = finished.stats.clone();
+                    sink.send(finished.into_event());
+                    answered[lane] = Some(Answered { stats, stop, sink });
+                }
+            }
+            clock.stand();
+        }
+        slice += 1;
+    }
+    Ok(Some(answered.into_iter().flatten().collect()))
+}
+
+/// Goes on for a slice; gives why the answer ended, if it did.
+fn go_on(generation: &mut Generation<'_>, sink: &mut dyn EventSink) -> Result<Option<StopReason>> {
+    let goal = generation.generated() + SLICE;
+    while generation.generated() < goal {
+        if let ControlFlow::Break(stop) = generation.step(sink)? {
+            return Ok(Some(stop));
+        }
+    }
+    Ok(None)
+}
