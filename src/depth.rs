@@ -299,7 +299,7 @@ impl DepthController {
         let promising = least >= enough && (has_read || repays(gain)) && self.won > -MOST_LOST * one;
         let exploring = !promising && (has_read || self.tests == 0) && self.explores(one, repays);
         let pays = self.barren < IN_VAIN && (promising || exploring);
-        let free = draft <= FREE * one && unread == 0 && beside == 0;
+        let free = self.is_free() && unread == 0 && beside == 0;
         self.rests = !pays;
         self.parked = self.rests;
         self.since_plain += 1;
@@ -353,10 +353,11 @@ impl DepthController {
         let own = self.rate(self.best(MAX_DRAFT).1);
         let other = rival.unwrap_or(Promise { tokens: 1.0, ms: one });
         let rate = own.max(other.rate());
+        let acceptance = self.acceptance();
         let (mut tokens, mut reach) = (1.0, 1.0);
         let (mut best, mut most) = (0, other.tokens - rate * other.ms);
         for (i, confidence) in confidence.iter().enumerate().take(MAX_DRAFT) {
-            reach *= confidence.map_or_else(|| self.position(i), |c| class_share(&self.classes, class_of(c)));
+            reach *= confidence.map_or_else(|| acceptance[i], |c| class_share(&self.classes, class_of(c)));
             tokens += reach;
             let surplus = tokens - rate * self.pass(i + 2 + self.beside);
             if surplus > most {
@@ -366,7 +367,7 @@ impl DepthController {
         if self.to_test > 0 && rival.is_none() {
             return best.max(self.to_test.min(confidence.len()));
         }
-        if self.draft() > FREE * one {
+        if !self.is_free() {
             // It was decided when it was asked for; only what costs nothing is judged when it is there.
             return best;
         }
@@ -414,7 +415,7 @@ impl DepthController {
         self.costs.add_pass(seen.rows, seen.target_ms);
         self.pace.add(seen.emitted, seen.round_ms / self.pass(1));
         self.tests += u32::from(!seen.tested.is_empty());
-        if self.rests && seen.acted {
+        if self.rests && seen.acted && !self.is_free() {
             // What made it rest was long ago.
             self.positions.iter_mut().for_each(Share::fade);
             if seen.read > FEW {
@@ -489,8 +490,8 @@ impl DepthController {
     /// Expected speedup over plain decoding when `depth` tokens are drafted.
     fn gain(&self, depth: usize) -> f64 {
         let (mut tokens, mut reach) = (1.0, 1.0);
-        for position in 0..depth {
-            reach *= self.position(position);
+        for accepted in &self.acceptance()[..depth] {
+            reach *= accepted;
             tokens += reach;
         }
         let cost = depth as f64 * self.draft() + self.pass(self.rows(depth));
@@ -516,6 +517,11 @@ impl DepthController {
         self.costs.pass(rows)
     }
 
+    /// Whether drafting takes next to no time.
+    fn is_free(&self) -> bool {
+        self.draft() <= FREE * self.pass(1)
+    }
+
     /// Milliseconds of a drafted token.
     fn draft(&self) -> f64 {
         self.costs.draft()
@@ -526,13 +532,13 @@ impl DepthController {
         self.costs.read()
     }
 
-    /// The probability that a position is accepted when those before it were, at a fixed depth. Drafts that cost
+    /// The probability that each position is accepted when those before it were, at a fixed depth. Drafts that cost
     /// time go deep only where they are sure of themselves, so what passed there says too much of a later position: it
     /// is taken to be no better than the first.
-    fn position(&self, position: usize) -> f64 {
+    fn acceptance(&self) -> [f64; MAX_DRAFT] {
         let reached = self.reached();
-        let tested = reached[position.min(MAX_DRAFT - 1)];
-        if self.draft() > FREE * self.pass(1) { tested.min(reached[0]) } else { tested }
+        let most = if self.is_free() { 1.0 } else { reached[0] };
+        reached.map(|share| share.min(most))
     }
 
     /// The share of each position that was accepted where a draft reached it. One that was never tested is taken to be
