@@ -502,16 +502,13 @@ pub(super) struct Working<'a> {
 /// What drafts with the target's own layers by a method.
 fn own_layers(method: Method, options: &MethodOptions, spec: &ModelSpec) -> Result<LayerSkip> {
     let MethodOptions { exit_layer, skipped_layers, .. } = options;
-    let layers = match method {
-        Method::EarlyExit => exit_layer.map(DraftLayers::Exit),
-        Method::LayerSkip => skipped_layers.clone().map(DraftLayers::Skip),
-        // Nobody asks for its drafts.
-        _ => None,
-    };
-    let layers = layers.unwrap_or_else(|| match method {
-        Method::EarlyExit => DraftLayers::usual_exit(spec.n_layer),
+    let layers = match (method, exit_layer, skipped_layers) {
+        (Method::EarlyExit, Some(layer), _) => DraftLayers::Exit(*layer),
+        (Method::EarlyExit, None, _) => DraftLayers::usual_exit(spec.n_layer),
+        (Method::LayerSkip, _, Some(skipped)) => DraftLayers::Skip(skipped.clone()),
+        // By other methods nobody asks for its drafts.
         _ => DraftLayers::usual_skip(spec.n_layer),
-    });
+    };
     if !layer_skip::fits(&layers, spec.n_layer) {
         return Err(Error::invalid(format!(
             "{} has the layers 0 to {}; some of them must be left to draft with.",
