@@ -605,11 +605,6 @@ impl DraftPlan {
         Self { max_draft, deepest: MAX_DRAFT, stop: None }
     }
 
-    /// Whether it is as deep as was asked, not as pays.
-    pub fn is_fixed(&self) -> bool {
-        self.stop.is_none()
-    }
-
     /// The same, with paths of at most so many tokens.
     #[must_use]
     pub fn no_deeper_than(self, deepest: usize) -> Self {

@@ -23,8 +23,6 @@ pub struct DraftModel {
     tree: Option<TreeShape>,
     grown: Option<Grown>,
     calibration: Calibration,
-    /// Whether an answer has begun and nothing was drafted in it yet.
-    fresh: bool,
     /// Rows of its passes since somebody asked.
     work: Vec<usize>,
 }
@@ -44,7 +42,6 @@ impl DraftModel {
             tree: None,
             grown: None,
             calibration: Calibration::default(),
-            fresh: true,
             work: Vec::new(),
         })
     }
@@ -170,7 +167,10 @@ impl Proposer for DraftModel {
         // What a round that failed has left.
         self.work.clear();
         self.grown = None;
-        self.fresh = true;
+    }
+
+    fn unlearn(&mut self) {
+        self.calibration = Calibration::default();
     }
 
     fn unread(&self, committed: &[TokenId]) -> usize {
@@ -194,9 +194,6 @@ impl Proposer for DraftModel {
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        if std::mem::take(&mut self.fresh) && cx.must_repeat() {
-            self.calibration = Calibration::default();
-        }
         let committed = cx.committed;
         let depth = cx.plan.max_draft.min(self.room(committed));
         self.shortlist.hear(&committed[self.shortlist.heard().min(committed.len())..]);

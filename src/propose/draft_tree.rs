@@ -653,10 +653,11 @@ mod tests {
 
     /// Else a seed would not repeat an answer.
     #[test]
-    fn trees_of_fixed_depth_do_not_depend_on_earlier_answers() {
+    fn trees_do_not_depend_on_what_was_unlearned() {
         let mut draft = draft(TreeShape::Dynamic);
         let (committed, target) = (&[1, 2, 3], &StepOutput::default());
         let answer = |draft: &mut DraftModel| {
+            draft.unlearn();
             draft.begin(committed);
             std::iter::repeat_with(|| {
                 let tree = propose(draft, committed, SamplingParams::unfiltered(), 12);

@@ -42,8 +42,6 @@ pub struct Lookahead {
     text: Vec<TokenId>,
     /// Whether the window is in the pass that runs.
     riding: bool,
-    /// Whether an answer has begun and nothing was drafted in it yet.
-    fresh: bool,
 }
 
 impl Lookahead {
@@ -135,17 +133,16 @@ impl Proposer for Lookahead {
         self.text = prompt.to_vec();
         self.levels.clear();
         self.riding = false;
-        self.fresh = true;
+    }
+
+    fn unlearn(&mut self) {
+        *self = Self::default();
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let Some(&last) = cx.committed.last() else {
             return Ok(DraftTree::new());
         };
-        if std::mem::take(&mut self.fresh) && cx.must_repeat() {
-            self.pool.clear();
-            self.learn_all(cx.committed);
-        }
         self.follow(cx.committed);
         let context = cx.target.spec().context_length.saturating_sub(cx.target.cache_len() + 1);
         let room = context.min(MAX_DRAFT);
@@ -191,17 +188,12 @@ mod tests {
     use crate::model::{LanguageModel, LogitRows, RowLayout, Step};
     use crate::sample::{Sampler, SamplingParams};
 
-    fn propose(
-        lookahead: &mut Lookahead,
-        committed: &[TokenId],
-        params: SamplingParams,
-        target: &mut TableModel,
-    ) -> DraftTree {
+    fn propose(lookahead: &mut Lookahead, committed: &[TokenId], target: &mut TableModel) -> DraftTree {
         let cx = ProposeContext {
             committed,
             plan: DraftPlan::fixed(8),
             end_tokens: &[],
-            sampler: &Sampler::new(params).unwrap(),
+            sampler: &Sampler::new(SamplingParams::greedy()).unwrap(),
             noise: None,
             rng: &mut ChaCha8Rng::seed_from_u64(1),
             target,
@@ -218,7 +210,7 @@ mod tests {
         target.forward(Step::chain(&committed[..1], LogitRows::None)).unwrap();
         for _ in 0..12 {
             let base = target.cache_len();
-            propose(&mut lookahead, &committed, SamplingParams::greedy(), &mut target);
+            propose(&mut lookahead, &committed, &mut target);
             let side = lookahead.demand().side;
             let tokens = [&[*committed.last().unwrap()], &side.tokens[..]].concat();
             let parents: Vec<Option<usize>> = std::iter::once(None)
@@ -263,16 +255,17 @@ mod tests {
         assert!(of_text(1) > 0);
     }
 
-    /// Else a seed would not repeat an answer; where the text does not depend on drafts, what was found stays.
     #[test]
-    fn where_a_seed_decides_the_pool_is_of_the_text_alone() {
+    fn what_it_found_stays_until_it_is_to_unlearn_it() {
         let committed = [1, 2, 3, 4];
-        for (params, found) in [(SamplingParams::unfiltered(), 0), (SamplingParams::greedy(), 1)] {
+        for (unlearns, found) in [(true, 0), (false, 1)] {
             let mut lookahead = Lookahead::default();
             lookahead.begin(&committed);
             lookahead.learn([9, 9, 9, 9]);
+            if unlearns {
+                lookahead.unlearn();
+            }
             lookahead.begin(&committed);
-            propose(&mut lookahead, &committed, params, &mut TableModel::new(TableConfig::default()));
             assert_eq!(lookahead.pool.len(), 1 + found);
         }
     }

@@ -211,14 +211,6 @@ pub struct ProposeContext<'a> {
     pub target: &'a mut dyn LanguageModel,
 }
 
-impl ProposeContext<'_> {
-    /// Whether the seed is to repeat the text though that depends on the draft: then the draft must not depend on
-    /// earlier answers.
-    pub fn must_repeat(&self) -> bool {
-        self.plan.is_fixed() && self.noise.is_none() && !self.sampler.is_greedy()
-    }
-}
-
 /// What became of a proposal.
 #[derive(Clone, Copy)]
 pub struct RoundOutcome<'a> {
@@ -260,6 +252,9 @@ pub trait Proposer: Send {
     fn begin(&mut self, prompt: &[TokenId]) {
         let _ = prompt;
     }
+    /// Forgets what earlier answers have taught it: asked before [`begin`](Self::begin) where the text depends on the
+    /// drafts and a seed is to repeat it.
+    fn unlearn(&mut self) {}
     /// How many committed tokens a model of its own has not read yet, the last one not counted.
     fn unread(&self, committed: &[TokenId]) -> usize {
         let _ = committed;

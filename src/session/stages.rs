@@ -88,9 +88,15 @@ impl<'a> Stages<'a> {
         self.0.push(Stage { proposer, depth, asked: Asked::default() });
     }
 
-    /// A generation begins.
-    pub(super) fn begin(&mut self, prompt: &[TokenId]) {
-        self.0.iter_mut().for_each(|stage| stage.proposer.begin(prompt));
+    /// A generation begins. Where the text depends on the drafts, those of a fixed depth do not depend on earlier
+    /// answers, so that a seed repeats it.
+    pub(super) fn begin(&mut self, prompt: &[TokenId], text_depends: bool) {
+        for stage in &mut self.0 {
+            if text_depends && stage.depth.is_none() {
+                stage.proposer.unlearn();
+            }
+            stage.proposer.begin(prompt);
+        }
     }
 
     /// Lets models of proposers read the prompt, unless it is chosen as it goes whether that pays.
