@@ -559,9 +559,13 @@ fn refresh(gain: f64) -> u32 {
 
 /// The probability that a token of a class of confidence is accepted; its own confidence before anything is
 /// known.
-pub(crate) fn class_share(classes: &[Share; CLASSES], class: usize) -> f64 {
-    let middle = (class as f64 + 0.5) / CLASSES as f64;
-    classes[class].mean((middle, PRIOR.1))
+fn class_share(classes: &[Share; CLASSES], class: usize) -> f64 {
+    classes[class].mean((class_middle(class), PRIOR.1))
+}
+
+/// The confidence in the middle of a class.
+pub(crate) fn class_middle(class: usize) -> f64 {
+    (class as f64 + 0.5) / CLASSES as f64
 }
 
 pub(crate) fn class_of(confidence: f32) -> usize {

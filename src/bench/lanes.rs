@@ -10,8 +10,8 @@ use crate::generate::{Generation, GenerationContext, GenerationPlan, Models};
 use crate::stats::GenerationStats;
 use crate::token::TokenId;
 
-/// Tokens of a slice.
-pub(super) const SLICE: usize = 16;
+/// Tokens of a slice: few, for what a shared machine does changes within a second.
+pub(super) const SLICE: usize = 4;
 
 /// A lane before it answers.
 pub(super) struct Lane<'a, S> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::chain::GUESSES;
 use super::draft_model::DraftModel;
 use super::{ProposeContext, RoundOutcome};
-use crate::depth::{CLASSES, DraftPlan, PRIOR, Share, class_of, class_share};
+use crate::depth::{CLASSES, DraftPlan, PRIOR, Share, class_middle, class_of};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
 use crate::model::{LogitRows, RowLayout, Step};
@@ -77,24 +77,39 @@ const FRONT: usize = 8;
 /// Children of a node that are looked at where they are chosen without chance, if its level names no number.
 const CANDIDATES: usize = 8;
 
+/// How many tests the draft's own opinion counts: the best of many slots is taken, and with fewer that would be one
+/// which was lucky.
+const OPINION: f64 = 8.0;
+
 /// How often a child was accepted when it was tested, by its share of what its elder siblings left: what
 /// the draft's opinion is worth. Kept from tree to tree.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calibration {
-    eldest: [Share; CLASSES],
-    younger: [Share; CLASSES],
+    kinds: [[Share; CLASSES]; 3],
     /// Eldest children of late, whatever their share.
     of_late: Share,
 }
 
-impl Calibration {
-    fn of(&self, rank: usize) -> &[Share; CLASSES] {
-        if rank == 0 { &self.eldest } else { &self.younger }
-    }
+/// Children whose shares are worth the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The eldest, where it is the likeliest.
+    Likeliest,
+    /// The eldest, where chance drew it.
+    Drawn,
+    /// One whose elder siblings were rejected.
+    Younger,
+}
 
+impl Calibration {
     /// The probability that a child is accepted when it is tested.
-    fn acceptance(&self, rank: usize, share: f64) -> f64 {
-        class_share(self.of(rank), class_of(share as f32))
+    fn acceptance(&self, kind: Kind, share: f64) -> f64 {
+        let class = class_of(share as f32);
+        let share = class_middle(class);
+        // An unlikely draw is no bad guess: it is accepted with min(1, p / q), and p may be as small. Measured on
+        // prose, every other one was.
+        let prior = if kind == Kind::Drawn { (1.0 + share) / 2.0 } else { share };
+        self.kinds[kind as usize][class].mean((prior, OPINION))
     }
 
     /// The acceptance of an eldest child of which nothing is known yet.
@@ -103,9 +118,8 @@ impl Calibration {
     }
 
     fn add(&mut self, node: &GrownNode, passed: bool) {
-        let table = if node.rank == 0 { &mut self.eldest } else { &mut self.younger };
-        table[class_of(node.share)].add(passed);
-        if node.rank == 0 {
+        self.kinds[node.kind as usize][class_of(node.share)].add(passed);
+        if node.kind != Kind::Younger {
             self.of_late.add(passed);
         }
     }
@@ -123,8 +137,7 @@ pub(super) struct Grown {
 struct GrownNode {
     parent: Option<usize>,
     token: TokenId,
-    /// How many elder siblings it has.
-    rank: usize,
+    kind: Kind,
     /// Its probability among what its elder siblings left.
     share: f32,
     /// Its row in the draft model's cache after `base`, once it was read.
@@ -189,6 +202,15 @@ enum Children {
 }
 
 impl Branch {
+    /// The kind of its next child.
+    fn next_kind(&self, by_chance: bool) -> Kind {
+        match (self.drawn, by_chance) {
+            (0, true) => Kind::Drawn,
+            (0, false) => Kind::Likeliest,
+            _ => Kind::Younger,
+        }
+    }
+
     /// The share that the next child is expected to have of what is left; `None` when there is none.
     fn next_share(&self) -> Option<f64> {
         if self.room == 0 {
@@ -339,7 +361,8 @@ impl Growth<'_> {
     /// How likely the next child of a branch is to be accepted; `None` where it may have none.
     fn value_of(&self, branch: usize) -> Option<f64> {
         let branch = &self.branches[branch];
-        let acceptance = self.draft.calibration().acceptance(branch.drawn, branch.next_share()?);
+        let kind = branch.next_kind(!self.sampler.is_greedy());
+        let acceptance = self.draft.calibration().acceptance(kind, branch.next_share()?);
         Some(branch.open * acceptance)
     }
 
@@ -476,8 +499,8 @@ impl Growth<'_> {
             }
         };
         let share = share.clamp(0.0, 1.0);
-        let rank = branch.drawn;
-        let passes = self.draft.calibration().acceptance(rank, f64::from(share));
+        let kind = branch.next_kind(!self.sampler.is_greedy());
+        let passes = self.draft.calibration().acceptance(kind, f64::from(share));
         let reach = branch.open * passes;
         branch.open -= reach;
         branch.drawn += 1;
@@ -490,7 +513,7 @@ impl Growth<'_> {
         self.tree.set_guesses(node, guesses);
         let seen = parent.map_or(0, |p| self.seen[p] | 1 << self.grown.nodes[p].row.unwrap_or(0));
         self.seen.push(seen);
-        self.grown.nodes.push(GrownNode { parent, token, rank, share, row: None });
+        self.grown.nodes.push(GrownNode { parent, token, kind, share, row: None });
         if self.tree.depth(node) + 1 < self.plan.deepest && !self.end_tokens.contains(&token) {
             self.leaves.push(Leaf { node, reach });
         }
@@ -628,10 +651,14 @@ mod tests {
     #[test]
     fn what_the_draft_is_worth_is_learnt() {
         let mut calibration = Calibration::default();
-        let nodes = [(0, 0.95), (1, 0.35)].map(|(rank, share)| GrownNode {
+        let unlikely = |kind| calibration.acceptance(kind, 0.05);
+        assert!(
+            unlikely(Kind::Drawn) > 0.5 && unlikely(Kind::Likeliest) < 0.1 && unlikely(Kind::Younger) < 0.1
+        );
+        let nodes = [(Kind::Likeliest, 0.95), (Kind::Younger, 0.35)].map(|(kind, share)| GrownNode {
             parent: None,
             token: 1,
-            rank,
+            kind,
             share,
             row: None,
         });
@@ -647,7 +674,9 @@ mod tests {
         for _ in 0..60 {
             assert!(grown.settle(&outcome, &mut calibration).1.is_empty());
         }
-        assert!(calibration.acceptance(0, 0.95) < 0.1 && calibration.acceptance(1, 0.35) > 0.9);
+        let acceptance = |kind, share| calibration.acceptance(kind, share);
+        assert!(acceptance(Kind::Likeliest, 0.95) < 0.1 && acceptance(Kind::Younger, 0.35) > 0.9);
+        assert!(acceptance(Kind::Drawn, 0.95) > 0.9, "of another kind");
         assert!(calibration.usual() < 0.1);
     }
 

@@ -33,6 +33,8 @@ const COST_ROUNDS: usize = 3;
 /// Rounds of timed passes after each turn. What passes cost changes with what else the machine does, so a turn is
 /// predicted from those just before and just after it.
 const TURN_COST_ROUNDS: usize = 2;
+/// Tokens that every lane answers before it counts.
+const WARM_UP: usize = 16;
 /// Most lanes beside plain.
 const MOST_LANES: usize = 5;
 /// Most runs.
@@ -118,7 +120,7 @@ fn warm_up(
     let plans: Vec<GenerationPlan> = setting
         .lanes
         .iter()
-        .map(|&lane| GenerationPlan { max_tokens: SLICE, ..plan(setting, options, lane, 0) })
+        .map(|&lane| GenerationPlan { max_tokens: WARM_UP, ..plan(setting, options, lane, 0) })
         .collect();
     let mut unheard = Listener { tell: &mut |_| (), stopped: listener.stopped };
     Ok(turn::run(lanes, &setting.prompts[0], &plans, 0, &mut unheard)?.is_some())
