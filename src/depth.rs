@@ -240,7 +240,9 @@ pub struct Observation {
 pub struct DepthController {
     costs: Costs,
     positions: [Share; MAX_DRAFT],
-    classes: [Share; CLASSES],
+    /// By confidence: of tokens that were the likeliest, and of those that chance drew.
+    classes: [[Share; CLASSES]; 2],
+    by_chance: bool,
     /// Tokens drafted for each pass of the draft model: more than one in trees.
     width: Smoothed,
     /// Rows that ride along with a draft.
@@ -273,6 +275,11 @@ impl DepthController {
     /// Knows nothing yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An answer begins; `by_chance` says whether its drafts are drawn from a law, not the likeliest tokens.
+    pub fn begin(&mut self, by_chance: bool) {
+        self.by_chance = by_chance;
     }
 
     /// What a drafted token is likely to cost, in passes of one row; what is measured counts for more.
@@ -310,7 +317,7 @@ impl DepthController {
             0
         } else if free {
             limit
-        } else if pays && (self.width() > 1.0 || self.classes.iter().any(|class| class.seen > 0.0)) {
+        } else if pays && (self.width() > 1.0 || self.classes().iter().any(|class| class.seen > 0.0)) {
             // A tree knows itself what it is worth, and a chain ends where it is not sure enough of itself.
             limit
         } else if pays {
@@ -325,7 +332,7 @@ impl DepthController {
             (false, false) => PROBE,
         };
         let rate = self.rate(gain);
-        let classes = std::array::from_fn(|class| class_share(&self.classes, class));
+        let classes = std::array::from_fn(|class| self.class_share(class));
         let rows = std::array::from_fn(|rows| if rows == 0 { 0.0 } else { self.pass(rows) });
         let next = self.reached();
         let ms = if depth == 0 { one } else { depth as f64 * draft + self.pass(self.rows(depth)) };
@@ -357,7 +364,7 @@ impl DepthController {
         let (mut tokens, mut reach) = (1.0, 1.0);
         let (mut best, mut most) = (0, other.tokens - rate * other.ms);
         for (i, confidence) in confidence.iter().enumerate().take(MAX_DRAFT) {
-            reach *= confidence.map_or_else(|| acceptance[i], |c| class_share(&self.classes, class_of(c)));
+            reach *= confidence.map_or_else(|| acceptance[i], |c| self.class_share(class_of(c)));
             tokens += reach;
             let surplus = tokens - rate * self.pass(i + 2 + self.beside);
             if surplus > most {
@@ -427,7 +434,7 @@ impl DepthController {
         }
         for (&passed, confidence) in seen.tested.iter().zip(&seen.confidence) {
             if let Some(confidence) = confidence {
-                self.classes[class_of(*confidence)].add(passed);
+                self.classes[usize::from(self.by_chance)][class_of(*confidence)].add(passed);
             }
         }
         if seen.drafted > 0 || seen.propose_ms > FREE * self.pass(1) {
@@ -541,6 +548,15 @@ impl DepthController {
         reached.map(|share| share.min(most))
     }
 
+    fn classes(&self) -> &[Share; CLASSES] {
+        &self.classes[usize::from(self.by_chance)]
+    }
+
+    /// The probability that a token of a class of confidence is accepted.
+    fn class_share(&self, class: usize) -> f64 {
+        self.classes()[class].mean((class_prior(class, self.by_chance), PRIOR.1))
+    }
+
     /// The share of each position that was accepted where a draft reached it. One that was never tested is taken to be
     /// like the one before it.
     fn reached(&self) -> [f64; MAX_DRAFT] {
@@ -557,15 +573,12 @@ fn refresh(gain: f64) -> u32 {
     (REFRESH.1 * 2.0 * (gain - 1.0)).clamp(REFRESH.0, REFRESH.1) as u32
 }
 
-/// The probability that a token of a class of confidence is accepted; its own confidence before anything is
-/// known.
-fn class_share(classes: &[Share; CLASSES], class: usize) -> f64 {
-    classes[class].mean((class_middle(class), PRIOR.1))
-}
-
-/// The confidence in the middle of a class.
-pub(crate) fn class_middle(class: usize) -> f64 {
-    (class as f64 + 0.5) / CLASSES as f64
+/// The probability that a token of a class of confidence is accepted, before anything is known of the draft.
+pub(crate) fn class_prior(class: usize, by_chance: bool) -> f64 {
+    let middle = (class as f64 + 0.5) / CLASSES as f64;
+    // An unlikely draw is no bad guess: it is accepted with min(1, p / q), and p may be as small. Measured on prose,
+    // every other one was.
+    if by_chance { (1.0 + middle) / 2.0 } else { middle }
 }
 
 pub(crate) fn class_of(confidence: f32) -> usize {
@@ -791,6 +804,18 @@ mod tests {
         assert!(!controller.state().parked);
     }
 
+    /// Where drafts are drawn from their law, an unlikely token says little: it was drawn because nothing is likely.
+    #[test]
+    fn an_unlikely_token_ends_a_draft_unless_chance_drew_it() {
+        for by_chance in [false, true] {
+            let mut controller = DepthController::new();
+            run(&mut controller, 40, (0.3, 0.02), |round, position| (round + position) % 4 > 0);
+            controller.begin(by_chance);
+            let mut plan = controller.plan(MAX_DRAFT, 0, 0);
+            assert_eq!((plan.max_draft > 0, plan.goes_on(0.05)), (true, by_chance));
+        }
+    }
+
     /// What luck promises is no measure of what a token more has to bring: no draft would reach it, and each would end
     /// after its first token.
     #[test]
@@ -799,7 +824,7 @@ mod tests {
         run(&mut controller, 100, (3.0, 0.1), |round, position| {
             (round * 7919 + position * 104_729) % 1000 < 700
         });
-        let shares = controller.positions.iter_mut().chain(&mut controller.classes);
+        let shares = controller.positions.iter_mut().chain(controller.classes.as_flattened_mut());
         for (i, share) in shares.enumerate() {
             // All that was drafted passed of late; what the draft is sure of, seven times in ten.
             (0..200).for_each(|test| share.add(i < MAX_DRAFT || test % 10 > 2));

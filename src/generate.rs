@@ -233,6 +233,13 @@ impl<'a> Generation<'a> {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(stop)) => return Ok(self.finish(stop)),
                 Err(error) => {
+                    // What waited for a stop string is part of the answer.
+                    let held = self.text.finish();
+                    if !held.is_empty() {
+                        let figures = self.session.figures();
+                        let last = RoundEvent { figures, ..RoundEvent::of_tokens(self.rounds, held) };
+                        sink.send(GenerationEvent::Round(last));
+                    }
                     self.end();
                     return Err(error);
                 }

@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
         let took = self.clock.elapsed().saturating_sub(begun);
         if !self.over {
             let text_depends = self.verifier.noise().is_none() && !self.sampler.is_greedy();
-            self.stages.begin(prompt, text_depends);
+            self.stages.begin(prompt, &self.sampler, text_depends);
             if self.config.max_draft > 0 {
                 let read = self.stages.read(prompt, &mut || progress(done, last - reuse))?;
                 self.over = read.is_break();

@@ -62,14 +62,19 @@ pub(super) fn answer<S: EventSink>(
         running.push(Some((generation, clock, sink)));
     }
     let mut answered: Vec<Option<Answered<S>>> = (0..count).map(|_| None).collect();
-    let mut slice = number;
-    while running.iter().any(Option::is_some) {
+    for slice in 0.. {
+        if running.iter().all(Option::is_none) {
+            break;
+        }
+        // Lanes go on to the same token, so that each is spread over the time of the slowest.
+        let goal = SLICE * (slice + 1);
         for at in 0..count {
-            let lane = (slice + at) % count;
-            let Some((mut generation, clock, mut sink)) = running[lane].take() else { continue };
+            let lane = (number + slice + at) % count;
+            let behind = running[lane].take_if(|(generation, ..)| generation.generated() < goal);
+            let Some((mut generation, clock, mut sink)) = behind else { continue };
             begins(lane);
             clock.go();
-            match go_on(&mut generation, &mut sink)? {
+            match go_on(&mut generation, goal, &mut sink)? {
                 None => running[lane] = Some((generation, clock, sink)),
                 Some(StopReason::Cancelled) => return Ok(None),
                 Some(stop) => {
@@ -81,14 +86,16 @@ pub(super) fn answer<S: EventSink>(
             }
             clock.stand();
         }
-        slice += 1;
     }
     Ok(Some(answered.into_iter().flatten().collect()))
 }
 
-/// Goes on for a slice; gives why the answer ended, if it did.
-fn go_on(generation: &mut Generation<'_>, sink: &mut dyn EventSink) -> Result<Option<StopReason>> {
-    let goal = generation.generated() + SLICE;
+/// Goes on until so many tokens are generated; gives why the answer ended, if it did.
+fn go_on(
+    generation: &mut Generation<'_>,
+    goal: usize,
+    sink: &mut dyn EventSink,
+) -> Result<Option<StopReason>> {
     while generation.generated() < goal {
         if let ControlFlow::Break(stop) = generation.step(sink)? {
             return Ok(Some(stop));

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use crate::bench::figures::median;
 use crate::bench::lanes::{self, Course, Lane};
 use crate::bench::runner::{Answer, Bench};
 use crate::bench::suite::SuitePrompt;
@@ -16,8 +17,10 @@ use crate::propose::{Method, MethodOptions};
 use crate::sample::SamplingParams;
 use crate::token::TokenId;
 
-/// Tokens in the cache behind a timed pass.
+/// Tokens in the cache behind a timed pass, where there is no answer that it is to be like.
 const CONTEXT: usize = 128;
+/// Most of them: what more would change is less than what reading them takes.
+const MOST_CONTEXT: usize = 2048;
 
 /// Measures loaded models.
 pub struct ModelBench<'a> {
@@ -26,12 +29,14 @@ pub struct ModelBench<'a> {
     lanes: Vec<Models>,
     /// What the synthetic method knows beforehand: plain's greedy answers, by prompt.
     scripts: HashMap<String, Vec<TokenId>>,
+    /// Tokens behind which passes are timed.
+    context: usize,
 }
 
 impl<'a> ModelBench<'a> {
     /// A bench over these models.
     pub fn new(models: &'a mut Models) -> Self {
-        Self { models, lanes: Vec::new(), scripts: HashMap::new() }
+        Self { models, lanes: Vec::new(), scripts: HashMap::new(), context: CONTEXT }
     }
 
     /// What plain decoding answers, greedily: what the synthetic method knows beforehand.
@@ -73,7 +78,18 @@ fn answer(
     Ok(stats.into_iter().zip(ids).map(|(stats, ids)| Answer { stats, ids }).collect())
 }
 
+/// Tokens in the cache in the middle of an answer of `max_tokens` to the middle one of these prompts.
+fn halfway(models: &Models, prompts: &[SuitePrompt], max_tokens: usize) -> usize {
+    let length = |prompt: &SuitePrompt| models.prompt_ids(&Prompt::Chat(prompt.messages())).ok();
+    let lengths: Vec<f64> = prompts.iter().filter_map(length).map(|ids| ids.len() as f64).collect();
+    median(&lengths).map_or(CONTEXT, |length| (length as usize + max_tokens / 2).min(MOST_CONTEXT))
+}
+
 impl Bench for ModelBench<'_> {
+    fn time_behind(&mut self, prompts: &[SuitePrompt], max_tokens: usize) {
+        self.context = halfway(self.models, prompts, max_tokens);
+    }
+
     fn begin(&mut self, lanes: usize) -> Result<()> {
         self.lanes = (0..lanes).map(|_| self.models.twin()).collect::<Result<_>>()?;
         Ok(())
@@ -94,13 +110,14 @@ impl Bench for ModelBench<'_> {
     }
 
     fn target_pass(&mut self, rows: usize) -> Result<f64> {
-        timed_pass(self.models.target(), &TimedPass::of(rows))
+        timed_pass(self.models.target(), &TimedPass { context: self.context, ..TimedPass::of(rows) })
     }
 
     fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
         let logits = if rows == READING { LogitRows::None } else { LogitRows::All };
+        let context = self.context;
         self.models.with_drafter(drafter, options, |model, layers, among| {
-            timed_pass(model, &TimedPass { rows, logits, layers, among })
+            timed_pass(model, &TimedPass { rows, context, logits, layers, among })
         })
     }
 }
@@ -110,6 +127,8 @@ impl Bench for ModelBench<'_> {
 pub struct TimedPass<'a> {
     /// Its rows.
     pub rows: usize,
+    /// Tokens in the cache behind it; fewer where the model's context is shorter.
+    pub context: usize,
     /// The rows it gives logits for.
     pub logits: LogitRows,
     /// The layers it runs.
@@ -119,23 +138,25 @@ pub struct TimedPass<'a> {
 }
 
 impl TimedPass<'_> {
-    /// As the target verifies: logits of all rows, all layers, all tokens.
+    /// As the target verifies, early in an answer: logits of all rows, all layers, all tokens.
     pub fn of(rows: usize) -> Self {
-        Self { rows, logits: LogitRows::All, layers: LayerPlan::All, among: None }
+        Self { rows, context: CONTEXT, logits: LogitRows::All, layers: LayerPlan::All, among: None }
     }
 }
 
-/// Seconds of one pass behind [`CONTEXT`] tokens.
+/// Seconds of one pass. What is in the cache is read before, unless as much is there already.
 ///
 /// # Errors
 /// When the model fails.
 pub fn timed_pass(model: &mut dyn LanguageModel, pass: &TimedPass<'_>) -> Result<f64> {
-    let &TimedPass { rows, logits, layers, among } = pass;
-    let context = CONTEXT.min(model.spec().context_length.saturating_sub(rows));
+    let &TimedPass { rows, context, logits, layers, among } = pass;
+    let context = context.min(model.spec().context_length.saturating_sub(rows.max(READING)));
     let tokens = made_up_tokens(context + rows, model.spec().n_vocab);
     if model.cache_len() != context {
         model.truncate(0)?;
-        model.forward(Step::chain(&tokens[..context], LogitRows::None))?;
+        for chunk in tokens[..context].chunks(model.prefill_rows().max(1)) {
+            model.forward(Step::chain(chunk, LogitRows::None))?;
+        }
     }
     let begun = Instant::now();
     model.forward(Step { among, layers, ..Step::chain(&tokens[context..], logits) })?;

@@ -36,6 +36,10 @@ pub struct Answer {
 
 /// What the runner needs of an engine.
 pub trait Bench {
+    /// Passes are timed behind as many tokens, from now on, as there are in the middle of an answer of `max_tokens`
+    /// to one of these prompts.
+    fn time_behind(&mut self, prompts: &[SuitePrompt], max_tokens: usize);
+
     /// A suite begins, with so many lanes, none of which has learned anything.
     ///
     /// # Errors
@@ -54,14 +58,13 @@ pub trait Bench {
         number: usize,
     ) -> Result<Vec<Answer>>;
 
-    /// Seconds of one target pass of `rows` rows behind a context of the caller's choice, the same
-    /// for every call.
+    /// Seconds of one target pass of `rows` rows.
     ///
     /// # Errors
     /// When the pass fails.
     fn target_pass(&mut self, rows: usize) -> Result<f64>;
 
-    /// Seconds of one pass of `rows` rows of what drafts ([`Method::drafter`]), behind the same context;
+    /// Seconds of one pass of `rows` rows of what drafts ([`Method::drafter`]), behind as many tokens;
     /// `None` when it is not loaded.
     ///
     /// # Errors
@@ -124,7 +127,7 @@ impl Default for BenchPlan {
             stop: Vec::new(),
             runs: 3,
             cost_rounds: 5,
-            turn_cost_rounds: 2,
+            turn_cost_rounds: 4,
         }
     }
 }
@@ -199,6 +202,9 @@ pub fn run(
     let contenders = contenders(plan)?;
     let mut said = None;
     let mut passes = PassTimer::new(&contenders, &plan.options);
+    if let Some(suite) = plan.suites.first() {
+        bench.time_behind(&suite.prompts, plan.max_tokens);
+    }
     passes
         .begin(bench, plan.cost_rounds, &mut |done, total| {
             if said.replace(done) != Some(done) {
@@ -280,6 +286,7 @@ struct Measurement<'a> {
 impl Measurement<'_> {
     fn suite(&mut self, suite: &Suite) -> Result<Vec<Turn>> {
         let mut turns = Vec::with_capacity(self.plan.runs * suite.prompts.len());
+        self.bench.time_behind(&suite.prompts, self.plan.max_tokens);
         self.bench.begin(self.contenders.len())?;
         if let Some(prompt) = suite.prompts.first() {
             self.answers(suite, prompt, None, 0)?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::chain::GUESSES;
 use super::draft_model::DraftModel;
 use super::{ProposeContext, RoundOutcome};
-use crate::depth::{CLASSES, DraftPlan, PRIOR, Share, class_middle, class_of};
+use crate::depth::{CLASSES, DraftPlan, PRIOR, Share, class_of, class_prior};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
 use crate::model::{LogitRows, RowLayout, Step};
@@ -105,11 +105,7 @@ impl Calibration {
     /// The probability that a child is accepted when it is tested.
     fn acceptance(&self, kind: Kind, share: f64) -> f64 {
         let class = class_of(share as f32);
-        let share = class_middle(class);
-        // An unlikely draw is no bad guess: it is accepted with min(1, p / q), and p may be as small. Measured on
-        // prose, every other one was.
-        let prior = if kind == Kind::Drawn { (1.0 + share) / 2.0 } else { share };
-        self.kinds[kind as usize][class].mean((prior, OPINION))
+        self.kinds[kind as usize][class].mean((class_prior(class, kind == Kind::Drawn), OPINION))
     }
 
     /// The acceptance of an eldest child of which nothing is known yet.

@@ -38,8 +38,9 @@ pub struct Lookahead {
     origin: usize,
     /// By first token, what may follow.
     pool: HashMap<TokenId, VecDeque<[TokenId; NGRAM - 1]>>,
-    /// The conversation that the pool is of.
+    /// The conversation that the pool is of, and how much of it was the last prompt.
     text: Vec<TokenId>,
+    prompt_len: usize,
     /// Whether the window is in the pass that runs.
     riding: bool,
 }
@@ -124,13 +125,16 @@ impl Proposer for Lookahead {
     }
 
     fn begin(&mut self, prompt: &[TokenId]) {
-        // The conversation goes on, or its last answer is asked for again; else it is another, for all that is known.
-        if !prompt.starts_with(&self.text) && !self.text.starts_with(prompt) {
+        // The conversation goes on, perhaps without the last tokens of the answer, which a stop string has cut off; or
+        // an answer is asked for again. Else it is another, for all that is known.
+        let mut shared = self.text.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        if shared < self.prompt_len.min(prompt.len()) {
             *self = Self::default();
+            shared = 0;
         }
-        let known = self.text.len().saturating_sub(NGRAM - 1);
-        self.learn_all(&prompt[known.min(prompt.len())..]);
+        self.learn_all(&prompt[shared.saturating_sub(NGRAM - 1)..]);
         self.text = prompt.to_vec();
+        self.prompt_len = prompt.len();
         self.levels.clear();
         self.riding = false;
     }
@@ -290,6 +294,9 @@ mod tests {
         assert_eq!((lookahead.pool.len(), lookahead.pool[&2][0]), (2, [3, 4, 5]));
         lookahead.begin(&[1, 2, 3]);
         assert_eq!(lookahead.pool.len(), 2, "the same question again");
+        lookahead.text.extend([4, 5, 6]);
+        lookahead.begin(&[1, 2, 3, 4, 5, 7]);
+        assert_eq!((lookahead.pool.len(), lookahead.pool[&3][0]), (3, [4, 5, 7]), "the answer was cut off");
         lookahead.begin(&[9, 1, 2, 3, 4]);
         assert!(!lookahead.pool.contains_key(&2));
     }

@@ -90,10 +90,15 @@ impl<'a> Stages<'a> {
 
     /// A generation begins. Where the text depends on the drafts, those of a fixed depth do not depend on earlier
     /// answers, so that a seed repeats it.
-    pub(super) fn begin(&mut self, prompt: &[TokenId], text_depends: bool) {
+    pub(super) fn begin(&mut self, prompt: &[TokenId], sampler: &Sampler, text_depends: bool) {
         for stage in &mut self.0 {
-            if text_depends && stage.depth.is_none() {
-                stage.proposer.unlearn();
+            match &mut stage.depth {
+                // What is looked up is not drawn.
+                Some(depth) => {
+                    depth.begin(!sampler.is_greedy() && stage.proposer.method().drafter().is_some());
+                }
+                None if text_depends => stage.proposer.unlearn(),
+                None => {}
             }
             stage.proposer.begin(prompt);
         }

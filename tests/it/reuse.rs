@@ -61,3 +61,32 @@ fn a_second_turn_reads_only_what_is_new() {
         assert_eq!(answer(&mut models, &second, method).0, again, "{method}");
     }
 }
+
+/// What waited for a stop string is told all the same, and what was read is not read again.
+#[test]
+fn an_answer_that_fails_loses_nothing_that_was_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Tiny::default().write(folder.path(), "target");
+    let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
+    let mut models = Models::load(&target, None, &compute).unwrap();
+    let prompt: Vec<TokenId> = (40..60).collect();
+    let said = TokenId::from(b'a');
+    // No such token can be verified.
+    let script = [&[said; 6][..], &[TokenId::MAX]].concat();
+    models.rehearse(script, 1.0).unwrap();
+    let plan = GenerationPlan {
+        method: Method::Synthetic,
+        max_draft: MaxDraft::Fixed(3),
+        sampling: SamplingParams { logit_bias: [(said, 100.0)].into(), ..SamplingParams::greedy() },
+        stop: vec!["a".repeat(20)],
+        ..GenerationPlan::default()
+    };
+    let mut told = Vec::new();
+    let mut sink = |event: GenerationEvent| told.extend(event.tokens().iter().map(|token| token.id));
+    let clock = WallClock::start();
+    let context = GenerationContext { id: 0, clock: &clock, begun: 0, dropped: 0, cancelled: &|| false };
+    generate(&mut models, &prompt, &plan, &context, &mut sink).unwrap_err();
+    assert_eq!(told, [said; 4]);
+    let second = [&prompt[..], &told, &[70]].concat();
+    assert_eq!(answer(&mut models, &second, Method::Plain).1, 1);
+}

@@ -14,7 +14,7 @@ use std::time::Instant;
 use crate::bench::figures::CostTable;
 use crate::bench::lanes::SLICE;
 use crate::bench::model::ModelBench;
-use crate::bench::runner::Contender;
+use crate::bench::runner::{Bench, Contender};
 use crate::bench::suite::Suite;
 use crate::bench::timed_passes::PassTimer;
 use crate::depth::MaxDraft;
@@ -90,13 +90,15 @@ pub fn run(
     (listener.tell)(CompareEvent::Started { setting: setting.clone() });
     let nothing = Outcome { report: None, stopped: true, trouble: None };
     let mut passes = PassTimer::new(&setting.lanes, options);
-    if !begin_costs(&mut passes, &mut lanes[0], listener)?
+    // No lane: what is in its caches stays there.
+    let mut timed = models.twin()?;
+    if !begin_costs(&mut passes, &mut bench(&mut timed, &setting), listener)?
         || !warm_up(&mut lanes, &setting, options, listener)?
     {
         return Ok(nothing);
     }
     let memory = ComparisonMemory::default();
-    let mut course = Course { setting: &setting, options, lanes, passes, turns: Vec::new(), memory };
+    let mut course = Course { setting: &setting, options, lanes, timed, passes, turns: Vec::new(), memory };
     let ended = course.run(listener);
     let Course { turns, memory, passes, .. } = course;
     let costs = passes.since(0)?;
@@ -131,6 +133,8 @@ struct Course<'a> {
     setting: &'a ComparisonSetting,
     options: &'a MethodOptions,
     lanes: Vec<Models>,
+    /// What passes are timed on.
+    timed: Models,
     passes: PassTimer<'a>,
     turns: Vec<Turn>,
     memory: ComparisonMemory,
@@ -173,7 +177,7 @@ impl Course<'_> {
 
     /// What passes cost by the rounds after the first `from` and by some more, as far as it is not stopped.
     fn costs_since(&mut self, from: usize, listener: &Listener<'_>) -> Result<CostTable> {
-        let bench = &mut ModelBench::new(&mut self.lanes[0]);
+        let bench = &mut bench(&mut self.timed, self.setting);
         self.passes.go_on(bench, TURN_COST_ROUNDS, &mut |_, _| go_on_unless((listener.stopped)()))?;
         self.passes.since(from)
     }
@@ -255,10 +259,22 @@ fn plan(setting: &ComparisonSetting, options: &MethodOptions, lane: Contender, r
     }
 }
 
+/// Times passes behind as many tokens as the lanes answer behind.
+fn bench<'m>(models: &'m mut Models, setting: &ComparisonSetting) -> ModelBench<'m> {
+    let prompts: Vec<_> = setting.prompts.iter().map(turn::asked).collect();
+    let mut bench = ModelBench::new(models);
+    bench.time_behind(&prompts, setting.max_tokens as usize);
+    bench
+}
+
 /// The first timed passes; they also warm everything up. Whether it was not stopped.
-fn begin_costs(passes: &mut PassTimer<'_>, models: &mut Models, listener: &mut Listener<'_>) -> Result<bool> {
+fn begin_costs(
+    passes: &mut PassTimer<'_>,
+    bench: &mut ModelBench<'_>,
+    listener: &mut Listener<'_>,
+) -> Result<bool> {
     let mut said = None;
-    let begun = passes.begin(&mut ModelBench::new(models), COST_ROUNDS, &mut |done, total| {
+    let begun = passes.begin(bench, COST_ROUNDS, &mut |done, total| {
         if said.replace(done) != Some(done) {
             (listener.tell)(CompareEvent::Costs { done: done as u32, total: total as u32 });
         }

@@ -81,9 +81,7 @@ pub(super) fn run(
     number: usize,
     listener: &mut Listener<'_>,
 ) -> Result<Option<Vec<LaneAnswer>>> {
-    let system = Some(prompt.system.clone()).filter(|system| !system.trim().is_empty());
-    let asked = SuitePrompt { id: prompt.id.clone(), system, prompt: prompt.text.clone() };
-    let ids = lanes[0].prompt_ids(&Prompt::Chat(asked.messages()))?;
+    let ids = lanes[0].prompt_ids(&Prompt::Chat(asked(prompt).messages()))?;
     let clocks: Vec<TurnClock> = lanes.iter().map(|_| TurnClock::default()).collect();
     let course = Course { prompt: &ids, number, stopped: listener.stopped };
     let tell: Tell<'_> = Mutex::new(&mut *listener.tell);
@@ -98,6 +96,12 @@ pub(super) fn run(
     Ok(answered.map(|answered| {
         answered.into_iter().map(|lane| LaneAnswer::new(lane.stats, lane.stop, lane.sink.told)).collect()
     }))
+}
+
+/// A prompt as a suite has it.
+pub(super) fn asked(prompt: &ComparedPrompt) -> SuitePrompt {
+    let system = Some(prompt.system.clone()).filter(|system| !system.trim().is_empty());
+    SuitePrompt { id: prompt.id.clone(), system, prompt: prompt.text.clone() }
 }
 
 type Tell<'t> = Mutex<&'t mut (dyn FnMut(CompareEvent) + Send + 't)>;

@@ -13,6 +13,8 @@ struct Scripted {
     calls: Vec<(String, Method, Option<u64>)>,
     /// Lanes of each suite.
     lanes: Vec<usize>,
+    /// The prompt and the answer's length that passes were to be like.
+    behind: Vec<(String, usize)>,
     /// Who was to be first in each turn.
     numbers: Vec<usize>,
     /// Rows of the target's passes, and 0 for each of a draft.
@@ -75,6 +77,10 @@ impl Scripted {
 }
 
 impl Bench for Scripted {
+    fn time_behind(&mut self, prompts: &[SuitePrompt], max_tokens: usize) {
+        self.behind.push((prompts[0].id.clone(), max_tokens));
+    }
+
     fn begin(&mut self, lanes: usize) -> Result<()> {
         self.lanes.push(lanes);
         Ok(())
@@ -119,6 +125,7 @@ fn plan(methods: &[(Method, u32)], ids: &[&str], runs: usize) -> BenchPlan {
             .map(|&(method, k)| Contender { method, max_draft: MaxDraft::Fixed(k) })
             .collect(),
         runs,
+        turn_cost_rounds: 2,
         ..BenchPlan::default()
     }
 }
@@ -208,6 +215,8 @@ fn all_answer_each_prompt_in_each_run_and_take_turns_in_being_first() {
     let mut bench = Scripted::default();
     measure(&mut bench, &plan).unwrap();
     assert_eq!(bench.lanes, [3, 3]);
+    // Passes are like those of the suite they stand for: the first ones, too.
+    assert_eq!(bench.behind, ["a", "a", "c"].map(|id| (id.to_owned(), plan.max_tokens)));
 }
 
 #[test]
