@@ -22,7 +22,7 @@ use crate::rule::AcceptanceRule;
 use crate::sample::{Sampler, SamplingParams};
 use crate::session::{EndReason, Round, Session, SessionConfig};
 use crate::stats::{GenerationStats, Stopwatch};
-use crate::token::{DraftedToken, TokenId};
+use crate::token::{DraftedToken, TokenId, shared_len};
 use models::Working;
 use text_stream::TextStream;
 
@@ -178,7 +178,7 @@ impl<'a> Generation<'a> {
             rule: plan.rule,
             seed,
         });
-        let shared = cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        let shared = shared_len(cached, prompt);
         let reuse = shared.min(prompt.len().saturating_sub(1));
         target.truncate(reuse)?;
         cached.clear();

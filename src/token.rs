@@ -6,6 +6,11 @@ use ts_rs::TS;
 /// The number of a token in a model's vocabulary.
 pub type TokenId = u32;
 
+/// How many tokens two sequences begin with alike.
+pub fn shared_len(a: &[TokenId], b: &[TokenId]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
 /// Where a token in the committed sequence came from. The colours of the window are these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]

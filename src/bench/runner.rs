@@ -20,7 +20,7 @@ use crate::propose::{Method, MethodOptions};
 use crate::rule::AcceptanceRule;
 use crate::sample::SamplingParams;
 use crate::stats::GenerationStats;
-use crate::token::TokenId;
+use crate::token::{TokenId, shared_len};
 
 /// Largest seed, as [`SamplingParams::seed`] says.
 const MAX_SEED: u64 = (1 << 53) - 1;
@@ -353,7 +353,7 @@ fn compare(suite: &Suite, contenders: &[Contender], turns: &[Turn], identity: &m
             if answer.ids == reference {
                 continue;
             }
-            let same = answer.ids.iter().zip(reference).take_while(|(a, b)| a == b).count();
+            let same = shared_len(&answer.ids, reference);
             identity.differences.push(Difference {
                 suite: suite.name.clone(),
                 prompt: suite.prompts[turn.prompt].id.clone(),

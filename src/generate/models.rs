@@ -23,7 +23,7 @@ use crate::propose::suffix::Suffix;
 use crate::propose::synthetic::Synthetic;
 use crate::propose::{Method, MethodOptions, Proposer};
 use crate::text::{ChatTemplate, EncodeOptions, Tokenizer, compare_vocabularies};
-use crate::token::TokenId;
+use crate::token::{TokenId, shared_len};
 
 /// Most proposers of a method.
 const MOST_STAGES: usize = 2;
@@ -164,8 +164,8 @@ impl Models {
     }
 
     /// What drafts for a method ([`Method::drafter`]), for whoever measures it alone: the model, the layers
-    /// of it that run, and the tokens it scores when it knows nothing of the conversation yet. Its cache is
-    /// emptied, unless it is the target's. `None` when it is not loaded.
+    /// of it that run, and the tokens it scores when it knows nothing of the conversation yet. Its cache
+    /// keeps what it holds, to be used as it is or emptied. `None` when it is not loaded.
     ///
     /// # Errors
     /// When the device fails, when the layers do not exist, and what `use_it` gives.
@@ -187,7 +187,7 @@ impl Models {
         };
         let Some(model) = model else { return Ok(None) };
         let among = model.usual_tokens();
-        use_it(model.borrow_model()?, LayerPlan::All, among.as_ref()).map(Some)
+        use_it(model.lend_model(), LayerPlan::All, among.as_ref()).map(Some)
     }
 
     /// The same models with caches of their own, which are empty: another
@@ -227,7 +227,7 @@ impl Models {
         ids: &[TokenId],
         stopped: &dyn Fn() -> bool,
     ) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
-        let shared = self.cached.iter().zip(ids).take_while(|(a, b)| a == b).count();
+        let shared = shared_len(&self.cached, ids);
         let reuse = shared.min(ids.len().saturating_sub(1));
         self.cached.clear();
         self.target.truncate(reuse)?;

@@ -11,7 +11,7 @@ use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::Result;
 use crate::model::{LanguageModel, LogitRows, Rows, Step, TokenBlocks};
-use crate::token::TokenId;
+use crate::token::{TokenId, shared_len};
 
 /// Drafts with a model of its own.
 pub struct DraftModel {
@@ -74,24 +74,27 @@ impl DraftModel {
         &*self.model
     }
 
-    /// The model, for whoever measures it alone. Whatever it does to the cache, the next proposal
-    /// starts from an empty one.
+    /// The model, for whoever measures it alone, with whatever its cache holds. Whatever happens to that, the next
+    /// proposal starts from an empty one.
+    pub fn lend_model(&mut self) -> &mut dyn LanguageModel {
+        self.seen.clear();
+        self.grown = None;
+        &mut *self.model
+    }
+
+    /// The same, with an empty cache.
     ///
     /// # Errors
     /// When the device fails.
     pub fn borrow_model(&mut self) -> Result<&mut dyn LanguageModel> {
-        self.forget(0)?;
-        Ok(&mut *self.model)
+        let model = self.lend_model();
+        model.truncate(0)?;
+        Ok(model)
     }
 
     /// The tokens it scores when it knows nothing of the conversation yet; `None` = all.
     pub fn usual_tokens(&self) -> Option<TokenBlocks> {
         Shortlist::new(self.model.spec().n_vocab).tokens().cloned()
-    }
-
-    /// Tokens at the beginning of `tokens` that the cache holds.
-    fn shared_with(&self, tokens: &[TokenId]) -> usize {
-        self.seen.iter().zip(tokens).take_while(|(a, b)| a == b).count()
     }
 
     /// Keeps the first `len` tokens of the cache.
@@ -121,7 +124,7 @@ impl DraftModel {
             self.forget(0)?;
         }
         self.grown = None;
-        let shared = self.shared_with(tokens);
+        let shared = shared_len(&self.seen, tokens);
         self.forget(shared)?;
         Ok(shared)
     }
@@ -175,7 +178,7 @@ impl Proposer for DraftModel {
 
     fn unread(&self, committed: &[TokenId]) -> usize {
         // What the last generation left and this one shares need not run again.
-        committed.len().saturating_sub(1 + self.shared_with(committed))
+        committed.len().saturating_sub(1 + shared_len(&self.seen, committed))
     }
 
     fn read(
@@ -355,7 +358,15 @@ mod tests {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
         propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         let model = draft.borrow_model().unwrap();
+        assert_eq!(model.cache_len(), 0);
         model.forward(Step::chain(&[9, 9, 9], LogitRows::None)).unwrap();
+        let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
+        assert_eq!(tree.tokens(), greedy_continuation(&[1, 2, 3], 4));
+        let model = draft.lend_model();
+        let held = model.cache_len();
+        assert!(held > 0, "what it holds stays");
+        model.truncate(held - 1).unwrap();
+        model.forward(Step::chain(&[9], LogitRows::None)).unwrap();
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         assert_eq!(tree.tokens(), greedy_continuation(&[1, 2, 3], 4));
     }

@@ -14,7 +14,7 @@ use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
 use crate::sample::argmax;
 use crate::session::MAX_DRAFT;
-use crate::token::TokenId;
+use crate::token::{TokenId, shared_len};
 
 /// W: columns of the window.
 const WINDOW: usize = 3;
@@ -127,7 +127,7 @@ impl Proposer for Lookahead {
     fn begin(&mut self, prompt: &[TokenId]) {
         // The conversation goes on, perhaps without the last tokens of the answer, which a stop string has cut off; or
         // an answer is asked for again. Else it is another, for all that is known.
-        let mut shared = self.text.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        let mut shared = shared_len(&self.text, prompt);
         if shared < self.prompt_len.min(prompt.len()) {
             *self = Self::default();
             shared = 0;

@@ -92,13 +92,13 @@ pub fn run(
     let mut passes = PassTimer::new(&setting.lanes, options);
     // No lane: what is in its caches stays there.
     let mut timed = models.twin()?;
-    if !begin_costs(&mut passes, &mut bench(&mut timed, &setting), listener)?
-        || !warm_up(&mut lanes, &setting, options, listener)?
+    let mut bench = bench(&mut timed, &setting);
+    if !begin_costs(&mut passes, &mut bench, listener)? || !warm_up(&mut lanes, &setting, options, listener)?
     {
         return Ok(nothing);
     }
     let memory = ComparisonMemory::default();
-    let mut course = Course { setting: &setting, options, lanes, timed, passes, turns: Vec::new(), memory };
+    let mut course = Course { setting: &setting, options, lanes, bench, passes, turns: Vec::new(), memory };
     let ended = course.run(listener);
     let Course { turns, memory, passes, .. } = course;
     let costs = passes.since(0)?;
@@ -134,7 +134,7 @@ struct Course<'a> {
     options: &'a MethodOptions,
     lanes: Vec<Models>,
     /// What passes are timed on.
-    timed: Models,
+    bench: ModelBench<'a>,
     passes: PassTimer<'a>,
     turns: Vec<Turn>,
     memory: ComparisonMemory,
@@ -177,8 +177,8 @@ impl Course<'_> {
 
     /// What passes cost by the rounds after the first `from` and by some more, as far as it is not stopped.
     fn costs_since(&mut self, from: usize, listener: &Listener<'_>) -> Result<CostTable> {
-        let bench = &mut bench(&mut self.timed, self.setting);
-        self.passes.go_on(bench, TURN_COST_ROUNDS, &mut |_, _| go_on_unless((listener.stopped)()))?;
+        let go_on = &mut |_, _| go_on_unless((listener.stopped)());
+        self.passes.go_on(&mut self.bench, TURN_COST_ROUNDS, go_on)?;
         self.passes.since(from)
     }
 }

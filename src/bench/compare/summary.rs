@@ -14,6 +14,7 @@ use crate::generate::Models;
 use crate::propose::Method;
 use crate::rule::AcceptanceRule;
 use crate::stats::GenerationStats;
+use crate::token::shared_len;
 
 /// Shares of decoding time below this are not worth a word.
 const NOTICEABLE: f64 = 0.03;
@@ -84,7 +85,7 @@ fn identity(setting: &ComparisonSetting, turns: &[Turn]) -> IdentityReport {
             report.compared += 1;
             let ids = &answer.ids;
             if ids != plain {
-                let same = ids.iter().zip(plain).take_while(|(a, b)| a == b).count();
+                let same = shared_len(ids, plain);
                 let prompt = setting.prompts[turn.prompt as usize].id.clone();
                 report.differences.push(Difference {
                     suite: String::new(),
