@@ -162,6 +162,14 @@ impl DraftTree {
         (first..self.len()).filter(move |&i| self.parents[i] == parent)
     }
 
+    /// The tokens from the root to a node, its own the last; none for the root.
+    pub fn path(&self, node: Option<usize>) -> Vec<TokenId> {
+        let mut path: Vec<TokenId> =
+            std::iter::successors(node, |&node| self.parents[node]).map(|node| self.tokens[node]).collect();
+        path.reverse();
+        path
+    }
+
     /// Whether every node has at most one child and follows its parent directly.
     pub fn is_chain(&self) -> bool {
         self.parents.iter().enumerate().all(|(i, &parent)| parent == i.checked_sub(1))
@@ -202,6 +210,7 @@ mod tests {
         let c = tree.push(Some(a), 3, DraftProb::Certain);
         assert_eq!(tree.children(None).collect::<Vec<_>>(), vec![a, b]);
         assert_eq!(tree.children(Some(a)).collect::<Vec<_>>(), vec![c]);
+        assert_eq!((tree.path(Some(c)), tree.path(None)), (vec![1, 3], vec![]));
         assert!(!tree.is_chain());
     }
 }

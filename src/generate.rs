@@ -5,6 +5,7 @@ mod load;
 mod models;
 mod prompt;
 mod text_stream;
+mod weighing;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -29,6 +30,7 @@ use text_stream::TextStream;
 pub use load::{LoadPlan, LoadStep, LoadWatch, OpenedModels};
 pub use models::Models;
 pub use prompt::Prompt;
+pub use weighing::weigh_drafts;
 
 /// Seeds nobody chose: short enough to be read out and typed again, and exact in JavaScript.
 const SEED_MASK: u64 = (1 << 32) - 1;

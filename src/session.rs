@@ -24,8 +24,10 @@ use crate::token::{DraftedToken, EmittedToken, RejectedToken, TokenId, TokenOrig
 use crate::verify::{SampledRows, Verdict, Verifier};
 
 mod stages;
+mod weighing;
 
 use stages::{DraftContext, Proposal, Stages};
+pub use weighing::{DraftWorth, Overlap};
 
 /// Most rows of one target pass: the last committed token and what was drafted after it.
 pub const MAX_ROWS: usize = 16;
@@ -213,10 +215,7 @@ impl<'a> Session<'a> {
     /// When a model fails; [`Error::Internal`] when the session is over or prefill was not run to
     /// its end, or when the proposer breaks its contract.
     pub fn round(&mut self) -> Result<Round> {
-        let base = self.target.cache_len();
-        if self.over || self.ended.is_some() || base + 1 != self.committed.len() {
-            return Err(Error::Internal("a round was asked for outside a generation".into()));
-        }
+        let base = self.between_rounds()?;
         let before = self.committed.len();
         let round = self.attempt(base);
         if round.is_err() {
@@ -226,6 +225,15 @@ impl<'a> Session<'a> {
             let _ = self.target.truncate(base);
         }
         round
+    }
+
+    /// The rows of the target's cache, which are those of all committed tokens but the last.
+    fn between_rounds(&self) -> Result<usize> {
+        let base = self.target.cache_len();
+        if self.over || self.ended.is_some() || base + 1 != self.committed.len() {
+            return Err(Error::Internal("a round was asked for outside a generation".into()));
+        }
+        Ok(base)
     }
 
     fn attempt(&mut self, base: usize) -> Result<Round> {

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::model::Rows;
 use crate::rule::{AcceptanceRule, PositionNoise};
 use crate::sample::{self, LogitRow, Sampler};
+use crate::theory;
 use crate::token::{DraftFate, DraftedToken, RejectedToken, TokenId, TokenOrigin};
 
 /// The target's laws over a draft tree, made when they are asked for: most rows of a rejected
@@ -98,6 +99,32 @@ pub struct AcceptedNode {
     /// What that number had to be below: min(1, p / q) as both stood after its elder siblings were rejected,
     /// or what the rule makes of it.
     pub threshold: Option<f32>,
+}
+
+/// How many tokens of `tree` rejection sampling accepts on average over the numbers it may draw: what
+/// [`Verifier::verify`] gives by its default rule, without the luck.
+///
+/// # Errors
+/// As [`Verifier::verify`].
+pub fn expected_accepted(tree: &DraftTree, target: &mut dyn TargetRows) -> Result<f64> {
+    // How likely each node is to be accepted.
+    let mut reach = vec![0.0; tree.len()];
+    for node in std::iter::once(None).chain((0..tree.len()).map(Some)) {
+        // The probability that the walk is here and has rejected all children so far.
+        let mut open = node.map_or(1.0, |node| reach[node]);
+        if open == 0.0 || tree.children(node).next().is_none() {
+            continue;
+        }
+        let mut position = Position::new(target.law(node.map_or(0, |n| n + 1), &tree.path(node))?);
+        for child in tree.children(node) {
+            let prob = tree.prob(child);
+            let (p, q) = position.probabilities(tree.tokens()[child], prob)?;
+            reach[child] = open * theory::token_acceptance(p, q.unwrap_or(1.0), 1.0);
+            open -= reach[child];
+            position.reject(tree.tokens()[child], prob, 1.0);
+        }
+    }
+    Ok(reach.iter().sum())
 }
 
 /// What became of a draft tree.
@@ -302,8 +329,7 @@ impl Position {
         Ok((p, Some(q)))
     }
 
-    /// Rejection sampling, with q made smaller by `lenience`; 1 is lossless. A rejected token leaves p
-    /// without what the draft could have given.
+    /// Rejection sampling, with q made smaller by `lenience`; 1 is lossless.
     fn test(
         &mut self,
         token: TokenId,
@@ -316,16 +342,21 @@ impl Position {
         let threshold = p / (q.unwrap_or(1.0) * lenience);
         let passed = u < threshold;
         if !passed {
-            match prob {
-                DraftProb::Certain => self.rule_out(token as usize),
-                DraftProb::Sampled(law) => {
-                    self.subtract(law, lenience);
-                    self.drawn.push((law.clone(), token));
-                }
-            }
+            self.reject(token, prob, lenience);
         }
         let threshold = Some(threshold.min(1.0) as f32);
         Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), u: u as f32, threshold })
+    }
+
+    /// Leaves p without what the draft could have given.
+    fn reject(&mut self, token: TokenId, prob: &DraftProb, lenience: f64) {
+        match prob {
+            DraftProb::Certain => self.rule_out(token as usize),
+            DraftProb::Sampled(law) => {
+                self.subtract(law, lenience);
+                self.drawn.push((law.clone(), token));
+            }
+        }
     }
 
     /// Whether the drafted token is the one that the target drew.
@@ -498,6 +529,33 @@ mod tests {
         // Residual (0, 0.25, 0.25): the border is at one half.
         assert_eq!(run(&tree, &laws, &[0.34, 0.49]).last, 1);
         assert_eq!(run(&tree, &laws, &[0.34, 0.5]).last, 2);
+    }
+
+    /// Three siblings of one law, children of two of them: against many walks.
+    #[test]
+    fn what_is_expected_is_what_is_accepted_on_average() {
+        let q: Arc<[f32]> = vec![0.5, 0.25, 0.125, 0.125].into();
+        let other: Arc<[f32]> = vec![0.1, 0.2, 0.3, 0.4].into();
+        let mut tree = DraftTree::new();
+        let first = tree.push(None, 0, DraftProb::Sampled(q.clone()));
+        let second = tree.push(None, 2, DraftProb::Sampled(q.clone()));
+        tree.push(Some(first), 3, DraftProb::Sampled(other.clone()));
+        tree.push(Some(second), 1, DraftProb::Certain);
+        tree.push(None, 1, DraftProb::Sampled(q));
+        tree.push(Some(second), 0, DraftProb::Sampled(other));
+        let mut laws = GivenLaws(vec![vec![0.2, 0.3, 0.4, 0.1], vec![0.25; 4], vec![0.0, 0.1, 0.2, 0.7]]);
+        laws.0.resize(tree.len() + 1, vec![0.3, 0.3, 0.3, 0.1]);
+        let (verifier, mut rng) = (Verifier::default(), ChaCha8Rng::seed_from_u64(3));
+        let walks = 40_000;
+        let accepted: usize =
+            (0..walks).map(|_| verifier.verify(&tree, &mut laws, 0, &mut rng).unwrap().accepted.len()).sum();
+        let expected = expected_accepted(&tree, &mut laws).unwrap();
+        assert!((accepted as f64 / f64::from(walks) - expected).abs() < 0.02, "{accepted} {expected}");
+        assert_eq!(expected_accepted(&DraftTree::new(), &mut laws).unwrap(), 0.0);
+        // By hand: 0.2, and 0.2 x 0.3 behind it.
+        let chain = DraftTree::certain_chain([0, 1]);
+        let mut laws = GivenLaws(vec![vec![0.2, 0.8], vec![0.7, 0.3], vec![1.0, 0.0]]);
+        assert!((expected_accepted(&chain, &mut laws).unwrap() - 0.26).abs() < 1e-6);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use crate::error::{Error, Result};
 use crate::propose::Method;
 use crate::stats::{GenerationStats, PooledCounts};
@@ -24,6 +26,29 @@ pub fn quantile(values: &[f64], at: f64) -> Option<f64> {
 /// The middle value; `None` of nothing.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
+}
+
+/// A mean and how far chance may have moved it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// Its standard error; `None` of a single text.
+    pub error: Option<f64>,
+}
+
+/// The mean of all values of some texts. Values of one text say much the same, so the error is that of texts, not of
+/// values: the square root of n / (n - 1) times the sum of each text's squared sum of deviations, over the number of
+/// values. `None` of nothing.
+pub fn mean_of_texts(texts: &[Vec<f64>]) -> Option<Estimate> {
+    let texts: Vec<&[f64]> = texts.iter().map(Vec::as_slice).filter(|text| !text.is_empty()).collect();
+    let count = texts.iter().map(|text| text.len()).sum::<usize>() as f64;
+    let mean = texts.iter().copied().flatten().sum::<f64>() / count;
+    let off = |text: &&[f64]| text.iter().map(|value| value - mean).sum::<f64>().powi(2);
+    let between = texts.iter().map(off).sum::<f64>();
+    let of_texts = texts.len() as f64 / (texts.len() as f64 - 1.0);
+    let error = (texts.len() > 1).then(|| (of_texts * between).sqrt() / count);
+    (!texts.is_empty()).then_some(Estimate { mean, error })
 }
 
 /// Speedup of one answer over plain decoding's answer to the same prompt: plain wall time / its
@@ -207,6 +232,20 @@ mod tests {
         assert!(close(quantile(&values, 0.1), 1.3));
         assert_eq!(median(&[7.0]), Some(7.0));
         assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn texts_vary_not_values() {
+        let alike = mean_of_texts(&[vec![1.0; 4], vec![3.0; 4]]).unwrap();
+        // Two texts, whatever their length: deviations of 1 from a mean of 2, over the root of 2 times 1.
+        assert_eq!(alike.mean, 2.0);
+        assert!(close(alike.error, 1.0));
+        let single = mean_of_texts(&[vec![1.0, 2.0], Vec::new()]).unwrap();
+        assert_eq!((single.mean, single.error), (1.5, None));
+        assert_eq!(mean_of_texts(&[Vec::new()]), None);
+        // One value a text: the textbook's standard error.
+        let values = [vec![1.0], vec![2.0], vec![6.0]];
+        assert!(close(mean_of_texts(&values).unwrap().error, (7.0f64 / 3.0).sqrt()));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The bench: the same prompts through every method, and what came of it. Suites of prompts, the
 //! runner that measures, the figures made of pairs of answers, and the report. Nothing here prints, and only
-//! `lanes`, [`compare`], [`model`], [`memory`], [`passes`], [`skip_search`], [`second_turn`] and [`candle`] know a
-//! model or read a clock: to the rest, times come from [`crate::stats`] and the [`Bench`] passed in, predictions
+//! `lanes`, [`compare`], [`model`], [`memory`], [`passes`], [`drafts`], [`skip_search`], [`second_turn`] and [`candle`]
+//! know a model or read a clock: to the rest, times come from [`crate::stats`] and the [`Bench`] passed in, predictions
 //! from [`crate::theory`].
 
 pub mod candle;
 pub mod compare;
 pub mod costs;
+pub mod drafts;
 pub mod figures;
 mod lanes;
 pub mod memory;

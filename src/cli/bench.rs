@@ -1,26 +1,25 @@
 //! `hunch bench`: methods against plain decoding, measured here.
 
+mod drafts;
+mod passes;
+mod second_turns;
+
 use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
 use clap::Args;
 use hunch::bench::candle::{CandleModel, compare_with_candle};
 use hunch::bench::model::ModelBench;
-use hunch::bench::passes::{self, Beside, Candle, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
-use hunch::bench::second_turn::{self, SecondTurn};
 use hunch::bench::{self, BenchPlan, BenchReport, Contender, Progress, Setting, Suite};
 use hunch::depth::MaxDraft;
-use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
 use hunch::library::measured::Rates;
-use hunch::model::weights::WeightFile;
 use hunch::propose::Method;
 use hunch::rule::AcceptanceRule;
 use hunch::sample::SamplingParams;
-use serde::Serialize;
 
 use super::run::{OptionArgs, SamplingArgs, load, method_parser};
-use super::{ModelArgs, measured, render};
+use super::{ModelArgs, measured};
 
 /// Measures methods against plain decoding: the same prompts through each, taking turns, warm.
 /// Speedup is plain wall time / the method's, median over the prompts, with the 10th and 90th
@@ -72,6 +71,10 @@ pub(crate) struct BenchArgs {
     /// Measure second turns only: how long the first token waits behind a first turn, and from empty caches
     #[arg(long, conflicts_with = "passes")]
     second_turn: bool,
+    /// Weigh drafts only: the tokens that a pass over them gives on average, by methods of a fixed --max-draft at
+    /// the same places of plain answers; no times, and no luck of verification
+    #[arg(long, conflicts_with_all = ["passes", "second_turn"])]
+    drafts: bool,
     /// With --passes: another program that takes turns, with {model} and {threads} filled in; it
     /// speaks the protocol of src/bench/passes.rs, as scripts/llama-passes.py does
     #[arg(long, value_name = "NAME=COMMAND", requires = "passes")]
@@ -83,7 +86,7 @@ pub(crate) struct BenchArgs {
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if args.passes {
-        return passes(args);
+        return passes::run(args);
     }
     let mut plan = plan(args)?;
     let compute = args.models.compute()?;
@@ -98,7 +101,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         draft: models.draft_name(),
     };
     if args.second_turn {
-        return second_turns(&mut models, &plan, args.json);
+        return second_turns::run(&mut models, &plan, args.json);
+    }
+    if args.drafts {
+        return drafts::run(&mut models, &plan, args.json);
     }
     let interactive = std::io::stderr().is_terminal();
     let report = measure(args, &mut models, plan, &setting, &mut |progress| {
@@ -170,51 +176,6 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan> {
     })
 }
 
-/// The second turns of a suite by one method.
-#[derive(Serialize)]
-struct SecondTurnRow<'a> {
-    suite: &'a str,
-    method: Method,
-    #[serde(flatten)]
-    turn: SecondTurn,
-}
-
-/// A row for each suite and contender.
-fn second_turns(models: &mut Models, plan: &BenchPlan, json: bool) -> Result<()> {
-    let mut turns = Vec::new();
-    for suite in &plan.suites {
-        for &contender in &plan.contenders {
-            let turn = second_turn::measure(models, &suite.prompts, &plan.generation(contender, 0))?;
-            turns.push(SecondTurnRow { suite: &suite.name, method: contender.method, turn });
-        }
-    }
-    let cells = |SecondTurnRow { suite, method, turn }: &SecondTurnRow<'_>| {
-        vec![
-            (*suite).to_owned(),
-            method.to_string(),
-            format!("{:.0}", turn.prompt_tokens),
-            format!("{:.0}", turn.new_tokens),
-            format!("{:.0} ms", turn.ttft_ms),
-            format!("{:.0} ms", turn.cold_ttft_ms),
-            format!("{:.2} ms", turn.ms_a_new_token),
-            format!("{:.2} ms", turn.cold_ms_a_token),
-        ]
-    };
-    let rows: Vec<_> = turns.iter().map(cells).collect();
-    let mut out = std::io::stdout().lock();
-    let header = ["suite", "method", "prompt", "new", "first token", "cold", "a new token", "cold, a token"];
-    writeln!(
-        out,
-        "Second turns, medians over the prompts: tokens of the prompt, those that were new, time to the first\n\
-         token behind the first turn and from empty caches, and both for each token that ran.\n\n{}",
-        render::table(&header, &rows)
-    )?;
-    if json {
-        writeln!(out, "{}", serde_json::to_string(&turns)?)?;
-    }
-    Ok(())
-}
-
 fn show(progress: Progress<'_>) {
     match progress {
         Progress::Cost { done, total } => eprint!("\r\x1b[Kcost of a pass: {done} of {total}"),
@@ -237,81 +198,4 @@ fn candle_line(args: &BenchArgs, models: &mut Models) -> Result<String> {
         "plain decoding: {:.1} tok/s, candle-transformers {:.1} tok/s, {:.2}x (median of 48 tokens in turn)",
         result.tok_s, result.candle_tok_s, result.ratio
     ))
-}
-
-/// `--passes`.
-fn passes(args: &BenchArgs) -> Result<()> {
-    let compute = args.models.compute()?;
-    let path = args.models.target_path()?;
-    let weight_bytes = WeightFile::open(&path)?.bytes_per_pass();
-    let mut models = load(&args.models, &[])?;
-    let spec = models.target().spec().clone();
-    let threads = compute.threads().count();
-    let memory = MemoryReader::new(compute.threads());
-    let mut candle = match args.candle {
-        true => {
-            let model = CandleModel::open(&path, &spec.architecture, compute.device())?;
-            Some(Candle { model, n_vocab: spec.n_vocab })
-        }
-        false => None,
-    };
-    let start = |line: &String| beside(line, &path.display().to_string(), threads);
-    let mut others = args.beside.iter().map(start).collect::<Result<Vec<_>>>()?;
-    let mut ours = Ours(models.target());
-    let mut engines: Vec<&mut dyn PassEngine> = vec![&mut ours];
-    engines.extend(candle.as_mut().map(|candle| candle as &mut dyn PassEngine));
-    engines.extend(others.iter_mut().map(|other| other as &mut dyn PassEngine));
-    let interactive = std::io::stderr().is_terminal();
-    let plan = PassPlan { rounds: 2 * args.runs, weight_bytes };
-    let mut memory = || memory.gb_s();
-    let (memory_gb_s, engines) = passes::measure(&mut engines, &mut memory, plan, &mut |done, total| {
-        if interactive {
-            eprint!("\r\x1b[Kround {} of {total}", done + 1);
-        }
-    })?;
-    if interactive {
-        eprint!("\r\x1b[K");
-    }
-    let report = PassReport { target: spec.name, threads, weight_bytes, memory_gb_s, engines };
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", pass_table(&report))?;
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string(&report)?)?;
-    }
-    Ok(())
-}
-
-/// `NAME=PROGRAM ARGUMENT...`; words are separated by blanks.
-fn beside(line: &str, model: &str, threads: usize) -> Result<Beside> {
-    let words = line.split_once('=').map(|(name, command)| (name, command.split_whitespace()));
-    let Some((name, Some(program), rest)) = words.map(|(name, mut words)| (name, words.next(), words)) else {
-        return Err(Error::invalid(format!("--beside \"{line}\" is not NAME=COMMAND.")).into());
-    };
-    let fill = |word: &str| word.replace("{model}", model).replace("{threads}", &threads.to_string());
-    Ok(Beside::start(name, program, &rest.map(fill).collect::<Vec<_>>())?)
-}
-
-fn pass_table(report: &PassReport) -> String {
-    let mut header = vec!["t(M), ms".to_owned()];
-    header.extend(passes::ROWS.iter().map(|rows| format!("M = {rows}")));
-    header.extend(["GB/s (of memory)".to_owned(), format!("prefill {}", passes::PROMPT)]);
-    let row = |figures: &passes::PassFigures| {
-        let mut cells = vec![figures.engine.clone()];
-        let pass = |rows| format!("{:.1} ({:.2}x)", figures.pass_ms[rows], figures.relative[rows]);
-        cells.extend(passes::ROWS.iter().map(pass));
-        cells.push(format!("{:.1} ({:.0}%)", figures.gb_s, 100.0 * figures.of_memory));
-        cells.push(format!("{:.0} tok/s", figures.prefill_tok_s));
-        cells
-    };
-    let rows: Vec<Vec<String>> = report.engines.iter().map(row).collect();
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    format!(
-        "target  {}\n{} threads; a pass reads {} of weights; memory reads {:.1} GB/s here (10^9 bytes)\n\n{}\n\n\
-         (t(M)/t(1)) and (of memory) are medians of ratios within a round; engines took turns, pass by pass",
-        report.target,
-        report.threads,
-        render::bytes(report.weight_bytes as u64),
-        report.memory_gb_s,
-        render::table(&header, &rows)
-    )
 }

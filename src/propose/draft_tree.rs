@@ -429,15 +429,9 @@ impl Growth<'_> {
     ) -> Result<()> {
         // q lives on the target's vocabulary: what only one of the two has is impossible.
         logits.resize(self.n_vocab, f32::NEG_INFINITY);
-        let mut path: Vec<TokenId> = Vec::with_capacity(depth);
-        let mut at = node;
-        while let Some(node) = at {
-            path.push(self.tree.tokens()[node]);
-            at = self.tree.parents()[node];
-        }
         let window = self.sampler.window();
         let mut recent = self.committed[self.committed.len().saturating_sub(window)..].to_vec();
-        recent.extend(path.iter().rev());
+        recent.extend(self.tree.path(node));
         let room = shape.children_at(depth);
         let candidates = match shape {
             TreeShape::Dynamic => CANDIDATES,

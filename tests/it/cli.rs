@@ -251,6 +251,39 @@ fn second_turns_can_be_read_by_programs() {
     assert!(turn["new_tokens"].as_f64().unwrap() < turn["prompt_tokens"].as_f64().unwrap());
 }
 
+/// At the same places the tree is told by how much it is ahead of the chain.
+#[test]
+fn drafts_are_weighed_at_a_fixed_size() {
+    let data = data_folder();
+    let drafts = [
+        "--drafts",
+        "--draft",
+        "draft",
+        "--method",
+        "draft-model,draft-tree,lookahead",
+        "--temperature",
+        "1",
+    ];
+    let drafts = [&BENCH[..], &drafts].concat();
+    let rows = last_json(&hunch(data.path(), &[&drafts[..], &["--max-draft", "1,4"]].concat()));
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 6, "plain drafts nothing");
+    let row = |method: &str, size: u64| {
+        rows.iter().find(|row| row["method"] == method && row["max_draft"] == size).unwrap()
+    };
+    let (one, chain, tree) = (row("draft-model", 1), row("draft-model", 4), row("draft-tree", 4));
+    assert_eq!((&chain["places"], &chain["drafted"], &chain["depth"]), (&1.into(), &4.0.into(), &4.0.into()));
+    // One place: the chain of one token gives one more than the laws overlap, less what its draw has to do with it.
+    let overlap = one["acceptance"]["mean"].as_f64().unwrap();
+    assert!(overlap > 0.0 && overlap <= 1.0 && chain["acceptance"]["mean"] == one["acceptance"]["mean"]);
+    let mean = |row: &Value| row["tokens"]["mean"].as_f64().unwrap();
+    assert!(mean(one) > 1.0 && mean(chain) >= mean(one), "it draws the same first token");
+    let ahead = tree["ahead"]["mean"].as_f64().unwrap();
+    assert!((ahead - (mean(tree) - mean(chain))).abs() < 1e-9 && chain["ahead"].is_null());
+    let auto = hunch(data.path(), &drafts);
+    assert_eq!(auto.status.code(), Some(4), "{}", text(&auto.stderr));
+}
+
 const BENCH: [&str; 12] = [
     "bench",
     "--target",

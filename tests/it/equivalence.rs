@@ -45,6 +45,36 @@ fn greedy_output_is_plain_output_for_every_proposer_and_depth() {
     }
 }
 
+/// Weighing leaves text and caches as they are; what a draft is worth without chance is what a round with it gives.
+#[test]
+fn drafts_are_weighed_along_a_text_that_is_given() {
+    let prompt = [5, 6, 7, 5, 6, 7, 5, 6];
+    let mut target = table(16, 0.0);
+    let plain = greedy_continuation(&target, &prompt, 40);
+    for (name, mut stages) in methods(16, &plain) {
+        target.truncate(0).unwrap();
+        let clock = Ticks::default();
+        let sampler = greedy();
+        let mut session = Session::new(&mut target, &sampler, &clock, config(5, 40, 2)).unwrap();
+        stages.iter_mut().for_each(|proposer| session.ask(proposer.as_mut(), None));
+        assert!(session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
+        for tokens in plain[..24].chunks(3) {
+            let worth = session.weigh().unwrap();
+            assert!(worth.tokens.fract() == 0.0 && worth.overlap.is_none(), "{name}");
+            assert!(worth.tokens <= 1.0 + worth.depth as f64 && worth.depth <= worth.nodes, "{name}");
+            if name == "draft model, the same" {
+                assert_eq!((worth.nodes, worth.tokens), (5, 6.0));
+            }
+            session.follow(tokens).unwrap();
+        }
+        let rounds: Vec<_> = session.by_ref().map(Result::unwrap).collect();
+        let ids: Vec<TokenId> =
+            rounds.iter().flat_map(|round| &round.emitted).map(|token| token.id).collect();
+        assert_eq!(ids, plain[24..], "{name}");
+        assert!(session.weigh().is_err() && session.follow(&[1]).is_err(), "it is over");
+    }
+}
+
 #[test]
 fn a_depth_that_is_chosen_as_it_goes_changes_no_token() {
     let mut target = table(16, 0.0);

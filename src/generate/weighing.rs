@@ -1,0 +1,63 @@
+//! What a method's drafts are worth along a text that is there already.
+
+use std::ops::ControlFlow;
+
+use crate::depth::MaxDraft;
+use crate::error::{Error, Result};
+use crate::rule::AcceptanceRule;
+use crate::sample::Sampler;
+use crate::session::{DraftWorth, MAX_ROWS, Session, SessionConfig};
+use crate::stats::Stopwatch;
+use crate::token::{TokenId, shared_len};
+
+use super::models::Working;
+use super::{GenerationPlan, Models};
+
+/// Weighs a draft where `text` begins behind `prompt`, and again after every `every` tokens of it. Seeds belong to
+/// places: methods that draw alike draft alike.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] when the plan chooses its depth as it goes or accepts by another rule than the lossless
+/// one; else as [`generate`](super::generate).
+pub fn weigh_drafts(
+    models: &mut Models,
+    (prompt, text): (&[TokenId], &[TokenId]),
+    every: usize,
+    plan: &GenerationPlan,
+    clock: &dyn Stopwatch,
+) -> Result<Vec<DraftWorth>> {
+    plan.validate()?;
+    let MaxDraft::Fixed(max_draft) = plan.max_draft else {
+        return Err(Error::invalid("Drafts are weighed at a fixed size, such as --max-draft 8."));
+    };
+    if plan.rule != AcceptanceRule::Lossless {
+        return Err(Error::invalid("Drafts are weighed under the rule lossless."));
+    }
+    let sampler = Sampler::new(plan.sampling.clone())?;
+    let Working { target, stages, cached, tokenizer, .. } = models.working(plan)?;
+    let reuse = shared_len(cached, prompt).min(prompt.len().saturating_sub(1));
+    target.truncate(reuse)?;
+    cached.clear();
+    let config = SessionConfig {
+        max_draft: max_draft as usize,
+        // No draft is cut because the answer would be over.
+        max_tokens: text.len() + MAX_ROWS + 1,
+        end_tokens: tokenizer.end_tokens().iter().copied().collect(),
+        seed: plan.sampling.seed.unwrap_or_default(),
+        rule: plan.rule,
+    };
+    let mut session = Session::new(target, &sampler, clock, config)?;
+    for proposer in stages {
+        session.ask(proposer, None);
+    }
+    let mut worth = Vec::new();
+    if session.prefill(prompt, reuse, &mut |_, _| ControlFlow::Continue(()))?.is_break() {
+        return Err(Error::Internal("nobody stops the reading of a text whose drafts are weighed".into()));
+    }
+    for tokens in text.chunks(every.max(1)) {
+        worth.push(session.weigh()?);
+        session.follow(tokens)?;
+    }
+    *cached = session.cached().to_vec();
+    Ok(worth)
+}

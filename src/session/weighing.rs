@@ -1,0 +1,104 @@
+//! What drafts are worth along a given text: each is verified without the luck of its verification, and the text
+//! goes on as it was given. So methods are compared at the same places of the same text.
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::draft::{DraftProb, DraftTree};
+use crate::error::{Error, Result};
+use crate::model::{LogitRows, Step};
+use crate::propose::RoundOutcome;
+use crate::theory;
+use crate::token::TokenId;
+use crate::verify::{SampledRows, TargetRows, expected_accepted};
+
+use super::Session;
+
+/// A draft behind a place of a text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DraftWorth {
+    /// Its tokens.
+    pub nodes: usize,
+    /// Its longest path.
+    pub depth: usize,
+    /// The tokens that a round with it gives on average: those that rejection sampling accepts, and one more.
+    pub tokens: f64,
+    /// How alike draft and target are here, where the draft's first token was drawn from a law.
+    pub overlap: Option<Overlap>,
+}
+
+/// A draft's law q of the next token beside the target's p.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overlap {
+    /// The sum of min(p, q).
+    pub acceptance: f64,
+    /// p of the token that q holds likeliest.
+    pub likeliest: f64,
+    /// The sum of p q.
+    pub matching: f64,
+}
+
+impl Overlap {
+    fn of(p: &[f32], q: &[f32]) -> Self {
+        let likeliest = f64::from(p[crate::sample::argmax(q) as usize]);
+        Self { acceptance: theory::acceptance(p, q), likeliest, matching: theory::matching(p, q) }
+    }
+}
+
+impl Session<'_> {
+    /// Weighs what would be drafted here; the text stays as it is. Proposers hear what became of the draft when it was
+    /// verified once. The random numbers belong to the place: methods that draw alike draft alike.
+    ///
+    /// # Errors
+    /// As [`round`](Self::round).
+    pub fn weigh(&mut self) -> Result<DraftWorth> {
+        let base = self.between_rounds()?;
+        self.rng = ChaCha8Rng::seed_from_u64(self.config.seed.wrapping_add(base as u64));
+        let proposal = self.propose(base)?;
+        let output = self.forward(&proposal)?;
+        let tree = &proposal.tree;
+        let mut target = SampledRows::new(&output.logits, &self.sampler, &self.committed);
+        let worth = DraftWorth {
+            nodes: tree.len(),
+            depth: tree.height(),
+            tokens: 1.0 + expected_accepted(tree, &mut target)?,
+            overlap: overlap(tree, &mut target)?,
+        };
+        let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
+        self.target.truncate(base)?;
+        let outcome = RoundOutcome {
+            accepted: &verdict.kept(),
+            // None of it becomes part of the text.
+            kept: &[],
+            committed: &self.committed,
+            target: &output,
+            side: tree.len() + 1,
+        };
+        self.stages.accept(&proposal, &outcome)?;
+        Ok(worth)
+    }
+
+    /// Goes on with these tokens, whatever the target would have said.
+    ///
+    /// # Errors
+    /// As [`round`](Self::round), and [`Error::ContextOverflow`] where they do not fit the context.
+    pub fn follow(&mut self, tokens: &[TokenId]) -> Result<()> {
+        let base = self.between_rounds()?;
+        let context = self.target.spec().context_length;
+        if self.committed.len() + tokens.len() > context {
+            return Err(Error::ContextOverflow { prompt: self.committed.len() + tokens.len(), context });
+        }
+        self.committed.extend(tokens);
+        let read = &self.committed[base..self.committed.len() - 1];
+        if !read.is_empty() {
+            self.target.forward(Step::chain(read, LogitRows::None))?;
+        }
+        Ok(())
+    }
+}
+
+fn overlap(tree: &DraftTree, target: &mut dyn TargetRows) -> Result<Option<Overlap>> {
+    let eldest = tree.children(None).next().map(|child| tree.prob(child));
+    let Some(DraftProb::Sampled(q)) = eldest else { return Ok(None) };
+    Ok(Some(Overlap::of(&target.law(0, &[])?, q)))
+}
