@@ -100,6 +100,8 @@ pub struct GenerationStats {
 pub struct PooledCounts {
     /// Target passes after prefill.
     pub rounds: u64,
+    /// Tokens emitted.
+    pub generated: u64,
     /// Tokens drafted.
     pub drafted: u64,
     /// Emitted tokens that were drafted and accepted.
@@ -114,6 +116,7 @@ impl PooledCounts {
     /// Adds the counts of one answer.
     pub fn add(&mut self, stats: &GenerationStats) {
         self.rounds += u64::from(stats.rounds);
+        self.generated += u64::from(stats.generated_tokens);
         self.drafted += u64::from(stats.drafted);
         self.accepted += u64::from(stats.accepted);
         self.resampled += u64::from(stats.resampled);
@@ -313,9 +316,10 @@ impl Tally {
     }
 
     fn counts(&self) -> PooledCounts {
-        let [rounds, drafted, accepted, resampled, plain] =
-            [self.rounds, self.drafted, self.accepted, self.resampled, self.plain].map(u64::from);
-        PooledCounts { rounds, drafted, accepted, resampled, plain }
+        let [rounds, generated, drafted, accepted, resampled, plain] =
+            [self.rounds, self.generated(), self.drafted, self.accepted, self.resampled, self.plain]
+                .map(u64::from);
+        PooledCounts { rounds, generated, drafted, accepted, resampled, plain }
     }
 }
 

@@ -100,6 +100,13 @@ pub struct PooledWork {
 }
 
 impl PooledWork {
+    /// That behind one answer.
+    pub fn of(stats: &GenerationStats) -> Self {
+        let mut work = Self::default();
+        work.add(stats);
+        work
+    }
+
     /// Adds an answer.
     pub fn add(&mut self, stats: &GenerationStats) {
         self.counts.add(stats);
@@ -182,10 +189,15 @@ impl CostTable {
         self.drafts.get(&Method::DraftModel)?.get(&1).copied()
     }
 
-    /// What the costs predict for the speedup of decoding: the tokens that came, over what the passes they
-    /// took cost by this table. Plain decoding takes a pass of one row for each token. `None` when the cost
-    /// of what drafted was not measured.
-    pub fn predicted_speedup(&self, method: Method, work: &PooledWork) -> Option<f64> {
+    /// What the costs predict for the speedup of decoding over plain's answer to the same prompt: the tokens that came
+    /// over what the passes they took cost by this table, of both. An answer's last pass may give a token that is none
+    /// of the answer: it costs, and counts for nothing. `None` when the cost of what drafted was not measured.
+    pub fn predicted_speedup(&self, method: Method, plain: &PooledWork, other: &PooledWork) -> Option<f64> {
+        ratio(self.predicted_rate(method, other)?, self.predicted_rate(Method::Plain, plain)?)
+    }
+
+    /// Tokens for the time of a target pass of one row.
+    fn predicted_rate(&self, method: Method, work: &PooledWork) -> Option<f64> {
         let cost = |table: &BTreeMap<usize, f64>, passes: &BTreeMap<usize, u64>| {
             let shape = PassCost::new(table.iter().map(|(&rows, &t)| (rows, t))).ok()?;
             let relative: f64 = passes.iter().map(|(&rows, &count)| count as f64 * shape.at(rows)).sum();
@@ -197,8 +209,7 @@ impl CostTable {
             }
             _ => 0.0,
         };
-        let tokens = (work.counts.rounds + work.counts.accepted) as f64;
-        ratio(tokens, cost(&self.target, &work.target_passes)? + drafting)
+        ratio(work.counts.generated as f64, cost(&self.target, &work.target_passes)? + drafting)
     }
 }
 
@@ -259,9 +270,9 @@ mod tests {
         assert_eq!(speedup(&plain, &answer(10, 0.0, 0.0)), None);
     }
 
-    fn work(rounds: u64, accepted: u64, target: &[(usize, u64)], draft: &[(usize, u64)]) -> PooledWork {
+    fn work(generated: u64, target: &[(usize, u64)], draft: &[(usize, u64)]) -> PooledWork {
         PooledWork {
-            counts: PooledCounts { rounds, accepted, ..PooledCounts::default() },
+            counts: PooledCounts { generated, ..PooledCounts::default() },
             target_passes: target.iter().copied().collect(),
             draft_passes: draft.iter().copied().collect(),
             ..PooledWork::default()
@@ -274,23 +285,28 @@ mod tests {
             target: BTreeMap::from([(1, 1.0), (2, 1.25), (3, 1.5), (4, 2.0)]),
             drafts: BTreeMap::from([(Method::DraftModel, BTreeMap::from([(1, 0.25), (2, 0.375)]))]),
         };
+        let plain = work(40, &[(1, 40)], &[]);
         // 50 rounds of two drafted tokens, 60 of them accepted: 110 tokens. Each round is a target pass of
         // three rows and two passes of the draft.
-        let chain = work(50, 60, &[(3, 50)], &[(1, 100)]);
-        let predicted = |method| table.predicted_speedup(method, &chain);
+        let chain = work(110, &[(3, 50)], &[(1, 100)]);
+        let predicted = |method| table.predicted_speedup(method, &plain, &chain);
         assert!(close(predicted(Method::DraftModel), 110.0 / (50.0 * 1.5 + 100.0 * 0.25)));
         assert_eq!(predicted(Method::DraftTree), predicted(Method::DraftModel), "the same model drafts");
         assert_eq!(predicted(Method::LowBit), None, "another one, not measured");
-        let lookup = work(50, 60, &[(3, 50)], &[]);
-        assert!(close(table.predicted_speedup(Method::Ngram, &lookup), 110.0 / 75.0));
+        let lookup = work(110, &[(3, 50)], &[]);
+        assert!(close(table.predicted_speedup(Method::Ngram, &plain, &lookup), 110.0 / 75.0));
         // Rounds without a draft are plain passes, a prompt that the draft reads is a pass of many rows.
-        let mixed = work(40, 15, &[(1, 20), (2, 20)], &[(1, 20), (4, 1)]);
+        let mixed = work(55, &[(1, 20), (2, 20)], &[(1, 20), (4, 1)]);
         let cost = 20.0 + 20.0 * 1.25 + 20.0 * 0.25 + (0.375 + 2.0 * 0.125);
-        assert!(close(table.predicted_speedup(Method::Cascade, &mixed), 55.0 / cost));
-        let plain = work(40, 0, &[(1, 40)], &[]);
-        assert_eq!(table.predicted_speedup(Method::Plain, &plain), Some(1.0));
-        assert_eq!(table.predicted_speedup(Method::LowBit, &plain), Some(1.0), "it never drafted");
-        assert_eq!(table.predicted_speedup(Method::Plain, &PooledWork::default()), None);
+        assert!(close(table.predicted_speedup(Method::Cascade, &plain, &mixed), 55.0 / cost));
+        assert_eq!(table.predicted_speedup(Method::Plain, &plain, &plain), Some(1.0));
+        assert_eq!(table.predicted_speedup(Method::LowBit, &plain, &plain), Some(1.0), "it never drafted");
+        assert_eq!(table.predicted_speedup(Method::Plain, &plain, &PooledWork::default()), None);
+        // The last pass of each gave the end of the turn: of 40 passes one, of 20 also one.
+        let ended = work(39, &[(1, 40)], &[]);
+        let drafted = work(59, &[(3, 20)], &[]);
+        let predicted = table.predicted_speedup(Method::Ngram, &ended, &drafted);
+        assert!(close(predicted, (59.0 / 30.0) / (39.0 / 40.0)));
     }
 
     #[test]

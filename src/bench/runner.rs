@@ -434,9 +434,8 @@ fn paired(
 fn predicted(turns: &[Turn], who: usize, method: Method) -> Vec<f64> {
     let mut by_prompt: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for turn in turns {
-        let mut work = PooledWork::default();
-        work.add(&turn.answers[who].stats);
-        let predicted = turn.costs.predicted_speedup(method, &work);
+        let [plain, own] = [0, who].map(|lane| PooledWork::of(&turn.answers[lane].stats));
+        let predicted = turn.costs.predicted_speedup(method, &plain, &own);
         by_prompt.entry(turn.prompt).or_default().extend(predicted);
     }
     by_prompt.values().filter_map(|runs| median(runs)).collect()

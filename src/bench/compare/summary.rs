@@ -122,9 +122,8 @@ fn lane_report(setting: &ComparisonSetting, lane: usize, turns: &[Turn]) -> Resu
     };
     let (speedups, decode) = (over_plain(figures::speedup), over_plain(figures::decode_speedup));
     let predicted = samples(setting, turns, |turn| {
-        let mut work = PooledWork::default();
-        work.add(&turn.answers[lane].stats);
-        turn.costs.predicted_speedup(contender.method, &work)
+        let [plain, own] = [0, lane].map(|lane| PooledWork::of(&turn.answers[lane].stats));
+        turn.costs.predicted_speedup(contender.method, &plain, &own)
     });
     let nothing = || {
         Error::invalid(format!(
