@@ -307,7 +307,12 @@ fn the_recorded_streams_are_those_of_this_engine() {
         ("ngram", Method::Ngram),
         ("plain", Method::Plain),
     ] {
-        let (_, receiver) = start(&app, request(method, 32));
+        let mut asked = request(method, 32);
+        if method == Method::DraftTree {
+            // Hot, so that the draft is unsure enough to branch.
+            asked.settings.sampling.temperature = 3.0;
+        }
+        let (_, receiver) = start(&app, asked);
         let recorded: Vec<GenerationEvent> = events(&receiver);
         let path = streams.join(format!("tiny-{name}.jsonl"));
         if std::env::var_os("HUNCH_RECORD").is_some() {
