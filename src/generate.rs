@@ -23,7 +23,7 @@ use crate::rule::AcceptanceRule;
 use crate::sample::{Sampler, SamplingParams};
 use crate::session::{EndReason, Round, Session, SessionConfig};
 use crate::stats::{GenerationStats, Stopwatch};
-use crate::token::{DraftedToken, TokenId, shared_len};
+use crate::token::{DraftedToken, TokenId};
 use models::Working;
 use text_stream::TextStream;
 
@@ -164,26 +164,24 @@ impl<'a> Generation<'a> {
     ) -> Result<Self> {
         plan.validate()?;
         let sampler = Sampler::new(plan.sampling.clone())?;
-        let Working { target, stages, depths, cached, tokenizer, device, draft } = models.working(plan)?;
+        let mut working = models.working(plan)?;
         let seed = plan.sampling.seed.unwrap_or_else(fresh_seed);
         let max_draft = if plan.method == Method::Plain { MaxDraft::Fixed(0) } else { plan.max_draft };
         sink.send(GenerationEvent::Started {
             generation_id: context.id,
             method: plan.method,
-            target: target.spec().name.clone(),
-            draft: draft.filter(|_| plan.method.needs_draft()),
-            device: device.into(),
+            target: working.target.spec().name.clone(),
+            draft: working.draft.take().filter(|_| plan.method.needs_draft()),
+            device: working.device.into(),
             prompt_tokens: prompt.len() as u32,
             dropped_messages: context.dropped as u32,
-            context_length: target.spec().context_length as u32,
+            context_length: working.target.spec().context_length as u32,
             max_draft,
             rule: plan.rule,
             seed,
         });
-        let shared = shared_len(cached, prompt);
-        let reuse = shared.min(prompt.len().saturating_sub(1));
-        target.truncate(reuse)?;
-        cached.clear();
+        let reuse = working.rewind(prompt)?;
+        let Working { target, stages, depths, cached, tokenizer, device, .. } = working;
         let config = SessionConfig {
             max_draft: max_draft.limit(),
             max_tokens: plan.max_tokens,

@@ -12,6 +12,7 @@ use crate::event::GenerationEvent;
 use crate::generate::{GenerationContext, Models, Prompt, generate, weigh_drafts};
 use crate::propose::Method;
 use crate::session::{DraftWorth, Overlap};
+use crate::token::TokenId;
 
 /// Tokens from one place to the next: neighbours say much the same.
 const EVERY: usize = 4;
@@ -64,15 +65,8 @@ pub fn measure(
             let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
             for run in 0..plan.runs {
                 progress(done, total);
-                let plain = Contender { method: Method::Plain, max_draft: MaxDraft::Auto };
-                let mut text = Vec::new();
-                let mut sink =
-                    |event: GenerationEvent| text.extend(event.tokens().iter().map(|token| token.id));
                 let clock = WallClock::start();
-                let context =
-                    GenerationContext { id: 0, clock: &clock, begun: 0, dropped: 0, cancelled: &|| false };
-                let held = generate(models, &ids, &plan.generation(plain, run), &context, &mut sink)?.held;
-                text.extend(held.iter().map(|token| token.id));
+                let text = plain_text(models, &ids, plan, run, &clock)?;
                 for (&contender, worths) in contenders.iter().zip(&mut worths) {
                     let generation = plan.generation(contender, run);
                     worths.push(weigh_drafts(models, (&ids, &text), EVERY, &generation, &clock)?);
@@ -87,6 +81,23 @@ pub fn measure(
         }
     }
     Ok(reports)
+}
+
+/// What plain decoding answers.
+fn plain_text(
+    models: &mut Models,
+    prompt: &[TokenId],
+    plan: &BenchPlan,
+    run: usize,
+    clock: &WallClock,
+) -> Result<Vec<TokenId>> {
+    let plain = plan.generation(Contender { method: Method::Plain, max_draft: MaxDraft::Auto }, run);
+    let mut text = Vec::new();
+    let mut sink = |event: GenerationEvent| text.extend(event.tokens().iter().map(|token| token.id));
+    let context = GenerationContext { id: 0, clock, begun: 0, dropped: 0, cancelled: &|| false };
+    let finished = generate(models, prompt, &plain, &context, &mut sink)?;
+    sink(finished.into_event());
+    Ok(text)
 }
 
 fn report(

@@ -499,6 +499,17 @@ pub(super) struct Working<'a> {
     pub(super) draft: Option<String>,
 }
 
+impl Working<'_> {
+    /// Leaves in the target's cache what it shares with a prompt, but never the prompt's last token, and gives how many
+    /// tokens that is. What the cache holds is not known any more until it is told.
+    pub(super) fn rewind(&mut self, prompt: &[TokenId]) -> Result<usize> {
+        let reuse = shared_len(self.cached, prompt).min(prompt.len().saturating_sub(1));
+        self.target.truncate(reuse)?;
+        self.cached.clear();
+        Ok(reuse)
+    }
+}
+
 /// What drafts with the target's own layers by a method.
 fn own_layers(method: Method, options: &MethodOptions, spec: &ModelSpec) -> Result<LayerSkip> {
     let MethodOptions { exit_layer, skipped_layers, .. } = options;

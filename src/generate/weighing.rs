@@ -8,7 +8,7 @@ use crate::rule::AcceptanceRule;
 use crate::sample::Sampler;
 use crate::session::{DraftWorth, MAX_ROWS, Session, SessionConfig};
 use crate::stats::Stopwatch;
-use crate::token::{TokenId, shared_len};
+use crate::token::TokenId;
 
 use super::models::Working;
 use super::{GenerationPlan, Models};
@@ -34,10 +34,9 @@ pub fn weigh_drafts(
         return Err(Error::invalid("Drafts are weighed under the rule lossless."));
     }
     let sampler = Sampler::new(plan.sampling.clone())?;
-    let Working { target, stages, cached, tokenizer, .. } = models.working(plan)?;
-    let reuse = shared_len(cached, prompt).min(prompt.len().saturating_sub(1));
-    target.truncate(reuse)?;
-    cached.clear();
+    let mut working = models.working(plan)?;
+    let reuse = working.rewind(prompt)?;
+    let Working { target, stages, cached, tokenizer, .. } = working;
     let config = SessionConfig {
         max_draft: max_draft as usize,
         // No draft is cut because the answer would be over.

@@ -8,6 +8,7 @@ use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::model::{LogitRows, Step};
 use crate::propose::RoundOutcome;
+use crate::sample::argmax;
 use crate::theory;
 use crate::token::TokenId;
 use crate::verify::{SampledRows, TargetRows, expected_accepted};
@@ -40,7 +41,7 @@ pub struct Overlap {
 
 impl Overlap {
     fn of(p: &[f32], q: &[f32]) -> Self {
-        let likeliest = f64::from(p[crate::sample::argmax(q) as usize]);
+        let likeliest = f64::from(p[argmax(q) as usize]);
         Self { acceptance: theory::acceptance(p, q), likeliest, matching: theory::matching(p, q) }
     }
 }
