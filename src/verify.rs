@@ -116,12 +116,16 @@ pub fn expected_accepted(tree: &DraftTree, target: &mut dyn TargetRows) -> Resul
             continue;
         }
         let mut position = Position::new(target.law(node.map_or(0, |n| n + 1), &tree.path(node))?);
-        for child in tree.children(node) {
+        let mut children = tree.children(node).peekable();
+        while let Some(child) = children.next() {
             let prob = tree.prob(child);
             let (p, q) = position.probabilities(tree.tokens()[child], prob)?;
             reach[child] = open * theory::token_acceptance(p, q.unwrap_or(1.0), 1.0);
             open -= reach[child];
-            position.reject(tree.tokens()[child], prob, 1.0);
+            // Only a younger sibling is tested against what is left.
+            if children.peek().is_some() {
+                position.reject(tree.tokens()[child], prob, 1.0);
+            }
         }
     }
     Ok(reach.iter().sum())

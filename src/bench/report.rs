@@ -207,7 +207,7 @@ impl BenchReport {
                 "\nspeedup    plain wall time / this method's, same prompt, both warm: median over the\n           \
                  prompts ({runs} each, at most {tokens} an answer), and 10th to 90th percentile\n\
                  decode     the same without prefill\n\
-                 predicted  for decoding, from the accepted tokens and the costs of passes measured alone\n\
+                 predicted  for decoding, from the tokens of the answers and the costs of passes measured alone\n\
                  accepted   share of the drafted tokens\n\
                  tokens     emitted per target pass (mean acceptance length)\n\
                  loop       share of wall time besides prefill, drafting and target passes"

@@ -60,7 +60,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Measure at each of these temperatures, one after the other: --temperatures 0,0.7,1
-    #[arg(long, value_delimiter = ',', value_name = "T", conflicts_with = "temperature")]
+    #[arg(long, value_delimiter = ',', value_name = "T",
+          conflicts_with_all = ["temperature", "passes", "second_turn", "drafts"])]
     temperatures: Vec<f32>,
     /// Also measure plain decoding beside candle-transformers' own model of the same file
     #[arg(long)]
