@@ -1,13 +1,13 @@
-//! The bench on loaded models: what [`Bench`] asks for, measured by the wall clock.
+//! The bench on loaded models: what [`Bench`] and [`PassBench`] ask for, measured by the wall clock.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use crate::bench::figures::median;
 use crate::bench::lanes::{self, Course, Lane};
-use crate::bench::runner::{Answer, Bench};
+use crate::bench::runner::{Answer, Bench, Beside};
 use crate::bench::suite::SuitePrompt;
-use crate::bench::timed_passes::READING;
+use crate::bench::timed_passes::{PassBench, READING};
 use crate::engine::TurnClock;
 use crate::error::Result;
 use crate::event::GenerationEvent;
@@ -22,21 +22,53 @@ const CONTEXT: usize = 128;
 /// Most of them: what more would change is less than what reading them takes.
 const MOST_CONTEXT: usize = 2048;
 
+/// Times passes of loaded models.
+pub struct ModelPasses<'a> {
+    models: &'a mut Models,
+    /// Tokens behind which they are timed.
+    context: usize,
+}
+
+impl<'a> ModelPasses<'a> {
+    /// Passes of these models.
+    pub fn new(models: &'a mut Models) -> Self {
+        Self { models, context: CONTEXT }
+    }
+
+    /// As [`Bench::time_behind`].
+    pub fn time_behind(&mut self, prompts: &[SuitePrompt], max_tokens: usize) {
+        self.context = halfway(self.models, prompts, max_tokens);
+    }
+}
+
+impl PassBench for ModelPasses<'_> {
+    fn target_pass(&mut self, rows: usize) -> Result<f64> {
+        timed_pass(self.models.target(), &TimedPass { context: self.context, ..TimedPass::of(rows) })
+    }
+
+    fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
+        let logits = if rows == READING { LogitRows::None } else { LogitRows::All };
+        let context = self.context;
+        self.models.with_drafter(drafter, options, |model, layers, among| {
+            timed_pass(model, &TimedPass { rows, context, logits, layers, among })
+        })
+    }
+}
+
 /// Measures loaded models.
 pub struct ModelBench<'a> {
-    models: &'a mut Models,
+    /// Has the models.
+    passes: ModelPasses<'a>,
     /// Their twins, which answer.
     lanes: Vec<Models>,
     /// What the synthetic method knows beforehand: plain's greedy answers, by prompt.
     scripts: HashMap<String, Vec<TokenId>>,
-    /// Tokens behind which passes are timed.
-    context: usize,
 }
 
 impl<'a> ModelBench<'a> {
     /// A bench over these models.
     pub fn new(models: &'a mut Models) -> Self {
-        Self { models, lanes: Vec::new(), scripts: HashMap::new(), context: CONTEXT }
+        Self { passes: ModelPasses::new(models), lanes: Vec::new(), scripts: HashMap::new() }
     }
 
     /// What plain decoding answers, greedily: what the synthetic method knows beforehand.
@@ -51,7 +83,8 @@ impl<'a> ModelBench<'a> {
         }
         let plain =
             GenerationPlan { method: Method::Plain, sampling: SamplingParams::greedy(), ..plan.clone() };
-        let answers = answer(std::slice::from_mut(self.models), ids, &[plain], 0)?;
+        let models = std::slice::from_mut(&mut *self.passes.models);
+        let answers = answer(models, ids, &[plain], 0, &mut || Ok(()))?;
         let script = answers.into_iter().flat_map(|answer| answer.ids).collect::<Vec<_>>();
         self.scripts.insert(prompt.prompt.clone(), script.clone());
         Ok(script)
@@ -64,6 +97,7 @@ fn answer(
     prompt: &[TokenId],
     plans: &[GenerationPlan],
     number: usize,
+    between: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Vec<Answer>> {
     let clocks: Vec<TurnClock> = lanes.iter().map(|_| TurnClock::default()).collect();
     let mut ids: Vec<Vec<TokenId>> = vec![Vec::new(); lanes.len()];
@@ -73,7 +107,7 @@ fn answer(
         Lane { models, plan, clock, sink }
     });
     let course = Course { prompt, number, stopped: &|| false };
-    let answered = lanes::answer(lanes.collect(), &course, &mut |_| ())?.unwrap_or_default();
+    let answered = lanes::answer(lanes.collect(), &course, &mut |_| (), between)?.unwrap_or_default();
     let stats: Vec<_> = answered.into_iter().map(|lane| lane.stats).collect();
     Ok(stats.into_iter().zip(ids).map(|(stats, ids)| Answer { stats, ids }).collect())
 }
@@ -87,11 +121,11 @@ fn halfway(models: &Models, prompts: &[SuitePrompt], max_tokens: usize) -> usize
 
 impl Bench for ModelBench<'_> {
     fn time_behind(&mut self, prompts: &[SuitePrompt], max_tokens: usize) {
-        self.context = halfway(self.models, prompts, max_tokens);
+        self.passes.time_behind(prompts, max_tokens);
     }
 
     fn begin(&mut self, lanes: usize) -> Result<()> {
-        self.lanes = (0..lanes).map(|_| self.models.twin()).collect::<Result<_>>()?;
+        self.lanes = (0..lanes).map(|_| self.passes.models.twin()).collect::<Result<_>>()?;
         Ok(())
     }
 
@@ -100,25 +134,19 @@ impl Bench for ModelBench<'_> {
         prompt: &SuitePrompt,
         plans: &[GenerationPlan],
         number: usize,
+        beside: Beside<'_>,
     ) -> Result<Vec<Answer>> {
-        let ids = self.models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
+        let ids = self.passes.models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
         for (lane, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.method == Method::Synthetic) {
             let script = self.script(prompt, &ids, plan)?;
             self.lanes[lane].rehearse(script, plan.options.synthetic_acceptance)?;
         }
-        answer(&mut self.lanes, &ids, plans, number)
+        let Self { passes, lanes, .. } = self;
+        answer(lanes, &ids, plans, number, &mut || beside(passes))
     }
 
-    fn target_pass(&mut self, rows: usize) -> Result<f64> {
-        timed_pass(self.models.target(), &TimedPass { context: self.context, ..TimedPass::of(rows) })
-    }
-
-    fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
-        let logits = if rows == READING { LogitRows::None } else { LogitRows::All };
-        let context = self.context;
-        self.models.with_drafter(drafter, options, |model, layers, among| {
-            timed_pass(model, &TimedPass { rows, context, logits, layers, among })
-        })
+    fn passes(&mut self) -> &mut dyn PassBench {
+        &mut self.passes
     }
 }
 

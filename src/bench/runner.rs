@@ -12,7 +12,7 @@ use ts_rs::TS;
 use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantile};
 use crate::bench::report::{BenchReport, Difference, IdentityReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
-use crate::bench::timed_passes::PassTimer;
+use crate::bench::timed_passes::{PassBench, PassTimer};
 use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::generate::GenerationPlan;
@@ -34,6 +34,12 @@ pub struct Answer {
     pub ids: Vec<TokenId>,
 }
 
+/// Times passes while a turn goes on.
+pub type Beside<'a> = &'a mut dyn FnMut(&mut dyn PassBench) -> Result<()>;
+
+/// How often lanes go on by a slice before passes are timed beside them.
+const SLICES_BETWEEN_COSTS: usize = 4;
+
 /// What the runner needs of an engine.
 pub trait Bench {
     /// Passes are timed behind as many tokens, from now on, as there are in the middle of an answer of `max_tokens`
@@ -47,29 +53,21 @@ pub trait Bench {
     fn begin(&mut self, lanes: usize) -> Result<()>;
 
     /// Has a lane for each plan answer a prompt cold: caches are emptied first, so that prefill is part of the time.
-    /// Lanes take turns; who is first changes with `number`.
+    /// Lanes take turns; who is first changes with `number`. Each time that all have gone on by a slice, `beside` is
+    /// called, which is no lane's time.
     ///
     /// # Errors
-    /// When an answer fails; the bench ends.
+    /// When an answer fails, and those of `beside`; the bench ends.
     fn answer(
         &mut self,
         prompt: &SuitePrompt,
         plans: &[GenerationPlan],
         number: usize,
+        beside: Beside<'_>,
     ) -> Result<Vec<Answer>>;
 
-    /// Seconds of one target pass of `rows` rows.
-    ///
-    /// # Errors
-    /// When the pass fails.
-    fn target_pass(&mut self, rows: usize) -> Result<f64>;
-
-    /// Seconds of one pass of `rows` rows of what drafts ([`Method::drafter`]), behind as many tokens;
-    /// `None` when it is not loaded.
-    ///
-    /// # Errors
-    /// When the pass fails.
-    fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>>;
+    /// What times passes.
+    fn passes(&mut self) -> &mut dyn PassBench;
 }
 
 /// A method that takes part.
@@ -110,7 +108,8 @@ pub struct BenchPlan {
     /// Rounds of the cost table before anything is answered, 1 or more; each passes every number of rows once.
     pub cost_rounds: usize,
     /// Rounds more before each turn and after the last, 1 or more. What passes cost changes with what else the
-    /// machine does, so a turn is predicted from those just before and just after it.
+    /// machine does, so a turn is predicted from those just before and just after it, and from one each time that all
+    /// lanes have gone on by some 16 tokens.
     pub turn_cost_rounds: usize,
 }
 
@@ -127,7 +126,7 @@ impl Default for BenchPlan {
             stop: Vec::new(),
             runs: 3,
             cost_rounds: 5,
-            turn_cost_rounds: 4,
+            turn_cost_rounds: 2,
         }
     }
 }
@@ -206,7 +205,7 @@ pub fn run(
         bench.time_behind(&suite.prompts, plan.max_tokens);
     }
     passes
-        .begin(bench, plan.cost_rounds, &mut |done, total| {
+        .begin(bench.passes(), plan.cost_rounds, &mut |done, total| {
             if said.replace(done) != Some(done) {
                 progress(Progress::Cost { done, total });
             }
@@ -269,7 +268,7 @@ fn contenders(plan: &BenchPlan) -> Result<Vec<Contender>> {
 struct Turn {
     prompt: usize,
     run: usize,
-    /// What passes cost just before and just after.
+    /// What passes cost before, beside and after.
     costs: CostTable,
     answers: Vec<Answer>,
 }
@@ -307,7 +306,7 @@ impl Measurement<'_> {
     fn more_costs(&mut self) -> Result<usize> {
         let before = self.passes.rounds();
         self.passes
-            .go_on(self.bench, self.plan.turn_cost_rounds, &mut |_, _| ControlFlow::Continue(()))?
+            .go_on(self.bench.passes(), self.plan.turn_cost_rounds, &mut |_, _| ControlFlow::Continue(()))?
             .expect("nobody broke it off");
         Ok(before)
     }
@@ -330,7 +329,16 @@ impl Measurement<'_> {
         });
         let plan = |&contender| self.plan.generation(contender, run.unwrap_or(0));
         let plans: Vec<GenerationPlan> = self.contenders.iter().map(plan).collect();
-        let answers = self.bench.answer(prompt, &plans, number)?;
+        let mut slices = 0;
+        let answers = self.bench.answer(prompt, &plans, number, &mut |passes| {
+            slices += 1;
+            if run.is_some() && slices % SLICES_BETWEEN_COSTS == 0 {
+                self.passes
+                    .go_on(passes, 1, &mut |_, _| ControlFlow::Continue(()))?
+                    .expect("nobody broke it off");
+            }
+            Ok(())
+        })?;
         self.done += 1;
         Ok(answers)
     }

@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use crate::bench::figures::CostTable;
 use crate::bench::lanes::SLICE;
-use crate::bench::model::ModelBench;
-use crate::bench::runner::{Bench, Contender};
+use crate::bench::model::ModelPasses;
+use crate::bench::runner::Contender;
 use crate::bench::suite::Suite;
 use crate::bench::timed_passes::PassTimer;
 use crate::depth::MaxDraft;
@@ -92,7 +92,7 @@ pub fn run(
     let mut passes = PassTimer::new(&setting.lanes, options);
     // No lane: what is in its caches stays there.
     let mut timed = models.twin()?;
-    let mut bench = bench(&mut timed, &setting);
+    let mut bench = pass_bench(&mut timed, &setting);
     if !begin_costs(&mut passes, &mut bench, listener)? || !warm_up(&mut lanes, &setting, options, listener)?
     {
         return Ok(nothing);
@@ -134,7 +134,7 @@ struct Course<'a> {
     options: &'a MethodOptions,
     lanes: Vec<Models>,
     /// What passes are timed on.
-    bench: ModelBench<'a>,
+    bench: ModelPasses<'a>,
     passes: PassTimer<'a>,
     turns: Vec<Turn>,
     memory: ComparisonMemory,
@@ -260,9 +260,9 @@ fn plan(setting: &ComparisonSetting, options: &MethodOptions, lane: Contender, r
 }
 
 /// Times passes behind as many tokens as the lanes answer behind.
-fn bench<'m>(models: &'m mut Models, setting: &ComparisonSetting) -> ModelBench<'m> {
+fn pass_bench<'m>(models: &'m mut Models, setting: &ComparisonSetting) -> ModelPasses<'m> {
     let prompts: Vec<_> = setting.prompts.iter().map(turn::asked).collect();
-    let mut bench = ModelBench::new(models);
+    let mut bench = ModelPasses::new(models);
     bench.time_behind(&prompts, setting.max_tokens as usize);
     bench
 }
@@ -270,7 +270,7 @@ fn bench<'m>(models: &'m mut Models, setting: &ComparisonSetting) -> ModelBench<
 /// The first timed passes; they also warm everything up. Whether it was not stopped.
 fn begin_costs(
     passes: &mut PassTimer<'_>,
-    bench: &mut ModelBench<'_>,
+    bench: &mut ModelPasses<'_>,
     listener: &mut Listener<'_>,
 ) -> Result<bool> {
     let mut said = None;

@@ -90,9 +90,8 @@ pub(super) fn run(
         let sink = LaneSink { lane, clock, tell: &tell, told: Vec::new() };
         Lane { models, plan, clock, sink }
     });
-    let answered = lanes::answer(lanes.collect(), &course, &mut |lane| {
-        say(&tell, CompareEvent::Slice { lane: lane as u32 })
-    })?;
+    let mut begins = |lane| say(&tell, CompareEvent::Slice { lane: lane as u32 });
+    let answered = lanes::answer(lanes.collect(), &course, &mut begins, &mut || Ok(()))?;
     Ok(answered.map(|answered| {
         answered.into_iter().map(|lane| LaneAnswer::new(lane.stats, lane.stop, lane.sink.told)).collect()
     }))

@@ -15,6 +15,8 @@ struct Scripted {
     lanes: Vec<usize>,
     /// The prompt and the answer's length that passes were to be like.
     behind: Vec<(String, usize)>,
+    /// Slices of every lane in a turn.
+    slices: usize,
     /// Who was to be first in each turn.
     numbers: Vec<usize>,
     /// Rows of the target's passes, and 0 for each of a draft.
@@ -22,6 +24,9 @@ struct Scripted {
     has_draft: bool,
     /// Whether the draft's passes cost twice as much once something was answered.
     draft_gets_dear: bool,
+    /// Whether they cost twice as much while a turn goes on.
+    dear_beside: bool,
+    beside: bool,
     /// Method and prompt whose tokens come out wrong.
     wrong: Option<(Method, &'static str)>,
 }
@@ -32,9 +37,9 @@ fn cost(rows: usize) -> f64 {
 }
 
 impl Scripted {
-    /// Each round of ten passes is slower than the one before, as a machine that warms up is.
+    /// Each round of fourteen passes is slower than the one before, as a machine that warms up is.
     fn slowness(&self) -> f64 {
-        1.0 + ((self.passes.len() - 1) / 10) as f64 / 10.0
+        1.0 + ((self.passes.len() - 1) / 14) as f64 / 10.0
     }
 }
 
@@ -91,11 +96,24 @@ impl Bench for Scripted {
         prompt: &SuitePrompt,
         plans: &[GenerationPlan],
         number: usize,
+        beside: Beside<'_>,
     ) -> Result<Vec<Answer>> {
         self.numbers.push(number);
-        Ok(plans.iter().map(|plan| self.one(prompt, plan)).collect())
+        let answers = plans.iter().map(|plan| self.one(prompt, plan)).collect();
+        self.beside = true;
+        for _ in 0..self.slices {
+            beside(self)?;
+        }
+        self.beside = false;
+        Ok(answers)
     }
 
+    fn passes(&mut self) -> &mut dyn PassBench {
+        self
+    }
+}
+
+impl PassBench for Scripted {
     fn target_pass(&mut self, rows: usize) -> Result<f64> {
         self.passes.push(rows);
         Ok(PASS_MS / 1e3 * cost(rows) * self.slowness())
@@ -107,7 +125,8 @@ impl Bench for Scripted {
             return Ok(None);
         }
         self.passes.push(0);
-        let dear = if self.draft_gets_dear && !self.calls.is_empty() { 2.0 } else { 1.0 };
+        let dear = self.draft_gets_dear && !self.calls.is_empty() || self.dear_beside && self.beside;
+        let dear = if dear { 2.0 } else { 1.0 };
         Ok(self.has_draft.then_some(PASS_MS / 4e3 * dear * self.slowness()))
     }
 }
@@ -191,6 +210,19 @@ fn a_turn_is_predicted_from_passes_measured_beside_it() {
 }
 
 #[test]
+fn a_turn_is_predicted_from_passes_measured_while_it_went_on() {
+    let dear = |slices: usize| {
+        // Twice as dear while a turn goes on, though neither before nor after.
+        let mut bench = Scripted { has_draft: true, slices, dear_beside: true, ..Scripted::default() };
+        let report = measure(&mut bench, &plan(&[(Method::DraftModel, 2)], &["a"], 1)).unwrap();
+        report.methods[1].predicted_speedup
+    };
+    assert!(dear(3).is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * 0.25))));
+    // Five rounds beside the turn, after every fourth slice, against two before and two after.
+    assert!(dear(20).is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * 0.5))));
+}
+
+#[test]
 fn without_the_drafts_cost_nothing_is_predicted_for_it() {
     let report = measure(&mut Scripted::default(), &plan(&[(Method::DraftModel, 2)], &["a"], 1)).unwrap();
     assert_eq!(report.draft_cost, None);
@@ -226,12 +258,15 @@ fn the_cost_table_interleaves_and_reaches_to_the_deepest_draft() {
     plan.cost_rounds = 2;
     let report = measure(&mut bench, &plan).unwrap();
     assert_eq!(report.target_cost.keys().copied().collect::<Vec<_>>(), (1..=11).collect::<Vec<_>>());
-    let rounds: Vec<_> = bench.passes.chunks(12).collect();
+    // Passes of one row come three times.
+    let passes = [&[1, 0][..], &[2, 3, 4, 5, 6], &[1, 0], &[7, 8, 9, 10, 11], &[1, 0]].concat();
+    let rounds: Vec<_> = bench.passes.chunks(passes.len()).collect();
     // A warm-up, two rounds, and two more before and after the only turn.
     assert_eq!(rounds.len(), 7);
-    assert_eq!(rounds[0], (1..=11).chain([0]).collect::<Vec<_>>());
-    assert_eq!(rounds[1], (2..=11).chain([0, 1]).collect::<Vec<_>>());
-    assert_eq!(rounds[2], (3..=11).chain([0, 1, 2]).collect::<Vec<_>>());
+    let from = |first: usize| [&passes[first..], &passes[..first]].concat();
+    assert_eq!(rounds[0], from(0));
+    assert_eq!(rounds[1], from(1));
+    assert_eq!(rounds[2], from(2));
     assert_eq!(rounds[3], rounds[2], "the warm-up is not numbered among those that count");
 }
 
