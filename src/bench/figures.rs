@@ -28,6 +28,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
+/// The mean, where none counts as more than twice the median: what other programs hold up for long says nothing of the
+/// rest. `None` of nothing.
+pub(super) fn typical_mean(values: &[f64]) -> Option<f64> {
+    let most = 2.0 * median(values)?;
+    Some(values.iter().map(|value| value.min(most)).sum::<f64>() / values.len() as f64)
+}
+
 /// A mean and how far chance may have moved it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Estimate {
@@ -130,7 +137,7 @@ impl PooledWork {
 /// The measured costs of passes, as ratios to the target's pass of one row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostTable {
-    /// t(M) / t(1) of the target by rows M: the median over rounds, each against t(1) of its own.
+    /// t(M) / t(1) of the target by rows M: all rounds together, as an answer's time is all its passes together.
     pub target: BTreeMap<usize, f64>,
     /// The same for passes of what drafts, by [`Method::drafter`].
     pub drafts: BTreeMap<Method, BTreeMap<usize, f64>>,
@@ -146,7 +153,8 @@ pub struct CostRound {
 }
 
 impl CostTable {
-    /// Medians of the rounds' ratios.
+    /// Ratios of what the passes took in all rounds. A median would not do: times are skewed, those of short passes most,
+    /// and an answer has the slow ones among its own. Yet none counts as more than twice the median of its kind.
     ///
     /// # Errors
     /// [`Error::Internal`] when a time is missing or not a positive number.
@@ -154,33 +162,35 @@ impl CostTable {
         let mut target: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         let mut drafts: BTreeMap<Method, BTreeMap<usize, Vec<f64>>> = BTreeMap::new();
         for round in rounds {
-            let one = round.target.get(&1).copied().unwrap_or(f64::NAN);
-            let relative = |what: &str, rows: usize, time: f64| {
-                ratio(time, one).ok_or_else(|| {
+            for (&rows, &time) in &round.target {
+                target.entry(rows).or_default().push(time);
+            }
+            for (&method, times) in &round.drafts {
+                for (&rows, &time) in times {
+                    drafts.entry(method).or_default().entry(rows).or_default().push(time);
+                }
+            }
+        }
+        let one = target.get(&1).and_then(|times| typical_mean(times)).unwrap_or(f64::NAN);
+        let relative = |what: &str, times: &BTreeMap<usize, Vec<f64>>| -> Result<BTreeMap<usize, f64>> {
+            let of = |(&rows, times): (&usize, &Vec<f64>)| {
+                let time = typical_mean(times).unwrap_or(f64::NAN);
+                let relative = ratio(time, one).ok_or_else(|| {
                     Error::Internal(format!(
                         "a pass of {rows} rows of the {what} took {time} s where a pass of one row of the target \
                          took {one} s"
                     ))
-                })
+                });
+                Ok((rows, relative?))
             };
-            for (&rows, &time) in &round.target {
-                target.entry(rows).or_default().push(relative("target", rows, time)?);
-            }
-            for (&method, times) in &round.drafts {
-                for (&rows, &time) in times {
-                    let of = drafts.entry(method).or_default().entry(rows).or_default();
-                    of.push(relative("draft", rows, time)?);
-                }
-            }
-        }
-        let medians = |ratios: BTreeMap<usize, Vec<f64>>| -> BTreeMap<usize, f64> {
-            ratios.into_iter().filter_map(|(rows, ratios)| Some((rows, median(&ratios)?))).collect()
+            times.iter().map(of).collect()
         };
-        let target = medians(target);
+        let target = relative("target", &target)?;
+        let drafts = drafts.iter().map(|(&method, times)| Ok((method, relative("draft", times)?)));
+        let drafts = drafts.collect::<Result<_>>()?;
         if !target.contains_key(&1) {
             return Err(Error::Internal("no pass of the target was measured".into()));
         }
-        let drafts = drafts.into_iter().map(|(method, ratios)| (method, medians(ratios))).collect();
         Ok(Self { target, drafts })
     }
 
@@ -329,16 +339,21 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_medians_of_ratios_within_a_round() {
+    fn costs_are_of_all_rounds_together() {
         let round = |one: f64, two: f64, draft: f64| CostRound {
             target: BTreeMap::from([(1, one), (2, two)]),
             drafts: BTreeMap::from([(Method::DraftModel, BTreeMap::from([(1, draft)]))]),
         };
-        // The machine is twice as slow in the third round; the ratios do not notice.
+        // The machine is slower in the third round; it says the more, as it does of an answer.
         let table =
-            CostTable::new(&[round(1.0, 1.5, 0.25), round(1.0, 1.25, 0.5), round(2.0, 3.5, 0.5)]).unwrap();
-        assert_eq!(table.target, BTreeMap::from([(1, 1.0), (2, 1.5)]));
+            CostTable::new(&[round(1.0, 1.5, 0.25), round(1.0, 1.25, 0.25), round(2.0, 2.25, 0.5)]).unwrap();
+        assert_eq!(table.target, BTreeMap::from([(1, 1.0), (2, 1.25)]));
         assert_eq!(table.draft_cost(), Some(0.25));
+        // A pass that something else held up counts as twice as long as others, however long it took.
+        let held =
+            |one: f64| CostTable::new(&[round(1.0, 1.5, 0.5), round(1.0, 1.5, 0.5), round(one, 3.0, 0.5)]);
+        assert_eq!(held(9.0).unwrap(), held(2.0).unwrap());
+        assert_eq!(held(9.0).unwrap().target[&2], 1.5);
         let broken = CostTable::new(&[round(0.0, 1.0, 1.0)]).expect_err("no time for one row").to_string();
         assert!(broken.contains("a pass of 1 rows of the target took 0 s"), "{broken}");
         assert!(CostTable::new(&[]).is_err());

@@ -27,17 +27,24 @@ pub struct ModelPasses<'a> {
     models: &'a mut Models,
     /// Tokens behind which they are timed.
     context: usize,
+    /// The same where a prompt is read: its own tokens, half of them on average.
+    reading: usize,
 }
 
 impl<'a> ModelPasses<'a> {
     /// Passes of these models.
     pub fn new(models: &'a mut Models) -> Self {
-        Self { models, context: CONTEXT }
+        Self { models, context: CONTEXT, reading: CONTEXT / 2 }
     }
 
-    /// As [`Bench::time_behind`].
+    /// Passes are timed behind as many tokens, from now on, as there are in the middle of an answer of `max_tokens`
+    /// to the middle one of these prompts.
     pub fn time_behind(&mut self, prompts: &[SuitePrompt], max_tokens: usize) {
-        self.context = halfway(self.models, prompts, max_tokens);
+        let length = |prompt: &SuitePrompt| self.models.prompt_ids(&Prompt::Chat(prompt.messages())).ok();
+        let lengths: Vec<f64> = prompts.iter().filter_map(length).map(|ids| ids.len() as f64).collect();
+        let Some(length) = median(&lengths) else { return };
+        self.context = (length as usize + max_tokens / 2).min(MOST_CONTEXT);
+        self.reading = (length as usize / 2).min(MOST_CONTEXT);
     }
 }
 
@@ -47,8 +54,8 @@ impl PassBench for ModelPasses<'_> {
     }
 
     fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
-        let logits = if rows == READING { LogitRows::None } else { LogitRows::All };
-        let context = self.context;
+        let (logits, context) =
+            if rows == READING { (LogitRows::None, self.reading) } else { (LogitRows::All, self.context) };
         self.models.with_drafter(drafter, options, |model, layers, among| {
             timed_pass(model, &TimedPass { rows, context, logits, layers, among })
         })
@@ -112,16 +119,9 @@ fn answer(
     Ok(stats.into_iter().zip(ids).map(|(stats, ids)| Answer { stats, ids }).collect())
 }
 
-/// Tokens in the cache in the middle of an answer of `max_tokens` to the middle one of these prompts.
-fn halfway(models: &Models, prompts: &[SuitePrompt], max_tokens: usize) -> usize {
-    let length = |prompt: &SuitePrompt| models.prompt_ids(&Prompt::Chat(prompt.messages())).ok();
-    let lengths: Vec<f64> = prompts.iter().filter_map(length).map(|ids| ids.len() as f64).collect();
-    median(&lengths).map_or(CONTEXT, |length| (length as usize + max_tokens / 2).min(MOST_CONTEXT))
-}
-
 impl Bench for ModelBench<'_> {
-    fn time_behind(&mut self, prompts: &[SuitePrompt], max_tokens: usize) {
-        self.passes.time_behind(prompts, max_tokens);
+    fn time_behind(&mut self, prompt: &SuitePrompt, max_tokens: usize) {
+        self.passes.time_behind(std::slice::from_ref(prompt), max_tokens);
     }
 
     fn begin(&mut self, lanes: usize) -> Result<()> {
@@ -180,11 +180,10 @@ pub fn timed_pass(model: &mut dyn LanguageModel, pass: &TimedPass<'_>) -> Result
     let &TimedPass { rows, context, logits, layers, among } = pass;
     let context = context.min(model.spec().context_length.saturating_sub(rows.max(READING)));
     let tokens = made_up_tokens(context + rows, model.spec().n_vocab);
-    if model.cache_len() != context {
-        model.truncate(0)?;
-        for chunk in tokens[..context].chunks(model.prefill_rows().max(1)) {
-            model.forward(Step::chain(chunk, LogitRows::None))?;
-        }
+    // Which tokens those in the cache are changes no pass's time either.
+    model.truncate(model.cache_len().min(context))?;
+    for chunk in tokens[model.cache_len()..context].chunks(model.prefill_rows().max(1)) {
+        model.forward(Step::chain(chunk, LogitRows::None))?;
     }
     let begun = Instant::now();
     model.forward(Step { among, layers, ..Step::chain(&tokens[context..], logits) })?;

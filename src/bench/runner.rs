@@ -43,8 +43,8 @@ const SLICES_BETWEEN_COSTS: usize = 4;
 /// What the runner needs of an engine.
 pub trait Bench {
     /// Passes are timed behind as many tokens, from now on, as there are in the middle of an answer of `max_tokens`
-    /// to one of these prompts.
-    fn time_behind(&mut self, prompts: &[SuitePrompt], max_tokens: usize);
+    /// to this prompt.
+    fn time_behind(&mut self, prompt: &SuitePrompt, max_tokens: usize);
 
     /// A suite begins, with so many lanes, none of which has learned anything.
     ///
@@ -107,7 +107,7 @@ pub struct BenchPlan {
     pub runs: usize,
     /// Rounds of the cost table before anything is answered, 1 or more; each passes every number of rows once.
     pub cost_rounds: usize,
-    /// Rounds more before each turn and after the last, 1 or more. What passes cost changes with what else the
+    /// Rounds more before each turn and after it, 1 or more. What passes cost changes with what else the
     /// machine does, so a turn is predicted from those just before and just after it, and from one each time that all
     /// lanes have gone on by some 16 tokens.
     pub turn_cost_rounds: usize,
@@ -201,8 +201,8 @@ pub fn run(
     let contenders = contenders(plan)?;
     let mut said = None;
     let mut passes = PassTimer::new(&contenders, &plan.options);
-    if let Some(suite) = plan.suites.first() {
-        bench.time_behind(&suite.prompts, plan.max_tokens);
+    if let Some(prompt) = plan.suites.iter().flat_map(|suite| &suite.prompts).next() {
+        bench.time_behind(prompt, plan.max_tokens);
     }
     passes
         .begin(bench.passes(), plan.cost_rounds, &mut |done, total| {
@@ -285,30 +285,30 @@ struct Measurement<'a> {
 impl Measurement<'_> {
     fn suite(&mut self, suite: &Suite) -> Result<Vec<Turn>> {
         let mut turns = Vec::with_capacity(self.plan.runs * suite.prompts.len());
-        self.bench.time_behind(&suite.prompts, self.plan.max_tokens);
         self.bench.begin(self.contenders.len())?;
         if let Some(prompt) = suite.prompts.first() {
             self.answers(suite, prompt, None, 0)?;
         }
-        let mut beside = self.more_costs()?;
         for run in 0..self.plan.runs {
             for (index, prompt) in suite.prompts.iter().enumerate() {
+                self.bench.time_behind(prompt, self.plan.max_tokens);
+                let before = self.passes.rounds();
+                self.more_costs()?;
                 let answers = self.answers(suite, prompt, Some(run), turns.len())?;
-                let after = self.more_costs()?;
-                let costs = self.passes.since(std::mem::replace(&mut beside, after))?;
+                self.more_costs()?;
+                let costs = self.passes.since(before)?;
                 turns.push(Turn { prompt: index, run, costs, answers });
             }
         }
         Ok(turns)
     }
 
-    /// Times passes at this moment, and gives how many rounds there were before.
-    fn more_costs(&mut self) -> Result<usize> {
-        let before = self.passes.rounds();
+    /// Times passes at this moment.
+    fn more_costs(&mut self) -> Result<()> {
         self.passes
             .go_on(self.bench.passes(), self.plan.turn_cost_rounds, &mut |_, _| ControlFlow::Continue(()))?
             .expect("nobody broke it off");
-        Ok(before)
+        Ok(())
     }
 
     /// The answers of all contenders, in their order; `run` is `None` for a warm-up.

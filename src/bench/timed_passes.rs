@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use crate::bench::figures::{CostRound, CostTable, median};
+use crate::bench::figures::{CostRound, CostTable, typical_mean};
 use crate::bench::runner::Contender;
 use crate::error::Result;
 use crate::propose::{Method, MethodOptions, lookahead};
@@ -135,11 +135,11 @@ impl<'a> PassTimer<'a> {
     }
 }
 
-/// What passes took in a round; of what was timed several times, the median.
+/// What passes took in a round, on average.
 fn cost_round(times: &BTreeMap<(Option<Method>, usize), Vec<f64>>) -> CostRound {
     let mut round = CostRound::default();
     for (&(drafter, rows), times) in times {
-        let Some(time) = median(times) else { continue };
+        let Some(time) = typical_mean(times) else { continue };
         let table = match drafter {
             None => &mut round.target,
             Some(drafter) => round.drafts.entry(drafter).or_default(),

@@ -82,8 +82,8 @@ impl Scripted {
 }
 
 impl Bench for Scripted {
-    fn time_behind(&mut self, prompts: &[SuitePrompt], max_tokens: usize) {
-        self.behind.push((prompts[0].id.clone(), max_tokens));
+    fn time_behind(&mut self, prompt: &SuitePrompt, max_tokens: usize) {
+        self.behind.push((prompt.id.clone(), max_tokens));
     }
 
     fn begin(&mut self, lanes: usize) -> Result<()> {
@@ -247,8 +247,8 @@ fn all_answer_each_prompt_in_each_run_and_take_turns_in_being_first() {
     let mut bench = Scripted::default();
     measure(&mut bench, &plan).unwrap();
     assert_eq!(bench.lanes, [3, 3]);
-    // Passes are like those of the suite they stand for: the first ones, too.
-    assert_eq!(bench.behind, ["a", "a", "c"].map(|id| (id.to_owned(), plan.max_tokens)));
+    // Passes are like those of the answers they stand for: the first ones, too.
+    assert_eq!(bench.behind, ["a", "a", "b", "a", "b", "c", "c"].map(|id| (id.to_owned(), plan.max_tokens)));
 }
 
 #[test]
