@@ -110,6 +110,8 @@ const GAINS_TOLD: usize = 8;
 pub(crate) const PRIOR: (f64, f64) = (0.6, 2.0);
 /// What an older observation counts when a new one comes: a memory of some thirty.
 const FORGET: f64 = 0.97;
+/// What is known of a position counts so much of what it did, after each draft that ended before it: half after seven.
+const STALE: f64 = 0.9;
 /// Drafting has to promise this much, or the noise of the promise decides.
 const WORTH: f64 = 1.02;
 /// So much where a draft model that rests would have to read first: once read is paid, whatever comes of it.
@@ -138,6 +140,8 @@ const HORIZON: f64 = 128.0;
 const REFRESH: (f64, f64) = (4.0, 64.0);
 /// Passes of one row that drafting may have lost, whatever it promises, before it is parked.
 const MOST_LOST: f64 = 3.0;
+/// Passes of one row that it keeps of what it has won: so much bad luck more it outlives.
+const MOST_WON: f64 = 8.0;
 /// The share of the time by which a loss is forgotten: so much slower than plain decoding it may be in the
 /// long run.
 const FORGIVEN: f64 = 0.01;
@@ -178,6 +182,12 @@ impl Share {
     fn fade(&mut self) {
         self.passed /= 2.0;
         self.seen /= 2.0;
+    }
+
+    /// It could have been seen, and nobody looked: what was seen says less of what would be seen now.
+    fn become_stale(&mut self) {
+        self.passed *= STALE;
+        self.seen *= STALE;
     }
 
     pub(crate) fn mean(self, (prior, weight): (f64, f64)) -> f64 {
@@ -432,6 +442,10 @@ impl DepthController {
         for (share, &passed) in self.positions.iter_mut().zip(&seen.tested) {
             share.add(passed);
         }
+        if seen.acted {
+            // Drafts ended before these, perhaps because of what is remembered of them: it has to be seen anew.
+            self.positions.iter_mut().skip(seen.drafted).for_each(Share::become_stale);
+        }
         for (&passed, confidence) in seen.tested.iter().zip(&seen.confidence) {
             if let Some(confidence) = confidence {
                 self.classes[usize::from(self.by_chance)][class_of(*confidence)].add(passed);
@@ -468,7 +482,7 @@ impl DepthController {
         let most = MOST_LOST * one;
         if seen.acted || seen.propose_ms > FREE * one {
             let emitted = 1 + seen.tested.iter().filter(|&&passed| passed).count();
-            self.won = (self.won + emitted as f64 * one - took).clamp(-2.0 * most, most);
+            self.won = (self.won + emitted as f64 * one - took).clamp(-2.0 * most, MOST_WON * one);
         }
         if self.won < 0.0 {
             self.won = (self.won + FORGIVEN * took).min(0.0);
@@ -802,6 +816,38 @@ mod tests {
         };
         run(&mut controller, 60, (3.0, 0.1), accepts);
         assert!(!controller.state().parked);
+    }
+
+    /// Second tokens failed at first, so that drafts end before them: what they are worth now has to be seen all the same.
+    #[test]
+    fn a_position_that_failed_is_tried_again() {
+        let mut controller = DepthController::new();
+        let mut drafted = [0; 80];
+        for (round, drafted) in drafted.iter_mut().enumerate() {
+            let mut plan = controller.plan(MAX_DRAFT, 0, 0);
+            let mut depth = plan.max_draft.min(1);
+            while depth > 0 && depth < plan.max_draft && plan.goes_on(0.95) {
+                depth += 1;
+            }
+            *drafted = if round < 8 { depth.min(2) } else { depth };
+            let kept = if round < 8 { (*drafted).min(1) } else { *drafted };
+            let tested = (*drafted).min(kept + 1);
+            controller.observe(&Observation {
+                drafted: *drafted,
+                passes: *drafted,
+                acted: *drafted > 0,
+                propose_ms: 2.8 * *drafted as f64,
+                rows: *drafted + 1,
+                target_ms: 10.0 + *drafted as f64,
+                round_ms: 10.0 + 3.8 * *drafted as f64,
+                emitted: 1 + kept,
+                tested: (0..tested).map(|position| position < kept).collect(),
+                confidence: vec![Some(0.95); tested],
+                ..Observation::default()
+            });
+        }
+        assert!(drafted[8..12].iter().all(|&depth| depth < 2), "{drafted:?}");
+        assert!(drafted[60..].iter().sum::<usize>() > 60, "{drafted:?}");
     }
 
     /// Where drafts are drawn from their law, an unlikely token says little: it was drawn because nothing is likely.
