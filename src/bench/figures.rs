@@ -347,13 +347,14 @@ mod tests {
         // The machine is slower in the third round; it says the more, as it does of an answer.
         let table =
             CostTable::new(&[round(1.0, 1.5, 0.25), round(1.0, 1.25, 0.25), round(2.0, 2.25, 0.5)]).unwrap();
-        assert_eq!(table.target, BTreeMap::from([(1, 1.0), (2, 1.25)]));
-        assert_eq!(table.draft_cost(), Some(0.25));
+        assert_eq!(table.target.len(), 2);
+        assert!(close(table.target.get(&1).copied(), 1.0) && close(table.target.get(&2).copied(), 1.25));
+        assert!(close(table.draft_cost(), 0.25));
         // A pass that something else held up counts as twice as long as others, however long it took.
         let held =
             |one: f64| CostTable::new(&[round(1.0, 1.5, 0.5), round(1.0, 1.5, 0.5), round(one, 3.0, 0.5)]);
         assert_eq!(held(9.0).unwrap(), held(2.0).unwrap());
-        assert_eq!(held(9.0).unwrap().target[&2], 1.5);
+        assert!(close(held(9.0).unwrap().target.get(&2).copied(), 1.5));
         let broken = CostTable::new(&[round(0.0, 1.0, 1.0)]).expect_err("no time for one row").to_string();
         assert!(broken.contains("a pass of 1 rows of the target took 0 s"), "{broken}");
         assert!(CostTable::new(&[]).is_err());

@@ -204,8 +204,8 @@ fn predictions_use_measured_acceptance_and_costs() {
 fn a_turn_is_predicted_from_passes_measured_beside_it() {
     let mut bench = Scripted { has_draft: true, draft_gets_dear: true, ..Scripted::default() };
     let report = measure(&mut bench, &plan(&[(Method::DraftModel, 2)], &["a"], 1)).unwrap();
-    // Five rounds before the first answer, two before and two after the only turn: the table shows the median of all.
-    assert!(report.draft_cost.is_some_and(|c| close(c, 0.25)));
+    // The table is of all: five rounds before the first answer, two before and two after the only turn.
+    assert!(report.draft_cost.is_some_and(|c| c > 0.3 && c < 0.4));
     assert!(report.methods[1].predicted_speedup.is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * 0.5))));
 }
 
@@ -218,8 +218,10 @@ fn a_turn_is_predicted_from_passes_measured_while_it_went_on() {
         report.methods[1].predicted_speedup
     };
     assert!(dear(3).is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * 0.25))));
-    // Five rounds beside the turn, after every fourth slice, against two before and two after.
-    assert!(dear(20).is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * 0.5))));
+    // Five rounds beside the turn, after every fourth slice, besides two before and two after; each slower than the last.
+    let (others, beside) = (1.6 + 1.7 + 2.3 + 2.4, 1.8 + 1.9 + 2.0 + 2.1 + 2.2);
+    let draft = 0.25 * (others + 2.0 * beside) / (others + beside);
+    assert!(dear(20).is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * draft))));
 }
 
 #[test]
