@@ -178,16 +178,10 @@ impl Share {
         self.belief *= FORGET;
     }
 
-    /// What was seen counts half from now on.
-    fn fade(&mut self) {
-        self.passed /= 2.0;
-        self.seen /= 2.0;
-    }
-
-    /// It could have been seen, and nobody looked: what was seen says less of what would be seen now.
-    fn become_stale(&mut self) {
-        self.passed *= STALE;
-        self.seen *= STALE;
+    /// What was seen counts this share of what it did from now on.
+    fn fade(&mut self, share: f64) {
+        self.passed *= share;
+        self.seen *= share;
     }
 
     pub(crate) fn mean(self, (prior, weight): (f64, f64)) -> f64 {
@@ -434,7 +428,7 @@ impl DepthController {
         self.tests += u32::from(!seen.tested.is_empty());
         if self.rests && seen.acted && !self.is_free() {
             // What made it rest was long ago.
-            self.positions.iter_mut().for_each(Share::fade);
+            self.positions.iter_mut().for_each(|share| share.fade(0.5));
             if seen.read > FEW {
                 self.tests = self.tests.min(ENOUGH_TESTS - TESTS_AGAIN);
             }
@@ -444,7 +438,7 @@ impl DepthController {
         }
         if seen.acted {
             // Drafts ended before these, perhaps because of what is remembered of them: it has to be seen anew.
-            self.positions.iter_mut().skip(seen.drafted).for_each(Share::become_stale);
+            self.positions.iter_mut().skip(seen.drafted).for_each(|share| share.fade(STALE));
         }
         for (&passed, confidence) in seen.tested.iter().zip(&seen.confidence) {
             if let Some(confidence) = confidence {

@@ -305,10 +305,7 @@ impl Measurement<'_> {
 
     /// Times passes at this moment.
     fn more_costs(&mut self) -> Result<()> {
-        self.passes
-            .go_on(self.bench.passes(), self.plan.turn_cost_rounds, &mut |_, _| ControlFlow::Continue(()))?
-            .expect("nobody broke it off");
-        Ok(())
+        self.passes.go_on_unheard(self.bench.passes(), self.plan.turn_cost_rounds)
     }
 
     /// The answers of all contenders, in their order; `run` is `None` for a warm-up.
@@ -333,9 +330,7 @@ impl Measurement<'_> {
         let answers = self.bench.answer(prompt, &plans, number, &mut |passes| {
             slices += 1;
             if run.is_some() && slices % SLICES_BETWEEN_COSTS == 0 {
-                self.passes
-                    .go_on(passes, 1, &mut |_, _| ControlFlow::Continue(()))?
-                    .expect("nobody broke it off");
+                self.passes.go_on_unheard(passes, 1)?;
             }
             Ok(())
         })?;

@@ -84,6 +84,13 @@ impl<'a> PassTimer<'a> {
         Ok(measured.map(|measured| self.rounds.extend(measured.into_iter().skip(1))))
     }
 
+    /// So many rounds more, which nobody breaks off.
+    pub(super) fn go_on_unheard(&mut self, bench: &mut dyn PassBench, rounds: usize) -> Result<()> {
+        let whole = self.go_on(bench, rounds, &mut |_, _| ControlFlow::Continue(()))?;
+        whole.expect("nobody broke it off");
+        Ok(())
+    }
+
     /// So many rounds more. `None` when it was broken off.
     pub(super) fn go_on(
         &mut self,
