@@ -270,7 +270,26 @@ struct Turn {
     run: usize,
     /// What passes cost before, beside and after.
     costs: CostTable,
+    /// Of each contender; plain is the first.
     answers: Vec<Answer>,
+}
+
+impl Turn {
+    /// `ratio(plain, contender)` of this turn's answers.
+    fn over_plain(
+        &self,
+        who: usize,
+        ratio: fn(&GenerationStats, &GenerationStats) -> Option<f64>,
+    ) -> Option<f64> {
+        ratio(&self.answers[0].stats, &self.answers[who].stats)
+    }
+
+    /// What the passes of the contender's answer cost by the table of this turn, beside plain's. `None` where the cost
+    /// of what drafted is unknown.
+    fn predicted(&self, who: usize, method: Method) -> Option<f64> {
+        let [plain, own] = [0, who].map(|lane| PooledWork::of(&self.answers[lane].stats));
+        self.costs.predicted_speedup(method, &plain, &own)
+    }
 }
 
 struct Measurement<'a> {
@@ -387,9 +406,11 @@ fn summarise(
                 rates.push(stats.decode_tok_s);
             }
         }
-        let by_prompt = paired(turns, who, figures::speedup);
-        let decode = paired(turns, who, figures::decode_speedup);
-        let predicted = predicted(turns, who, contender.method);
+        let speedups = by_prompt(turns, |turn| turn.over_plain(who, figures::speedup));
+        let decode = |turn: &Turn| turn.over_plain(who, figures::decode_speedup);
+        let predicted = |turn: &Turn| turn.predicted(who, contender.method);
+        let off = by_prompt(turns, |turn| Some(decode(turn)? / predicted(turn)?));
+        let (decode, predicted) = (by_prompt(turns, decode), by_prompt(turns, predicted));
         let of = |values: &[f64], at: f64| {
             quantile(values, at).ok_or_else(|| {
                 Error::invalid(format!(
@@ -404,11 +425,12 @@ fn summarise(
             temperature: plan.sampling.temperature,
             max_draft: contender.drafts(),
             tok_s: of(&rates, 0.5)?,
-            speedup: of(&by_prompt, 0.5)?,
-            speedup_low: of(&by_prompt, SPREAD.0)?,
-            speedup_high: of(&by_prompt, SPREAD.1)?,
+            speedup: of(&speedups, 0.5)?,
+            speedup_low: of(&speedups, SPREAD.0)?,
+            speedup_high: of(&speedups, SPREAD.1)?,
             decode_speedup: of(&decode, 0.5)?,
             predicted_speedup: median(&predicted),
+            measured_over_predicted: median(&off),
             loop_share: pooled.loop_share().unwrap_or(0.0),
             acceptance_rate: pooled.counts.acceptance_rate(),
             mean_acceptance_length: pooled.counts.mean_acceptance_length(),
@@ -417,31 +439,13 @@ fn summarise(
     Ok(rows)
 }
 
-/// For each prompt the median over its runs of `ratio(plain, contender)`, both of one turn.
-fn paired(
-    turns: &[Turn],
-    who: usize,
-    ratio: fn(&GenerationStats, &GenerationStats) -> Option<f64>,
-) -> Vec<f64> {
-    let mut by_prompt: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+/// For each prompt the median over its runs of a figure of one turn; prompts without one are left out.
+fn by_prompt(turns: &[Turn], figure: impl Fn(&Turn) -> Option<f64>) -> Vec<f64> {
+    let mut runs: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for turn in turns {
-        // Plain is the first contender.
-        let ratio = ratio(&turn.answers[0].stats, &turn.answers[who].stats);
-        by_prompt.entry(turn.prompt).or_default().extend(ratio);
+        runs.entry(turn.prompt).or_default().extend(figure(turn));
     }
-    by_prompt.values().filter_map(|runs| median(runs)).collect()
-}
-
-/// For each prompt the median over its runs of what the passes of an answer cost by the table of its turn. Empty
-/// where the cost of what drafted is unknown.
-fn predicted(turns: &[Turn], who: usize, method: Method) -> Vec<f64> {
-    let mut by_prompt: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    for turn in turns {
-        let [plain, own] = [0, who].map(|lane| PooledWork::of(&turn.answers[lane].stats));
-        let predicted = turn.costs.predicted_speedup(method, &plain, &own);
-        by_prompt.entry(turn.prompt).or_default().extend(predicted);
-    }
-    by_prompt.values().filter_map(|runs| median(runs)).collect()
+    runs.values().filter_map(|figures| median(figures)).collect()
 }
 
 #[cfg(test)]

@@ -207,6 +207,7 @@ impl<'a> Stages<'a> {
                 ..Observation::default()
             };
             if acted {
+                seen.height = proposal.tree.height();
                 (seen.tested, seen.confidence) = tested(proposal, verdict);
             }
             depth.observe(&seen);
