@@ -125,6 +125,8 @@ const ENOUGH_TESTS: u32 = 24;
 const TESTS_AGAIN: u32 = 8;
 /// Passes of one row that these first tests may lose.
 const EXPLORING_LOSES: f64 = 3.0;
+/// Passes of one row that those may lose: it was given up for a reason.
+const AGAIN_LOSES: f64 = 1.5;
 /// Acceptance that is hoped for meanwhile, and what it would have to win: what is too dear to win so much is not
 /// explored.
 const HOPE: (f64, f64) = (0.75, 1.1);
@@ -142,6 +144,9 @@ const REFRESH: (f64, f64) = (4.0, 64.0);
 const MOST_LOST: f64 = 3.0;
 /// Passes of one row that it keeps of what it has won: so much bad luck more it outlives.
 const MOST_WON: f64 = 8.0;
+/// Passes of one row that a single draft may lose, and the share of what drafting has won besides: one that goes deep
+/// before it has won anything could lose at once all that may be lost.
+const RISKED: (f64, f64) = (0.65, 1.0 / 3.0);
 /// The share of the time by which a loss is forgotten: so much slower than plain decoding it may be in the
 /// long run.
 const FORGIVEN: f64 = 0.01;
@@ -286,6 +291,10 @@ impl DepthController {
     /// An answer begins; `by_chance` says whether its drafts are drawn from a law, not the likeliest tokens.
     pub fn begin(&mut self, by_chance: bool) {
         self.by_chance = by_chance;
+        // What it lost in the one before was luck if it still promises much.
+        if self.best(MAX_DRAFT).1 >= WORTH_READING {
+            self.won = self.won.max(-MOST_LOST / 2.0 * self.pass(1));
+        }
     }
 
     /// What a drafted token is likely to cost, in passes of one row; what is measured counts for more.
@@ -319,15 +328,16 @@ impl DepthController {
         // What plain decoding costs has to be known, and known of late.
         // Where a draft is free most rounds that find none are plain anyway.
         let due = if free { REFRESH.1 as u32 } else { refresh(gain) };
+        let affordable = limit.min(self.affordable());
         let max_draft = if !self.costs.knows_plain() || self.since_plain > due {
             0
         } else if free {
             limit
         } else if pays && (self.width() > 1.0 || self.classes().iter().any(|class| class.seen > 0.0)) {
             // A tree knows itself what it is worth, and a chain ends where it is not sure enough of itself.
-            limit
+            affordable
         } else if pays {
-            limit.min(depth.max(1))
+            affordable.min(depth.max(1))
         } else {
             let cost = reading + self.extra(PROBE.min(limit));
             if self.may_probe(cost) { PROBE.min(limit) } else { 0 }
@@ -405,6 +415,16 @@ impl DepthController {
         self.tests < ENOUGH_TESTS && hoped >= HOPE.1 && repays(hoped) && self.won > -EXPLORING_LOSES * one
     }
 
+    /// The most tokens of a draft of which it can be borne that none is accepted.
+    fn affordable(&self) -> usize {
+        let most = RISKED.0 * self.pass(1) + RISKED.1 * self.won.max(0.0);
+        let without = self.pass(1 + self.beside);
+        let lost = |tokens: usize| {
+            tokens as f64 / self.width() * self.draft() + self.pass(1 + self.beside + tokens) - without
+        };
+        (2..=MAX_DRAFT).take_while(|&tokens| lost(tokens) <= most).last().unwrap_or(1)
+    }
+
     /// Whether it is time to look again, and the time for it was saved.
     fn may_probe(&self, cost: f64) -> bool {
         self.credit >= cost && self.since_probe >= self.patience
@@ -433,6 +453,7 @@ impl DepthController {
             self.positions.iter_mut().for_each(|share| share.fade(0.5));
             if seen.read > FEW {
                 self.tests = self.tests.min(ENOUGH_TESTS - TESTS_AGAIN);
+                self.won = self.won.min((AGAIN_LOSES - EXPLORING_LOSES) * self.pass(1));
             }
         }
         for (share, &passed) in self.positions.iter_mut().zip(&seen.tested) {
@@ -702,5 +723,7 @@ impl StopRule {
     }
 }
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;

@@ -94,10 +94,15 @@ impl Costs {
     /// Learns from a target pass.
     pub(super) fn add_pass(&mut self, rows: usize, ms: f64) {
         let alternates = self.last != rows;
+        let expected = self.knows_plain().then(|| self.pass(rows));
         let Some(kind) = self.passes.get_mut(rows).filter(|_| ms > 0.0 && ms.is_finite()) else { return };
         kind.seen += 1;
         match &mut kind.ms {
-            None => kind.ms = Some(ms / self.level),
+            // One that took long may have had bad luck, and what is taken to be dear may not be seen again.
+            None => {
+                let believed = expected.map_or(ms, |expected| ms.min((ms + expected) / 2.0));
+                kind.ms = Some(believed / self.level);
+            }
             Some(known) => {
                 let surprise = (ms / (*known * self.level)).clamp(1.0 / OUTLIER, OUTLIER);
                 let own = match kind.seen {
