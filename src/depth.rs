@@ -125,8 +125,10 @@ const ENOUGH_TESTS: u32 = 24;
 const TESTS_AGAIN: u32 = 8;
 /// Passes of one row that these first tests may lose.
 const EXPLORING_LOSES: f64 = 3.0;
+/// So many more for each of them that is accepted: who guesses right now and then is worth another look.
+const BOUGHT: f64 = 0.5;
 /// Passes of one row that those may lose: it was given up for a reason.
-const AGAIN_LOSES: f64 = 1.5;
+const AGAIN_LOSES: f64 = 0.75;
 /// Acceptance that is hoped for meanwhile, and what it would have to win: what is too dear to win so much is not
 /// explored.
 const HOPE: (f64, f64) = (0.75, 1.1);
@@ -278,6 +280,8 @@ pub struct DepthController {
     won: f64,
     /// How often the first token of a draft was tested.
     tests: u32,
+    /// How often that was accepted.
+    passed: u32,
     /// Drafted tokens to be tested whatever they promise, because this round is there to learn from.
     to_test: usize,
 }
@@ -412,7 +416,10 @@ impl DepthController {
     /// Whether too little is known yet to believe a bad beginning, and what is hoped for would pay.
     fn explores(&self, one: f64, repays: impl Fn(f64) -> bool) -> bool {
         let hoped = (1.0 + HOPE.0) * one / (self.draft() + self.pass(self.rows(1)));
-        self.tests < ENOUGH_TESTS && hoped >= HOPE.1 && repays(hoped) && self.won > -EXPLORING_LOSES * one
+        self.tests < ENOUGH_TESTS
+            && hoped >= HOPE.1
+            && repays(hoped)
+            && self.won > -(EXPLORING_LOSES + BOUGHT * f64::from(self.passed)) * one
     }
 
     /// The most tokens of a draft of which it can be borne that none is accepted.
@@ -448,6 +455,7 @@ impl DepthController {
         self.costs.add_pass(seen.rows, seen.target_ms);
         self.pace.add(seen.emitted, seen.round_ms / self.pass(1));
         self.tests += u32::from(!seen.tested.is_empty());
+        self.passed += u32::from(seen.tested.first() == Some(&true));
         if self.rests && seen.acted && !self.is_free() {
             // What made it rest was long ago.
             self.positions.iter_mut().for_each(|share| share.fade(0.5));
@@ -490,12 +498,12 @@ impl DepthController {
         }
     }
 
-    /// Keeps the account of what drafting wins and loses. What reading the conversation took was weighed before
-    /// and counts for a pass at most: it is paid once.
+    /// Keeps the account of what drafting wins and loses. What reading the conversation took does not count: it was
+    /// weighed before, and is paid once.
     fn account(&mut self, seen: &Observation) {
         let one = self.pass(1);
-        let reading = if seen.read > FEW { seen.passes as f64 * self.draft() + one } else { f64::INFINITY };
-        let took = seen.propose_ms.min(reading) + seen.target_ms;
+        let drafting = if seen.read > FEW { seen.passes as f64 * self.draft() } else { f64::INFINITY };
+        let took = seen.propose_ms.min(drafting) + seen.target_ms;
         let most = MOST_LOST * one;
         if seen.acted || seen.propose_ms > FREE * one {
             let emitted = 1 + seen.tested.iter().filter(|&&passed| passed).count();
