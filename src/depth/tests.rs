@@ -1,3 +1,5 @@
+//! What depths are chosen round by round, against machines and acceptance made up for one question each.
+
 use super::*;
 
 /// Runs rounds against a machine with these costs and this acceptance, and gives the time of all
