@@ -144,6 +144,8 @@ const HORIZON: f64 = 128.0;
 const REFRESH: (f64, f64) = (4.0, 64.0);
 /// Passes of one row that drafting may have lost, whatever it promises, before it is parked.
 const MOST_LOST: f64 = 3.0;
+/// So many where drafting costs nothing but rows: it can be asked again at any time.
+const FREE_LOSES: f64 = 1.0;
 /// Passes of one row that it keeps of what it has won: so much bad luck more it outlives.
 const MOST_WON: f64 = 8.0;
 /// Passes of one row that a single draft may lose, and the share of what drafting has won besides: one that goes deep
@@ -397,6 +399,9 @@ impl DepthController {
         if !self.is_free() {
             // It was decided when it was asked for; only what costs nothing is judged when it is there.
             return best;
+        }
+        if self.won < -FREE_LOSES * one {
+            best = 0;
         }
         self.parked = best == 0 && !confidence.is_empty() && rival.is_none();
         let probe = PROBE.min(confidence.len());

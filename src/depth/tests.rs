@@ -397,6 +397,39 @@ fn what_is_free_is_judged_when_it_is_there() {
     assert!(controller.parked);
 }
 
+/// A row costs so little that one in twenty would pay, and nothing is right: many rows that each lose next to nothing.
+#[test]
+fn what_is_free_and_never_right_loses_little_all_the_same() {
+    let mut controller = DepthController::new();
+    let mut lost = |rounds: usize| {
+        let mut lost = 0.0;
+        for round in 0..rounds {
+            let asked = controller.plan(8, 0, 0).max_draft.min(4);
+            // Its confidence is of another class each time, and deceives.
+            let confidence = vec![Some(0.05 + 0.1 * (round % CLASSES) as f32); asked];
+            let kept = controller.keep(&confidence, None);
+            let target_ms = 10.0 * (1.0 + 0.05 * kept as f64);
+            lost += target_ms / 10.0 - 1.0;
+            controller.observe(&Observation {
+                drafted: asked,
+                passes: asked,
+                acted: kept > 0,
+                height: kept,
+                propose_ms: 0.01,
+                rows: kept + 1,
+                target_ms,
+                tested: vec![false; kept.min(1)],
+                confidence: confidence[..kept.min(1)].to_vec(),
+                ..Observation::default()
+            });
+        }
+        lost
+    };
+    let (first, later) = (lost(80), lost(400));
+    assert!(first < 2.2, "lost {first} passes in 80 rounds");
+    assert!(later < 0.02 * 400.0, "lost {later} passes in 400 rounds more");
+}
+
 #[test]
 fn a_doubtful_token_ends_a_draft_and_a_fixed_depth_does_not_care() {
     let mut controller = DepthController::new();
