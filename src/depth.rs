@@ -121,6 +121,9 @@ const WORTH_GOING_ON: f64 = 0.93;
 /// First tokens of drafts that are tested before a bad beginning is believed: answers begin with what is hardest to
 /// guess.
 const ENOUGH_TESTS: u32 = 24;
+/// So few of them tell nothing: more are made though a draft model that gave up has to read first, for bad luck or a
+/// machine that was slow just then may have made it give up.
+const FEW_TESTS: u32 = 6;
 /// So many of them again, where a model has read the conversation to look again.
 const TESTS_AGAIN: u32 = 8;
 /// Passes of one row that these first tests may lose.
@@ -325,7 +328,7 @@ impl DepthController {
         };
         let least = if depth == 0 { self.gain(1) } else { gain };
         let promising = least >= enough && (has_read || repays(gain)) && self.won > -MOST_LOST * one;
-        let exploring = !promising && (has_read || self.tests == 0) && self.explores(one, repays);
+        let exploring = !promising && (has_read || self.tests < FEW_TESTS) && self.explores(one, repays);
         let pays = self.barren < IN_VAIN && (promising || exploring);
         let free = self.is_free() && unread == 0 && beside == 0;
         self.rests = !pays;
@@ -458,6 +461,9 @@ impl DepthController {
             }
         }
         self.costs.add_pass(seen.rows, seen.target_ms);
+        if self.rests && !seen.acted {
+            self.costs.doubt();
+        }
         self.pace.add(seen.emitted, seen.round_ms / self.pass(1));
         self.tests += u32::from(!seen.tested.is_empty());
         self.passed += u32::from(seen.tested.first() == Some(&true));

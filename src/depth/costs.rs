@@ -21,6 +21,9 @@ const NEWEST: f64 = 0.2;
 const ITS_OWN: (f64, f64) = (0.1, 0.01);
 /// Measurements of a kind of which a plain mean is taken, because nothing is known of it yet.
 const NEW: u32 = 4;
+/// The share of what seemed dear at its only measurement that is forgotten, each time it is doubted; after more
+/// measurements as much less.
+const DOUBT: f64 = 0.1;
 /// A measurement counts as at most this many times what is known, and at least its inverse.
 const OUTLIER: f64 = 2.0;
 
@@ -66,7 +69,9 @@ pub(super) struct Costs {
     /// How often one was timed.
     drafts: u32,
     /// A token read by a draft model, at level 1.
-    read: Smoothed,
+    read: Option<f64>,
+    /// How often that was timed.
+    reads: u32,
     /// A drafted token's cost, in passes of one row, as it is expected before it is measured.
     expected_draft: Option<f64>,
 }
@@ -79,7 +84,8 @@ impl Default for Costs {
             last: 0,
             draft: None,
             drafts: 0,
-            read: Smoothed::default(),
+            read: None,
+            reads: 0,
             expected_draft: None,
         }
     }
@@ -117,23 +123,30 @@ impl Costs {
         self.last = rows;
     }
 
-    /// Learns what a drafted token took. What was expected counts as the first measurement where that was less: the
-    /// first draft of all is often slow, and what is taken to be too dear is not drafted again.
+    /// Learns what a drafted token took.
     pub(super) fn add_draft(&mut self, ms: f64) {
-        if !(ms >= 0.0 && ms.is_finite()) {
-            return;
-        }
-        let (known, took) = (self.draft() / self.level, ms / self.level);
-        self.drafts += 1;
-        let weight = NEWEST.max(1.0 / f64::from(self.drafts + 1));
-        let cheap_at_once = self.draft.is_none() && took < known;
-        self.draft =
-            Some(if cheap_at_once { took } else { known + weight * (believed(took, known) - known) });
+        let known = self.draft() / self.level;
+        learn(&mut self.draft, &mut self.drafts, ms / self.level, known);
     }
 
     /// Learns what it took a draft model to read a token.
     pub(super) fn add_read(&mut self, ms: f64) {
-        self.read.add(ms / self.level);
+        let known = self.read() / self.level;
+        learn(&mut self.read, &mut self.reads, ms / self.level, known);
+    }
+
+    /// A round passes without a draft. Where drafting rests nothing that it takes is measured again, so what seemed
+    /// dear because the machine was slow just then would seem so for ever: the less it was measured, the sooner
+    /// that is forgotten.
+    pub(super) fn doubt(&mut self) {
+        let Some(one) = self.passes[1].ms else { return };
+        for (rows, kind) in self.passes.iter_mut().enumerate().skip(2) {
+            let expected = one * (1.0 + PRIOR_SLOPE * (rows as f64 - 1.0));
+            forget(&mut kind.ms, kind.seen, expected);
+        }
+        let draft = self.expected_draft.unwrap_or(PRIOR_DRAFT_COST) * one;
+        forget(&mut self.draft, self.drafts, draft);
+        forget(&mut self.read, self.reads, PRIOR_READ_COST * draft);
     }
 
     /// Whether a pass of one row was measured.
@@ -167,7 +180,26 @@ impl Costs {
 
     /// A token that a draft model reads.
     pub(super) fn read(&self) -> f64 {
-        self.read.0.map_or_else(|| PRIOR_READ_COST * self.draft(), |ms| ms * self.level)
+        self.read.map_or_else(|| PRIOR_READ_COST * self.draft(), |ms| ms * self.level)
+    }
+}
+
+/// Learns a time where `known` was expected. That counts as the first measurement where it was less: the first draft of
+/// all is often slow, and what is taken to be too dear is not tried again.
+fn learn(time: &mut Option<f64>, seen: &mut u32, took: f64, known: f64) {
+    if !(took >= 0.0 && took.is_finite()) {
+        return;
+    }
+    *seen += 1;
+    let weight = NEWEST.max(1.0 / f64::from(*seen + 1));
+    let cheap_at_once = time.is_none() && took < known;
+    *time = Some(if cheap_at_once { took } else { known + weight * (believed(took, known) - known) });
+}
+
+/// Lets a time that was taken so often fall towards what was expected of it.
+fn forget(time: &mut Option<f64>, seen: u32, expected: f64) {
+    if let Some(time) = time {
+        *time -= (*time - expected).max(0.0) * DOUBT / f64::from(seen.max(1));
     }
 }
 
@@ -240,6 +272,34 @@ mod tests {
             costs.add_draft(8.0);
         }
         assert!((costs.draft() - 8.0).abs() < 1.0, "{}", costs.draft());
+    }
+
+    #[test]
+    fn what_seemed_dear_once_is_doubted_and_what_is_dear_is_not() {
+        let mut costs = Costs::default();
+        costs.expect_draft(Some(0.3));
+        costs.add_pass(1, 10.0);
+        let expected = (costs.pass(2), costs.draft(), costs.read());
+        costs.add_pass(2, 20.0);
+        costs.add_draft(6.0);
+        costs.add_read(1.0);
+        assert!(costs.pass(2) > 15.0 && costs.draft() == 4.5 && costs.read() > 1.3 * expected.2);
+        for _ in 0..60 {
+            costs.doubt();
+        }
+        let doubted = (costs.pass(2), costs.draft(), costs.read());
+        assert!(near(doubted.0, expected.0) && near(doubted.1, expected.1) && near(doubted.2, expected.2));
+        // Measured often it is known, and what is cheaper than expected was not bad luck.
+        let mut costs = learned();
+        (0..60).for_each(|_| costs.add_pass(4, 25.0));
+        (0..10).for_each(|_| costs.doubt());
+        assert!((costs.pass(4) / 25.0 - 1.0).abs() < 0.1, "{}", costs.pass(4));
+        let mut cheap = Costs::default();
+        cheap.add_pass(1, 10.0);
+        cheap.add_pass(2, 10.1);
+        cheap.add_draft(1.0);
+        (0..60).for_each(|_| cheap.doubt());
+        assert!(near(cheap.pass(2), 10.1) && near(cheap.draft(), 1.0));
     }
 
     #[test]
