@@ -221,6 +221,11 @@ impl<'a> Generation<'a> {
         self.session.generated()
     }
 
+    /// The prompt and what is generated so far.
+    pub fn text(&self) -> &[TokenId] {
+        self.session.committed()
+    }
+
     /// Ends it: what was held back, and all figures, as of now.
     pub fn finish(mut self, stop: StopReason) -> Finished {
         let held = self.text.finish();

@@ -47,13 +47,17 @@ pub fn measure(
             }
             let rows = 1 + (round + turn) % MAX_ROWS;
             let seconds = timed_pass(models.target(), &TimedPass::of(rows))?;
-            let by_draft =
-                models.with_drafter(Method::DraftModel, &MethodOptions::default(), |model, _, among| {
+            let by_draft = models.with_drafter(
+                Method::DraftModel,
+                &MethodOptions::default(),
+                &[],
+                |model, _, among| {
                     Ok((
                         timed_pass(model, &TimedPass { among, ..TimedPass::of(rows) })?,
                         scored(among, model.spec().n_vocab),
                     ))
-                })?;
+                },
+            )?;
             if round > 0 {
                 target.0.entry(rows).or_default().push(seconds);
                 if let Some((seconds, share)) = by_draft {

@@ -40,8 +40,8 @@ pub(super) struct Course<'a> {
     pub(super) stopped: &'a dyn Fn() -> bool,
 }
 
-/// Has every lane answer from empty caches, in slices; `begins` hears of each which lane it belongs to, and `between` is
-/// called each time that all have gone on by one, while their clocks stand. `None` when it was stopped.
+/// Has every lane answer from empty caches, in slices; `begins` hears of each which lane it belongs to, and `between` hears
+/// the longest text each time that all have gone on by one, while their clocks stand. `None` when it was stopped.
 ///
 /// # Errors
 /// When a plan cannot be run or a model fails, and those of `between`.
@@ -49,7 +49,7 @@ pub(super) fn answer<S: EventSink>(
     lanes: Vec<Lane<'_, S>>,
     course: &Course<'_>,
     begins: &mut dyn FnMut(usize),
-    between: &mut dyn FnMut() -> Result<()>,
+    between: &mut dyn FnMut(&[TokenId]) -> Result<()>,
 ) -> Result<Option<Vec<Answered<S>>>> {
     let &Course { prompt, number, stopped } = course;
     let count = lanes.len();
@@ -87,7 +87,10 @@ pub(super) fn answer<S: EventSink>(
             }
             clock.stand();
         }
-        between()?;
+        let texts = running.iter().flatten().map(|(generation, ..)| generation.text());
+        if let Some(longest) = texts.max_by_key(|text| text.len()) {
+            between(longest)?;
+        }
     }
     Ok(Some(answered.into_iter().flatten().collect()))
 }

@@ -19,7 +19,7 @@ const STRIDE: usize = 7919;
 /// When a pass fails, or the context is more than the models were made for.
 pub fn peak_when_full(models: &mut Models, compute: &Compute, context: usize) -> Result<u64> {
     fill(models.target(), context, None)?;
-    models.with_drafter(Method::DraftModel, &MethodOptions::default(), |draft, _, among| {
+    models.with_drafter(Method::DraftModel, &MethodOptions::default(), &[], |draft, _, among| {
         fill(draft, context, among)
     })?;
     Ok(peak_memory_bytes() + compute.allocated_bytes())

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use crate::bench::figures::median;
 use crate::bench::lanes::{self, Course, Lane};
 use crate::bench::runner::{Answer, Bench, Beside};
 use crate::bench::suite::SuitePrompt;
@@ -29,22 +28,28 @@ pub struct ModelPasses<'a> {
     context: usize,
     /// The same where a prompt is read: its own tokens, half of them on average.
     reading: usize,
+    /// By its tokens what drafts chooses those that it scores.
+    text: Vec<TokenId>,
 }
 
 impl<'a> ModelPasses<'a> {
     /// Passes of these models.
     pub fn new(models: &'a mut Models) -> Self {
-        Self { models, context: CONTEXT, reading: CONTEXT / 2 }
+        Self { models, context: CONTEXT, reading: CONTEXT / 2, text: Vec::new() }
     }
 
-    /// Passes are timed behind as many tokens, from now on, as there are in the middle of an answer of `max_tokens`
-    /// to the middle one of these prompts.
+    /// Passes are timed, from now on, as they run in the middle of an answer of `max_tokens` to these prompts' middle
+    /// one: behind as many tokens.
     pub fn time_behind(&mut self, prompts: &[SuitePrompt], max_tokens: usize) {
-        let length = |prompt: &SuitePrompt| self.models.prompt_ids(&Prompt::Chat(prompt.messages())).ok();
-        let lengths: Vec<f64> = prompts.iter().filter_map(length).map(|ids| ids.len() as f64).collect();
-        let Some(length) = median(&lengths) else { return };
-        self.context = (length as usize + max_tokens / 2).min(MOST_CONTEXT);
-        self.reading = (length as usize / 2).min(MOST_CONTEXT);
+        let ids = |prompt: &SuitePrompt| self.models.prompt_ids(&Prompt::Chat(prompt.messages())).ok();
+        let mut prompts: Vec<Vec<TokenId>> = prompts.iter().filter_map(ids).collect();
+        if prompts.is_empty() {
+            return;
+        }
+        prompts.sort_by_key(Vec::len);
+        self.text = prompts.swap_remove(prompts.len() / 2);
+        self.context = (self.text.len() + max_tokens / 2).min(MOST_CONTEXT);
+        self.reading = (self.text.len() / 2).min(MOST_CONTEXT);
     }
 }
 
@@ -56,7 +61,7 @@ impl PassBench for ModelPasses<'_> {
     fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
         let (logits, context) =
             if rows == READING { (LogitRows::None, self.reading) } else { (LogitRows::All, self.context) };
-        self.models.with_drafter(drafter, options, |model, layers, among| {
+        self.models.with_drafter(drafter, options, &self.text, |model, layers, among| {
             timed_pass(model, &TimedPass { rows, context, logits, layers, among })
         })
     }
@@ -91,7 +96,7 @@ impl<'a> ModelBench<'a> {
         let plain =
             GenerationPlan { method: Method::Plain, sampling: SamplingParams::greedy(), ..plan.clone() };
         let models = std::slice::from_mut(&mut *self.passes.models);
-        let answers = answer(models, ids, &[plain], 0, &mut || Ok(()))?;
+        let answers = answer(models, ids, &[plain], 0, &mut |_| Ok(()))?;
         let script = answers.into_iter().flat_map(|answer| answer.ids).collect::<Vec<_>>();
         self.scripts.insert(prompt.prompt.clone(), script.clone());
         Ok(script)
@@ -104,7 +109,7 @@ fn answer(
     prompt: &[TokenId],
     plans: &[GenerationPlan],
     number: usize,
-    between: &mut dyn FnMut() -> Result<()>,
+    between: &mut dyn FnMut(&[TokenId]) -> Result<()>,
 ) -> Result<Vec<Answer>> {
     let clocks: Vec<TurnClock> = lanes.iter().map(|_| TurnClock::default()).collect();
     let mut ids: Vec<Vec<TokenId>> = vec![Vec::new(); lanes.len()];
@@ -142,7 +147,10 @@ impl Bench for ModelBench<'_> {
             self.lanes[lane].rehearse(script, plan.options.synthetic_acceptance)?;
         }
         let Self { passes, lanes, .. } = self;
-        answer(lanes, &ids, plans, number, &mut || beside(passes))
+        answer(lanes, &ids, plans, number, &mut |text| {
+            text.clone_into(&mut passes.text);
+            beside(passes)
+        })
     }
 
     fn passes(&mut self) -> &mut dyn PassBench {

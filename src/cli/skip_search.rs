@@ -41,7 +41,7 @@ pub(crate) fn run(args: &SkipSearchArgs) -> Result<()> {
     let interactive = std::io::stderr().is_terminal();
     let samples = samples(&mut models, args)?;
     let model = models.target();
-    let among = LayerSkip::usual_tokens(model.spec().n_vocab);
+    let among = LayerSkip::tokens_after(&[], model.spec().n_vocab);
     let found = search(model, &samples, among.as_ref(), &mut |trying| {
         if interactive {
             let (sample, of) = trying.sample;

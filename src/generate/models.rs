@@ -164,8 +164,8 @@ impl Models {
     }
 
     /// What drafts for a method ([`Method::drafter`]), for whoever measures it alone: the model, the layers
-    /// of it that run, and the tokens it scores when it knows nothing of the conversation yet. Its cache
-    /// keeps what it holds, to be used as it is or emptied. `None` when it is not loaded.
+    /// of it that run, and the tokens it scores after `text`. Its cache keeps what it holds, to be used as it
+    /// is or emptied. `None` when it is not loaded.
     ///
     /// # Errors
     /// When the device fails, when the layers do not exist, and what `use_it` gives.
@@ -173,20 +173,21 @@ impl Models {
         &mut self,
         drafter: Method,
         options: &MethodOptions,
+        text: &[TokenId],
         use_it: impl FnOnce(&mut dyn LanguageModel, LayerPlan<'_>, Option<&TokenBlocks>) -> Result<T>,
     ) -> Result<Option<T>> {
         let model = match drafter {
             Method::EarlyExit | Method::LayerSkip => {
                 let spec = self.target.spec();
                 let (own, among) =
-                    (own_layers(drafter, options, spec)?, LayerSkip::usual_tokens(spec.n_vocab));
+                    (own_layers(drafter, options, spec)?, LayerSkip::tokens_after(text, spec.n_vocab));
                 return use_it(self.target(), own.layers(), among.as_ref()).map(Some);
             }
             Method::LowBit => &mut self.low_bit,
             _ => &mut self.draft,
         };
         let Some(model) = model else { return Ok(None) };
-        let among = model.usual_tokens();
+        let among = model.tokens_after(text);
         use_it(model.lend_model(), LayerPlan::All, among.as_ref()).map(Some)
     }
 
@@ -442,13 +443,13 @@ fn expected_cost(
             bytes(
                 whole,
                 layers,
-                LayerSkip::usual_tokens(spec.n_vocab).map_or(1.0, |t| t.share_of(spec.n_vocab)),
+                LayerSkip::tokens_after(&[], spec.n_vocab).map_or(1.0, |t| t.share_of(spec.n_vocab)),
             )
         }
         _ => {
             let drafter = drafter?;
             let n_vocab = drafter.model().spec().n_vocab;
-            let scored = drafter.usual_tokens().map_or(1.0, |tokens| tokens.share_of(n_vocab));
+            let scored = drafter.tokens_after(&[]).map_or(1.0, |tokens| tokens.share_of(n_vocab));
             bytes(drafter.model().memory(), 1.0, scored)
         }
     };

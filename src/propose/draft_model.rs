@@ -92,9 +92,9 @@ impl DraftModel {
         Ok(model)
     }
 
-    /// The tokens it scores when it knows nothing of the conversation yet; `None` = all.
-    pub fn usual_tokens(&self) -> Option<TokenBlocks> {
-        Shortlist::new(self.model.spec().n_vocab).tokens().cloned()
+    /// The tokens it scores after a text; `None` = all.
+    pub fn tokens_after(&self, text: &[TokenId]) -> Option<TokenBlocks> {
+        Shortlist::after(text, self.model.spec().n_vocab)
     }
 
     /// Keeps the first `len` tokens of the cache.

@@ -87,9 +87,9 @@ impl LayerSkip {
         self.layers.plan()
     }
 
-    /// The tokens it scores when it knows nothing of the conversation yet; `None` = all.
-    pub fn usual_tokens(n_vocab: usize) -> Option<TokenBlocks> {
-        Shortlist::new(n_vocab).tokens().cloned()
+    /// The tokens it scores after a text, of a vocabulary of `n_vocab`; `None` = all.
+    pub fn tokens_after(text: &[TokenId], n_vocab: usize) -> Option<TokenBlocks> {
+        Shortlist::after(text, n_vocab)
     }
 }
 

@@ -48,6 +48,13 @@ impl Shortlist {
         list
     }
 
+    /// The tokens to score after a text; `None` = all.
+    pub(super) fn after(text: &[TokenId], n_vocab: usize) -> Option<TokenBlocks> {
+        let mut list = Self::new(n_vocab);
+        list.hear(text);
+        list.list.map(|(_, list)| list)
+    }
+
     /// Forgets the conversation.
     pub(super) fn clear(&mut self) {
         (self.total, self.covered, self.seen, self.list) =
@@ -108,6 +115,8 @@ mod tests {
         list.hear(&[1; 100]);
         list.hear(&new(40_000, 8));
         assert_eq!(list.heard(), 108);
+        let text: Vec<TokenId> = [1; 100].into_iter().chain(new(40_000, 8)).collect();
+        assert_eq!(Shortlist::after(&text, 150_000).as_ref(), list.tokens());
         let tokens = list.tokens().unwrap();
         assert!(tokens.contains(32_767) && tokens.contains(40_000) && !tokens.contains(41_000));
         // One more makes 94.8%, and the next length begins. What was seen before is on the list.

@@ -91,7 +91,7 @@ pub(super) fn run(
         Lane { models, plan, clock, sink }
     });
     let mut begins = |lane| say(&tell, CompareEvent::Slice { lane: lane as u32 });
-    let answered = lanes::answer(lanes.collect(), &course, &mut begins, &mut || Ok(()))?;
+    let answered = lanes::answer(lanes.collect(), &course, &mut begins, &mut |_| Ok(()))?;
     Ok(answered.map(|answered| {
         answered.into_iter().map(|lane| LaneAnswer::new(lane.stats, lane.stop, lane.sink.told)).collect()
     }))
