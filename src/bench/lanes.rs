@@ -40,8 +40,8 @@ pub(super) struct Course<'a> {
     pub(super) stopped: &'a dyn Fn() -> bool,
 }
 
-/// Has every lane answer from empty caches, in slices; `begins` hears of each which lane it belongs to, and `between` hears
-/// the longest text each time that all have gone on by one, while their clocks stand. `None` when it was stopped.
+/// Has every lane answer from empty caches, in slices; `begins` hears of each which lane it belongs to, and `between`
+/// hears the longest text each time that all have gone on by one, while their clocks stand. `None` when it was stopped.
 ///
 /// # Errors
 /// When a plan cannot be run or a model fails, and those of `between`.

@@ -141,10 +141,9 @@ impl Costs {
     pub(super) fn doubt(&mut self) {
         let Some(one) = self.passes[1].ms else { return };
         for (rows, kind) in self.passes.iter_mut().enumerate().skip(2) {
-            let expected = one * (1.0 + PRIOR_SLOPE * (rows as f64 - 1.0));
-            forget(&mut kind.ms, kind.seen, expected);
+            forget(&mut kind.ms, kind.seen, one * prior_pass(rows));
         }
-        let draft = self.expected_draft.unwrap_or(PRIOR_DRAFT_COST) * one;
+        let draft = one * self.prior_draft();
         forget(&mut self.draft, self.drafts, draft);
         forget(&mut self.read, self.reads, PRIOR_READ_COST * draft);
     }
@@ -163,25 +162,34 @@ impl Costs {
         }
         let below = (1..rows.min(MAX_ROWS + 1)).rev().find_map(known);
         let above = (rows + 1..=MAX_ROWS).find_map(known);
-        let slope = |(m, t): (usize, f64)| PRIOR_SLOPE * t / (1.0 + PRIOR_SLOPE * (m as f64 - 1.0));
+        let slope = |(m, t): (usize, f64)| PRIOR_SLOPE * t / prior_pass(m);
         match (below, above) {
             (Some((m0, t0)), Some((m1, t1))) => t0 + (t1 - t0) * (rows - m0) as f64 / (m1 - m0) as f64,
             (Some(known), None) => known.1 + slope(known) * (rows - known.0) as f64,
             (None, Some(known)) => (known.1 - slope(known) * (known.0 - rows) as f64).max(0.0),
-            (None, None) => 1.0 + PRIOR_SLOPE * (rows as f64 - 1.0),
+            (None, None) => prior_pass(rows),
         }
     }
 
     /// A drafted token.
     pub(super) fn draft(&self) -> f64 {
-        let expected = || self.expected_draft.unwrap_or(PRIOR_DRAFT_COST) * self.pass(1);
-        self.draft.map_or_else(expected, |ms| ms * self.level)
+        self.draft.map_or_else(|| self.prior_draft() * self.pass(1), |ms| ms * self.level)
+    }
+
+    /// A drafted token before it is measured, in passes of one row.
+    fn prior_draft(&self) -> f64 {
+        self.expected_draft.unwrap_or(PRIOR_DRAFT_COST)
     }
 
     /// A token that a draft model reads.
     pub(super) fn read(&self) -> f64 {
         self.read.map_or_else(|| PRIOR_READ_COST * self.draft(), |ms| ms * self.level)
     }
+}
+
+/// A pass of `rows` rows before it is measured, in passes of one.
+fn prior_pass(rows: usize) -> f64 {
+    1.0 + PRIOR_SLOPE * (rows as f64 - 1.0)
 }
 
 /// Learns a time where `known` was expected. That counts as the first measurement where it was less: the first draft of

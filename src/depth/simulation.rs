@@ -21,7 +21,7 @@ const ANSWERS: usize = 4;
 const CONVERSATIONS: u64 = 200;
 /// By how much times go up and down, and how many take half as long again.
 const NOISE: f64 = 0.05;
-const STALL: (f64, f64) = (0.02, 1.5);
+const HELD_UP: (f64, f64) = (0.02, 1.5);
 /// How often something else begins to use the machine, for how many rounds, and by how much all is slower meanwhile.
 const SHARED: (f64, u32, f64) = (0.0125, 6, 1.6);
 /// Tokens that an answer begins with, and how much less of them is accepted where the beginning is hard to guess.
@@ -168,7 +168,7 @@ impl Machine {
 }
 
 fn noise(rng: &mut ChaCha8Rng) -> f64 {
-    let held_up = if rng.random::<f64>() < STALL.0 { STALL.1 } else { 1.0 };
+    let held_up = if rng.random::<f64>() < HELD_UP.0 { HELD_UP.1 } else { 1.0 };
     (1.0 + NOISE * rng.random_range(-1.7..1.7)) * held_up
 }
 
