@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ impl Threads {
     /// # Panics
     /// When a task did.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        let free = if tasks > 1 && !self.workers.is_empty() { self.calling.try_lock().ok() } else { None };
+        let free = if tasks > 1 && !self.workers.is_empty() { try_locked(&self.calling) } else { None };
         let Some(_calling) = free else {
             (0..tasks).for_each(task);
             return;
@@ -195,7 +195,7 @@ impl Shared {
             let mut asleep = locked(&self.asleep);
             self.sleeping.fetch_add(1, Ordering::SeqCst);
             while self.gate.load(Ordering::SeqCst) / CALL == seen && !self.stop.load(Ordering::SeqCst) {
-                asleep = self.wake.wait(asleep).unwrap_or_else(std::sync::PoisonError::into_inner);
+                asleep = self.wake.wait(asleep).unwrap_or_else(PoisonError::into_inner);
             }
             self.sleeping.fetch_sub(1, Ordering::SeqCst);
         }
@@ -216,7 +216,16 @@ impl Shared {
 
 /// The data behind a lock; that a thread panicked while it held it does no harm here.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes the lock unless another thread holds it. A panic in an earlier call does not count as held.
+fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// A slice whose parts different tasks write.
@@ -302,6 +311,25 @@ mod tests {
             }
         });
         assert_eq!(sum.into_inner(), 200 * (12 + 4));
+    }
+
+    #[test]
+    fn runs_in_parallel_after_a_task_panicked() {
+        let threads = Threads::new(2).unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| threads.run(2, &|_| panic!("a task that fails"))));
+        assert!(panicked.is_err());
+        // Each task waits for the other, so one thread alone cannot finish them.
+        let (waiting, other_came) = (Mutex::new(0), Condvar::new());
+        let met = AtomicUsize::new(0);
+        threads.run(2, &|_| {
+            let mut waiting = locked(&waiting);
+            *waiting += 1;
+            other_came.notify_all();
+            let limit = Duration::from_secs(30);
+            let waited = other_came.wait_timeout_while(waiting, limit, |waiting| *waiting < 2).unwrap();
+            met.fetch_add(usize::from(!waited.1.timed_out()), Ordering::SeqCst);
+        });
+        assert_eq!(met.into_inner(), 2, "tasks that ran at the same time");
     }
 
     #[test]
