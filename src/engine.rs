@@ -351,8 +351,14 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, occupied: &Occupied) {
                     let (ids, dropped) = models.fitting_ids(&prompt, plan.max_tokens)?;
                     let begun = prompt.begun();
                     let stopped = || cancel.load(Ordering::Relaxed);
-                    let context =
-                        GenerationContext { id, clock: &clock, begun, dropped, cancelled: &stopped };
+                    let context = GenerationContext {
+                        id,
+                        clock: &clock,
+                        begun,
+                        dropped,
+                        cancelled: &stopped,
+                        strict_drafts: false,
+                    };
                     generate(models, &ids, &plan, &context, sink.as_mut())
                 });
                 // Free before the last event is out, so that who sees it may ask for the next.

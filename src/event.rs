@@ -211,6 +211,13 @@ pub enum GenerationEvent {
         /// Prompt tokens in all.
         total: u32,
     },
+    /// A method failed and is left out for the rest of the answer, which goes on without its drafts.
+    DraftDropped {
+        /// The method; of a cascade the one that failed.
+        method: Method,
+        /// Why.
+        error: ErrorInfo,
+    },
     /// A round ended.
     Round(RoundEvent),
     /// The generation ended well.

@@ -21,7 +21,7 @@ use crate::model::device::peak_memory_bytes;
 use crate::propose::{Method, MethodOptions};
 use crate::rule::AcceptanceRule;
 use crate::sample::{Sampler, SamplingParams};
-use crate::session::{EndReason, Round, Session, SessionConfig};
+use crate::session::{DroppedDraft, EndReason, Round, Session, SessionConfig};
 use crate::stats::{GenerationStats, Stopwatch};
 use crate::token::{DraftedToken, TokenId};
 use models::Working;
@@ -99,6 +99,9 @@ pub struct GenerationContext<'a> {
     pub dropped: usize,
     /// Whether to stop; asked before every pass.
     pub cancelled: &'a dyn Fn() -> bool,
+    /// Whether a draft that fails ends the generation, because figures without it would mislead. Else the generation
+    /// goes on without that draft.
+    pub strict_drafts: bool,
 }
 
 /// How a generation ended.
@@ -123,8 +126,8 @@ impl Finished {
 /// the result.
 ///
 /// # Errors
-/// When the plan is invalid, its method needs a draft that is not loaded, or a model fails. What was
-/// told before stays valid.
+/// When the plan is invalid, its method needs a draft that is not loaded, or the target fails. What was
+/// told before stays valid. A draft that fails is left out unless the context says otherwise.
 pub fn generate(
     models: &mut Models,
     prompt: &[TokenId],
@@ -146,6 +149,7 @@ pub struct Generation<'a> {
     cached: &'a mut Vec<TokenId>,
     device: &'static str,
     cancelled: &'a dyn Fn() -> bool,
+    strict_drafts: bool,
     rounds: u32,
     read: bool,
 }
@@ -197,14 +201,25 @@ impl<'a> Generation<'a> {
         session.interrupted_by(context.cancelled);
         let begun = &prompt[prompt.len() - context.begun.min(prompt.len())..];
         let text = TextStream::new(tokenizer.clone(), &plan.stop, begun)?;
-        let cancelled = context.cancelled;
-        Ok(Self { session, text, prompt, reuse, cached, device, cancelled, rounds: 0, read: false })
+        let &GenerationContext { cancelled, strict_drafts, .. } = context;
+        Ok(Self {
+            session,
+            text,
+            prompt,
+            reuse,
+            cached,
+            device,
+            cancelled,
+            strict_drafts,
+            rounds: 0,
+            read: false,
+        })
     }
 
     /// The next step: reading the prompt at first, a round then. Breaks with the reason once it is over.
     ///
     /// # Errors
-    /// When a model fails. The generation is over then.
+    /// When the target fails. The generation is over then.
     pub fn step(&mut self, sink: &mut dyn EventSink) -> Result<ControlFlow<StopReason>> {
         if !self.read {
             self.read = true;
@@ -264,11 +279,27 @@ impl<'a> Generation<'a> {
             sink.send(GenerationEvent::Prefill { done: done as u32, total: total as u32 });
             if cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
+        self.tell_dropped(sink)?;
         Ok(progress.map_break(|()| StopReason::Cancelled))
+    }
+
+    /// Tells of methods that failed since it was called last.
+    ///
+    /// # Errors
+    /// The first one's error, when drafts are strict.
+    fn tell_dropped(&mut self, sink: &mut dyn EventSink) -> Result<()> {
+        for DroppedDraft { method, error } in self.session.take_dropped() {
+            if self.strict_drafts {
+                return Err(error);
+            }
+            sink.send(GenerationEvent::DraftDropped { method, error: (&error).into() });
+        }
+        Ok(())
     }
 
     fn round(&mut self, sink: &mut dyn EventSink) -> Result<ControlFlow<StopReason>> {
         let round = self.session.round()?;
+        self.tell_dropped(sink)?;
         let mut tokens = Vec::new();
         let mut stopped = false;
         for (i, token) in round.emitted.iter().enumerate() {

@@ -118,7 +118,14 @@ fn ids(models: &mut Models, prompt: &[TokenId], plan: &GenerationPlan) -> Result
         }
     };
     let clock = WallClock::start();
-    let context = GenerationContext { id: 0, clock: &clock, begun: 0, dropped: 0, cancelled: &|| false };
+    let context = GenerationContext {
+        id: 0,
+        clock: &clock,
+        begun: 0,
+        dropped: 0,
+        cancelled: &|| false,
+        strict_drafts: true,
+    };
     let finished = generate(models, prompt, plan, &context, &mut sink)?;
     ids.extend(finished.held.iter().map(|t| t.id));
     let Finished { stats, .. } = finished;

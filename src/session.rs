@@ -26,7 +26,8 @@ use crate::verify::{SampledRows, Verdict, Verifier};
 mod stages;
 mod weighing;
 
-use stages::{DraftContext, Proposal, Stages};
+pub use stages::DroppedDraft;
+use stages::{DraftContext, Proposal, Stages, restore};
 pub use weighing::{DraftWorth, Overlap};
 
 /// Most rows of one target pass: the last committed token and what was drafted after it.
@@ -98,6 +99,18 @@ pub struct Session<'a> {
     tally: Tally,
 }
 
+/// A target pass and its verdict.
+struct Tested {
+    output: StepOutput,
+    /// When the pass ended.
+    passed: Duration,
+    verdict: Verdict,
+    emitted: Vec<EmittedToken>,
+    ended: Option<EndReason>,
+    /// When verification ended.
+    verified: Duration,
+}
+
 impl<'a> Session<'a> {
     /// A generation that has not begun; the request arrived now, by `clock`.
     ///
@@ -161,7 +174,7 @@ impl<'a> Session<'a> {
     /// `Break`, and no round can follow. The proposer's own preparation asks it as well.
     ///
     /// # Errors
-    /// When the prompt is empty or does not fit the context, and when a model fails.
+    /// When the prompt is empty or does not fit the context, and when the target fails.
     pub fn prefill(
         &mut self,
         prompt: &[TokenId],
@@ -200,8 +213,7 @@ impl<'a> Session<'a> {
             let text_depends = self.verifier.noise().is_none() && !self.sampler.is_greedy();
             self.stages.begin(prompt, &self.sampler, text_depends);
             if self.config.max_draft > 0 {
-                let read = self.stages.read(prompt, &mut || progress(done, last - reuse))?;
-                self.over = read.is_break();
+                self.over = self.stages.read(prompt, &mut || progress(done, last - reuse)).is_break();
             }
         }
         self.tally.prefilled(prompt.len(), done, took, self.clock.elapsed());
@@ -211,9 +223,11 @@ impl<'a> Session<'a> {
     /// Runs one round. When it fails, the session is over, and what was emitted before stays
     /// valid: the cache is as it was before the round.
     ///
+    /// A proposer that fails is left out from then on, see [`take_dropped`](Self::take_dropped).
+    ///
     /// # Errors
-    /// When a model fails; [`Error::Internal`] when the session is over or prefill was not run to
-    /// its end, or when the proposer breaks its contract.
+    /// When the target fails; [`Error::Internal`] when the session is over or prefill was not run to
+    /// its end.
     pub fn round(&mut self) -> Result<Round> {
         let base = self.between_rounds()?;
         let before = self.committed.len();
@@ -238,15 +252,21 @@ impl<'a> Session<'a> {
 
     fn attempt(&mut self, base: usize) -> Result<Round> {
         let start = self.clock.elapsed();
-        let proposal = self.propose(base)?;
-        let tree = &proposal.tree;
+        let mut proposal = self.propose(base)?;
         let proposed = self.clock.elapsed();
-        let output = self.forward(&proposal)?;
-        let passed = self.clock.elapsed();
-        let mut target = SampledRows::new(&output.logits, &self.sampler, &self.committed);
-        let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
-        let (emitted, ended) = self.emit(tree, &verdict, &target);
-        let verified = self.clock.elapsed();
+        let tested = match (self.test(&proposal), proposal.stage) {
+            (Err(error), Some(stage)) => {
+                // The draft may be why, so the round is tried without one. If that fails too, it is the target.
+                restore(&mut *self.target, &self.committed, base)?;
+                proposal = Proposal::nothing();
+                let plain = self.test(&proposal)?;
+                self.stages.drop_stage(stage, error);
+                plain
+            }
+            (tested, _) => tested?,
+        };
+        let Tested { output, passed, verdict, emitted, ended, verified } = tested;
+        let tree = &proposal.tree;
         self.keep(base, tree, &verdict, &emitted)?;
         let survived = emitted.iter().filter(|t| t.origin == TokenOrigin::Accepted).count();
         let accepted = verdict.kept();
@@ -257,7 +277,7 @@ impl<'a> Session<'a> {
             target: &output,
             side: tree.len() + 1,
         };
-        self.stages.accept(&proposal, &outcome)?;
+        self.stages.accept(&proposal, &outcome);
         let full = self.target.cache_len() == self.target.spec().context_length;
         self.ended = ended.or(full.then_some(EndReason::ContextFull));
         self.rounds += 1;
@@ -301,6 +321,18 @@ impl<'a> Session<'a> {
             clock: self.clock,
             interrupted: self.interrupted,
         })
+    }
+
+    /// Runs the target over a proposal and verifies it. Commits nothing.
+    fn test(&mut self, proposal: &Proposal) -> Result<Tested> {
+        let tree = &proposal.tree;
+        let output = self.forward(proposal)?;
+        let passed = self.clock.elapsed();
+        let mut target = SampledRows::new(&output.logits, &self.sampler, &self.committed);
+        let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
+        let (emitted, ended) = self.emit(tree, &verdict, &target);
+        let verified = self.clock.elapsed();
+        Ok(Tested { output, passed, verdict, emitted, ended, verified })
     }
 
     /// One target pass over the last committed token, the tree and what rides along.
@@ -390,6 +422,11 @@ impl<'a> Session<'a> {
         self.committed.truncate(keep);
         self.over = true;
         self.target.truncate(keep.saturating_sub(1))
+    }
+
+    /// Takes the proposers that failed since the last call and are left out for the rest of the answer.
+    pub fn take_dropped(&mut self) -> Vec<DroppedDraft> {
+        self.stages.take_dropped()
     }
 
     /// The prompt and everything generated.

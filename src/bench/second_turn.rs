@@ -83,7 +83,14 @@ fn turn(models: &mut Models, messages: &[ChatMessage], plan: &GenerationPlan) ->
         _ => {}
     };
     let clock = WallClock::start();
-    let context = GenerationContext { id: 0, clock: &clock, begun: 0, dropped: 0, cancelled: &|| false };
+    let context = GenerationContext {
+        id: 0,
+        clock: &clock,
+        begun: 0,
+        dropped: 0,
+        cancelled: &|| false,
+        strict_drafts: true,
+    };
     let finished = generate(models, &ids, plan, &context, &mut sink)?;
     finished.held.iter().for_each(|token| text.push_str(&token.text));
     Ok(Turn { text, ran: ran.into(), ttft_ms: finished.stats.ttft_ms })

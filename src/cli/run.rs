@@ -12,7 +12,7 @@ use hunch::bench::skip_sets::{self, SearchedModel};
 use hunch::depth::MaxDraft;
 use hunch::engine::WallClock;
 use hunch::error::Error;
-use hunch::event::{GenerationEvent, TokenEvent};
+use hunch::event::{ErrorInfo, GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
 use hunch::library::fit::{too_large, usual_context};
 use hunch::library::measured::Rates;
@@ -203,6 +203,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         return Ok(writeln!(out, "{}", answer.json(plan.method, &ids))?);
     }
     write!(out, "{}", render::card(&answer.finished.stats, colour))?;
+    for (method, error) in &answer.dropped {
+        write!(
+            out,
+            "\n{method} failed and was left out for the rest of the answer: {}",
+            render::line(&error.message)
+        )?;
+    }
     if answer.rested > 0 {
         write!(out, "\ndrafting rested in {} rounds, where plain decoding is faster", answer.rested)?;
     }
@@ -309,10 +316,14 @@ pub(crate) struct Answer {
     pub(crate) seed: u64,
     /// Rounds in which drafting was parked.
     pub(crate) rested: u32,
+    /// Methods that failed and were left out, with the errors.
+    pub(crate) dropped: Vec<(Method, ErrorInfo)>,
 }
 
 impl Answer {
     fn json(&self, method: Method, prompt_ids: &[TokenId]) -> serde_json::Value {
+        let dropped =
+            |(method, error): &(Method, ErrorInfo)| serde_json::json!({ "method": method, "error": error });
         let token = |t: &TokenEvent| serde_json::json!({ "id": t.id, "origin": t.origin, "text": t.text });
         serde_json::json!({
             "method": method,
@@ -322,6 +333,7 @@ impl Answer {
             "text": self.tokens.iter().map(|t| t.text.as_str()).collect::<String>(),
             "stop": self.finished.stop,
             "parked_rounds": self.rested,
+            "dropped_drafts": self.dropped.iter().map(dropped).collect::<Vec<_>>(),
             "stats": self.finished.stats,
         })
     }
@@ -338,7 +350,7 @@ pub(crate) fn stream(
     let closed = std::sync::atomic::AtomicBool::new(false);
     let mut failure = None;
     let mut tokens = Vec::new();
-    let (mut drawn_with, mut rested) = (0, 0);
+    let (mut drawn_with, mut rested, mut dropped) = (0, 0, Vec::new());
     let mut take = |event: &GenerationEvent| {
         match event {
             GenerationEvent::Started { seed, .. } => drawn_with = *seed,
@@ -346,6 +358,7 @@ pub(crate) fn stream(
                 tokens.extend(round.tokens.iter().cloned());
                 rested += u32::from(round.depth.as_ref().is_some_and(|depth| depth.parked));
             }
+            GenerationEvent::DraftDropped { method, error } => dropped.push((*method, error.clone())),
             _ => {}
         }
         if let Err(error) = show(event) {
@@ -355,7 +368,14 @@ pub(crate) fn stream(
     };
     // A reader that went away ends the generation.
     let cancelled = || closed.load(std::sync::atomic::Ordering::Relaxed);
-    let context = GenerationContext { id: 0, clock: &clock, begun: 0, dropped: 0, cancelled: &cancelled };
+    let context = GenerationContext {
+        id: 0,
+        clock: &clock,
+        begun: 0,
+        dropped: 0,
+        cancelled: &cancelled,
+        strict_drafts: false,
+    };
     let mut sink = |event: GenerationEvent| take(&event);
     let finished = generate(models, ids, plan, &context, &mut sink)?;
     take(&finished.clone().into_event());
@@ -363,5 +383,5 @@ pub(crate) fn stream(
         return Err(error.into());
     }
     tokens.extend(finished.held.iter().cloned());
-    Ok(Answer { finished, tokens, seed: drawn_with, rested })
+    Ok(Answer { finished, tokens, seed: drawn_with, rested, dropped })
 }

@@ -5,7 +5,7 @@ use rand::RngCore;
 
 use crate::depth::DraftPlan;
 use crate::draft::{DraftProb, DraftTree};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::rule::PositionNoise;
 use crate::sample::{Sampler, draw, likeliest_of, unit};
 use crate::token::TokenId;
@@ -28,16 +28,28 @@ pub(super) struct ChainDraft<'a> {
 
 impl ChainDraft<'_> {
     /// Drafts at most `depth` tokens, 1 or more. `logits` are those after the committed tokens; `read` gives
-    /// the logits after each token that is drafted but the last.
+    /// the logits after each token that is drafted but the last. Tokens that were drafted before an error
+    /// are returned with it: dropping tokens that were drawn would bias the answer.
     pub(super) fn grow(
         mut self,
         depth: usize,
+        logits: Vec<f32>,
+        read: impl FnMut(TokenId) -> Result<Vec<f32>>,
+    ) -> (DraftTree, Option<Error>) {
+        let mut tree = DraftTree::new();
+        let failure = self.extend(&mut tree, depth, logits, read).err();
+        (tree, failure)
+    }
+
+    fn extend(
+        &mut self,
+        tree: &mut DraftTree,
+        depth: usize,
         mut logits: Vec<f32>,
         mut read: impl FnMut(TokenId) -> Result<Vec<f32>>,
-    ) -> Result<DraftTree> {
+    ) -> Result<()> {
         let (committed, sampler) = (self.committed, self.sampler);
         let mut recent = committed[committed.len().saturating_sub(sampler.window())..].to_vec();
-        let mut tree = DraftTree::new();
         let mut parent = None;
         loop {
             // q lives on the target's vocabulary: what only one of the two has is impossible.
@@ -63,7 +75,7 @@ impl ChainDraft<'_> {
             let token = tree.tokens()[node];
             let over = tree.len() == depth || self.end_tokens.contains(&token);
             if over || !self.plan.goes_on(tree.confidence()[node].unwrap_or(1.0)) {
-                return Ok(tree);
+                return Ok(());
             }
             parent = Some(node);
             recent.push(token);

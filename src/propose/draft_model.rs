@@ -9,7 +9,7 @@ use super::draft_tree::{self, Calibration, Grown, TreeShape};
 use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LogitRows, Rows, Step, TokenBlocks};
 use crate::token::{TokenId, shared_len};
 
@@ -25,6 +25,8 @@ pub struct DraftModel {
     calibration: Calibration,
     /// Rows of its passes since somebody asked.
     work: Vec<usize>,
+    /// The error that cut the last draft short.
+    failure: Option<Error>,
 }
 
 impl DraftModel {
@@ -43,6 +45,7 @@ impl DraftModel {
             grown: None,
             calibration: Calibration::default(),
             work: Vec::new(),
+            failure: None,
         })
     }
 
@@ -170,10 +173,21 @@ impl Proposer for DraftModel {
         // What a round that failed has left.
         self.work.clear();
         self.grown = None;
+        self.failure = None;
     }
 
     fn unlearn(&mut self) {
         self.calibration = Calibration::default();
+    }
+
+    fn reset(&mut self) {
+        // Rows that a failed pass has spoilt must not serve a later answer.
+        self.seen.clear();
+        self.grown = None;
+    }
+
+    fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
     }
 
     fn unread(&self, committed: &[TokenId]) -> usize {
@@ -214,14 +228,16 @@ impl Proposer for DraftModel {
             logits = self.feed(chunk, rows)?;
         }
         if let Some(shape) = self.tree.clone() {
-            let (tree, grown) = draft_tree::grow(self, cx, &logits, &shape)?;
-            self.grown = Some(grown);
+            let (tree, grown, failure) = draft_tree::grow(self, cx, &logits, &shape)?;
+            (self.grown, self.failure) = (Some(grown), failure);
             return Ok(tree);
         }
         let ProposeContext { plan, end_tokens, sampler, noise, rng, target, .. } = cx;
         let n_vocab = target.spec().n_vocab;
         let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, n_vocab };
-        chain.grow(depth, logits, |token| self.feed(&[token], LogitRows::Last))
+        let (tree, failure) = chain.grow(depth, logits, |token| self.feed(&[token], LogitRows::Last));
+        self.failure = failure;
+        Ok(tree)
     }
 
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {

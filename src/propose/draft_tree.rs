@@ -17,7 +17,7 @@ use super::draft_model::DraftModel;
 use super::{ProposeContext, RoundOutcome};
 use crate::depth::{CLASSES, DraftPlan, PRIOR, Share, class_of, class_prior};
 use crate::draft::{DraftProb, DraftTree};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{LogitRows, RowLayout, Step};
 use crate::rule::PositionNoise;
 use crate::sample::{Sampler, draw, likeliest_of, unit};
@@ -277,13 +277,14 @@ struct Growth<'a> {
     leaves: Vec<Leaf>,
 }
 
-/// Grows a tree from the logits after the last committed token.
+/// Grows a tree from the logits after the last committed token. A tree that a failing pass cut short is returned
+/// with the error: dropping nodes that were drawn would bias the answer.
 pub(super) fn grow(
     draft: &mut DraftModel,
     cx: ProposeContext<'_>,
     logits: &[f32],
     shape: &TreeShape,
-) -> Result<(DraftTree, Grown)> {
+) -> Result<(DraftTree, Grown, Option<Error>)> {
     let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
     let base = draft.model().cache_len();
     let n_vocab = target.spec().n_vocab;
@@ -304,11 +305,11 @@ pub(super) fn grow(
     };
     growth.branch(None, 1.0, logits.to_vec(), 0, shape)?;
     let mut draw = |growth: &mut Growth<'_>, branch: usize| growth.draw_child(branch, rng);
-    match shape {
-        TreeShape::Static(_) => growth.by_level(shape, &mut draw)?,
-        TreeShape::Dynamic => growth.by_probability(shape, &mut draw)?,
-    }
-    Ok((growth.tree, growth.grown))
+    let grown = match shape {
+        TreeShape::Static(_) => growth.by_level(shape, &mut draw),
+        TreeShape::Dynamic => growth.by_probability(shape, &mut draw),
+    };
+    Ok((growth.tree, growth.grown, grown.err()))
 }
 
 type Draw<'d> = dyn FnMut(&mut Growth<'_>, usize) + 'd;

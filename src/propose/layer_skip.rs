@@ -10,7 +10,7 @@ use super::chain::ChainDraft;
 use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{LayerPlan, LogitRows, Step, TokenBlocks};
 use crate::token::TokenId;
 
@@ -68,18 +68,20 @@ impl FromStr for LayerList {
 }
 
 /// Drafts with some of the target's own layers.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct LayerSkip {
     layers: DraftLayers,
     shortlist: Shortlist,
     /// Rows of its passes since somebody asked.
     work: Vec<usize>,
+    /// The error that cut the last draft short.
+    failure: Option<Error>,
 }
 
 impl LayerSkip {
     /// For a target with a vocabulary of `n_vocab` tokens.
     pub fn new(layers: DraftLayers, n_vocab: usize) -> Self {
-        Self { layers, shortlist: Shortlist::new(n_vocab), work: Vec::new() }
+        Self { layers, shortlist: Shortlist::new(n_vocab), work: Vec::new(), failure: None }
     }
 
     /// The layers it drafts with.
@@ -104,10 +106,16 @@ impl Proposer for LayerSkip {
     fn begin(&mut self, prompt: &[TokenId]) {
         self.shortlist.clear();
         self.shortlist.hear(prompt);
+        self.work.clear();
+        self.failure = None;
     }
 
     fn work(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.work)
+    }
+
+    fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
@@ -129,7 +137,8 @@ impl Proposer for LayerSkip {
         };
         let logits = read(last)?;
         let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, n_vocab };
-        let tree = chain.grow(depth, logits, read)?;
+        let (tree, failure) = chain.grow(depth, logits, read);
+        self.failure = failure;
         target.truncate(base)?;
         Ok(tree)
     }

@@ -255,6 +255,16 @@ pub trait Proposer: Send {
     /// Forgets what earlier answers have taught it: asked before [`begin`](Self::begin) where the text depends on the
     /// drafts and a seed is to repeat it.
     fn unlearn(&mut self) {}
+    /// Returns to the state of a proposer that has read nothing: called when it failed, before it is asked again
+    /// in a later answer.
+    fn reset(&mut self) {
+        self.unlearn();
+    }
+    /// Takes the error that cut the last draft short. The tokens drafted before it are part of the draft, because
+    /// dropping tokens that were drawn by chance would bias the answer.
+    fn take_failure(&mut self) -> Option<Error> {
+        None
+    }
     /// How many committed tokens a model of its own has not read yet, the last one not counted.
     fn unread(&self, committed: &[TokenId]) -> usize {
         let _ = committed;
@@ -283,7 +293,7 @@ pub trait Proposer: Send {
     /// [`read`](Self::read) before.
     ///
     /// # Errors
-    /// When a model of its own fails.
+    /// When a model of its own fails before a token was drafted; later see [`take_failure`](Self::take_failure).
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree>;
     /// Learns what became of its proposal, if it wants to.
     ///

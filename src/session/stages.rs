@@ -1,6 +1,6 @@
 //! The proposers of a session and what decides how deep they draft. There may be several: they are asked
 //! in turn, and the first whose draft is worth its rows is taken, so a lookup that costs nothing goes
-//! before a model that does. No target pass and no commit happens here.
+//! before a model that does. A proposer that fails is left out for the rest of the answer. No commit happens here.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use rand::RngCore;
 
 use super::MAX_DRAFT;
 use crate::depth::{DepthController, DepthState, DraftPlan, FEW, Observation};
-use crate::draft::DraftTree;
+use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
-use crate::model::LanguageModel;
-use crate::propose::{ProposeContext, Proposer, RoundOutcome, TargetDemand};
+use crate::model::{LanguageModel, LogitRows, Step};
+use crate::propose::{Method, ProposeContext, Proposer, RoundOutcome, TargetDemand};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
 use crate::stats::{RoundTiming, Stopwatch, millis};
@@ -24,6 +24,17 @@ struct Stage<'a> {
     proposer: &'a mut dyn Proposer,
     depth: Option<&'a mut DepthController>,
     asked: Asked,
+    /// Whether it failed in this answer and is left out.
+    dropped: bool,
+}
+
+/// A proposer that failed and is left out for the rest of the answer.
+#[derive(Debug)]
+pub struct DroppedDraft {
+    /// Its method.
+    pub method: Method,
+    /// Why it failed.
+    pub error: Error,
 }
 
 /// What a stage did in this round.
@@ -46,11 +57,16 @@ pub(super) struct Proposal {
     pub(super) tree: DraftTree,
     /// What the proposer wants of the pass.
     pub(super) demand: TargetDemand,
-    /// Which stage it is from.
-    stage: Option<usize>,
+    /// Which stage it is from; `None` when nothing is proposed.
+    pub(super) stage: Option<usize>,
 }
 
 impl Proposal {
+    /// A round without a draft.
+    pub(super) fn nothing() -> Self {
+        Self { tree: DraftTree::new(), demand: TargetDemand::default(), stage: None }
+    }
+
     /// Rows of the target pass over it.
     pub(super) fn rows(&self) -> usize {
         1 + self.tree.len() + self.demand.side.len()
@@ -80,18 +96,35 @@ pub(super) struct DraftContext<'c> {
 
 /// The stages, in turn.
 #[derive(Default)]
-pub(super) struct Stages<'a>(Vec<Stage<'a>>);
+pub(super) struct Stages<'a> {
+    stages: Vec<Stage<'a>>,
+    /// Proposers that failed since [`take_dropped`](Self::take_dropped) was called last.
+    dropped: Vec<DroppedDraft>,
+}
 
 impl<'a> Stages<'a> {
     /// Another one, to be asked after those before it.
     pub(super) fn add(&mut self, proposer: &'a mut dyn Proposer, depth: Option<&'a mut DepthController>) {
-        self.0.push(Stage { proposer, depth, asked: Asked::default() });
+        self.stages.push(Stage { proposer, depth, asked: Asked::default(), dropped: false });
+    }
+
+    /// Leaves a stage out for the rest of the answer.
+    pub(super) fn drop_stage(&mut self, stage: usize, error: Error) {
+        let Some(stage) = self.stages.get_mut(stage).filter(|stage| !stage.dropped) else { return };
+        stage.dropped = true;
+        stage.proposer.reset();
+        self.dropped.push(DroppedDraft { method: stage.proposer.method(), error });
+    }
+
+    /// Takes the proposers that failed since the last call.
+    pub(super) fn take_dropped(&mut self) -> Vec<DroppedDraft> {
+        std::mem::take(&mut self.dropped)
     }
 
     /// A generation begins. Where the text depends on the drafts, those of a fixed depth do not depend on earlier
     /// answers, so that a seed repeats it.
     pub(super) fn begin(&mut self, prompt: &[TokenId], sampler: &Sampler, text_depends: bool) {
-        for stage in &mut self.0 {
+        for stage in &mut self.stages {
             match &mut stage.depth {
                 // What is looked up is not drawn.
                 Some(depth) => {
@@ -109,34 +142,52 @@ impl<'a> Stages<'a> {
         &mut self,
         prompt: &[TokenId],
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        for stage in self.0.iter_mut().filter(|stage| stage.depth.is_none()) {
-            let read = stage.proposer.read(prompt, go_on)?;
+    ) -> ControlFlow<()> {
+        for i in 0..self.stages.len() {
+            let stage = &mut self.stages[i];
+            if stage.depth.is_some() {
+                continue;
+            }
+            let read = stage.proposer.read(prompt, go_on);
             // That was prefill, no round's.
             stage.proposer.work();
-            if read.is_break() {
-                return Ok(read);
+            match read {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(stopped) => return stopped,
+                Err(error) => self.drop_stage(i, error),
             }
         }
-        Ok(ControlFlow::Continue(()))
+        ControlFlow::Continue(())
     }
 
     /// The draft of the first stage that has one which is worth it.
+    ///
+    /// # Errors
+    /// When the target fails; a proposer that fails is left out instead.
     pub(super) fn draft(&mut self, mut cx: DraftContext<'_>) -> Result<Proposal> {
-        let nothing = Proposal { tree: DraftTree::new(), demand: TargetDemand::default(), stage: None };
-        self.0.iter_mut().for_each(|stage| stage.asked = Asked::default());
+        self.stages.iter_mut().for_each(|stage| stage.asked = Asked::default());
         if cx.limit.min(cx.wanted) == 0 {
-            return Ok(nothing);
+            return Ok(Proposal::nothing());
         }
-        let plans: Vec<DraftPlan> = self.0.iter_mut().map(|stage| stage.plan(&cx)).collect();
+        let base = cx.target.cache_len();
+        let plans: Vec<DraftPlan> = self.stages.iter_mut().map(|stage| stage.plan(&cx)).collect();
         for (i, plan) in plans.iter().enumerate() {
             if plan.max_draft == 0 {
                 continue;
             }
-            let stage = &mut self.0[i];
+            let stage = &mut self.stages[i];
             let begun = cx.clock.elapsed();
-            let Some(mut tree) = stage.ask(plan.clone(), &mut cx)? else {
-                return Ok(nothing);
+            let asked = stage.ask(plan.clone(), &mut cx);
+            stage.asked.work.extend(stage.proposer.work());
+            let failure = stage.proposer.take_failure();
+            let mut tree = match asked {
+                Ok(Some(tree)) => tree,
+                Ok(None) => return Ok(Proposal::nothing()),
+                Err(error) => {
+                    restore(cx.target, cx.committed, base)?;
+                    self.drop_stage(i, error);
+                    continue;
+                }
             };
             if let Some(depth) = &mut stage.depth
                 && tree.is_chain()
@@ -151,33 +202,40 @@ impl<'a> Stages<'a> {
             }
             stage.asked.took = cx.clock.elapsed().saturating_sub(begun);
             let demand = stage.proposer.demand();
-            if tree.len() + demand.side.len() > MAX_DRAFT.min(cx.room) {
-                return Err(stage.broken(&format!(
-                    "wants {} rows where there is room for {}",
-                    tree.len() + demand.side.len(),
-                    MAX_DRAFT.min(cx.room)
-                )));
+            let (rows, room) = (tree.len() + demand.side.len(), MAX_DRAFT.min(cx.room));
+            if rows > room {
+                let error = stage.broken(&format!("wants {rows} rows where there is room for {room}"));
+                self.drop_stage(i, error);
+                continue;
+            }
+            if let Some(error) = failure {
+                self.drop_stage(i, error);
             }
             if !tree.is_empty() || !demand.side.is_empty() {
                 return Ok(Proposal { tree, demand, stage: Some(i) });
             }
         }
-        Ok(nothing)
+        Ok(Proposal::nothing())
     }
 
     /// Rows of the passes that drafting took in this round.
     pub(super) fn work(&self) -> Vec<usize> {
-        self.0.iter().flat_map(|stage| stage.asked.work.iter().copied()).collect()
+        self.stages.iter().flat_map(|stage| stage.asked.work.iter().copied()).collect()
     }
 
     /// Tells every stage what became of the round.
-    pub(super) fn accept(&mut self, proposal: &Proposal, outcome: &RoundOutcome<'_>) -> Result<()> {
-        for (i, stage) in self.0.iter_mut().enumerate() {
+    pub(super) fn accept(&mut self, proposal: &Proposal, outcome: &RoundOutcome<'_>) {
+        for i in 0..self.stages.len() {
+            let stage = &mut self.stages[i];
+            if stage.dropped {
+                continue;
+            }
             let own = proposal.stage == Some(i);
             let (accepted, kept) = if own { (outcome.accepted, outcome.kept) } else { Default::default() };
-            stage.proposer.accept(&RoundOutcome { accepted, kept, ..*outcome })?;
+            if let Err(error) = stage.proposer.accept(&RoundOutcome { accepted, kept, ..*outcome }) {
+                self.drop_stage(i, error);
+            }
         }
-        Ok(())
     }
 
     /// Lets the controllers learn from a round, and gives the state of the depth where one is chosen.
@@ -190,7 +248,7 @@ impl<'a> Stages<'a> {
         let rows = proposal.rows();
         let mut state: Option<DepthState> = None;
         let mut parked = true;
-        for (i, stage) in self.0.iter_mut().enumerate() {
+        for (i, stage) in self.stages.iter_mut().enumerate().filter(|(_, stage)| !stage.dropped) {
             let acted = proposal.stage == Some(i);
             let Asked { drafted, passes, read, took, .. } = stage.asked;
             let Some(depth) = &mut stage.depth else { continue };
@@ -240,9 +298,25 @@ fn tested(proposal: &Proposal, verdict: &Verdict) -> (Vec<bool>, Vec<Option<f32>
     (tested, confidence)
 }
 
+/// Leaves `base` rows in the target's cache, whatever a proposer that failed has done to it.
+///
+/// # Errors
+/// When the target fails.
+pub(super) fn restore(target: &mut dyn LanguageModel, committed: &[TokenId], base: usize) -> Result<()> {
+    target.truncate(base)?;
+    let rows = target.prefill_rows().max(1);
+    for chunk in committed[target.cache_len()..base].chunks(rows) {
+        target.forward(Step::chain(chunk, LogitRows::None))?;
+    }
+    Ok(())
+}
+
 impl Stage<'_> {
     /// How far to draft now.
     fn plan(&mut self, cx: &DraftContext<'_>) -> DraftPlan {
+        if self.dropped {
+            return DraftPlan::fixed(0);
+        }
         let limit = if self.proposer.branches() { cx.limit } else { cx.limit.min(cx.wanted) };
         let plan = match &mut self.depth {
             None => DraftPlan::fixed(limit),
@@ -284,6 +358,10 @@ impl Stage<'_> {
                 self.broken(&format!("drafted {} tokens where depth {deepest} was allowed", tree.len()))
             );
         }
+        let n_vocab = cx.target.spec().n_vocab;
+        if let Some(node) = (0..tree.len()).find(|&node| !is_possible(&tree, node, n_vocab)) {
+            return Err(self.broken(&format!("drafted the impossible token {}", tree.tokens()[node])));
+        }
         if cx.target.cache_len() != base {
             let left = cx.target.cache_len();
             return Err(self.broken(&format!("left {left} rows in the target's cache and found {base}")));
@@ -295,7 +373,19 @@ impl Stage<'_> {
         Ok(Some(tree))
     }
 
+    /// The error of a proposer that broke its contract.
     fn broken(&self, how: &str) -> Error {
         Error::Internal(format!("the method {} {how}", self.proposer.method()))
     }
+}
+
+/// Whether the token of a node exists and could have been drawn as the draft says.
+fn is_possible(tree: &DraftTree, node: usize, n_vocab: usize) -> bool {
+    let token = tree.tokens()[node] as usize;
+    let drawn = |q: &[f32]| q.len() == n_vocab && q.get(token).is_some_and(|&q| q > 0.0 && q.is_finite());
+    token < n_vocab
+        && match tree.prob(node) {
+            DraftProb::Certain => true,
+            DraftProb::Sampled(q) => drawn(q),
+        }
 }

@@ -56,6 +56,10 @@ impl Session<'_> {
         let base = self.between_rounds()?;
         self.rng = ChaCha8Rng::seed_from_u64(self.config.seed.wrapping_add(base as u64));
         let proposal = self.propose(base)?;
+        if let Some(dropped) = self.take_dropped().pop() {
+            // A measurement of a method that does not draft would mislead.
+            return Err(dropped.error);
+        }
         let output = self.forward(&proposal)?;
         let tree = &proposal.tree;
         let mut target = SampledRows::new(&output.logits, &self.sampler, &self.committed);
@@ -75,7 +79,7 @@ impl Session<'_> {
             target: &output,
             side: tree.len() + 1,
         };
-        self.stages.accept(&proposal, &outcome)?;
+        self.stages.accept(&proposal, &outcome);
         Ok(worth)
     }
 

@@ -356,6 +356,7 @@ fn outline(event: &GenerationEvent) -> String {
         GenerationEvent::Finished { stop, stats, .. } => {
             format!("finished {stop:?} {}", stats.generated_tokens)
         }
+        GenerationEvent::DraftDropped { method, error } => format!("dropped {method} {:?}", error.code),
         GenerationEvent::Failed { error } => format!("failed {:?}", error.code),
     }
 }

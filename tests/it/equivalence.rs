@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use hunch::depth::DepthController;
-use hunch::draft::DraftTree;
-use hunch::error::{Error, Result};
+use hunch::error::Error;
 use hunch::model::table::{TableConfig, TableModel};
 use hunch::model::{LanguageModel, LogitRows, Step};
 use hunch::propose::draft_model::DraftModel;
 use hunch::propose::synthetic::Synthetic;
-use hunch::propose::{Method, ProposeContext, Proposer};
 use hunch::sample::{Sampler, SamplingParams};
 use hunch::session::{EndReason, MAX_DRAFT, Session, SessionConfig};
 use hunch::token::{TokenId, TokenOrigin};
@@ -279,40 +277,6 @@ fn bad_requests_are_refused() {
     assert!(session.prefill(&[1, 2], 0, &mut go_on).unwrap().is_continue());
     // Four rows take the prompt and two tokens; a third needs no row.
     assert_eq!(session.count(), 3);
-}
-
-/// Breaks the contract: leaves a row in the target's cache, or drafts deeper than allowed.
-struct Rude {
-    touches_cache: bool,
-}
-
-impl Proposer for Rude {
-    fn method(&self) -> Method {
-        Method::Synthetic
-    }
-    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        if self.touches_cache {
-            cx.target.forward(Step::chain(&[1], LogitRows::None))?;
-            return Ok(DraftTree::new());
-        }
-        Ok(DraftTree::certain_chain(vec![1; cx.plan.max_draft + 1]))
-    }
-}
-
-#[test]
-fn a_proposer_that_breaks_its_contract_is_caught() {
-    for touches_cache in [true, false] {
-        let mut target = table(16, 0.0);
-        let clock = Ticks::default();
-        let sampler = greedy();
-        let mut proposer = Rude { touches_cache };
-        let mut session = Session::new(&mut target, &sampler, &clock, config(3, 9, 0)).unwrap();
-        session.ask(&mut proposer, None);
-        let _ = session.prefill(&[1, 2, 3], 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
-        assert!(matches!(session.round(), Err(Error::Internal(_))));
-        assert_eq!(session.cached(), [1, 2]);
-        assert!(session.next().is_none());
-    }
 }
 
 #[test]

@@ -156,7 +156,7 @@ proptest! {
 
 /// The exact law of the next `n` tokens, by the chain rule over the closed form. Index: the tokens
 /// as digits in base `n_vocab`, the first the most significant.
-fn joint_law(sampler: &Sampler, n_vocab: usize, context: &[TokenId], n: usize) -> Vec<f64> {
+pub(crate) fn joint_law(sampler: &Sampler, n_vocab: usize, context: &[TokenId], n: usize) -> Vec<f64> {
     if n == 0 {
         return vec![1.0];
     }
@@ -173,7 +173,7 @@ fn joint_law(sampler: &Sampler, n_vocab: usize, context: &[TokenId], n: usize) -
     joint
 }
 
-fn index(tokens: &[TokenId], n_vocab: usize) -> usize {
+pub(crate) fn index(tokens: &[TokenId], n_vocab: usize) -> usize {
     tokens.iter().fold(0, |i, &t| i * n_vocab + t as usize)
 }
 

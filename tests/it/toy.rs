@@ -19,7 +19,7 @@ use hunch::propose::synthetic::Synthetic;
 use hunch::propose::{Method, ProposeContext, Proposer};
 use hunch::rule::AcceptanceRule;
 use hunch::sample::{Sampler, SamplingParams, argmax, draw, unit};
-use hunch::session::{Round, Session, SessionConfig};
+use hunch::session::{DroppedDraft, Round, Session, SessionConfig};
 use hunch::stats::Stopwatch;
 use hunch::token::{EmittedToken, TokenId};
 
@@ -145,6 +145,8 @@ pub(crate) struct Generated {
     pub(crate) rounds: Vec<Round>,
     /// The figures.
     pub(crate) stats: hunch::stats::GenerationStats,
+    /// Proposers that failed.
+    pub(crate) dropped: Vec<DroppedDraft>,
 }
 
 impl Generated {
@@ -191,13 +193,13 @@ pub(crate) fn generate_at(
     let tokens: Vec<EmittedToken> = rounds.iter().flat_map(|r| r.emitted.clone()).collect();
     let ids: Vec<TokenId> = tokens.iter().map(|t| t.id).collect();
     assert_eq!(session.committed(), [prompt, &ids[..]].concat());
-    let stats = session.stats("cpu", 0);
+    let (stats, dropped) = (session.stats("cpu", 0), session.take_dropped());
     let by_origin = stats.accepted + stats.resampled + stats.bonus + stats.plain;
     assert_eq!(by_origin, stats.generated_tokens);
     assert_eq!(stats.generated_tokens as usize, tokens.len());
     assert_eq!(stats.drafted as usize, rounds.iter().map(|r| r.drafted.len()).sum::<usize>());
     assert_eq!(stats.rounds as usize, rounds.len());
-    Generated { tokens, rounds, stats }
+    Generated { tokens, rounds, stats, dropped }
 }
 
 /// A configuration without end tokens.

@@ -1261,7 +1261,15 @@ done: number,
 /**
  * Prompt tokens in all.
  */
-total: number, } | { "type": "round" } & RoundEvent | { "type": "finished", 
+total: number, } | { "type": "draft_dropped", 
+/**
+ * The method; of a cascade the one that failed.
+ */
+method: Method, 
+/**
+ * Why.
+ */
+error: ErrorInfo, } | { "type": "round" } & RoundEvent | { "type": "finished", 
 /**
  * Why.
  */

@@ -59,6 +59,12 @@ export interface Progress {
   total: number;
 }
 
+/** A method that failed and was left out for the rest of the answer. */
+export interface DroppedDraft {
+  method: Method;
+  error: ErrorInfo;
+}
+
 /** A token with what the round said about its place. */
 export interface TokenDetail {
   index: number;
@@ -115,6 +121,8 @@ export class Answer {
   stop = $state<StopReason | null>(null);
   stats = $state.raw<GenerationStats | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
+  /** Methods that failed in this generation; the answer goes on without their drafts. */
+  droppedDrafts = $state.raw<readonly DroppedDraft[]>([]);
   /** Whether most rounds were plain because plain decoding was faster; known when the answer is over. */
   rested = $state(false);
 
@@ -254,6 +262,7 @@ export class Answer {
         // What the answer begins with is part of the prompt.
         this.#begun = this.#tokens.length;
         this.#resting = 0;
+        this.droppedDrafts = [];
         this.setup = {
           method: event.method,
           target: event.target,
@@ -269,6 +278,9 @@ export class Answer {
         break;
       case 'prefill':
         this.prefill = { done: event.done, total: event.total };
+        break;
+      case 'draft_dropped':
+        this.droppedDrafts = [...this.droppedDrafts, { method: event.method, error: event.error }];
         break;
       case 'round':
         this.#applyRound(event, counts);

@@ -63,6 +63,8 @@ const finished = (tokens: TokenEvent[]): GenerationEvent => ({
   },
 });
 
+const started: GenerationEvent = { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 9, dropped_messages: 2, context_length: 512, max_draft: 4, rule: { name: 'lossless' }, seed: 7 };
+
 describe('Answer', () => {
   it('counts every token once, those without text and those held back included', () => {
     const answer = new Answer();
@@ -106,7 +108,6 @@ describe('Answer', () => {
 
   it('marks where a round begins, and counts the context it takes', () => {
     const answer = new Answer();
-    const started: GenerationEvent = { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 9, dropped_messages: 2, context_length: 512, max_draft: 4, rule: { name: 'lossless' }, seed: 7 };
     answer.apply([started, round(0, [token('a', 'accepted', 0, 0), token('b', 'bonus', 0, 1)]), round(1, [token('c', 'plain', 1, 0)])]);
     expect([0, 1, 2].map((index) => answer.mark(index).begins !== null)).toEqual([true, false, true]);
     // Where the first of a round is not shown, the round begins at the next one.
@@ -147,6 +148,16 @@ describe('Answer', () => {
       return answer.rested;
     };
     expect([rested([]), rested([1]), rested([1, 2])]).toEqual([false, false, true]);
+  });
+
+  it('names the methods that failed, until it goes on with another generation', () => {
+    const answer = new Answer();
+    const error = { code: 'out_of_memory', message: 'Not enough memory: 7 MiB.' } as const;
+    answer.apply([started, { type: 'draft_dropped', method: 'draft-model', error }, round(0, [token('a', 'plain', 0, 0)])]);
+    expect(answer.droppedDrafts).toEqual([{ method: 'draft-model', error }]);
+    expect([answer.phase, answer.text]).toEqual(['streaming', 'a']);
+    answer.apply([finished([]), started]);
+    expect(answer.droppedDrafts).toEqual([]);
   });
 
   it('sorts a thought that the prompt began once, and keeps it a thought when it goes on', () => {

@@ -236,6 +236,7 @@ export const de: Strings = {
     editQuestion: 'Frage bearbeiten',
     cancel: 'Abbrechen',
     ask: 'Fragen',
+    draftDropped: (method) => `${method} ist ausgefallen; die Antwort geht ohne weiter`,
     interrupted: 'Unterbrochen: Das Programm endete, während dies geschrieben wurde. Was hier steht, bleibt erhalten.',
     interruptedAtOnce: 'Unterbrochen: Das Programm endete, bevor etwas geschrieben war.',
     answerAgain: 'Neu antworten',

@@ -296,6 +296,7 @@ export const en = {
     editQuestion: 'Edit question',
     cancel: 'Cancel',
     ask: 'Ask',
+    draftDropped: (method: string) => `${method} failed; the answer goes on without it`,
     interrupted: 'Interrupted: the program ended while this was being written. What is here is kept.',
     interruptedAtOnce: 'Interrupted: the program ended before anything was written.',
     answerAgain: 'Answer again',

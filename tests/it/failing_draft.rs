@@ -1,0 +1,385 @@
+//! A draft that fails costs time, never an answer: it is left out, told once, and the text stays the target's.
+
+use std::ops::ControlFlow;
+
+use hunch::depth::DepthController;
+use hunch::draft::{DraftProb, DraftTree};
+use hunch::error::{Error, Result};
+use hunch::model::table::TableModel;
+use hunch::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, ModelSpec, Rows, Step, StepOutput};
+use hunch::propose::draft_model::DraftModel;
+use hunch::propose::draft_tree::TreeShape;
+use hunch::propose::layer_skip::{DraftLayers, LayerSkip};
+use hunch::propose::suffix::Suffix;
+use hunch::propose::synthetic::Synthetic;
+use hunch::propose::{Method, ProposeContext, Proposer, RoundOutcome};
+use hunch::sample::{Sampler, SamplingParams};
+use hunch::theory::goodness_of_fit;
+use hunch::token::{TokenId, TokenOrigin};
+
+use crate::lossless::{index, joint_law};
+use crate::toy::{Generated, Stages, config, generate, generate_at, greedy_continuation, only, table};
+
+const VOCAB: usize = 16;
+const TOKENS: usize = 40;
+const PROMPT: [TokenId; 8] = [5, 6, 7, 5, 6, 7, 5, 6];
+
+/// How a pass fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// With an error; the cache is as it was.
+    Error,
+    /// With an error, and the rows of the pass stay in the cache.
+    LeavesRows,
+    /// With logits that are no numbers.
+    NotANumber,
+}
+
+/// When a pass fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum When {
+    /// After so many passes.
+    Pass(usize),
+    /// When the last token it reads is this one.
+    Reads(TokenId),
+}
+
+/// A model some of whose passes fail.
+#[derive(Clone)]
+struct Faulty {
+    inner: TableModel,
+    fault: Fault,
+    when: When,
+    /// Whether only passes through some of the layers count.
+    drafting_only: bool,
+    passes: usize,
+}
+
+impl Faulty {
+    fn new(inner: TableModel, fault: Fault, when: When) -> Self {
+        Self { inner, fault, when, drafting_only: false, passes: 0 }
+    }
+
+    fn fails(&mut self, step: &Step<'_>) -> bool {
+        if self.drafting_only && matches!(step.layers, LayerPlan::All) {
+            return false;
+        }
+        self.passes += 1;
+        match self.when {
+            When::Pass(good) => self.passes > good,
+            When::Reads(token) => step.tokens.last() == Some(&token),
+        }
+    }
+}
+
+impl LanguageModel for Faulty {
+    fn spec(&self) -> &ModelSpec {
+        self.inner.spec()
+    }
+    fn cache_len(&self) -> usize {
+        self.inner.cache_len()
+    }
+    fn twin(&self) -> Box<dyn LanguageModel> {
+        Box::new(self.clone())
+    }
+    fn memory(&self) -> ModelMemory {
+        self.inner.memory()
+    }
+    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+        if !self.fails(&step) {
+            return self.inner.forward(step);
+        }
+        if self.fault == Fault::Error {
+            return Err(Error::OutOfMemory("the draft's cache needs 7 MiB".into()));
+        }
+        let output = self.inner.forward(step)?;
+        if self.fault == Fault::LeavesRows {
+            return Err(Error::Internal("the pass failed at its end".into()));
+        }
+        let nothing = vec![f32::NAN; output.logits.into_values().len()];
+        Ok(StepOutput { logits: Rows::new(self.inner.spec().n_vocab, nothing), ..output })
+    }
+    fn truncate(&mut self, len: usize) -> Result<()> {
+        self.inner.truncate(len)
+    }
+    fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
+        self.inner.keep_rows(base, rows)
+    }
+}
+
+fn greedy() -> Sampler {
+    Sampler::new(SamplingParams::greedy()).unwrap()
+}
+
+fn drafting(model: Faulty, tree: Option<TreeShape>) -> DraftModel {
+    let mut draft = DraftModel::new(Box::new(model)).unwrap();
+    draft.set_tree(tree);
+    draft
+}
+
+/// The methods that draft with a model of their own.
+fn methods(model: &Faulty) -> Vec<(&'static str, Stages)> {
+    vec![
+        ("chain", only(drafting(model.clone(), None))),
+        ("tree", only(drafting(model.clone(), Some(TreeShape::Dynamic)))),
+        ("tree 3x2x1", only(drafting(model.clone(), Some(TreeShape::Static(vec![3, 2, 1]))))),
+        ("cascade", vec![Box::new(Suffix::default()), Box::new(drafting(model.clone(), None))]),
+    ]
+}
+
+/// That an answer is plain's although its draft failed, and that this was told once.
+fn check(run: &Generated, plain: &[TokenId], case: &str) {
+    assert_eq!(run.ids(), plain, "{case}");
+    let told: Vec<Method> = run.dropped.iter().map(|dropped| dropped.method).collect();
+    assert_eq!(told.len(), 1, "{case}: told {told:?}");
+}
+
+#[test]
+fn answers_as_plain_when_a_draft_model_fails_at_any_pass() {
+    let mut target = table(VOCAB, 0.0);
+    let plain = greedy_continuation(&target, &PROMPT, TOKENS);
+    for fault in [Fault::Error, Fault::LeavesRows, Fault::NotANumber] {
+        for passes in 0..12 {
+            let model = Faulty::new(table(VOCAB, 0.4), fault, When::Pass(passes));
+            for (name, mut stages) in methods(&model) {
+                let case = format!("{name}, {fault:?} after {passes} passes");
+                let run = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
+                check(&run, &plain, &case);
+                let drafted_last = run.rounds.iter().rposition(|round| !round.drafted.is_empty());
+                let after = &run.rounds[drafted_last.map_or(0, |round| round + 1)..];
+                if name != "cascade" {
+                    assert!(after.len() > 1, "{case}: drafts until the end");
+                    let origins = after.iter().flat_map(|round| &round.emitted).map(|token| token.origin);
+                    assert!(origins.into_iter().all(|origin| origin == TokenOrigin::Plain), "{case}");
+                }
+                let mut depths: [DepthController; 2] = Default::default();
+                let depths = Some(&mut depths);
+                let (_, mut stages) = methods(&model).into_iter().find(|other| other.0 == name).unwrap();
+                let run =
+                    generate_at(depths, &mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
+                assert_eq!(run.ids(), plain, "{case}, auto");
+                assert!(run.dropped.len() <= 1, "{case}, auto: told {} times", run.dropped.len());
+            }
+        }
+    }
+}
+
+/// A cascade looks up where its draft model fails, and goes on doing so.
+#[test]
+fn keeps_the_other_methods_of_a_cascade() {
+    let mut target = table(VOCAB, 0.0);
+    let model = Faulty::new(table(VOCAB, 0.4), Fault::Error, When::Pass(0));
+    let mut stages: Stages = vec![Box::new(Suffix::default()), Box::new(drafting(model, None))];
+    let run = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
+    assert_eq!(run.dropped[0].method, Method::DraftModel);
+    assert!(run.stats.accepted > 0, "nothing that was looked up was accepted");
+}
+
+#[test]
+fn answers_as_plain_when_drafting_with_the_target_itself_fails() {
+    let plain = greedy_continuation(&table(VOCAB, 0.0), &PROMPT, TOKENS);
+    for fault in [Fault::Error, Fault::LeavesRows, Fault::NotANumber] {
+        for passes in 0..12 {
+            let mut target = Faulty::new(table(VOCAB, 0.0), fault, When::Pass(passes));
+            target.drafting_only = true;
+            for layers in [DraftLayers::Exit(2), DraftLayers::Skip(vec![1])] {
+                target.passes = 0;
+                let case = format!("{layers:?}, {fault:?} after {passes} passes");
+                let mut stages = only(LayerSkip::new(layers, VOCAB));
+                let run = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
+                check(&run, &plain, &case);
+            }
+        }
+    }
+}
+
+/// Breaks the contract of a proposer, in its third draft.
+#[derive(Clone, Copy, Debug)]
+enum Breach {
+    LeavesARow,
+    TakesRows,
+    TooDeep,
+    TooMany,
+    UnknownToken,
+    ImpossibleToken,
+    ShortLaw,
+    SameSiblings,
+    FailsToAccept,
+}
+
+struct Rude(Breach, usize);
+
+impl Proposer for Rude {
+    fn method(&self) -> Method {
+        Method::Synthetic
+    }
+    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
+        self.1 += 1;
+        if self.1 != 3 {
+            return Ok(DraftTree::certain_chain(vec![1; cx.plan.max_draft]));
+        }
+        let drawn = |q: Vec<f32>, times: usize| {
+            let (mut tree, q) = (DraftTree::new(), std::sync::Arc::<[f32]>::from(q));
+            for _ in 0..times {
+                tree.push(None, 1, DraftProb::Sampled(q.clone()));
+            }
+            tree
+        };
+        let mut certain = vec![0.0; VOCAB];
+        certain[1] = 1.0;
+        Ok(match self.0 {
+            Breach::LeavesARow => {
+                cx.target.forward(Step::chain(&[1], LogitRows::None))?;
+                DraftTree::new()
+            }
+            Breach::TakesRows => {
+                cx.target.truncate(3)?;
+                DraftTree::new()
+            }
+            Breach::TooDeep => DraftTree::certain_chain(vec![1; cx.plan.max_draft + 1]),
+            Breach::TooMany => {
+                let mut tree = DraftTree::new();
+                for token in 0..16 {
+                    tree.push(None, token, DraftProb::Certain);
+                }
+                tree
+            }
+            Breach::UnknownToken => DraftTree::certain_chain([VOCAB as TokenId]),
+            Breach::ImpossibleToken => drawn(vec![0.0; VOCAB], 1),
+            Breach::ShortLaw => drawn(vec![0.5; 2], 1),
+            // Only the verifier sees that.
+            Breach::SameSiblings => drawn(certain, 2),
+            Breach::FailsToAccept => DraftTree::certain_chain([1]),
+        })
+    }
+    fn accept(&mut self, _: &RoundOutcome<'_>) -> Result<()> {
+        match self.0 {
+            Breach::FailsToAccept if self.1 == 3 => Err(Error::Internal("nothing is learned".into())),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn answers_as_plain_when_a_proposer_breaks_its_contract() {
+    let mut target = table(VOCAB, 0.0);
+    let plain = greedy_continuation(&target, &PROMPT, TOKENS);
+    for breach in [
+        Breach::LeavesARow,
+        Breach::TakesRows,
+        Breach::TooDeep,
+        Breach::TooMany,
+        Breach::UnknownToken,
+        Breach::ImpossibleToken,
+        Breach::ShortLaw,
+        Breach::SameSiblings,
+        Breach::FailsToAccept,
+    ] {
+        let mut stages = only(Rude(breach, 0));
+        let run = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(3, TOKENS, 0));
+        check(&run, &plain, &format!("{breach:?}"));
+    }
+}
+
+#[test]
+fn answers_as_plain_when_a_script_holds_no_token() {
+    let mut target = table(VOCAB, 0.0);
+    let plain = greedy_continuation(&target, &PROMPT, TOKENS);
+    let script = [&plain[..6], &[TokenId::MAX]].concat();
+    let mut stages = only(Synthetic::new(script, vec![1.0]).unwrap());
+    let run = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(3, TOKENS, 0));
+    check(&run, &plain, "synthetic");
+}
+
+/// The failure of a target ends the answer, whatever was drafted.
+#[test]
+fn fails_with_the_target() {
+    let mut target = Faulty::new(table(VOCAB, 0.0), Fault::Error, When::Pass(5));
+    let clock = crate::toy::Ticks::default();
+    let sampler = greedy();
+    let mut proposer = DraftModel::new(Box::new(table(VOCAB, 0.4))).unwrap();
+    let mut session =
+        hunch::session::Session::new(&mut target, &sampler, &clock, config(3, TOKENS, 0)).unwrap();
+    session.ask(&mut proposer, None);
+    let _ = session.prefill(&PROMPT, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    let rounds: Vec<_> = session.by_ref().collect();
+    assert!(matches!(rounds.last(), Some(Err(Error::OutOfMemory(_)))));
+    assert!(session.take_dropped().is_empty(), "the draft is blamed for the target's failure");
+    assert_eq!(session.cached().len(), session.committed().len() - 1);
+}
+
+/// A later answer drafts again, from an empty cache.
+#[test]
+fn drafts_again_in_the_next_answer() {
+    let mut target = table(VOCAB, 0.0);
+    let plain = greedy_continuation(&target, &PROMPT, TOKENS);
+    // Its third pass fails, and leaves rows that must not be taken for the prompt's.
+    struct Once(Faulty);
+    impl LanguageModel for Once {
+        fn spec(&self) -> &ModelSpec {
+            self.0.spec()
+        }
+        fn cache_len(&self) -> usize {
+            self.0.cache_len()
+        }
+        fn twin(&self) -> Box<dyn LanguageModel> {
+            self.0.twin()
+        }
+        fn memory(&self) -> ModelMemory {
+            self.0.memory()
+        }
+        fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+            let done = self.0.forward(step);
+            if self.0.passes > 3 {
+                self.0.when = When::Pass(usize::MAX);
+            }
+            done
+        }
+        fn truncate(&mut self, len: usize) -> Result<()> {
+            self.0.truncate(len)
+        }
+        fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
+            self.0.keep_rows(base, rows)
+        }
+    }
+    for tree in [None, Some(TreeShape::Dynamic)] {
+        let once = Once(Faulty::new(table(VOCAB, 0.0), Fault::LeavesRows, When::Pass(3)));
+        let mut draft = DraftModel::new(Box::new(once)).unwrap();
+        draft.set_tree(tree);
+        let mut stages = only(draft);
+        let first = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
+        check(&first, &plain, "the first answer");
+        let second = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
+        assert_eq!((second.ids(), second.dropped.len()), (plain.clone(), 0));
+        assert!(second.stats.accepted > 20, "the same model is always right");
+    }
+}
+
+/// Where a failure depends on what was drawn, the tokens drawn before it must stay in the draft. Dropping them would
+/// redraw where they came out badly.
+#[test]
+fn keeps_the_distribution_when_the_failure_depends_on_what_was_drawn() {
+    const SMALL: usize = 5;
+    let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
+    let prompt = [0, 3, 1, 2, 0, 3, 1];
+    let exact = joint_law(&sampler, SMALL, &prompt, 3);
+    let mut target = table(SMALL, 0.0);
+    for fault in [Fault::Error, Fault::NotANumber] {
+        let draft = Faulty::new(table(SMALL, 0.4), fault, When::Reads(2));
+        for (name, _) in methods(&draft) {
+            let mut counts = vec![0; exact.len()];
+            let (mut failed, mut cut) = (0, 0);
+            for seed in 0..6000 {
+                let (_, mut stages) = methods(&draft).into_iter().find(|other| other.0 == name).unwrap();
+                let run = generate(&mut target, &mut stages, &sampler, &prompt, config(4, 6, seed));
+                counts[index(&run.ids()[..3], SMALL)] += 1;
+                failed += run.dropped.len();
+                cut += usize::from(run.rounds[0].drafted.len() < 4 && !run.dropped.is_empty());
+            }
+            let tried = failed > 300 && (cut > 100 || name == "cascade");
+            assert!(tried, "{name}: {failed} failed, {cut} of them early");
+            let fit = goodness_of_fit(&counts, &exact);
+            assert!(fit.p_value > 1e-3, "{name}, {fault:?}: {fit:?}");
+        }
+    }
+}
