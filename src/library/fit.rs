@@ -23,8 +23,6 @@ const PROGRAM: u64 = 16 << 20;
 /// Tokeniser and header for each entry of the vocabulary: text, merges, tables of both. Measured with
 /// vocabularies of 49,152 and 151,936 entries.
 const PER_ENTRY: u64 = 440;
-/// Bytes of a file that come into memory together with one that is read: Linux maps as much around it.
-const READ_AROUND: u64 = 64 << 10;
 
 /// The context that a model is loaded with unless the person asks for another.
 pub fn usual_context(spec: &ModelSpec) -> usize {
@@ -36,8 +34,6 @@ pub fn usual_context(spec: &ModelSpec) -> usize {
 pub struct Footprint {
     /// Its matrices and vectors as they lie in memory.
     weights: u64,
-    /// The embedding table where it stays in the mapped file: read row by row, so only parts of it come.
-    table: u64,
     /// Of the cache, for a token.
     cache_per_token: u64,
     /// Layers of a cache on a GPU, whose buffers, two a layer, have sizes that are powers of two.
@@ -63,18 +59,18 @@ impl Footprint {
         let spec = ModelSpec::from_gguf(gguf)?;
         let tensors = &gguf.tensors;
         let bytes = |info: &TensorInfo| info.range.len() as u64;
-        let table = tensors.get("token_embd.weight").map_or(0, bytes);
+        let table = tensors.get("token_embd.weight");
         let tied = !tensors.contains_key("output.weight");
         let loaded = tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
         let read_by_a_pass = loaded.clone().map(|(_, info)| bytes(info)).sum();
         let mut weights: u64 = loaded.map(|(_, info)| in_memory(info, on_gpu)).sum();
-        if on_gpu {
-            // There the table is a copy of its own, even where it is the head as well.
-            weights += table;
+        // The table is a copy of its own unless its rows are those of the head, packed for the CPU.
+        let shared = tied && !on_gpu && table.is_some_and(is_packed);
+        if !shared {
+            weights += table.map_or(0, bytes);
         }
         Ok(Self {
             weights,
-            table: if on_gpu { 0 } else { table },
             cache_per_token: spec.cache_bytes_per_token() as u64,
             gpu_layers: on_gpu.then_some(spec.n_layer as u64),
             work: work_of(&spec, on_gpu),
@@ -89,7 +85,6 @@ impl Footprint {
     pub fn guessed(size_bytes: u64, cache_per_token: u64) -> Self {
         Self {
             weights: size_bytes,
-            table: 0,
             cache_per_token,
             gpu_layers: None,
             // A sixteenth for passes: what models of some billion weights come to.
@@ -104,10 +99,7 @@ impl Footprint {
     /// With a cache of `context` tokens, or as many as the model was made for.
     pub fn predicted(&self, context: u32) -> PredictedMemory {
         let context = context.min(u32::try_from(self.longest).unwrap_or(u32::MAX));
-        PredictedMemory {
-            weights: self.weights + self.table_in_memory(u64::from(context)),
-            cache: self.cache_bytes(u64::from(context)),
-        }
+        PredictedMemory { weights: self.weights, cache: self.cache_bytes(u64::from(context)) }
     }
 
     fn cache_bytes(&self, context: u64) -> u64 {
@@ -118,20 +110,15 @@ impl Footprint {
         }
     }
 
-    /// What comes of the table when `tokens` different rows of it are read: each brings its surroundings along.
-    fn table_in_memory(&self, tokens: u64) -> u64 {
-        if self.table == 0 {
-            return 0;
-        }
-        let table = self.table as f64;
-        let untouched = (1.0 - (READ_AROUND as f64 / table).min(1.0)).powf(tokens as f64);
-        (table * (1.0 - untouched)) as u64
-    }
-
     /// What its passes work in.
     fn work_bytes(&self, context: u32) -> u64 {
         self.work.0 + (self.work.1 * f64::from(context)) as u64
     }
+}
+
+/// Whether the CPU's kernels have a matrix of this type.
+fn is_packed(info: &TensorInfo) -> bool {
+    matches!(info.shape[..], [n, k] if WeightMatrix::bytes_in_memory(info.dtype, n, k).is_some())
 }
 
 /// What a tensor takes once it is loaded.
@@ -326,13 +313,5 @@ mod tests {
         assert_eq!(choices(1000, 4096), [SmallerChoice::WithoutDraft, here("middle"), to_fetch("b")]);
         assert_eq!(choices(400, 4096), [here("small"), to_fetch("a")]);
         assert_eq!(choices(50, 4096), []);
-    }
-
-    #[test]
-    fn a_table_comes_by_and_by() {
-        let model = Footprint { table: 100 << 20, ..model(1) };
-        let came = |tokens| model.table_in_memory(tokens);
-        assert!(came(0) == 0 && came(1).abs_diff(READ_AROUND) <= 1 && came(2) < 2 * READ_AROUND);
-        assert!(came(1_000_000) <= 100 << 20 && came(1_000_000) > 99 << 20);
     }
 }

@@ -25,7 +25,7 @@ impl Decoder {
     /// Loads a model file.
     ///
     /// # Errors
-    /// When the file is unsound, unsupported, or does not fit the device.
+    /// When the file is unsound, unsupported, does not fit the device, or changes while it is read.
     pub fn open(path: &Path, compute: &Compute) -> Result<Self> {
         Self::load(&WeightFile::open(path)?, compute)
     }
@@ -44,11 +44,14 @@ impl Decoder {
     /// As [`Decoder::open`].
     pub fn load_for(file: &WeightFile, compute: &Compute, context: usize) -> Result<Self> {
         let spec = ModelSpec::from_gguf(file.gguf())?.with_context(context);
-        if !compute.device().is_cpu() {
-            return Self::on_tensors(file, compute, spec);
-        }
-        let executor = Box::new(HostExecutor::load(file, &spec, compute)?);
-        Ok(Self { executor, prefill_rows: HOST_PREFILL_ROWS, memory: memory_of(file), spec })
+        let loaded = if compute.device().is_cpu() {
+            let executor = Box::new(HostExecutor::load(file, &spec, compute)?);
+            Self { executor, prefill_rows: HOST_PREFILL_ROWS, memory: memory_of(file), spec }
+        } else {
+            Self::on_tensors(file, compute, spec)?
+        };
+        file.check_unchanged()?;
+        Ok(loaded)
     }
 
     /// Loads an opened model file to run by candle's operations, on the CPU too: the reference of the

@@ -11,14 +11,13 @@
 mod read;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use candle_core::quantized::GgmlDType;
 
 use crate::error::{Error, Result};
+use crate::model::file::ModelFile;
 
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,32 +143,25 @@ impl Gguf {
         read.ok_or_else(|| too_long(path))
     }
 
-    /// Reads and checks the header of a file without mapping it: what a look at somebody else's folder
-    /// needs, where a file may be cut short at any moment, which a mapping does not survive. Memory is
-    /// bounded by a constant, whatever the file's size.
+    /// Reads and checks the header of the file at `path`.
     ///
     /// # Errors
-    /// As [`Gguf::parse`]; [`Error::Io`] when the file cannot be read; [`Error::InvalidModelFile`] for
-    /// what is no file, is empty, or has a header of more than 64 MiB.
+    /// As [`ModelFile::open`] and [`Gguf::of`].
     pub fn read(path: &Path) -> Result<Self> {
-        let io = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
-        let invalid = |reason: String| Error::InvalidModelFile { path: path.to_path_buf(), reason };
-        // Before it is opened: opening a pipe waits for somebody to write to it.
-        if !std::fs::metadata(path).map_err(io)?.is_file() {
-            return Err(invalid("it is not a file".into()));
-        }
-        let mut file = File::open(path).map_err(io)?;
-        let file_len = usize::try_from(file.metadata().map_err(io)?.len())
-            .map_err(|_| invalid("it is larger than this machine can address".into()))?;
+        Self::of(&ModelFile::open(path)?)
+    }
+
+    /// Reads and checks the header of a file. Memory is bounded by a constant, whatever the file's size.
+    ///
+    /// # Errors
+    /// As [`Gguf::parse`]; [`Error::Io`] when the file cannot be read.
+    pub fn of(file: &ModelFile) -> Result<Self> {
+        let (path, file_len) = (file.path(), file.len());
         let mut bytes = Vec::new();
         for most in [FIRST, LONGEST] {
-            let wanted = most.min(file_len);
-            let more = wanted.saturating_sub(bytes.len());
-            bytes.reserve_exact(more);
-            (&mut file).take(more as u64).read_to_end(&mut bytes).map_err(io)?;
-            if bytes.len() < wanted {
-                return Err(invalid("it became shorter while it was read".into()));
-            }
+            let (have, wanted) = (bytes.len(), most.min(file_len));
+            bytes.resize(wanted.max(have), 0);
+            file.read_into(have, &mut bytes[have..])?;
             if let Some(read) = read::header(path, &bytes, file_len)? {
                 return Ok(read);
             }

@@ -78,14 +78,11 @@ impl HostExecutor {
     /// no room.
     pub fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
         let linear = |name: &str, n, k| Linear::load(file, name, (n, k), compute.threads());
+        let weights = ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len))?;
+        let (table, head) = ((spec.n_vocab, spec.n_embd), weights.head.matrix());
         Ok(Self {
-            weights: Arc::new(ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len))?),
-            embedding: Arc::new(file.embedding(
-                "token_embd.weight",
-                spec.n_vocab,
-                spec.n_embd,
-                &Device::Cpu,
-            )?),
+            embedding: Arc::new(file.host_embedding(table, head, compute.threads())?),
+            weights: Arc::new(weights),
             rope: Arc::new(RopeTable::new(file, spec)?),
             cache: KvCache::on_host(spec, spec.context_length),
             pass: Pass::none(),

@@ -16,7 +16,7 @@ use crate::model::weights::WeightFile;
 
 /// Where tensors begin when the file does not say.
 const ALIGNMENT: u32 = 32;
-/// Weights that a thread has as floats at a time.
+/// Weights that a thread has as floats at a time, and bytes that are copied at a time.
 const STRETCH: usize = 4 << 20;
 
 /// Writes a low-bit copy of `model` to `to`, on `threads` threads. `progress` hears the bytes of weights
@@ -58,22 +58,28 @@ fn copy(
     let gguf = model.gguf();
     let tensors: Vec<(&String, &TensorInfo, GgmlDType)> =
         gguf.tensors.iter().map(|(name, info)| (name, info, type_in_copy(name, info))).collect();
-    let header = header(model, &tensors);
+    let header = header(model, &tensors)?;
     out.write_all(&header).map_err(io)?;
     let total: usize = tensors.iter().map(|(_, info, _)| info.range.len()).sum();
     let mut done = 0;
     for (_, info, dtype) in tensors {
-        let data = if dtype == info.dtype {
-            Cow::Borrowed(model.tensor_bytes(info))
+        let written = if dtype == info.dtype {
+            for from in (0..info.range.len()).step_by(STRETCH) {
+                let stretch = from..info.range.len().min(from + STRETCH);
+                out.write_all(&model.tensor_bytes(info, stretch)?).map_err(io)?;
+            }
+            info.range.len()
         } else {
-            Cow::Owned(quantised(model, info, dtype, threads)?)
+            let data = quantised(model, info, dtype, threads)?;
+            out.write_all(&data).map_err(io)?;
+            data.len()
         };
-        out.write_all(&data).map_err(io)?;
-        out.write_all(&vec![0; padding(data.len(), alignment(gguf))]).map_err(io)?;
+        out.write_all(&vec![0; padding(written, alignment(gguf))]).map_err(io)?;
         done += info.range.len();
         progress(done, total);
     }
-    Ok(())
+    // Else the copy may be of two versions.
+    model.check_unchanged()
 }
 
 /// What a tensor becomes: the layers' matrices 2 bits and a scale, but for those that hurt most, and the
@@ -94,14 +100,17 @@ fn type_in_copy(name: &str, info: &TensorInfo) -> GgmlDType {
 }
 
 /// Everything before the weights; the metadata as it was.
-fn header(model: &WeightFile, tensors: &[(&String, &TensorInfo, GgmlDType)]) -> Vec<u8> {
+///
+/// # Errors
+/// When the file cannot be read.
+fn header(model: &WeightFile, tensors: &[(&String, &TensorInfo, GgmlDType)]) -> Result<Vec<u8>> {
     let gguf = model.gguf();
     let mut header = Vec::new();
     header.extend(b"GGUF");
     header.extend(3u32.to_le_bytes());
     header.extend((tensors.len() as u64).to_le_bytes());
     header.extend((gguf.metadata.len() as u64).to_le_bytes());
-    header.extend(model.metadata_bytes());
+    header.extend(model.metadata_bytes()?);
     let mut offset = 0;
     for (name, info, dtype) in tensors {
         header.extend((name.len() as u64).to_le_bytes());
@@ -114,7 +123,7 @@ fn header(model: &WeightFile, tensors: &[(&String, &TensorInfo, GgmlDType)]) -> 
         offset += size + padding(size, alignment(gguf));
     }
     header.resize(header.len() + padding(header.len(), alignment(gguf)), 0);
-    header
+    Ok(header)
 }
 
 fn alignment(gguf: &Gguf) -> usize {
@@ -128,10 +137,10 @@ fn padding(len: usize, alignment: usize) -> usize {
 /// A matrix in another type, its rows spread over the threads.
 fn quantised(model: &WeightFile, info: &TensorInfo, dtype: GgmlDType, threads: usize) -> Result<Vec<u8>> {
     let (rows, width) = (info.shape[0], info.shape[1]);
-    let (all, row_bytes) = (model.tensor_bytes(info), info.range.len() / rows);
+    let row_bytes = info.range.len() / rows;
     let convert = |part: Range<usize>| -> Result<Vec<u8>> {
-        let bytes = &all[part.start * row_bytes..part.end * row_bytes];
-        let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, info.dtype)?;
+        let bytes = model.tensor_bytes(info, part.start * row_bytes..part.end * row_bytes)?;
+        let storage = QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, info.dtype)?;
         let values = QTensor::new(storage, (part.len(), width))?.dequantize(&Device::Cpu)?;
         Ok(QTensor::quantize(&values, dtype)?.data()?.into_owned())
     };

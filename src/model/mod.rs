@@ -5,6 +5,7 @@ pub mod attention;
 pub mod cache;
 pub mod decoder;
 pub mod device;
+pub mod file;
 pub mod gguf;
 pub mod host;
 pub mod kernels;

@@ -55,7 +55,7 @@ impl TensorExecutor {
             weights: Arc::new(ModelWeights::load(file, spec, linear, |name, len| {
                 file.vector(name, len, device)
             })?),
-            embedding: Arc::new(file.embedding("token_embd.weight", spec.n_vocab, spec.n_embd, device)?),
+            embedding: Arc::new(file.embedding(spec.n_vocab, spec.n_embd, device)?),
             rope: Arc::new(RopeTable::new(file, spec)?),
             cache: KvCache::on_device(spec, spec.context_length, device),
             pass: None,

@@ -1,7 +1,9 @@
 //! From a GGUF file to weights on a device. The dtype policy lives here: the bytes of a matrix are
-//! copied once, packed for the CPU's kernels or into a GPU buffer, and stay in the file's type.
+//! copied once, packed for the CPU's kernels or into a GPU buffer, and stay in the file's type. A model that is
+//! loaded needs its file no more.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,10 +11,14 @@ use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{Device, Tensor};
 
 use crate::error::{Error, Result};
+use crate::model::file::ModelFile;
 use crate::model::gguf::{Gguf, TensorInfo};
-use crate::model::kernels::{MappedFile, MatrixSource, Threads, WeightMatrix};
+use crate::model::kernels::{CopiedBytes, MatrixSource, Threads, WeightMatrix};
 use crate::model::linear::Linear;
 use crate::model::split;
+
+/// The name of the embedding table.
+const EMBEDDING: &str = "token_embd.weight";
 
 /// Hears, before each tensor is read, how many bytes it has; an error ends the loading.
 pub type ReadWatch = Arc<dyn Fn(usize) -> Result<()> + Send + Sync>;
@@ -20,20 +26,20 @@ pub type ReadWatch = Arc<dyn Fn(usize) -> Result<()> + Send + Sync>;
 /// An opened model: its header and its bytes, in one file or in the several of a split model.
 #[derive(Clone)]
 pub struct WeightFile {
-    parts: Vec<Arc<MappedFile>>,
+    parts: Vec<Arc<ModelFile>>,
     gguf: Arc<Gguf>,
     watch: Option<ReadWatch>,
 }
 
 impl WeightFile {
-    /// Maps the file and checks its header; given any part of a split model, all of its parts.
+    /// Opens the file and checks its header; given any part of a split model, all of its parts.
     ///
     /// # Errors
     /// When a file cannot be read or is not a sound GGUF, and when a part is missing or of another model.
     pub fn open(path: &Path) -> Result<Self> {
         let (parts, gguf) = split::open(path, |path| {
-            let file = MappedFile::open(path)?;
-            let gguf = Gguf::parse(path, file.bytes())?;
+            let file = ModelFile::open(path)?;
+            let gguf = Gguf::of(&file)?;
             Ok((Arc::new(file), gguf))
         })?;
         Ok(Self { parts, gguf: Arc::new(gguf), watch: None })
@@ -49,21 +55,37 @@ impl WeightFile {
         &self.gguf
     }
 
-    /// The bytes of a tensor.
-    pub(super) fn tensor_bytes(&self, info: &TensorInfo) -> &[u8] {
-        &self.parts[info.part].bytes()[info.range.clone()]
+    /// Checks that nobody has written to the model's files since they were opened.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when somebody has.
+    pub fn check_unchanged(&self) -> Result<()> {
+        self.parts.iter().try_for_each(|part| part.check_unchanged())
+    }
+
+    /// Bytes of a tensor, as the file has them.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(super) fn tensor_bytes(&self, info: &TensorInfo, range: Range<usize>) -> Result<Vec<u8>> {
+        let start = info.range.start;
+        self.parts[info.part].read(start + range.start..start + range.end)
     }
 
     /// The metadata as the file has them, without those that only the parts of a split model have.
-    pub(super) fn metadata_bytes(&self) -> Vec<u8> {
-        let file = self.parts[0].bytes();
-        let (mut kept, mut at) = (Vec::new(), self.gguf.metadata_range.start);
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(super) fn metadata_bytes(&self) -> Result<Vec<u8>> {
+        let whole = self.gguf.metadata_range.clone();
+        let file = self.parts[0].read(whole.clone())?;
+        let (mut kept, mut at) = (Vec::new(), 0);
         for split in &self.gguf.split_ranges {
-            kept.extend_from_slice(&file[at..split.start]);
-            at = split.end;
+            kept.extend_from_slice(&file[at..split.start - whole.start]);
+            at = split.end - whole.start;
         }
-        kept.extend_from_slice(&file[at..self.gguf.metadata_range.end]);
-        kept
+        kept.extend_from_slice(&file[at..]);
+        Ok(kept)
     }
 
     /// Whether the tensor is there.
@@ -83,7 +105,7 @@ impl WeightFile {
 
     /// Bytes of the head, which may be the embedding table.
     pub fn head_bytes(&self) -> usize {
-        let name = if self.is_tied() { "token_embd.weight" } else { "output.weight" };
+        let name = if self.is_tied() { EMBEDDING } else { "output.weight" };
         self.gguf.tensors.get(name).map_or(0, |tensor| tensor.range.len())
     }
 
@@ -91,7 +113,7 @@ impl WeightFile {
     /// row, unless that is the head as well.
     pub fn bytes_per_pass(&self) -> usize {
         let tied = self.is_tied();
-        let read = self.gguf.tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
+        let read = self.gguf.tensors.iter().filter(|(name, _)| tied || *name != EMBEDDING);
         read.map(|(_, tensor)| tensor.range.len()).sum()
     }
 
@@ -107,7 +129,8 @@ impl WeightFile {
     }
 
     fn storage(&self, info: &TensorInfo, device: &Device) -> Result<QStorage> {
-        Ok(QStorage::from_data(Cow::Borrowed(self.tensor_bytes(info)), device, info.dtype)?)
+        let bytes = self.tensor_bytes(info, 0..info.range.len())?;
+        Ok(QStorage::from_data(Cow::Owned(bytes), device, info.dtype)?)
     }
 
     /// A vector (norm weight, bias) as f32 on the device.
@@ -139,54 +162,85 @@ impl WeightFile {
     pub fn quantised(&self, name: &str, n: usize, k: usize, device: &Device) -> Result<QMatMul> {
         let info = self.info(name, &[n, k])?;
         let tensor = QTensor::new(self.storage(info, device)?, (n, k))?;
-        // A copy of them is on the device now.
-        self.parts[info.part].release(info.range.clone());
         Ok(QMatMul::from_qtensor(tensor)?)
     }
 
     /// A weight matrix for the CPU kernels; `None` when they have no path for its type.
     ///
     /// # Errors
-    /// When it is missing or has another shape, and when there is no room.
+    /// When it is missing or has another shape, when there is no room, and when the file cannot be read.
     pub fn matrix(&self, name: &str, n: usize, k: usize, threads: &Threads) -> Result<Option<WeightMatrix>> {
         let info = self.info(name, &[n, k])?;
-        let (file, range, dtype) = (self.parts[info.part].clone(), info.range.clone(), info.dtype);
-        WeightMatrix::new(MatrixSource { file, range, dtype, n, k }, threads)
+        let (file, start) = (&self.parts[info.part], info.range.start);
+        let read = |at: usize, out: &mut [u8]| file.read_into(start + at, out);
+        let source = MatrixSource { read: &read, len: info.range.len(), dtype: info.dtype, n, k };
+        WeightMatrix::new(source, threads)
     }
 
-    /// The embedding table, still quantised.
+    /// The embedding table on the CPU, still quantised: the head's rows where that is the table as well, else a copy
+    /// of the table.
     ///
     /// # Errors
-    /// When it is missing or has another shape.
-    pub fn embedding(&self, name: &str, rows: usize, width: usize, device: &Device) -> Result<Embedding> {
-        let info = self.info(name, &[rows, width])?;
+    /// When it is missing or has another shape, when there is no room, and when the file cannot be read.
+    pub fn host_embedding(
+        &self,
+        (rows, width): (usize, usize),
+        head: Option<&WeightMatrix>,
+        threads: &Threads,
+    ) -> Result<Embedding> {
+        let table = if let (true, Some(head)) = (self.is_tied(), head) {
+            Table::Head(head.clone())
+        } else {
+            let info = self.info(EMBEDDING, &[rows, width])?;
+            let (file, start) = (&self.parts[info.part], info.range.start);
+            let read = |at: usize, out: &mut [u8]| file.read_into(start + at, out);
+            let bytes = CopiedBytes::new(info.range.len(), &read, threads)?;
+            Table::Copy { row_bytes: info.range.len() / rows, bytes }
+        };
+        let dtype = self.gguf.tensors.get(EMBEDDING).map_or(GgmlDType::F32, |info| info.dtype);
+        Ok(Embedding::Host { table, dtype, width })
+    }
+
+    /// The embedding table on a device, still quantised.
+    ///
+    /// # Errors
+    /// When it is missing or has another shape, when there is no room, and when the file cannot be read.
+    pub fn embedding(&self, rows: usize, width: usize, device: &Device) -> Result<Embedding> {
         if device.is_cpu() {
-            let row_bytes = info.range.len() / rows;
-            let (file, start, dtype) = (self.parts[info.part].clone(), info.range.start, info.dtype);
-            return Ok(Embedding::Host { file, start, row_bytes, dtype, width });
+            let io = |source| Error::Io { action: "read", path: self.gguf.path.clone(), source };
+            return self.host_embedding((rows, width), None, &Threads::new(1).map_err(io)?);
         }
-        let tensor = QTensor::new(self.storage(info, device)?, (rows, width))?;
-        Ok(Embedding::Device(tensor))
+        let info = self.info(EMBEDDING, &[rows, width])?;
+        Ok(Embedding::Device(QTensor::new(self.storage(info, device)?, (rows, width))?))
     }
 }
 
 /// A token embedding table that stays quantised: rows are looked up.
 pub enum Embedding {
-    /// Rows lie in the mapped file.
+    /// The table is in memory.
     Host {
-        /// The file.
-        file: Arc<MappedFile>,
-        /// First byte of the table.
-        start: usize,
-        /// Bytes of a row.
-        row_bytes: usize,
-        /// Type of the table.
+        /// The rows.
+        table: Table,
+        /// Their type.
         dtype: GgmlDType,
         /// Values in a row.
         width: usize,
     },
     /// The table is on the GPU.
     Device(QTensor),
+}
+
+/// Where the rows of an embedding table lie in memory.
+pub enum Table {
+    /// In the head's matrix, which the table is as well.
+    Head(WeightMatrix),
+    /// By themselves.
+    Copy {
+        /// All rows.
+        bytes: CopiedBytes,
+        /// Bytes of a row.
+        row_bytes: usize,
+    },
 }
 
 impl Embedding {
@@ -196,13 +250,17 @@ impl Embedding {
     /// When the device fails.
     pub fn rows(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
         match self {
-            Self::Host { file, start, row_bytes, dtype, width } => {
-                let mut bytes = Vec::with_capacity(ids.len() * row_bytes);
+            Self::Host { table, dtype, width } => {
+                let mut rows = Vec::new();
                 for &id in ids {
-                    let from = start + id as usize * row_bytes;
-                    bytes.extend_from_slice(&file.bytes()[from..from + row_bytes]);
+                    match table {
+                        Table::Head(matrix) => matrix.copy_row(id as usize, &mut rows),
+                        Table::Copy { bytes, row_bytes } => {
+                            rows.extend_from_slice(&bytes.bytes()[id as usize * row_bytes..][..*row_bytes]);
+                        }
+                    }
                 }
-                let storage = QStorage::from_data(Cow::Owned(bytes), device, *dtype)?;
+                let storage = QStorage::from_data(Cow::Owned(rows), device, *dtype)?;
                 Ok(QTensor::new(storage, (ids.len(), *width))?.dequantize(device)?)
             }
             Self::Device(table) => Ok(table.embedding(&Tensor::new(ids, device)?)?),

@@ -9,6 +9,11 @@ use crate::support::gguf_writer::GgufWriter;
 use crate::support::tiny::Tiny;
 
 pub(super) fn hunch(data: &Path, arguments: &[&str]) -> Output {
+    command(data, arguments).output().unwrap()
+}
+
+/// The program with these arguments, not started yet.
+pub(super) fn command(data: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hunch"));
     // What other programs keep on this machine is no part of a test.
     for variable in ["HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "OLLAMA_MODELS", "LLAMA_CACHE"] {
@@ -17,13 +22,8 @@ pub(super) fn hunch(data: &Path, arguments: &[&str]) -> Output {
     for variable in ["JAN_DATA_FOLDER", "XDG_CACHE_HOME", "XDG_DATA_HOME", "NO_COLOR"] {
         command.env_remove(variable);
     }
+    command.args(arguments).env("HUNCH_DATA_DIR", data).env("HOME", data.join("home")).stdin(Stdio::null());
     command
-        .args(arguments)
-        .env("HUNCH_DATA_DIR", data)
-        .env("HOME", data.join("home"))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
 }
 
 pub(super) fn text(bytes: &[u8]) -> String {

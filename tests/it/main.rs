@@ -21,6 +21,7 @@ mod lab;
 mod library;
 mod loading;
 mod lossless;
+mod model_files;
 mod pairs;
 mod reuse;
 mod rollback;

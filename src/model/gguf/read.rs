@@ -386,7 +386,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// ggml's numbers of the tensor types that candle reads (`enum ggml_type`).
-pub(super) const TYPES: [(u32, GgmlDType); 15] = [
+pub(super) const TYPES: [(u32, GgmlDType); 13] = [
     (0, GgmlDType::F32),
     (1, GgmlDType::F16),
     (2, GgmlDType::Q4_0),
@@ -394,13 +394,11 @@ pub(super) const TYPES: [(u32, GgmlDType); 15] = [
     (6, GgmlDType::Q5_0),
     (7, GgmlDType::Q5_1),
     (8, GgmlDType::Q8_0),
-    (9, GgmlDType::Q8_1),
     (10, GgmlDType::Q2K),
     (11, GgmlDType::Q3K),
     (12, GgmlDType::Q4K),
     (13, GgmlDType::Q5K),
     (14, GgmlDType::Q6K),
-    (15, GgmlDType::Q8K),
     (30, GgmlDType::BF16),
 ];
 
@@ -413,6 +411,8 @@ fn type_name(kind: u32) -> String {
     let name = match kind {
         4 => "Q4_2",
         5 => "Q4_3",
+        9 => "Q8_1",
+        15 => "Q8_K",
         16 => "IQ2_XXS",
         17 => "IQ2_XS",
         18 => "IQ3_XXS",

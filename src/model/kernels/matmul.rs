@@ -7,8 +7,6 @@
 //! registers, where they serve all activation rows before the next are touched.
 
 use std::mem::MaybeUninit;
-use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::GgmlDType;
@@ -17,7 +15,7 @@ use super::activation::gated_silu;
 use super::blocks::{self, Format};
 use super::float::{self, FloatJob, FloatKernel};
 use super::isa::{Isa, Level, MAX_GROUP, Scalar};
-use super::mapping::MappedFile;
+use super::memory::{CopiedBytes, ReadAt};
 use super::packed::{BlockShape, PackedRows};
 use super::quantise::{ActivationBlock, BLOCK, QuantisedRows};
 use super::threads::{SharedSlice, Threads};
@@ -54,8 +52,7 @@ enum Weights {
     },
     /// Floats, as they lie in the file.
     Float {
-        file: Arc<MappedFile>,
-        range: Range<usize>,
+        rows: CopiedBytes,
         kernel: FloatKernel,
     },
 }
@@ -75,39 +72,53 @@ struct Job<'a> {
 }
 
 impl WeightMatrix {
-    /// A matrix of `n` rows of `k` weights at `range` of `file`. Quantised rows are packed for this
-    /// CPU, floats are read where they lie. `None` when the CPU kernels have no path for the type
-    /// (Q3_K and the like) or the bytes are not there.
+    /// A matrix of `n` rows of `k` weights, copied into memory. Quantised rows are packed for this CPU.
+    /// `None` when the CPU kernels have no path for the type (Q3_K) or the source has another size.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room.
-    pub fn new(source: MatrixSource, threads: &Threads) -> Result<Option<Self>> {
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room, and as the source.
+    pub fn new(source: MatrixSource<'_>, threads: &Threads) -> Result<Option<Self>> {
         Self::at_level(source, threads, Level::best())
     }
 
-    fn at_level(source: MatrixSource, threads: &Threads, level: Level) -> Result<Option<Self>> {
-        let MatrixSource { file, range, dtype, n, k } = source;
+    fn at_level(source: MatrixSource<'_>, threads: &Threads, level: Level) -> Result<Option<Self>> {
+        let MatrixSource { read, len, dtype, n, k } = source;
         if n == 0 || k == 0 || !k.is_multiple_of(dtype.block_size()) {
             return Ok(None);
         }
         let row_bytes = (k / dtype.block_size()).checked_mul(dtype.type_size());
         let bytes = row_bytes.and_then(|row| row.checked_mul(n));
-        if bytes != Some(range.len()) || range.end > file.bytes().len() {
+        if bytes != Some(len) {
             return Ok(None);
         }
         let group = level.rows();
         let weights = if let Some((kernel, shape)) = quantised_kernel(dtype, level) {
-            let rows = PackedRows::new(&file, range, n, group, shape, threads)?;
+            let rows = PackedRows::new(read, (n, len / n), group, shape, threads)?;
             Weights::Quantised { rows, kernel }
         } else if let Some(kernel) = float::kernel(dtype, level) {
-            Weights::Float { file, range, kernel }
+            Weights::Float { rows: CopiedBytes::new(len, read, threads)?, kernel }
         } else {
             return Ok(None);
         };
         Ok(Some(Self { weights, n, k, group }))
     }
 
-    /// Bytes that a matrix of this type and shape takes once it is loaded, packed or where it lies in the file;
+    /// Appends the bytes of a row, as the file has them.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn copy_row(&self, row: usize, out: &mut Vec<u8>) {
+        assert!(row < self.n, "the matrix has the row");
+        match &self.weights {
+            Weights::Quantised { rows, .. } => rows.unpack_row(row, out),
+            Weights::Float { rows, .. } => {
+                let row_bytes = rows.bytes().len() / self.n;
+                out.extend_from_slice(&rows.bytes()[row * row_bytes..][..row_bytes]);
+            }
+        }
+    }
+
+    /// Bytes that a matrix of this type and shape takes once it is loaded;
     /// `None` when the CPU kernels have no path for it.
     pub fn bytes_in_memory(dtype: GgmlDType, n: usize, k: usize) -> Option<usize> {
         let level = Level::best();
@@ -153,9 +164,9 @@ impl WeightMatrix {
                     // tile holds `height` rows.
                     unsafe { kernel(&job, tile) };
                 }
-                Weights::Float { file, range, kernel } => {
-                    let row_bytes = range.len() / self.n;
-                    let weights = &file.bytes()[range.clone()];
+                Weights::Float { rows, kernel } => {
+                    let weights = rows.bytes();
+                    let row_bytes = weights.len() / self.n;
                     let job = FloatJob {
                         weights: &weights[first * row_bytes..(first + valid) * row_bytes],
                         x: &input.x[from * self.k..(from + height) * self.k],
@@ -180,12 +191,12 @@ impl WeightMatrix {
 }
 
 /// Where a weight matrix comes from.
-#[derive(Clone, Debug)]
-pub struct MatrixSource {
-    /// The file.
-    pub file: Arc<MappedFile>,
-    /// Its bytes in the file.
-    pub range: Range<usize>,
+#[derive(Clone, Copy)]
+pub struct MatrixSource<'a> {
+    /// Reads its bytes, as the file has them.
+    pub read: &'a ReadAt<'a>,
+    /// How many they are.
+    pub len: usize,
     /// Type of the weights.
     pub dtype: GgmlDType,
     /// Rows: outputs.
@@ -582,8 +593,6 @@ unsafe fn finish_run<F: Format, I: Isa>(
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use candle_core::quantized::QTensor;
     use candle_core::{Device, Tensor};
 
@@ -624,32 +633,36 @@ mod tests {
             .collect()
     }
 
-    fn source(
-        file: &tempfile::NamedTempFile,
-        range: Range<usize>,
+    /// The bytes of a matrix.
+    struct Source {
+        bytes: Vec<u8>,
         dtype: GgmlDType,
         n: usize,
         k: usize,
-    ) -> MatrixSource {
-        MatrixSource { file: Arc::new(MappedFile::open(file.path()).unwrap()), range, dtype, n, k }
     }
 
-    /// A quantised random matrix that starts `shift` bytes into its file, and what it stands for.
-    fn matrix(dtype: GgmlDType, n: usize, k: usize, shift: usize) -> (MatrixSource, Vec<f32>) {
+    /// A quantised random matrix, and what it stands for.
+    fn matrix(dtype: GgmlDType, n: usize, k: usize) -> (Source, Vec<f32>) {
         let weights = Tensor::from_vec(noise(n * k, 7), (n, k), &Device::Cpu).unwrap();
         let quantised = QTensor::quantize(&weights, dtype).unwrap();
         let bytes = quantised.data().unwrap().into_owned();
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(&vec![0xff; shift]).unwrap();
-        file.write_all(&bytes).unwrap();
-        let matrix = source(&file, shift..shift + bytes.len(), dtype, n, k);
         let values = quantised.dequantize(&Device::Cpu).unwrap();
-        (matrix, values.flatten_all().unwrap().to_vec1().unwrap())
+        (Source { bytes, dtype, n, k }, values.flatten_all().unwrap().to_vec1().unwrap())
     }
 
-    /// The matrix for an instruction set.
-    fn at(source: &MatrixSource, level: Level) -> WeightMatrix {
-        WeightMatrix::at_level(source.clone(), &Threads::new(2).unwrap(), level).unwrap().unwrap()
+    /// The matrix for an instruction set, if there is a path for it.
+    fn try_at(source: &Source, level: Level) -> Option<WeightMatrix> {
+        let Source { bytes, dtype, n, k } = source;
+        let read = |at: usize, out: &mut [u8]| {
+            out.copy_from_slice(&bytes[at..at + out.len()]);
+            Ok(())
+        };
+        let source = MatrixSource { read: &read, len: bytes.len(), dtype: *dtype, n: *n, k: *k };
+        WeightMatrix::at_level(source, &Threads::new(2).unwrap(), level).unwrap()
+    }
+
+    fn at(source: &Source, level: Level) -> WeightMatrix {
+        try_at(source, level).unwrap()
     }
 
     fn quantise(threads: &Threads, x: &[f32]) -> QuantisedRows {
@@ -676,11 +689,11 @@ mod tests {
     #[test]
     fn every_type_on_every_instruction_set_matches_f64() {
         for dtype in TYPES {
-            // Rows that fill groups, tiles and pairs or do not; matrices that begin at odd offsets.
+            // Rows that fill groups, tiles and pairs or do not.
             for (n, k, m) in
                 [(37, width(dtype), 3), (1, width(dtype), 1), (16, 2 * width(dtype), 33), (50, 256, 16)]
             {
-                let (matrix, weights) = matrix(dtype, n, k, 2 + n % 2);
+                let (matrix, weights) = matrix(dtype, n, k);
                 let mut x = noise(m * k, 99);
                 if is_quantised(dtype) {
                     // Round the inputs to 8 bits a block first, so that only the arithmetic is tested.
@@ -713,7 +726,7 @@ mod tests {
     fn a_row_has_the_same_bits_alone_and_among_others_on_any_number_of_threads() {
         for dtype in TYPES {
             let (n, k, m) = (70, width(dtype), 40);
-            let (matrix, _) = matrix(dtype, n, k, 0);
+            let (matrix, _) = matrix(dtype, n, k);
             let x = noise(m * k, 3);
             for level in levels() {
                 let matrix = at(&matrix, level);
@@ -748,9 +761,7 @@ mod tests {
                     block[at..at + 2].copy_from_slice(&half::f16::ONE.to_bits().to_le_bytes());
                 }
             }
-            let mut file = tempfile::NamedTempFile::new().unwrap();
-            file.write_all(&row).unwrap();
-            let matrix = source(&file, 0..row.len(), dtype, 1, k);
+            let matrix = Source { bytes: row.clone(), dtype, n: 1, k };
             let storage =
                 candle_core::quantized::QStorage::from_data(row.into(), &Device::Cpu, dtype).unwrap();
             let weights = QTensor::new(storage, (1, k)).unwrap().dequantize(&Device::Cpu).unwrap();
@@ -769,8 +780,8 @@ mod tests {
     #[test]
     fn products_that_share_an_input_are_those_alone_with_bias_sum_and_gate() {
         let k = 64;
-        let (a, _) = matrix(GgmlDType::Q4_0, 37, k, 0);
-        let (b, _) = matrix(GgmlDType::F16, 20, k, 0);
+        let (a, _) = matrix(GgmlDType::Q4_0, 37, k);
+        let (b, _) = matrix(GgmlDType::F16, 20, k);
         let (a, b) = (at(&a, Level::best()), at(&b, Level::best()));
         let x = noise(3 * k, 5);
         let (alone_a, alone_b) = (forward(&a, &x, 1), forward(&b, &x, 1));
@@ -802,7 +813,7 @@ mod tests {
 
     #[test]
     fn some_blocks_of_rows_are_those_of_all() {
-        let (source, _) = matrix(GgmlDType::Q8_0, 70, 64, 0);
+        let (source, _) = matrix(GgmlDType::Q8_0, 70, 64);
         let x = noise(3 * 64, 5);
         for level in levels() {
             let matrix = at(&source, level);
@@ -822,13 +833,28 @@ mod tests {
 
     #[test]
     fn what_the_kernels_have_no_path_for_is_refused() {
-        let (sound, _) = matrix(GgmlDType::Q4_0, 2, 64, 0);
-        let threads = Threads::new(1).unwrap();
         for (bytes, dtype, n, k) in
-            [(110, GgmlDType::Q3K, 1, 256), (72, GgmlDType::Q4_0, 2, 65), (7200, GgmlDType::Q4_0, 200, 64)]
+            [(110, GgmlDType::Q3K, 1, 256), (72, GgmlDType::Q4_0, 2, 65), (72, GgmlDType::Q4_0, 200, 64)]
         {
-            let source = MatrixSource { range: 0..bytes, dtype, n, k, ..sound.clone() };
-            assert!(WeightMatrix::new(source, &threads).unwrap().is_none(), "{dtype:?}");
+            let source = Source { bytes: vec![0; bytes], dtype, n, k };
+            assert!(try_at(&source, Level::best()).is_none(), "{dtype:?}");
+        }
+    }
+
+    #[test]
+    fn gives_back_the_rows_of_the_file() {
+        for dtype in TYPES {
+            let (source, _) = matrix(dtype, 37, width(dtype));
+            let row_bytes = source.bytes.len() / 37;
+            for level in levels() {
+                let matrix = at(&source, level);
+                for row in 0..37 {
+                    let mut bytes = vec![7];
+                    matrix.copy_row(row, &mut bytes);
+                    let expected = &source.bytes[row * row_bytes..][..row_bytes];
+                    assert!(bytes[0] == 7 && bytes[1..] == *expected, "{dtype:?} {level:?} row {row}");
+                }
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Device code: the mapped file, and the CPU's threads, matrix product and attention. This is the
+//! Device code: the CPU's threads, matrix product and attention. This is the
 //! only folder that may use `unsafe`; every block says why it is sound.
 //!
 //! Rule of the folder: **row invariance**. What an output row is must not depend on how many rows
@@ -12,12 +12,12 @@ pub mod attention;
 mod blocks;
 mod float;
 mod isa;
-pub mod mapping;
 pub mod matmul;
+mod memory;
 mod packed;
 pub mod quantise;
 pub mod threads;
 
-pub use mapping::MappedFile;
 pub use matmul::{MatrixSource, WeightMatrix};
+pub use memory::{CopiedBytes, ReadAt};
 pub use threads::Threads;

@@ -6,21 +6,18 @@
 //! is fast at. A block whose size is no multiple of four has one half more, which comes last. The
 //! bytes are those of the file, and as many, but that the last group is filled up with zeros.
 //!
-//! Packing happens once, when a model is loaded; the pages of the file are then given back.
+//! Packing happens once, when a model is loaded, straight from the file: nothing of the file is mapped.
 
-use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use memmap2::{Mmap, MmapMut};
+use memmap2::Mmap;
 
-use super::mapping::MappedFile;
+use super::memory::{ReadAt, STRETCH, reserve, seal, try_run};
 use super::threads::{SharedSlice, Threads};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Bytes of a word.
 const WORD: usize = 4;
-/// Bytes packed before their pages of the file are given back.
-const STRETCH: usize = 8 << 20;
 
 /// How blocks lie in the file.
 #[derive(Clone, Copy, Debug)]
@@ -36,52 +33,74 @@ pub(super) struct BlockShape {
 pub(super) struct PackedRows {
     memory: Arc<Mmap>,
     group_bytes: usize,
+    /// Rows of a group.
+    group: usize,
+    shape: BlockShape,
 }
 
 impl PackedRows {
-    /// Packs the `n` rows at `range` of the file in groups of `group`.
+    /// Packs `n` rows of `row_bytes` each, as `read` gives them, in groups of `group`.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when there is no room.
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room, and as `read`.
     pub(super) fn new(
-        file: &MappedFile,
-        range: Range<usize>,
-        n: usize,
+        read: &ReadAt<'_>,
+        (n, row_bytes): (usize, usize),
         group: usize,
         shape: BlockShape,
         threads: &Threads,
     ) -> Result<Self> {
-        let rows = &file.bytes()[range.clone()];
-        let row_bytes = rows.len() / n;
         let (group_bytes, groups) = (group * row_bytes, n.div_ceil(group));
-        let size = groups * group_bytes;
-        let no_room = |_| Error::OutOfMemory(format!("a weight matrix needs {} MiB", size >> 20));
-        let mut memory = MmapMut::map_anon(size).map_err(no_room)?;
-        // Fewer page faults and translations; where the system has no such pages nothing is lost.
-        #[cfg(target_os = "linux")]
-        let _ = memory.advise(memmap2::Advice::HugePage);
+        let mut memory = reserve(groups * group_bytes)?;
         let out = SharedSlice::new(&mut memory);
-        // A stretch at a time, so that the file's pages and the copy are never both there as a whole.
-        let stretch = (STRETCH / group_bytes).max(1);
-        for begin in (0..groups).step_by(stretch) {
-            let end = groups.min(begin + stretch);
-            threads.run(end - begin, &|index| {
-                let index = begin + index;
+        let at_once = (STRETCH / group_bytes).max(1);
+        // Buffers of tasks that are done, for the next.
+        let spare = Mutex::new(Vec::<Vec<u8>>::new());
+        let spares = || spare.lock().unwrap_or_else(PoisonError::into_inner);
+        try_run(threads, groups.div_ceil(at_once), &|task| {
+            let (begin, end) = (task * at_once, groups.min((task + 1) * at_once));
+            let rows = begin * group..n.min(end * group);
+            let mut buffer = spares().pop().unwrap_or_default();
+            buffer.resize(rows.len() * row_bytes, 0);
+            read(rows.start * row_bytes, &mut buffer)?;
+            for (index, rows) in (begin..end).zip(buffer.chunks(group_bytes)) {
                 // SAFETY: the memory is borrowed until all is packed, and only this task has the group.
                 let out = unsafe { out.part(index * group_bytes, group_bytes) };
-                let (first, last) = (index * group, n.min((index + 1) * group));
-                pack_group(&rows[first * row_bytes..last * row_bytes], row_bytes, group, shape, out);
-            });
-            let packed = begin * group_bytes..range.len().min(end * group_bytes);
-            file.release(range.start + packed.start..range.start + packed.end);
-        }
-        let memory = memory.make_read_only().map_err(no_room)?;
-        Ok(Self { memory: Arc::new(memory), group_bytes })
+                pack_group(rows, row_bytes, group, shape, out);
+            }
+            spares().push(buffer);
+            Ok(())
+        })?;
+        Ok(Self { memory: seal(memory)?, group_bytes, group, shape })
     }
 
     /// The bytes of a group.
     pub(super) fn group(&self, index: usize) -> &[u8] {
         &self.memory[index * self.group_bytes..(index + 1) * self.group_bytes]
+    }
+
+    /// Appends the bytes of a row, as the file has them.
+    pub(super) fn unpack_row(&self, row: usize, out: &mut Vec<u8>) {
+        let BlockShape { bytes, lone_half } = self.shape;
+        let (group, r) = (self.group, row % self.group);
+        for block in self.group(row / group).chunks_exact(bytes * group) {
+            let (words, half) = match lone_half {
+                None => (block, &[][..]),
+                Some(_) => {
+                    let (words, halves) = block.split_at((bytes - 2) * group);
+                    (words, &halves[2 * r..][..2])
+                }
+            };
+            if lone_half == Some(0) {
+                out.extend_from_slice(half);
+            }
+            for words in words.chunks_exact(WORD * group) {
+                out.extend_from_slice(&words[WORD * r..][..WORD]);
+            }
+            if lone_half != Some(0) {
+                out.extend_from_slice(half);
+            }
+        }
     }
 }
 
@@ -108,8 +127,6 @@ fn pack_group(rows: &[u8], row_bytes: usize, group: usize, shape: BlockShape, ou
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     /// Bytes (as letters) of two blocks a row and three rows, in groups of two.
@@ -139,18 +156,39 @@ mod tests {
             ),
         ];
         for (bytes, lone_half, blocks, first, second) in cases {
-            let mut file = tempfile::NamedTempFile::new().unwrap();
-            file.write_all(b"?").unwrap();
-            file.write_all(blocks.concat().as_bytes()).unwrap();
-            let file = MappedFile::open(file.path()).unwrap();
-            let range = 1..1 + 6 * bytes;
+            let file = blocks.concat();
+            let read = |at: usize, out: &mut [u8]| {
+                out.copy_from_slice(&file.as_bytes()[at..at + out.len()]);
+                Ok(())
+            };
             let threads = Threads::new(2).unwrap();
             let shape = BlockShape { bytes, lone_half };
-            let packed = PackedRows::new(&file, range.clone(), 3, 2, shape, &threads).unwrap();
+            let packed = PackedRows::new(&read, (3, 2 * bytes), 2, shape, &threads).unwrap();
             let text = |group| String::from_utf8_lossy(packed.group(group)).replace('\0', "_");
             assert_eq!((text(0).as_str(), text(1).as_str()), (first, second));
-            // What was given back is read again.
-            assert_eq!(&file.bytes()[range], blocks.concat().as_bytes());
+            for row in 0..3 {
+                let mut unpacked = Vec::new();
+                packed.unpack_row(row, &mut unpacked);
+                assert_eq!(String::from_utf8(unpacked).unwrap(), blocks[2 * row..2 * row + 2].concat());
+            }
+        }
+    }
+
+    /// Of several tasks, the last of which has a group that is not full.
+    #[test]
+    fn unpacks_the_rows_of_a_large_matrix() {
+        let (n, row_bytes) = (4 * STRETCH / 1000 + 3, 1000);
+        let bytes: Vec<u8> = (0..n * row_bytes).map(|i| (i * 7 % 253) as u8).collect();
+        let read = |at: usize, out: &mut [u8]| {
+            out.copy_from_slice(&bytes[at..at + out.len()]);
+            Ok(())
+        };
+        let shape = BlockShape { bytes: 20, lone_half: None };
+        let packed = PackedRows::new(&read, (n, row_bytes), 16, shape, &Threads::new(3).unwrap()).unwrap();
+        for row in 0..n {
+            let mut unpacked = Vec::new();
+            packed.unpack_row(row, &mut unpacked);
+            assert!(unpacked == bytes[row * row_bytes..][..row_bytes], "row {row}");
         }
     }
 }
