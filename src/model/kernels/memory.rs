@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 /// Reads bytes at an offset of what is being copied.
 pub type ReadAt<'a> = dyn Fn(usize, &mut [u8]) -> Result<()> + Sync + 'a;
 
-/// Bytes that a task reads at once.
-pub(super) const STRETCH: usize = 1 << 20;
+/// Most bytes that a task reads at once: they stay in the core's cache until they are packed.
+pub(super) const STRETCH: usize = 256 << 10;
 
 /// Memory of the process, filled with zeros.
 ///

@@ -53,7 +53,9 @@ impl PackedRows {
         let (group_bytes, groups) = (group * row_bytes, n.div_ceil(group));
         let mut memory = reserve(groups * group_bytes)?;
         let out = SharedSlice::new(&mut memory);
-        let at_once = (STRETCH / group_bytes).max(1);
+        // A few tasks for each thread, also of a small matrix.
+        let share = groups.div_ceil(4 * threads.count());
+        let at_once = (STRETCH / group_bytes).min(share).max(1);
         // Buffers of tasks that are done, for the next.
         let spare = Mutex::new(Vec::<Vec<u8>>::new());
         let spares = || spare.lock().unwrap_or_else(PoisonError::into_inner);
