@@ -32,7 +32,7 @@ use directories::BaseDirs;
 use crate::api::ModelEntry;
 use crate::api::library::ModelSource;
 use crate::error::{Error, Result};
-use crate::model::split;
+use crate::model::{low_bit, split};
 pub use find::find;
 pub use folders::{add_folder, added_folders, remove_folder};
 pub use inspect::{Inspection, inspect};
@@ -81,14 +81,14 @@ pub fn conversations_path() -> Result<PathBuf> {
     Ok(data_folder()?.join("conversations.db"))
 }
 
-/// Where the low-bit copy of a model file belongs, whether it is there or not.
+/// Where the low-bit copy of a model file belongs, whether it is there or not. Models of other content have other
+/// places, whatever they are called.
 ///
 /// # Errors
-/// As [`data_folder`], and when the file is not there.
+/// As [`data_folder`], and when the file cannot be read.
 pub fn low_bit_path(target: &Path) -> Result<PathBuf> {
-    let io = |source| Error::Io { action: "read", path: target.to_path_buf(), source };
-    let size = std::fs::metadata(target).map_err(io)?.len();
-    Ok(data_folder()?.join("low-bit").join(format!("{}-{size}.gguf", short_name(target))))
+    let name = format!("{}-{}.gguf", short_name(target), low_bit::fingerprint(target)?);
+    Ok(data_folder()?.join("low-bit").join(name))
 }
 
 /// The default model's file, whether it is there or not.

@@ -5,19 +5,28 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use candle_core::Device;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
+use crate::model::file::ModelFile;
 use crate::model::gguf::{Gguf, TensorInfo};
+use crate::model::split;
 use crate::model::weights::WeightFile;
 
 /// Where tensors begin when the file does not say.
 const ALIGNMENT: u32 = 32;
 /// Weights that a thread has as floats at a time, and bytes that are copied at a time.
 const STRETCH: usize = 4 << 20;
+/// What the name of an unfinished copy ends in.
+const PART: &str = "gguf.part";
+/// Samples of a file that its content is known by, and bytes of each.
+const SAMPLES: usize = 64;
+const SAMPLE: usize = 4096;
 
 /// Writes a low-bit copy of `model` to `to`, on `threads` threads. `progress` hears the bytes of weights
 /// done and of all. A copy that was not finished leaves nothing at `to`.
@@ -34,11 +43,15 @@ pub fn write_copy(
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder).map_err(io)?;
     }
-    let unfinished = to.with_extension("gguf.part");
-    let written = File::create(&unfinished).map_err(io).and_then(|file| {
+    remove_abandoned(to);
+    let unfinished = unfinished_beside(to);
+    let written = File::create_new(&unfinished).map_err(io).and_then(|file| {
+        // Marks the file as one that is being written; a file system without locks does without.
+        let _ = file.try_lock();
         let mut out = BufWriter::new(file);
         copy(model, &mut out, threads, progress, &io)?;
-        out.flush().map_err(io)
+        // On the disk before it has its name, so that no power cut leaves a damaged copy there.
+        out.into_inner().map_err(|e| io(e.into_error()))?.sync_all().map_err(io)
     });
     let placed = written.and_then(|()| std::fs::rename(&unfinished, to).map_err(io));
     if placed.is_err() {
@@ -46,6 +59,52 @@ pub fn write_copy(
         let _ = std::fs::remove_file(&unfinished);
     }
     placed
+}
+
+/// Names the content of a model: its size and samples of its bytes. The path and the time of the last change do not
+/// count.
+///
+/// # Errors
+/// When a file of the model cannot be read.
+pub fn fingerprint(model: &Path) -> Result<String> {
+    let mut digest = Sha256::new();
+    for path in split::files(model) {
+        let file = ModelFile::open(&path)?;
+        digest.update((file.len() as u64).to_le_bytes());
+        let last = file.len().saturating_sub(SAMPLE);
+        for at in (0..SAMPLES).map(|i| last / (SAMPLES - 1) * i).chain([last]) {
+            digest.update(file.read(at..file.len().min(at + SAMPLE))?);
+        }
+    }
+    Ok(digest.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A name that no other writer of the copy has.
+fn unfinished_beside(to: &Path) -> PathBuf {
+    static WRITERS: AtomicU64 = AtomicU64::new(0);
+    let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
+    to.with_extension(format!("{}-{writer}.{PART}", std::process::id()))
+}
+
+/// Removes what writers of this copy that were killed have left.
+fn remove_abandoned(to: &Path) {
+    let (Some(folder), Some(stem)) = (to.parent(), to.file_stem().and_then(|stem| stem.to_str())) else {
+        return;
+    };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let of_this_copy = |name: &str| name.starts_with(&format!("{stem}.")) && name.ends_with(PART);
+        if !name.is_some_and(of_this_copy) {
+            continue;
+        }
+        // A writer locks its file before it writes, so one that is empty may be about to be locked.
+        let Ok(file) = File::options().write(true).open(&path) else { continue };
+        if file.metadata().is_ok_and(|meta| meta.len() > 0) && file.try_lock().is_ok() {
+            // It is in nobody's way: if it cannot be removed, it stays.
+            let _ = std::fs::remove_file(&path);
+        }
+    }
 }
 
 fn copy(

@@ -10,6 +10,8 @@ use crate::model::gguf::Gguf;
 
 /// More parts than this no model has; a name that claims more is not believed.
 pub const MAX_PARTS: usize = 1024;
+/// Most bytes of the headers of all parts but the first: what they hold is kept together.
+const MOST_HEADERS: usize = 64 << 20;
 /// What a part's name ends in, digits as zeros.
 const SUFFIX: &[u8] = b"-00000-of-00000";
 
@@ -94,9 +96,17 @@ pub fn open<T>(path: &Path, mut one: impl FnMut(&Path) -> Result<(T, Gguf)>) -> 
     check(&whole, 0, name.count)?;
     let expected = whole.u32("split.tensors.count");
     let mut files = vec![first];
+    let mut headers = 0usize;
     for (number, path) in paths.iter().enumerate().skip(1) {
         let (file, part) = one(path)?;
         check(&part, number, name.count)?;
+        headers = headers.saturating_add(part.data_offset);
+        if headers > MOST_HEADERS {
+            return Err(Error::InvalidModelFile {
+                path: part.path,
+                reason: format!("the headers of its parts are longer than {} MiB", MOST_HEADERS >> 20),
+            });
+        }
         join(&mut whole, part, number)?;
         files.push(file);
     }
@@ -112,7 +122,7 @@ pub fn open<T>(path: &Path, mut one: impl FnMut(&Path) -> Result<(T, Gguf)>) -> 
     Ok((files, whole))
 }
 
-/// The header of a model, given any of its files, without mapping them.
+/// The header of a model, given any of its files.
 ///
 /// # Errors
 /// As [`open`] and [`Gguf::read`].

@@ -1,6 +1,8 @@
 //! The decoder on tiny random models: against candle-transformers' own models on the same weights,
 //! row invariance bit for bit on every type, truncation, trees, taps, and what it refuses.
 
+use std::path::Path;
+
 use candle_core::Device;
 use candle_core::quantized::GgmlDType;
 use hunch::bench::candle::CandleModel;
@@ -291,7 +293,66 @@ fn a_copy_that_cannot_be_written_leaves_nothing() {
     std::fs::create_dir(&to).unwrap();
     std::fs::write(to.join("kept"), "x").unwrap();
     assert_eq!(low_bit::write_copy(&original, &to, 1, &mut |_, _| {}).unwrap_err().code(), ErrorCode::Io);
-    assert!(!folder.path().join("copy.gguf.part").exists() && to.join("kept").exists());
+    assert!(to.join("kept").exists());
+    assert_eq!(names(folder.path()), ["copy.gguf", "tiny.gguf"]);
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn writes_a_sound_copy_when_several_write_it_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let original = WeightFile::open(&Tiny::default().write(folder.path(), "tiny")).unwrap();
+    let alone = folder.path().join("alone.gguf");
+    low_bit::write_copy(&original, &alone, 1, &mut |_, _| {}).unwrap();
+    let to = folder.path().join("copy.gguf");
+    // All have begun before one of them ends.
+    let begun = std::sync::Barrier::new(3);
+    std::thread::scope(|scope| {
+        let write = || {
+            let mut first = true;
+            let mut progress = |_, _| {
+                if std::mem::take(&mut first) {
+                    begun.wait();
+                }
+            };
+            low_bit::write_copy(&original, &to, 1, &mut progress)
+        };
+        let writers: Vec<_> = (0..3).map(|_| scope.spawn(write)).collect();
+        writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
+    });
+    assert_eq!(std::fs::read(&to).unwrap(), std::fs::read(&alone).unwrap());
+    assert_eq!(names(folder.path()), ["alone.gguf", "copy.gguf", "tiny.gguf"]);
+}
+
+#[test]
+fn removes_what_a_killed_writer_of_the_same_copy_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let original = WeightFile::open(&Tiny::default().write(folder.path(), "tiny")).unwrap();
+    for name in ["copy.77-0.gguf.part", "copier.77-0.gguf.part", "copy.gguf.parts"] {
+        std::fs::write(folder.path().join(name), "half").unwrap();
+    }
+    low_bit::write_copy(&original, &folder.path().join("copy.gguf"), 1, &mut |_, _| {}).unwrap();
+    let left = ["copier.77-0.gguf.part", "copy.gguf", "copy.gguf.parts", "tiny.gguf"];
+    assert_eq!(names(folder.path()), left);
+}
+
+#[test]
+fn tells_models_of_one_size_apart_by_their_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = low_bit::fingerprint(&Tiny::default().write(folder.path(), "tiny")).unwrap();
+    let path = Tiny { seed: 2, ..Tiny::default() }.write(folder.path(), "tiny");
+    assert_ne!(low_bit::fingerprint(&path).unwrap(), first, "another model under its name");
+    let moved = Tiny::default().write(folder.path(), "moved");
+    assert_eq!(low_bit::fingerprint(&moved).unwrap(), first, "the same model under another name");
+    let split = |seed| Tiny { seed, ..Tiny::default() }.write_split(folder.path(), "big", 2);
+    assert_ne!(low_bit::fingerprint(&split(1)).unwrap(), low_bit::fingerprint(&split(2)).unwrap());
+    assert!(low_bit::fingerprint(&folder.path().join("gone.gguf")).is_err());
 }
 
 #[test]
@@ -332,6 +393,13 @@ fn what_cannot_run_is_refused_by_name() {
 
     let experts = refusal(Tiny::default().writer().u32("llama.expert_count", 8));
     assert!(experts.to_string().contains("8 experts"), "{experts}");
+
+    for (kind, name) in [(9, "Q8_1"), (15, "Q8_K"), (20, "IQ4_NL")] {
+        let writer = Tiny::default().writer().raw_tensor("odd.weight", &[256], kind, None, vec![0; 512]);
+        let odd = refusal(writer);
+        assert_eq!(odd.code(), ErrorCode::UnsupportedModel);
+        assert!(odd.to_string().contains(name), "{odd}");
+    }
 
     let yarn = refusal(Tiny::default().writer().str("llama.rope.scaling.type", "yarn"));
     assert!(yarn.to_string().contains("yarn"), "{yarn}");

@@ -145,6 +145,13 @@ fn parts_that_do_not_belong_together_are_named() {
     let again = again.value("split.no", Value::U16(1)).value("split.count", Value::U16(3));
     std::fs::write(part("twice", 2), again.bytes()).unwrap();
     assert!(refused("twice").contains("in an earlier part as well"));
+    // Each header alone is short enough, and what they hold is kept together.
+    Tiny::default().write_split(&places.models, "wordy", 3);
+    for (i, piece) in Tiny::default().writer().split(3).into_iter().enumerate().skip(1) {
+        let wordy = piece.str("general.description", &"x".repeat(40 << 20));
+        std::fs::write(part("wordy", i + 1), wordy.bytes()).unwrap();
+    }
+    assert!(refused("wordy").contains("the headers of its parts are longer than 64 MiB"));
     let renamed = places.models.join("renamed.gguf");
     std::fs::copy(part("short", 1), &renamed).unwrap();
     assert!(refused("renamed").contains("its name does not say which"));
