@@ -38,9 +38,9 @@ mac-check: ## Type-check everything for Apple Silicon, also on Debian
 arm-test: ## Test the CPU kernels on ARM, under emulation on other machines
 	@scripts/arm-test
 
-sanitize: ## Test the unsafe code under AddressSanitizer
+sanitize: ## Test the unsafe code under AddressSanitizer and ThreadSanitizer (ONLY=thread)
 	@scripts/setup check
-	@scripts/sanitize
+	@scripts/sanitize $(ONLY)
 
 app: ## Build the bundle: .app and .dmg on a Mac, .deb on Debian
 	@scripts/setup run

@@ -277,6 +277,26 @@ mod tests {
         }
     }
 
+    /// No lock and no atomic of the test's own orders these writes and reads: ThreadSanitizer sees whether the calls do.
+    #[test]
+    fn shows_each_call_what_the_last_one_wrote() {
+        let threads = Threads::new(3).unwrap();
+        let mut cells = vec![0u64; 64];
+        for call in 1..=2_000 {
+            if call % 500 == 0 {
+                // Longer than a worker looks out for work.
+                std::thread::sleep(5 * WATCH);
+            }
+            let out = SharedSlice::new(&mut cells);
+            threads.run(64, &|i| {
+                // SAFETY: the cells are borrowed until all tasks are done, and only this task has the cell.
+                let cell = unsafe { out.part((i * 7 + call) % 64, 1) };
+                cell[0] += 1;
+            });
+            assert!(cells.iter().all(|&cell| cell == call as u64), "call {call}");
+        }
+    }
+
     #[test]
     fn who_fell_asleep_is_woken() {
         let threads = Threads::new(2).unwrap();
