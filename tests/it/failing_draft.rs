@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use candle_core::quantized::GgmlDType;
 use hunch::depth::DepthController;
 use hunch::draft::{DraftProb, DraftTree};
 use hunch::error::{Error, Result};
@@ -17,7 +18,9 @@ use hunch::sample::{Sampler, SamplingParams};
 use hunch::theory::goodness_of_fit;
 use hunch::token::{TokenId, TokenOrigin};
 
+use crate::cli::{hunch, last_json, text};
 use crate::lossless::{index, joint_law};
+use crate::support::tiny::{Tiny, WIDTH};
 use crate::toy::{Generated, Stages, config, generate, generate_at, greedy_continuation, only, table};
 
 const VOCAB: usize = 16;
@@ -382,4 +385,34 @@ fn keeps_the_distribution_when_the_failure_depends_on_what_was_drawn() {
             assert!(fit.p_value > 1e-3, "{name}, {fault:?}: {fit:?}");
         }
     }
+}
+
+/// A sound file whose numbers are none: what the command line says and keeps of such a draft.
+#[test]
+fn the_command_line_names_the_draft_that_failed_and_answers() {
+    let data = tempfile::tempdir().unwrap();
+    let models = data.path().join("models");
+    std::fs::create_dir(&models).unwrap();
+    Tiny::default().write(&models, "target");
+    let norm = "output_norm.weight";
+    let spoilt = Tiny { layers: 1, ..Tiny::default() }.writer().without(norm);
+    let spoilt = spoilt.tensor(norm, &[WIDTH], GgmlDType::F32, &[f32::NAN; WIDTH]);
+    std::fs::write(models.join("spoilt.gguf"), spoilt.bytes()).unwrap();
+    let run = |method: &str, rest: &[&str]| {
+        let fixed = ["run", "hello hello", "--target", "target", "--draft", "spoilt", "--max-draft", "3"];
+        let more = ["--max-tokens", "24", "--temperature", "0", "--device", "cpu", "--method", method];
+        hunch(data.path(), &[&fixed[..], &more, rest].concat())
+    };
+    let plain = last_json(&run("plain", &["--json"]));
+    for method in ["draft-model", "draft-tree", "cascade"] {
+        let answer = last_json(&run(method, &["--json"]));
+        assert_eq!(answer["text"], plain["text"], "{method}");
+        let dropped = answer["dropped_drafts"].as_array().unwrap();
+        assert_eq!(dropped.len(), 1, "{method}: {dropped:?}");
+        let failed = if method == "draft-tree" { "draft-tree" } else { "draft-model" };
+        assert_eq!(dropped[0]["method"], failed);
+        assert!(dropped[0]["error"]["message"].is_string() && dropped[0]["error"]["code"].is_string());
+    }
+    let words = text(&run("draft-model", &[]).stdout);
+    assert!(words.contains("draft-model failed and was left out for the rest of the answer"), "{words}");
 }

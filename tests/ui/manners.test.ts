@@ -160,6 +160,37 @@ describe('the context', () => {
   });
 });
 
+/** An answer whose draft fails at once. */
+function droppedDraft(): string {
+  const plan = plans['fixture-plain'];
+  if (!plan) throw new Error('fixture-plain');
+  const error = { code: 'out_of_memory', message: 'Not enough memory: a cache needs 7 MiB. Choose a smaller model.', params: { detail: 'a cache needs 7 MiB' } } as const;
+  const withDropped = (event: GenerationEvent): GenerationEvent[] =>
+    event.type === 'started' ? [{ ...event, method: 'draft-model' }, { type: 'draft_dropped', method: 'draft-model', error }] : [event];
+  return toLines(record(plan).map((message) => ({ ...message, events: message.events.flatMap(withDropped) })));
+}
+
+describe('a draft that fails', () => {
+  it('is named at the answer, which goes on without it', async () => {
+    const page = await hunch.open({ replay: 'dropped', recordings: { dropped: droppedDraft() } });
+    await ask(page);
+    await ended(page);
+    const told = page.getByTestId('draft-dropped');
+    expect(await told.locator('summary').innerText()).toBe('Draft model failed; the answer goes on without it');
+    await told.locator('summary').focus();
+    await page.keyboard.press('Enter');
+    await page.getByText('Not enough memory: a cache needs 7 MiB.').waitFor();
+    expect(await page.getByTestId('stats').getAttribute('data-stop')).not.toBeNull();
+  });
+
+  it('is named in German', async () => {
+    const page = await hunch.open({ replay: 'dropped', recordings: { dropped: droppedDraft() }, locale: 'de-DE' });
+    await ask(page);
+    await ended(page);
+    expect(await page.getByTestId('draft-dropped').locator('summary').innerText()).toBe('Draft-Modell ist ausgefallen; die Antwort geht ohne weiter');
+  });
+});
+
 /** An answer for which plain decoding is faster. */
 const resting = changed((event) => {
   const depth: DepthState = { parked: true, gains: [0.9, 0.75] };
