@@ -4,11 +4,10 @@ use std::arch::x86_64::*;
 
 use super::{Isa, MAX_GROUP};
 
-/// The four bytes of `activations` from `4 * i`, as one number to be spread over the lanes.
+/// Four activations as one number, to be spread over the lanes.
 #[inline(always)]
-fn four(activations: &[i8; 16], i: usize) -> i32 {
-    let bytes = [activations[4 * i], activations[4 * i + 1], activations[4 * i + 2], activations[4 * i + 3]];
-    i32::from_le_bytes([bytes[0] as u8, bytes[1] as u8, bytes[2] as u8, bytes[3] as u8])
+fn word_of(four: &[i8; 4]) -> i32 {
+    i32::from_le_bytes([four[0] as u8, four[1] as u8, four[2] as u8, four[3] as u8])
 }
 
 // Macros, not closures: a closure is a function of its own, without the instructions of the function
@@ -136,10 +135,10 @@ impl Isa for Avx512 {
     #[inline(always)]
     unsafe fn dot(acc: __m512i, codes: &[__m512i], activations: &[i8; 16]) -> __m512i {
         let mut acc = acc;
-        for (i, &codes) in codes.iter().enumerate() {
+        for (&codes, four) in codes.iter().zip(activations.as_chunks().0) {
             // SAFETY: the caller has the instructions. Unsigned codes times signed activations,
             // four products a lane, added without saturation.
-            acc = unsafe { _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(four(activations, i))) };
+            acc = unsafe { _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(word_of(four))) };
         }
         acc
     }
@@ -311,21 +310,21 @@ impl<const VNNI: bool> Isa for Narrow<VNNI> {
     #[inline(always)]
     unsafe fn dot(acc: __m256i, codes: &[__m256i], activations: &[i8; 16]) -> __m256i {
         let mut acc = acc;
-        for (i, &codes) in codes.iter().enumerate() {
+        for (&codes, four) in codes.iter().zip(activations.as_chunks().0) {
             // SAFETY: the caller has the instructions. Codes are below 64, so that two products fit
             // 16 bits.
-            acc = unsafe { dot_256::<VNNI>(acc, codes, _mm256_set1_epi32(four(activations, i))) };
+            acc = unsafe { dot_256::<VNNI>(acc, codes, _mm256_set1_epi32(word_of(four))) };
         }
         acc
     }
     #[inline(always)]
     unsafe fn dot_bytes(acc: __m256i, codes: &[__m256i], activations: &[i8; 16]) -> __m256i {
         let mut acc = acc;
-        for (i, &codes) in codes.iter().enumerate() {
+        for (&codes, four) in codes.iter().zip(activations.as_chunks().0) {
             // SAFETY: the caller has the instructions. |code| <= 128 and |activation| <= 127: two
             // products fit 16 bits.
             unsafe {
-                let a = _mm256_sign_epi8(_mm256_set1_epi32(four(activations, i)), codes);
+                let a = _mm256_sign_epi8(_mm256_set1_epi32(word_of(four)), codes);
                 acc = dot_256::<VNNI>(acc, _mm256_abs_epi8(codes), a);
             }
         }
