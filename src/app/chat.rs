@@ -2,6 +2,7 @@
 //! is written and not only when it is over.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -179,17 +180,7 @@ impl App {
     /// # Errors
     /// [`Error::InvalidRequest`] when it is no such file; nothing was added then.
     pub fn import_conversation(&self, path: &Path) -> Result<i64> {
-        let io = |source| Error::Io { action: "read", path: path.into(), source };
-        let size = std::fs::metadata(path).map_err(io)?.len();
-        if size > MOST_IMPORTED {
-            return Err(Error::invalid(format!(
-                "{} has {} MiB; a conversation has at most {}. Nothing was added.",
-                path.display(),
-                size >> 20,
-                MOST_IMPORTED >> 20
-            )));
-        }
-        self.store().import_json(&std::fs::read_to_string(path).map_err(io)?)
+        self.store().import_json(&read_import(path)?)
     }
 
     /// Begins an answer in a conversation. The question and everything the answer says are kept; `sink`
@@ -347,6 +338,26 @@ impl App {
     }
 }
 
+/// The text of a regular file of at most [`MOST_IMPORTED`] bytes.
+fn read_import(path: &Path) -> Result<String> {
+    let io = |source| Error::Io { action: "read", path: path.into(), source };
+    // Before it is opened: opening a pipe waits for somebody to write to it.
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        return Err(Error::invalid(format!("{} is not a regular file. Nothing was added.", path.display())));
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(io)?;
+    let read = file.take(MOST_IMPORTED + 1).read_to_string(&mut text).map_err(io)?;
+    if read as u64 > MOST_IMPORTED {
+        return Err(Error::invalid(format!(
+            "{} has more than {} MiB, the most that a conversation may have. Nothing was added.",
+            path.display(),
+            MOST_IMPORTED >> 20
+        )));
+    }
+    Ok(text)
+}
+
 /// An answer's tokens mean something else to another model than the one that wrote it.
 fn check_writer(answer: &StoredMessage, target: &str) -> Result<()> {
     let by = answer.settings.as_ref().map_or("", |settings| settings.target.as_str());
@@ -417,7 +428,8 @@ fn tokens(events: &[GenerationEvent]) -> impl Iterator<Item = &TokenEvent> {
 /// The number that the next round would have.
 fn rounds(events: &[GenerationEvent]) -> u32 {
     let last = |event: &GenerationEvent| match event {
-        GenerationEvent::Round(round) => Some(round.round + 1),
+        // A file that was imported may say any number.
+        GenerationEvent::Round(round) => Some(round.round.saturating_add(1)),
         _ => None,
     };
     events.iter().filter_map(last).max().unwrap_or(0)

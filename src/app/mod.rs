@@ -107,7 +107,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn open_store(path: Option<PathBuf>) -> Result<(Store, Option<ErrorInfo>)> {
     let opened = path.map_or_else(library::conversations_path, Ok).and_then(|path| {
         let store = Store::open(&path)?;
-        store.purge_deleted()?;
+        // What is deleted can be purged at the next start as well.
+        if let Err(error) = store.purge_deleted() {
+            eprintln!("Deleted conversations could not be purged; they stay hidden. {error}");
+        }
         Ok(store)
     });
     match opened {

@@ -227,7 +227,11 @@ impl Store {
             statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?
         };
         for message in unfinished {
-            finish(&transaction, message, MessageState::Interrupted)?;
+            // An answer that cannot be read must not cost the others.
+            if finish(&transaction, message, MessageState::Interrupted).is_err() {
+                let sql = "UPDATE messages SET state = 'interrupted' WHERE id = ?1";
+                transaction.execute(sql, [message])?;
+            }
         }
         transaction.commit()?;
         Ok(())
@@ -269,7 +273,15 @@ impl Store {
     pub fn take_back(&self, message: i64, before: &Standing) -> Result<()> {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
-        if transaction.execute("DELETE FROM messages WHERE id = ?1", [message])? == 0 {
+        let deleted = transaction.execute(
+            "WITH RECURSIVE taken(id) AS (
+                 SELECT id FROM messages WHERE id = ?1
+                 UNION SELECT m.id FROM messages m JOIN taken ON m.parent = taken.id
+             )
+             DELETE FROM messages WHERE id IN taken",
+            [message],
+        )?;
+        if deleted == 0 {
             return Err(not_there("message", message));
         }
         transaction.execute(
@@ -423,6 +435,57 @@ mod tests {
         let (_, stored) = store.message(answer).unwrap();
         assert_eq!((stored.content.as_str(), stored.state), ("Hel", MessageState::Interrupted));
         assert_eq!(store.events(answer).unwrap(), [round("Hel")]);
+    }
+
+    #[test]
+    fn unreadable_unfinished_answer_does_not_close_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        let store = Store::open(&path).unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        let question = store.add_question(chat, None, "Hi", 2).unwrap();
+        let damaged = store.begin_answer(chat, question, &settings(), 3).unwrap();
+        let sound = store.begin_answer(chat, question, &settings(), 3).unwrap();
+        store.append_events(sound, &[round("Hel")]).unwrap();
+        // Text that is not UTF-8, as a damaged page may hold.
+        let add = "INSERT INTO answer_parts VALUES (?1, 0, CAST(x'ff22' AS TEXT))";
+        store.connection().execute(add, [damaged]).unwrap();
+        drop(store);
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.message(damaged).unwrap().1.state, MessageState::Interrupted);
+        let (_, kept) = store.message(sound).unwrap();
+        assert_eq!((kept.content.as_str(), kept.state), ("Hel", MessageState::Interrupted));
+    }
+
+    #[test]
+    fn deletes_5000_messages_on_one_branch() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        let store = Store::open(&path).unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        let mut parent = store.add_question(chat, None, "first", 1).unwrap();
+        let standing = store.standing(chat).unwrap();
+        let second = store.add_question(chat, Some(parent), "second", 1).unwrap();
+        parent = second;
+        for number in 2..5000 {
+            parent = store.add_question(chat, Some(parent), &format!("message {number}"), 1).unwrap();
+        }
+        let length = |store: &Store| store.conversation(chat).unwrap().branch().len();
+        store.delete_conversation(chat, 2).unwrap();
+        drop(store);
+        let store = Store::open(&path).unwrap();
+        store.restore_conversation(chat).unwrap();
+        assert_eq!(length(&store), 5000, "undone after a restart, nothing is gone");
+        store.take_back(second, &standing).unwrap();
+        assert_eq!(length(&store), 1, "4,999 descendants are taken back");
+        assert!(store.search("message").unwrap().is_empty());
+        let mut parent = store.standing(chat).map(|_| None).unwrap();
+        for number in 0..5000 {
+            parent = Some(store.add_question(chat, parent, &format!("message {number}"), 1).unwrap());
+        }
+        store.delete_conversation(chat, 3).unwrap();
+        assert_eq!(store.purge_deleted().unwrap(), 1);
+        assert!(store.conversation(chat).is_err() && store.search("message").unwrap().is_empty());
     }
 
     #[test]

@@ -17,13 +17,19 @@ mod search;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Error, Result};
 
 pub use comparisons::CurveOf;
 pub use messages::{KeptAnswer, Standing};
+
+/// Longest wait for another program that holds the file: one that only looks is done in a moment.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two tries of the lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// The file. Shared between threads; calls wait for each other.
 pub struct Store {
@@ -47,16 +53,21 @@ impl Store {
                 source,
             })?;
         }
-        let io = |source| Error::Io { action: "open", path: path.into(), source };
-        let lock = File::create(path.with_extension("lock")).map_err(io)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::Store("another Hunch that is running uses them".into()));
-            }
-            Err(TryLockError::Error(source)) => return Err(io(source)),
-        }
+        let lock = lock(path, LOCK_PATIENCE)?;
         Self::prepare(Connection::open(path)?, Some(lock))
+    }
+
+    /// Opens the file for reading, while another program may be writing to it. Takes no lock, migrates nothing
+    /// and changes no answer.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when there is no such file, it cannot be read, or it is of another version of Hunch.
+    pub fn open_read_only(path: &Path) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.execute_batch("PRAGMA busy_timeout = 5000;")?;
+        migrations::check_current(&connection)?;
+        Ok(Self { connection: Mutex::new(connection), lock: None })
     }
 
     /// A store that is gone with the program.
@@ -72,6 +83,9 @@ impl Store {
         connection.execute_batch(
             "PRAGMA journal_mode = WAL;
              PRAGMA synchronous = NORMAL;
+             -- On a Mac a checkpoint without it may be reordered by the disk: a power cut could damage the file.
+             PRAGMA checkpoint_fullfsync = ON;
+             PRAGMA secure_delete = ON;
              PRAGMA foreign_keys = ON;
              PRAGMA busy_timeout = 5000;",
         )?;
@@ -84,6 +98,23 @@ impl Store {
     fn connection(&self) -> MutexGuard<'_, Connection> {
         // A transaction that was under way when a thread panicked has been rolled back.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes the lock beside the file, trying for `patience`. A volume without locks is used without one.
+fn lock(path: &Path, patience: Duration) -> Result<File> {
+    let path = path.with_extension("lock");
+    let opened = File::options().create(true).truncate(false).write(true).open(&path);
+    let lock = opened.map_err(|source| Error::Io { action: "open", path, source })?;
+    let begun = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < patience => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Store("another Hunch that is running uses them".into()));
+            }
+        }
     }
 }
 
@@ -109,6 +140,43 @@ fn not_there(what: &str, id: i64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waits_for_a_lock_that_is_held_for_a_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        let held = lock(&path, Duration::ZERO).unwrap();
+        let refused = lock(&path, Duration::ZERO).unwrap_err().to_string();
+        assert!(refused.contains("another Hunch"), "{refused}");
+        let opening = std::thread::spawn({
+            let path = path.clone();
+            move || Store::open(&path).map(drop)
+        });
+        std::thread::sleep(2 * LOCK_PAUSE);
+        held.unlock().unwrap();
+        opening.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn reads_while_another_program_writes_and_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        assert!(Store::open_read_only(&path).is_err() && !path.exists(), "makes no file");
+        let window = Store::open(&path).unwrap();
+        let chat = window.create_conversation(1).unwrap();
+        let reader = Store::open_read_only(&path).unwrap();
+        assert_eq!(reader.conversations().unwrap()[0].id, chat);
+        assert!(reader.rename_conversation(chat, "Other").is_err());
+        window.create_conversation(2).unwrap();
+        assert_eq!(reader.conversations().unwrap().len(), 2);
+        drop(window);
+        drop(Store::open(&path).unwrap());
+        reader.connection.lock().unwrap().execute_batch("SELECT 1").unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.pragma_update(None, "user_version", 1).unwrap();
+        let refused = Store::open_read_only(&path).err().unwrap().to_string();
+        assert!(refused.contains("version 1"), "{refused}");
+    }
 
     /// As a process has that is started in the same moment: it shares the open file until it is itself.
     #[test]
