@@ -206,9 +206,12 @@ impl Store {
     /// # Errors
     /// When there is no such message.
     pub fn finish_answer(&self, message: i64, state: MessageState, now: i64) -> Result<()> {
+        // Unpacked and packed outside of the lock: nobody else changes an answer that is being written.
+        let parts = part_texts(&self.connection(), message)?;
+        let packed = whole_answer(&parts)?;
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
-        finish(&transaction, message, state)?;
+        finish(&transaction, message, state, &packed)?;
         transaction.execute(
             "UPDATE conversations SET updated_ms = ?2
              WHERE id = (SELECT conversation FROM messages WHERE id = ?1)",
@@ -228,7 +231,10 @@ impl Store {
         };
         for message in unfinished {
             // An answer that cannot be read must not cost the others.
-            if finish(&transaction, message, MessageState::Interrupted).is_err() {
+            let whole = part_texts(&transaction, message).and_then(|parts| whole_answer(&parts));
+            let finished =
+                whole.and_then(|whole| finish(&transaction, message, MessageState::Interrupted, &whole));
+            if finished.is_err() {
                 let sql = "UPDATE messages SET state = 'interrupted' WHERE id = ?1";
                 transaction.execute(sql, [message])?;
             }
@@ -249,8 +255,15 @@ impl Store {
             .optional()?
             .ok_or_else(|| not_there("message", message))?;
         match packed {
-            Some(packed) => unpack(&packed),
-            None => parts(&connection, message),
+            Some(packed) => {
+                drop(connection);
+                unpack(&packed)
+            }
+            None => {
+                let texts = part_texts(&connection, message)?;
+                drop(connection);
+                parts(&texts)
+            }
         }
     }
 
@@ -306,18 +319,25 @@ impl Store {
     }
 }
 
-fn finish(connection: &Connection, message: i64, state: MessageState) -> Result<()> {
+/// The text of an answer and its events, packed, from its parts.
+fn whole_answer(parts: &[String]) -> Result<(String, Vec<u8>)> {
     // A part that this version cannot read must not keep the others from being read.
-    let events: Vec<GenerationEvent> = part_texts(connection, message)?
-        .iter()
-        .filter_map(|text| read_json::<Vec<_>>(text).ok())
-        .flatten()
-        .collect();
+    let events: Vec<GenerationEvent> =
+        parts.iter().filter_map(|text| read_json::<Vec<_>>(text).ok()).flatten().collect();
     let content: String =
         events.iter().flat_map(GenerationEvent::tokens).map(|token| token.text.as_str()).collect();
+    Ok((content, pack(&events)?))
+}
+
+fn finish(
+    connection: &Connection,
+    message: i64,
+    state: MessageState,
+    (content, packed): &(String, Vec<u8>),
+) -> Result<()> {
     let changed = connection.execute(
         "UPDATE messages SET state = ?2, content = ?3, events = ?4 WHERE id = ?1 AND state = 'streaming'",
-        params![message, state_name(state), content, pack(&events)?],
+        params![message, state_name(state), content, packed],
     )?;
     if changed == 0 {
         return Err(not_there("answer", message));
@@ -326,10 +346,10 @@ fn finish(connection: &Connection, message: i64, state: MessageState) -> Result<
     Ok(())
 }
 
-fn parts(connection: &Connection, message: i64) -> Result<Vec<GenerationEvent>> {
+fn parts(texts: &[String]) -> Result<Vec<GenerationEvent>> {
     let mut events = Vec::new();
-    for part in part_texts(connection, message)? {
-        events.extend(read_json::<Vec<GenerationEvent>>(&part)?);
+    for part in texts {
+        events.extend(read_json::<Vec<GenerationEvent>>(part)?);
     }
     Ok(events)
 }

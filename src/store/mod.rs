@@ -95,6 +95,15 @@ impl Store {
         Ok(store)
     }
 
+    /// Has the file take no more pages, as on a disk that is full, or take them again.
+    #[cfg(test)]
+    pub(crate) fn set_full(&self, full: bool) {
+        let connection = self.connection();
+        let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        let most = if full { pages } else { 1 << 30 };
+        connection.query_row(&format!("PRAGMA max_page_count = {most}"), [], |_| Ok(())).unwrap();
+    }
+
     fn connection(&self) -> MutexGuard<'_, Connection> {
         // A transaction that was under way when a thread panicked has been rolled back.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)

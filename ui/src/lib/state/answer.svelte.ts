@@ -115,6 +115,8 @@ export class Answer {
   stop = $state<StopReason | null>(null);
   stats = $state.raw<GenerationStats | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
+  /** Why the answer is not being written to the store at present. */
+  notKept = $state.raw<ErrorInfo | null>(null);
   /** Whether most rounds were plain because plain decoding was faster; known when the answer is over. */
   rested = $state(false);
 
@@ -283,6 +285,12 @@ export class Answer {
         break;
       case 'failed':
         this.fail(event.error);
+        break;
+      case 'not_kept':
+        this.notKept = event.error;
+        break;
+      case 'kept':
+        this.notKept = null;
         break;
     }
   }
