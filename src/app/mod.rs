@@ -117,6 +117,12 @@ fn open_store(path: Option<PathBuf>) -> Result<(Store, Option<ErrorInfo>)> {
         if let Err(error) = store.purge_deleted() {
             eprintln!("Deleted conversations could not be purged; they stay hidden. {error}");
         }
+        let copied = std::thread::Builder::new().name("hunch-copy".into()).spawn(move || {
+            if let Err(error) = Store::copy_weekly(&path) {
+                eprintln!("No weekly copy of the conversations was made. {error}");
+            }
+        });
+        drop(copied);
         Ok(store)
     });
     match opened {

@@ -248,7 +248,7 @@ impl Store {
     /// # Errors
     /// When there is no such message, or its events are damaged.
     pub fn events(&self, message: i64) -> Result<Vec<GenerationEvent>> {
-        let connection = self.connection();
+        let connection = self.reader();
         let sql = "SELECT events FROM messages WHERE id = ?1";
         let packed: Option<Vec<u8>> = connection
             .query_row(sql, [message], |row| row.get(0))

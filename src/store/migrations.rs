@@ -169,6 +169,12 @@ pub(super) fn run(connection: &mut Connection) -> Result<()> {
     Ok(())
 }
 
+/// Whether a file was made by an older version.
+pub(super) fn is_older(connection: &Connection) -> Result<bool> {
+    let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    Ok(version > 0 && (version as usize) < MIGRATIONS.len())
+}
+
 /// Checks that a file is of this version, for who may not change it.
 pub(super) fn check_current(connection: &Connection) -> Result<()> {
     let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
@@ -276,6 +282,10 @@ mod tests {
         let fresh = Store::in_memory().unwrap();
         assert_eq!(names(&store.connection()), names(&fresh.connection()));
         assert_eq!(store.conversation(1).unwrap().branch().len(), 20);
+        let copies = super::super::copies::list(&path);
+        let copy = Connection::open(&copies[0]).unwrap();
+        let version = copy.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!((copies.len(), version), (1, 5), "a copy of the file as it was");
         assert_eq!(store.search("word7").unwrap().len(), 1);
         let refused = store.connection().execute("UPDATE messages SET parent = 999 WHERE id = 3", []);
         assert!(refused.is_err(), "a parent still has to exist");

@@ -7,6 +7,7 @@
 
 mod comparisons;
 mod conversations;
+mod copies;
 mod exchange;
 mod messages;
 mod migrations;
@@ -34,6 +35,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// The file. Shared between threads; calls wait for each other.
 pub struct Store {
     connection: Mutex<Connection>,
+    /// For searches and answers, which take long to read: no write waits for them. None in memory.
+    reader: Option<Mutex<Connection>>,
     /// Says that this program uses the file, as long as the store lives.
     lock: Option<File>,
 }
@@ -54,7 +57,30 @@ impl Store {
             })?;
         }
         let lock = lock(path, LOCK_PATIENCE)?;
-        Self::prepare(Connection::open(path)?, Some(lock))
+        let connection = Connection::open(path)?;
+        if migrations::is_older(&connection)? {
+            // A disk without room for a copy must not lock anybody out: a migration is one transaction.
+            if let Err(error) = copies::make(&connection, path) {
+                eprintln!(
+                    "No copy of the conversations was made before their file is brought up to date. {error}"
+                );
+            }
+        }
+        let mut store = Self::prepare(connection, Some(lock))?;
+        store.reader = Some(Mutex::new(read_only(path)?));
+        Ok(store)
+    }
+
+    /// Copies the file at `path` into `backups` beside it when the newest copy is a week old. Reads on a connection
+    /// of its own, so nothing waits for it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or the copy cannot be written.
+    pub fn copy_weekly(path: &Path) -> Result<()> {
+        if copies::is_due(path) {
+            copies::make(&read_only(path)?, path)?;
+        }
+        Ok(())
     }
 
     /// Opens the file for reading, while another program may be writing to it. Takes no lock, migrates nothing
@@ -63,11 +89,9 @@ impl Store {
     /// # Errors
     /// [`Error::Store`] when there is no such file, it cannot be read, or it is of another version of Hunch.
     pub fn open_read_only(path: &Path) -> Result<Self> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.execute_batch("PRAGMA busy_timeout = 5000;")?;
+        let connection = read_only(path)?;
         migrations::check_current(&connection)?;
-        Ok(Self { connection: Mutex::new(connection), lock: None })
+        Ok(Self { connection: Mutex::new(connection), reader: None, lock: None })
     }
 
     /// A store that is gone with the program.
@@ -90,7 +114,7 @@ impl Store {
              PRAGMA busy_timeout = 5000;",
         )?;
         migrations::run(&mut connection)?;
-        let store = Self { connection: Mutex::new(connection), lock };
+        let store = Self { connection: Mutex::new(connection), reader: None, lock };
         store.interrupt_unfinished()?;
         Ok(store)
     }
@@ -104,10 +128,23 @@ impl Store {
         connection.query_row(&format!("PRAGMA max_page_count = {most}"), [], |_| Ok(())).unwrap();
     }
 
+    /// The connection for what takes long to read.
+    fn reader(&self) -> MutexGuard<'_, Connection> {
+        let reader = self.reader.as_ref().unwrap_or(&self.connection);
+        reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn connection(&self) -> MutexGuard<'_, Connection> {
         // A transaction that was under way when a thread panicked has been rolled back.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn read_only(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.execute_batch("PRAGMA busy_timeout = 5000;")?;
+    Ok(connection)
 }
 
 /// Takes the lock beside the file, trying for `patience`. A volume without locks is used without one.
@@ -149,6 +186,23 @@ fn not_there(what: &str, id: i64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Fails by waiting for ever where they share a connection.
+    #[test]
+    fn searches_and_reads_answers_while_a_write_is_under_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("hunch.db")).unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        let question = store.add_question(chat, None, "Why?", 2).unwrap();
+        let mut writing = store.connection();
+        let transaction = writing.transaction().unwrap();
+        transaction.execute("UPDATE messages SET content = 'How?'", []).unwrap();
+        assert_eq!(store.search("why").unwrap().len(), 1);
+        assert!(store.events(question).unwrap().is_empty());
+        transaction.commit().unwrap();
+        drop(writing);
+        assert_eq!((store.search("why").unwrap().len(), store.search("how").unwrap().len()), (0, 1));
+    }
 
     #[test]
     fn waits_for_a_lock_that_is_held_for_a_moment() {
