@@ -67,7 +67,7 @@ impl Store {
             }
         }
         let mut store = Self::prepare(connection, Some(lock))?;
-        store.reader = Some(Mutex::new(read_only(path)?));
+        store.reader = read_only(path).ok().map(Mutex::new);
         Ok(store)
     }
 
