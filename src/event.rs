@@ -234,6 +234,14 @@ pub enum GenerationEvent {
         /// The reason.
         error: ErrorInfo,
     },
+    /// The answer cannot be written to the store at present; the generation goes on, and so do the tries.
+    /// Told once, at the first refusal, also after the end. Never part of what is stored.
+    NotKept {
+        /// The store's reason.
+        error: ErrorInfo,
+    },
+    /// Everything of the answer so far is written again, after [`NotKept`](Self::NotKept).
+    Kept,
 }
 
 /// Receives the events of one generation, in order, on the engine's thread: be quick.

@@ -2,14 +2,15 @@
 //! is written and not only when it is over.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{App, lock};
 use crate::api::{
     AnswerRequest, AnswerSettings, Answering, Asking, ChatMessage, Conversation, ConversationEntry,
-    ExportFormat, ExportWords, MessageState, Role, SearchHit, StoredMessage, StreamMessage,
+    ExportFormat, ExportWords, Role, SearchHit, StoredMessage, StreamMessage,
 };
 use crate::error::{Error, Result};
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
@@ -18,8 +19,8 @@ use crate::store::{Standing, Store};
 use crate::text::{Detokenizer, Tokenizer};
 use crate::token::{TokenId, TokenOrigin};
 
-/// How long events of an answer wait before they are written to the file: what a crash may cost.
-const WRITTEN_EVERY: Duration = Duration::from_millis(200);
+/// Longest wait for the end of the answer before to be written.
+const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 
 /// Bytes of a file that is read as a conversation.
 const MOST_IMPORTED: u64 = 256 << 20;
@@ -179,17 +180,7 @@ impl App {
     /// # Errors
     /// [`Error::InvalidRequest`] when it is no such file; nothing was added then.
     pub fn import_conversation(&self, path: &Path) -> Result<i64> {
-        let io = |source| Error::Io { action: "read", path: path.into(), source };
-        let size = std::fs::metadata(path).map_err(io)?.len();
-        if size > MOST_IMPORTED {
-            return Err(Error::invalid(format!(
-                "{} has {} MiB; a conversation has at most {}. Nothing was added.",
-                path.display(),
-                size >> 20,
-                MOST_IMPORTED >> 20
-            )));
-        }
-        self.store().import_json(&std::fs::read_to_string(path).map_err(io)?)
+        self.store().import_json(&read_import(path)?)
     }
 
     /// Begins an answer in a conversation. The question and everything the answer says are kept; `sink`
@@ -209,6 +200,8 @@ impl App {
         if self.shared.engine.running().is_some() {
             return Err(Error::Busy);
         }
+        // The question may follow an answer whose end is only just being written.
+        self.shared.keepers.settle(SETTLES_WITHIN);
         let first_words = match &request.asking {
             Asking::Question { parent: None, text } => Some(text.clone()),
             _ => None,
@@ -219,7 +212,10 @@ impl App {
             .and_then(|ground| self.begin(ground, &settings, plan, sink, &mut written));
         match (&begun, first_words) {
             // What cannot be taken back now is there at the next start; why nothing was asked matters more.
-            (Err(_), _) => drop(written.take_back(self.store())),
+            (Err(_), _) => {
+                self.shared.keepers.settle(SETTLES_WITHIN);
+                drop(written.take_back(self.store()));
+            }
             // An answer is no worse for a conversation without a title.
             (Ok(begun), Some(said)) => drop(self.store().title_conversation(begun.conversation, &said)),
             (Ok(_), None) => {}
@@ -240,8 +236,7 @@ impl App {
         let answer = store.begin_answer(conversation, question, settings, now())?;
         written.message.get_or_insert(answer);
         store.append_events(answer, &prefix)?;
-        let keeper = Keeper::new(self.shared.store.clone(), answer);
-        let generation_id = self.start_generation(prompt, plan, sink, keeper)?;
+        let generation_id = self.start_generation(prompt, plan, sink, answer)?;
         Ok(Answering { conversation, question, answer, generation_id, prefix })
     }
 
@@ -347,6 +342,26 @@ impl App {
     }
 }
 
+/// The text of a regular file of at most [`MOST_IMPORTED`] bytes.
+fn read_import(path: &Path) -> Result<String> {
+    let io = |source| Error::Io { action: "read", path: path.into(), source };
+    // Before it is opened: opening a pipe waits for somebody to write to it.
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        return Err(Error::invalid(format!("{} is not a regular file. Nothing was added.", path.display())));
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(io)?;
+    let read = file.take(MOST_IMPORTED + 1).read_to_string(&mut text).map_err(io)?;
+    if read as u64 > MOST_IMPORTED {
+        return Err(Error::invalid(format!(
+            "{} has more than {} MiB, the most that a conversation may have. Nothing was added.",
+            path.display(),
+            MOST_IMPORTED >> 20
+        )));
+    }
+    Ok(text)
+}
+
 /// An answer's tokens mean something else to another model than the one that wrote it.
 fn check_writer(answer: &StoredMessage, target: &str) -> Result<()> {
     let by = answer.settings.as_ref().map_or("", |settings| settings.target.as_str());
@@ -417,7 +432,8 @@ fn tokens(events: &[GenerationEvent]) -> impl Iterator<Item = &TokenEvent> {
 /// The number that the next round would have.
 fn rounds(events: &[GenerationEvent]) -> u32 {
     let last = |event: &GenerationEvent| match event {
-        GenerationEvent::Round(round) => Some(round.round + 1),
+        // A file that was imported may say any number.
+        GenerationEvent::Round(round) => Some(round.round.saturating_add(1)),
         _ => None,
     };
     events.iter().filter_map(last).max().unwrap_or(0)
@@ -450,67 +466,4 @@ fn first_tokens(events: Vec<GenerationEvent>, kept: usize) -> Vec<GenerationEven
         }
     }
     first
-}
-
-/// Writes the events of an answer to the store, several at a time.
-pub(super) struct Keeper {
-    store: Arc<Store>,
-    answer: i64,
-    waiting: Vec<GenerationEvent>,
-    written: Instant,
-    ended: Option<MessageState>,
-    finished: bool,
-}
-
-impl Keeper {
-    fn new(store: Arc<Store>, answer: i64) -> Self {
-        Self { store, answer, waiting: Vec::new(), written: Instant::now(), ended: None, finished: false }
-    }
-
-    /// Keeps an event. Prefill's progress is not worth keeping.
-    pub(super) fn keep(&mut self, event: &GenerationEvent) {
-        match event {
-            GenerationEvent::Prefill { .. } => return,
-            GenerationEvent::Failed { .. } => self.ended = Some(MessageState::Failed),
-            GenerationEvent::Finished { .. } => self.ended = Some(MessageState::Complete),
-            _ => {}
-        }
-        self.waiting.push(event.clone());
-        if self.ended.is_some() {
-            self.finish();
-        } else if self.written.elapsed() >= WRITTEN_EVERY {
-            self.write();
-        }
-    }
-
-    /// Writes what waits, and ends the answer, once.
-    fn finish(&mut self) {
-        if std::mem::replace(&mut self.finished, true) {
-            return;
-        }
-        // What is not wholly there is not complete, however it ended.
-        let whole = self.write();
-        let state = self.ended.filter(|_| whole).unwrap_or(MessageState::Interrupted);
-        if let Err(error) = self.store.finish_answer(self.answer, state, now()) {
-            eprintln!("The answer could not be kept. {error}");
-        }
-    }
-
-    /// Writes what waits. Whether all is written.
-    fn write(&mut self) -> bool {
-        // An answer that cannot be written down is still an answer; what could not be written is tried again
-        // with what comes next.
-        let written = self.store.append_events(self.answer, &self.waiting).is_ok();
-        if written {
-            self.waiting.clear();
-        }
-        self.written = Instant::now();
-        written
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.finish();
-    }
 }

@@ -3,6 +3,7 @@
 
 mod chat;
 mod downloads;
+mod keeper;
 mod lab;
 mod loading;
 mod measure;
@@ -14,6 +15,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use crate::api::library::LibraryEvent;
 use crate::api::{AnswerSettings, AppInfo, GenerationSnapshot, LoadedModels, ParameterRange, StreamMessage};
@@ -29,7 +31,7 @@ use crate::propose::MethodOptions;
 use crate::sample::SamplingParams;
 use crate::session::MAX_DRAFT;
 use crate::store::Store;
-use chat::Keeper;
+use keeper::{Keeper, Keepers};
 use lab::Positions;
 use loading::Warmth;
 pub use measure::MeasurementSink;
@@ -38,6 +40,9 @@ use stream::{EventLog, KeptSink};
 
 /// Generations whose events are kept for a reader that missed some.
 const LOGS_KEPT: usize = 4;
+
+/// Longest wait for answers to be written when the application ends.
+const KEPT_WITHIN: Duration = Duration::from_secs(2);
 
 /// How to start the application.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +87,7 @@ struct Shared {
     logs: Mutex<VecDeque<Arc<EventLog<GenerationEvent>>>>,
     /// The last measurements.
     measurements: Mutex<Measurements>,
+    keepers: Arc<Keepers>,
     positions: Mutex<Positions>,
     /// Opened when they are first asked for.
     downloads: Mutex<Option<Downloads>>,
@@ -107,7 +113,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn open_store(path: Option<PathBuf>) -> Result<(Store, Option<ErrorInfo>)> {
     let opened = path.map_or_else(library::conversations_path, Ok).and_then(|path| {
         let store = Store::open(&path)?;
-        store.purge_deleted()?;
+        // What is deleted can be purged at the next start as well.
+        if let Err(error) = store.purge_deleted() {
+            eprintln!("Deleted conversations could not be purged; they stay hidden. {error}");
+        }
+        let copied = std::thread::Builder::new().name("hunch-copy".into()).spawn(move || {
+            if let Err(error) = Store::copy_weekly(&path) {
+                eprintln!("No weekly copy of the conversations was made. {error}");
+            }
+        });
+        drop(copied);
         Ok(store)
     });
     match opened {
@@ -147,6 +162,7 @@ impl App {
                 skipped_layers: Mutex::new(None),
                 logs: Mutex::new(VecDeque::new()),
                 measurements: Mutex::default(),
+                keepers: Arc::default(),
                 positions: Mutex::default(),
                 downloads: Mutex::default(),
                 next_id: AtomicU32::new(1),
@@ -226,17 +242,19 @@ impl App {
         self.shared.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts a generation and gives its number at once; what it says is kept by `keeper` and goes to `sink`,
+    /// Starts a generation and gives its number at once; what it says is kept in the message `answer` and goes to `sink`,
     /// from a thread of its own, a frame's worth at a time.
     fn start_generation(
         &self,
         prompt: Prompt,
         plan: GenerationPlan,
         mut sink: Box<dyn FnMut(StreamMessage) + Send>,
-        keeper: Keeper,
+        answer: i64,
     ) -> Result<u32> {
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
+        let store = self.shared.store.clone();
+        let keeper = Keeper::start(&self.shared.keepers, store, answer, log.clone(), writer.clone())?;
         // The pump first: an answer nobody hears must not run. A refused one ends the pump.
         let events = KeptSink { keeper, memory: self.memory_of_answer(plan.method, plan.rule), log: writer };
         log.pump(Box::new(move |seq, events| sink(StreamMessage { generation_id: id, seq, events })))?;
@@ -283,5 +301,6 @@ impl App {
         let downloads = lock(&self.shared.downloads).take();
         drop(downloads);
         self.shared.engine.shutdown();
+        self.shared.keepers.close(KEPT_WITHIN);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::chat::Keeper;
+use super::keeper::Keeper;
 use super::pairing::AnswerMemory;
 use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent};
@@ -53,6 +53,11 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
     /// Everything so far.
     pub(super) fn events(&self) -> Vec<E> {
         self.state().events.clone()
+    }
+
+    /// Up to `most` events behind the first `read`.
+    pub(super) fn after(&self, read: usize, most: usize) -> Vec<E> {
+        self.state().events.iter().skip(read).take(most).cloned().collect()
     }
 
     /// Sends every event to `receiver` from a thread of its own until the log has ended.
@@ -127,7 +132,7 @@ impl<E> Drop for OpenLog<E> {
     }
 }
 
-/// Where the engine puts the events of an answer: they are kept first.
+/// Where the engine puts the events of an answer. The keeper tells the last one, once it is written.
 pub(super) struct KeptSink {
     pub(super) keeper: Keeper,
     pub(super) memory: AnswerMemory,
@@ -136,11 +141,15 @@ pub(super) struct KeptSink {
 
 impl EventSink for KeptSink {
     fn send(&mut self, event: GenerationEvent) {
-        self.keeper.keep(&event);
-        // What is remembered goes into a file; nobody waits for that before the end is told.
-        let last = matches!(event, GenerationEvent::Finished { .. }).then(|| event.clone());
-        self.log.put(event);
-        last.iter().for_each(|event| self.memory.keep(event));
+        match event {
+            GenerationEvent::Finished { .. } => {
+                self.keeper.end(event.clone());
+                // What is remembered goes into a file; nobody waits for that before the end is told.
+                self.memory.keep(&event);
+            }
+            GenerationEvent::Failed { .. } => self.keeper.end(event),
+            _ => self.log.put(event),
+        }
     }
 }
 

@@ -48,6 +48,24 @@ struct MessageRecord {
     events: Vec<GenerationEvent>,
 }
 
+/// The events of an answer, packed; `None` for a question. Takes them out of the record.
+fn packed_events(message: &mut MessageRecord) -> Result<Option<Vec<u8>>> {
+    let events = std::mem::take(&mut message.events);
+    if message.role == Role::User {
+        return Ok(None);
+    }
+    let packed = pack(&events)?;
+    drop(events);
+    // What cannot be read back is better refused now: a number too large for its place, say.
+    unpack::<Vec<GenerationEvent>>(&packed).map_err(|_| {
+        Error::invalid(format!(
+            "The answer {} has numbers that cannot be kept. Nothing was added.",
+            message.id
+        ))
+    })?;
+    Ok(Some(packed))
+}
+
 impl Store {
     /// A conversation as JSON, with all branches, settings and events.
     ///
@@ -105,7 +123,7 @@ impl Store {
                 "This is not a conversation that Hunch has exported ({e}). Nothing was added."
             ))
         };
-        let file: ConversationFile = serde_json::from_str(text).map_err(unreadable)?;
+        let mut file: ConversationFile = serde_json::from_str(text).map_err(unreadable)?;
         if file.format != FORMAT || file.version != VERSION {
             return Err(Error::invalid(format!(
                 "The file says it is \"{}\" version {}; this Hunch reads \"{FORMAT}\" version {VERSION}. Nothing was \
@@ -113,6 +131,9 @@ impl Store {
                 file.format, file.version
             )));
         }
+        // Packed before the file is locked: it takes longer than writing.
+        let packed: Vec<Option<Vec<u8>>> =
+            file.messages.iter_mut().map(packed_events).collect::<Result<_>>()?;
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
         transaction.execute(
@@ -122,7 +143,7 @@ impl Store {
         )?;
         let conversation = transaction.last_insert_rowid();
         let mut ids: HashMap<i64, i64> = HashMap::new();
-        for message in &file.messages {
+        for (message, events) in file.messages.iter().zip(packed) {
             // Parents stand before their children, so there is no circle.
             let parent = message.parent.map(|parent| {
                 ids.get(&parent).copied().ok_or_else(|| {
@@ -138,14 +159,6 @@ impl Store {
                 state => state,
             };
             let settings = message.settings.as_ref().and_then(|s| serde_json::to_string(s).ok());
-            let events = (message.role != Role::User).then(|| pack(&message.events)).transpose()?;
-            // What cannot be read back is better refused now: a number too large for its place, say.
-            events.as_deref().map(unpack::<Vec<GenerationEvent>>).transpose().map_err(|_| {
-                Error::invalid(format!(
-                    "The answer {} has numbers that cannot be kept. Nothing was added.",
-                    message.id
-                ))
-            })?;
             transaction.execute(
                 "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings, events)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",

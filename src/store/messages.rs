@@ -206,9 +206,12 @@ impl Store {
     /// # Errors
     /// When there is no such message.
     pub fn finish_answer(&self, message: i64, state: MessageState, now: i64) -> Result<()> {
+        // Unpacked and packed outside of the lock: nobody else changes an answer that is being written.
+        let parts = part_texts(&self.connection(), message)?;
+        let packed = whole_answer(&parts)?;
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
-        finish(&transaction, message, state)?;
+        finish(&transaction, message, state, &packed)?;
         transaction.execute(
             "UPDATE conversations SET updated_ms = ?2
              WHERE id = (SELECT conversation FROM messages WHERE id = ?1)",
@@ -227,7 +230,14 @@ impl Store {
             statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?
         };
         for message in unfinished {
-            finish(&transaction, message, MessageState::Interrupted)?;
+            // An answer that cannot be read must not cost the others.
+            let whole = part_texts(&transaction, message).and_then(|parts| whole_answer(&parts));
+            let finished =
+                whole.and_then(|whole| finish(&transaction, message, MessageState::Interrupted, &whole));
+            if finished.is_err() {
+                let sql = "UPDATE messages SET state = 'interrupted' WHERE id = ?1";
+                transaction.execute(sql, [message])?;
+            }
         }
         transaction.commit()?;
         Ok(())
@@ -238,15 +248,22 @@ impl Store {
     /// # Errors
     /// When there is no such message, or its events are damaged.
     pub fn events(&self, message: i64) -> Result<Vec<GenerationEvent>> {
-        let connection = self.connection();
+        let connection = self.reader();
         let sql = "SELECT events FROM messages WHERE id = ?1";
         let packed: Option<Vec<u8>> = connection
             .query_row(sql, [message], |row| row.get(0))
             .optional()?
             .ok_or_else(|| not_there("message", message))?;
         match packed {
-            Some(packed) => unpack(&packed),
-            None => parts(&connection, message),
+            Some(packed) => {
+                drop(connection);
+                unpack(&packed)
+            }
+            None => {
+                let texts = part_texts(&connection, message)?;
+                drop(connection);
+                parts(&texts)
+            }
         }
     }
 
@@ -269,7 +286,15 @@ impl Store {
     pub fn take_back(&self, message: i64, before: &Standing) -> Result<()> {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
-        if transaction.execute("DELETE FROM messages WHERE id = ?1", [message])? == 0 {
+        let deleted = transaction.execute(
+            "WITH RECURSIVE taken(id) AS (
+                 SELECT id FROM messages WHERE id = ?1
+                 UNION SELECT m.id FROM messages m JOIN taken ON m.parent = taken.id
+             )
+             DELETE FROM messages WHERE id IN taken",
+            [message],
+        )?;
+        if deleted == 0 {
             return Err(not_there("message", message));
         }
         transaction.execute(
@@ -294,18 +319,25 @@ impl Store {
     }
 }
 
-fn finish(connection: &Connection, message: i64, state: MessageState) -> Result<()> {
+/// The text of an answer and its events, packed, from its parts.
+fn whole_answer(parts: &[String]) -> Result<(String, Vec<u8>)> {
     // A part that this version cannot read must not keep the others from being read.
-    let events: Vec<GenerationEvent> = part_texts(connection, message)?
-        .iter()
-        .filter_map(|text| read_json::<Vec<_>>(text).ok())
-        .flatten()
-        .collect();
+    let events: Vec<GenerationEvent> =
+        parts.iter().filter_map(|text| read_json::<Vec<_>>(text).ok()).flatten().collect();
     let content: String =
         events.iter().flat_map(GenerationEvent::tokens).map(|token| token.text.as_str()).collect();
+    Ok((content, pack(&events)?))
+}
+
+fn finish(
+    connection: &Connection,
+    message: i64,
+    state: MessageState,
+    (content, packed): &(String, Vec<u8>),
+) -> Result<()> {
     let changed = connection.execute(
         "UPDATE messages SET state = ?2, content = ?3, events = ?4 WHERE id = ?1 AND state = 'streaming'",
-        params![message, state_name(state), content, pack(&events)?],
+        params![message, state_name(state), content, packed],
     )?;
     if changed == 0 {
         return Err(not_there("answer", message));
@@ -314,10 +346,10 @@ fn finish(connection: &Connection, message: i64, state: MessageState) -> Result<
     Ok(())
 }
 
-fn parts(connection: &Connection, message: i64) -> Result<Vec<GenerationEvent>> {
+fn parts(texts: &[String]) -> Result<Vec<GenerationEvent>> {
     let mut events = Vec::new();
-    for part in part_texts(connection, message)? {
-        events.extend(read_json::<Vec<GenerationEvent>>(&part)?);
+    for part in texts {
+        events.extend(read_json::<Vec<GenerationEvent>>(part)?);
     }
     Ok(events)
 }
@@ -423,6 +455,57 @@ mod tests {
         let (_, stored) = store.message(answer).unwrap();
         assert_eq!((stored.content.as_str(), stored.state), ("Hel", MessageState::Interrupted));
         assert_eq!(store.events(answer).unwrap(), [round("Hel")]);
+    }
+
+    #[test]
+    fn unreadable_unfinished_answer_does_not_close_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        let store = Store::open(&path).unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        let question = store.add_question(chat, None, "Hi", 2).unwrap();
+        let damaged = store.begin_answer(chat, question, &settings(), 3).unwrap();
+        let sound = store.begin_answer(chat, question, &settings(), 3).unwrap();
+        store.append_events(sound, &[round("Hel")]).unwrap();
+        // Text that is not UTF-8, as a damaged page may hold.
+        let add = "INSERT INTO answer_parts VALUES (?1, 0, CAST(x'ff22' AS TEXT))";
+        store.connection().execute(add, [damaged]).unwrap();
+        drop(store);
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.message(damaged).unwrap().1.state, MessageState::Interrupted);
+        let (_, kept) = store.message(sound).unwrap();
+        assert_eq!((kept.content.as_str(), kept.state), ("Hel", MessageState::Interrupted));
+    }
+
+    #[test]
+    fn deletes_5000_messages_on_one_branch() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        let store = Store::open(&path).unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        let mut parent = store.add_question(chat, None, "first", 1).unwrap();
+        let standing = store.standing(chat).unwrap();
+        let second = store.add_question(chat, Some(parent), "second", 1).unwrap();
+        parent = second;
+        for number in 2..5000 {
+            parent = store.add_question(chat, Some(parent), &format!("message {number}"), 1).unwrap();
+        }
+        let length = |store: &Store| store.conversation(chat).unwrap().branch().len();
+        store.delete_conversation(chat, 2).unwrap();
+        drop(store);
+        let store = Store::open(&path).unwrap();
+        store.restore_conversation(chat).unwrap();
+        assert_eq!(length(&store), 5000, "undone after a restart, nothing is gone");
+        store.take_back(second, &standing).unwrap();
+        assert_eq!(length(&store), 1, "4,999 descendants are taken back");
+        assert!(store.search("message").unwrap().is_empty());
+        let mut parent = store.standing(chat).map(|_| None).unwrap();
+        for number in 0..5000 {
+            parent = Some(store.add_question(chat, parent, &format!("message {number}"), 1).unwrap());
+        }
+        store.delete_conversation(chat, 3).unwrap();
+        assert_eq!(store.purge_deleted().unwrap(), 1);
+        assert!(store.conversation(chat).is_err() && store.search("message").unwrap().is_empty());
     }
 
     #[test]

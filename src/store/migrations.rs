@@ -1,13 +1,15 @@
 //! The shape of the file, version by version. What a version did is never changed once it was published;
 //! a new one is added.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction};
 
 use super::search::unspaced;
 use crate::error::{Error, Result};
 
 /// Each brings a file from the version before it to its own.
-const MIGRATIONS: [&str; 5] = [VERSION_1, VERSION_2, VERSION_3, UNTITLED_IS_EMPTY, UNSPACED];
+const MIGRATIONS: [&str; 6] = [VERSION_1, VERSION_2, VERSION_3, UNTITLED_IS_EMPTY, UNSPACED, FLAT_DELETION];
+/// The version whose step also changes the definition of a table: see [`drop_parent_cascade`].
+const FLAT_DELETION_VERSION: u32 = 6;
 
 const VERSION_1: &str = "
 CREATE TABLE conversations (
@@ -115,6 +117,36 @@ CREATE INDEX titles_unspaced ON conversations(id) WHERE title GLOB ",
 "
 );
 
+/// Deleting a message clears `leaf` of the conversations that point at it: without an index each deletion
+/// reads all conversations.
+const FLAT_DELETION: &str = "CREATE INDEX conversations_by_leaf ON conversations(leaf);";
+
+/// Removes the cascade on `messages.parent`.
+///
+/// SQLite runs a cascade as nested triggers, one level a generation, and stops at 1,000 levels: a branch of
+/// 1,000 messages could not be deleted. The cascade on `messages.conversation` is one level deep and stays.
+///
+/// Rewrites the definition in place, as SQLite documents for constraints that do not change what is stored
+/// (lang_altertable.html, section 7). Rebuilding the table would copy every answer, which needs the room twice.
+fn drop_parent_cascade(transaction: &Transaction<'_>) -> Result<()> {
+    const CASCADE: &str = "parent INTEGER REFERENCES messages(id) ON DELETE CASCADE";
+    const PLAIN: &str = "parent INTEGER REFERENCES messages(id)";
+    let schema: i64 = transaction.query_row("PRAGMA schema_version", [], |row| row.get(0))?;
+    transaction.pragma_update(None, "writable_schema", true)?;
+    let changed = transaction.execute(
+        "UPDATE sqlite_schema SET sql = replace(sql, ?1, ?2)
+         WHERE type = 'table' AND name = 'messages' AND instr(sql, ?1) > 0",
+        [CASCADE, PLAIN],
+    );
+    // Has this connection and all others read the definition again.
+    transaction.pragma_update(None, "schema_version", schema + 1)?;
+    transaction.pragma_update(None, "writable_schema", false)?;
+    match changed? {
+        1 => Ok(()),
+        _ => Err(Error::Store("the table of messages is not one that Hunch made".into())),
+    }
+}
+
 /// Brings a file up to date.
 pub(super) fn run(connection: &mut Connection) -> Result<()> {
     let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
@@ -128,10 +160,31 @@ pub(super) fn run(connection: &mut Connection) -> Result<()> {
     for (number, migration) in (1u32..).zip(MIGRATIONS).skip(version) {
         let transaction = connection.transaction()?;
         transaction.execute_batch(migration)?;
+        if number == FLAT_DELETION_VERSION {
+            drop_parent_cascade(&transaction)?;
+        }
         transaction.pragma_update(None, "user_version", number)?;
         transaction.commit()?;
     }
     Ok(())
+}
+
+/// Whether a file was made by an older version.
+pub(super) fn is_older(connection: &Connection) -> Result<bool> {
+    let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    Ok(version > 0 && (version as usize) < MIGRATIONS.len())
+}
+
+/// Checks that a file is of this version, for who may not change it.
+pub(super) fn check_current(connection: &Connection) -> Result<()> {
+    let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if version as usize == MIGRATIONS.len() {
+        return Ok(());
+    }
+    Err(Error::Store(format!(
+        "the file is of version {version}, this Hunch reads version {}; open the window to bring it up to date",
+        MIGRATIONS.len()
+    )))
 }
 
 #[cfg(test)]
@@ -168,6 +221,74 @@ mod tests {
         connection.execute(add, []).unwrap();
         let store = Store::prepare(connection, None).unwrap();
         assert_eq!(store.search("python").unwrap().len(), 1);
+    }
+
+    /// A file of version 5 with one conversation of `messages` messages on one branch.
+    fn version_5(path: &std::path::Path, messages: i64) -> Connection {
+        let mut connection = Connection::open(path).unwrap();
+        connection.pragma_update(None, "foreign_keys", true).unwrap();
+        let transaction = connection.transaction().unwrap();
+        for migration in &MIGRATIONS[..5] {
+            transaction.execute_batch(migration).unwrap();
+        }
+        transaction.pragma_update(None, "user_version", 5).unwrap();
+        let begin = "INSERT INTO conversations (title, created_ms, updated_ms) VALUES ('Long', 1, 1)";
+        transaction.execute(begin, []).unwrap();
+        for id in 1..=messages {
+            let add = "INSERT INTO messages (conversation, parent, role, content, created_ms, state)
+                       VALUES (1, nullif(?1 - 1, 0), 'user', 'word' || ?1, 1, 'complete')";
+            transaction.execute(add, [id]).unwrap();
+        }
+        transaction.execute("UPDATE conversations SET leaf = ?1", [messages]).unwrap();
+        transaction.commit().unwrap();
+        connection
+    }
+
+    #[test]
+    fn opens_version_5_file_stuck_on_a_deleted_long_conversation() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        let connection = version_5(&path, 1500);
+        connection.execute("UPDATE conversations SET deleted_ms = 5", []).unwrap();
+        let stuck = connection.execute("DELETE FROM conversations WHERE deleted_ms IS NOT NULL", []);
+        let stuck = stuck.expect_err("version 5 cannot delete it").to_string();
+        assert!(stuck.contains("trigger"), "{stuck}");
+        let other = "INSERT INTO conversations (title, created_ms, updated_ms) VALUES ('Other', 1, 1)";
+        connection.execute(other, []).unwrap();
+        drop(connection);
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.conversation(1).unwrap().branch().len(), 1500, "everything is there");
+        assert_eq!(store.purge_deleted().unwrap(), 1);
+        assert!(store.conversation(1).is_err());
+        let titles: Vec<String> = store.conversations().unwrap().into_iter().map(|c| c.title).collect();
+        assert_eq!(titles, ["Other"]);
+        assert!(store.search("word7").unwrap().is_empty());
+        let left = |sql: &str| store.connection().query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!([left("SELECT count(*) FROM messages"), left("SELECT count(*) FROM search")], [0, 1]);
+        let check = |sql: &str| store.connection().query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+        assert_eq!(check("PRAGMA integrity_check"), "ok");
+    }
+
+    #[test]
+    fn upgraded_file_keeps_messages_search_and_indices() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        drop(version_5(&path, 20));
+        let names = |connection: &Connection| -> Vec<String> {
+            let mut names = connection.prepare("SELECT name FROM sqlite_schema ORDER BY name").unwrap();
+            names.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<_>>().unwrap()
+        };
+        let store = Store::open(&path).unwrap();
+        let fresh = Store::in_memory().unwrap();
+        assert_eq!(names(&store.connection()), names(&fresh.connection()));
+        assert_eq!(store.conversation(1).unwrap().branch().len(), 20);
+        let copies = super::super::copies::list(&path);
+        let copy = Connection::open(&copies[0]).unwrap();
+        let version = copy.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!((copies.len(), version), (1, 5), "a copy of the file as it was");
+        assert_eq!(store.search("word7").unwrap().len(), 1);
+        let refused = store.connection().execute("UPDATE messages SET parent = 999 WHERE id = 3", []);
+        assert!(refused.is_err(), "a parent still has to exist");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod comparisons;
 mod conversations;
+mod copies;
 mod exchange;
 mod messages;
 mod migrations;
@@ -17,17 +18,25 @@ mod search;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Error, Result};
 
 pub use comparisons::CurveOf;
 pub use messages::{KeptAnswer, Standing};
 
+/// Longest wait for another program that holds the file: one that only looks is done in a moment.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two tries of the lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
 /// The file. Shared between threads; calls wait for each other.
 pub struct Store {
     connection: Mutex<Connection>,
+    /// For searches and answers, which take long to read: no write waits for them. None in memory.
+    reader: Option<Mutex<Connection>>,
     /// Says that this program uses the file, as long as the store lives.
     lock: Option<File>,
 }
@@ -47,16 +56,42 @@ impl Store {
                 source,
             })?;
         }
-        let io = |source| Error::Io { action: "open", path: path.into(), source };
-        let lock = File::create(path.with_extension("lock")).map_err(io)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::Store("another Hunch that is running uses them".into()));
+        let lock = lock(path, LOCK_PATIENCE)?;
+        let connection = Connection::open(path)?;
+        if migrations::is_older(&connection)? {
+            // A disk without room for a copy must not lock anybody out: a migration is one transaction.
+            if let Err(error) = copies::make(&connection, path) {
+                eprintln!(
+                    "No copy of the conversations was made before their file is brought up to date. {error}"
+                );
             }
-            Err(TryLockError::Error(source)) => return Err(io(source)),
         }
-        Self::prepare(Connection::open(path)?, Some(lock))
+        let mut store = Self::prepare(connection, Some(lock))?;
+        store.reader = read_only(path).ok().map(Mutex::new);
+        Ok(store)
+    }
+
+    /// Copies the file at `path` into `backups` beside it when the newest copy is a week old. Reads on a connection
+    /// of its own, so nothing waits for it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or the copy cannot be written.
+    pub fn copy_weekly(path: &Path) -> Result<()> {
+        if copies::is_due(path) {
+            copies::make(&read_only(path)?, path)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the file for reading, while another program may be writing to it. Takes no lock, migrates nothing
+    /// and changes no answer.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when there is no such file, it cannot be read, or it is of another version of Hunch.
+    pub fn open_read_only(path: &Path) -> Result<Self> {
+        let connection = read_only(path)?;
+        migrations::check_current(&connection)?;
+        Ok(Self { connection: Mutex::new(connection), reader: None, lock: None })
     }
 
     /// A store that is gone with the program.
@@ -72,18 +107,60 @@ impl Store {
         connection.execute_batch(
             "PRAGMA journal_mode = WAL;
              PRAGMA synchronous = NORMAL;
+             -- On a Mac a checkpoint without it may be reordered by the disk: a power cut could damage the file.
+             PRAGMA checkpoint_fullfsync = ON;
+             PRAGMA secure_delete = ON;
              PRAGMA foreign_keys = ON;
              PRAGMA busy_timeout = 5000;",
         )?;
         migrations::run(&mut connection)?;
-        let store = Self { connection: Mutex::new(connection), lock };
+        let store = Self { connection: Mutex::new(connection), reader: None, lock };
         store.interrupt_unfinished()?;
         Ok(store)
+    }
+
+    /// Has the file take no more pages, as on a disk that is full, or take them again.
+    #[cfg(test)]
+    pub(crate) fn set_full(&self, full: bool) {
+        let connection = self.connection();
+        let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        let most = if full { pages } else { 1 << 30 };
+        connection.query_row(&format!("PRAGMA max_page_count = {most}"), [], |_| Ok(())).unwrap();
+    }
+
+    /// The connection for what takes long to read.
+    fn reader(&self) -> MutexGuard<'_, Connection> {
+        let reader = self.reader.as_ref().unwrap_or(&self.connection);
+        reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
         // A transaction that was under way when a thread panicked has been rolled back.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read_only(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.execute_batch("PRAGMA busy_timeout = 5000;")?;
+    Ok(connection)
+}
+
+/// Takes the lock beside the file, trying for `patience`. A volume without locks is used without one.
+fn lock(path: &Path, patience: Duration) -> Result<File> {
+    let path = path.with_extension("lock");
+    let opened = File::options().create(true).truncate(false).write(true).open(&path);
+    let lock = opened.map_err(|source| Error::Io { action: "open", path, source })?;
+    let begun = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < patience => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Store("another Hunch that is running uses them".into()));
+            }
+        }
     }
 }
 
@@ -109,6 +186,60 @@ fn not_there(what: &str, id: i64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Fails by waiting for ever where they share a connection.
+    #[test]
+    fn searches_and_reads_answers_while_a_write_is_under_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("hunch.db")).unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        let question = store.add_question(chat, None, "Why?", 2).unwrap();
+        let mut writing = store.connection();
+        let transaction = writing.transaction().unwrap();
+        transaction.execute("UPDATE messages SET content = 'How?'", []).unwrap();
+        assert_eq!(store.search("why").unwrap().len(), 1);
+        assert!(store.events(question).unwrap().is_empty());
+        transaction.commit().unwrap();
+        drop(writing);
+        assert_eq!((store.search("why").unwrap().len(), store.search("how").unwrap().len()), (0, 1));
+    }
+
+    #[test]
+    fn waits_for_a_lock_that_is_held_for_a_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        let held = lock(&path, Duration::ZERO).unwrap();
+        let refused = lock(&path, Duration::ZERO).unwrap_err().to_string();
+        assert!(refused.contains("another Hunch"), "{refused}");
+        let opening = std::thread::spawn({
+            let path = path.clone();
+            move || Store::open(&path).map(drop)
+        });
+        std::thread::sleep(2 * LOCK_PAUSE);
+        held.unlock().unwrap();
+        opening.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn reads_while_another_program_writes_and_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        assert!(Store::open_read_only(&path).is_err() && !path.exists(), "makes no file");
+        let window = Store::open(&path).unwrap();
+        let chat = window.create_conversation(1).unwrap();
+        let reader = Store::open_read_only(&path).unwrap();
+        assert_eq!(reader.conversations().unwrap()[0].id, chat);
+        assert!(reader.rename_conversation(chat, "Other").is_err());
+        window.create_conversation(2).unwrap();
+        assert_eq!(reader.conversations().unwrap().len(), 2);
+        drop(window);
+        drop(Store::open(&path).unwrap());
+        reader.connection.lock().unwrap().execute_batch("SELECT 1").unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.pragma_update(None, "user_version", 1).unwrap();
+        let refused = Store::open_read_only(&path).err().unwrap().to_string();
+        assert!(refused.contains("version 1"), "{refused}");
+    }
 
     /// As a process has that is started in the same moment: it shares the open file until it is itself.
     #[test]

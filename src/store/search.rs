@@ -80,16 +80,21 @@ impl Store {
     }
 
     fn with_words(&self, words: &[&str]) -> Result<Vec<SearchHit>> {
-        let connection = self.connection();
+        let connection = self.reader();
         let mut statement = connection.prepare_cached(
-            "SELECT coalesce(m.conversation, t.id), c.title, m.id, found.excerpt
-             FROM (SELECT rowid, rank, snippet(search, 0, ?2, ?3, '…', ?4) AS excerpt
-                   FROM search WHERE search MATCH ?1) AS found
-             LEFT JOIN messages m ON found.rowid % 2 = 0 AND m.id = found.rowid / 2
-             LEFT JOIN conversations t ON found.rowid % 2 = 1 AND t.id = found.rowid / 2
-             JOIN conversations c ON c.id = coalesce(m.conversation, t.id) AND c.deleted_ms IS NULL
-             ORDER BY (t.id IS NULL), found.rank
-             LIMIT ?5",
+            // The excerpt is made of what is shown alone.
+            "SELECT top.conversation, top.title, top.message,
+                    (SELECT snippet(search, 0, ?2, ?3, '…', ?4) FROM search
+                     WHERE search MATCH ?1 AND search.rowid = top.found)
+             FROM (SELECT found.rowid AS found, coalesce(m.conversation, t.id) AS conversation, c.title AS title,
+                          m.id AS message, found.rank AS rank
+                   FROM (SELECT rowid, rank FROM search WHERE search MATCH ?1) AS found
+                   LEFT JOIN messages m ON found.rowid % 2 = 0 AND m.id = found.rowid / 2
+                   LEFT JOIN conversations t ON found.rowid % 2 = 1 AND t.id = found.rowid / 2
+                   JOIN conversations c ON c.id = coalesce(m.conversation, t.id) AND c.deleted_ms IS NULL
+                   ORDER BY (t.id IS NULL), found.rank
+                   LIMIT ?5) AS top
+             ORDER BY (top.message IS NOT NULL), top.rank",
         )?;
         let (open, close) = (HIT.0.to_string(), HIT.1.to_string());
         let query = as_fts(words);
@@ -103,7 +108,7 @@ impl Store {
     /// Up to [`MOST`] titles and as many messages of those that hold text without spaces. Reads them all, which the
     /// index of words cannot spare: to it a whole sentence is one word.
     fn containing(&self, parts: &[&str]) -> Result<Vec<SearchHit>> {
-        let connection = self.connection();
+        let connection = self.reader();
         let mut found = Vec::new();
         for (texts, text, id) in [(UNSPACED_TITLES, "title", "id"), (UNSPACED_MESSAGES, "m.content", "m.id")]
         {

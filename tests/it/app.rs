@@ -348,6 +348,8 @@ fn outline(event: &GenerationEvent) -> String {
     match event {
         GenerationEvent::Started { method, prompt_tokens, .. } => format!("started {method} {prompt_tokens}"),
         GenerationEvent::Prefill { done, total } => format!("prefill {done}/{total}"),
+        GenerationEvent::NotKept { error } => format!("not kept: {}", error.message),
+        GenerationEvent::Kept => "kept".into(),
         GenerationEvent::Round(round) => {
             let tokens: Vec<_> = round.tokens.iter().map(|t| (t.id, t.origin, t.position)).collect();
             let draft: Vec<_> = round.draft.iter().map(|node| (node.id, node.parent, node.fate)).collect();

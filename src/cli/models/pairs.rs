@@ -59,7 +59,7 @@ fn ask_pairs<T>(
     compute: &Compute,
     ask: impl FnOnce(&Pairs<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    // Opened when costs are asked for, and no sooner: a window that starts meanwhile could not use the file.
+    // Opened when costs are asked for: most questions need none.
     let store = OnceCell::new();
     let costs = |CostsOf { target, draft }: CostsOf<'_>| {
         let store: &Option<Store> = store.get_or_init(kept_costs);
@@ -78,7 +78,7 @@ fn ask_pairs<T>(
 /// The file that the window keeps costs in, if there is one that can be used.
 fn kept_costs() -> Option<Store> {
     let path = library::conversations_path().ok().filter(|path| path.exists())?;
-    Store::open(&path).ok()
+    Store::open_read_only(&path).ok()
 }
 
 pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {

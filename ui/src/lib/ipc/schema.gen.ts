@@ -1285,7 +1285,11 @@ stats: GenerationStats, } | { "type": "failed",
 /**
  * The reason.
  */
-error: ErrorInfo, };
+error: ErrorInfo, } | { "type": "not_kept", 
+/**
+ * The store's reason.
+ */
+error: ErrorInfo, } | { "type": "kept" };
 
 /**
  * Events on the channel, several at a time. `seq` of a message is the number of the first event

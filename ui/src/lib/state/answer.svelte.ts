@@ -123,6 +123,8 @@ export class Answer {
   error = $state.raw<ErrorInfo | null>(null);
   /** Methods that failed in this generation; the answer goes on without their drafts. */
   droppedDrafts = $state.raw<readonly DroppedDraft[]>([]);
+  /** Why the answer is not being written to the store at present. */
+  notKept = $state.raw<ErrorInfo | null>(null);
   /** Whether most rounds were plain because plain decoding was faster; known when the answer is over. */
   rested = $state(false);
 
@@ -295,6 +297,12 @@ export class Answer {
         break;
       case 'failed':
         this.fail(event.error);
+        break;
+      case 'not_kept':
+        this.notKept = event.error;
+        break;
+      case 'kept':
+        this.notKept = null;
         break;
     }
   }

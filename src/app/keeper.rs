@@ -1,0 +1,418 @@
+//! Writes the events of an answer to the store, from a thread of its own: the engine never waits for the disk.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::chat::now;
+use super::lock;
+use super::stream::{EventLog, Writer};
+use crate::api::MessageState;
+use crate::error::{Error, Result};
+use crate::event::GenerationEvent;
+use crate::store::Store;
+
+/// Time between two writes: the most of an answer that a crash may cost.
+const WRITTEN_EVERY: Duration = Duration::from_millis(200);
+/// Longest time between two tries while the store refuses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Time after the end of an answer until it is given up.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(600);
+/// Most events written at once: bounds the memory of a write and the time that others wait for it.
+const BATCH: usize = 256;
+
+/// Counts the answers that are being written.
+#[derive(Default)]
+pub(super) struct Keepers {
+    open: Mutex<Open>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Open {
+    /// Answers whose end was not tried to be written yet.
+    unwritten: usize,
+    /// Threads, those included that try again what the store refused.
+    threads: usize,
+    closing: bool,
+}
+
+impl Keepers {
+    /// Waits until the end of every answer was written or refused, at most for `patience`.
+    pub(super) fn settle(&self, patience: Duration) {
+        let open = lock(&self.open);
+        drop(self.changed.wait_timeout_while(open, patience, |open| open.unwritten > 0));
+    }
+
+    /// Has every keeper try for the last time, and waits for them, at most for `patience`.
+    pub(super) fn close(&self, patience: Duration) {
+        let mut open = lock(&self.open);
+        open.closing = true;
+        drop(self.changed.wait_timeout_while(open, patience, |open| open.threads > 0));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Open)) {
+        change(&mut lock(&self.open));
+        self.changed.notify_all();
+    }
+
+    fn closing(&self) -> bool {
+        lock(&self.open).closing
+    }
+}
+
+/// The engine's side of an answer that is being written. Dropping it without an end interrupts the answer.
+pub(super) struct Keeper(Arc<End>);
+
+#[derive(Default)]
+struct End {
+    state: Mutex<EndState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum EndState {
+    #[default]
+    Open,
+    /// The last event, which the window is told once it is written or refused.
+    Event(Box<GenerationEvent>),
+    /// Nobody goes on, and there is no last event.
+    Dropped,
+}
+
+impl Keeper {
+    /// Starts to write what comes into `log` to the message `answer`.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(super) fn start(
+        keepers: &Arc<Keepers>,
+        store: Arc<Store>,
+        answer: i64,
+        log: Arc<EventLog<GenerationEvent>>,
+        writer: Writer<GenerationEvent>,
+    ) -> Result<Self> {
+        let end = Arc::<End>::default();
+        let work = Work {
+            keepers: keepers.clone(),
+            store,
+            answer,
+            log,
+            writer,
+            end: end.clone(),
+            read: 0,
+            refused: false,
+            pause: WRITTEN_EVERY,
+        };
+        keepers.change(|open| {
+            open.unwritten += 1;
+            open.threads += 1;
+        });
+        let spawned = thread::Builder::new().name("hunch-keeper".into()).spawn(move || work.run());
+        if let Err(error) = spawned {
+            keepers.change(|open| {
+                open.unwritten -= 1;
+                open.threads -= 1;
+            });
+            return Err(Error::Internal(format!("no thread to write the answer: {error}")));
+        }
+        Ok(Self(end))
+    }
+
+    /// Ends the answer with its last event. Does not wait for the store.
+    pub(super) fn end(&self, last: GenerationEvent) {
+        self.0.set(EndState::Event(Box::new(last)));
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.set(EndState::Dropped);
+    }
+}
+
+impl End {
+    /// Sets the end, unless there is one.
+    fn set(&self, end: EndState) {
+        let mut state = lock(&self.state);
+        if matches!(*state, EndState::Open) {
+            *state = end;
+            self.changed.notify_all();
+        }
+    }
+
+    /// The end, if it comes within `patience`.
+    fn within(&self, patience: Duration) -> Option<Option<GenerationEvent>> {
+        let state = lock(&self.state);
+        let open = |state: &mut EndState| matches!(state, EndState::Open);
+        let waited = self.changed.wait_timeout_while(state, patience, open);
+        match &*waited.unwrap_or_else(PoisonError::into_inner).0 {
+            EndState::Open => None,
+            EndState::Event(last) => Some(Some((**last).clone())),
+            EndState::Dropped => Some(None),
+        }
+    }
+}
+
+struct Work {
+    keepers: Arc<Keepers>,
+    store: Arc<Store>,
+    answer: i64,
+    log: Arc<EventLog<GenerationEvent>>,
+    writer: Writer<GenerationEvent>,
+    end: Arc<End>,
+    /// Events of the log that are written.
+    read: usize,
+    /// Whether the window was told that the answer is not kept.
+    refused: bool,
+    pause: Duration,
+}
+
+impl Work {
+    fn run(mut self) {
+        let last = loop {
+            if let Some(last) = self.end.within(self.pause) {
+                break last;
+            }
+            let written = self.write();
+            self.tell(written);
+        };
+        let mut unwritten = last.clone();
+        let written = self.finish(&mut unwritten, last.as_ref());
+        let failed = written.is_err();
+        self.tell(written);
+        if let Some(last) = &last {
+            self.writer.put(last.clone());
+        }
+        self.keepers.change(|open| open.unwritten -= 1);
+        if failed {
+            self.try_again(unwritten, last.as_ref());
+        }
+        self.keepers.change(|open| open.threads -= 1);
+    }
+
+    /// Writes what the log has by now.
+    fn write(&mut self) -> Result<()> {
+        loop {
+            let events = self.log.after(self.read, BATCH);
+            if events.is_empty() {
+                return Ok(());
+            }
+            let read = events.len();
+            let kept: Vec<_> = events.into_iter().filter(is_kept).collect();
+            self.store.append_events(self.answer, &kept)?;
+            self.read += read;
+        }
+    }
+
+    /// Writes what is left, then `unwritten`, the last event, once; and ends the answer.
+    fn finish(
+        &mut self,
+        unwritten: &mut Option<GenerationEvent>,
+        last: Option<&GenerationEvent>,
+    ) -> Result<()> {
+        if unwritten.is_some() || last.is_none() {
+            self.write()?;
+        }
+        if let Some(event) = unwritten.as_ref() {
+            self.store.append_events(self.answer, std::slice::from_ref(event))?;
+            *unwritten = None;
+        }
+        let state = match last {
+            Some(GenerationEvent::Finished { .. }) => MessageState::Complete,
+            Some(GenerationEvent::Failed { .. }) => MessageState::Failed,
+            _ => MessageState::Interrupted,
+        };
+        self.store.finish_answer(self.answer, state, now())
+    }
+
+    /// Tells the window when the store begins to refuse and when it takes the answer again.
+    fn tell(&mut self, written: Result<()>) {
+        match written {
+            Ok(()) => {
+                self.pause = WRITTEN_EVERY;
+                if std::mem::take(&mut self.refused) {
+                    self.writer.put(GenerationEvent::Kept);
+                }
+            }
+            Err(error) => {
+                self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+                // An answer whose question was taken back is not missed.
+                if !std::mem::replace(&mut self.refused, true) && !self.is_gone() {
+                    self.writer.put(GenerationEvent::NotKept { error: (&error).into() });
+                }
+            }
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self.store.message(self.answer), Err(Error::InvalidRequest(_)))
+    }
+
+    /// Tries to write the end again until it succeeds, the application ends, or it is given up.
+    fn try_again(&mut self, mut unwritten: Option<GenerationEvent>, last: Option<&GenerationEvent>) {
+        let ended = Instant::now();
+        while !self.is_gone() {
+            let tried = Instant::now();
+            while tried.elapsed() < self.pause && !self.keepers.closing() {
+                thread::sleep(WRITTEN_EVERY);
+            }
+            let closing = self.keepers.closing();
+            let written = self.finish(&mut unwritten, last);
+            let (kept, problem) = (written.is_ok(), written.as_ref().err().map(ToString::to_string));
+            self.tell(written);
+            if kept {
+                return;
+            }
+            if closing || ended.elapsed() > GIVEN_UP_AFTER {
+                eprintln!("The answer could not be kept. {}", problem.unwrap_or_default());
+                return;
+            }
+        }
+    }
+}
+
+/// Whether an event of the log is to be written: not progress, not what is told of the writing itself, and not
+/// the last event, which is written on its own.
+fn is_kept(event: &GenerationEvent) -> bool {
+    use GenerationEvent::{Failed, Finished, Kept, NotKept, Prefill};
+    !matches!(event, Prefill { .. } | NotKept { .. } | Kept | Finished { .. } | Failed { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::AnswerSettings;
+    use crate::depth::MaxDraft;
+    use crate::error::ErrorCode;
+    use crate::event::{RoundEvent, StopReason, TokenEvent};
+    use crate::propose::Method;
+    use crate::sample::SamplingParams;
+    use crate::stats::GenerationStats;
+    use crate::token::TokenOrigin;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A round of one token with more text than fits a page of the file.
+    fn round(number: u32) -> GenerationEvent {
+        let token = TokenEvent {
+            id: 7,
+            text: format!("{number} ").repeat(5000),
+            origin: TokenOrigin::Plain,
+            p: 1.0,
+            q: None,
+            u: None,
+            threshold: None,
+            confidence: 1.0,
+            entropy: None,
+            top: Vec::new(),
+            guesses: Vec::new(),
+            round: number,
+            position: 0,
+        };
+        GenerationEvent::Round(RoundEvent::of_tokens(number, vec![token]))
+    }
+
+    fn finished() -> GenerationEvent {
+        let stats = GenerationStats::default();
+        GenerationEvent::Finished { stop: StopReason::EndOfTurn, tokens: Vec::new(), stats }
+    }
+
+    struct Writing {
+        _folder: tempfile::TempDir,
+        store: Arc<Store>,
+        keepers: Arc<Keepers>,
+        answer: i64,
+        log: Arc<EventLog<GenerationEvent>>,
+        writer: Writer<GenerationEvent>,
+        keeper: Keeper,
+    }
+
+    fn writing() -> Writing {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::open(&folder.path().join("hunch.db")).unwrap());
+        let chat = store.create_conversation(1).unwrap();
+        let question = store.add_question(chat, None, "Hi", 1).unwrap();
+        let settings = AnswerSettings {
+            method: Method::Ngram,
+            max_draft: MaxDraft::Auto,
+            max_tokens: 64,
+            sampling: SamplingParams::greedy(),
+            rule: Default::default(),
+            stop: Vec::new(),
+            target: "Tiny".into(),
+            draft: None,
+        };
+        let answer = store.begin_answer(chat, question, &settings, 1).unwrap();
+        let (log, writer) = EventLog::open(1);
+        let keepers = Arc::<Keepers>::default();
+        let keeper = Keeper::start(&keepers, store.clone(), answer, log.clone(), writer.clone()).unwrap();
+        Writing { _folder: folder, store, keepers, answer, log, writer, keeper }
+    }
+
+    /// Waits until the log has what is wanted. Gives all of it.
+    fn until(
+        log: &EventLog<GenerationEvent>,
+        wanted: impl Fn(&[GenerationEvent]) -> bool,
+    ) -> Vec<GenerationEvent> {
+        let begun = Instant::now();
+        loop {
+            let events = log.after(0, usize::MAX);
+            if wanted(&events) {
+                return events;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{} events", events.len());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn is_refusal(event: &GenerationEvent) -> bool {
+        matches!(event, GenerationEvent::NotKept { error } if error.code == ErrorCode::Store)
+    }
+
+    #[test]
+    fn full_disk_is_told_once_and_the_answer_is_whole_when_there_is_room_again() {
+        let Writing { _folder, store, answer, log, writer, keeper, keepers } = writing();
+        store.set_full(true);
+        writer.put(round(0));
+        until(&log, |events| events.iter().any(is_refusal));
+        writer.put(round(1));
+        store.set_full(false);
+        let told = until(&log, |events| events.contains(&GenerationEvent::Kept));
+        assert_eq!(told.iter().filter(|event| is_refusal(event)).count(), 1);
+        keeper.end(finished());
+        keepers.settle(PATIENCE);
+        assert_eq!(store.message(answer).unwrap().1.state, MessageState::Complete);
+        assert!(store.events(answer).unwrap() == [round(0), round(1), finished()]);
+    }
+
+    #[test]
+    fn full_disk_at_the_end_is_told_before_the_end_and_tried_again_after_it() {
+        let Writing { _folder, store, answer, log, writer, keeper, keepers } = writing();
+        store.set_full(true);
+        (0..20).for_each(|number| writer.put(round(number)));
+        keeper.end(finished());
+        drop(keeper);
+        let told = until(&log, |events| events.contains(&finished()));
+        let refused = told.iter().position(is_refusal).expect("it is told");
+        assert!(refused < told.iter().position(|event| *event == finished()).unwrap());
+        assert_eq!(store.message(answer).unwrap().1.state, MessageState::Streaming);
+        store.set_full(false);
+        until(&log, |events| events.last() == Some(&GenerationEvent::Kept));
+        let whole: Vec<_> = (0..20).map(round).chain([finished()]).collect();
+        assert!(store.events(answer).unwrap() == whole, "each event once, in order");
+        assert_eq!(store.message(answer).unwrap().1.state, MessageState::Complete);
+        keepers.close(PATIENCE);
+        assert_eq!(Arc::strong_count(&store), 1, "no thread is left");
+    }
+
+    #[test]
+    fn answer_without_an_end_is_interrupted() {
+        let Writing { _folder, store, answer, writer, keeper, keepers, .. } = writing();
+        writer.put(round(0));
+        drop(keeper);
+        keepers.settle(PATIENCE);
+        assert_eq!(store.message(answer).unwrap().1.state, MessageState::Interrupted);
+        assert_eq!(store.events(answer).unwrap(), [round(0)]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Dated copies of the file, in the folder `backups` beside it: before each migration, and weekly.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::error::{Error, Result};
+
+/// Copies kept.
+const KEPT: usize = 3;
+/// Age of the newest copy at which another one is made.
+const WEEKLY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// The copies of a file, oldest first: their names are their dates.
+pub(super) fn list(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder(path)).into_iter().flatten().flatten();
+    let mut copies: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|copy| copy.extension().is_some_and(|extension| extension == "db"))
+        .collect();
+    copies.sort();
+    copies
+}
+
+fn folder(path: &Path) -> PathBuf {
+    path.with_file_name("backups")
+}
+
+/// Copies the file, and removes the oldest copies but three.
+///
+/// # Errors
+/// When the copy cannot be written, as on a full disk; the older copies are there then.
+pub(super) fn make(connection: &Connection, path: &Path) -> Result<PathBuf> {
+    let folder = folder(path);
+    let io = |source| Error::Io { action: "write", path: folder.clone(), source };
+    fs::create_dir_all(&folder).map_err(io)?;
+    let date: String =
+        connection.query_row("SELECT strftime('%Y-%m-%d-%H%M%f', 'now')", [], |row| row.get(0))?;
+    let copy = folder.join(format!("{date}.db"));
+    // Renamed once it is whole: a crash must not leave half a copy under a name that can be restored.
+    let unfinished = folder.join("unfinished.part");
+    let _ = fs::remove_file(&unfinished);
+    let copied = connection.execute("VACUUM INTO ?1", [unfinished.to_string_lossy()]);
+    if let Err(error) = copied {
+        let _ = fs::remove_file(&unfinished);
+        return Err(error.into());
+    }
+    fs::rename(&unfinished, &copy).map_err(io)?;
+    let copies = list(path);
+    for old in &copies[..copies.len().saturating_sub(KEPT)] {
+        let _ = fs::remove_file(old);
+    }
+    Ok(copy)
+}
+
+/// Whether the newest copy is a week old, or there is none.
+pub(super) fn is_due(path: &Path) -> bool {
+    let newest = list(path).pop();
+    let age = newest.and_then(|copy| fs::metadata(copy).ok()?.modified().ok()?.elapsed().ok());
+    age.is_none_or(|age| age >= WEEKLY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn keeps_three_whole_copies() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        let store = Store::open(&path).unwrap();
+        assert!(list(&path).is_empty(), "a new file needs no copy");
+        let mut made = Vec::new();
+        for number in 1..=5 {
+            store.create_conversation(number).unwrap();
+            // Names have milliseconds.
+            std::thread::sleep(Duration::from_millis(5));
+            made.push(make(&store.connection(), &path).unwrap());
+        }
+        assert_eq!(list(&path), made[2..]);
+        assert!(!is_due(&path), "the newest is of today");
+        let copy = Store::open_read_only(&made[4]).unwrap();
+        assert_eq!(copy.conversations().unwrap().len(), 5);
+    }
+}
