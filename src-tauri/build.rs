@@ -43,6 +43,7 @@ const COMMANDS: &[&str] = &[
     "set_preference",
     "export_conversation",
     "import_conversation",
+    "mend_store",
     "stop_generation",
     "generation_snapshot",
     "compare",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use hunch::api::{
     AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords,
-    GenerationSnapshot, SearchHit, StreamMessage,
+    GenerationSnapshot, SearchHit, StoreRemedy, StreamMessage,
 };
 use hunch::error::Error;
 use hunch::event::{ErrorInfo, GenerationEvent};
@@ -130,6 +130,12 @@ pub(crate) async fn export_conversation(
 #[tauri::command]
 pub(crate) async fn import_conversation(engine: State<'_, Engine>, path: PathBuf) -> Answer<i64> {
     blocking(&engine, move |engine| engine.app()?.import_conversation(&path).map_err(info)).await
+}
+
+/// Does what the person chose about the file of conversations.
+#[tauri::command]
+pub(crate) async fn mend_store(engine: State<'_, Engine>, remedy: StoreRemedy) -> Answer<AppInfo> {
+    blocking(&engine, move |engine| engine.app()?.mend_store(&remedy).map_err(info)).await
 }
 
 /// Stops an answer.

@@ -87,6 +87,7 @@ pub fn run() -> tauri::Result<()> {
             commands::set_preference,
             commands::export_conversation,
             commands::import_conversation,
+            commands::mend_store,
             commands::stop_generation,
             commands::generation_snapshot,
             measuring::compare,

@@ -108,12 +108,60 @@ pub struct AppInfo {
     pub models_folder: String,
     /// What is loaded now.
     pub loaded: Option<LoadedModels>,
-    /// Why conversations are not kept, if so: what is said is gone when the window closes.
-    pub store_problem: Option<ErrorInfo>,
+    /// What is wrong with the file of conversations, if anything is.
+    pub store_problem: Option<StoreProblem>,
+    /// Bytes of the file of conversations; none where there is none.
+    #[ts(type = "number | null")]
+    pub store_bytes: Option<u64>,
     /// Sampling parameters a new conversation starts with.
     pub default_sampling: SamplingParams,
     /// Allowed range of each numeric setting.
     pub ranges: Vec<ParameterRange>,
+}
+
+/// What is wrong with the file of conversations, and what can be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct StoreProblem {
+    /// What happened.
+    pub error: ErrorInfo,
+    /// Whether conversations are in memory only, and gone when the window closes.
+    pub in_memory: bool,
+    /// Whether the person chose to go on like that. Until then no question is taken.
+    pub accepted: bool,
+    /// Whether the file can be set aside: no other program uses it.
+    pub replaceable: bool,
+    /// Copies that can be restored, newest first.
+    pub copies: Vec<StoreCopy>,
+}
+
+/// A copy of the file of conversations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct StoreCopy {
+    /// Name of its file.
+    pub name: String,
+    /// When it was made, in milliseconds since 1970.
+    #[ts(type = "number")]
+    pub made_ms: i64,
+    /// Its size in bytes.
+    #[ts(type = "number")]
+    pub bytes: u64,
+}
+
+/// What a person chooses to do about a [`StoreProblem`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum StoreRemedy {
+    /// Opens the file once more.
+    Retry,
+    /// Sets the file aside and puts a copy in its place.
+    Restore {
+        /// Name of the copy.
+        copy: String,
+    },
+    /// Sets the file aside and begins a new one.
+    StartAnew,
+    /// Goes on with conversations that are gone when the window closes.
+    GoWithout,
 }
 
 /// Allowed values of a numeric setting, both ends included.

@@ -38,7 +38,7 @@ pub struct Command {
 }
 
 /// Every command the window may call. The shell adapts each with one line.
-pub const COMMANDS: [Command; 56] = [
+pub const COMMANDS: [Command; 57] = [
     Command { name: "app_info", args: "Record<string, never>", result: "AppInfo" },
     Command { name: "library", args: "Record<string, never>", result: "Library" },
     Command { name: "add_model_folder", args: "{ path: string }", result: "Library" },
@@ -84,6 +84,7 @@ pub const COMMANDS: [Command; 56] = [
     Command { name: "import_conversation", args: "{ path: string }", result: "number" },
     Command { name: "preferences", args: "Record<string, never>", result: "Record<string, unknown>" },
     Command { name: "set_preference", args: "{ key: string; value: unknown }", result: "null" },
+    Command { name: "mend_store", args: "{ remedy: StoreRemedy }", result: "AppInfo" },
     Command { name: "stop_generation", args: "{ generationId: number }", result: "null" },
     Command { name: "generation_snapshot", args: "{ generationId: number }", result: "GenerationSnapshot" },
     Command { name: "compare", args: "{ request: CompareRequest }", result: "number" },
@@ -173,6 +174,9 @@ pub fn typescript() -> String {
         LoadProgress,
         LibraryEvent,
         ParameterRange,
+        StoreProblem,
+        StoreCopy,
+        StoreRemedy,
         AppInfo,
         StopReason,
         Alternative,

@@ -62,10 +62,6 @@ impl Written {
 }
 
 impl App {
-    pub(super) fn store(&self) -> &Store {
-        &self.shared.store
-    }
-
     /// The conversations, pinned ones first, then the latest.
     ///
     /// # Errors
@@ -127,6 +123,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn set_system_prompt(&self, id: Option<i64>, system: &str) -> Result<i64> {
+        self.check_kept()?;
         let store = self.store();
         let id = id.map_or_else(|| store.create_conversation(now()), Ok)?;
         store.set_system_prompt(id, system)?;
@@ -180,6 +177,7 @@ impl App {
     /// # Errors
     /// [`Error::InvalidRequest`] when it is no such file; nothing was added then.
     pub fn import_conversation(&self, path: &Path) -> Result<i64> {
+        self.check_kept()?;
         self.store().import_json(&read_import(path)?)
     }
 
@@ -194,6 +192,7 @@ impl App {
         request: AnswerRequest,
         sink: Box<dyn FnMut(StreamMessage) + Send>,
     ) -> Result<Answering> {
+        self.check_kept()?;
         let settings = self.completed(request.settings)?;
         let plan = self.plan(&settings);
         plan.validate()?;
@@ -214,7 +213,7 @@ impl App {
             // What cannot be taken back now is there at the next start; why nothing was asked matters more.
             (Err(_), _) => {
                 self.shared.keepers.settle(SETTLES_WITHIN);
-                drop(written.take_back(self.store()));
+                drop(written.take_back(&self.store()));
             }
             // An answer is no worse for a conversation without a title.
             (Ok(begun), Some(said)) => drop(self.store().title_conversation(begun.conversation, &said)),

@@ -51,6 +51,13 @@ impl Keepers {
         drop(self.changed.wait_timeout_while(open, patience, |open| open.threads > 0));
     }
 
+    /// Waits until nothing is written or tried again, at most for `patience`. Says whether it came to that.
+    pub(super) fn rest(&self, patience: Duration) -> bool {
+        let open = lock(&self.open);
+        let waited = self.changed.wait_timeout_while(open, patience, |open| open.threads > 0);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
     fn change(&self, change: impl FnOnce(&mut Open)) {
         change(&mut lock(&self.open));
         self.changed.notify_all();

@@ -115,7 +115,7 @@ impl App {
 
     /// The text of an answer up to one of its tokens.
     fn reading_answer(&self, message: i64, token: usize) -> Result<Reading> {
-        let events = self.shared.store.events(message)?;
+        let events = self.store().events(message)?;
         let tokens: Vec<_> = events.iter().flat_map(GenerationEvent::tokens).collect();
         if token > tokens.len() {
             return Err(Error::invalid(format!("The answer has no token {token}.")));
@@ -192,7 +192,7 @@ impl App {
     /// # Errors
     /// When the store cannot be read.
     pub fn lab_sessions(&self) -> Result<Vec<LabSession>> {
-        let store = &self.shared.store;
+        let store = self.store();
         let mut sessions = Vec::new();
         for answer in store.answers(None, MOST_ANSWERS)? {
             // An answer whose record is damaged has no place here.
@@ -219,7 +219,7 @@ impl App {
     /// # Errors
     /// When the store cannot be read.
     pub fn acceptance_map(&self, conversation: Option<i64>) -> Result<AcceptanceMap> {
-        let store = &self.shared.store;
+        let store = self.store();
         let mut tally = AcceptanceTally::default();
         for answer in store.answers(conversation, MOST_ANSWERS)? {
             if let Ok(events) = store.events(answer.message) {
@@ -234,9 +234,9 @@ impl App {
     /// # Errors
     /// When there is no such answer, or a number is out of its range.
     pub fn what_if(&self, request: WhatIfRequest) -> Result<WhatIf> {
-        let (_, message) = self.shared.store.message(request.message)?;
+        let (_, message) = self.store().message(request.message)?;
         let settings = message.settings.map_or_else(SamplingParams::default, |settings| settings.sampling);
-        what_if::what_if(&self.shared.store.events(request.message)?, settings.temperature, &request)
+        what_if::what_if(&self.store().events(request.message)?, settings.temperature, &request)
     }
 }
 

@@ -60,7 +60,7 @@ impl App {
         let compute = &self.shared.compute;
         let machine = Machine { device: compute.name().into(), threads: compute.threads().count() as u32 };
         let title = title(&request.prompts);
-        let store = self.shared.store.clone();
+        let store = self.store();
         let memory = self.memory_of_pair();
         self.shared.engine.measure(
             id,
@@ -110,7 +110,7 @@ impl App {
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
         log.pump(receiver(id, sink))?;
-        let (compute, store) = (self.shared.compute.clone(), self.shared.store.clone());
+        let (compute, store) = (self.shared.compute.clone(), self.store());
         self.shared.engine.measure(
             id,
             move |models, stopped| {
@@ -145,7 +145,7 @@ impl App {
     /// When the store cannot be read.
     pub fn cost_curve(&self) -> Result<Option<CostCurve>> {
         let Some(loaded) = lock(&self.shared.in_memory).clone() else { return Ok(None) };
-        self.shared.store.cost_curve(&curve_of(&loaded, &self.shared.compute))
+        self.store().cost_curve(&curve_of(&loaded, &self.shared.compute))
     }
 
     /// Stops a measurement: it ends within one pass. Stopping one that has ended does nothing.
@@ -162,7 +162,7 @@ impl App {
     /// # Errors
     /// [`Error::Store`] when the file cannot be read or written; so for all below.
     pub fn list_comparisons(&self) -> Result<Vec<ComparisonEntry>> {
-        self.shared.store.comparisons()
+        self.store().comparisons()
     }
 
     /// A comparison from the history.
@@ -170,7 +170,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn open_comparison(&self, id: i64) -> Result<ComparisonReport> {
-        self.shared.store.comparison(id)
+        self.store().comparison(id)
     }
 
     /// Forgets a comparison.
@@ -178,7 +178,7 @@ impl App {
     /// # Errors
     /// When the file cannot be written.
     pub fn delete_comparison(&self, id: i64) -> Result<()> {
-        self.shared.store.delete_comparison(id)
+        self.store().delete_comparison(id)
     }
 
     /// Writes a comparison to a file.
@@ -186,7 +186,7 @@ impl App {
     /// # Errors
     /// When there is none of this number, or the file cannot be written.
     pub fn export_comparison(&self, id: i64, format: ComparisonFormat, path: &Path) -> Result<()> {
-        let text = export::export(&self.shared.store.comparison(id)?, format)?;
+        let text = export::export(&self.store().comparison(id)?, format)?;
         std::fs::write(path, text).map_err(|source| Error::Io { action: "write", path: path.into(), source })
     }
 }

@@ -9,6 +9,7 @@ mod loading;
 mod measure;
 mod models;
 mod pairing;
+mod standing;
 mod stream;
 
 use std::collections::VecDeque;
@@ -21,7 +22,7 @@ use crate::api::library::LibraryEvent;
 use crate::api::{AnswerSettings, AppInfo, GenerationSnapshot, LoadedModels, ParameterRange, StreamMessage};
 use crate::engine::{Engine, Loaded};
 use crate::error::{Error, Result};
-use crate::event::{ErrorInfo, GenerationEvent};
+use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Prompt};
 use crate::library::download::{Downloads, Subscription};
 use crate::library::watch::Watch;
@@ -36,6 +37,7 @@ use lab::Positions;
 use loading::Warmth;
 pub use measure::MeasurementSink;
 use measure::Measurements;
+use standing::StoreInUse;
 use stream::{EventLog, KeptSink};
 
 /// Generations whose events are kept for a reader that missed some.
@@ -74,11 +76,11 @@ struct Shared {
     watch: Mutex<Option<Watch>>,
     /// What has them hear of downloads.
     heard: Mutex<Option<Subscription>>,
-    store: Arc<Store>,
+    store: Mutex<StoreInUse>,
+    /// Its file; none where this user has no folder for it.
+    store_path: Option<PathBuf>,
     /// Where small files are kept that the command line reads and writes too: beside the store.
     side_folder: Option<PathBuf>,
-    /// Why the store is one that is gone with the program.
-    store_problem: Option<ErrorInfo>,
     loaded: Mutex<Option<LoadedModels>>,
     /// What the engine has of it.
     in_memory: Mutex<Option<Arc<Loaded>>>,
@@ -109,28 +111,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The store; where its file cannot be used one in memory, and why.
-fn open_store(path: Option<PathBuf>) -> Result<(Store, Option<ErrorInfo>)> {
-    let opened = path.map_or_else(library::conversations_path, Ok).and_then(|path| {
-        let store = Store::open(&path)?;
-        // What is deleted can be purged at the next start as well.
-        if let Err(error) = store.purge_deleted() {
-            eprintln!("Deleted conversations could not be purged; they stay hidden. {error}");
-        }
-        let copied = std::thread::Builder::new().name("hunch-copy".into()).spawn(move || {
-            if let Err(error) = Store::copy_weekly(&path) {
-                eprintln!("No weekly copy of the conversations was made. {error}");
-            }
-        });
-        drop(copied);
-        Ok(store)
-    });
-    match opened {
-        Ok(store) => Ok((store, None)),
-        Err(error) => Ok((Store::in_memory()?, Some(ErrorInfo::from(&error)))),
-    }
-}
-
 impl App {
     /// Starts the engine. No model is loaded yet.
     ///
@@ -145,12 +125,13 @@ impl App {
         };
         let beside = config.store.as_deref().and_then(Path::parent).map(Path::to_path_buf);
         let side_folder = beside.or_else(|| library::data_folder().ok());
-        let (store, store_problem) = open_store(config.store)?;
-        let keep_warm = loading::keep_warm(&store);
+        let store_path = standing::store_path(config.store);
+        let store = StoreInUse::open(store_path.as_deref())?;
+        let keep_warm = loading::keep_warm(&store.store());
         let app = Self {
             shared: Arc::new(Shared {
-                store: Arc::new(store),
-                store_problem,
+                store: Mutex::new(store),
+                store_path,
                 side_folder,
                 engine: Engine::start(compute.clone())?,
                 compute,
@@ -173,6 +154,7 @@ impl App {
             }),
         };
         app.watch_warmth()?;
+        app.look_after_store();
         Ok(app)
     }
 
@@ -199,7 +181,8 @@ impl App {
             threads: self.shared.compute.threads().count() as u32,
             models_folder: self.shared.places.models.display().to_string(),
             loaded: lock(&self.shared.loaded).clone(),
-            store_problem: self.shared.store_problem.clone(),
+            store_problem: self.store_problem(),
+            store_bytes: self.shared.store_path.as_deref().map(Store::bytes),
             default_sampling: SamplingParams::default(),
             ranges: sampling
                 .chain(others)
@@ -253,7 +236,7 @@ impl App {
     ) -> Result<u32> {
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
-        let store = self.shared.store.clone();
+        let store = self.store();
         let keeper = Keeper::start(&self.shared.keepers, store, answer, log.clone(), writer.clone())?;
         // The pump first: an answer nobody hears must not run. A refused one ends the pump.
         let events = KeptSink { keeper, memory: self.memory_of_answer(plan.method, plan.rule), log: writer };

@@ -79,7 +79,7 @@ impl App {
             vocabularies: &Vocabularies::beside(self.shared.side_folder.as_deref()),
             measured: self.measured().as_ref(),
             costs: &|CostsOf { target, draft }| {
-                self.shared.store.known_costs(&CurveOf::on(compute, target, draft))
+                self.store().known_costs(&CurveOf::on(compute, target, draft))
             },
         })
     }

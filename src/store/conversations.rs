@@ -29,12 +29,13 @@ impl Store {
     /// # Errors
     /// When the file cannot be written; so below.
     pub fn create_conversation(&self, now: i64) -> Result<i64> {
-        let connection = self.connection();
-        connection.execute(
-            "INSERT INTO conversations (title, created_ms, updated_ms) VALUES (?1, ?2, ?2)",
-            params![UNTITLED, now],
-        )?;
-        Ok(connection.last_insert_rowid())
+        self.write(|transaction| {
+            transaction.execute(
+                "INSERT INTO conversations (title, created_ms, updated_ms) VALUES (?1, ?2, ?2)",
+                params![UNTITLED, now],
+            )?;
+            Ok(transaction.last_insert_rowid())
+        })
     }
 
     /// All conversations that were not deleted: the pinned first, then the latest.
@@ -80,8 +81,7 @@ impl Store {
         let title = automatic_title(said);
         let sql = "UPDATE conversations SET title = ?2 WHERE id = ?1 AND named = 0";
         self.conversation_entry(id)?;
-        self.connection().execute(sql, params![id, title])?;
-        Ok(())
+        self.write(|transaction| Ok(transaction.execute(sql, params![id, title])?)).map(drop)
     }
 
     /// Keeps a conversation on top of the list, or not any more.
@@ -121,8 +121,8 @@ impl Store {
     /// # Errors
     /// When the file cannot be written.
     pub fn remove_conversation(&self, id: i64) -> Result<()> {
-        self.connection().execute("DELETE FROM conversations WHERE id = ?1", [id])?;
-        Ok(())
+        let sql = "DELETE FROM conversations WHERE id = ?1";
+        self.write(|transaction| Ok(transaction.execute(sql, [id])?)).map(drop)
     }
 
     /// Forgets for good what was deleted. Gives how many conversations that were.
@@ -130,12 +130,13 @@ impl Store {
     /// # Errors
     /// When the file cannot be written.
     pub fn purge_deleted(&self) -> Result<usize> {
-        Ok(self.connection().execute("DELETE FROM conversations WHERE deleted_ms IS NOT NULL", [])?)
+        let sql = "DELETE FROM conversations WHERE deleted_ms IS NOT NULL";
+        self.write(|transaction| Ok(transaction.execute(sql, [])?))
     }
 
     /// Runs a change of one conversation, `?1` its number and `?2` the value.
     fn change(&self, id: i64, sql: &str, value: impl rusqlite::ToSql) -> Result<()> {
-        match self.connection().execute(sql, params![id, value])? {
+        match self.write(|transaction| Ok(transaction.execute(sql, params![id, value])?))? {
             0 => Err(not_there("conversation", id)),
             _ => Ok(()),
         }

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use rusqlite::Connection;
 
+use crate::api::StoreCopy;
 use crate::error::{Error, Result};
 
 /// Copies kept.
@@ -24,6 +25,28 @@ pub(super) fn list(path: &Path) -> Vec<PathBuf> {
     copies
 }
 
+/// The copy of this name; none where the name is not that of a copy.
+pub(super) fn named(path: &Path, name: &str) -> Option<PathBuf> {
+    list(path).into_iter().find(|copy| copy.file_name().is_some_and(|known| known == name))
+}
+
+/// What is told of a copy; none where it cannot be read.
+pub(super) fn about(copy: &Path) -> Option<StoreCopy> {
+    let file = fs::metadata(copy).ok()?;
+    let made = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(StoreCopy {
+        name: copy.file_name()?.to_str()?.into(),
+        made_ms: i64::try_from(made.as_millis()).ok()?,
+        bytes: file.len(),
+    })
+}
+
+/// The present moment, as names of files tell it.
+pub(super) fn date_now() -> Result<String> {
+    Ok(Connection::open_in_memory()?
+        .query_row("SELECT strftime('%Y-%m-%d-%H%M%f', 'now')", [], |row| row.get(0))?)
+}
+
 fn folder(path: &Path) -> PathBuf {
     path.with_file_name("backups")
 }
@@ -36,9 +59,7 @@ pub(super) fn make(connection: &Connection, path: &Path) -> Result<PathBuf> {
     let folder = folder(path);
     let io = |source| Error::Io { action: "write", path: folder.clone(), source };
     fs::create_dir_all(&folder).map_err(io)?;
-    let date: String =
-        connection.query_row("SELECT strftime('%Y-%m-%d-%H%M%f', 'now')", [], |row| row.get(0))?;
-    let copy = folder.join(format!("{date}.db"));
+    let copy = folder.join(format!("{}.db", date_now()?));
     // Renamed once it is whole: a crash must not leave half a copy under a name that can be restored.
     let unfinished = folder.join("unfinished.part");
     let _ = fs::remove_file(&unfinished);

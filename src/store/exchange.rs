@@ -134,51 +134,50 @@ impl Store {
         // Packed before the file is locked: it takes longer than writing.
         let packed: Vec<Option<Vec<u8>>> =
             file.messages.iter_mut().map(packed_events).collect::<Result<_>>()?;
-        let mut connection = self.connection();
-        let transaction = connection.transaction()?;
-        transaction.execute(
-            "INSERT INTO conversations (title, named, system, created_ms, updated_ms)
-             VALUES (?1, ?1 <> '', ?2, ?3, ?4)",
-            params![file.title.trim(), file.system, file.created_ms, file.updated_ms],
-        )?;
-        let conversation = transaction.last_insert_rowid();
-        let mut ids: HashMap<i64, i64> = HashMap::new();
-        for (message, events) in file.messages.iter().zip(packed) {
-            // Parents stand before their children, so there is no circle.
-            let parent = message.parent.map(|parent| {
-                ids.get(&parent).copied().ok_or_else(|| {
-                    Error::invalid(format!(
-                        "Message {} follows message {parent}, which the file does not have before it. Nothing was added.",
-                        message.id
-                    ))
-                })
-            });
-            let state = match message.state {
-                // Nobody goes on writing it.
-                MessageState::Streaming => MessageState::Interrupted,
-                state => state,
-            };
-            let settings = message.settings.as_ref().and_then(|s| serde_json::to_string(s).ok());
+        self.write(|transaction| {
             transaction.execute(
-                "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings, events)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                params![
-                    conversation,
-                    parent.transpose()?,
-                    role_name(message.role),
-                    message.content,
-                    message.created_ms,
-                    state_name(state),
-                    settings,
-                    events
-                ],
+                "INSERT INTO conversations (title, named, system, created_ms, updated_ms)
+                 VALUES (?1, ?1 <> '', ?2, ?3, ?4)",
+                params![file.title.trim(), file.system, file.created_ms, file.updated_ms],
             )?;
-            ids.insert(message.id, transaction.last_insert_rowid());
-        }
-        let leaf = file.leaf.and_then(|leaf| ids.get(&leaf));
-        transaction
-            .execute("UPDATE conversations SET leaf = ?2 WHERE id = ?1", params![conversation, leaf])?;
-        transaction.commit()?;
-        Ok(conversation)
+            let conversation = transaction.last_insert_rowid();
+            let mut ids: HashMap<i64, i64> = HashMap::new();
+            for (message, events) in file.messages.iter().zip(&packed) {
+                // Parents stand before their children, so there is no circle.
+                let parent = message.parent.map(|parent| {
+                    ids.get(&parent).copied().ok_or_else(|| {
+                        Error::invalid(format!(
+                            "Message {} follows message {parent}, which the file does not have before it. Nothing was added.",
+                            message.id
+                        ))
+                    })
+                });
+                let state = match message.state {
+                    // Nobody goes on writing it.
+                    MessageState::Streaming => MessageState::Interrupted,
+                    state => state,
+                };
+                let settings = message.settings.as_ref().and_then(|s| serde_json::to_string(s).ok());
+                transaction.execute(
+                    "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings, events)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    params![
+                        conversation,
+                        parent.transpose()?,
+                        role_name(message.role),
+                        message.content,
+                        message.created_ms,
+                        state_name(state),
+                        settings,
+                        events
+                    ],
+                )?;
+                ids.insert(message.id, transaction.last_insert_rowid());
+            }
+            let leaf = file.leaf.and_then(|leaf| ids.get(&leaf));
+            transaction
+                .execute("UPDATE conversations SET leaf = ?2 WHERE id = ?1", params![conversation, leaf])?;
+            Ok(conversation)
+        })
     }
 }

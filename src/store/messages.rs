@@ -162,27 +162,26 @@ impl Store {
         settings: Option<String>,
         now: i64,
     ) -> Result<i64> {
-        let mut connection = self.connection();
-        let transaction = connection.transaction()?;
-        if let Some(parent) = parent {
-            let sql = "SELECT 1 FROM messages WHERE id = ?1 AND conversation = ?2";
-            let there = transaction.query_row(sql, [parent, conversation], |_| Ok(())).optional()?;
-            there.ok_or_else(|| not_there("message", parent))?;
-        }
-        let touched = transaction
-            .execute("UPDATE conversations SET updated_ms = ?2 WHERE id = ?1", [conversation, now])?;
-        if touched == 0 {
-            return Err(not_there("conversation", conversation));
-        }
-        transaction.execute(
-            "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![conversation, parent, role_name(role), content, now, state_name(state), settings],
-        )?;
-        let id = transaction.last_insert_rowid();
-        transaction.execute("UPDATE conversations SET leaf = ?2 WHERE id = ?1", [conversation, id])?;
-        transaction.commit()?;
-        Ok(id)
+        self.write(|transaction| {
+            if let Some(parent) = parent {
+                let sql = "SELECT 1 FROM messages WHERE id = ?1 AND conversation = ?2";
+                let there = transaction.query_row(sql, [parent, conversation], |_| Ok(())).optional()?;
+                there.ok_or_else(|| not_there("message", parent))?;
+            }
+            let touched = transaction
+                .execute("UPDATE conversations SET updated_ms = ?2 WHERE id = ?1", [conversation, now])?;
+            if touched == 0 {
+                return Err(not_there("conversation", conversation));
+            }
+            transaction.execute(
+                "INSERT INTO messages (conversation, parent, role, content, created_ms, state, settings)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                params![conversation, parent, role_name(role), content, now, state_name(state), settings],
+            )?;
+            let id = transaction.last_insert_rowid();
+            transaction.execute("UPDATE conversations SET leaf = ?2 WHERE id = ?1", [conversation, id])?;
+            Ok(id)
+        })
     }
 
     /// Adds events to an answer that is being written. They are there after a crash.
@@ -209,16 +208,15 @@ impl Store {
         // Unpacked and packed outside of the lock: nobody else changes an answer that is being written.
         let parts = part_texts(&self.connection(), message)?;
         let packed = whole_answer(&parts)?;
-        let mut connection = self.connection();
-        let transaction = connection.transaction()?;
-        finish(&transaction, message, state, &packed)?;
-        transaction.execute(
-            "UPDATE conversations SET updated_ms = ?2
-             WHERE id = (SELECT conversation FROM messages WHERE id = ?1)",
-            [message, now],
-        )?;
-        transaction.commit()?;
-        Ok(())
+        self.write(|transaction| {
+            finish(transaction, message, state, &packed)?;
+            transaction.execute(
+                "UPDATE conversations SET updated_ms = ?2
+                 WHERE id = (SELECT conversation FROM messages WHERE id = ?1)",
+                [message, now],
+            )?;
+            Ok(())
+        })
     }
 
     /// Ends the answers that were being written when the program ended.
@@ -284,25 +282,24 @@ impl Store {
     /// # Errors
     /// When there is no such message; nothing has changed then.
     pub fn take_back(&self, message: i64, before: &Standing) -> Result<()> {
-        let mut connection = self.connection();
-        let transaction = connection.transaction()?;
-        let deleted = transaction.execute(
-            "WITH RECURSIVE taken(id) AS (
-                 SELECT id FROM messages WHERE id = ?1
-                 UNION SELECT m.id FROM messages m JOIN taken ON m.parent = taken.id
-             )
-             DELETE FROM messages WHERE id IN taken",
-            [message],
-        )?;
-        if deleted == 0 {
-            return Err(not_there("message", message));
-        }
-        transaction.execute(
-            "UPDATE conversations SET updated_ms = ?2, leaf = ?3 WHERE id = ?1",
-            params![before.conversation, before.updated_ms, before.leaf],
-        )?;
-        transaction.commit()?;
-        Ok(())
+        self.write(|transaction| {
+            let deleted = transaction.execute(
+                "WITH RECURSIVE taken(id) AS (
+                     SELECT id FROM messages WHERE id = ?1
+                     UNION SELECT m.id FROM messages m JOIN taken ON m.parent = taken.id
+                 )
+                 DELETE FROM messages WHERE id IN taken",
+                [message],
+            )?;
+            if deleted == 0 {
+                return Err(not_there("message", message));
+            }
+            transaction.execute(
+                "UPDATE conversations SET updated_ms = ?2, leaf = ?3 WHERE id = ?1",
+                params![before.conversation, before.updated_ms, before.leaf],
+            )?;
+            Ok(())
+        })
     }
 
     /// Makes `leaf` the message at whose branch the reader is.

@@ -7,7 +7,8 @@ use super::search::unspaced;
 use crate::error::{Error, Result};
 
 /// Each brings a file from the version before it to its own.
-const MIGRATIONS: [&str; 6] = [VERSION_1, VERSION_2, VERSION_3, UNTITLED_IS_EMPTY, UNSPACED, FLAT_DELETION];
+const MIGRATIONS: [&str; 7] =
+    [VERSION_1, VERSION_2, VERSION_3, UNTITLED_IS_EMPTY, UNSPACED, FLAT_DELETION, DELETED_WORDS];
 /// The version whose step also changes the definition of a table: see [`drop_parent_cascade`].
 const FLAT_DELETION_VERSION: u32 = 6;
 
@@ -104,6 +105,15 @@ const UNTITLED_IS_EMPTY: &str = "
 UPDATE conversations SET title = '' WHERE named = 0 AND title = 'New conversation';
 ";
 
+/// Makes the search index anew from what is there.
+pub(super) const SEARCH_ANEW: &str = "
+DROP TABLE search;
+CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2');
+INSERT INTO search(search, rank) VALUES ('secure-delete', 1);
+INSERT INTO search(rowid, text) SELECT 2 * id, content FROM messages WHERE content <> '';
+INSERT INTO search(rowid, text) SELECT 2 * id + 1, title FROM conversations;
+";
+
 /// What [`super::search`] takes for text without spaces: its `UNSPACED` and `stands_unspaced`.
 const UNSPACED: &str = concat!(
     "
@@ -120,6 +130,9 @@ CREATE INDEX titles_unspaced ON conversations(id) WHERE title GLOB ",
 /// Deleting a message clears `leaf` of the conversations that point at it: without an index each deletion
 /// reads all conversations.
 const FLAT_DELETION: &str = "CREATE INDEX conversations_by_leaf ON conversations(leaf);";
+
+/// Deleted words leave the search index at once; otherwise they stay until it is merged.
+const DELETED_WORDS: &str = "INSERT INTO search(search, rank) VALUES ('secure-delete', 1);";
 
 /// Removes the cascade on `messages.parent`.
 ///

@@ -13,6 +13,7 @@ mod messages;
 mod migrations;
 mod packed;
 mod preferences;
+mod repair;
 mod search;
 
 use std::fs::{File, TryLockError};
@@ -57,6 +58,10 @@ impl Store {
             })?;
         }
         let lock = lock(path, LOCK_PATIENCE)?;
+        Self::open_locked(path, lock)
+    }
+
+    fn open_locked(path: &Path, lock: File) -> Result<Self> {
         let connection = Connection::open(path)?;
         if migrations::is_older(&connection)? {
             // A disk without room for a copy must not lock anybody out: a migration is one transaction.
@@ -71,16 +76,17 @@ impl Store {
         Ok(store)
     }
 
-    /// Copies the file at `path` into `backups` beside it when the newest copy is a week old. Reads on a connection
-    /// of its own, so nothing waits for it.
+    /// Copies the file at `path` into `backups` beside it. Reads on a connection of its own, so nothing waits for it.
     ///
     /// # Errors
     /// When it cannot be read, or the copy cannot be written.
-    pub fn copy_weekly(path: &Path) -> Result<()> {
-        if copies::is_due(path) {
-            copies::make(&read_only(path)?, path)?;
-        }
-        Ok(())
+    pub fn copy(path: &Path) -> Result<()> {
+        copies::make(&read_only(path)?, path).map(drop)
+    }
+
+    /// Whether the newest copy of the file at `path` is a week old, or there is none.
+    pub fn is_copy_due(path: &Path) -> bool {
+        copies::is_due(path)
     }
 
     /// Opens the file for reading, while another program may be writing to it. Takes no lock, migrates nothing
@@ -105,7 +111,9 @@ impl Store {
     fn prepare(mut connection: Connection, lock: Option<File>) -> Result<Self> {
         // A power cut may take the last transactions, never the file; a crash takes nothing.
         connection.execute_batch(
-            "PRAGMA journal_mode = WAL;
+            "-- Only a file that is made now takes it.
+             PRAGMA auto_vacuum = INCREMENTAL;
+             PRAGMA journal_mode = WAL;
              PRAGMA synchronous = NORMAL;
              -- On a Mac a checkpoint without it may be reordered by the disk: a power cut could damage the file.
              PRAGMA checkpoint_fullfsync = ON;

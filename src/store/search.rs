@@ -6,7 +6,7 @@ use rusqlite::{Row, params, params_from_iter};
 
 use super::Store;
 use crate::api::SearchHit;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Around what was found, where the window highlights: characters for private use.
 const HIT: (char, char) = ('\u{e000}', '\u{e001}');
@@ -63,7 +63,10 @@ impl Store {
         let mut contained = self.containing(&words)?;
         let mut hits = Vec::new();
         if !words.iter().any(|word| word.contains(stands_unspaced)) {
-            hits = self.with_words(&words)?;
+            hits = match self.with_words(&words) {
+                Err(Error::Store(_)) if self.mend_search()? => self.with_words(&words)?,
+                hits => hits?,
+            };
         }
         for hit in &mut hits {
             let same =

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hunch::api::{
     AnswerRequest, AnswerSettings, Asking, Conversation, ExportFormat, ExportWords, LoadRequest,
-    MessageState, Role, StoredMessage, StreamMessage,
+    MessageState, Role, StoreRemedy, StoredMessage, StreamMessage,
 };
 use hunch::app::{App, AppConfig};
 use hunch::depth::MaxDraft;
@@ -29,6 +29,12 @@ fn start(folder: &Path) -> App {
 }
 
 fn start_on(folder: &Path, threads: usize) -> App {
+    let app = start_whatever_the_store(folder, threads);
+    assert_eq!(app.info().store_problem, None);
+    app
+}
+
+fn start_whatever_the_store(folder: &Path, threads: usize) -> App {
     let config = AppConfig {
         models_folder: Some(folder.into()),
         store: Some(folder.join("conversations.db")),
@@ -37,7 +43,6 @@ fn start_on(folder: &Path, threads: usize) -> App {
         ..AppConfig::default()
     };
     let app = App::start(config).unwrap();
-    assert_eq!(app.info().store_problem, None);
     app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
     app
 }
@@ -278,26 +283,92 @@ fn a_conversation_is_saved_and_brought_back_as_a_file() {
     assert!(matches!(app.import_conversation(&path), Err(Error::InvalidRequest(_))));
 }
 
+const NO_DATABASE: &str = "this is no database, and long enough to be seen";
+
 #[test]
-fn a_store_that_cannot_be_used_says_so_and_nothing_else_stops() {
+fn takes_no_question_that_would_be_lost_until_the_person_chooses_so() {
     let folder = folder();
-    std::fs::write(folder.path().join("conversations.db"), "this is no database, and long enough to be seen")
-        .unwrap();
-    let config = AppConfig {
-        models_folder: Some(folder.path().into()),
-        store: Some(folder.path().join("conversations.db")),
-        threads: Some(2),
-        device: DeviceChoice::Cpu,
-        ..AppConfig::default()
-    };
-    let app = App::start(config).unwrap();
+    let file = folder.path().join("conversations.db");
+    std::fs::write(&file, NO_DATABASE).unwrap();
+    let app = start_whatever_the_store(folder.path(), 2);
     let problem = app.info().store_problem.unwrap();
-    assert_eq!(problem.code, ErrorCode::Store);
-    assert!(problem.message.contains("Nothing that was there has been changed"));
-    assert!(problem.params.contains_key("detail"));
-    app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
+    assert_eq!(problem.error.code, ErrorCode::Store);
+    assert!(problem.error.message.contains("Nothing that was there has been changed"));
+    assert!(problem.in_memory && !problem.accepted && problem.replaceable, "{problem:?}");
+    let request = AnswerRequest { conversation: None, asking: question(None, "abc"), settings: settings(4) };
+    let refused = app.answer(request, Box::new(|_| {})).unwrap_err();
+    assert!(refused.to_string().contains("would be lost"), "{refused}");
+    assert!(app.list_conversations().unwrap().is_empty());
+    assert!(app.mend_store(&StoreRemedy::Retry).is_err(), "it is no database still");
+    let info = app.mend_store(&StoreRemedy::GoWithout).unwrap();
+    assert!(info.store_problem.unwrap().accepted);
     let (chat, _) = ask(&app, None, question(None, "abc"), 4);
     assert_eq!(app.open_conversation(chat).unwrap().messages.len(), 2);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), NO_DATABASE);
+
+    let info = app.mend_store(&StoreRemedy::StartAnew).unwrap();
+    assert_eq!(info.store_problem, None);
+    let kept = app.list_conversations().unwrap();
+    assert_eq!(kept.len(), 1, "what was said meanwhile is kept");
+    assert_eq!(app.open_conversation(kept[0].id).unwrap().messages.len(), 2);
+    let aside: Vec<_> = std::fs::read_dir(folder.path().join("set-aside")).unwrap().flatten().collect();
+    assert_eq!(std::fs::read_to_string(aside[0].path()).unwrap(), NO_DATABASE);
+    drop(app);
+    assert_eq!(start_whatever_the_store(folder.path(), 2).list_conversations().unwrap().len(), 1);
+}
+
+#[test]
+fn restores_a_copy_in_place_of_a_damaged_file() {
+    let folder = folder();
+    let file = folder.path().join("conversations.db");
+    let app = start_whatever_the_store(folder.path(), 2);
+    ask(&app, None, question(None, "abc"), 4);
+    app.shutdown();
+    drop(app);
+    Store::copy(&file).unwrap();
+    std::fs::write(&file, NO_DATABASE).unwrap();
+    for log in ["conversations.db-wal", "conversations.db-shm"] {
+        drop(std::fs::remove_file(folder.path().join(log)));
+    }
+    let app = start_whatever_the_store(folder.path(), 2);
+    let copies = app.info().store_problem.unwrap().copies;
+    let newest = copies[0].name.clone();
+    let restored = app.mend_store(&StoreRemedy::Restore { copy: newest }).unwrap();
+    assert_eq!(restored.store_problem, None);
+    assert!(restored.store_bytes.unwrap() > 4096);
+    assert_eq!(app.list_conversations().unwrap().len(), 1);
+    let (chat, _) = ask(&app, None, question(None, "abd"), 4);
+    assert_eq!(app.open_conversation(chat).unwrap().messages.len(), 2);
+}
+
+#[test]
+fn takes_up_a_file_that_another_program_has_let_go() {
+    let folder = folder();
+    let file = folder.path().join("conversations.db");
+    let other = Store::open(&file).unwrap();
+    other.create_conversation(1).unwrap();
+    let app = start_whatever_the_store(folder.path(), 2);
+    let problem = app.info().store_problem.unwrap();
+    assert!(problem.in_memory && !problem.replaceable, "{problem:?}");
+    drop(other);
+    assert_eq!(app.mend_store(&StoreRemedy::Retry).unwrap().store_problem, None);
+    assert_eq!(app.list_conversations().unwrap().len(), 1);
+}
+
+#[test]
+fn keeps_the_file_though_deleted_conversations_cannot_be_purged() {
+    let folder = folder();
+    let file = folder.path().join("conversations.db");
+    let store = Store::open(&file).unwrap();
+    let (deleted, kept) = (store.create_conversation(1).unwrap(), store.create_conversation(2).unwrap());
+    store.delete_conversation(deleted, 3).unwrap();
+    drop(store);
+    let no_deletion =
+        "CREATE TRIGGER refuse BEFORE DELETE ON conversations BEGIN SELECT RAISE(ABORT, 'no'); END";
+    rusqlite::Connection::open(&file).unwrap().execute_batch(no_deletion).unwrap();
+    let app = start_whatever_the_store(folder.path(), 2);
+    assert_eq!(app.info().store_problem, None);
+    assert_eq!(app.list_conversations().unwrap()[0].id, kept);
 }
 
 const CHILD: &str = "HUNCH_TEST_ANSWERS_IN";

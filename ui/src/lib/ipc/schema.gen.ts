@@ -845,6 +845,57 @@ min: number,
 max: number, };
 
 /**
+ * What is wrong with the file of conversations, and what can be done.
+ */
+export type StoreProblem = { 
+/**
+ * What happened.
+ */
+error: ErrorInfo, 
+/**
+ * Whether conversations are in memory only, and gone when the window closes.
+ */
+in_memory: boolean, 
+/**
+ * Whether the person chose to go on like that. Until then no question is taken.
+ */
+accepted: boolean, 
+/**
+ * Whether the file can be set aside: no other program uses it.
+ */
+replaceable: boolean, 
+/**
+ * Copies that can be restored, newest first.
+ */
+copies: Array<StoreCopy>, };
+
+/**
+ * A copy of the file of conversations.
+ */
+export type StoreCopy = { 
+/**
+ * Name of its file.
+ */
+name: string, 
+/**
+ * When it was made, in milliseconds since 1970.
+ */
+made_ms: number, 
+/**
+ * Its size in bytes.
+ */
+bytes: number, };
+
+/**
+ * What a person chooses to do about a [`StoreProblem`].
+ */
+export type StoreRemedy = { "type": "retry" } | { "type": "restore", 
+/**
+ * Name of the copy.
+ */
+copy: string, } | { "type": "start_anew" } | { "type": "go_without" };
+
+/**
  * What the window asks once at the start.
  */
 export type AppInfo = { 
@@ -869,9 +920,13 @@ models_folder: string,
  */
 loaded: LoadedModels | null, 
 /**
- * Why conversations are not kept, if so: what is said is gone when the window closes.
+ * What is wrong with the file of conversations, if anything is.
  */
-store_problem: ErrorInfo | null, 
+store_problem: StoreProblem | null, 
+/**
+ * Bytes of the file of conversations; none where there is none.
+ */
+store_bytes: number | null, 
 /**
  * Sampling parameters a new conversation starts with.
  */
@@ -2748,6 +2803,7 @@ export interface Commands {
   import_conversation: { args: { path: string }; result: number };
   preferences: { args: Record<string, never>; result: Record<string, unknown> };
   set_preference: { args: { key: string; value: unknown }; result: null };
+  mend_store: { args: { remedy: StoreRemedy }; result: AppInfo };
   stop_generation: { args: { generationId: number }; result: null };
   generation_snapshot: { args: { generationId: number }; result: GenerationSnapshot };
   compare: { args: { request: CompareRequest }; result: number };
