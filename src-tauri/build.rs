@@ -42,6 +42,7 @@ const COMMANDS: &[&str] = &[
     "preferences",
     "set_preference",
     "export_conversation",
+    "save_answer",
     "import_conversation",
     "mend_store",
     "stop_generation",

@@ -126,6 +126,12 @@ pub(crate) async fn export_conversation(
     .await
 }
 
+/// Writes the text of an answer to a file.
+#[tauri::command]
+pub(crate) async fn save_answer(engine: State<'_, Engine>, text: String, path: PathBuf) -> Answer<()> {
+    blocking(&engine, move |engine| engine.app()?.save_answer(&text, &path).map_err(info)).await
+}
+
 /// Adds a conversation from a file.
 #[tauri::command]
 pub(crate) async fn import_conversation(engine: State<'_, Engine>, path: PathBuf) -> Answer<i64> {

@@ -86,6 +86,7 @@ pub fn run() -> tauri::Result<()> {
             commands::preferences,
             commands::set_preference,
             commands::export_conversation,
+            commands::save_answer,
             commands::import_conversation,
             commands::mend_store,
             commands::stop_generation,

@@ -38,7 +38,7 @@ pub struct Command {
 }
 
 /// Every command the window may call. The shell adapts each with one line.
-pub const COMMANDS: [Command; 57] = [
+pub const COMMANDS: [Command; 58] = [
     Command { name: "app_info", args: "Record<string, never>", result: "AppInfo" },
     Command { name: "library", args: "Record<string, never>", result: "Library" },
     Command { name: "add_model_folder", args: "{ path: string }", result: "Library" },
@@ -81,6 +81,7 @@ pub const COMMANDS: [Command; 57] = [
         args: "{ id: number; format: ExportFormat; words: ExportWords; path: string }",
         result: "null",
     },
+    Command { name: "save_answer", args: "{ text: string; path: string }", result: "null" },
     Command { name: "import_conversation", args: "{ path: string }", result: "number" },
     Command { name: "preferences", args: "Record<string, never>", result: "Record<string, unknown>" },
     Command { name: "set_preference", args: "{ key: string; value: unknown }", result: "null" },

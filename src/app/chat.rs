@@ -172,6 +172,14 @@ impl App {
         std::fs::write(path, text).map_err(|source| Error::Io { action: "write", path: path.into(), source })
     }
 
+    /// Writes the text of an answer to a file: for one that the store does not take.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save_answer(&self, text: &str, path: &Path) -> Result<()> {
+        std::fs::write(path, text).map_err(|source| Error::Io { action: "write", path: path.into(), source })
+    }
+
     /// Adds a conversation from a file that was exported as JSON. Gives its number.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ import type {
   LoadedModels,
   LoadRequest,
   ModelEntry,
+  StoreRemedy,
   StreamMessage,
 } from '../ipc/schema.gen';
 import type { Playback } from './playing';
@@ -196,6 +197,13 @@ class ReplayHost implements Host {
     switch (command) {
       case 'app_info':
         return structuredClone(this.#app.info);
+      case 'mend_store': {
+        const remedy = args['remedy'] as StoreRemedy;
+        const problem = this.#app.info.store_problem;
+        const accepted = problem !== null && remedy.type === 'go_without' ? { ...problem, accepted: true } : null;
+        this.#app.info = { ...this.#app.info, store_problem: accepted };
+        return structuredClone(this.#app.info);
+      }
       case 'watch_library':
         return structuredClone(this.#library?.watch(this.#channel(args['channel'] as number)) ?? []);
       case 'load_models':
@@ -234,6 +242,7 @@ class ReplayHost implements Host {
       case 'search_conversations':
         return this.#store.search(args['query'] as string);
       case 'export_conversation':
+      case 'save_answer':
         return null;
       case 'import_conversation':
         return this.#import(args['path'] as string);

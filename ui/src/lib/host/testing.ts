@@ -67,6 +67,7 @@ export const appInfo: AppInfo = {
   models_folder: '',
   loaded: null,
   store_problem: null,
+  store_bytes: 1_200_000,
   default_sampling: { ...sampling, temperature: 0 },
   ranges: [{ name: 'max_draft', min: 1, max: 15 }],
 };

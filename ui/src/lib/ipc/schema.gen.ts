@@ -2800,6 +2800,7 @@ export interface Commands {
   choose_branch: { args: { leaf: number }; result: null };
   search_conversations: { args: { query: string }; result: SearchHit[] };
   export_conversation: { args: { id: number; format: ExportFormat; words: ExportWords; path: string }; result: null };
+  save_answer: { args: { text: string; path: string }; result: null };
   import_conversation: { args: { path: string }; result: number };
   preferences: { args: Record<string, never>; result: Record<string, unknown> };
   set_preference: { args: { key: string; value: unknown }; result: null };

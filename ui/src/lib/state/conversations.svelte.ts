@@ -127,6 +127,11 @@ export class Conversations extends KeptList<ConversationEntry> {
     );
   }
 
+  /** Writes the text of an answer, which may not be kept anywhere else, to a file that the person chooses. */
+  async saveAnswer(title: string, text: string): Promise<void> {
+    await this.write(fileName(title, 'markdown'), (path) => call(this.host, 'save_answer', { text, path }));
+  }
+
   /** Adds a conversation from a file that the person chooses. Gives its number, if one was added. */
   async bring(): Promise<number | null> {
     let added: number | null = null;

@@ -3,7 +3,7 @@
 import { errorLine, ownError } from '../errors';
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { AppInfo, ErrorInfo, LoadedModels, LoadProgress, LoadRequest, ModelEntry } from '../ipc/schema.gen';
+import type { AppInfo, ErrorInfo, LoadedModels, LoadProgress, LoadRequest, ModelEntry, StoreRemedy } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
 import { Library } from './library.svelte';
 import { Preferences, type LastModels } from './preferences.svelte';
@@ -72,6 +72,10 @@ export class Models {
   /** Whether a question can be answered: with what is in memory, or with what comes back. */
   answerable = $derived(this.loaded !== null || this.resting !== null);
 
+  /** Whether something is being done about the file of conversations. */
+  mending = $state(false);
+  /** Why that did not help. */
+  mendingFailed = $state.raw<ErrorInfo | null>(null);
   /** Targets that were loaded lately and are still here, the last one first. */
   recent = $derived.by(() => this.#preferences.recentModels.flatMap((path) => this.#library.at(path) ?? []));
 
@@ -234,6 +238,30 @@ export class Models {
       else this.loaded = null;
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
+    }
+  }
+
+  /** Asks what the engine says of itself, for what changes while it runs. A failure changes nothing. */
+  async refreshInfo(): Promise<void> {
+    try {
+      this.info = await call(this.#host, 'app_info', {});
+    } catch {
+      // What was known stays on screen.
+    }
+  }
+
+  /** Does what the person chose about the file of conversations. Says whether it was done. */
+  async mendStore(remedy: StoreRemedy): Promise<boolean> {
+    this.mending = true;
+    try {
+      this.info = await call(this.#host, 'mend_store', { remedy });
+      this.mendingFailed = null;
+      return true;
+    } catch (thrown) {
+      this.mendingFailed = toErrorInfo(thrown);
+      return false;
+    } finally {
+      this.mending = false;
     }
   }
 

@@ -6,7 +6,7 @@ import type { Host } from '../host';
 import { toErrorInfo, watchLibrary } from '../ipc/rpc';
 import type { ColourMode, MarkClass } from '../marks';
 import type { Answer, TokenDetail } from './answer.svelte';
-import type { ConversationEntry, LibraryEvent } from '../ipc/schema.gen';
+import type { ConversationEntry, LibraryEvent, StoreRemedy } from '../ipc/schema.gen';
 import type { Place } from '../places';
 import { language } from '../strings/index.svelte';
 import { Catalogue } from './catalogue.svelte';
@@ -165,6 +165,13 @@ export class WindowState {
       case 'unloaded':
         return this.models.hearUnloaded(this.models.loading !== null || this.comparison.running);
     }
+  }
+
+  /** Does what the person chose about the file of conversations, and shows what is in it. */
+  async mendStore(remedy: StoreRemedy): Promise<void> {
+    if (!(await this.models.mendStore(remedy)) || remedy.type === 'go_without') return;
+    this.conversation.clear();
+    await this.#listConversations();
   }
 
   async #libraryChanged(): Promise<void> {

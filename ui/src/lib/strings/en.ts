@@ -256,8 +256,18 @@ export const en = {
     undoTitle: (keys: string) => `Put it back (${keys})`,
     writing: 'writing…',
     undo: 'Undo',
-    notKept: 'Conversations are not kept this time.',
     import: 'Import…',
+  },
+  storeProblem: {
+    /** The reason follows. */
+    notKept: 'Conversations are not being saved',
+    damaged: 'The conversations file is damaged',
+    choose: 'Choose what to do before you ask something, so that nothing is lost.',
+    retry: 'Try again',
+    restore: (date: string) => `Restore copy of ${date}`,
+    startAnew: 'Start with an empty list',
+    setAside: 'The present file is moved to the folder “set-aside” and not deleted',
+    goWithout: 'Continue without saving',
   },
   /** What stands over the parts of a conversation that is saved for people. */
   export: {
@@ -297,6 +307,10 @@ export const en = {
     cancel: 'Cancel',
     ask: 'Ask',
     draftDropped: (method: string) => `${method} failed; the answer goes on without it`,
+    /** The reason follows. */
+    notKept: 'This answer is not saved yet; Hunch keeps trying.',
+    saveAs: 'Save as…',
+    saveAsName: 'Answer',
     interrupted: 'Interrupted: the program ended while this was being written. What is here is kept.',
     interruptedAtOnce: 'Interrupted: the program ended before anything was written.',
     answerAgain: 'Answer again',
@@ -407,6 +421,8 @@ export const en = {
     systemLanguage: 'System',
     colours: 'Token colours',
     view: 'Answer view',
+    conversations: 'Conversations',
+    conversationsNote: 'Size of their file on this machine',
     presets: 'Presets',
     presetsNote: 'Instructions and settings under a name',
     noPresets: 'None yet',

@@ -1,0 +1,110 @@
+// What the window says and offers where conversations cannot be kept. Pictures in tests/output/ui.
+
+import { mkdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import type { GenerationEvent, StoreProblem } from '../../ui/src/lib/ipc/schema.gen';
+import { record, toLines } from './fixtures/build';
+import { plans } from './fixtures/plans';
+import { ask, calls, ended, useWindow } from './harness';
+
+const hunch = useWindow();
+const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
+mkdirSync(output, { recursive: true });
+const app = JSON.parse(readFileSync(new URL('./fixtures/fixture-app.json', import.meta.url), 'utf8'));
+
+const detail = 'the file is damaged (row 7 missing from index)';
+const problem: StoreProblem = {
+  error: { code: 'store', message: `The conversations cannot be read or written: ${detail}. Nothing that was there has been changed.`, params: { detail } },
+  in_memory: true,
+  accepted: false,
+  replaceable: true,
+  copies: [
+    { name: '2026-11-16-120000.000.db', made_ms: Date.UTC(2026, 10, 16, 12), bytes: 1_200_000 },
+    { name: '2026-11-09-120000.000.db', made_ms: Date.UTC(2026, 10, 9, 12), bytes: 1_100_000 },
+  ],
+};
+const withProblem = (change: Partial<StoreProblem> = {}) => ({
+  app: 'troubled',
+  apps: { troubled: { ...app, info: { ...app.info, store_problem: { ...problem, ...change } } } },
+});
+
+/** An answer that the store refuses, and takes again before its end where it `recovers`. */
+function refused(recovers: boolean): string {
+  const plan = plans['fixture-plain'];
+  if (!plan) throw new Error('fixture-plain');
+  const error = { code: 'store', message: 'The conversations cannot be read or written: database or disk is full.', params: { detail: 'database or disk is full' } } as const;
+  const told = (event: GenerationEvent): GenerationEvent[] => {
+    if (event.type === 'started') return [event, { type: 'not_kept', error }];
+    return event.type === 'finished' && recovers ? [{ type: 'kept' }, event] : [event];
+  };
+  return toLines(record(plan).map((message) => ({ ...message, events: message.events.flatMap(told) })));
+}
+
+describe('a file of conversations that cannot be used', () => {
+  it('offers to try again, to restore a copy, to start anew and to go on without', async () => {
+    const page = await hunch.open(withProblem());
+    const told = page.getByTestId('store-problem');
+    await told.getByText('Conversations are not being saved').waitFor();
+    await told.getByText(detail).waitFor();
+    await page.screenshot({ path: `${output}store-problem-light.png` });
+    expect(await page.getByTestId('store-restore').count()).toBe(2);
+    await page.getByTestId('store-restore').first().click();
+    await told.waitFor({ state: 'detached' });
+    expect(await calls(page, 'mend_store')).toEqual([{ remedy: { type: 'restore', copy: '2026-11-16-120000.000.db' } }]);
+  });
+
+  it('stays named once the person goes on without', async () => {
+    const page = await hunch.open(withProblem());
+    await page.getByTestId('store-without').click();
+    await page.getByTestId('store-without').waitFor({ state: 'detached' });
+    expect(await page.getByTestId('store-retry').count()).toBe(1);
+    expect(await page.getByTestId('store-anew').count()).toBe(0);
+  });
+
+  it('is not moved while another program uses it', async () => {
+    const page = await hunch.open(withProblem({ replaceable: false }));
+    await page.getByTestId('store-retry').waitFor();
+    expect(await page.getByTestId('store-anew').count()).toBe(0);
+    expect(await page.getByTestId('store-restore').count()).toBe(0);
+  });
+
+  it('is named in German, in the dark', async () => {
+    const page = await hunch.open({ ...withProblem({ in_memory: false, accepted: true }), locale: 'de-DE', colours: 'dark' });
+    await page.getByText('Die Datei der Unterhaltungen ist beschädigt').waitFor();
+    expect(await page.getByTestId('store-restore').first().innerText()).toMatch(/^Kopie vom 16\. Nov/);
+    expect(await page.getByTestId('store-without').count()).toBe(0);
+    await page.screenshot({ path: `${output}store-problem-dark.png` });
+  });
+});
+
+describe('an answer that cannot be written', () => {
+  it('says so at once and can be saved as a file', async () => {
+    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused(false) } });
+    await ask(page);
+    await ended(page);
+    await page.getByTestId('not-kept').getByText('database or disk is full').waitFor();
+    await page.getByTestId('not-kept').scrollIntoViewIfNeeded();
+    await page.screenshot({ path: `${output}not-kept.png` });
+    await page.getByTestId('save-answer').click();
+    await expect.poll(() => calls(page, 'save_answer')).toHaveLength(1);
+    const [saved] = await calls(page, 'save_answer');
+    const shown = await page.getByTestId('answer').innerText();
+    expect(String(saved?.['text']).slice(0, 20)).toBe(shown.slice(0, 20));
+  });
+
+  it('says nothing more once it is written', async () => {
+    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused(true) } });
+    await ask(page);
+    await ended(page);
+    expect(await page.getByTestId('not-kept').count()).toBe(0);
+  });
+});
+
+describe('the settings', () => {
+  it('tell how large the file of conversations is', async () => {
+    const page = await hunch.open({ app: 'sized', apps: { sized: { ...app, info: { ...app.info, store_bytes: 12_300_000 } } } });
+    await page.getByTestId('open-settings').click();
+    expect(await page.getByTestId('store-bytes').innerText()).toBe('12.3 MB');
+  });
+});
