@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent};
-use crate::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate};
+use crate::generate::{
+    FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate,
+};
 use crate::model::ModelMemory;
 use crate::model::device::Compute;
 use crate::stats::Stopwatch;
@@ -88,6 +90,8 @@ pub struct Loaded {
     pub read_by_a_pass: (u64, Option<u64>),
     /// Most tokens of a conversation.
     pub context: usize,
+    /// What a person should know of the target's chat template.
+    pub template_note: Option<String>,
 }
 
 /// Why models were not loaded.
@@ -348,9 +352,10 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, occupied: &Occupied) {
                 let ended = guarded(|| {
                     let models = models.as_mut().ok_or(Error::NoModel)?;
                     let clock = WallClock::start();
-                    let (ids, dropped) = models.fitting_ids(&prompt, plan.max_tokens)?;
-                    let begun = prompt.begun();
                     let stopped = || cancel.load(Ordering::Relaxed);
+                    let FittingPrompt { ids, dropped, template_note } =
+                        models.fitting_ids(&prompt, plan.max_tokens, &stopped)?;
+                    let begun = prompt.begun();
                     let context = GenerationContext {
                         id,
                         clock: &clock,
@@ -358,6 +363,7 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, occupied: &Occupied) {
                         dropped,
                         cancelled: &stopped,
                         strict_drafts: false,
+                        template_note: template_note.as_deref(),
                     };
                     generate(models, &ids, &plan, &context, sink.as_mut())
                 });
@@ -407,6 +413,7 @@ fn bring(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute:
         draft: models.draft_name(),
         read_by_a_pass: (read(of_target), of_draft.map(read)),
         context: models.context(),
+        template_note: models.template_note(),
     })
 }
 

@@ -196,6 +196,10 @@ pub enum GenerationEvent {
         /// Tokens of context that the target has.
         #[serde(default)]
         context_length: u32,
+        /// What a person should know of the model's chat template, as that a built-in one took its place.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[ts(optional)]
+        template_note: Option<String>,
         /// Most tokens drafted a round; 0 for plain decoding.
         max_draft: MaxDraft,
         /// Which drafted tokens stand.

@@ -28,7 +28,7 @@ use models::Working;
 use text_stream::TextStream;
 
 pub use load::{LoadPlan, LoadStep, LoadWatch, OpenedModels};
-pub use models::Models;
+pub use models::{FittingPrompt, Models};
 pub use prompt::Prompt;
 pub use weighing::weigh_drafts;
 
@@ -102,6 +102,8 @@ pub struct GenerationContext<'a> {
     /// Whether a draft that fails ends the generation, because figures without it would mislead. Else the generation
     /// goes on without that draft.
     pub strict_drafts: bool,
+    /// What a person should know of the model's chat template.
+    pub template_note: Option<&'a str>,
 }
 
 /// How a generation ended.
@@ -183,6 +185,7 @@ impl<'a> Generation<'a> {
             max_draft,
             rule: plan.rule,
             seed,
+            template_note: context.template_note.map(str::to_owned),
         });
         let reuse = working.rewind(prompt)?;
         let Working { target, stages, depths, cached, tokenizer, device, .. } = working;

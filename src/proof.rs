@@ -125,6 +125,7 @@ fn ids(models: &mut Models, prompt: &[TokenId], plan: &GenerationPlan) -> Result
         dropped: 0,
         cancelled: &|| false,
         strict_drafts: true,
+        template_note: None,
     };
     let finished = generate(models, prompt, plan, &context, &mut sink)?;
     ids.extend(finished.held.iter().map(|t| t.id));

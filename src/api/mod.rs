@@ -93,6 +93,10 @@ pub struct LoadedModels {
     pub device: String,
     /// Methods that can be used now.
     pub methods: Vec<Method>,
+    /// What a person should know of the target's chat template, as that a built-in one takes its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub template_note: Option<String>,
 }
 
 /// What the window asks once at the start.

@@ -77,6 +77,7 @@ impl App {
             draft: draft_entry,
             context: in_memory.context as u32,
             device: self.shared.compute.name().into(),
+            template_note: in_memory.template_note.clone(),
         };
         let searched = SearchedModel { spec: &spec, read_by_a_pass: in_memory.read_by_a_pass.0 };
         *lock(&self.shared.skipped_layers) =

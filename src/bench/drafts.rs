@@ -94,8 +94,15 @@ fn plain_text(
     let plain = plan.generation(Contender { method: Method::Plain, max_draft: MaxDraft::Auto }, run);
     let mut text = Vec::new();
     let mut sink = |event: GenerationEvent| text.extend(event.tokens().iter().map(|token| token.id));
-    let context =
-        GenerationContext { id: 0, clock, begun: 0, dropped: 0, cancelled: &|| false, strict_drafts: true };
+    let context = GenerationContext {
+        id: 0,
+        clock,
+        begun: 0,
+        dropped: 0,
+        cancelled: &|| false,
+        strict_drafts: true,
+        template_note: None,
+    };
     let finished = generate(models, prompt, &plain, &context, &mut sink)?;
     sink(finished.into_event());
     Ok(text)

@@ -90,6 +90,7 @@ fn turn(models: &mut Models, messages: &[ChatMessage], plan: &GenerationPlan) ->
         dropped: 0,
         cancelled: &|| false,
         strict_drafts: true,
+        template_note: None,
     };
     let finished = generate(models, &ids, plan, &context, &mut sink)?;
     finished.held.iter().for_each(|token| text.push_str(&token.text));

@@ -189,7 +189,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let longest = most_tokens(&prompt).saturating_add(args.max_tokens);
     let mut models = load_for(&args.models, &[plan.method], longest)?;
     plan.options = args.options.options(models.target());
-    let ids = models.prompt_ids(&prompt)?;
+    let (ids, template_note) = models.ids_and_note(&prompt, &|| false)?;
+    if let Some(note) = template_note.as_ref().filter(|_| !args.json) {
+        eprintln!("{note}");
+    }
     let colour = render::colour_wanted();
     let answer = stream(&mut models, &ids, &plan, |event| {
         let mut out = std::io::stdout().lock();
@@ -200,7 +203,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n")?;
     if args.json {
-        return Ok(writeln!(out, "{}", answer.json(plan.method, &ids))?);
+        return Ok(writeln!(out, "{}", answer.json(plan.method, &ids, template_note.as_deref()))?);
     }
     write!(out, "{}", render::card(&answer.finished.stats, colour))?;
     for (method, error) in &answer.dropped {
@@ -321,7 +324,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn json(&self, method: Method, prompt_ids: &[TokenId]) -> serde_json::Value {
+    fn json(&self, method: Method, prompt_ids: &[TokenId], template_note: Option<&str>) -> serde_json::Value {
         let dropped =
             |(method, error): &(Method, ErrorInfo)| serde_json::json!({ "method": method, "error": error });
         let token = |t: &TokenEvent| serde_json::json!({ "id": t.id, "origin": t.origin, "text": t.text });
@@ -329,6 +332,7 @@ impl Answer {
             "method": method,
             "seed": self.seed,
             "prompt_ids": prompt_ids,
+            "template_note": template_note,
             "tokens": self.tokens.iter().map(token).collect::<Vec<_>>(),
             "text": self.tokens.iter().map(|t| t.text.as_str()).collect::<String>(),
             "stop": self.finished.stop,
@@ -375,6 +379,7 @@ pub(crate) fn stream(
         dropped: 0,
         cancelled: &cancelled,
         strict_drafts: false,
+        template_note: None,
     };
     let mut sink = |event: GenerationEvent| take(&event);
     let finished = generate(models, ids, plan, &context, &mut sink)?;

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
 use super::{GenerationPlan, Prompt};
@@ -83,7 +82,7 @@ impl Models {
             origin,
             target: Box::new(target),
             draft,
-            template: template_of(&tokenizer),
+            template: ChatTemplate::of(&tokenizer),
             tokenizer,
             device: compute.name(),
             cached: Vec::new(),
@@ -203,7 +202,7 @@ impl Models {
             target: self.target.twin(),
             draft: twin(&self.draft)?,
             low_bit: twin(&self.low_bit)?,
-            template: template_of(&self.tokenizer),
+            template: ChatTemplate::of(&self.tokenizer),
             tokenizer: self.tokenizer.clone(),
             device: self.device,
             cached: Vec::new(),
@@ -347,15 +346,28 @@ impl Models {
     /// # Errors
     /// [`Error::InvalidRequest`] for an empty prompt, [`Error::ContextOverflow`] for one too long.
     pub fn prompt_ids(&self, prompt: &Prompt) -> Result<Vec<TokenId>> {
-        let ids = match prompt {
+        self.ids_and_note(prompt, &|| false).map(|(ids, _)| ids)
+    }
+
+    /// The tokens of a prompt, and what a person should know of the chat template. When `stopped`, the template is
+    /// not waited for.
+    ///
+    /// # Errors
+    /// As [`prompt_ids`](Self::prompt_ids).
+    pub fn ids_and_note(
+        &self,
+        prompt: &Prompt,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(Vec<TokenId>, Option<String>)> {
+        let (ids, note) = match prompt {
             Prompt::Raw(text) => {
-                self.tokenizer.encode(text, EncodeOptions { parse_special: true, add_bos: true })?
+                (self.tokenizer.encode(text, EncodeOptions { parse_special: true, add_bos: true })?, None)
             }
-            Prompt::Chat(messages) => self.chat_ids(messages)?,
+            Prompt::Chat(messages) => self.chat_ids(messages, stopped)?,
             Prompt::Continued(messages, answer) => {
-                let mut ids = self.chat_ids(messages)?;
+                let (mut ids, note) = self.chat_ids(messages, stopped)?;
                 ids.extend_from_slice(answer);
-                ids
+                (ids, note)
             }
         };
         let context = self.target.spec().context_length;
@@ -365,32 +377,41 @@ impl Models {
         if ids.len() >= context {
             return Err(Error::ContextOverflow { prompt: ids.len(), context });
         }
-        Ok(ids)
+        Ok((ids, note))
     }
 
     /// The tokens of a prompt, of a long conversation without its oldest messages: so many that an answer of
-    /// `max_tokens`, or a quarter of the context if that is less, has room. Gives the number of messages left
-    /// out, too; instructions and the last question never are. Turns go several at a time, so that the next
-    /// question finds most of this one's rows in the cache.
+    /// `max_tokens`, or a quarter of the context if that is less, has room. Instructions and the last question are
+    /// never left out. Turns go several at a time, so that the next question finds most of this one's rows in the
+    /// cache. When `stopped`, a chat template is not waited for.
     ///
     /// # Errors
     /// As [`prompt_ids`](Self::prompt_ids), when the last question alone is too long.
-    pub fn fitting_ids(&self, prompt: &Prompt, max_tokens: usize) -> Result<(Vec<TokenId>, usize)> {
+    pub fn fitting_ids(
+        &self,
+        prompt: &Prompt,
+        max_tokens: usize,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<FittingPrompt> {
         let context = self.target.spec().context_length;
         let room = max_tokens.min(context / 4);
         let most = prompt.most_cuts();
         // One turn of a few, several of many.
         let at_once = 1 << (most / 8).max(1).ilog2();
-        let attempt = |step: usize| -> Result<(Option<Vec<TokenId>>, usize)> {
+        let attempt = |step: usize| -> Result<Option<FittingPrompt>> {
             let (shorter, dropped) = prompt.without_oldest((step * at_once).min(most));
-            match self.prompt_ids(&shorter) {
-                Ok(ids) => Ok(((ids.len() + room <= context).then_some(ids), dropped)),
-                Err(Error::ContextOverflow { .. }) => Ok((None, dropped)),
+            match self.ids_and_note(&shorter, stopped) {
+                Ok((ids, note)) => Ok((ids.len() + room <= context).then_some(FittingPrompt {
+                    ids,
+                    dropped,
+                    template_note: note,
+                })),
+                Err(Error::ContextOverflow { .. }) => Ok(None),
                 Err(error) => Err(error),
             }
         };
-        if let (Some(ids), dropped) = attempt(0)? {
-            return Ok((ids, dropped));
+        if let Some(fitting) = attempt(0)? {
+            return Ok(fitting);
         }
         // The fewest steps that suffice: more than `low`, at most `high`.
         let (mut low, mut high) = (0, most.div_ceil(at_once));
@@ -398,8 +419,8 @@ impl Models {
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             match attempt(middle)? {
-                (Some(ids), dropped) => (high, found) = (middle, Some((ids, dropped))),
-                (None, _) => low = middle,
+                Some(fitting) => (high, found) = (middle, Some(fitting)),
+                None => low = middle,
             }
         }
         if let Some(found) = found {
@@ -407,17 +428,37 @@ impl Models {
         }
         // All but the last question: what is said of it is said of the whole.
         let (shortest, dropped) = prompt.without_oldest(most);
-        Ok((self.prompt_ids(&shortest)?, dropped))
+        let (ids, template_note) = self.ids_and_note(&shortest, stopped)?;
+        Ok(FittingPrompt { ids, dropped, template_note })
+    }
+
+    /// What a person should know of the target's chat template before anything is asked.
+    pub fn template_note(&self) -> Option<String> {
+        self.template.trial()
     }
 
     /// The tokens of a conversation, up to where its next answer begins.
-    fn chat_ids(&self, messages: &[ChatMessage]) -> Result<Vec<TokenId>> {
+    fn chat_ids(
+        &self,
+        messages: &[ChatMessage],
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(Vec<TokenId>, Option<String>)> {
         if messages.iter().all(|message| message.content.trim().is_empty()) {
             return Err(Error::invalid("The prompt is empty; write something."));
         }
-        let text = self.template.render(messages, true)?.text;
-        self.tokenizer.encode(&text, EncodeOptions { parse_special: true, add_bos: true })
+        self.template.ids(&self.tokenizer, messages, stopped)
     }
+}
+
+/// A prompt that leaves room for an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FittingPrompt {
+    /// Its tokens.
+    pub ids: Vec<TokenId>,
+    /// Messages that were left out.
+    pub dropped: usize,
+    /// What a person should know of the chat template.
+    pub template_note: Option<String>,
 }
 
 /// What a drafted token is likely to cost by a method, in passes of one row of the target: what its pass reads
@@ -454,17 +495,6 @@ fn expected_cost(
         }
     };
     (whole.read_by_a_pass > 0).then(|| read / whole.read_by_a_pass as f64)
-}
-
-fn template_of(tokenizer: &Tokenizer) -> ChatTemplate {
-    let text = |id: Option<TokenId>| id.map_or("", |id| tokenizer.token_text(id));
-    let mut template =
-        ChatTemplate::from_source(tokenizer.chat_template(), text(tokenizer.bos()), text(tokenizer.eos()));
-    // Some templates tell the model the date. UTC: the standard library knows no time zone.
-    if let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) {
-        template.set_time(i64::try_from(now.as_secs()).unwrap_or(0));
-    }
-    template
 }
 
 /// Reads tokens behind what the cache holds; gives the logits after the last.

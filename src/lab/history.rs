@@ -173,6 +173,7 @@ pub(super) mod tests {
             max_draft: MaxDraft::Fixed(3),
             rule,
             seed: 5,
+            template_note: None,
         }
     }
 

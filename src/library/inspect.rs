@@ -13,6 +13,7 @@ use crate::library::{DEFAULT_MODEL, short_name};
 use crate::model::gguf::Gguf;
 use crate::model::spec::ModelSpec;
 use crate::model::split;
+use crate::text::{ChatTemplate, Tokenizer};
 
 /// A text of a header is shown up to so many characters: it is a stranger's.
 const LONGEST_TEXT: usize = 120;
@@ -83,6 +84,17 @@ impl Look {
 /// When a file cannot be read, is unsound, or is of a kind Hunch does not run.
 pub fn inspect(path: &Path) -> Result<Inspection> {
     inspect_header(path).map(|(inspection, _)| inspection)
+}
+
+/// What a person should know of the chat template of a model file, found by a trial of it; none where there is no
+/// template, or its tokeniser cannot be read.
+///
+/// # Errors
+/// When the file cannot be read or is unsound.
+pub fn template_note(path: &Path) -> Result<Option<String>> {
+    let gguf = split::read(path)?;
+    let tokenizer = Tokenizer::from_gguf(&gguf).ok();
+    Ok(tokenizer.and_then(|tokenizer| ChatTemplate::of(&tokenizer).trial()))
 }
 
 /// The same, with the header it was read from.

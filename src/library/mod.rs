@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::model::{low_bit, split};
 pub use find::find;
 pub use folders::{add_folder, added_folders, remove_folder};
-pub use inspect::{Inspection, inspect};
+pub use inspect::{Inspection, inspect, template_note};
 pub use places::Places;
 pub use remove::{removable, remove};
 pub use scan::{Scan, scan};

@@ -10,5 +10,5 @@ pub use detokenize::{Detokenizer, Utf8Stream};
 pub use stop::{Released, StopFilter};
 pub use template::{ChatTemplate, RenderedPrompt, TemplateOrigin};
 pub use tokenizer::{
-    EncodeOptions, Tokenizer, Vocabulary, VocabularyMatch, VocabularyVerdict, compare_vocabularies,
+    EncodeOptions, Literals, Tokenizer, Vocabulary, VocabularyMatch, VocabularyVerdict, compare_vocabularies,
 };

@@ -2,17 +2,24 @@
 //! is used where it has one that works; otherwise one of two built-in forms, and the caller is told
 //! which and why. Tokens are not made here.
 
+pub mod child;
 mod environment;
 mod json;
+mod renderer;
 mod time;
 
-use minijinja::Environment;
-use minijinja::value::Value;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::api::{ChatMessage, Role};
 use crate::error::{Error, Result};
+use crate::text::{EncodeOptions, Tokenizer};
+use crate::token::TokenId;
+use child::{Failure, RenderingChild};
+use renderer::{MOST_SOURCE, Renderer, Request, role};
 
-const NAME: &str = "chat";
+/// What marks the thinking in an answer; some vocabularies have it as control tokens.
+const THINKING: [&str; 2] = ["<think>", "</think>"];
 
 /// Which template made a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,97 +47,190 @@ pub struct RenderedPrompt {
 /// A model's chat template, or a built-in one in its place.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    environment: Option<Environment<'static>>,
-    /// Why there is no environment.
-    problem: Option<String>,
+    source: Option<String>,
+    /// Why the file's template is not even tried.
+    refused: Option<String>,
     bos: String,
     eos: String,
+    time: Option<i64>,
+    place: Mutex<Place>,
+}
+
+/// Where the template is rendered.
+#[derive(Debug, Default)]
+struct Place {
+    /// Where a program was offered.
+    child: Option<RenderingChild>,
+    /// Where none was.
+    renderer: Renderer,
+    /// How the template broke the child: it is not tried again.
+    broken: Option<String>,
 }
 
 impl ChatTemplate {
     /// Takes the template of a model's file, and the texts of its beginning-of-text and end-of-text
-    /// tokens ("" where it has none). A template that cannot be parsed is replaced, see
-    /// [`ChatTemplate::problem`].
+    /// tokens ("" where it has none). Nothing of it is read before it is rendered.
     pub fn from_source(source: Option<&str>, bos: &str, eos: &str) -> Self {
-        let built = match source.filter(|source| !source.trim().is_empty()) {
-            None => Err("The model has no chat template.".to_owned()),
-            Some(source) => environment::environment(NAME, source)
-                .map_err(|e| format!("The model's chat template cannot be read: {e}.")),
+        let (source, refused) = match source.filter(|source| !source.trim().is_empty()) {
+            None => (None, None),
+            Some(long) if long.len() > MOST_SOURCE => (
+                None,
+                Some(format!(
+                    "The model's chat template has {} bytes, and at most {MOST_SOURCE} are read, so a built-in one is \
+                     used.",
+                    long.len()
+                )),
+            ),
+            Some(source) => (Some(source.to_owned()), None),
         };
-        let (environment, problem) = match built {
-            Ok(environment) => (Some(environment), None),
-            Err(problem) => (None, Some(problem)),
-        };
-        Self { environment, problem, bos: bos.to_owned(), eos: eos.to_owned() }
+        Self {
+            source,
+            refused,
+            bos: bos.to_owned(),
+            eos: eos.to_owned(),
+            time: None,
+            place: Mutex::default(),
+        }
+    }
+
+    /// Takes the template of a tokeniser's file, which is told today's date.
+    pub fn of(tokenizer: &Tokenizer) -> Self {
+        let text = |id: Option<TokenId>| id.map_or("", |id| tokenizer.token_text(id));
+        let mut template =
+            Self::from_source(tokenizer.chat_template(), text(tokenizer.bos()), text(tokenizer.eos()));
+        // Some templates tell the model the date. UTC: the standard library knows no time zone.
+        if let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) {
+            template.set_time(i64::try_from(now.as_secs()).unwrap_or(0));
+        }
+        template
     }
 
     /// Tells the template what day it is, in seconds since 1970 of local time: `strftime_now`, which
     /// some templates put into the system prompt. Without it the function is not defined, and
     /// templates that can do without take their own date.
     pub fn set_time(&mut self, unix_seconds: i64) {
-        if let Some(environment) = &mut self.environment {
-            let now = time::CivilTime::from_unix(unix_seconds);
-            environment.add_function("strftime_now", move |format: String| now.format(&format));
+        self.time = Some(unix_seconds);
+    }
+
+    /// Why the model's own template is not used at all, if it is not.
+    pub fn problem(&self) -> Option<&str> {
+        match &self.source {
+            Some(_) => None,
+            None => Some(self.refused.as_deref().unwrap_or("The model has no chat template.")),
         }
     }
 
-    /// Why the model's own template is not used, if it is not.
-    pub fn problem(&self) -> Option<&str> {
-        self.problem.as_deref()
+    /// What a person should know of the template before anything is asked, found by a short conversation.
+    pub fn trial(&self) -> Option<String> {
+        let said = |role, content: &str| ChatMessage { role, content: content.into() };
+        let messages = [said(Role::User, "Hi"), said(Role::Assistant, "Hello"), said(Role::User, "Bye")];
+        let rendered = self.render(&messages, true, &|| false);
+        rendered.map_or_else(|error| Some(error.to_string()), |rendered| rendered.note)
     }
 
     /// Renders a conversation; with `add_generation_prompt` it ends where the model's answer begins.
     ///
-    /// A template that refuses a system message (some raise an exception) is tried again with the
-    /// instructions at the start of the first user message. If it still fails the built-in form is
-    /// used, and [`RenderedPrompt::note`] says why.
+    /// The template is rendered in a child process where this program offers one ([`child::offer`]). One that
+    /// refuses a system message (some raise an exception) is tried again with the instructions at the start of the
+    /// first user message. If it still fails, takes longer than 2 s, or breaks the child, the built-in form is used,
+    /// and [`RenderedPrompt::note`] says why; so it is, without a note, when `stopped`, which is asked every 10 ms.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when there is no message.
-    pub fn render(&self, messages: &[ChatMessage], add_generation_prompt: bool) -> Result<RenderedPrompt> {
+    pub fn render(
+        &self,
+        messages: &[ChatMessage],
+        add_generation_prompt: bool,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<RenderedPrompt> {
         if messages.is_empty() {
             return Err(Error::invalid("The conversation is empty. Write a message first."));
         }
-        let Some(environment) = &self.environment else {
-            return Ok(self.built_in(messages, add_generation_prompt, self.problem.clone()));
+        let built_in = |note| Ok(self.built_in(messages, add_generation_prompt, note));
+        let Some(source) = &self.source else {
+            return built_in(self.refused.clone());
         };
-        let render =
-            |messages: &[ChatMessage]| self.render_with(environment, messages, add_generation_prompt);
+        let render = |messages: &[ChatMessage]| {
+            self.render_own(
+                &Request {
+                    source: source.clone(),
+                    bos: self.bos.clone(),
+                    eos: self.eos.clone(),
+                    time: self.time,
+                    messages: messages.to_vec(),
+                    add_generation_prompt,
+                },
+                stopped,
+            )
+        };
+        let own = |text, note| Ok(RenderedPrompt { text, origin: TemplateOrigin::Model, note });
         let problem = match render(messages) {
-            Ok(text) => {
-                return Ok(RenderedPrompt { text, origin: TemplateOrigin::Model, note: None });
+            Ok(text) => return own(text, None),
+            Err(Failure::Stopped) => return built_in(None),
+            Err(Failure::Broken(problem)) => problem,
+            Err(Failure::Refused(problem)) => {
+                match without_system(messages).map(|messages| render(&messages)) {
+                    Some(Ok(text)) => {
+                        let note = "This model takes no system message; it was put before the first message.";
+                        return own(text, Some(note.to_owned()));
+                    }
+                    Some(Err(Failure::Stopped)) => return built_in(None),
+                    _ => problem,
+                }
             }
-            Err(problem) => problem,
         };
-        if let Some(Ok(text)) = without_system(messages).map(|messages| render(&messages)) {
-            let note = "This model takes no system message; it was put before the first message.";
-            let note = Some(note.to_owned());
-            return Ok(RenderedPrompt { text, origin: TemplateOrigin::Model, note });
-        }
-        let note = format!("The model's chat template failed: {problem}.");
-        Ok(self.built_in(messages, add_generation_prompt, Some(note)))
+        built_in(Some(format!(
+            "The model's chat template failed, so a built-in one is used: {}.",
+            problem.trim_end_matches('.')
+        )))
     }
 
-    fn render_with(
+    /// The tokens of a conversation up to where its next answer begins, and what a person should know of the
+    /// template. Control tokens that are written out in a message stay text: only those of the template are
+    /// control tokens.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`] and [`Tokenizer::encode`].
+    pub fn ids(
         &self,
-        environment: &Environment<'static>,
+        tokenizer: &Tokenizer,
         messages: &[ChatMessage],
-        add_generation_prompt: bool,
-    ) -> Result<String, minijinja::Error> {
-        let messages: Vec<Value> = messages
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(Vec<TokenId>, Option<String>)> {
+        let literals = tokenizer.literals(messages.iter().map(|message| message.content.as_str()))?;
+        let masked: Vec<ChatMessage> = messages
             .iter()
             .map(|message| {
-                minijinja::context! { role => role(message.role), content => message.content.as_str() }
+                // Templates look for these in what the model has said.
+                let kept: &[&str] = if message.role == Role::Assistant { &THINKING } else { &[] };
+                ChatMessage { role: message.role, content: literals.mask(&message.content, kept) }
             })
             .collect();
-        environment.get_template(NAME)?.render(minijinja::context! {
-            messages => messages,
-            add_generation_prompt => add_generation_prompt,
-            bos_token => self.bos.as_str(),
-            eos_token => self.eos.as_str(),
-            tools => Value::from(()),
-            documents => Value::from(()),
-        })
+        let RenderedPrompt { text, note, .. } = self.render(&masked, true, stopped)?;
+        let options = EncodeOptions { parse_special: true, add_bos: true };
+        Ok((tokenizer.encode_with_literals(&text, options, &literals)?, note))
+    }
+
+    fn render_own(&self, request: &Request, stopped: &dyn Fn() -> bool) -> Result<String, Failure> {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(broken) = &place.broken {
+            return Err(Failure::Broken(broken.clone()));
+        }
+        let Some(program) = child::program() else {
+            return place.renderer.render(request).map_err(Failure::Refused);
+        };
+        let mut child = match place.child.take() {
+            Some(child) => child,
+            None => RenderingChild::start(program, stopped)?,
+        };
+        let rendered = child.render(request, stopped);
+        match &rendered {
+            Err(Failure::Broken(problem)) => place.broken = Some(problem.clone()),
+            // What is stopped is in the middle of something.
+            Err(Failure::Stopped) => {}
+            Ok(_) | Err(Failure::Refused(_)) => place.child = Some(child),
+        }
+        rendered
     }
 
     fn built_in(
@@ -155,14 +255,6 @@ impl ChatTemplate {
         }
         let origin = if chat_ml { TemplateOrigin::ChatMl } else { TemplateOrigin::Plain };
         RenderedPrompt { text, origin, note }
-    }
-}
-
-fn role(role: Role) -> &'static str {
-    match role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
     }
 }
 

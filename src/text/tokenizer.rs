@@ -7,13 +7,16 @@
 
 mod byte_level;
 mod compare;
+mod literals;
 mod scored;
 mod special;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
 pub use compare::{Vocabulary, VocabularyMatch, VocabularyVerdict, compare_vocabularies};
+pub use literals::Literals;
 
 use crate::error::{Error, Result};
 use crate::model::gguf::Gguf;
@@ -119,7 +122,10 @@ impl Tokenizer {
         let mut end_tokens: BTreeSet<TokenId> = ends.into_iter().map(|end| end.1).collect();
         end_tokens.extend([eos, eot, named_eom].into_iter().flatten());
 
-        let special = SpecialTokens::new(&entries);
+        let special = SpecialTokens::new(&entries).map_err(|error| Error::InvalidModelFile {
+            path: gguf.path.clone(),
+            reason: format!("its special tokens cannot be looked for: {error}"),
+        })?;
         let (encoder, adds_bos) = match gguf.require_str("tokenizer.ggml.model")? {
             "gpt2" => {
                 let (encoder, adds_bos) = ByteLevel::new(gguf, &entries)?;
@@ -152,14 +158,48 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Internal`] when the tokeniser library fails.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<TokenId>> {
+        self.encode_pieces(text, options, None)
+    }
+
+    /// Finds the control tokens that are written out in the messages of a conversation.
+    ///
+    /// # Errors
+    /// As [`Literals`]'s making.
+    pub fn literals<'t>(&self, contents: impl Iterator<Item = &'t str> + Clone) -> Result<Literals<'_>> {
+        Literals::of(&self.special, contents)
+    }
+
+    /// Turns a rendered chat template into tokens: what the literals stand for is ordinary text.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_with_literals(
+        &self,
+        text: &str,
+        options: EncodeOptions,
+        literals: &Literals<'_>,
+    ) -> Result<Vec<TokenId>> {
+        self.encode_pieces(text, options, Some(literals).filter(|literals| !literals.is_empty()))
+    }
+
+    fn encode_pieces(
+        &self,
+        text: &str,
+        options: EncodeOptions,
+        literals: Option<&Literals<'_>>,
+    ) -> Result<Vec<TokenId>> {
         let mut ids = Vec::with_capacity(text.len() / 3 + 2);
         let mut after_special = true;
         for piece in self.special.split(text, options.parse_special) {
-            match (piece, &self.encoder) {
-                (Piece::Special(id), _) => ids.push(id),
-                (Piece::Text(text), Encoder::ByteLevel(encoder)) => encoder.encode(text, &mut ids)?,
-                (Piece::Text(text), Encoder::Scored(encoder)) => {
-                    encoder.encode(text, after_special, &mut ids);
+            match piece {
+                Piece::Special(id) => ids.push(id),
+                Piece::Text(text) => {
+                    let text =
+                        literals.map_or(Cow::Borrowed(text), |literals| Cow::Owned(literals.unmask(text)));
+                    match &self.encoder {
+                        Encoder::ByteLevel(encoder) => encoder.encode(&text, &mut ids)?,
+                        Encoder::Scored(encoder) => encoder.encode(&text, after_special, &mut ids),
+                    }
                 }
             }
             after_special = matches!(piece, Piece::Special(_));

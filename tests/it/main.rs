@@ -13,6 +13,7 @@ mod downloads;
 mod equivalence;
 mod failing_draft;
 mod gguf_fuzz;
+mod hostile_templates;
 // Connections over TLS are tested on Linux, where what is trusted can be told to a process.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod hub;

@@ -35,6 +35,7 @@ fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<Token
         dropped: 0,
         cancelled: &|| false,
         strict_drafts: false,
+        template_note: None,
     };
     let finished = generate(models, prompt, &plan, &context, &mut sink).unwrap();
     ids.extend(finished.held.iter().map(|token| token.id));
@@ -98,6 +99,7 @@ fn answers_to_the_end_when_the_draft_fails() {
         dropped: 0,
         cancelled: &|| false,
         strict_drafts: false,
+        template_note: None,
     };
     let (mut told, mut dropped) = (Vec::new(), Vec::new());
     let mut sink = |event: GenerationEvent| match event {
@@ -140,6 +142,7 @@ fn an_answer_that_fails_loses_nothing_that_was_said() {
         dropped: 0,
         cancelled: &|| false,
         strict_drafts: true,
+        template_note: None,
     };
     generate(&mut models, &prompt, &plan, &context, &mut sink).unwrap_err();
     assert!(!told.is_empty() && told.iter().all(|&token| token == said));

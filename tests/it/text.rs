@@ -129,7 +129,7 @@ fn the_default_model_tokenises_as_llama_cpp_does() {
         message(Role::System, "You are a helpful assistant."),
         message(Role::User, "Explain why the sky is blue."),
     ];
-    let prompt = template.render(&conversation, true).unwrap();
+    let prompt = template.render(&conversation, true, &|| false).unwrap();
     assert_eq!((prompt.origin, &prompt.text), (TemplateOrigin::Model, &oracle.cases[1].prompt));
 }
 
@@ -377,7 +377,7 @@ fn damaged_vocabularies_never_panic() {
         prop_assert!(tokenizer.end_tokens().iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
         let hello = [ChatMessage { role: Role::User, content: "Hi".into() }];
         let template = ChatTemplate::from_source(tokenizer.chat_template(), "", "");
-        prop_assert!(template.render(&hello, true).is_ok());
+        prop_assert!(template.render(&hello, true, &|| false).is_ok());
         *counts.borrow_mut().0 += 1;
         Ok(())
     });

@@ -28,10 +28,11 @@ pub(crate) fn run(args: &InspectArgs, places: &Places, json: bool) -> Result<()>
     let mut inspection = library::inspect_listed(&path, places)?;
     fill_speeds(std::slice::from_mut(&mut inspection.entry), &compute);
     let fit = predicted_fit(&compute, places, &path, None, args.context)?;
-    show(&inspection, &fit, json)
+    let note = library::template_note(&path)?;
+    show(&inspection, &fit, note.as_deref(), json)
 }
 
-fn show(inspection: &Inspection, fit: &Fit, json: bool) -> Result<()> {
+fn show(inspection: &Inspection, fit: &Fit, template_note: Option<&str>, json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let (entry, spec) = (&inspection.entry, &inspection.spec);
     if json {
@@ -42,6 +43,7 @@ fn show(inspection: &Inspection, fit: &Fit, json: bool) -> Result<()> {
             "weight_bytes": inspection.weight_bytes,
             "tokenizer": entry.tokenizer,
             "chat_template": entry.has_template,
+            "template_note": template_note,
             "licence": entry.licence,
             "context": fit.context,
             "predicted_memory_bytes": fit.total,
@@ -70,7 +72,14 @@ fn show(inspection: &Inspection, fit: &Fit, json: bool) -> Result<()> {
         ("quantisation", entry.quantisation.clone()),
         ("tensor types", types.join(", ")),
         ("tokeniser", entry.tokenizer.clone()),
-        ("chat template", if entry.has_template { "yes" } else { "no; a plain one is used" }.into()),
+        (
+            "chat template",
+            match (entry.has_template, template_note) {
+                (_, Some(note)) => note.into(),
+                (true, None) => "yes".into(),
+                (false, None) => "no; a plain one is used".into(),
+            },
+        ),
         ("licence", entry.licence.clone().unwrap_or_else(|| "not stated".into())),
         ("tok/s", list::speed(entry).unwrap_or_else(|| "never ran here".into())),
         ("memory", format!("{} at {} tokens (predicted)", render::bytes(fit.total), fit.context)),

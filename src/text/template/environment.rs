@@ -7,17 +7,12 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::json;
 
-/// Instructions one rendering may take. A long conversation needs some thousands; a file is not
-/// trusted to come to an end.
-const FUEL: u64 = 20_000_000;
-
 /// An environment with one template.
 pub(super) fn environment(name: &'static str, source: &str) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_unknown_method_callback(unknown_method_callback);
-    environment.set_fuel(Some(FUEL));
     environment.add_function("raise_exception", raise_exception);
     environment.add_filter("tojson", json::tojson);
     environment.add_template_owned(name, without_generation_tags(source))?;

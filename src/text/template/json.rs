@@ -4,6 +4,9 @@
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
+/// Deepest nesting that is written: a value may hold itself.
+const DEEPEST: usize = 128;
+
 /// How the text is laid out.
 struct Style {
     indent: Option<usize>,
@@ -26,6 +29,10 @@ pub(super) fn tojson(value: Value, indent: Option<usize>, options: Kwargs) -> Re
 }
 
 fn write(text: &mut String, value: &Value, style: &Style, depth: usize) -> Result<(), Error> {
+    if depth > DEEPEST {
+        let message = format!("a value that nests deeper than {DEEPEST} levels is not written as JSON");
+        return Err(Error::new(ErrorKind::BadSerialization, message));
+    }
     match value.kind() {
         ValueKind::None => text.push_str("null"),
         ValueKind::Bool => text.push_str(if value.is_true() { "true" } else { "false" }),

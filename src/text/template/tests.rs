@@ -14,7 +14,9 @@ fn conversation(parts: &[(Role, &str)]) -> Vec<ChatMessage> {
 }
 
 fn rendered(source: &str, parts: &[(Role, &str)]) -> RenderedPrompt {
-    ChatTemplate::from_source(Some(source), "<s>", "</s>").render(&conversation(parts), true).unwrap()
+    ChatTemplate::from_source(Some(source), "<s>", "</s>")
+        .render(&conversation(parts), true, &|| false)
+        .unwrap()
 }
 
 fn text(source: &str) -> String {
@@ -46,10 +48,10 @@ fn llama_3_takes_the_date_it_is_given_or_its_own() {
             "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nToday Date: {date}\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
         )
     };
-    assert_eq!(template.render(&parts, true).unwrap().text, expected("26 Jul 2024"));
+    assert_eq!(template.render(&parts, true, &|| false).unwrap().text, expected("26 Jul 2024"));
     template.set_time(1_800_000_000);
-    assert_eq!(template.render(&parts, true).unwrap().text, expected("15 Jan 2027"));
-    assert!(!template.render(&parts, false).unwrap().text.contains("assistant"));
+    assert_eq!(template.render(&parts, true, &|| false).unwrap().text, expected("15 Jan 2027"));
+    assert!(!template.render(&parts, false, &|| false).unwrap().text.contains("assistant"));
 }
 
 #[test]
@@ -73,29 +75,29 @@ fn a_template_that_raises_is_replaced_and_its_words_are_kept() {
 fn without_a_template_the_form_follows_the_end_token() {
     let parts = conversation(&[(Role::System, "S"), (Role::User, "u"), (Role::Assistant, "a")]);
     let chat_ml = ChatTemplate::from_source(None, "", "<|im_end|>");
-    let prompt = chat_ml.render(&parts, true).unwrap();
+    let prompt = chat_ml.render(&parts, true, &|| false).unwrap();
     assert_eq!(prompt.origin, TemplateOrigin::ChatMl);
     assert_eq!(
         prompt.text,
         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\n"
     );
     let plain = ChatTemplate::from_source(Some(" "), "<s>", "</s>");
-    assert_eq!(plain.render(&parts, false).unwrap().text, "S\n\nUser: u\n\nAssistant: a</s>\n\n");
+    assert_eq!(plain.render(&parts, false, &|| false).unwrap().text, "S\n\nUser: u\n\nAssistant: a</s>\n\n");
     assert!(plain.problem().unwrap().contains("no chat template"));
 }
 
 #[test]
 fn a_template_that_does_not_parse_is_replaced() {
     let template = ChatTemplate::from_source(Some("{% for m in %}"), "", "");
-    assert!(template.problem().unwrap().contains("cannot be read"));
-    let prompt = template.render(&conversation(&[(Role::User, "Hi")]), true).unwrap();
+    let prompt = template.render(&conversation(&[(Role::User, "Hi")]), true, &|| false).unwrap();
     assert_eq!(prompt.origin, TemplateOrigin::Plain);
-    assert_eq!(prompt.note.as_deref(), template.problem());
+    assert!(prompt.note.unwrap().contains("cannot be read"));
+    assert!(template.trial().unwrap().contains("cannot be read"));
 }
 
 #[test]
 fn an_empty_conversation_is_refused() {
-    assert!(ChatTemplate::from_source(None, "", "").render(&[], true).is_err());
+    assert!(ChatTemplate::from_source(None, "", "").render(&[], true, &|| false).is_err());
 }
 
 #[test]
@@ -148,5 +150,26 @@ fn tojson_writes_what_python_would() {
 fn a_template_without_end_is_stopped() {
     let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}";
     let prompt = rendered(endless, &[(Role::User, "Hi")]);
+    assert_eq!(prompt.origin, TemplateOrigin::Plain);
+}
+
+#[test]
+fn refuses_template_longer_than_a_mebibyte() {
+    let template = ChatTemplate::from_source(Some(&"x".repeat((1 << 20) + 1)), "", "");
+    assert!(template.problem().unwrap().contains("1048577 bytes"));
+}
+
+#[test]
+fn refuses_json_of_a_value_that_nests_without_end() {
+    let cycle = "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns | tojson }}";
+    let prompt = rendered(cycle, &[(Role::User, "Hi")]);
+    assert_eq!(prompt.origin, TemplateOrigin::Plain);
+    assert!(prompt.note.unwrap().contains("128 levels"));
+}
+
+#[test]
+fn refuses_result_that_no_conversation_needs() {
+    let long = "{% for i in range(3000) %}{{ 'a' * 1000 }}{% endfor %}";
+    let prompt = rendered(long, &[(Role::User, "Hi")]);
     assert_eq!(prompt.origin, TemplateOrigin::Plain);
 }

@@ -1,5 +1,9 @@
 //! Finding special tokens in text before the rest is tokenised. Only splitting lives here.
 
+use std::ops::Range;
+
+use aho_corasick::{AhoCorasick, BuildError, MatchKind};
+
 use super::{Entry, Kind};
 use crate::token::TokenId;
 
@@ -12,53 +16,70 @@ pub(super) enum Piece<'a> {
     Special(TokenId),
 }
 
-struct Special {
-    text: String,
-    id: TokenId,
-    /// A user-defined token is part of ordinary text; a control token is not.
-    control: bool,
+/// The tokens that are looked for in text.
+pub(super) struct SpecialTokens {
+    /// All of them.
+    every: Finder,
+    /// Those that are part of ordinary text, as control tokens are not.
+    user_defined: Finder,
 }
 
-/// The tokens that are looked for in text, by their first byte, the longest first.
-pub(super) struct SpecialTokens {
-    by_first_byte: Vec<Vec<Special>>,
+/// Finds texts in a text in one go.
+struct Finder {
+    /// None where there is nothing to find.
+    automaton: Option<AhoCorasick>,
+    /// The token of each text, and whether it is a control token.
+    tokens: Vec<(TokenId, bool)>,
+}
+
+impl Finder {
+    /// # Errors
+    /// When the texts are too many for an automaton.
+    fn new<'a>(found: impl Iterator<Item = (TokenId, &'a Entry)>) -> Result<Self, BuildError> {
+        let (mut texts, mut tokens) = (Vec::new(), Vec::new());
+        for (id, entry) in found {
+            texts.push(entry.text.as_bytes());
+            tokens.push((id, entry.kind != Kind::UserDefined));
+        }
+        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&texts)?;
+        Ok(Self { automaton: (!texts.is_empty()).then_some(automaton), tokens })
+    }
+
+    /// The places in the text, from left to right, with their tokens.
+    fn places<'s>(&'s self, text: &'s str) -> impl Iterator<Item = (Range<usize>, TokenId, bool)> + 's {
+        let matches = self.automaton.iter().flat_map(move |automaton| automaton.find_iter(text));
+        matches.map(|found| {
+            let (id, control) = self.tokens[found.pattern().as_usize()];
+            (found.range(), id, control)
+        })
+    }
 }
 
 impl SpecialTokens {
-    pub(super) fn new(entries: &[Entry]) -> Self {
-        let mut by_first_byte: Vec<Vec<Special>> = (0..=255).map(|_| Vec::new()).collect();
-        for (id, entry) in entries.iter().enumerate() {
-            let control = match entry.kind {
-                Kind::Control | Kind::Unknown => true,
-                Kind::UserDefined => false,
-                _ => continue,
-            };
-            if let Some(&first) = entry.text.as_bytes().first() {
-                let special = Special { text: entry.text.clone(), id: id as TokenId, control };
-                by_first_byte[usize::from(first)].push(special);
-            }
-        }
-        for list in &mut by_first_byte {
-            list.sort_by_key(|special| std::cmp::Reverse(special.text.len()));
-        }
-        Self { by_first_byte }
+    /// # Errors
+    /// When there are too many of them.
+    pub(super) fn new(entries: &[Entry]) -> Result<Self, BuildError> {
+        let of_kinds = |kinds: &'static [Kind]| {
+            let entries = (0..).zip(entries);
+            Finder::new(entries.filter(|(_, entry)| kinds.contains(&entry.kind) && !entry.text.is_empty()))
+        };
+        Ok(Self {
+            every: of_kinds(&[Kind::Control, Kind::Unknown, Kind::UserDefined])?,
+            user_defined: of_kinds(&[Kind::UserDefined])?,
+        })
     }
 
     /// Cuts the text at special tokens: the leftmost first, of two at one place the longest.
     pub(super) fn split<'a>(&self, text: &'a str, parse_control: bool) -> Vec<Piece<'a>> {
+        let finder = if parse_control { &self.every } else { &self.user_defined };
         let mut pieces = Vec::new();
-        let (mut start, mut at) = (0, 0);
-        while at < text.len() {
-            let Some(found) = self.at(text.as_bytes(), at, parse_control) else {
-                at += 1;
-                continue;
-            };
-            if start < at {
-                pieces.push(Piece::Text(&text[start..at]));
+        let mut start = 0;
+        for (place, id, _) in finder.places(text) {
+            if start < place.start {
+                pieces.push(Piece::Text(&text[start..place.start]));
             }
-            pieces.push(Piece::Special(found.id));
-            at += found.text.len();
-            start = at;
+            pieces.push(Piece::Special(id));
+            start = place.end;
         }
         if start < text.len() {
             pieces.push(Piece::Text(&text[start..]));
@@ -66,10 +87,9 @@ impl SpecialTokens {
         pieces
     }
 
-    fn at(&self, text: &[u8], at: usize, parse_control: bool) -> Option<&Special> {
-        self.by_first_byte[usize::from(text[at])].iter().find(|special| {
-            (parse_control || !special.control) && text[at..].starts_with(special.text.as_bytes())
-        })
+    /// Where control tokens are written out in the text.
+    pub(super) fn written_out<'s>(&'s self, text: &'s str) -> impl Iterator<Item = Range<usize>> + 's {
+        self.every.places(text).filter(|(_, _, control)| *control).map(|(place, _, _)| place)
     }
 }
 
@@ -86,6 +106,7 @@ mod tests {
             entry("x", Kind::Normal),
             entry("", Kind::Control),
         ])
+        .unwrap()
     }
 
     #[test]

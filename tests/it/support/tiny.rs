@@ -69,7 +69,7 @@ impl Noise {
 }
 
 /// GPT-2's printable stand-in of each byte.
-fn byte_token(byte: u8) -> String {
+pub(crate) fn byte_token(byte: u8) -> String {
     let plain = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let char = if plain(byte) {
         char::from(byte)

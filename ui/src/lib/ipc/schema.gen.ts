@@ -230,7 +230,11 @@ device: string,
 /**
  * Methods that can be used now.
  */
-methods: Array<Method>, };
+methods: Array<Method>, 
+/**
+ * What a person should know of the target's chat template, as that a built-in one takes its place.
+ */
+template_note?: string, };
 
 /**
  * Which models to load.
@@ -1297,6 +1301,10 @@ dropped_messages: number,
  * Tokens of context that the target has.
  */
 context_length: number, 
+/**
+ * What a person should know of the model's chat template, as that a built-in one took its place.
+ */
+template_note?: string, 
 /**
  * Most tokens drafted a round; 0 for plain decoding.
  */

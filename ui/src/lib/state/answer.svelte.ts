@@ -51,6 +51,8 @@ export interface AnswerSetup {
   rule: AcceptanceRule;
   /** Of its random numbers: with the same request it gives the same answer. */
   seed: number;
+  /** What a person should know of the model's chat template, in English; null when nothing. */
+  templateNote: string | null;
 }
 
 /** How far the prompt has been read, in tokens. */
@@ -276,6 +278,7 @@ export class Answer {
           contextLength: event.context_length,
           rule: event.rule,
           seed: event.seed,
+          templateNote: event.template_note ?? null,
         };
         break;
       case 'prefill':

@@ -245,6 +245,7 @@ export const de: Strings = {
     editQuestion: 'Frage bearbeiten',
     cancel: 'Abbrechen',
     ask: 'Fragen',
+    templateNote: 'Die Chatvorlage des Modells ließ sich nicht unverändert verwenden',
     draftDropped: (method) => `${method} ist ausgefallen; die Antwort geht ohne weiter`,
     notKept: 'Diese Antwort ist noch nicht gespeichert; Hunch versucht es weiter.',
     saveAs: 'Speichern als…',

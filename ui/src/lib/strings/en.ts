@@ -306,6 +306,7 @@ export const en = {
     editQuestion: 'Edit question',
     cancel: 'Cancel',
     ask: 'Ask',
+    templateNote: 'The model’s chat template could not be used as it is',
     draftDropped: (method: string) => `${method} failed; the answer goes on without it`,
     /** The reason follows. */
     notKept: 'This answer is not saved yet; Hunch keeps trying.',

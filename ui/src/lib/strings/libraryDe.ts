@@ -63,6 +63,7 @@ export const libraryDe: Strings['library'] = {
     tokenizer: 'Tokenizer',
     template: 'Chat-Vorlage',
     hasTemplate: 'in der Datei',
+    templateNote: 'Chatvorlage, ausprobiert',
     noTemplate: 'keine: Fragen werden als reiner Text gestellt',
     speed: 'Tempo',
     speedMeasured: (rate) => `${rate} Tok/s allein, hier gemessen`,

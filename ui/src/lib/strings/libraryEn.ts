@@ -96,6 +96,7 @@ export const libraryEn = {
     tokenizer: 'Tokeniser',
     template: 'Chat template',
     hasTemplate: 'in the file',
+    templateNote: 'Chat template, tried',
     noTemplate: 'none: questions are put as plain text',
     speed: 'Speed',
     speedMeasured: (rate: string) => `${rate} tok/s alone, measured here`,
