@@ -1,7 +1,6 @@
 //! The engine: one thread that owns every tensor, and a handle to it. What a generation *is* lives
 //! in [`crate::generate`]; here is only who runs it and how it is stopped.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent};
 use crate::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate};
+use crate::log::panic_text;
 use crate::model::ModelMemory;
 use crate::model::device::Compute;
 use crate::stats::Stopwatch;
@@ -372,7 +372,8 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, occupied: &Occupied, models: &
         // Whoever waits for the job sees its channel closed, or its sink dropped.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.run(compute, occupied, models))) {
             release(occupied);
-            eprintln!("A job of the engine ended unexpectedly ({}).", panic_text(panic.as_ref()));
+            tracing::error!("A job of the engine ended in a panic.");
+            drop(panic);
         }
     }
 }
@@ -474,12 +475,6 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         let text = panic_text(panic.as_ref());
         Err(Error::Internal(format!("the engine stopped unexpectedly ({text})")))
     })
-}
-
-/// The message of a panic.
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown".into())
 }
 
 #[cfg(test)]

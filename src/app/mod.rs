@@ -120,11 +120,11 @@ fn open_store(path: Option<PathBuf>) -> Result<(Store, Option<ErrorInfo>)> {
         let store = Store::open(&path)?;
         // What is deleted can be purged at the next start as well.
         if let Err(error) = store.purge_deleted() {
-            eprintln!("Deleted conversations could not be purged; they stay hidden. {error}");
+            tracing::warn!("Deleted conversations could not be purged; they stay hidden. {error}");
         }
         let copied = std::thread::Builder::new().name("hunch-copy".into()).spawn(move || {
             if let Err(error) = Store::copy_weekly(&path) {
-                eprintln!("No weekly copy of the conversations was made. {error}");
+                tracing::warn!("No weekly copy of the conversations was made. {error}");
             }
         });
         drop(copied);
@@ -345,7 +345,7 @@ fn side_by_side<const N: usize>(works: [Box<dyn FnOnce() + Send>; N]) {
             drop(done);
         });
         if let Err(error) = spawned {
-            eprintln!("Something was left undone on quitting: {error}");
+            tracing::warn!("Something was left undone on quitting: {error}");
         }
     }
     drop(done);

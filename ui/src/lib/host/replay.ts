@@ -196,6 +196,9 @@ class ReplayHost implements Host {
     switch (command) {
       case 'app_info':
         return structuredClone(this.#app.info);
+      case 'report_problem':
+      case 'show_log':
+        return null;
       case 'watch_library':
         return structuredClone(this.#library?.watch(this.#channel(args['channel'] as number)) ?? []);
       case 'load_models':
