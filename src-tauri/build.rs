@@ -7,6 +7,8 @@ use std::path::Path;
 /// is missing here cannot be called from the window.
 const COMMANDS: &[&str] = &[
     "app_info",
+    "report_problem",
+    "show_log",
     "library",
     "add_model_folder",
     "remove_model_folder",

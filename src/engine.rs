@@ -3,9 +3,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -13,6 +13,7 @@ use crate::event::{EventSink, GenerationEvent};
 use crate::generate::{
     FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate,
 };
+use crate::log::panic_text;
 use crate::model::ModelMemory;
 use crate::model::device::Compute;
 use crate::stats::Stopwatch;
@@ -44,6 +45,9 @@ pub struct TurnClock {
 }
 
 const STANDING: u64 = u64::MAX;
+
+/// Longest wait for the thread of an engine that is let go.
+const SHUT_DOWN_WITHIN: Duration = Duration::from_secs(2);
 
 impl Default for TurnClock {
     fn default() -> Self {
@@ -157,11 +161,22 @@ fn release(occupied: &Occupied) {
     *lock(occupied) = Occupation::default();
 }
 
-/// A handle to the engine's thread.
+/// A handle to the engine's thread. The thread is started again if it ends.
 pub struct Engine {
-    jobs: Mutex<Sender<Job>>,
+    compute: Compute,
+    /// What is in memory. The thread holds the lock for as long as it lives; the next one takes it over.
+    models: Arc<Mutex<Option<Models>>>,
     occupied: Occupied,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    worker: Mutex<Worker>,
+}
+
+/// The thread as others see it.
+struct Worker {
+    jobs: Sender<Job>,
+    /// Disconnected once the thread has ended.
+    ended: Receiver<()>,
+    /// Whether no thread is to be started any more.
+    shut_down: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -174,18 +189,21 @@ impl Engine {
     /// # Errors
     /// When the system gives no thread.
     pub fn start(compute: Compute) -> Result<Self> {
-        let (jobs, inbox) = channel();
-        let occupied = Occupied::default();
-        let seen = occupied.clone();
-        let thread = thread::Builder::new()
-            .name("hunch-engine".into())
-            .spawn(move || work(&compute, &inbox, &seen))
-            .map_err(|e| Error::Internal(format!("no thread for the engine: {e}")))?;
-        Ok(Self { jobs: Mutex::new(jobs), occupied, thread: Mutex::new(Some(thread)) })
+        let (models, occupied) = (Arc::default(), Occupied::default());
+        let worker = Mutex::new(spawn(&compute, &models, &occupied)?);
+        Ok(Self { compute, models, occupied, worker })
     }
 
+    /// Hands a job to the thread. Starts another thread if that one has ended.
     fn send(&self, job: Job) -> Result<()> {
-        lock(&self.jobs).send(job).map_err(|_| Error::Internal("the engine has ended".into()))
+        let mut worker = lock(&self.worker);
+        let Err(unsent) = worker.jobs.send(job) else { return Ok(()) };
+        let ended = || Error::Internal("the engine has ended".into());
+        if worker.shut_down {
+            return Err(ended());
+        }
+        *worker = spawn(&self.compute, &self.models, &self.occupied)?;
+        worker.jobs.send(unsent.0).map_err(|_| ended())
     }
 
     /// Loads models and waits for it. When the target is in memory already, only the draft changes. The old
@@ -302,53 +320,94 @@ impl Engine {
         }
     }
 
-    /// Stops what runs and ends the thread.
-    pub fn shutdown(&self) {
+    /// Stops what runs, ends the thread and waits for it, at most for `patience`. Gives whether it has ended. A thread
+    /// that hangs, in a read from a volume that is gone for example, is left behind.
+    pub fn shutdown(&self, patience: Duration) -> bool {
         if let Some((_, cancel)) = &lock(&self.occupied).running {
             cancel.store(true, Ordering::Relaxed);
         }
-        // An engine that has ended already needs no word.
-        let _ = self.send(Job::Shutdown);
-        if let Some(thread) = lock(&self.thread).take() {
-            // A panic was turned into an event where it happened.
-            let _ = thread.join();
-        }
+        let mut worker = lock(&self.worker);
+        worker.shut_down = true;
+        // A thread that has ended already needs no word.
+        let _ = worker.jobs.send(Job::Shutdown);
+        worker.ended.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.shutdown();
+        self.shutdown(SHUT_DOWN_WITHIN);
     }
 }
 
-fn work(compute: &Compute, inbox: &Receiver<Job>, occupied: &Occupied) {
-    let mut models = None;
+/// Starts a thread that works on these models.
+fn spawn(compute: &Compute, models: &Arc<Mutex<Option<Models>>>, occupied: &Occupied) -> Result<Worker> {
+    let (jobs, inbox) = channel();
+    let (alive, ended) = channel();
+    let (compute, models, occupied) = (compute.clone(), models.clone(), occupied.clone());
+    let run = move || {
+        let at_end = ThreadEnd { occupied, _alive: alive };
+        work(&compute, &inbox, &at_end.occupied, &mut lock(&models));
+    };
+    thread::Builder::new()
+        .name("hunch-engine".into())
+        .spawn(run)
+        .map_err(|e| Error::Internal(format!("no thread for the engine: {e}")))?;
+    Ok(Worker { jobs, ended, shut_down: false })
+}
+
+/// Says that the thread has ended and that nothing runs on it any more, however it ended.
+struct ThreadEnd {
+    occupied: Occupied,
+    _alive: Sender<()>,
+}
+
+impl Drop for ThreadEnd {
+    fn drop(&mut self) {
+        release(&self.occupied);
+    }
+}
+
+fn work(compute: &Compute, inbox: &Receiver<Job>, occupied: &Occupied, models: &mut Option<Models>) {
     while let Ok(job) = inbox.recv() {
-        match job {
-            Job::Shutdown => break,
-            Job::Load { plan, make_room, reply } => {
-                let loaded = guarded(|| bring(&mut models, &plan, make_room, compute));
+        if matches!(job, Job::Shutdown) {
+            break;
+        }
+        // Whoever waits for the job sees its channel closed, or its sink dropped.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.run(compute, occupied, models))) {
+            release(occupied);
+            tracing::error!("A job of the engine ended in a panic.");
+            drop(panic);
+        }
+    }
+}
+
+impl Job {
+    fn run(self, compute: &Compute, occupied: &Occupied, models: &mut Option<Models>) {
+        match self {
+            Self::Shutdown => {}
+            Self::Load { plan, make_room, reply } => {
+                let loaded = guarded(|| bring(models, &plan, make_room, compute));
                 lock(occupied).free_since = Instant::now();
                 let empty = models.is_none();
                 // The caller may have gone; the models are loaded all the same.
                 let _ = reply.send(loaded.map_err(|error| LoadFailure { error, empty }));
             }
-            Job::Unload { reply } => {
+            Self::Unload { reply } => {
                 // Whoever asked for something meanwhile wants the models.
                 let idle = lock(occupied).running.is_none();
                 if idle {
-                    models = None;
+                    *models = None;
                     give_back(compute);
                 }
                 let _ = reply.send(idle);
             }
-            Job::Measure { work, cancel } => {
-                let told = work(&mut models, &|| cancel.load(Ordering::Relaxed));
+            Self::Measure { work, cancel } => {
+                let told = work(models, &|| cancel.load(Ordering::Relaxed));
                 release(occupied);
                 told();
             }
-            Job::Generate { id, prompt, plan, cancel, mut sink } => {
+            Self::Generate { id, prompt, plan, cancel, mut sink } => {
                 let ended = guarded(|| {
                     let models = models.as_mut().ok_or(Error::NoModel)?;
                     let clock = WallClock::start();
@@ -420,11 +479,10 @@ fn bring(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute:
 /// A panic on the engine's thread becomes an error: the window must not die of one.
 fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<&str>()
-            .map(|s| (*s).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "unknown".into());
+        let text = panic_text(panic.as_ref());
         Err(Error::Internal(format!("the engine stopped unexpectedly ({text})")))
     })
 }
+
+#[cfg(test)]
+mod tests;

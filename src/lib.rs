@@ -52,6 +52,7 @@ pub mod event;
 pub mod generate;
 pub mod lab;
 pub mod library;
+pub mod log;
 pub mod model;
 pub mod proof;
 pub mod propose;

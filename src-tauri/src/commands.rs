@@ -11,10 +11,11 @@ use hunch::api::{
 use hunch::error::Error;
 use hunch::event::{ErrorInfo, GenerationEvent};
 use serde_json::Value;
-use tauri::State;
 use tauri::ipc::Channel;
+use tauri::{AppHandle, Runtime, State};
 
 use crate::channel_sink::channel_sink;
+use crate::desk;
 use crate::engine::{Engine, info};
 
 pub(crate) type Answer<T> = Result<T, ErrorInfo>;
@@ -23,6 +24,19 @@ pub(crate) type Answer<T> = Result<T, ErrorInfo>;
 #[tauri::command]
 pub(crate) async fn app_info(engine: State<'_, Engine>) -> Answer<AppInfo> {
     blocking(&engine, |engine| Ok(engine.app()?.info())).await
+}
+
+/// Logs what failed in the page.
+#[tauri::command]
+pub(crate) async fn report_problem(kind: String, message: String, stack: String) -> Answer<()> {
+    hunch::log::page_problem(&kind, &message, &stack);
+    Ok(())
+}
+
+/// Shows the log in the system's file manager.
+#[tauri::command]
+pub(crate) async fn show_log<R: Runtime>(app: AppHandle<R>) -> Answer<()> {
+    desk::show_log(&app)
 }
 
 /// Starts an answer in a conversation whose events go to `channel`.
@@ -196,13 +210,11 @@ mod tests {
         assert!(!commands.is_empty());
         assert_eq!(commands, allowed);
         for name in commands {
-            let adapter = format!("pub(crate) async fn {name}(");
-            assert!(
+            let adapters = ["(", "<R"].map(|next| format!("pub(crate) async fn {name}{next}"));
+            let shell =
                 [include_str!("commands.rs"), include_str!("library.rs"), include_str!("measuring.rs")]
-                    .concat()
-                    .contains(&adapter),
-                "{name}"
-            );
+                    .concat();
+            assert!(adapters.iter().any(|adapter| shell.contains(adapter)), "{name}");
         }
     }
 }

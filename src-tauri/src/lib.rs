@@ -3,6 +3,7 @@
 
 mod channel_sink;
 mod commands;
+mod desk;
 mod engine;
 mod library;
 mod measuring;
@@ -22,6 +23,8 @@ use crate::engine::Engine;
 /// # Errors
 /// When the system cannot open a window or set up its menu.
 pub fn run() -> tauri::Result<()> {
+    // First, so that it holds whatever fails after it. Without it everything still works.
+    let log = hunch::library::data_folder().and_then(|folder| hunch::log::start(&folder));
     let engine = Engine::start();
 
     let mut builder = tauri::Builder::default();
@@ -35,6 +38,7 @@ pub fn run() -> tauri::Result<()> {
         .plugin(tauri_plugin_opener::Builder::new().open_js_links_on_click(false).build())
         .plugin(window_state::plugin())
         .manage(engine)
+        .manage(desk::Log::new(log))
         .menu(menu::build)
         .on_menu_event(menu::chosen)
         .on_page_load(|webview, payload| {
@@ -51,6 +55,8 @@ pub fn run() -> tauri::Result<()> {
         })
         .invoke_handler(tauri::generate_handler![
             commands::app_info,
+            commands::report_problem,
+            commands::show_log,
             library::library,
             library::add_model_folder,
             library::remove_model_folder,

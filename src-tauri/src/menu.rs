@@ -11,6 +11,8 @@ use tauri::menu::{
 };
 use tauri::{AppHandle, Emitter, Listener, Manager, Runtime};
 
+use crate::desk;
+
 /// The event that carries the id of a chosen item to the page.
 const MENU_EVENT: &str = "menu";
 /// The event by which the page tells what the items are called, by id.
@@ -22,6 +24,8 @@ const ENGLISH: &str = include_str!("../../ui/src/lib/strings/menuEn.json");
 /// Items the shell acts on where the system has none of its own.
 const QUIT: &str = "quit";
 const FULL_SCREEN: &str = "full-screen";
+/// By the shell, so that it works where the page does not.
+const SHOW_LOG: &str = "show-log";
 /// What stands under the name in the window about Hunch.
 const COMMENTS: &str = "about-comments";
 
@@ -142,8 +146,8 @@ fn mac_sections() -> Vec<Section> {
         ("menu-answer", ANSWER.to_vec()),
         ("menu-view", [&VIEW[..], &[Line, System(Own::FullScreen)]].concat()),
         ("menu-window", vec![System(Own::Minimize), System(Own::Zoom)]),
-        // The system fills this one with its search field.
-        ("menu-help", Vec::new()),
+        // The system adds its search field.
+        ("menu-help", vec![Item(SHOW_LOG, None)]),
     ]
 }
 
@@ -154,7 +158,7 @@ fn other_sections() -> Vec<Section> {
         ("menu-file", [&FILE[..], &end_of_file].concat()),
         ("menu-answer", ANSWER.to_vec()),
         ("menu-view", [&VIEW[..], &[Line, Item(FULL_SCREEN, Some("F11"))]].concat()),
-        ("menu-help", vec![System(Own::About)]),
+        ("menu-help", vec![Item(SHOW_LOG, None), Line, System(Own::About)]),
     ]
 }
 
@@ -165,7 +169,7 @@ const APPLICATION: &str = "Hunch";
 fn page_items() -> impl Iterator<Item = &'static str> {
     let all = sections(true).into_iter().chain(sections(false)).flat_map(|(_, entries)| entries);
     all.filter_map(|entry| match entry {
-        Item(id, _) if id != QUIT && id != FULL_SCREEN => Some(id),
+        Item(id, _) if ![QUIT, FULL_SCREEN, SHOW_LOG].contains(&id) => Some(id),
         _ => None,
     })
 }
@@ -241,6 +245,11 @@ pub(crate) fn chosen<R: Runtime>(app: &AppHandle<R>, event: MenuEvent) {
     match event.id().as_ref() {
         QUIT => app.exit(0),
         FULL_SCREEN => toggle_full_screen(app),
+        SHOW_LOG => {
+            if let Err(error) = desk::show_log(app) {
+                tracing::warn!("The log could not be shown: {}", error.message);
+            }
+        }
         id if page_items().any(|item| item == id) => {
             // Fails only when no page is there to hear it.
             let _ = app.emit(MENU_EVENT, id);

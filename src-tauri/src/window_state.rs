@@ -36,13 +36,13 @@ pub(crate) fn watch<R: Runtime>(app: &AppHandle<R>) {
             // The plugin asks the window while it holds what the main thread wants, so only there.
             let _ = app.run_on_main_thread(move || {
                 if let Err(error) = saved.save_window_state(remembered()) {
-                    eprintln!("The place of the window could not be remembered: {error}");
+                    tracing::warn!("The place of the window could not be remembered: {error}");
                 }
             });
         }
     });
     if let Err(error) = watching {
-        eprintln!("The place of the window is remembered when Hunch is quit only: {error}");
+        tracing::warn!("The place of the window is remembered when Hunch is quit only: {error}");
     }
 }
 

@@ -38,8 +38,14 @@ pub struct Command {
 }
 
 /// Every command the window may call. The shell adapts each with one line.
-pub const COMMANDS: [Command; 58] = [
+pub const COMMANDS: [Command; 60] = [
     Command { name: "app_info", args: "Record<string, never>", result: "AppInfo" },
+    Command {
+        name: "report_problem",
+        args: "{ kind: string; message: string; stack: string }",
+        result: "null",
+    },
+    Command { name: "show_log", args: "Record<string, never>", result: "null" },
     Command { name: "library", args: "Record<string, never>", result: "Library" },
     Command { name: "add_model_folder", args: "{ path: string }", result: "Library" },
     Command { name: "remove_model_folder", args: "{ path: string }", result: "Library" },

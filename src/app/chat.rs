@@ -243,7 +243,7 @@ impl App {
         let answer = store.begin_answer(conversation, question, settings, now())?;
         written.message.get_or_insert(answer);
         store.append_events(answer, &prefix)?;
-        let generation_id = self.start_generation(prompt, plan, sink, answer)?;
+        let generation_id = self.start_generation(prompt, plan, sink, answer, prefix.len())?;
         Ok(Answering { conversation, question, answer, generation_id, prefix })
     }
 

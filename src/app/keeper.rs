@@ -272,7 +272,7 @@ impl Work {
                 return;
             }
             if closing || ended.elapsed() > GIVEN_UP_AFTER {
-                eprintln!("The answer could not be kept. {}", problem.unwrap_or_default());
+                tracing::warn!("The answer could not be kept. {}", problem.unwrap_or_default());
                 return;
             }
         }

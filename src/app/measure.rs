@@ -55,7 +55,7 @@ impl App {
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
-        log.pump(receiver(id, sink))?;
+        log.pump(receiver(id, sink), || ())?;
         let options = self.method_options();
         let compute = &self.shared.compute;
         let machine = Machine { device: compute.name().into(), threads: compute.threads().count() as u32 };
@@ -109,7 +109,7 @@ impl App {
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
-        log.pump(receiver(id, sink))?;
+        log.pump(receiver(id, sink), || ())?;
         let (compute, store) = (self.shared.compute.clone(), self.store());
         self.shared.engine.measure(
             id,

@@ -9,20 +9,23 @@ mod loading;
 mod measure;
 mod models;
 mod pairing;
+mod records;
 mod standing;
 mod stream;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::api::library::LibraryEvent;
-use crate::api::{AnswerSettings, AppInfo, GenerationSnapshot, LoadedModels, ParameterRange, StreamMessage};
+use crate::api::{
+    AnswerSettings, AppInfo, GenerationSnapshot, LoadedModels, MessageState, ParameterRange, StreamMessage,
+};
 use crate::engine::{Engine, Loaded};
 use crate::error::{Error, Result};
-use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Prompt};
 use crate::library::download::{Downloads, Subscription};
 use crate::library::watch::Watch;
@@ -37,14 +40,15 @@ use lab::Positions;
 use loading::Warmth;
 pub use measure::MeasurementSink;
 use measure::Measurements;
+use records::Record;
 use standing::StoreInUse;
 use stream::{EventLog, KeptSink};
 
-/// Generations whose events are kept for a reader that missed some.
-const LOGS_KEPT: usize = 4;
+/// Generations whose events a reader that missed some can ask for again.
+const RECORDS_KEPT: usize = 4;
 
-/// Longest wait for answers to be written when the application ends.
-const KEPT_WITHIN: Duration = Duration::from_secs(2);
+/// Longest wait for what runs, downloads and unwritten answers when the application ends.
+const QUIT_WITHIN: Duration = Duration::from_secs(2);
 
 /// How to start the application.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +90,7 @@ struct Shared {
     in_memory: Mutex<Option<Arc<Loaded>>>,
     /// What `hunch skip-search` found for the target.
     skipped_layers: Mutex<Option<Vec<usize>>>,
-    logs: Mutex<VecDeque<Arc<EventLog<GenerationEvent>>>>,
+    records: Mutex<VecDeque<Record>>,
     /// The last measurements.
     measurements: Mutex<Measurements>,
     keepers: Arc<Keepers>,
@@ -141,7 +145,7 @@ impl App {
                 loaded: Mutex::new(None),
                 in_memory: Mutex::new(None),
                 skipped_layers: Mutex::new(None),
-                logs: Mutex::new(VecDeque::new()),
+                records: Mutex::default(),
                 measurements: Mutex::default(),
                 keepers: Arc::default(),
                 positions: Mutex::default(),
@@ -225,29 +229,51 @@ impl App {
         self.shared.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts a generation and gives its number at once; what it says is kept in the message `answer` and goes to `sink`,
-    /// from a thread of its own, a frame's worth at a time.
+    /// Starts a generation and gives its number at once. Its events are kept in the message `answer`, after the
+    /// `begun_with` that are there already, and go to `sink`, from a thread of its own, a frame's worth at a time.
     fn start_generation(
         &self,
         prompt: Prompt,
         plan: GenerationPlan,
         mut sink: Box<dyn FnMut(StreamMessage) + Send>,
         answer: i64,
+        begun_with: usize,
     ) -> Result<u32> {
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let store = self.store();
         let keeper = Keeper::start(&self.shared.keepers, store, answer, log.clone(), writer.clone())?;
         // The pump first: an answer nobody hears must not run. A refused one ends the pump.
-        let events = KeptSink { keeper, memory: self.memory_of_answer(plan.method, plan.rule), log: writer };
-        log.pump(Box::new(move |seq, events| sink(StreamMessage { generation_id: id, seq, events })))?;
-        self.shared.engine.generate(id, prompt, plan, Box::new(events))?;
-        let mut logs = lock(&self.shared.logs);
-        logs.push_back(log);
-        while logs.len() > LOGS_KEPT {
-            logs.pop_front();
+        let memory = self.memory_of_answer(plan.method, plan.rule);
+        let events = KeptSink { keeper, memory, log: writer, begun: false };
+        let sink = Box::new(move |seq, events| sink(StreamMessage { generation_id: id, seq, events }));
+        let shared = Arc::downgrade(&self.shared);
+        log.pump(sink, move || {
+            if let Some(shared) = shared.upgrade() {
+                (App { shared }).let_go(id);
+            }
+        })?;
+        lock(&self.shared.records).push_back(Record::new(log, answer, begun_with));
+        let queued = self.shared.engine.generate(id, prompt, plan, Box::new(events));
+        let mut records = lock(&self.shared.records);
+        match &queued {
+            Err(_) => records.retain(|record| record.id() != id),
+            Ok(()) => {
+                let old = records.len().saturating_sub(RECORDS_KEPT);
+                drop(records.drain(..old));
+            }
         }
-        Ok(id)
+        queued.map(|()| id)
+    }
+
+    /// Lets the events of an answer go if the store has them. It has ended, and nobody writes it any more.
+    fn let_go(&self, id: u32) {
+        let mut records = lock(&self.shared.records);
+        let Some(record) = records.iter_mut().find(|record| record.id() == id) else { return };
+        let stored = self.store().message(record.answer());
+        if stored.is_ok_and(|(_, message)| message.state != MessageState::Streaming) {
+            record.let_go();
+        }
     }
 
     /// Stops an answer: it ends within one round. Stopping one that has ended does nothing.
@@ -264,26 +290,66 @@ impl App {
     /// # Errors
     /// [`Error::InvalidRequest`] for a generation that is not among the last ones.
     pub fn generation_snapshot(&self, generation_id: u32) -> Result<GenerationSnapshot> {
-        lock(&self.shared.logs)
-            .iter()
-            .find(|log| log.id() == generation_id)
-            .map(|log| {
-                let events = log.events();
-                GenerationSnapshot { generation_id, next_seq: events.len() as u32, events }
-            })
-            .ok_or_else(|| {
-                Error::invalid(format!("Generation {generation_id} is not among the last {LOGS_KEPT}."))
-            })
+        let unknown =
+            || Error::invalid(format!("Generation {generation_id} is not among the last {RECORDS_KEPT}."));
+        let record = lock(&self.shared.records).iter().find(|record| record.id() == generation_id).cloned();
+        let events = record.ok_or_else(unknown)?.events(&self.store())?;
+        Ok(GenerationSnapshot { generation_id, next_seq: events.len() as u32, events })
     }
 
-    /// Ends the engine after what it is doing now is stopped.
+    /// Stops what runs and ends the engine. Waits for that, for downloads and for answers that are being written,
+    /// at most for [`QUIT_WITHIN`].
     pub fn shutdown(&self) {
         self.cancel_loading();
         self.shared.warmth.end();
         // Taken out first: closing them waits for what they write.
         let downloads = lock(&self.shared.downloads).take();
-        drop(downloads);
-        self.shared.engine.shutdown();
-        self.shared.keepers.close(KEPT_WITHIN);
+        let (engine, keepers) = (self.clone(), self.shared.keepers.clone());
+        side_by_side([
+            Box::new(move || drop(downloads)),
+            Box::new(move || {
+                // One that hangs ends with the process.
+                engine.shared.engine.shutdown(QUIT_WITHIN);
+            }),
+            Box::new(move || keepers.close(QUIT_WITHIN)),
+        ]);
+    }
+}
+
+/// Runs each piece of work on a thread of its own and waits for all, at most for [`QUIT_WITHIN`].
+fn side_by_side<const N: usize>(works: [Box<dyn FnOnce() + Send>; N]) {
+    let begun = Instant::now();
+    let (done, ended) = channel::<()>();
+    for work in works {
+        let done = done.clone();
+        let spawned = std::thread::Builder::new().name("hunch-quit".into()).spawn(move || {
+            work();
+            drop(done);
+        });
+        if let Err(error) = spawned {
+            tracing::warn!("Something was left undone on quitting: {error}");
+        }
+    }
+    drop(done);
+    // Nothing is ever sent: it ends when the last thread does.
+    let _ = ended.recv_timeout(QUIT_WITHIN.saturating_sub(begun.elapsed()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quitting_does_not_wait_for_work_that_hangs() {
+        let (release, held) = channel::<()>();
+        let (sender, done) = channel();
+        side_by_side([
+            Box::new(move || {
+                let _ = held.recv();
+            }),
+            Box::new(move || sender.send(7).unwrap()),
+        ]);
+        assert_eq!(done.recv(), Ok(7));
+        assert!(release.send(()).is_ok(), "the work still hangs");
     }
 }

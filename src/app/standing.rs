@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use super::{App, KEPT_WITHIN, lock};
+use super::{App, QUIT_WITHIN, lock};
 use crate::api::{AppInfo, StoreProblem, StoreRemedy};
 use crate::error::{Error, Result};
 use crate::event::ErrorInfo;
@@ -63,9 +63,9 @@ fn open_and_purge(path: &Path) -> Result<Store> {
 /// What is deleted can be purged at the next start as well.
 fn purge(store: &Store) {
     if let Err(error) = store.purge_deleted() {
-        eprintln!("Deleted conversations could not be purged; they stay hidden. {error}");
+        tracing::warn!("Deleted conversations could not be purged; they stay hidden. {error}");
     } else if let Err(error) = store.give_back_room() {
-        eprintln!("The room of deleted conversations is not free yet. {error}");
+        tracing::warn!("The room of deleted conversations is not free yet. {error}");
     }
 }
 
@@ -113,7 +113,7 @@ impl App {
     /// [`Error::Busy`] while an answer is written; [`Error::Store`] when it does not help. What was in use is in use
     /// then, and the file is as it was.
     pub fn mend_store(&self, remedy: &StoreRemedy) -> Result<AppInfo> {
-        if self.shared.engine.running().is_some() || !self.shared.keepers.rest(KEPT_WITHIN) {
+        if self.shared.engine.running().is_some() || !self.shared.keepers.rest(QUIT_WITHIN) {
             return Err(Error::Busy);
         }
         let path = self.shared.store_path.as_deref();
@@ -182,7 +182,7 @@ impl App {
                     let mut in_use = lock(&shared.store);
                     in_use.problem.get_or_insert(Problem { error, in_memory: false, accepted: true });
                 }
-                Err(error) => eprintln!("No weekly copy of the conversations was made. {error}"),
+                Err(error) => tracing::warn!("No weekly copy of the conversations was made. {error}"),
             };
         drop(thread::Builder::new().name("hunch-copy".into()).spawn(look));
     }

@@ -60,8 +60,12 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
         self.state().events.iter().skip(read).take(most).cloned().collect()
     }
 
-    /// Sends every event to `receiver` from a thread of its own until the log has ended.
-    pub(super) fn pump(self: &Arc<Self>, mut receiver: Receiver<E>) -> Result<()> {
+    /// Sends every event to `receiver` from a thread of its own until the log has ended; then calls `ended`.
+    pub(super) fn pump(
+        self: &Arc<Self>,
+        mut receiver: Receiver<E>,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> Result<()> {
         let log = self.clone();
         let pump = move || {
             let mut sent = 0;
@@ -71,6 +75,9 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
                 receiver(seq, events);
                 thread::sleep(FRAME);
             }
+            ended();
+            // Last: whoever hears that nothing comes any more may count on the end having been dealt with.
+            drop(receiver);
         };
         thread::Builder::new()
             .name("hunch-events".into())
@@ -137,10 +144,23 @@ pub(super) struct KeptSink {
     pub(super) keeper: Keeper,
     pub(super) memory: AnswerMemory,
     pub(super) log: Writer<GenerationEvent>,
+    /// Whether there was an event.
+    pub(super) begun: bool,
+}
+
+impl Drop for KeptSink {
+    /// Fails the answer if it has begun and has no end: whoever follows it must not wait for ever.
+    fn drop(&mut self) {
+        if self.begun || thread::panicking() {
+            let error = Error::Internal("the engine ended in the middle of the answer".into());
+            self.keeper.end(GenerationEvent::Failed { error: (&error).into() });
+        }
+    }
 }
 
 impl EventSink for KeptSink {
     fn send(&mut self, event: GenerationEvent) {
+        self.begun = true;
         match event {
             GenerationEvent::Finished { .. } => {
                 self.keeper.end(event.clone());
@@ -168,7 +188,7 @@ mod tests {
         let (log, writer) = EventLog::open(3);
         (0..500).for_each(|i| writer.put(progress(i)));
         let (sender, receiver) = mpsc::channel();
-        log.pump(Box::new(move |seq, events| sender.send((seq, events)).unwrap())).unwrap();
+        log.pump(Box::new(move |seq, events| sender.send((seq, events)).unwrap()), || ()).unwrap();
         // It goes on while anybody writes.
         let other = writer.clone();
         drop(writer);

@@ -66,7 +66,7 @@ impl Store {
         if migrations::is_older(&connection)? {
             // A disk without room for a copy must not lock anybody out: a migration is one transaction.
             if let Err(error) = copies::make(&connection, path) {
-                eprintln!(
+                tracing::warn!(
                     "No copy of the conversations was made before their file is brought up to date. {error}"
                 );
             }

@@ -134,7 +134,7 @@ fn rebuild_search_if_damaged(connection: &mut Connection) -> Result<bool> {
             if failure.code == rusqlite::ErrorCode::DatabaseCorrupt => {}
         _ => return Ok(false),
     }
-    eprintln!("The search index of the conversations was damaged; it is made anew from the messages.");
+    tracing::warn!("The search index of the conversations was damaged; it is made anew from the messages.");
     in_transaction(connection, &|transaction| Ok(transaction.execute_batch(migrations::SEARCH_ANEW)?))?;
     Ok(true)
 }

@@ -120,6 +120,40 @@ fn an_answer_adds_up_for_every_method() {
     }
 }
 
+#[test]
+fn snapshot_after_the_end_is_what_was_told_also_of_an_answer_that_went_on() {
+    let folder = tempfile::tempdir().unwrap();
+    pair(folder.path());
+    let app = app(folder.path());
+    load(&app, "target", None);
+    let (first, receiver) = start(&app, request(Method::Plain, 6));
+    let told = events(&receiver);
+    let conversation = app.list_conversations().unwrap()[0].id;
+    let answer = app.open_conversation(conversation).unwrap().leaf.unwrap();
+    let (second, receiver) = start(
+        &app,
+        AnswerRequest {
+            conversation: Some(conversation),
+            asking: Asking::Continue { answer, tokens: Some(4), then: None },
+            ..request(Method::Plain, 6)
+        },
+    );
+    let told_on = events(&receiver);
+    let snapshot = app.generation_snapshot(second).unwrap();
+    assert_eq!((snapshot.next_seq as usize, &snapshot.events), (told_on.len(), &told_on));
+    assert_eq!(app.generation_snapshot(first).unwrap().events, told);
+    // The last four can be asked for.
+    let later: Vec<_> = (0..3)
+        .map(|_| {
+            let (id, receiver) = start(&app, request(Method::Plain, 2));
+            events(&receiver);
+            id
+        })
+        .collect();
+    assert!(app.generation_snapshot(first).is_err());
+    assert!([&[second], &later[..]].concat().iter().all(|id| app.generation_snapshot(*id).is_ok()));
+}
+
 /// What was drafted is told whole: every node has a parent before it, the rejected ones are those of
 /// `rejected`, in order, and the accepted ones a path whose tokens are the accepted ones of the answer.
 fn tree_adds_up(round: &RoundEvent) {

@@ -1,11 +1,13 @@
 // Starts the window: its language, the origins' style sheet, the host, the state, the screen.
 
 import { mount } from 'svelte';
-import App from './App.svelte';
 import './app.css';
+import Root from './Root.svelte';
+import BrokenWindow from './components/BrokenWindow.svelte';
 import { connectHost } from './lib/host';
 import { markRules } from './lib/marks';
 import { platform } from './lib/platform';
+import { reportProblem, watchProblems } from './lib/ipc/problems';
 import { WindowState } from './lib/state/window.svelte';
 
 const sheet = new CSSStyleSheet();
@@ -17,10 +19,17 @@ const target = document.getElementById('app');
 if (!target) throw new Error('index.html has an element with the id "app"');
 
 const host = await connectHost();
-const state = new WindowState(host);
-host.onMenu((item) => state.choose(item));
-host.onFiles((event) => state.drop.hear(event));
-// Before anything is drawn, so that nothing is drawn in the wrong colours.
-await state.preferences.load();
-mount(App, { target, props: { state, inWindow: host.kind === 'tauri' } });
-void state.start();
+watchProblems(host, window);
+try {
+  const state = new WindowState(host);
+  host.onMenu((item) => state.choose(item));
+  host.onFiles((event) => state.drop.hear(event));
+  // Before anything is drawn, so that nothing is drawn in the wrong colours.
+  await state.preferences.load();
+  mount(Root, { target, props: { state, inWindow: host.kind === 'tauri' } });
+  void state.start();
+} catch (thrown) {
+  reportProblem(host, 'start', thrown);
+  target.replaceChildren();
+  mount(BrokenWindow, { target, props: { reload: () => location.reload(), showLog: () => void host.invoke('show_log', {}) } });
+}

@@ -85,6 +85,7 @@ export type CommandName =
   | 'text-larger'
   | 'text-smaller'
   | 'text-usual'
+  | 'show-log'
   | 'open-model'
   | 'open-draft'
   | 'find-model'
@@ -272,6 +273,7 @@ export function commands(state: WindowState): Command[] {
       stays: true,
       run: () => preferences.resetSize(),
     },
+    { ...named('show-log'), group: 'window', run: () => void state.showLog() },
     ...appearances.map((appearance): Command => ({
       ...valued('appearance', appearance, strings.appearances[appearance]),
       group: 'window',

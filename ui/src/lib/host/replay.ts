@@ -204,6 +204,9 @@ class ReplayHost implements Host {
         this.#app.info = { ...this.#app.info, store_problem: accepted };
         return structuredClone(this.#app.info);
       }
+      case 'report_problem':
+      case 'show_log':
+        return null;
       case 'watch_library':
         return structuredClone(this.#library?.watch(this.#channel(args['channel'] as number)) ?? []);
       case 'load_models':

@@ -2775,6 +2775,8 @@ error: ErrorInfo, };
  * MeasurementMessage<CostEvent>. */
 export interface Commands {
   app_info: { args: Record<string, never>; result: AppInfo };
+  report_problem: { args: { kind: string; message: string; stack: string }; result: null };
+  show_log: { args: Record<string, never>; result: null };
   library: { args: Record<string, never>; result: Library };
   add_model_folder: { args: { path: string }; result: Library };
   remove_model_folder: { args: { path: string }; result: Library };

@@ -3,11 +3,12 @@
 import { commands, possible, type Command, type Screen } from '../commands';
 import { errorLine } from '../errors';
 import type { Host } from '../host';
-import { toErrorInfo, watchLibrary } from '../ipc/rpc';
+import { call, toErrorInfo, watchLibrary } from '../ipc/rpc';
 import type { ColourMode, MarkClass } from '../marks';
 import type { Answer, TokenDetail } from './answer.svelte';
 import type { ConversationEntry, LibraryEvent, StoreRemedy } from '../ipc/schema.gen';
 import type { Place } from '../places';
+import { reportProblem, type ProblemKind } from '../ipc/problems';
 import { language } from '../strings/index.svelte';
 import { Catalogue } from './catalogue.svelte';
 import { Comparison } from './comparison.svelte';
@@ -378,6 +379,20 @@ export class WindowState {
     if (this.conversation.running && this.models.loading !== null) void this.models.cancel();
     if (this.conversation.running) this.conversation.stop();
     else if (this.comparison.running) this.comparison.stop();
+  }
+
+  /** Logs what failed. */
+  report(kind: ProblemKind, thrown: unknown): void {
+    reportProblem(this.#host, kind, thrown);
+  }
+
+  /** Shows the log in the system's file manager. */
+  async showLog(): Promise<void> {
+    try {
+      await call(this.#host, 'show_log', {});
+    } catch (thrown) {
+      this.complaint = errorLine(toErrorInfo(thrown));
+    }
   }
 
   /** Does what a command says, if it can be done now. */

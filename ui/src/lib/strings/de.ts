@@ -92,6 +92,7 @@ export const de: Strings = {
     'text-larger': { title: 'Größerer Text', also: 'vergrößern schrift' },
     'text-smaller': { title: 'Kleinerer Text', also: 'verkleinern schrift' },
     'text-usual': { title: 'Normale Textgröße', also: 'zurücksetzen schrift' },
+    'show-log': { title: 'Protokoll zeigen', also: 'fehler problem absturz datei' },
     'open-model': { title: 'Modell öffnen…', also: 'laden' },
     'open-draft': { title: 'Draft öffnen…', also: 'laden' },
     'find-model': { title: 'Modelle suchen', also: 'bibliothek filter' },
@@ -383,6 +384,13 @@ export const de: Strings = {
     copied: 'Kopiert',
     notCopied: 'Die Zwischenablage hat es nicht angenommen. Nichts hat sich geändert; markiere den Text und kopiere ihn von dort.',
     presetUsed: (name) => `„${name}“ wird verwendet`,
+  },
+  broken: {
+    turn: 'Diese Antwort lässt sich nicht mit ihren Tokens zeigen. Hier steht ihr Text.',
+    window: 'Das Fenster lässt sich nicht anzeigen',
+    windowSafe: 'Deine Unterhaltungen sind auf diesem Gerät sicher. Lade das Fenster neu, um weiterzumachen. Passiert es wieder, steht im Protokoll, wo der Fehler liegt.',
+    reload: 'Fenster neu laden',
+    showLog: 'Protokoll zeigen',
   },
   errorCard: {
     again: 'Erneut versuchen',

@@ -123,6 +123,7 @@ const commands: Record<CommandName, CommandWords> = {
   'text-larger': { title: 'Larger text', also: 'zoom in bigger size' },
   'text-smaller': { title: 'Smaller text', also: 'zoom out size' },
   'text-usual': { title: 'Usual text size', also: 'zoom reset' },
+  'show-log': { title: 'Show log', also: 'problem error crash file' },
   'open-model': { title: 'Open model…' },
   'open-draft': { title: 'Open draft…' },
   'find-model': { title: 'Search models', also: 'library find filter' },
@@ -451,6 +452,13 @@ export const en = {
     copied: 'Copied',
     notCopied: 'The clipboard did not take it. Nothing has changed; select the text and copy it from there.',
     presetUsed: (name: string) => `Using “${name}”`,
+  },
+  broken: {
+    turn: 'This answer can’t be shown with its tokens. Here is its text.',
+    window: 'The window can’t be shown',
+    windowSafe: 'Your conversations are safe on this machine. Load the window again to go on. If it happens again, the log says where it failed.',
+    reload: 'Load the window again',
+    showLog: 'Show log',
   },
   errorCard: {
     again: 'Try again',

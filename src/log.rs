@@ -1,0 +1,195 @@
+//! The log of the window: a file a day in the data folder, for what failed and where. It never holds what a person or
+//! a model wrote, nor a secret: messages of panics and of the page are cut where they begin to quote something.
+
+use std::any::Any;
+use std::io::{self, Write};
+use std::panic::PanicHookInfo;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing::{Level, Subscriber};
+use tracing_appender::rolling::{RollingFileAppender, Rotation};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+
+use crate::error::{Error, Result};
+
+/// Files that are kept, one a day.
+const FILES_KEPT: usize = 7;
+/// Most bytes that one run of the program writes.
+const MOST_BYTES: usize = 4 << 20;
+/// Most characters of a message.
+const MESSAGE_CHARS: usize = 200;
+/// Most problems of the page that one run of the program logs, and places of each.
+const PAGE_PROBLEMS: u32 = 200;
+const PAGE_PLACES: usize = 12;
+
+/// Logs to files below the data folder from now on, panics included, and gives the folder they are in.
+///
+/// # Errors
+/// When the folder cannot be written to, or something else logs already.
+pub fn start(data: &Path) -> Result<PathBuf> {
+    let folder = data.join("logs");
+    tracing::subscriber::set_global_default(subscriber(&folder)?)
+        .map_err(|error| Error::Internal(format!("the log was started already: {error}")))?;
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        log_panic(panic);
+        before(panic);
+    }));
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "started");
+    Ok(folder)
+}
+
+/// The newest file of a folder of logs; the folder itself where there is none.
+pub fn newest(folder: &Path) -> PathBuf {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    // The name ends in the day.
+    files.filter(|path| path.extension().is_some_and(|e| e == "log")).max().unwrap_or_else(|| folder.into())
+}
+
+/// What writes events of this program, and of none of its dependencies, to a folder.
+fn subscriber(folder: &Path) -> Result<impl Subscriber + Send + Sync + use<>> {
+    let files = RollingFileAppender::builder()
+        .rotation(Rotation::DAILY)
+        .filename_prefix("hunch")
+        .filename_suffix("log")
+        .max_log_files(FILES_KEPT)
+        .build(folder)
+        .map_err(|error| Error::Io {
+            action: "write",
+            path: folder.into(),
+            source: io::Error::other(error.to_string()),
+        })?;
+    let capped = Capped(Arc::new(Mutex::new((files, MOST_BYTES))));
+    let ours = Targets::new().with_target("hunch", Level::INFO).with_target("hunch_app", Level::INFO);
+    let lines = fmt::layer().with_ansi(false).with_writer(move || capped.clone()).with_filter(ours);
+    Ok(tracing_subscriber::registry().with(lines))
+}
+
+/// Writes until so many bytes are written, then nothing more.
+struct Capped<W>(Arc<Mutex<(W, usize)>>);
+
+impl<W> Clone for Capped<W> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<W: Write> Write for Capped<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (writer, left) = &mut *inner;
+        if bytes.len() <= *left {
+            *left -= bytes.len();
+            writer.write_all(bytes)?;
+        } else {
+            *left = 0;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.flush()
+    }
+}
+
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let place = panic.location().map_or_else(|| "unknown".into(), ToString::to_string);
+    let thread = std::thread::current();
+    let message = harmless(&panic_text(panic.payload()));
+    tracing::error!(place, thread = thread.name().unwrap_or("unnamed"), message, "panic");
+}
+
+/// The message of a panic.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown".into())
+}
+
+/// Logs what failed in the page: its kind, its message, and the places of its stack.
+pub fn page_problem(kind: &str, message: &str, stack: &str) {
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+    if TOLD.fetch_add(1, Ordering::Relaxed) < PAGE_PROBLEMS {
+        let (kind, message, places) = (harmless(kind), harmless(message), places(stack));
+        tracing::error!(kind, message, places, "the page failed");
+    }
+}
+
+/// A message up to where it begins to quote something, which may be what a person wrote.
+fn harmless(message: &str) -> String {
+    let quotes = ['"', '\'', '`', '\n', '“', '‘', '«'];
+    message.chars().take_while(|letter| !quotes.contains(letter)).take(MESSAGE_CHARS).collect()
+}
+
+/// The places in scripts that a stack names, such as `index.js:12:34`, and nothing else of it.
+fn places(stack: &str) -> String {
+    let place = |line: &str| {
+        let place = line.trim_end().trim_end_matches(')').rsplit('/').next().unwrap_or_default();
+        let (file, numbers) = place.split_once(".js:")?;
+        let named = file.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) && file.len() < 80;
+        let numbered = numbers.len() < 24 && numbers.chars().all(|c| c.is_ascii_digit() || c == ':');
+        (named && numbered).then(|| place.to_owned())
+    };
+    stack.lines().filter_map(place).take(PAGE_PLACES).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    fn written(folder: &Path) -> String {
+        std::fs::read_to_string(newest(folder)).unwrap()
+    }
+
+    #[test]
+    fn logs_problems_with_their_places_and_nothing_that_was_quoted() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            log_panic(panic);
+            before(panic);
+        }));
+        tracing::subscriber::with_default(subscriber(folder.path()).unwrap(), || {
+            tracing::warn!("The disk is slow.");
+            tracing::warn!(target: "reqwest", "https://example.org/?signature=secret");
+            let said = "é said in confidence";
+            let _ = catch_unwind(|| said[1..].len());
+            page_problem(
+                "error",
+                "Unexpected token in \"said in confidence\"",
+                "Error: said in confidence 1:2\nat f (tauri://localhost/assets/index-a1.js:12:34)\n\
+                 g@tauri://localhost/assets/lab.js:5:6\nsaid in confidence.js:7:8",
+            );
+        });
+        let log = written(folder.path());
+        assert!(log.contains("The disk is slow."), "{log}");
+        assert!(log.contains("src/log.rs:") && log.contains("panic"), "{log}");
+        assert!(log.contains("index-a1.js:12:34 lab.js:5:6\""), "{log}");
+        for private in ["said", "confidence", "secret", "reqwest"] {
+            assert!(!log.contains(private), "{private}: {log}");
+        }
+    }
+
+    #[test]
+    fn one_run_does_not_fill_the_disk() {
+        let mut capped = Capped(Arc::new(Mutex::new((Vec::new(), 10))));
+        for line in ["12345", "67890", "x"] {
+            assert_eq!(capped.write(line.as_bytes()).unwrap(), line.len());
+        }
+        assert_eq!(capped.0.lock().unwrap().0, b"1234567890");
+    }
+
+    #[test]
+    fn folder_that_cannot_be_written_to_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("logs");
+        std::fs::write(&file, "in the way").unwrap();
+        assert!(matches!(subscriber(&file.join("deeper")).err(), Some(Error::Io { .. })));
+        assert_eq!(newest(&folder.path().join("none")), folder.path().join("none"));
+    }
+}

@@ -1,0 +1,47 @@
+import { describe, expect, it } from 'vitest';
+import { SilentHost } from '../host/testing';
+import { reportProblem, watchProblems, type FailingPage } from './problems';
+
+class LoggingHost extends SilentHost {
+  reported: Record<string, unknown>[] = [];
+  broken = false;
+
+  override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+    if (this.broken) throw new Error('gone');
+    if (command === 'report_problem') this.reported.push(args);
+    return null;
+  }
+}
+
+describe('what nobody has caught', () => {
+  it('goes to the log with its kind and its stack', () => {
+    const host = new LoggingHost();
+    const heard: Record<string, (event: unknown) => void> = {};
+    watchProblems(host, { addEventListener: (type: string, hear: (event: never) => void) => void (heard[type] = hear as (event: unknown) => void) } as FailingPage);
+    const failure = new TypeError('broken');
+    heard['error']?.({ error: failure, message: 'Uncaught TypeError: broken' });
+    heard['unhandledrejection']?.({ reason: failure });
+    const said = { message: 'TypeError: broken', stack: failure.stack };
+    expect(host.reported).toEqual([
+      { kind: 'error', ...said },
+      { kind: 'rejection', ...said },
+    ]);
+  });
+
+  it('is told without the words of the engine or of a person', () => {
+    const host = new LoggingHost();
+    reportProblem(host, 'rejection', { code: 'io', message: '/home/person/diary.gguf cannot be read.' });
+    reportProblem(host, 'rejection', 'a question');
+    expect(host.reported).toEqual([
+      { kind: 'rejection', message: 'io', stack: '' },
+      { kind: 'rejection', message: 'string', stack: '' },
+    ]);
+  });
+
+  it('is no second failure when the host is gone', async () => {
+    const host = new LoggingHost();
+    host.broken = true;
+    reportProblem(host, 'error', new Error('x'));
+    await Promise.resolve();
+  });
+});
