@@ -162,8 +162,8 @@ mod tests {
             page_problem(
                 "error",
                 "Unexpected token in \"said in confidence\"",
-                "Error: said in confidence 1:2\nat f (tauri://localhost/assets/index-a1.js:12:34)\n\
-                 g@tauri://localhost/assets/lab.js:5:6\nsaid in confidence.js:7:8",
+                "Error: said in confidence 1:2\nat f (app://localhost/assets/index-a1.js:12:34)\n\
+                 g@app://localhost/assets/lab.js:5:6\nsaid in confidence.js:7:8",
             );
         });
         let log = written(folder.path());
