@@ -18,6 +18,9 @@ use crate::token::TokenId;
 use child::{Failure, RenderingChild};
 use renderer::{MOST_SOURCE, Renderer, Request, role};
 
+/// Times in a row that a template may break the child before it is not tried any more: once may be the machine's fault.
+const TRIES: u32 = 2;
+
 /// What marks the thinking in an answer; some vocabularies have it as control tokens.
 const THINKING: [&str; 2] = ["<think>", "</think>"];
 
@@ -63,8 +66,8 @@ struct Place {
     child: Option<RenderingChild>,
     /// Where none was.
     renderer: Renderer,
-    /// How the template broke the child: it is not tried again.
-    broken: Option<String>,
+    /// Times in a row that the template broke the child, and how it did.
+    broken: (u32, String),
 }
 
 impl ChatTemplate {
@@ -213,8 +216,8 @@ impl ChatTemplate {
 
     fn render_own(&self, request: &Request, stopped: &dyn Fn() -> bool) -> Result<String, Failure> {
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(broken) = &place.broken {
-            return Err(Failure::Broken(broken.clone()));
+        if place.broken.0 >= TRIES {
+            return Err(Failure::Broken(place.broken.1.clone()));
         }
         let Some(program) = child::program() else {
             return place.renderer.render(request).map_err(Failure::Refused);
@@ -225,10 +228,13 @@ impl ChatTemplate {
         };
         let rendered = child.render(request, stopped);
         match &rendered {
-            Err(Failure::Broken(problem)) => place.broken = Some(problem.clone()),
+            Err(Failure::Broken(problem)) => place.broken = (place.broken.0 + 1, problem.clone()),
             // What is stopped is in the middle of something.
             Err(Failure::Stopped) => {}
-            Ok(_) | Err(Failure::Refused(_)) => place.child = Some(child),
+            Ok(_) | Err(Failure::Refused(_)) => {
+                place.child = Some(child);
+                place.broken.0 = 0;
+            }
         }
         rendered
     }

@@ -124,7 +124,7 @@ impl Tokenizer {
 
         let special = SpecialTokens::new(&entries).map_err(|error| Error::InvalidModelFile {
             path: gguf.path.clone(),
-            reason: format!("its special tokens cannot be looked for: {error}"),
+            reason: format!("its special tokens cannot be used: {error}"),
         })?;
         let (encoder, adds_bos) = match gguf.require_str("tokenizer.ggml.model")? {
             "gpt2" => {

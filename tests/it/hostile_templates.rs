@@ -3,7 +3,6 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use hunch::api::{ChatMessage, Role};
 use hunch::model::gguf::Gguf;
@@ -128,11 +127,9 @@ fn a_rendering_that_takes_long_can_be_stopped() {
     let endless = &hostile()[6].1;
     let template = ChatTemplate::from_source(Some(endless), "", "<|im_end|>");
     let asked = AtomicU32::new(0);
-    let begun = Instant::now();
     let prompt =
         template.render(&conversation(), true, &|| asked.fetch_add(1, Ordering::Relaxed) > 2).unwrap();
     assert_eq!((prompt.origin, prompt.note), (TemplateOrigin::ChatMl, None));
-    assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
@@ -236,6 +233,20 @@ fn control_tokens_in_a_message_stay_text_in_every_template_family() {
                 tokenizer.decode(&ids, false).contains(&attack),
                 "{family}: the text is what was written"
             );
+            let said = |role, content: &str| ChatMessage { role, content: content.into() };
+            let turns = |content: &str| {
+                let turns = [
+                    said(Role::System, content),
+                    said(Role::User, "a"),
+                    said(Role::Assistant, content),
+                    said(Role::User, "b"),
+                ];
+                specials(&template.ids(&tokenizer, &turns, &|| false).unwrap().0)
+            };
+            // What a model has thought is for its template to find.
+            if !forged.contains("think>") {
+                assert_eq!(turns(&attack), turns("Hello there"), "{family}: {forged} in all roles");
+            }
         }
     }
 }

@@ -29,8 +29,8 @@ const MEMORY: u64 = 512 << 20;
 /// Seconds of processor time that a rendering may take: a child whose parent is gone ends by that.
 #[cfg(unix)]
 const PROCESSOR_SECONDS: u64 = 5;
-/// Bytes that a request may have.
-const MOST_REQUEST: usize = 256 << 20;
+/// Bytes that a request may have: what is rendered takes some times as much memory.
+const MOST_REQUEST: usize = 32 << 20;
 /// What a child says once it can be asked.
 const READY: &[u8] = b"ready";
 
@@ -114,6 +114,12 @@ impl RenderingChild {
         stopped: &dyn Fn() -> bool,
     ) -> Result<String, Failure> {
         let bytes = serde_json::to_vec(request).map_err(|error| Failure::Broken(error.to_string()))?;
+        if bytes.len() > MOST_REQUEST {
+            return Err(Failure::Refused(format!(
+                "the conversation has more than {} MiB",
+                MOST_REQUEST >> 20
+            )));
+        }
         // One that is gone is told of by the wait.
         let _ = self.requests.send(bytes);
         let reply = self.wait(PATIENCE, stopped)?;
@@ -193,11 +199,15 @@ fn serve(input: &mut impl Read, output: &mut impl Write) -> io::Result<()> {
 
 #[cfg(unix)]
 fn limit_memory() -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, setrlimit};
-    let most = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = |resource, most: u64| {
+        let allowed = getrlimit(resource).maximum;
+        let most = Some(allowed.map_or(most, |allowed| allowed.min(most)));
+        setrlimit(resource, Rlimit { current: most, maximum: most })
+    };
     // Nobody looks into what is left of a template.
-    setrlimit(Resource::Core, most(0))?;
-    setrlimit(Resource::Data, most(MEMORY))?;
+    limit(Resource::Core, 0)?;
+    limit(Resource::Data, MEMORY)?;
     Ok(())
 }
 

@@ -101,7 +101,8 @@ fn write_text(text: &mut String, value: &str, style: &Style) {
             '\t' => text.push_str("\\t"),
             '\u{8}' => text.push_str("\\b"),
             '\u{c}' => text.push_str("\\f"),
-            c if c < ' ' || (style.ascii && !c.is_ascii()) => {
+            // Characters for private use may stand for a control token that somebody has written.
+            c if c < ' ' || (style.ascii && !c.is_ascii() && c < '\u{f0000}') => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     text.push_str(&format!("\\u{unit:04x}"));
                 }

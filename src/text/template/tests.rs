@@ -147,6 +147,11 @@ fn tojson_writes_what_python_would() {
 }
 
 #[test]
+fn json_leaves_characters_for_private_use_as_they_are() {
+    assert_eq!(text("{{ 'é\u{f0000}' | tojson(ensure_ascii=true) }}"), "\"\\u00e9\u{f0000}\"");
+}
+
+#[test]
 fn a_template_without_end_is_stopped() {
     let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}";
     let prompt = rendered(endless, &[(Role::User, "Hi")]);

@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::Entry;
+use super::{Entry, Kind};
 use crate::error::{Error, Result};
 use crate::model::gguf::Gguf;
 use crate::token::TokenId;
@@ -30,8 +30,10 @@ impl Scored {
                 scores.len()
             )));
         }
+        // Letters that spell a control token are not one.
+        let spelled = |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, Kind::Control | Kind::Unknown);
         let ids: HashMap<String, TokenId> =
-            entries.iter().enumerate().map(|(id, e)| (e.text.clone(), id as TokenId)).collect();
+            (0..).zip(entries).filter(spelled).map(|(id, entry)| (entry.text.clone(), id)).collect();
         let byte_id = |byte: u8| {
             let own = ids.get(&format!("<0x{byte:02X}>")).copied();
             own.or(unknown).ok_or_else(|| {

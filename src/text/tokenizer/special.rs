@@ -2,10 +2,15 @@
 
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, BuildError, MatchKind};
+use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::{Entry, Kind};
 use crate::token::TokenId;
+
+/// Most special tokens of a vocabulary, and most bytes of their texts: those of models have some hundreds. What finds
+/// more would take gigabytes.
+const MOST_TOKENS: usize = 100_000;
+const MOST_BYTES: usize = 4 << 20;
 
 /// A part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +39,24 @@ struct Finder {
 
 impl Finder {
     /// # Errors
-    /// When the texts are too many for an automaton.
-    fn new<'a>(found: impl Iterator<Item = (TokenId, &'a Entry)>) -> Result<Self, BuildError> {
+    /// Says that the texts are too many.
+    fn new<'a>(found: impl Iterator<Item = (TokenId, &'a Entry)>) -> Result<Self, String> {
         let (mut texts, mut tokens) = (Vec::new(), Vec::new());
         for (id, entry) in found {
             texts.push(entry.text.as_bytes());
             tokens.push((id, entry.kind != Kind::UserDefined));
         }
-        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&texts)?;
+        let bytes: usize = texts.iter().map(|text| text.len()).sum();
+        if texts.len() > MOST_TOKENS || bytes > MOST_BYTES {
+            return Err(format!(
+                "there are {} with {bytes} bytes, and at most {MOST_TOKENS} with {MOST_BYTES} bytes are read",
+                texts.len()
+            ));
+        }
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(&texts)
+            .map_err(|error| error.to_string())?;
         Ok(Self { automaton: (!texts.is_empty()).then_some(automaton), tokens })
     }
 
@@ -57,8 +72,8 @@ impl Finder {
 
 impl SpecialTokens {
     /// # Errors
-    /// When there are too many of them.
-    pub(super) fn new(entries: &[Entry]) -> Result<Self, BuildError> {
+    /// Says that there are too many of them.
+    pub(super) fn new(entries: &[Entry]) -> Result<Self, String> {
         let of_kinds = |kinds: &'static [Kind]| {
             let entries = (0..).zip(entries);
             Finder::new(entries.filter(|(_, entry)| kinds.contains(&entry.kind) && !entry.text.is_empty()))
@@ -114,6 +129,15 @@ mod tests {
         use Piece::{Special, Text};
         let found = tokens().split("é<a><b><a>x<a", true);
         assert_eq!(found, [Text("é"), Special(1), Special(0), Text("x<a")]);
+    }
+
+    #[test]
+    fn refuses_more_special_tokens_than_a_model_has() {
+        let entries: Vec<Entry> =
+            (0..=MOST_TOKENS).map(|n| Entry { text: format!("<{n}>"), kind: Kind::Control }).collect();
+        assert!(SpecialTokens::new(&entries).is_err_and(|why| why.contains("100001")));
+        let long = [Entry { text: "x".repeat(MOST_BYTES + 1), kind: Kind::UserDefined }];
+        assert!(SpecialTokens::new(&long).is_err());
     }
 
     #[test]
