@@ -2,6 +2,7 @@
 
 import { commands, possible, type Command, type Screen } from '../commands';
 import { errorLine } from '../errors';
+import { plainAddress } from '../links';
 import type { Host } from '../host';
 import { call, toErrorInfo, watchLibrary } from '../ipc/rpc';
 import type { ColourMode, MarkClass } from '../marks';
@@ -83,7 +84,7 @@ export class WindowState {
   sought = $state.raw<Sought | null>(null);
   /** The one class of tokens that is not dimmed; null dims none. */
   only = $state<MarkClass | null>(null);
-  /** The link that is asked about. */
+  /** The address that is asked about, in its plain form. */
   link = $state<string | null>(null);
   /** What the window shows. What goes on elsewhere goes on. */
   place = $state<Place>('chat');
@@ -248,6 +249,11 @@ export class WindowState {
   colourBy(mode: ColourMode): void {
     this.only = null;
     void this.preferences.set('colourMode', mode);
+  }
+
+  /** Asks before a link is opened. Shown, copied and opened is its plain address. */
+  askAboutLink(href: string): void {
+    this.link = plainAddress(href);
   }
 
   /** Opens the link that is asked about. */

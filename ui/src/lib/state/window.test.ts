@@ -26,6 +26,7 @@ class KeepingHost extends SilentHost {
   /** Why a question is refused, once it is told. */
   refusal: Promise<ErrorInfo> | null = null;
   words: Readonly<Record<string, string>> = {};
+  opened: string[] = [];
   #deleted = new Set<unknown>();
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
@@ -58,6 +59,10 @@ class KeepingHost extends SilentHost {
 
   override labelMenu(words: Readonly<Record<string, string>>): void {
     this.words = words;
+  }
+
+  override async openLink(href: string): Promise<void> {
+    this.opened.push(href);
   }
 
   override async pickConversationFile(): Promise<string> {
@@ -170,6 +175,20 @@ describe('drafts', () => {
     expect([state.unsent.draftOf(9), state.unsent.draftOf(1)]).toEqual(['', 'one']);
     state.unsent.keep();
     expect(state.preferences.drafts).toEqual({ c1: 'one' });
+  });
+});
+
+describe('a link', () => {
+  it('is shown and opened in its plain form', async () => {
+    const { host, state } = await make();
+    state.askAboutLink('https://\u0430pple.com');
+    expect(state.link).toBe('https://xn--pple-43d.com/');
+    await state.openLink();
+    state.askAboutLink('mailto:a@example.org?attach=/etc/passwd');
+    await state.openLink();
+    expect(host.opened).toEqual(['https://xn--pple-43d.com/', 'mailto:a@example.org']);
+    state.askAboutLink('file:///etc/passwd');
+    expect(state.link).toBeNull();
   });
 });
 

@@ -2,6 +2,7 @@
 // drawing of its own its text is shown as it was written; nothing is ever lost.
 
 import type { List, Nodes, Parents, PhrasingContent, RootContent, Table, TableRow } from 'mdast';
+import { plainAddress } from '../../links';
 import { CodeLines, linesOf } from './code';
 import { fenceStart } from './fence';
 import type { MathNode } from './mathSyntax';
@@ -13,16 +14,9 @@ type Node = Nodes | (MathNode & Pick<Nodes, 'position'>);
 /** Deeper than this, text is shown as it was written. */
 const deepest = 28;
 
-/** Protocols of what may be a link. */
-const linkable = new Set(['http:', 'https:', 'mailto:']);
-
-/** The address a link leads to, or null when it is to be no link. */
-export function safeHref(url: string): string | null {
-  try {
-    return linkable.has(new URL(url).protocol) ? url : null;
-  } catch {
-    return null;
-  }
+/** The address of a link as it was written, or null when it cannot be opened. */
+function safeHref(url: string): string | null {
+  return plainAddress(url) === null ? null : url;
 }
 
 export class Converter {
