@@ -15,6 +15,7 @@ use crate::api::{
 use crate::error::{Error, Result};
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
 use crate::generate::{GenerationPlan, Prompt};
+use crate::library::small_file;
 use crate::store::{Standing, Store};
 use crate::text::{Detokenizer, Tokenizer};
 use crate::token::{TokenId, TokenOrigin};
@@ -157,7 +158,7 @@ impl App {
     /// Writes a conversation to a file; one for people speaks in `words`.
     ///
     /// # Errors
-    /// When there is none of this number, or the file cannot be written.
+    /// When there is none of this number, or the file cannot be written; an older one is whole then.
     pub fn export_conversation(
         &self,
         id: i64,
@@ -169,7 +170,7 @@ impl App {
             ExportFormat::Markdown => self.store().export_markdown(id, words),
             ExportFormat::Json => self.store().export_json(id),
         }?;
-        std::fs::write(path, text).map_err(|source| Error::Io { action: "write", path: path.into(), source })
+        small_file::write(path, &text)
     }
 
     /// Writes the text of an answer to a file: for one that the store does not take.
@@ -177,7 +178,7 @@ impl App {
     /// # Errors
     /// When the file cannot be written.
     pub fn save_answer(&self, text: &str, path: &Path) -> Result<()> {
-        std::fs::write(path, text).map_err(|source| Error::Io { action: "write", path: path.into(), source })
+        small_file::write(path, text)
     }
 
     /// Adds a conversation from a file that was exported as JSON. Gives its number.

@@ -16,6 +16,7 @@ use crate::engine::Loaded;
 use crate::error::{Error, Result};
 use crate::event::ErrorInfo;
 use crate::lab::report::{CostCurve, CostEvent};
+use crate::library::small_file;
 use crate::model::device::{Compute, peak_memory_bytes};
 use crate::store::CurveOf;
 
@@ -184,10 +185,10 @@ impl App {
     /// Writes a comparison to a file.
     ///
     /// # Errors
-    /// When there is none of this number, or the file cannot be written.
+    /// When there is none of this number, or the file cannot be written; an older one is whole then.
     pub fn export_comparison(&self, id: i64, format: ComparisonFormat, path: &Path) -> Result<()> {
         let text = export::export(&self.store().comparison(id)?, format)?;
-        std::fs::write(path, text).map_err(|source| Error::Io { action: "write", path: path.into(), source })
+        small_file::write(path, &text)
     }
 }
 

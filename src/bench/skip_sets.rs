@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::skip_search::SkipSearch;
 use crate::error::{Error, Result};
+use crate::library::small_file;
 use crate::model::{LanguageModel, ModelSpec};
 use crate::propose::layer_skip::{DraftLayers, fits};
 
@@ -37,13 +38,8 @@ impl<'a> SearchedModel<'a> {
 /// When the folder cannot be written.
 pub fn remember(folder: &Path, model: SearchedModel<'_>, found: &SkipSearch) -> Result<PathBuf> {
     let path = model.path(folder);
-    let io = |source| Error::Io { action: "write", path: path.clone(), source };
-    std::fs::create_dir_all(folder).map_err(io)?;
     let text = serde_json::to_string_pretty(found).map_err(|e| Error::Internal(e.to_string()))?;
-    // Another process never reads half of it.
-    let unfinished = path.with_extension("json.part");
-    std::fs::write(&unfinished, text).map_err(io)?;
-    std::fs::rename(&unfinished, &path).map_err(io)?;
+    small_file::write(&path, &text)?;
     Ok(path)
 }
 

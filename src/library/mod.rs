@@ -19,7 +19,7 @@ mod quantisation;
 mod remove;
 mod scan;
 mod side_file;
-mod small_file;
+pub(crate) mod small_file;
 mod survey;
 pub mod vocabularies;
 mod walk;

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
@@ -27,24 +27,43 @@ pub(super) fn text_up_to(path: &Path, longest: u64) -> Option<String> {
     (read as u64 <= longest).then_some(text)
 }
 
-/// Writes a file as a whole: what was there stays until all is written, and after a power cut one of the two is
-/// there, whole.
-pub(super) fn write(path: &Path, text: &str) -> Result<()> {
+/// Replaces a file's text in one step: after a failure or a power cut the old text is there, whole. A symbolic
+/// link stays one, and an existing file keeps its permissions.
+///
+/// # Errors
+/// [`Error::Io`] when the text cannot be written. Nothing is left beside the file then.
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(io)?;
     }
-    // Of this process and thread alone: the window and the command line may write at the same time.
-    let own = format!("{}-{:?}.part", std::process::id(), std::thread::current().id());
-    let unfinished = path.with_extension(own.replace(['(', ')'], "-"));
-    let written = write_through(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, path));
+    let place = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let unfinished = unfinished(&place);
+    let written = write_through(&unfinished, text)
+        .and_then(|()| keep_permissions(&place, &unfinished))
+        .and_then(|()| std::fs::rename(&unfinished, &place));
     if written.is_err() {
         // The first error is the one to tell.
         let _ = std::fs::remove_file(&unfinished);
     }
     written.map_err(io)?;
-    sync_folder_of(path);
+    sync_folder_of(&place);
     Ok(())
+}
+
+/// Path of the temporary file that replaces `path`, in the same folder.
+fn unfinished(path: &Path) -> PathBuf {
+    // Of this process and thread alone: the window and the command line may write at the same time.
+    let own = format!("{}-{:?}.part", std::process::id(), std::thread::current().id());
+    path.with_extension(own.replace(['(', ')'], "-"))
+}
+
+/// Gives the new file the permissions of the one it replaces, if there is one.
+fn keep_permissions(old: &Path, new: &Path) -> std::io::Result<()> {
+    match std::fs::metadata(old) {
+        Ok(meta) if meta.is_file() => std::fs::set_permissions(new, meta.permissions()),
+        _ => Ok(()),
+    }
 }
 
 /// Writes a file down to the disk: else its new name may be there sooner than its bytes.
@@ -91,5 +110,36 @@ mod tests {
             std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["state.json"]);
         assert!(path.join("inside").is_dir());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn full_disk_leaves_the_old_file_whole_and_no_temporary_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("export.json");
+        write(&path, "the old text").unwrap();
+        // What is written to this device fails as on a full disk.
+        std::os::unix::fs::symlink("/dev/full", unfinished(&path.canonicalize().unwrap())).unwrap();
+        let error = write(&path, "the new text").unwrap_err();
+        assert!(matches!(&error, Error::Io { action: "write", path: told, .. } if *told == path), "{error}");
+        assert_eq!(super::text(&path).as_deref(), Some("the old text"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        write(&path, "the new text").unwrap();
+        assert_eq!(super::text(&path).as_deref(), Some("the new text"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn replacing_keeps_permissions_and_symbolic_links() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("private.md"), folder.path().join("link.md"));
+        std::fs::write(&file, "old").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        symlink(&file, &link).unwrap();
+        write(&link, "new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }
