@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use hunch::api::{
     AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords,
-    GenerationSnapshot, SearchHit, StoreRemedy, StreamMessage,
+    SearchHit, StoreRemedy, StreamMessage,
 };
 use hunch::error::Error;
 use hunch::event::{ErrorInfo, GenerationEvent};
@@ -169,8 +169,9 @@ pub(crate) async fn stop_generation(engine: State<'_, Engine>, generation_id: u3
 pub(crate) async fn generation_snapshot(
     engine: State<'_, Engine>,
     generation_id: u32,
-) -> Answer<GenerationSnapshot> {
-    blocking(&engine, move |engine| engine.app()?.generation_snapshot(generation_id).map_err(info)).await
+    from: u32,
+) -> Answer<StreamMessage> {
+    blocking(&engine, move |engine| engine.app()?.generation_snapshot(generation_id, from).map_err(info)).await
 }
 
 /// Runs work that may read files or compute for seconds on a thread made for waiting.

@@ -28,13 +28,14 @@ pub(crate) async fn compare(
     blocking(&engine, |engine| engine.measuring(|app| app.compare(request, channel_sink(channel)))).await
 }
 
-/// Everything the last comparison has told so far.
+/// Returns the events of the last comparison from number `from` on.
 #[tauri::command]
 pub(crate) async fn compare_snapshot(
     engine: State<'_, Engine>,
     id: u32,
+    from: u32,
 ) -> Answer<MeasurementMessage<CompareEvent>> {
-    blocking(&engine, move |engine| engine.app()?.compare_snapshot(id).map_err(info)).await
+    blocking(&engine, move |engine| engine.app()?.compare_snapshot(id, from).map_err(info)).await
 }
 
 /// Starts to measure what passes cost; its events go to `channel`.
@@ -46,13 +47,14 @@ pub(crate) async fn measure_costs(
     blocking(&engine, |engine| engine.measuring(|app| app.measure_costs(channel_sink(channel)))).await
 }
 
-/// Everything the last measurement of costs has told so far.
+/// Returns the events of the last measurement of costs from number `from` on.
 #[tauri::command]
 pub(crate) async fn costs_snapshot(
     engine: State<'_, Engine>,
     id: u32,
+    from: u32,
 ) -> Answer<MeasurementMessage<CostEvent>> {
-    blocking(&engine, move |engine| engine.app()?.costs_snapshot(id).map_err(info)).await
+    blocking(&engine, move |engine| engine.app()?.costs_snapshot(id, from).map_err(info)).await
 }
 
 /// Stops a measurement.

@@ -191,29 +191,18 @@ pub struct LoadRequest {
 }
 
 /// Events on the channel, several at a time. `seq` of a message is the number of the first event
-/// in it, so a reader sees a gap and asks for a [`GenerationSnapshot`].
+/// in it, so a reader sees a gap and asks for what it missed: a snapshot is a message too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct StreamMessage {
     /// The generation.
     pub generation_id: u32,
     /// Number of the first event, from 0.
     pub seq: u32,
-    /// The events, in order; never empty.
+    /// The events, in order; empty only in a snapshot when there is nothing new.
     pub events: Vec<GenerationEvent>,
 }
 
-/// Everything a generation has said so far, for a reader that missed something.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
-pub struct GenerationSnapshot {
-    /// The generation.
-    pub generation_id: u32,
-    /// Number the next event will have.
-    pub next_seq: u32,
-    /// Every event from 0 to `next_seq - 1`.
-    pub events: Vec<GenerationEvent>,
-}
-
-/// Events of a measurement, several at a time; as a snapshot, all of them from 0 on.
+/// Events of a measurement, several at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct MeasurementMessage<E> {
     /// The measurement.

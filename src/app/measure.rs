@@ -37,13 +37,13 @@ fn receiver<E: 'static>(id: u32, mut sink: MeasurementSink<E>) -> Receiver<E> {
     Box::new(move |seq, events| sink(MeasurementMessage { id, seq, events }))
 }
 
-fn snapshot<E>(log: Option<Arc<EventLog<E>>>, id: u32) -> Result<MeasurementMessage<E>>
+fn snapshot<E>(log: Option<Arc<EventLog<E>>>, id: u32, from: u32) -> Result<MeasurementMessage<E>>
 where
     E: Clone + serde::Serialize + Send + 'static,
 {
     let log = log.filter(|log| log.id() == id);
     let log = log.ok_or_else(|| Error::invalid(format!("Measurement {id} is not the last one.")))?;
-    Ok(MeasurementMessage { id, seq: 0, events: log.events() })
+    Ok(MeasurementMessage { id, seq: from, events: log.after(from as usize, usize::MAX) })
 }
 
 impl App {
@@ -93,12 +93,12 @@ impl App {
         Ok(id)
     }
 
-    /// Everything the last comparison has told so far.
+    /// Returns the events of the last comparison, from number `from` to the newest.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when `id` is not the last one.
-    pub fn compare_snapshot(&self, id: u32) -> Result<MeasurementMessage<CompareEvent>> {
-        snapshot(lock(&self.shared.measurements).comparison.clone(), id)
+    pub fn compare_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<CompareEvent>> {
+        snapshot(lock(&self.shared.measurements).comparison.clone(), id, from)
     }
 
     /// Begins to measure what passes cost and gives the measurement's number. The curve is kept in the store.
@@ -132,12 +132,12 @@ impl App {
         Ok(id)
     }
 
-    /// Everything the last measurement of costs has told so far.
+    /// Returns the events of the last measurement of costs, from number `from` to the newest.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when `id` is not the last one.
-    pub fn costs_snapshot(&self, id: u32) -> Result<MeasurementMessage<CostEvent>> {
-        snapshot(lock(&self.shared.measurements).costs.clone(), id)
+    pub fn costs_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<CostEvent>> {
+        snapshot(lock(&self.shared.measurements).costs.clone(), id, from)
     }
 
     /// The last cost curve of the loaded models on this device.

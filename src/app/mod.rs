@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::api::library::LibraryEvent;
 use crate::api::{
-    AnswerSettings, AppInfo, GenerationSnapshot, LoadedModels, MessageState, ParameterRange, StreamMessage,
+    AnswerSettings, AppInfo, LoadedModels, MessageState, ParameterRange, StreamMessage,
 };
 use crate::engine::{Engine, Loaded};
 use crate::error::{Error, Result};
@@ -285,16 +285,16 @@ impl App {
         Ok(())
     }
 
-    /// Everything a recent generation has said so far.
+    /// Returns the events of a recent generation, from number `from` to the newest.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] for a generation that is not among the last ones.
-    pub fn generation_snapshot(&self, generation_id: u32) -> Result<GenerationSnapshot> {
+    pub fn generation_snapshot(&self, generation_id: u32, from: u32) -> Result<StreamMessage> {
         let unknown =
             || Error::invalid(format!("Generation {generation_id} is not among the last {RECORDS_KEPT}."));
         let record = lock(&self.shared.records).iter().find(|record| record.id() == generation_id).cloned();
-        let events = record.ok_or_else(unknown)?.events(&self.store())?;
-        Ok(GenerationSnapshot { generation_id, next_seq: events.len() as u32, events })
+        let events = record.ok_or_else(unknown)?.events(&self.store(), from as usize)?;
+        Ok(StreamMessage { generation_id, seq: from, events })
     }
 
     /// Stops what runs and ends the engine. Waits for that, for downloads and for answers that are being written,

@@ -39,18 +39,19 @@ impl Record {
         self.answer
     }
 
-    /// Everything that was told, in order.
+    /// Returns the events from number `from` on, in order.
     ///
     /// # Errors
     /// When the store cannot give back what it has of it.
-    pub(super) fn events(&self, store: &Store) -> Result<Vec<GenerationEvent>> {
+    pub(super) fn events(&self, store: &Store, from: usize) -> Result<Vec<GenerationEvent>> {
         let slots = match &self.told {
-            Told::Log(log) => return Ok(log.events()),
+            Told::Log(log) => return Ok(log.after(from, usize::MAX)),
             Told::Stored(slots) => slots,
         };
         let mut stored = store.events(self.answer)?.into_iter().skip(self.begun_with);
         let whole: Option<Vec<_>> = slots.iter().map(|slot| slot.clone().or_else(|| stored.next())).collect();
-        whole.ok_or_else(|| Error::Internal("the stored answer is shorter than it was".into()))
+        let whole = whole.ok_or_else(|| Error::Internal("the stored answer is shorter than it was".into()))?;
+        Ok(whole.into_iter().skip(from).collect())
     }
 
     /// Lets go of what the store has.
@@ -119,12 +120,14 @@ mod tests {
         told.iter().for_each(|event| writer.put(event.clone()));
         drop(writer);
         let mut record = Record::new(log, answer, begun_with.len());
-        assert_eq!(record.events(&store).unwrap(), told);
+        let from = |record: &Record, from| record.events(&store, from).unwrap();
+        assert_eq!((from(&record, 0), from(&record, 3)), (told.to_vec(), told[3..].to_vec()));
         record.let_go();
         assert!(memory.upgrade().is_none(), "the log is still in memory");
-        assert_eq!(record.events(&store).unwrap(), told);
+        assert_eq!((from(&record, 0), from(&record, 3)), (told.to_vec(), told[3..].to_vec()));
+        assert_eq!(from(&record, 99), []);
         // What the store lost is an error, not a shorter answer.
         store.remove_conversation(chat).unwrap();
-        assert!(record.events(&store).is_err());
+        assert!(record.events(&store, 0).is_err());
     }
 }

@@ -55,7 +55,7 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
         self.state().events.clone()
     }
 
-    /// Up to `most` events behind the first `read`.
+    /// Returns up to `most` events behind the first `read`.
     pub(super) fn after(&self, read: usize, most: usize) -> Vec<E> {
         self.state().events.iter().skip(read).take(most).cloned().collect()
     }

@@ -110,7 +110,9 @@ fn an_answer_adds_up_for_every_method() {
         assert_eq!(rounds.len() as u32, stats.rounds);
         rounds.iter().for_each(|round| tree_adds_up(round));
         assert!(tokens.iter().all(|t| (0.0..=1.0).contains(&t.p) && t.p > 0.0 && t.confidence > 0.0));
-        assert_eq!(app.generation_snapshot(id).unwrap().events, events);
+        assert_eq!(app.generation_snapshot(id, 0).unwrap().events, events);
+        let newest = app.generation_snapshot(id, 3).unwrap();
+        assert_eq!((newest.generation_id, newest.seq, &newest.events[..]), (id, 3, &events[3..]));
         if method == Method::Plain {
             assert_eq!(stats.drafted, 0);
             assert_eq!(stats.plain, stats.generated_tokens);
@@ -139,9 +141,9 @@ fn snapshot_after_the_end_is_what_was_told_also_of_an_answer_that_went_on() {
         },
     );
     let told_on = events(&receiver);
-    let snapshot = app.generation_snapshot(second).unwrap();
-    assert_eq!((snapshot.next_seq as usize, &snapshot.events), (told_on.len(), &told_on));
-    assert_eq!(app.generation_snapshot(first).unwrap().events, told);
+    assert_eq!(app.generation_snapshot(second, 0).unwrap().events, told_on);
+    assert_eq!(app.generation_snapshot(second, 2).unwrap().events, told_on[2..]);
+    assert_eq!(app.generation_snapshot(first, 0).unwrap().events, told);
     // The last four can be asked for.
     let later: Vec<_> = (0..3)
         .map(|_| {
@@ -150,8 +152,8 @@ fn snapshot_after_the_end_is_what_was_told_also_of_an_answer_that_went_on() {
             id
         })
         .collect();
-    assert!(app.generation_snapshot(first).is_err());
-    assert!([&[second], &later[..]].concat().iter().all(|id| app.generation_snapshot(*id).is_ok()));
+    assert!(app.generation_snapshot(first, 0).is_err());
+    assert!([&[second], &later[..]].concat().iter().all(|id| app.generation_snapshot(*id, 0).is_ok()));
 }
 
 /// What was drafted is told whole: every node has a parent before it, the rejected ones are those of
@@ -301,7 +303,7 @@ fn errors_are_told_and_leave_the_application_usable() {
     // After all that the model that was loaded still answers.
     let answer = events(&start(&app, request(Method::Ngram, 5)).1);
     assert!(matches!(answer.last(), Some(GenerationEvent::Finished { .. })));
-    assert!(app.generation_snapshot(9999).is_err());
+    assert!(app.generation_snapshot(9999, 0).is_err());
 }
 
 #[test]

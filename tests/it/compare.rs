@@ -92,8 +92,10 @@ fn greedy_lanes_write_the_same_text_and_the_figures_are_those_of_their_answers()
     let (id, receiver) = start(&app, request(&[Method::DraftModel, Method::Ngram], 40));
     let events = collect(&receiver);
     let (report, kept) = finished(&events);
-    assert_eq!(app.compare_snapshot(id).unwrap().events, events);
-    assert_eq!(app.compare_snapshot(id + 1).unwrap_err().code(), ErrorCode::InvalidRequest);
+    assert_eq!(app.compare_snapshot(id, 0).unwrap().events, events);
+    let newest = app.compare_snapshot(id, 2).unwrap();
+    assert_eq!((newest.seq, &newest.events[..]), (2, &events[2..]));
+    assert_eq!(app.compare_snapshot(id + 1, 0).unwrap_err().code(), ErrorCode::InvalidRequest);
     let identity = report.identity.as_ref().unwrap();
     assert_eq!((identity.compared, identity.differences.len()), (4, 0));
     assert_eq!((report.lanes.len(), report.answers.len()), (3, 6));
@@ -276,7 +278,7 @@ fn the_cost_curve_is_measured_kept_and_belongs_to_its_models() {
         }))
         .unwrap();
     let events = collect(&receiver);
-    assert_eq!(app.costs_snapshot(id).unwrap().events, events);
+    assert_eq!(app.costs_snapshot(id, 0).unwrap().events, events);
     let Some(CostEvent::Finished { curve: Some(curve) }) = events.last() else {
         panic!("{:?}", events.last())
     };

@@ -34,7 +34,7 @@ describe('ReplayedGeneration', () => {
     const { generation, received, step } = play([1]);
     while (step() !== undefined);
     expect(received).toHaveLength(recording.messages.length - 1);
-    expect(generation.snapshot().events).toHaveLength(recording.messages.flatMap((message) => message.events).length);
+    expect(generation.snapshot(0).events).toHaveLength(recording.messages.flatMap((message) => message.events).length);
   });
 
   it('ends as cancelled, with the counts of what was said, when it is stopped', () => {

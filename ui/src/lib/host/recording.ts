@@ -4,7 +4,6 @@
 import type {
   ErrorInfo,
   GenerationEvent,
-  GenerationSnapshot,
   LiveFigures,
   StreamMessage,
   TokenEvent,
@@ -76,10 +75,9 @@ export class ReplayedGeneration {
     this.#playing.end(this.#cancelled());
   }
 
-  /** Everything said so far, lost messages included. */
-  snapshot(): GenerationSnapshot {
-    const events = this.#playing.said;
-    return { generation_id: this.id, next_seq: events.length, events };
+  /** Gives the events numbered `from` and later, lost messages included. */
+  snapshot(from: number): StreamMessage {
+    return { generation_id: this.id, seq: from, events: this.#playing.said.slice(from) };
   }
 
   /** The recorded ending cut down to what was said: counts of those tokens, the last live figures. */

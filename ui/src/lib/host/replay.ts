@@ -258,13 +258,13 @@ class ReplayHost implements Host {
         this.#generation(args).stop();
         return null;
       case 'generation_snapshot':
-        return structuredClone(this.#generation(args).snapshot());
+        return structuredClone(this.#generation(args).snapshot(args['from'] as number));
       case 'measure_costs':
         return this.#lab?.measure(this.#channel(args['channel'] as number));
       case 'compare':
         return this.#compare(args['channel'] as number);
       case 'compare_snapshot':
-        return structuredClone(this.#measurement(args).snapshot());
+        return structuredClone(this.#measurement(args).snapshot(args['from'] as number));
       case 'stop_measurement':
         if (!this.#lab?.stop(args['id'] as number)) this.#measurement(args).stop();
         return null;

@@ -63,9 +63,9 @@ export class ReplayedComparison {
     this.#playing.end({ type: 'finished', report: null, kept: null, trouble: null, stopped: true });
   }
 
-  /** Everything said so far, lost messages included. */
-  snapshot(): CompareMessage {
-    return { id: this.id, seq: 0, events: this.#playing.said };
+  /** Gives the events numbered `from` and later, lost messages included. */
+  snapshot(from: number): CompareMessage {
+    return { id: this.id, seq: from, events: this.#playing.said.slice(from) };
   }
 }
 

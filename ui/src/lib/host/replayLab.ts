@@ -81,7 +81,7 @@ export class ReplayLab {
       case 'cost_curve':
         return this.#curve;
       case 'costs_snapshot':
-        return { id: args['id'], seq: 0, events: this.#measuring?.said ?? [] } satisfies Record<keyof MeasurementMessage<CostEvent>, unknown>;
+        return this.#snapshot(args['id'] as number, args['from'] as number);
       default:
         return undefined;
     }
@@ -117,6 +117,10 @@ export class ReplayLab {
     const position = { ...recorded, id: this.#positions.length + 1, source, sampling };
     this.#positions.push(position);
     return position;
+  }
+
+  #snapshot(id: number, from: number): MeasurementMessage<CostEvent> {
+    return { id, seq: from, events: this.#measuring?.said.slice(from) ?? [] };
   }
 
   #rules(temperatures: number[]): LabRuleRow[] {

@@ -1356,7 +1356,7 @@ error: ErrorInfo, } | { "type": "kept" };
 
 /**
  * Events on the channel, several at a time. `seq` of a message is the number of the first event
- * in it, so a reader sees a gap and asks for a [`GenerationSnapshot`].
+ * in it, so a reader sees a gap and asks for what it missed: a snapshot is a message too.
  */
 export type StreamMessage = { 
 /**
@@ -1368,24 +1368,7 @@ generation_id: number,
  */
 seq: number, 
 /**
- * The events, in order; never empty.
- */
-events: Array<GenerationEvent>, };
-
-/**
- * Everything a generation has said so far, for a reader that missed something.
- */
-export type GenerationSnapshot = { 
-/**
- * The generation.
- */
-generation_id: number, 
-/**
- * Number the next event will have.
- */
-next_seq: number, 
-/**
- * Every event from 0 to `next_seq - 1`.
+ * The events, in order; empty only in a snapshot when there is nothing new.
  */
 events: Array<GenerationEvent>, };
 
@@ -2816,11 +2799,11 @@ export interface Commands {
   set_preference: { args: { key: string; value: unknown }; result: null };
   mend_store: { args: { remedy: StoreRemedy }; result: AppInfo };
   stop_generation: { args: { generationId: number }; result: null };
-  generation_snapshot: { args: { generationId: number }; result: GenerationSnapshot };
+  generation_snapshot: { args: { generationId: number; from: number }; result: StreamMessage };
   compare: { args: { request: CompareRequest }; result: number };
-  compare_snapshot: { args: { id: number }; result: MeasurementMessage<CompareEvent> };
+  compare_snapshot: { args: { id: number; from: number }; result: MeasurementMessage<CompareEvent> };
   measure_costs: { args: Record<string, never>; result: number };
-  costs_snapshot: { args: { id: number }; result: MeasurementMessage<CostEvent> };
+  costs_snapshot: { args: { id: number; from: number }; result: MeasurementMessage<CostEvent> };
   stop_measurement: { args: { id: number }; result: null };
   list_comparisons: { args: Record<string, never>; result: ComparisonEntry[] };
   open_comparison: { args: { id: number }; result: ComparisonReport };

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { ErrorInfo, GenerationEvent, GenerationSnapshot } from './schema.gen';
+import type { ErrorInfo, GenerationEvent } from './schema.gen';
 import { EventStream, lossySilenceMs, silenceMs, type Numbered } from './stream';
 import { HandClock } from './testing';
 
@@ -11,19 +11,21 @@ function follow(said: GenerationEvent[] = []) {
   const clock = new HandClock();
   const seen: GenerationEvent[] = [];
   const asked: number[] = [];
+  const from: number[] = [];
   const lost: ErrorInfo[] = [];
   let refusal: ErrorInfo | null = null;
   const stream = new EventStream<GenerationEvent>({
-    async snapshot(id): Promise<GenerationSnapshot> {
+    async snapshot(id, seq) {
       asked.push(id);
+      from.push(seq);
       if (refusal) throw refusal;
-      return { generation_id: id, next_seq: said.length, events: [...said] };
+      return { seq, events: said.slice(seq) };
     },
     deliver: (events) => seen.push(...events),
     lost: (error) => lost.push(error),
     clock,
   });
-  return { stream, clock, seen, asked, lost, said, refuse: (error: ErrorInfo) => (refusal = error) };
+  return { stream, clock, seen, asked, from, lost, said, refuse: (error: ErrorInfo) => (refusal = error) };
 }
 
 describe('EventStream', () => {
@@ -102,6 +104,28 @@ describe('EventStream', () => {
     stream.receive(7, message(2, prefill(2)));
     await clock.advance(lossySilenceMs);
     expect(asked).toHaveLength(3);
+  });
+
+  it('asks only for what is new, however slowly the answer comes', async () => {
+    const { stream, from, said, clock } = follow();
+    stream.begin(7);
+    for (let token = 0; token < 3; token += 1) {
+      await clock.advance(silenceMs);
+      said.push(prefill(token));
+      stream.receive(7, message(token, prefill(token)));
+    }
+    await clock.advance(silenceMs);
+    expect(from).toEqual([0, 1, 2, 3]);
+  });
+
+  it('takes a snapshot that arrives after some of its events', async () => {
+    const said = [0, 1, 2].map(prefill);
+    const { stream, seen, clock } = follow(said);
+    stream.begin(7);
+    stream.receive(7, message(1, prefill(1)));
+    stream.receive(7, message(0, prefill(0)));
+    await clock.advance(0);
+    expect(seen).toEqual(said);
   });
 
   it('ends with the last event and waits for nothing more', async () => {

@@ -1,6 +1,6 @@
 // The events of one generation or measurement, each once and in order, whatever the channel does to its messages.
 // Events are numbered. A message may come twice, late, or never: duplicates are ignored, and on a gap
-// or a silence all of it is asked for again and the missing events are taken from it.
+// or a silence the events after the last known one are asked for.
 // No DOM, no state of the window.
 
 import type { ErrorInfo } from './schema.gen';
@@ -33,8 +33,8 @@ export interface Numbered<E> {
 
 /** What a stream needs. */
 export interface StreamPort<E extends StreamedEvent> {
-  /** Everything said so far, from the first event on. */
-  snapshot(id: number): Promise<Pick<Numbered<E>, 'events'>>;
+  /** Fetches the events numbered `from` and later. */
+  snapshot(id: number, from: number): Promise<Numbered<E>>;
   /** Takes the next events. */
   deliver(events: E[]): void;
   /** What is followed can no longer be. Nothing comes after this. */
@@ -131,9 +131,9 @@ export class EventStream<E extends StreamedEvent> {
     if (this.#asking || this.#over || this.#id === null) return;
     this.#asking = true;
     try {
-      const snapshot = await this.#port.snapshot(this.#id);
+      const { seq, events } = await this.#port.snapshot(this.#id, this.#next);
       if (this.#over) return;
-      if (this.#take(0, snapshot.events)) this.#channelLoses = true;
+      if (this.#take(seq, events)) this.#channelLoses = true;
       this.#takeEarly();
     } catch (thrown) {
       if (this.#over) return;

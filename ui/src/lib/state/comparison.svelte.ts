@@ -110,7 +110,7 @@ export class Comparison {
     const buffer = new FrameBuffer<CompareEvent>(this.#pace.nextFrame, (events) => this.#hear(events));
     this.#measurement = new Measurement<CompareEvent>(this.#host, {
       begin,
-      snapshot: (id) => call(this.#host, 'compare_snapshot', { id }),
+      snapshot: (id, from) => call(this.#host, 'compare_snapshot', { id, from }),
       deliver: (events) => buffer.add(events),
       lost: (error) => {
         buffer.flush();

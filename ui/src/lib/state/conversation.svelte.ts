@@ -467,7 +467,7 @@ export class Conversation {
       if (answer.over) this.#end(running);
     });
     const stream = new EventStream<GenerationEvent>({
-      snapshot: (generationId) => call(this.#host, 'generation_snapshot', { generationId }),
+      snapshot: (generationId, from) => call(this.#host, 'generation_snapshot', { generationId, from }),
       deliver: (events) => (running.early ? running.early.push(...events) : buffer.add(events)),
       lost: (error) => {
         buffer.flush();

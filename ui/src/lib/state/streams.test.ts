@@ -73,9 +73,9 @@ async function followed(messages: readonly StreamMessage[], channel: Channel, ra
   let asked = 0;
   const buffer = new FrameBuffer<GenerationEvent>((then) => (frame = then), (events) => answer.apply(events));
   const stream = new EventStream<GenerationEvent>({
-    async snapshot() {
+    async snapshot(_id, seq) {
       asked += 1;
-      return { events: all.slice(0, said) };
+      return { seq, events: all.slice(seq, said) };
     },
     deliver: (events) => buffer.add(events),
     lost: (error) => answer.fail(error),

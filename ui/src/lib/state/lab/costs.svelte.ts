@@ -44,7 +44,7 @@ export class Costs {
     this.progress = { done: 0, total: 0 };
     this.#measurement = new Measurement<CostEvent>(this.#host, {
       begin: (receive) => measureCosts(this.#host, receive),
-      snapshot: (id) => call(this.#host, 'costs_snapshot', { id }),
+      snapshot: (id, from) => call(this.#host, 'costs_snapshot', { id, from }),
       deliver: (events) => this.#hear(events),
       lost: (error) => this.#end(error),
       clock: this.#clock,
