@@ -9,6 +9,7 @@ const COMMANDS: &[&str] = &[
     "app_info",
     "report_problem",
     "show_log",
+    "set_window_hidden",
     "library",
     "add_model_folder",
     "remove_model_folder",

@@ -39,6 +39,12 @@ pub(crate) async fn show_log<R: Runtime>(app: AppHandle<R>) -> Answer<()> {
     desk::show_log(&app)
 }
 
+/// Tells whether anybody can see the window.
+#[tauri::command]
+pub(crate) async fn set_window_hidden(engine: State<'_, Engine>, hidden: bool) -> Answer<()> {
+    blocking(&engine, move |engine| engine.app().map(|app| app.set_window_hidden(hidden))).await
+}
+
 /// Starts an answer in a conversation whose events go to `channel`.
 #[tauri::command]
 pub(crate) async fn answer(

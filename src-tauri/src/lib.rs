@@ -57,6 +57,7 @@ pub fn run() -> tauri::Result<()> {
             commands::app_info,
             commands::report_problem,
             commands::show_log,
+            commands::set_window_hidden,
             library::library,
             library::add_model_folder,
             library::remove_model_folder,

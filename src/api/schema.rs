@@ -38,7 +38,7 @@ pub struct Command {
 }
 
 /// Every command the window may call. The shell adapts each with one line.
-pub const COMMANDS: [Command; 60] = [
+pub const COMMANDS: [Command; 61] = [
     Command { name: "app_info", args: "Record<string, never>", result: "AppInfo" },
     Command {
         name: "report_problem",
@@ -46,6 +46,7 @@ pub const COMMANDS: [Command; 60] = [
         result: "null",
     },
     Command { name: "show_log", args: "Record<string, never>", result: "null" },
+    Command { name: "set_window_hidden", args: "{ hidden: boolean }", result: "null" },
     Command { name: "library", args: "Record<string, never>", result: "Library" },
     Command { name: "add_model_folder", args: "{ path: string }", result: "Library" },
     Command { name: "remove_model_folder", args: "{ path: string }", result: "Library" },

@@ -104,4 +104,12 @@ impl App {
         downloads.resume_interrupted();
         Ok(downloads.list())
     }
+
+    /// Stops looking through the folders of models while nobody can see the window. When it is shown again, what
+    /// changed meanwhile is told at once.
+    pub fn set_window_hidden(&self, hidden: bool) {
+        if let Some(watch) = &*lock(&self.shared.watch) {
+            watch.set_paused(hidden);
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! Noticing that models come and go. A thread looks at names, sizes and times every two seconds, while
-//! somebody listens. Looking is dearer than being told, but the caches of other programs are farms of
+//! somebody listens and can see it. Looking is dearer than being told, but the caches of other programs are farms of
 //! symbolic links, and folders lie on network volumes and external disks: of changes behind a link or made
 //! by another machine, the system tells nothing. Where a look takes long, as on a slow volume, the next one
 //! waits longer.
@@ -23,24 +23,45 @@ const SHARE: u32 = 10;
 
 /// A watch over the places; ends when it is dropped. A call that is under way then is the last one.
 pub struct Watch {
-    ended: Arc<Ended>,
+    control: Arc<Control>,
+}
+
+/// Orders to the thread that looks.
+#[derive(Default)]
+struct Control {
+    orders: Mutex<Orders>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
-struct Ended {
-    flag: Mutex<bool>,
-    told: Condvar,
+struct Orders {
+    ended: bool,
+    paused: bool,
 }
 
-impl Ended {
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.flag.lock().unwrap_or_else(PoisonError::into_inner)
+impl Control {
+    fn lock(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits; `true` when the watch has ended.
-    fn within(&self, time: Duration) -> bool {
-        let waited = self.told.wait_timeout_while(self.lock(), time, |ended| !*ended);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+    fn change(&self, change: impl FnOnce(&mut Orders)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.lock().ended
+    }
+
+    /// Waits for `time`, and longer while the watch is paused. After a pause it returns at once. Returns `false`
+    /// when the watch has ended.
+    fn wait(&self, time: Duration) -> bool {
+        let waiting = |orders: &mut Orders| !orders.ended && !orders.paused;
+        let waited = self.changed.wait_timeout_while(self.lock(), time, waiting);
+        let orders = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let paused = |orders: &mut Orders| !orders.ended && orders.paused;
+        let resumed = self.changed.wait_while(orders, paused);
+        !resumed.unwrap_or_else(PoisonError::into_inner).ended
     }
 }
 
@@ -62,22 +83,22 @@ impl Watch {
         period: Duration,
         mut changed: impl FnMut() + Send + 'static,
     ) -> Result<Self> {
-        let ended = Arc::new(Ended::default());
-        let watched = ended.clone();
+        let control = Arc::new(Control::default());
+        let watched = control.clone();
         // Without room: what is sent has been received, or nobody waits for it any more.
         let (looked, first_look) = sync_channel(0);
         let watching = move || {
             let begun = Instant::now();
             let mut settling = Settling::new(look());
             let mut took = begun.elapsed();
-            if looked.send(()).is_err() && !*watched.lock() {
+            if looked.send(()).is_err() && !watched.has_ended() {
                 changed();
             }
-            while !watched.within(period.max(took * SHARE)) {
+            while watched.wait(period.max(took * SHARE)) {
                 let begun = Instant::now();
                 let now = look();
                 took = begun.elapsed();
-                if settling.has_news(now) && !*watched.lock() {
+                if settling.has_news(now) && !watched.has_ended() {
                     changed();
                 }
             }
@@ -87,15 +108,19 @@ impl Watch {
             .spawn(watching)
             .map_err(|e| Error::Internal(format!("the folders cannot be watched: {e}")))?;
         let _ = first_look.recv_timeout(MOMENT);
-        Ok(Self { ended })
+        Ok(Self { control })
+    }
+
+    /// Stops looking, or looks again: at once, then every period.
+    pub fn set_paused(&self, paused: bool) {
+        self.control.change(|orders| orders.paused = paused);
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         // Not waited for: it may be looking at a volume that does not answer.
-        *self.ended.lock() = true;
-        self.ended.told.notify_all();
+        self.control.change(|orders| orders.ended = true);
     }
 }
 
@@ -215,6 +240,41 @@ mod tests {
         drop(watch);
         drop(answer);
         assert!(changes.recv().is_err(), "the last look tells nobody");
+    }
+
+    #[test]
+    fn paused_watch_does_not_look_and_tells_what_it_missed_when_resumed() {
+        let (sender, changes) = channel();
+        let (looked, looks) = channel();
+        let names = Arc::new(Mutex::new(1));
+        let seen = names.clone();
+        let look = move || {
+            let _ = looked.send(());
+            Fingerprint { names: *seen.lock().unwrap(), contents: 0 }
+        };
+        let watch = Watch::over(look, Duration::from_millis(1), move || {
+            let _ = sender.send(());
+        })
+        .unwrap();
+        let long = Duration::from_secs(30);
+        for _ in 0..3 {
+            looks.recv_timeout(long).expect("it looks");
+        }
+        watch.set_paused(true);
+        // A look may have been under way.
+        std::thread::sleep(Duration::from_millis(20));
+        while looks.try_recv().is_ok() {}
+        *names.lock().unwrap() = 2;
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(looks.try_recv().is_err(), "it looked while paused");
+        assert!(changes.try_recv().is_err());
+        watch.set_paused(false);
+        changes.recv_timeout(long).expect("what changed meanwhile");
+        // A paused watch ends too.
+        watch.set_paused(true);
+        drop(watch);
+        while looks.recv_timeout(long).is_ok() {}
+        assert!(looks.recv().is_err());
     }
 
     #[test]

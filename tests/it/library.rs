@@ -12,6 +12,7 @@ use hunch::api::{LoadRequest, ModelEntry};
 use hunch::app::{App, AppConfig};
 use hunch::error::ErrorCode;
 use hunch::library::download::DownloadSettings;
+use hunch::library::watch::PERIOD;
 use hunch::library::{self, Places};
 use hunch::model::device::DeviceChoice;
 use hunch::model::gguf::Value;
@@ -548,6 +549,20 @@ fn folders_are_added_and_taken_off_again() {
     let path = gone.path.clone();
     let left = app.remove_model_folder(&path).unwrap();
     assert!(!left.folders.iter().any(|folder| folder.source == ModelSource::Added));
+}
+
+#[test]
+fn hidden_window_is_told_of_new_models_when_it_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(places(folder.path()));
+    app.set_window_hidden(true);
+    let (sender, events) = channel();
+    app.watch_library(Box::new(move |event| drop(sender.send(event)))).unwrap();
+    app.set_window_hidden(true);
+    Tiny::default().write(&folder.path().join("models"), "new");
+    assert!(events.recv_timeout(2 * PERIOD).is_err(), "nobody looks");
+    app.set_window_hidden(false);
+    assert_eq!(events.recv_timeout(Duration::from_secs(60)).unwrap(), LibraryEvent::Changed);
 }
 
 #[test]

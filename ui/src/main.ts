@@ -24,6 +24,7 @@ try {
   const state = new WindowState(host);
   host.onMenu((item) => state.choose(item));
   host.onFiles((event) => state.drop.hear(event));
+  document.addEventListener('visibilitychange', () => state.hide(document.hidden));
   // Before anything is drawn, so that nothing is drawn in the wrong colours.
   await state.preferences.load();
   mount(Root, { target, props: { state, inWindow: host.kind === 'tauri' } });

@@ -206,6 +206,7 @@ class ReplayHost implements Host {
       }
       case 'report_problem':
       case 'show_log':
+      case 'set_window_hidden':
         return null;
       case 'watch_library':
         return structuredClone(this.#library?.watch(this.#channel(args['channel'] as number)) ?? []);

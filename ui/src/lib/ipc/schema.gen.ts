@@ -2760,6 +2760,7 @@ export interface Commands {
   app_info: { args: Record<string, never>; result: AppInfo };
   report_problem: { args: { kind: string; message: string; stack: string }; result: null };
   show_log: { args: Record<string, never>; result: null };
+  set_window_hidden: { args: { hidden: boolean }; result: null };
   library: { args: Record<string, never>; result: Library };
   add_model_folder: { args: { path: string }; result: Library };
   remove_model_folder: { args: { path: string }; result: Library };

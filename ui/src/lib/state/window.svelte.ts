@@ -102,6 +102,8 @@ export class WindowState {
   screen: Screen = { compose: () => {}, search: () => {}, rename: () => {}, repository: () => {}, copy: () => {} };
 
   readonly #host: Host;
+  /** Whether nobody can see the window. */
+  #hidden = false;
 
   constructor(host: Host) {
     this.#host = host;
@@ -142,10 +144,19 @@ export class WindowState {
     // First, so that loading is heard too.
     try {
       this.downloads.take(await watchLibrary(this.#host, (event) => this.#hear(event)));
+      // It may have been hidden before there was anything to pause.
+      if (this.#hidden) this.hide(true);
     } catch (thrown) {
       this.library.error = toErrorInfo(thrown);
     }
     await this.models.start();
+  }
+
+  /** Tells the engine whether anybody can see the window: the folders of models are not watched while nobody can. */
+  hide(hidden: boolean): void {
+    this.#hidden = hidden;
+    // Where that fails, they are watched as before.
+    void call(this.#host, 'set_window_hidden', { hidden }).catch(() => {});
   }
 
   async #listConversations(): Promise<void> {

@@ -37,6 +37,8 @@ class KeepingHost extends SilentHost {
         return app.info;
       case 'library':
         return { models: app.models, folders: [], machine: { total: 16e9, usable: 11e9 } };
+      case 'watch_library':
+        return [];
       case 'list_conversations':
         return entries.filter(({ id }) => !this.#deleted.has(id));
       case 'open_conversation':
@@ -175,6 +177,25 @@ describe('drafts', () => {
     expect([state.unsent.draftOf(9), state.unsent.draftOf(1)]).toEqual(['', 'one']);
     state.unsent.keep();
     expect(state.preferences.drafts).toEqual({ c1: 'one' });
+  });
+});
+
+describe('a window that is hidden', () => {
+  it('has the folders of models left alone until it is shown', async () => {
+    const { host, state } = await make();
+    state.hide(true);
+    state.hide(false);
+    expect(host.named('set_window_hidden')).toEqual([{ hidden: true }, { hidden: false }]);
+  });
+
+  it('says so again once there is a watch to pause', async () => {
+    const host = new KeepingHost();
+    const state = new WindowState(host);
+    const started = state.start();
+    state.hide(true);
+    await started;
+    const order = host.calls.map(([command]) => command).filter((command) => /watch|hidden/.test(command));
+    expect(order).toEqual(['watch_library', 'set_window_hidden', 'set_window_hidden']);
   });
 });
 
