@@ -5,9 +5,11 @@ mod channel_sink;
 mod commands;
 mod desk;
 mod engine;
+mod instance;
 mod library;
 mod measuring;
 mod menu;
+mod window;
 mod window_state;
 
 use tauri::webview::PageLoadEvent;
@@ -15,9 +17,10 @@ use tauri::{AppHandle, Manager, RunEvent, Runtime, WindowEvent};
 
 use crate::engine::Engine;
 
-/// Opens the window and runs until it is closed.
+/// Opens the window and runs until it is closed. Over one data folder there is one window: who starts another gets
+/// the one that is open.
 ///
-/// The engine starts first and its failure does not keep the window shut: every command then
+/// The engine starts before the window, and its failure does not keep the window shut: every command then
 /// rejects with the reason.
 ///
 /// # Errors
@@ -25,20 +28,24 @@ use crate::engine::Engine;
 pub fn run() -> tauri::Result<()> {
     // First, so that it holds whatever fails after it. Without it everything still works.
     let log = hunch::library::data_folder().and_then(|folder| hunch::log::start(&folder));
-    let engine = Engine::start();
-
-    let mut builder = tauri::Builder::default();
+    let mut context = tauri::generate_context!();
     // A window with a data folder of its own (a test, a demonstration) is an app of its own.
-    if std::env::var_os("HUNCH_DATA_DIR").is_none() {
-        builder = builder.plugin(tauri_plugin_single_instance::init(|app, _, _| show(app)));
-    }
-    let app = builder
+    let identifier = instance::identifier(&context.config().identifier);
+    context.config_mut().identifier = identifier;
+
+    let app = tauri::Builder::default()
+        // First: who comes second ends here, before an engine opens the store.
+        .plugin(tauri_plugin_single_instance::init(|app, _, _| show(app)))
         .plugin(tauri_plugin_dialog::init())
         // Links are opened by the window's own question, not by any click on an anchor.
         .plugin(tauri_plugin_opener::Builder::new().open_js_links_on_click(false).build())
         .plugin(window_state::plugin())
-        .manage(engine)
         .manage(desk::Log::new(log))
+        .setup(|app| {
+            app.manage(Engine::start());
+            window::open(app)?;
+            Ok(())
+        })
         .menu(menu::build)
         .on_menu_event(menu::chosen)
         .on_page_load(|webview, payload| {
@@ -116,7 +123,7 @@ pub fn run() -> tauri::Result<()> {
             measuring::acceptance_map,
             measuring::what_if,
         ])
-        .build(tauri::generate_context!())?;
+        .build(context)?;
     // Before a page is there that could tell them.
     menu::hear_words(app.handle());
     window_state::watch(app.handle());

@@ -48,9 +48,21 @@ pub const DEFAULT_MODEL: &str = "smollm2-135m-instruct-q4_1";
 /// # Errors
 /// When the system names no home folder.
 pub fn data_folder() -> Result<PathBuf> {
-    if let Some(folder) = std::env::var_os("HUNCH_DATA_DIR").filter(|f| !f.is_empty()) {
-        return Ok(folder.into());
-    }
+    named_data_folder().map_or_else(usual_data_folder, Ok)
+}
+
+/// Returns the folder that `$HUNCH_DATA_DIR` names, unless it is the system's place.
+pub fn other_data_folder() -> Option<PathBuf> {
+    let real = |folder: &Path| folder.canonicalize().ok();
+    let is_usual = |named: &PathBuf| usual_data_folder().is_ok_and(|usual| real(&usual) == real(named));
+    named_data_folder().filter(|named| real(named).is_none() || !is_usual(named))
+}
+
+fn named_data_folder() -> Option<PathBuf> {
+    std::env::var_os("HUNCH_DATA_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from)
+}
+
+fn usual_data_folder() -> Result<PathBuf> {
     let dirs = BaseDirs::new().ok_or_else(|| {
         Error::invalid("This user has no home folder. Set HUNCH_DATA_DIR to a folder for Hunch's data.")
     })?;
