@@ -84,7 +84,20 @@ impl App {
             library::skip_sets_folder().ok().and_then(|folder| skip_sets::remembered(&folder, searched));
         *lock(&self.shared.loaded) = Some(loaded.clone());
         *lock(&self.shared.in_memory) = Some(Arc::new(in_memory));
+        self.remember_loaded(&loaded);
         Ok(loaded)
+    }
+
+    /// Remembers models from outside of the library, so that they may be loaded again at the next start.
+    fn remember_loaded(&self, loaded: &LoadedModels) {
+        let entries = [Some(&loaded.target), loaded.draft.as_ref()];
+        let paths: Vec<&Path> = entries.into_iter().flatten().map(|entry| Path::new(&entry.path)).collect();
+        let listed = library::are_listed(&paths, &self.shared.places);
+        let elsewhere: Vec<&Path> =
+            paths.into_iter().zip(listed).filter(|(_, listed)| !listed).map(|(path, _)| path).collect();
+        if let Err(error) = library::remember_loaded(&self.shared.places, &elsewhere) {
+            tracing::warn!("A loaded model could not be remembered: {error}");
+        }
     }
 
     /// The context that is asked for; else the one that the target in memory has, else the usual one.

@@ -21,9 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::api::library::LibraryEvent;
-use crate::api::{
-    AnswerSettings, AppInfo, LoadedModels, MessageState, ParameterRange, StreamMessage,
-};
+use crate::api::{AnswerSettings, AppInfo, LoadedModels, MessageState, ParameterRange, StreamMessage};
 use crate::engine::{Engine, Loaded};
 use crate::error::{Error, Result};
 use crate::generate::{GenerationPlan, Prompt};

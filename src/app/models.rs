@@ -9,7 +9,7 @@ use crate::api::ModelEntry;
 use crate::api::library::{Download, Library, LibraryEvent};
 use crate::error::{Error, Result};
 use crate::library::watch::{PERIOD, Watch};
-use crate::library::{add_folder, removable, remove, remove_folder, scan};
+use crate::library::{add_folder, are_known, removable, remove, remove_folder, scan};
 use crate::model::split;
 
 impl App {
@@ -76,6 +76,15 @@ impl App {
             split::files(Path::new(&entry.path)).iter().filter_map(real).any(|file| files.contains(&file))
         };
         [Some(loaded.target), loaded.draft].into_iter().flatten().find(uses).map(|entry| entry.name)
+    }
+
+    /// Returns the first path of a file that is no model of the library and was never loaded before. What is no file
+    /// can only be the short name of a listed model.
+    pub fn unknown_model<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+        let files: Vec<&str> = names.into_iter().filter(|name| Path::new(name).is_file()).collect();
+        let paths: Vec<&Path> = files.iter().map(Path::new).collect();
+        let known = are_known(&paths, &self.shared.places);
+        files.into_iter().zip(known).find(|(_, known)| !known).map(|(file, _)| file)
     }
 
     /// Has `listener` hear what happens to the library from now on, in place of the one before: models that come

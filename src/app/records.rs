@@ -50,7 +50,8 @@ impl Record {
         };
         let mut stored = store.events(self.answer)?.into_iter().skip(self.begun_with);
         let whole: Option<Vec<_>> = slots.iter().map(|slot| slot.clone().or_else(|| stored.next())).collect();
-        let whole = whole.ok_or_else(|| Error::Internal("the stored answer is shorter than it was".into()))?;
+        let whole =
+            whole.ok_or_else(|| Error::Internal("the stored answer is shorter than it was".into()))?;
         Ok(whole.into_iter().skip(from).collect())
     }
 

@@ -1,5 +1,5 @@
-//! The folders that the person has added, in `library.json` in the data folder: a file and no table, because
-//! the command line reads it while the window has the store open.
+//! The folders that the person has added and the models that were loaded from elsewhere, in `library.json` in the
+//! data folder: a file and no table, because the command line reads it while the window has the store open.
 
 use std::path::{Path, PathBuf};
 
@@ -12,9 +12,15 @@ use crate::error::{Error, Result};
 /// More folders than a person adds by hand.
 const MOST: usize = 200;
 
+/// Models from elsewhere that are remembered.
+const MOST_LOADED: usize = 50;
+
 #[derive(Default, Serialize, Deserialize)]
 struct Kept {
     folders: Vec<PathBuf>,
+    /// Models that were loaded and lie in no folder that is looked through, newest first.
+    #[serde(default)]
+    loaded: Vec<PathBuf>,
 }
 
 fn file(places: &Places) -> Option<PathBuf> {
@@ -26,16 +32,42 @@ fn file(places: &Places) -> Option<PathBuf> {
 /// # Errors
 /// When the list is there and cannot be read.
 pub fn added_folders(places: &Places) -> Result<Vec<PathBuf>> {
-    let Some(file) = file(places).filter(|file| file.exists()) else { return Ok(Vec::new()) };
+    Ok(kept(places)?.folders.into_iter().filter(|folder| folder.is_absolute()).take(MOST).collect())
+}
+
+/// Reads what the file holds.
+fn kept(places: &Places) -> Result<Kept> {
+    let Some(file) = file(places).filter(|file| file.exists()) else { return Ok(Kept::default()) };
     let kept = small_file::text(&file).and_then(|text| serde_json::from_str::<Kept>(&text).ok());
-    let kept = kept.ok_or_else(|| {
+    kept.ok_or_else(|| {
         Error::invalid(format!(
             "The list of added folders, {}, cannot be read. No model was touched. Move that file away and \
              add the folders again.",
             file.display()
         ))
-    })?;
-    Ok(kept.folders.into_iter().filter(|folder| folder.is_absolute()).take(MOST).collect())
+    })
+}
+
+/// Remembers models that were loaded from outside of the folders that are looked through.
+///
+/// # Errors
+/// When the list cannot be read or written.
+pub fn remember_loaded(places: &Places, models: &[&Path]) -> Result<()> {
+    let is_new = |known: &Kept| models.iter().any(|path| !known.loaded.iter().any(|kept| kept == path));
+    if file(places).is_none() || !is_new(&kept(places)?) {
+        return Ok(());
+    }
+    let _lock = lock(places)?;
+    let mut known = kept(places)?;
+    known.loaded.retain(|path| !models.contains(&path.as_path()));
+    known.loaded.splice(0..0, models.iter().map(|path| path.to_path_buf()));
+    known.loaded.truncate(MOST_LOADED);
+    write(places, &known)
+}
+
+/// Checks that a model was loaded before, from outside of the folders that are looked through.
+pub fn was_loaded(places: &Places, model: &Path) -> bool {
+    kept(places).is_ok_and(|kept| kept.loaded.iter().any(|path| path == model))
 }
 
 /// Adds a folder to look through. Nothing is ever written to it.
@@ -92,10 +124,14 @@ fn lock(places: &Places) -> Result<Option<std::fs::File>> {
 }
 
 fn keep(places: &Places, folders: Vec<PathBuf>) -> Result<()> {
+    write(places, &Kept { folders, ..kept(places)? })
+}
+
+fn write(places: &Places, kept: &Kept) -> Result<()> {
     let file = file(places).ok_or_else(|| {
         Error::invalid("Folders cannot be added here: Hunch was started with one folder of models.")
     })?;
-    let text = serde_json::to_string_pretty(&Kept { folders })
+    let text = serde_json::to_string_pretty(kept)
         .map_err(|e| Error::Internal(format!("the list of folders cannot be written: {e}")))?;
     small_file::write(&file, &text)
 }
@@ -127,6 +163,26 @@ mod tests {
         remove_folder(&places, &real).unwrap();
         assert!(added_folders(&places).unwrap().is_empty());
         assert!(remove_folder(&places, &real).is_err());
+    }
+
+    #[test]
+    fn loaded_models_are_remembered_beside_the_folders() {
+        let root = tempfile::tempdir().unwrap();
+        let places = Places { data: Some(root.path().join("data")), ..Places::default() };
+        let [one, two] = ["/a/one.gguf", "/b/two.gguf"].map(Path::new);
+        assert!(!was_loaded(&places, one));
+        remember_loaded(&places, &[one]).unwrap();
+        let folder = root.path().join("mine");
+        std::fs::create_dir(&folder).unwrap();
+        add_folder(&places, &folder).unwrap();
+        remember_loaded(&places, &[two, one]).unwrap();
+        assert!(was_loaded(&places, one) && was_loaded(&places, two));
+        assert!(!was_loaded(&places, Path::new("/b/three.gguf")));
+        assert_eq!(added_folders(&places).unwrap(), [folder.canonicalize().unwrap()]);
+        remove_folder(&places, &folder).unwrap();
+        assert!(was_loaded(&places, one));
+        // With one folder of models nothing is kept, and nothing fails.
+        remember_loaded(&Places::only("/models".into()), &[one]).unwrap();
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::api::library::ModelSource;
 use crate::error::{Error, Result};
 use crate::model::{low_bit, split};
 pub use find::find;
-pub use folders::{add_folder, added_folders, remove_folder};
+pub use folders::{add_folder, added_folders, remember_loaded, remove_folder, was_loaded};
 pub use inspect::{Inspection, inspect, template_note};
 pub use places::Places;
 pub use remove::{removable, remove};
@@ -116,7 +116,7 @@ pub fn default_model_path() -> Result<PathBuf> {
 /// # Errors
 /// As [`inspect`].
 pub fn inspect_listed(path: &Path, places: &Places) -> Result<Inspection> {
-    let found = survey::around(path, places).candidates.into_iter();
+    let found = survey::around(&[path], places).candidates.into_iter();
     let listed = found.into_iter().find(|c| c.files.iter().any(|mark| mark.path == path));
     let inspected = inspect(path)?;
     let entry = match listed {
@@ -124,6 +124,20 @@ pub fn inspect_listed(path: &Path, places: &Places) -> Result<Inspection> {
         None => ModelEntry { source: ModelSource::Added, is_default: false, ..inspected.entry },
     };
     Ok(Inspection { entry, ..inspected })
+}
+
+/// Checks of each file that it is one of the listed models, or was loaded before from elsewhere.
+pub fn are_known(paths: &[&Path], places: &Places) -> Vec<bool> {
+    let listed = are_listed(paths, places);
+    paths.iter().zip(listed).map(|(path, listed)| listed || was_loaded(places, path)).collect()
+}
+
+/// Checks of each file that it is part of one of the listed models.
+pub fn are_listed(paths: &[&Path], places: &Places) -> Vec<bool> {
+    let found = survey::around(paths, places).candidates;
+    let is_listed =
+        |path: &&Path| found.iter().any(|candidate| candidate.files.iter().any(|mark| mark.path == **path));
+    paths.iter().map(is_listed).collect()
 }
 
 /// A file's name without its extension, and without the suffix of a part.

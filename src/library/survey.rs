@@ -48,9 +48,9 @@ pub(super) fn survey(places: &Places) -> Survey {
     survey_of(places, |_| true)
 }
 
-/// Looks through those places that a file lies in: no other volume is asked.
-pub(super) fn around(path: &Path, places: &Places) -> Survey {
-    survey_of(places, |root| path.starts_with(&root.path))
+/// Looks through those places that the files lie in: no other volume is asked.
+pub(super) fn around(paths: &[&Path], places: &Places) -> Survey {
+    survey_of(places, |root| paths.iter().any(|path| path.starts_with(&root.path)))
 }
 
 fn survey_of(places: &Places, wanted: impl Fn(&Root) -> bool) -> Survey {

@@ -552,6 +552,28 @@ fn folders_are_added_and_taken_off_again() {
 }
 
 #[test]
+fn files_are_known_that_are_listed_or_were_loaded_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let places = places(folder.path());
+    let app = self::app(places.clone());
+    let listed = Tiny::default().write(&places.models, "listed");
+    let elsewhere = Tiny { seed: 2, ..Tiny::default() }.write(folder.path(), "elsewhere");
+    let secret = folder.path().join("secret.txt");
+    std::fs::write(&secret, "secret").unwrap();
+    let [listed, elsewhere, secret] = [listed, elsewhere, secret].map(|path| path.display().to_string());
+    let around = places.models.join("../secret.txt").display().to_string();
+    assert_eq!(app.unknown_model([&*listed, "a name", "/nowhere.gguf"]), None);
+    assert_eq!(app.unknown_model([&*listed, &*elsewhere]), Some(&*elsewhere));
+    app.load_models(LoadRequest { target: elsewhere.clone(), draft: None, context: None }).unwrap();
+    assert_eq!(app.unknown_model([&*elsewhere]), None);
+    for path in [secret, around] {
+        assert_eq!(app.unknown_model([&*path]), Some(&*path));
+    }
+    drop(app);
+    assert_eq!(self::app(places).unknown_model([&*elsewhere]), None, "it is known after a restart");
+}
+
+#[test]
 fn hidden_window_is_told_of_new_models_when_it_is_shown() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(places(folder.path()));
