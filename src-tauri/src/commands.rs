@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hunch::api::{
-    AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords,
-    SearchHit, StoreRemedy, StreamMessage,
+    AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords, OpenKind,
+    SaveKind, SavePlace, SearchHit, StoreRemedy, StreamMessage,
 };
 use hunch::error::Error;
 use hunch::event::{ErrorInfo, GenerationEvent};
@@ -15,6 +15,7 @@ use tauri::ipc::Channel;
 use tauri::{AppHandle, Runtime, State};
 
 use crate::channel_sink::channel_sink;
+use crate::chosen::Chosen;
 use crate::desk;
 use crate::engine::{Engine, info};
 
@@ -43,6 +44,39 @@ pub(crate) async fn show_log<R: Runtime>(app: AppHandle<R>) -> Answer<()> {
 #[tauri::command]
 pub(crate) async fn set_window_hidden(engine: State<'_, Engine>, hidden: bool) -> Answer<()> {
     blocking(&engine, move |engine| engine.app().map(|app| app.set_window_hidden(hidden))).await
+}
+
+/// Asks the person for a file.
+#[tauri::command]
+pub(crate) async fn choose_file<R: Runtime>(
+    app: AppHandle<R>,
+    engine: State<'_, Engine>,
+    kind: OpenKind,
+    title: String,
+    filter: String,
+) -> Answer<Option<String>> {
+    blocking(&engine, move |_| desk::choose_file(&app, kind, &title, &filter)).await
+}
+
+/// Asks the person for a folder.
+#[tauri::command]
+pub(crate) async fn choose_folder<R: Runtime>(
+    app: AppHandle<R>,
+    engine: State<'_, Engine>,
+    title: String,
+) -> Answer<Option<String>> {
+    blocking(&engine, move |_| desk::choose_folder(&app, &title)).await
+}
+
+/// Asks the person where to save a file.
+#[tauri::command]
+pub(crate) async fn choose_save_place<R: Runtime>(
+    app: AppHandle<R>,
+    engine: State<'_, Engine>,
+    kind: SaveKind,
+    name: String,
+) -> Answer<Option<SavePlace>> {
+    blocking(&engine, move |_| desk::choose_save_place(&app, kind, &name)).await
 }
 
 /// Starts an answer in a conversation whose events go to `channel`.
@@ -131,30 +165,43 @@ pub(crate) async fn search_conversations(engine: State<'_, Engine>, query: Strin
     blocking(&engine, move |engine| engine.app()?.search_conversations(&query).map_err(info)).await
 }
 
-/// Writes a conversation to a file.
+/// Writes a conversation to the file a token stands for.
 #[tauri::command]
 pub(crate) async fn export_conversation(
     engine: State<'_, Engine>,
+    chosen: State<'_, Chosen>,
     id: i64,
     format: ExportFormat,
     words: ExportWords,
-    path: PathBuf,
+    token: u32,
 ) -> Answer<()> {
+    let path = chosen.redeem(token, format.into()).map_err(info)?;
     blocking(&engine, move |engine| {
         engine.app()?.export_conversation(id, format, &words, &path).map_err(info)
     })
     .await
 }
 
-/// Writes the text of an answer to a file.
+/// Writes the text of an answer to the file a token stands for.
 #[tauri::command]
-pub(crate) async fn save_answer(engine: State<'_, Engine>, text: String, path: PathBuf) -> Answer<()> {
+pub(crate) async fn save_answer(
+    engine: State<'_, Engine>,
+    chosen: State<'_, Chosen>,
+    text: String,
+    token: u32,
+) -> Answer<()> {
+    let path = chosen.redeem(token, SaveKind::Markdown).map_err(info)?;
     blocking(&engine, move |engine| engine.app()?.save_answer(&text, &path).map_err(info)).await
 }
 
-/// Adds a conversation from a file.
+/// Adds a conversation from a file that the person chose.
 #[tauri::command]
-pub(crate) async fn import_conversation(engine: State<'_, Engine>, path: PathBuf) -> Answer<i64> {
+pub(crate) async fn import_conversation<R: Runtime>(
+    app: AppHandle<R>,
+    engine: State<'_, Engine>,
+    path: PathBuf,
+) -> Answer<i64> {
+    desk::check_chosen(&app, &path)?;
     blocking(&engine, move |engine| engine.app()?.import_conversation(&path).map_err(info)).await
 }
 
@@ -170,14 +217,15 @@ pub(crate) async fn stop_generation(engine: State<'_, Engine>, generation_id: u3
     blocking(&engine, move |engine| engine.app()?.stop_generation(generation_id).map_err(info)).await
 }
 
-/// Everything an answer has said so far.
+/// Returns the events of an answer from number `from` on.
 #[tauri::command]
 pub(crate) async fn generation_snapshot(
     engine: State<'_, Engine>,
     generation_id: u32,
     from: u32,
 ) -> Answer<StreamMessage> {
-    blocking(&engine, move |engine| engine.app()?.generation_snapshot(generation_id, from).map_err(info)).await
+    blocking(&engine, move |engine| engine.app()?.generation_snapshot(generation_id, from).map_err(info))
+        .await
 }
 
 /// Runs work that may read files or compute for seconds on a thread made for waiting.

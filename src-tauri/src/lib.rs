@@ -2,6 +2,7 @@
 //! still make sense on a command line lives in the root crate. Only this package knows Tauri.
 
 mod channel_sink;
+mod chosen;
 mod commands;
 mod desk;
 mod engine;
@@ -41,6 +42,7 @@ pub fn run() -> tauri::Result<()> {
         .plugin(tauri_plugin_opener::Builder::new().open_js_links_on_click(false).build())
         .plugin(window_state::plugin())
         .manage(desk::Log::new(log))
+        .manage(chosen::Chosen::default())
         .setup(|app| {
             app.manage(Engine::start());
             window::open(app)?;
@@ -56,6 +58,7 @@ pub fn run() -> tauri::Result<()> {
         })
         .on_window_event(|window, event| {
             window_state::hear(window, event);
+            desk::hear(window, event);
             if matches!(event, WindowEvent::Destroyed) {
                 window.state::<Engine>().abandon();
             }
@@ -65,10 +68,14 @@ pub fn run() -> tauri::Result<()> {
             commands::report_problem,
             commands::show_log,
             commands::set_window_hidden,
+            commands::choose_file,
+            commands::choose_folder,
+            commands::choose_save_place,
             library::library,
             library::add_model_folder,
             library::remove_model_folder,
             library::remove_model,
+            library::reveal_model,
             library::watch_library,
             library::load_models,
             library::cancel_loading,

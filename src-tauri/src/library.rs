@@ -7,11 +7,12 @@ use hunch::api::library::{
 };
 use hunch::api::{LoadRequest, LoadedModels, MeasurementMessage};
 use hunch::bench::compare::report::CompareEvent;
-use tauri::State;
 use tauri::ipc::Channel;
+use tauri::{AppHandle, Runtime, State};
 
 use crate::channel_sink::channel_sink;
 use crate::commands::{Answer, blocking};
+use crate::desk;
 use crate::engine::{Engine, info};
 
 /// The models on this machine, where was looked, and what the machine has.
@@ -20,9 +21,14 @@ pub(crate) async fn library(engine: State<'_, Engine>) -> Answer<Library> {
     blocking(&engine, move |engine| engine.app()?.library().map_err(info)).await
 }
 
-/// Looks through another folder from now on.
+/// Looks through another folder, which the person chose, from now on.
 #[tauri::command]
-pub(crate) async fn add_model_folder(engine: State<'_, Engine>, path: String) -> Answer<Library> {
+pub(crate) async fn add_model_folder<R: Runtime>(
+    app: AppHandle<R>,
+    engine: State<'_, Engine>,
+    path: String,
+) -> Answer<Library> {
+    desk::check_chosen(&app, path.as_ref())?;
     blocking(&engine, move |engine| engine.app()?.add_model_folder(&path).map_err(info)).await
 }
 
@@ -38,6 +44,20 @@ pub(crate) async fn remove_model(engine: State<'_, Engine>, path: String) -> Ans
     blocking(&engine, move |engine| engine.app()?.remove_model(&path).map_err(info)).await
 }
 
+/// Shows a model in the system's file manager.
+#[tauri::command]
+pub(crate) async fn reveal_model<R: Runtime>(
+    app: AppHandle<R>,
+    engine: State<'_, Engine>,
+    path: String,
+) -> Answer<()> {
+    blocking(&engine, move |engine| {
+        desk::check_models(&app, engine.app()?, [&*path])?;
+        desk::reveal(&app, path.as_ref())
+    })
+    .await
+}
+
 /// Sends what happens to the library to `channel` from now on; gives the downloads as they are.
 #[tauri::command]
 pub(crate) async fn watch_library(
@@ -49,8 +69,16 @@ pub(crate) async fn watch_library(
 
 /// Loads a target and, if asked, a draft model.
 #[tauri::command]
-pub(crate) async fn load_models(engine: State<'_, Engine>, request: LoadRequest) -> Answer<LoadedModels> {
-    blocking(&engine, move |engine| engine.app()?.load_models(request).map_err(info)).await
+pub(crate) async fn load_models<R: Runtime>(
+    app: AppHandle<R>,
+    engine: State<'_, Engine>,
+    request: LoadRequest,
+) -> Answer<LoadedModels> {
+    blocking(&engine, move |engine| {
+        desk::check_models(&app, engine.app()?, models_of(&request.target, request.draft.as_ref()))?;
+        engine.app()?.load_models(request).map_err(info)
+    })
+    .await
 }
 
 /// Stops the loading that is under way.
@@ -67,38 +95,60 @@ pub(crate) async fn unload_models(engine: State<'_, Engine>) -> Answer<()> {
 
 /// Predicted memory of a target and maybe a draft.
 #[tauri::command]
-pub(crate) async fn fit(engine: State<'_, Engine>, request: FitRequest) -> Answer<Fit> {
-    blocking(&engine, move |engine| engine.app()?.fit(&request).map_err(info)).await
+pub(crate) async fn fit<R: Runtime>(
+    app: AppHandle<R>,
+    engine: State<'_, Engine>,
+    request: FitRequest,
+) -> Answer<Fit> {
+    blocking(&engine, move |engine| {
+        desk::check_models(&app, engine.app()?, models_of(&request.target, request.draft.as_ref()))?;
+        engine.app()?.fit(&request).map_err(info)
+    })
+    .await
 }
 
 /// Whether each of some targets fits by itself.
 #[tauri::command]
-pub(crate) async fn fit_verdicts(
+pub(crate) async fn fit_verdicts<R: Runtime>(
+    app: AppHandle<R>,
     engine: State<'_, Engine>,
     targets: Vec<String>,
 ) -> Answer<Vec<Option<FitVerdict>>> {
-    blocking(&engine, move |engine| Ok(engine.app()?.fit_verdicts(&targets))).await
+    blocking(&engine, move |engine| {
+        desk::check_models(&app, engine.app()?, targets.iter().map(String::as_str))?;
+        Ok(engine.app()?.fit_verdicts(&targets))
+    })
+    .await
 }
 
 /// What can draft for a target.
 #[tauri::command]
-pub(crate) async fn draft_offers(
+pub(crate) async fn draft_offers<R: Runtime>(
+    app: AppHandle<R>,
     engine: State<'_, Engine>,
     target: String,
     context: Option<u32>,
 ) -> Answer<DraftOffers> {
-    blocking(&engine, move |engine| engine.app()?.draft_offers(&target, context).map_err(info)).await
+    blocking(&engine, move |engine| {
+        desk::check_models(&app, engine.app()?, [&*target])?;
+        engine.app()?.draft_offers(&target, context).map_err(info)
+    })
+    .await
 }
 
 /// Loads a pair and starts a short comparison whose events go to `channel`.
 #[tauri::command]
-pub(crate) async fn measure_pair(
+pub(crate) async fn measure_pair<R: Runtime>(
+    app: AppHandle<R>,
     engine: State<'_, Engine>,
     request: LoadRequest,
     channel: Channel<MeasurementMessage<CompareEvent>>,
 ) -> Answer<u32> {
-    blocking(&engine, move |engine| engine.measuring(|app| app.measure_pair(request, channel_sink(channel))))
-        .await
+    blocking(&engine, move |engine| {
+        desk::check_models(&app, engine.app()?, models_of(&request.target, request.draft.as_ref()))?;
+        engine.measuring(|app| app.measure_pair(request, channel_sink(channel)))
+    })
+    .await
 }
 
 /// The models that are recommended.
@@ -153,4 +203,9 @@ pub(crate) async fn resume_download(engine: State<'_, Engine>, id: String) -> An
 #[tauri::command]
 pub(crate) async fn remove_download(engine: State<'_, Engine>, id: String) -> Answer<()> {
     blocking(&engine, move |engine| engine.app()?.remove_download(&id).map_err(info)).await
+}
+
+/// The models that a request names.
+fn models_of<'a>(target: &'a str, draft: Option<&'a String>) -> impl Iterator<Item = &'a str> {
+    [Some(target), draft.map(String::as_str)].into_iter().flatten()
 }

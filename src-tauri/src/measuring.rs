@@ -1,8 +1,6 @@
 //! The commands of comparisons and of the lab: each one line that adapts [`hunch::app::App`], as
 //! [`commands`](crate::commands) are. No logic here.
 
-use std::path::PathBuf;
-
 use hunch::api::MeasurementMessage;
 use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparisonEntry, ComparisonFormat, ComparisonReport,
@@ -15,6 +13,7 @@ use tauri::State;
 use tauri::ipc::Channel;
 
 use crate::channel_sink::channel_sink;
+use crate::chosen::Chosen;
 use crate::commands::{Answer, blocking};
 use crate::engine::{Engine, info};
 
@@ -81,14 +80,16 @@ pub(crate) async fn delete_comparison(engine: State<'_, Engine>, id: i64) -> Ans
     blocking(&engine, move |engine| engine.app()?.delete_comparison(id).map_err(info)).await
 }
 
-/// Writes a comparison to a file.
+/// Writes a comparison to the file a token stands for.
 #[tauri::command]
 pub(crate) async fn export_comparison(
     engine: State<'_, Engine>,
+    chosen: State<'_, Chosen>,
     id: i64,
     format: ComparisonFormat,
-    path: PathBuf,
+    token: u32,
 ) -> Answer<()> {
+    let path = chosen.redeem(token, format.into()).map_err(info)?;
     blocking(&engine, move |engine| engine.app()?.export_comparison(id, format, &path).map_err(info)).await
 }
 

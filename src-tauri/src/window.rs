@@ -19,7 +19,10 @@ pub(crate) fn open<R: Runtime>(app: &App<R>) -> tauri::Result<()> {
 /// Checks that an address is a page of the app itself, as this system spells them.
 fn is_own_page(url: &Url) -> bool {
     let (scheme, host) = if cfg!(windows) { ("http", "tauri.localhost") } else { ("tauri", "localhost") };
-    url.scheme() == scheme && url.host_str() == Some(host) && url.port().is_none() && url.username().is_empty()
+    url.scheme() == scheme
+        && url.host_str() == Some(host)
+        && url.port().is_none()
+        && url.username().is_empty()
 }
 
 #[cfg(test)]

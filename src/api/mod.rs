@@ -2,6 +2,7 @@
 //! commands; `ui/src/lib/ipc/schema.gen.ts` is written from here and a test keeps it current.
 
 mod conversation;
+mod files;
 pub mod library;
 pub mod schema;
 
@@ -15,6 +16,7 @@ pub use conversation::{
     AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
     ExportWords, MessageState, SearchHit, StoredMessage,
 };
+pub use files::{OpenKind, SaveKind, SavePlace};
 use library::{ModelSource, RanAs};
 
 /// Who said a message.

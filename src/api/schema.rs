@@ -38,7 +38,7 @@ pub struct Command {
 }
 
 /// Every command the window may call. The shell adapts each with one line.
-pub const COMMANDS: [Command; 61] = [
+pub const COMMANDS: [Command; 65] = [
     Command { name: "app_info", args: "Record<string, never>", result: "AppInfo" },
     Command {
         name: "report_problem",
@@ -47,10 +47,22 @@ pub const COMMANDS: [Command; 61] = [
     },
     Command { name: "show_log", args: "Record<string, never>", result: "null" },
     Command { name: "set_window_hidden", args: "{ hidden: boolean }", result: "null" },
+    Command {
+        name: "choose_file",
+        args: "{ kind: OpenKind; title: string; filter: string }",
+        result: "string | null",
+    },
+    Command { name: "choose_folder", args: "{ title: string }", result: "string | null" },
+    Command {
+        name: "choose_save_place",
+        args: "{ kind: SaveKind; name: string }",
+        result: "SavePlace | null",
+    },
     Command { name: "library", args: "Record<string, never>", result: "Library" },
     Command { name: "add_model_folder", args: "{ path: string }", result: "Library" },
     Command { name: "remove_model_folder", args: "{ path: string }", result: "Library" },
     Command { name: "remove_model", args: "{ path: string }", result: "Library" },
+    Command { name: "reveal_model", args: "{ path: string }", result: "null" },
     Command { name: "watch_library", args: "Record<string, never>", result: "Download[]" },
     Command { name: "load_models", args: "{ request: LoadRequest }", result: "LoadedModels" },
     Command { name: "cancel_loading", args: "Record<string, never>", result: "null" },
@@ -85,10 +97,10 @@ pub const COMMANDS: [Command; 61] = [
     Command { name: "search_conversations", args: "{ query: string }", result: "SearchHit[]" },
     Command {
         name: "export_conversation",
-        args: "{ id: number; format: ExportFormat; words: ExportWords; path: string }",
+        args: "{ id: number; format: ExportFormat; words: ExportWords; token: number }",
         result: "null",
     },
-    Command { name: "save_answer", args: "{ text: string; path: string }", result: "null" },
+    Command { name: "save_answer", args: "{ text: string; token: number }", result: "null" },
     Command { name: "import_conversation", args: "{ path: string }", result: "number" },
     Command { name: "preferences", args: "Record<string, never>", result: "Record<string, unknown>" },
     Command { name: "set_preference", args: "{ key: string; value: unknown }", result: "null" },
@@ -117,7 +129,7 @@ pub const COMMANDS: [Command; 61] = [
     Command { name: "delete_comparison", args: "{ id: number }", result: "null" },
     Command {
         name: "export_comparison",
-        args: "{ id: number; format: ComparisonFormat; path: string }",
+        args: "{ id: number; format: ComparisonFormat; token: number }",
         result: "null",
     },
     Command { name: "cost_curve", args: "Record<string, never>", result: "CostCurve | null" },
@@ -222,6 +234,9 @@ pub fn typescript() -> String {
         Answering,
         ExportFormat,
         ExportWords,
+        OpenKind,
+        SaveKind,
+        SavePlace,
         Contender,
         ComparedPrompts,
         CompareRequest,

@@ -3,7 +3,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdtemp, mkdir, readFile, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -72,10 +72,14 @@ export class HunchWindow {
     const nativePort = await freePort();
     this.#base = `http://127.0.0.1:${port}`;
     const own = (name) => join(this.#home, name);
+    await mkdir(this.dialogs);
     this.#driver = spawn(driver, ['--port', String(port), '--native-port', String(nativePort)], {
       env: {
         ...process.env,
         HUNCH_DATA_DIR: data,
+        HUNCH_TEST_DIALOGS: this.dialogs,
+        // No session bus: the app that is started again must not find the one that is just closing.
+        DBUS_SESSION_BUS_ADDRESS: 'disabled:',
         // What other programs keep on this machine is no part of a test.
         HOME: this.#home,
         HF_HOME: own('huggingface'),
@@ -161,10 +165,32 @@ export class HunchWindow {
     await this.#say('POST', `/element/${await this.element(testid)}/value`, { text });
   }
 
+  /** Folder in which the app's dialogs find and save their files. */
+  get dialogs() {
+    return join(this.#home, 'dialogs');
+  }
+
   /** Whether a file of this name in the app's folder of settings holds this. */
   async wrote(name, text) {
-    const path = join(this.#home, 'config', 'app.hunch.desktop', name);
-    return (await readFile(path, 'utf8').catch(() => '')).includes(text);
+    const config = join(this.#home, 'config');
+    const own = (await readdir(config)).filter((folder) => folder.startsWith('app.hunch.desktop'));
+    const texts = await Promise.all(own.map((folder) => readFile(join(config, folder, name), 'utf8').catch(() => '')));
+    return texts.some((written) => written.includes(text));
+  }
+
+  /** Calls a command of the app as a script in the page could; gives its result, or the code of its error. */
+  call(command, args) {
+    return this.runAsync(
+      (name, given, done) => {
+        const { invoke } = globalThis.__TAURI_INTERNALS__;
+        void invoke(name, given).then(
+          (result) => done({ result }),
+          (error) => done({ error: error?.code ?? String(error) }),
+        );
+      },
+      command,
+      args,
+    );
   }
 
   /** Makes the window this large, in the pixels of the page. */

@@ -4,7 +4,8 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -113,15 +114,16 @@ async function askUntilCut(window, question, cut) {
 
 describe('the app', () => {
   // It finds out over the session bus of the desktop, so it gets one of its own.
-  test('opens once: who starts it again gets the window that is open', async () => {
+  test('opens once for each data folder: who starts it again gets the window that is open', async () => {
     const home = await mkdtemp(join(tmpdir(), 'hunch-once-'));
     const bus = spawn('dbus-daemon', ['--session', '--nofork', '--print-address'], { stdio: ['ignore', 'pipe', 'inherit'] });
     const [address] = await once(bus.stdout, 'data');
     const { HUNCH_DATA_DIR: _, ...environment } = process.env;
-    const start = () =>
+    const start = (data = {}) =>
       spawn(app, [], {
         env: {
           ...environment,
+          ...data,
           HOME: home,
           XDG_DATA_HOME: join(home, 'data'),
           XDG_CONFIG_HOME: join(home, 'config'),
@@ -130,23 +132,31 @@ describe('the app', () => {
         },
         stdio: 'ignore',
       });
-    const first = start();
-    try {
-      // Whoever comes second has to find the first; until then each new one could be the first.
-      const named = ['--session', '--print-reply', '--dest=org.freedesktop.DBus', '/', 'org.freedesktop.DBus.ListNames'];
-      await eventually('the name of the app on the bus', async () => {
-        const asked = await promisify(execFile)('dbus-send', named, {
+    // Whoever comes second has to find the first; until then each new one could be the first.
+    const named = (name) =>
+      eventually(`${name} on the bus`, async () => {
+        const list = ['--session', '--print-reply', '--dest=org.freedesktop.DBus', '/', 'org.freedesktop.DBus.ListNames'];
+        const asked = await promisify(execFile)('dbus-send', list, {
           env: { ...environment, DBUS_SESSION_BUS_ADDRESS: String(address).trim() },
         });
-        return /hunch/i.test(asked.stdout);
+        return name.test(asked.stdout);
       });
-      const second = start();
-      const [code] = await once(second, 'exit');
+    const open = [start()];
+    try {
+      await named(/hunch\.desktop\.SingleInstance/);
+      const [code] = await once(start(), 'exit');
       assert.equal(code, 0);
-      assert.equal(first.exitCode, null, 'the first goes on');
+      const data = { HUNCH_DATA_DIR: join(home, 'demonstration') };
+      open.push(start(data));
+      await named(/hunch\.desktop\.data-[0-9a-f]+\.SingleInstance/);
+      const [again] = await once(start(data), 'exit');
+      assert.equal(again, 0);
+      assert.deepEqual(open.map(({ exitCode }) => exitCode), [null, null], 'the first of each goes on');
     } finally {
-      first.kill();
-      if (first.exitCode === null && first.signalCode === null) await once(first, 'exit');
+      for (const running of open) {
+        running.kill();
+        if (running.exitCode === null && running.signalCode === null) await once(running, 'exit');
+      }
       bus.kill();
       await rm(home, { recursive: true, force: true, maxRetries: 5 });
     }
@@ -391,6 +401,75 @@ describe('the window with the default model', () => {
     await window.click('place-chat');
   });
 
+  test('exports to where the dialog says, once, and takes no path from the page', async () => {
+    await window.click('place-chat');
+    const { result: [{ id }] } = await window.call('list_conversations', {});
+    const words = { untitled: 'x', question: 'x', answer: 'x' };
+    const exported = { id, format: 'json', words };
+    const { result: place } = await window.call('choose_save_place', { kind: 'json', name: '../../talk' });
+    assert.equal(place.name, 'talk.json');
+    assert.deepEqual(await window.call('export_conversation', { ...exported, token: place.token }), { result: null });
+    const file = join(window.dialogs, 'talk.json');
+    assert.ok(JSON.parse(await readFile(file, 'utf8')).messages.length > 0);
+    const refused = { error: 'invalid_request' };
+    assert.deepEqual(await window.call('export_conversation', { ...exported, token: place.token }), refused, 'it is used up');
+    assert.deepEqual(await window.call('export_conversation', { ...exported, token: 999 }), refused);
+    const path = join(window.dialogs, 'other.json');
+    assert.match((await window.call('export_conversation', { ...exported, path })).error, /token/);
+    assert.deepEqual(await readdir(window.dialogs), ['talk.json']);
+    const table = (await window.call('choose_save_place', { kind: 'csv', name: 'table.csv' })).result;
+    assert.deepEqual(await window.call('export_conversation', { ...exported, token: table.token }), refused, 'of another kind');
+  });
+
+  test('reads no file that nobody chose', async () => {
+    const secret = join(window.dialogs, 'opened.json');
+    await writeFile(secret, await readFile(join(window.dialogs, 'talk.json')));
+    const refused = { error: 'invalid_request' };
+    assert.deepEqual(await window.call('import_conversation', { path: secret }), refused);
+    assert.deepEqual(await window.call('add_model_folder', { path: window.dialogs }), refused);
+    assert.deepEqual(await window.call('reveal_model', { path: secret }), refused);
+    const request = { target: secret, draft: null, context: null };
+    for (const command of ['load_models', 'fit']) assert.deepEqual(await window.call(command, { request }), refused, command);
+    assert.deepEqual(await window.call('fit_verdicts', { targets: [secret] }), refused);
+    const { result: chosen } = await window.call('choose_file', { kind: 'conversation', title: 'x', filter: 'x' });
+    assert.equal(chosen, secret);
+    assert.equal(typeof (await window.call('import_conversation', { path: chosen })).result, 'number');
+    const { result: folder } = await window.call('choose_folder', { title: 'x' });
+    assert.equal((await window.call('add_model_folder', { path: folder })).error, undefined);
+    for (const command of ['plugin:dialog|open', 'plugin:dialog|save', 'plugin:opener|reveal_item_in_dir'])
+      assert.match((await window.call(command, { options: {}, paths: [secret] })).error, /not allowed/, command);
+  });
+
+  test('goes to no other page and opens no other window', async () => {
+    let visits = 0;
+    const server = createServer((_, response) => {
+      visits += 1;
+      response.end('elsewhere');
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const address = `http://127.0.0.1:${server.address().port}/`;
+    try {
+      const before = await window.run(() => location.href);
+      assert.equal(await window.run((url) => globalThis.open(url) === null, address), true);
+      await window.run((url) => void location.assign(url), address);
+      await window.run((url) => {
+        const link = document.createElement('a');
+        link.href = url;
+        link.target = '_blank';
+        document.body.append(link);
+        link.click();
+        link.remove();
+      }, address);
+      await window.run(() => void location.assign('data:text/html,elsewhere'));
+      await new Promise((later) => setTimeout(later, 1000));
+      assert.equal(await window.run(() => location.href), before);
+      await window.element('prompt');
+      assert.equal(visits, 0);
+    } finally {
+      server.close();
+    }
+  });
+
   test('has met no refusal of its own policy, and the policy refuses the network', async () => {
     assert.deepEqual(await window.run(() => globalThis.refused), []);
     const answer = await window.runAsync((done) => {
@@ -400,6 +479,22 @@ describe('the window with the default model', () => {
       );
     });
     assert.match(answer, /connect-src/);
+    const also = await window.runAsync((done) => {
+      globalThis.refused = [];
+      const add = (name, values) => document.head.append(Object.assign(document.createElement(name), values));
+      add('base', { href: 'https://example.org/' });
+      add('object', { data: 'data:text/html,x' });
+      const form = document.createElement('form');
+      form.action = '/elsewhere';
+      document.body.append(form);
+      form.submit();
+      setTimeout(() => {
+        form.remove();
+        document.querySelectorAll('head > base, head > object').forEach((element) => element.remove());
+        done(globalThis.refused.join('\n'));
+      }, 300);
+    });
+    for (const directive of ['base-uri', 'object-src', 'form-action']) assert.match(also, new RegExp(directive));
     assert.equal(await window.run(() => '__TAURI__' in globalThis), false);
   });
 

@@ -335,10 +335,12 @@ describe('the history', () => {
       await page.getByTestId(`save-${format}`).click();
     }
     await expect.poll(() => calls(page, 'export_comparison')).toEqual(
-      [['json', 'json'], ['csv', 'csv'], ['picture', 'svg']].map(([format, ending]) => ({
-        id: 1,
-        format,
-        path: `/tmp/Write a short scene in a lighthouse during a storm.${ending}`,
+      ['json', 'csv', 'picture'].map((format, i) => ({ id: 1, format, token: i + 1 })),
+    );
+    expect(await calls(page, 'choose_save_place')).toEqual(
+      [['json', 'json'], ['csv', 'csv'], ['picture', 'svg']].map(([kind, ending]) => ({
+        kind,
+        name: `Write a short scene in a lighthouse during a storm.${ending}`,
       })),
     );
     await entry.hover();

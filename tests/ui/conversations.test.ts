@@ -75,7 +75,8 @@ describe('the list of conversations', () => {
     await choose('menu-pin');
     await page.getByText('Pinned').waitFor();
     expect(await page.getByTestId(titles).allInnerTexts()).toEqual(['Renamed', 'second']);
-    expect((await calls(page, 'export_conversation'))[0]).toMatchObject({ format: 'json', path: '/tmp/Renamed.json' });
+    expect((await calls(page, 'export_conversation'))[0]).toMatchObject({ format: 'json', token: 1 });
+    expect(await calls(page, 'choose_save_place')).toEqual([{ kind: 'json', name: 'Renamed.json' }]);
     // The open one is deleted: an empty one takes its place, and Undo brings it back.
     await choose('menu-delete');
     await page.getByTestId('empty').waitFor();

@@ -124,7 +124,7 @@ describe('what is here', () => {
     const facts = await page.getByTestId('facts').innerText();
     for (const fact of ['qwen2', '1.5B', 'Q4_K', '1.1 GB', '32,768 tokens', '31.4 tok/s alone, measured here', 'gpt2 (qwen2)', 'apache-2.0']) expect(facts).toContain(fact);
     await page.getByTestId('reveal').click();
-    expect(await calls(page, 'reveal_file')).toEqual([{ path: middle.path }]);
+    expect(await calls(page, 'reveal_model')).toEqual([{ path: middle.path }]);
     await look(page, 'phi-4-mini-q4_k_m');
     expect(await page.getByTestId('model-problem').innerText()).toContain('“phi3” is not supported');
     expect(await page.getByTestId('load').count()).toBe(0);

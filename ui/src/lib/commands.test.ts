@@ -26,6 +26,7 @@ class QuietHost extends SilentHost {
       return { entry: entries.find(({ id }) => id === args['id']), system: 'Old.', messages: this.messages, leaf: null };
     if (command === 'answer_events') return [];
     if (command === 'set_system_prompt') return args['id'] ?? 9;
+    if (command === 'choose_save_place') return { token: 7, name: args['name'] };
     return null;
   }
 }
@@ -117,8 +118,9 @@ describe('the table of commands', () => {
     state.perform(command('export-markdown'));
     await expect.poll(() => host.calls.at(-1)).toEqual([
       'export_conversation',
-      { id: 2, format: 'markdown', words: { untitled: 'New conversation', question: 'You', answer: 'Answer' }, path: '/tmp/x' },
+      { id: 2, format: 'markdown', words: { untitled: 'New conversation', question: 'You', answer: 'Answer' }, token: 7 },
     ]);
+    await expect.poll(() => state.notice).toBe('Saved as “second.md”');
     state.perform(command('previous-conversation'));
     await expect.poll(() => state.conversation.id).toBe(1);
   });

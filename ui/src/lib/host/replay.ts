@@ -16,6 +16,7 @@ import type {
   LoadedModels,
   LoadRequest,
   ModelEntry,
+  SavePlace,
   StoreRemedy,
   StreamMessage,
 } from '../ipc/schema.gen';
@@ -120,6 +121,7 @@ class ReplayHost implements Host {
   #generations: ReplayedGeneration[] = [];
   #measurements: ReplayedComparison[] = [];
   #picked = 0;
+  #saves = 0;
   readonly #store: ReplayStore;
   readonly #lab: ReplayLab | null;
   readonly #library: ReplayLibrary | null;
@@ -157,26 +159,6 @@ class ReplayHost implements Host {
     return this.#channels.length - 1;
   }
 
-  async pickModelFile(): Promise<string | null> {
-    return this.#app.picks[this.#picked++] ?? null;
-  }
-
-  async pickConversationFile(): Promise<string | null> {
-    return this.#app.picks[this.#picked++] ?? null;
-  }
-
-  async pickFolder(): Promise<string | null> {
-    return this.#app.picks[this.#picked++] ?? null;
-  }
-
-  async revealFile(path: string): Promise<void> {
-    this.#control.calls.push({ command: 'reveal_file', args: { path } });
-  }
-
-  async pickWhereToSave(name: string): Promise<string | null> {
-    return `/tmp/${name}`;
-  }
-
   async openLink(href: string): Promise<void> {
     this.#control.calls.push({ command: 'open_link', args: { href } });
   }
@@ -207,7 +189,13 @@ class ReplayHost implements Host {
       case 'report_problem':
       case 'show_log':
       case 'set_window_hidden':
+      case 'reveal_model':
         return null;
+      case 'choose_file':
+      case 'choose_folder':
+        return this.#app.picks[this.#picked++] ?? null;
+      case 'choose_save_place':
+        return { token: ++this.#saves, name: args['name'] } satisfies Record<keyof SavePlace, unknown>;
       case 'watch_library':
         return structuredClone(this.#library?.watch(this.#channel(args['channel'] as number)) ?? []);
       case 'load_models':

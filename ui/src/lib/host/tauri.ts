@@ -3,9 +3,7 @@
 import { Channel, invoke } from '@tauri-apps/api/core';
 import { emit, listen } from '@tauri-apps/api/event';
 import { getCurrentWebview } from '@tauri-apps/api/webview';
-import { open, save } from '@tauri-apps/plugin-dialog';
-import { openUrl, revealItemInDir } from '@tauri-apps/plugin-opener';
-import { language } from '../strings/index.svelte';
+import { openUrl } from '@tauri-apps/plugin-opener';
 import type { Host, WireArguments } from './types';
 
 export const tauriHost: Host = {
@@ -16,13 +14,6 @@ export const tauriHost: Host = {
     channel.onmessage = receive;
     return channel;
   },
-  pickModelFile: (title) =>
-    open({ title, multiple: false, directory: false, filters: [{ name: language.strings.dialogs.modelFiles, extensions: ['gguf'] }] }),
-  pickConversationFile: (title) =>
-    open({ title, multiple: false, directory: false, filters: [{ name: language.strings.dialogs.conversationFiles, extensions: ['json'] }] }),
-  pickFolder: (title) => open({ title, multiple: false, directory: true }),
-  revealFile: (path) => revealItemInDir(path),
-  pickWhereToSave: (name) => save({ defaultPath: name }),
   openLink: (href) => openUrl(href),
   onMenu(choose) {
     void listen<string>('menu', (event) => choose(event.payload));

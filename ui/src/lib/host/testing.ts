@@ -24,25 +24,7 @@ export class SilentHost implements Host {
 
   onFiles(_hear: (event: FilesEvent) => void): void {}
 
-  async pickModelFile(): Promise<string | null> {
-    return null;
-  }
-
-  async pickConversationFile(): Promise<string | null> {
-    return null;
-  }
-
-  async pickWhereToSave(): Promise<string | null> {
-    return '/tmp/x';
-  }
-
-  async pickFolder(): Promise<string | null> {
-    return null;
-  }
-
-  async openLink(): Promise<void> {}
-
-  async revealFile(): Promise<void> {}
+  async openLink(_href: string): Promise<void> {}
 }
 
 /** How tokens are drawn where nothing is chosen: as the law says. */

@@ -22,16 +22,6 @@ export interface Host {
   invoke(command: string, args: WireArguments): Promise<unknown>;
   /** Makes a channel to pass as an argument; `receive` gets each message in the order it arrives. */
   openChannel<T>(receive: (message: T) => void): unknown;
-  /** Asks the person for a GGUF file; null when they changed their mind. */
-  pickModelFile(title: string): Promise<string | null>;
-  /** Asks the person for an exported conversation; null when they changed their mind. */
-  pickConversationFile(title: string): Promise<string | null>;
-  /** Asks the person for a folder; null when they changed their mind. */
-  pickFolder(title: string): Promise<string | null>;
-  /** Shows a file in the system's file manager. */
-  revealFile(path: string): Promise<void>;
-  /** Asks the person where to save a file that is to have this name; null when they changed their mind. */
-  pickWhereToSave(name: string): Promise<string | null>;
   /** Opens a link in the system's browser or mail program: http, https or mailto. */
   openLink(href: string): Promise<void>;
   /** Calls `choose` with the id of each native menu item that is chosen. */

@@ -1609,6 +1609,29 @@ question: string,
 answer: string, };
 
 /**
+ * A kind of file to open.
+ */
+export type OpenKind = "model" | "conversation";
+
+/**
+ * A kind of file to write.
+ */
+export type SaveKind = "markdown" | "json" | "csv" | "picture";
+
+/**
+ * A place the person chose to save a file. It can be written to once.
+ */
+export type SavePlace = { 
+/**
+ * Stands for the path, which the window never sees.
+ */
+token: number, 
+/**
+ * Name of the file, to be shown.
+ */
+name: string, };
+
+/**
  * A method that takes part.
  */
 export type Contender = { 
@@ -2159,7 +2182,7 @@ speedup: number, };
 export type ComparisonFormat = "json" | "csv" | "picture";
 
 /**
- * Events of a measurement, several at a time; as a snapshot, all of them from 0 on.
+ * Events of a measurement, several at a time.
  */
 export type MeasurementMessage<E> = { 
 /**
@@ -2761,10 +2784,14 @@ export interface Commands {
   report_problem: { args: { kind: string; message: string; stack: string }; result: null };
   show_log: { args: Record<string, never>; result: null };
   set_window_hidden: { args: { hidden: boolean }; result: null };
+  choose_file: { args: { kind: OpenKind; title: string; filter: string }; result: string | null };
+  choose_folder: { args: { title: string }; result: string | null };
+  choose_save_place: { args: { kind: SaveKind; name: string }; result: SavePlace | null };
   library: { args: Record<string, never>; result: Library };
   add_model_folder: { args: { path: string }; result: Library };
   remove_model_folder: { args: { path: string }; result: Library };
   remove_model: { args: { path: string }; result: Library };
+  reveal_model: { args: { path: string }; result: null };
   watch_library: { args: Record<string, never>; result: Download[] };
   load_models: { args: { request: LoadRequest }; result: LoadedModels };
   cancel_loading: { args: Record<string, never>; result: null };
@@ -2793,8 +2820,8 @@ export interface Commands {
   set_system_prompt: { args: { id: number | null; system: string }; result: number };
   choose_branch: { args: { leaf: number }; result: null };
   search_conversations: { args: { query: string }; result: SearchHit[] };
-  export_conversation: { args: { id: number; format: ExportFormat; words: ExportWords; path: string }; result: null };
-  save_answer: { args: { text: string; path: string }; result: null };
+  export_conversation: { args: { id: number; format: ExportFormat; words: ExportWords; token: number }; result: null };
+  save_answer: { args: { text: string; token: number }; result: null };
   import_conversation: { args: { path: string }; result: number };
   preferences: { args: Record<string, never>; result: Record<string, unknown> };
   set_preference: { args: { key: string; value: unknown }; result: null };
@@ -2809,7 +2836,7 @@ export interface Commands {
   list_comparisons: { args: Record<string, never>; result: ComparisonEntry[] };
   open_comparison: { args: { id: number }; result: ComparisonReport };
   delete_comparison: { args: { id: number }; result: null };
-  export_comparison: { args: { id: number; format: ComparisonFormat; path: string }; result: null };
+  export_comparison: { args: { id: number; format: ComparisonFormat; token: number }; result: null };
   cost_curve: { args: Record<string, never>; result: CostCurve | null };
   lab_position: { args: { request: LabRequest }; result: LabPosition };
   lab_rounds: { args: { request: LabRoundsRequest }; result: LabRounds };

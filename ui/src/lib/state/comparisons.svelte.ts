@@ -14,8 +14,8 @@ export const comparisonFormats = Object.keys(endings) as ComparisonFormat[];
 
 /** The comparisons of this machine. */
 export class Comparisons extends KeptList<ComparisonEntry> {
-  constructor(host: Host) {
-    super(host, () => call(host, 'list_comparisons', {}));
+  constructor(host: Host, notify?: (text: string) => void) {
+    super(host, () => call(host, 'list_comparisons', {}), notify);
   }
 
   /** Deletes one for good. */
@@ -26,6 +26,6 @@ export class Comparisons extends KeptList<ComparisonEntry> {
   /** Writes one to a file that the person chooses. */
   async save(id: number, title: string, format: ComparisonFormat): Promise<void> {
     const name = `${fileStem(title) || language.strings.compare.file}.${endings[format]}`;
-    await this.write(name, (path) => call(this.host, 'export_comparison', { id, format, path }));
+    await this.write(format, name, (token) => call(this.host, 'export_comparison', { id, format, token }));
   }
 }

@@ -72,8 +72,8 @@ export class Conversations extends KeptList<ConversationEntry> {
 
   #asked = 0;
 
-  constructor(host: Host) {
-    super(host, () => call(host, 'list_conversations', {}));
+  constructor(host: Host, notify?: (text: string) => void) {
+    super(host, () => call(host, 'list_conversations', {}), notify);
   }
 
   /** Searches for what is typed; an answer that comes after a later one is not shown. */
@@ -122,21 +122,22 @@ export class Conversations extends KeptList<ConversationEntry> {
 
   /** Writes a conversation to a file that the person chooses. */
   async save(entry: ConversationEntry, format: ExportFormat): Promise<void> {
-    await this.write(fileName(entry.title, format), (path) =>
-      call(this.host, 'export_conversation', { id: entry.id, format, words: exportWords(), path }),
+    await this.write(format, fileName(entry.title, format), (token) =>
+      call(this.host, 'export_conversation', { id: entry.id, format, words: exportWords(), token }),
     );
   }
 
   /** Writes the text of an answer, which may not be kept anywhere else, to a file that the person chooses. */
   async saveAnswer(title: string, text: string): Promise<void> {
-    await this.write(fileName(title, 'markdown'), (path) => call(this.host, 'save_answer', { text, path }));
+    await this.write('markdown', fileName(title, 'markdown'), (token) => call(this.host, 'save_answer', { text, token }));
   }
 
   /** Adds a conversation from a file that the person chooses. Gives its number, if one was added. */
   async bring(): Promise<number | null> {
     let added: number | null = null;
     await this.change(async () => {
-      const path = await this.host.pickConversationFile(language.strings.dialogs.importConversation);
+      const { importConversation, conversationFiles } = language.strings.dialogs;
+      const path = await call(this.host, 'choose_file', { kind: 'conversation', title: importConversation, filter: conversationFiles });
       if (path !== null) added = await call(this.host, 'import_conversation', { path });
     });
     return added;

@@ -1,8 +1,9 @@
 // A list of what is kept on this machine, and what went wrong with it last. No DOM.
 
 import type { Host } from '../host';
-import { toErrorInfo } from '../ipc/rpc';
-import type { ErrorInfo } from '../ipc/schema.gen';
+import { call, toErrorInfo } from '../ipc/rpc';
+import type { ErrorInfo, SaveKind } from '../ipc/schema.gen';
+import { language } from '../strings/index.svelte';
 
 /** What a file is called before its ending, as any system takes it; empty when the title has nothing to go by. */
 export function fileStem(title: string): string {
@@ -17,10 +18,12 @@ export class KeptList<Entry> {
 
   protected readonly host: Host;
   readonly #list: () => Promise<Entry[]>;
+  readonly #notify: (text: string) => void;
 
-  constructor(host: Host, list: () => Promise<Entry[]>) {
+  constructor(host: Host, list: () => Promise<Entry[]>, notify: (text: string) => void = () => {}) {
     this.host = host;
     this.#list = list;
+    this.#notify = notify;
   }
 
   /** Fetches the list anew. */
@@ -39,11 +42,13 @@ export class KeptList<Entry> {
     return done;
   }
 
-  /** Has something written to a file that the person chooses. */
-  protected async write(name: string, act: (path: string) => Promise<unknown>): Promise<void> {
+  /** Has something written to a file that the person chooses. `act` gets the token that stands for it. */
+  protected async write(kind: SaveKind, name: string, act: (token: number) => Promise<unknown>): Promise<void> {
     await this.attempt(async () => {
-      const path = await this.host.pickWhereToSave(name);
-      if (path !== null) await act(path);
+      const place = await call(this.host, 'choose_save_place', { kind, name });
+      if (place === null) return;
+      await act(place.token);
+      this.#notify(language.strings.notices.saved(place.name));
     });
   }
 

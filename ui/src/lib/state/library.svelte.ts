@@ -57,7 +57,7 @@ export class Library {
   /** Lets the person choose a folder that is looked through as well. */
   async addFolder(): Promise<void> {
     await this.#try(async () => {
-      const path = await this.#host.pickFolder(language.strings.library.folders.choose);
+      const path = await call(this.#host, 'choose_folder', { title: language.strings.library.folders.choose });
       if (path !== null) this.#take(await call(this.#host, 'add_model_folder', { path }));
     });
   }
@@ -74,7 +74,7 @@ export class Library {
 
   /** Shows a model's file in the system's file manager. */
   async reveal(path: string): Promise<void> {
-    await this.#try(() => this.#host.revealFile(path));
+    await this.#try(async () => void (await call(this.#host, 'reveal_model', { path })));
   }
 
   /** From now on it is asked of every model whether it fits. */

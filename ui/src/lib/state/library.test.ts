@@ -13,9 +13,11 @@ function make() {
   const picks: (string | null)[] = [];
   const invoke = async (command: string, args: Record<string, unknown>) => {
     calls.push(command);
+    if (command === 'choose_folder') return picks.shift() ?? null;
+    if (command === 'reveal_model') throw { code: 'invalid_request', message: `${args['path'] as string} is not in the library.` };
     return structuredClone(engine.answer(command, args));
   };
-  const host = { invoke, pickFolder: async () => picks.shift() ?? null } as unknown as Host;
+  const host = { invoke } as unknown as Host;
   const library = new Library(host);
   return { engine, calls, picks, library, shelf: new Shelf(library) };
 }
@@ -60,6 +62,12 @@ describe('the library', () => {
     expect(library.error?.message).toContain('is looked through already');
     await library.removeFolder('/more');
     expect([library.folders.length, library.error]).toEqual([4, null]);
+  });
+
+  it('tells why a file cannot be shown in the file manager', async () => {
+    const { library } = make();
+    await library.reveal('/etc/passwd');
+    expect(library.error?.message).toBe('/etc/passwd is not in the library.');
   });
 
   it('removes a model of its own and none of others', async () => {

@@ -315,7 +315,7 @@ export class Models {
     if (this.#picking || this.loading !== null) return null;
     this.#picking = true;
     try {
-      return await this.#host.pickModelFile(title);
+      return await call(this.#host, 'choose_file', { kind: 'model', title, filter: language.strings.dialogs.modelFiles });
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
       return null;

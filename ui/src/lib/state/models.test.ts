@@ -34,6 +34,10 @@ class ModelHost extends SilentHost {
     if (command === 'set_preference') this.kept[args['key'] as string] = args['value'];
     if (command === 'unload_models') this.loaded = null;
     this.commands.push(command);
+    if (command === 'choose_file') {
+      this.dialogs += 1;
+      return this.pick;
+    }
     if (command !== 'load_models') return null;
     const request = args['request'] as LoadRequest;
     this.requests.push(request);
@@ -50,10 +54,6 @@ class ModelHost extends SilentHost {
     return this.loaded;
   }
 
-  override async pickModelFile(): Promise<string | null> {
-    this.dialogs += 1;
-    return this.pick;
-  }
 }
 
 function make() {

@@ -102,7 +102,7 @@ export class WindowState {
   screen: Screen = { compose: () => {}, search: () => {}, rename: () => {}, repository: () => {}, copy: () => {} };
 
   readonly #host: Host;
-  /** Whether nobody can see the window. */
+  /** Set while nobody can see the window. */
   #hidden = false;
 
   constructor(host: Host) {
@@ -112,13 +112,14 @@ export class WindowState {
     this.library = new Library(host);
     this.shelf = new Shelf(this.library);
     const complain = (text: string) => (this.complaint = text);
+    const notify = (text: string) => (this.notice = text);
     this.models = new Models(host, this.settings, { library: this.library, preferences: this.preferences, complain });
     this.downloads = new Downloads(host, {
       arrived: () => void this.#libraryChanged(),
       begun: () => void this.catalogue.askHubAgain(),
     });
     this.catalogue = new Catalogue(host, this.library, this.downloads);
-    this.conversations = new Conversations(host);
+    this.conversations = new Conversations(host, notify);
     this.unsent = new Unsent(this.preferences);
     const told: Told = {
       changed: () => void this.conversations.refresh(),
@@ -126,7 +127,7 @@ export class WindowState {
       refusedElsewhere: (error) => complain(language.strings.conversation.refusedElsewhere(errorLine(error))),
     };
     this.conversation = new Conversation(host, this.settings, undefined, told, this.unsent);
-    this.comparisons = new Comparisons(host);
+    this.comparisons = new Comparisons(host, notify);
     this.comparison = new Comparison(host, () => this.#compared());
     this.pairing = new Pairing(host, { models: this.models, comparison: this.comparison });
     this.drafting = new Pairing(host, { models: this.models, comparison: this.comparison });

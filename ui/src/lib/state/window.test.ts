@@ -49,6 +49,8 @@ class KeepingHost extends SilentHost {
         return this.#deleted.add(args['id']);
       case 'restore_conversation':
         return this.#deleted.delete(args['id']);
+      case 'choose_file':
+        return '/tmp/brought.json';
       case 'import_conversation':
         return 3;
       case 'answer':
@@ -65,10 +67,6 @@ class KeepingHost extends SilentHost {
 
   override async openLink(href: string): Promise<void> {
     this.opened.push(href);
-  }
-
-  override async pickConversationFile(): Promise<string> {
-    return '/tmp/brought.json';
   }
 
   named(command: string): Record<string, unknown>[] {

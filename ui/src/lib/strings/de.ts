@@ -384,6 +384,7 @@ export const de: Strings = {
     copied: 'Kopiert',
     notCopied: 'Die Zwischenablage hat es nicht angenommen. Nichts hat sich geändert; markiere den Text und kopiere ihn von dort.',
     presetUsed: (name) => `„${name}“ wird verwendet`,
+    saved: (name) => `Gespeichert als „${name}“`,
   },
   broken: {
     turn: 'Diese Antwort lässt sich nicht mit ihren Tokens zeigen. Hier steht ihr Text.',

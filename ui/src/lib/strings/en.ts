@@ -452,6 +452,7 @@ export const en = {
     copied: 'Copied',
     notCopied: 'The clipboard did not take it. Nothing has changed; select the text and copy it from there.',
     presetUsed: (name: string) => `Using “${name}”`,
+    saved: (name: string) => `Saved as “${name}”`,
   },
   broken: {
     turn: 'This answer can’t be shown with its tokens. Here is its text.',
