@@ -87,7 +87,10 @@ pub(crate) fn check_chosen<R: Runtime>(app: &AppHandle<R>, path: &Path) -> Resul
     if app.state::<Chosen>().may_read(path) {
         return Ok(());
     }
-    Err(info(Error::invalid(format!("{} was not chosen in a dialog or dropped here.", path.display()))))
+    Err(info(Error::invalid(format!(
+        "{} was not chosen here. Choose it in the dialog, or drop it on the window.",
+        path.display()
+    ))))
 }
 
 /// Checks that each model is in the library, was chosen by the person, or was loaded before.

@@ -481,16 +481,19 @@ describe('the window with the default model', () => {
     assert.match(answer, /connect-src/);
     const also = await window.runAsync((done) => {
       globalThis.refused = [];
-      const add = (name, values) => document.head.append(Object.assign(document.createElement(name), values));
-      add('base', { href: 'https://example.org/' });
-      add('object', { data: 'data:text/html,x' });
-      const form = document.createElement('form');
-      form.action = '/elsewhere';
-      document.body.append(form);
-      form.submit();
+      const add = (name, values) => {
+        const element = Object.assign(document.createElement(name), values);
+        document.body.append(element);
+        return element;
+      };
+      const added = [
+        add('base', { href: 'https://example.org/' }),
+        add('object', { data: '/elsewhere', type: 'text/html' }),
+        add('form', { action: '/elsewhere' }),
+      ];
+      added[2].submit();
       setTimeout(() => {
-        form.remove();
-        document.querySelectorAll('head > base, head > object').forEach((element) => element.remove());
+        added.forEach((element) => element.remove());
         done(globalThis.refused.join('\n'));
       }, 300);
     });

@@ -431,6 +431,7 @@ fn what_other_programs_keep_is_as_it_was_whatever_is_done() {
     }
     let library = app.library().unwrap();
     assert_eq!(library.models.len(), 10);
+    assert_eq!(app.unknown_model(library.models.iter().map(|model| &*model.path)), None);
     for model in &library.models {
         let removed = app.remove_model(&model.path);
         assert_eq!(removed.is_ok(), model.source == ModelSource::Hunch, "{}", model.path);
