@@ -24,7 +24,7 @@ test: ## Set up, then run every test: Rust, TypeScript, browser, real window
 	@scripts/setup test
 	@scripts/test
 
-check: ## Format, lints and types, with warnings as errors
+check: ## Format, lints, types, licences and advisories, with warnings as errors
 	@scripts/setup check
 	@scripts/check
 

@@ -459,6 +459,8 @@ pub enum HubTokenProblem {
         /// Why, in the system's words.
         reason: String,
     },
+    /// `HF_ENDPOINT` is an address whose connections are not encrypted: anybody on the way could read the token.
+    Unencrypted,
 }
 
 /// The hub, as this machine sees it. The token itself never leaves the engine.

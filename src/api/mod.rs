@@ -114,6 +114,8 @@ pub struct AppInfo {
     pub models_folder: String,
     /// What is loaded now.
     pub loaded: Option<LoadedModels>,
+    /// Models that ended the program while they were loaded. They are not loaded unasked.
+    pub unfinished_load: Option<LoadRequest>,
     /// What is wrong with the file of conversations, if anything is.
     pub store_problem: Option<StoreProblem>,
     /// Bytes of the file of conversations; none where there is none.

@@ -23,8 +23,8 @@ use crate::token::{TokenId, TokenOrigin};
 /// Longest wait for the end of the answer before to be written.
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 
-/// Bytes of a file that is read as a conversation.
-const MOST_IMPORTED: u64 = 256 << 20;
+/// Bytes of a file that is read as a conversation: more than Hunch writes for a million tokens.
+const MOST_IMPORTED: u64 = 2 << 30;
 
 /// Milliseconds since 1970.
 pub(super) fn now() -> i64 {
@@ -187,7 +187,7 @@ impl App {
     /// [`Error::InvalidRequest`] when it is no such file; nothing was added then.
     pub fn import_conversation(&self, path: &Path) -> Result<i64> {
         self.check_kept()?;
-        self.store().import_json(&read_import(path)?)
+        self.store().import_json(open_import(path)?)
     }
 
     /// Begins an answer in a conversation. The question and everything the answer says are kept; `sink`
@@ -350,24 +350,22 @@ impl App {
     }
 }
 
-/// The text of a regular file of at most [`MOST_IMPORTED`] bytes.
-fn read_import(path: &Path) -> Result<String> {
+/// Opens a regular file of at most [`MOST_IMPORTED`] bytes.
+fn open_import(path: &Path) -> Result<impl Read> {
     let io = |source| Error::Io { action: "read", path: path.into(), source };
     // Before it is opened: opening a pipe waits for somebody to write to it.
-    if !std::fs::metadata(path).map_err(io)?.is_file() {
-        return Err(Error::invalid(format!("{} is not a regular file. Nothing was added.", path.display())));
+    let file = std::fs::metadata(path).map_err(io)?;
+    let refused = |why: String| Error::invalid(format!("{} {why}. Nothing was added.", path.display()));
+    if !file.is_file() {
+        return Err(refused("is not a regular file".into()));
     }
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(io)?;
-    let read = file.take(MOST_IMPORTED + 1).read_to_string(&mut text).map_err(io)?;
-    if read as u64 > MOST_IMPORTED {
-        return Err(Error::invalid(format!(
-            "{} has more than {} MiB, the most that a conversation may have. Nothing was added.",
-            path.display(),
-            MOST_IMPORTED >> 20
+    if file.len() > MOST_IMPORTED {
+        return Err(refused(format!(
+            "is larger than {} GiB, the limit for a conversation",
+            MOST_IMPORTED >> 30
         )));
     }
-    Ok(text)
+    Ok(std::fs::File::open(path).map_err(io)?.take(MOST_IMPORTED))
 }
 
 /// An answer's tokens mean something else to another model than the one that wrote it.

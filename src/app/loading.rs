@@ -18,7 +18,7 @@ use crate::engine::LoadFailure;
 use crate::error::{Error, Result};
 use crate::generate::{LoadPlan, LoadWatch};
 use crate::library::fit::{too_large, usual_context};
-use crate::library::{self, Inspection};
+use crate::library::{self, Inspection, load_marker};
 use crate::model::ModelSpec;
 use crate::propose::Method;
 use crate::store::Store;
@@ -46,6 +46,9 @@ impl App {
         // One at a time, so that what is said to be in memory is.
         let _turn = lock(&self.shared.in_turn);
         let loaded = self.load_in_turn(&request, &stop);
+        // The program survived it, whatever came of it.
+        *lock(&self.shared.unfinished_load) = None;
+        self.shared.side_folder.as_deref().inspect(|folder| load_marker::clear(folder));
         lock(&self.shared.stop_loading).take_if(|last| Arc::ptr_eq(last, &stop));
         self.shared.warmth.look_again();
         loaded
@@ -64,6 +67,7 @@ impl App {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
+        self.mark_load(&target_entry, draft_entry.as_ref(), request.context);
         let in_memory =
             self.shared.engine.load(plan, make_room).map_err(|LoadFailure { error, empty }| {
                 if empty && lock(&self.shared.loaded).is_some() {
@@ -130,6 +134,16 @@ impl App {
         *lock(&self.shared.in_memory) = None;
         *lock(&self.shared.skipped_layers) = None;
         self.announce(LibraryEvent::Unloaded);
+    }
+
+    /// Marks models as being loaded, for the next start to find if this ends the program.
+    fn mark_load(&self, target: &ModelEntry, draft: Option<&ModelEntry>, context: Option<u32>) {
+        let Some(folder) = &self.shared.side_folder else { return };
+        let draft = draft.map(|draft| draft.path.clone());
+        let request = LoadRequest { target: target.path.clone(), draft, context };
+        if let Err(error) = load_marker::set(folder, &request) {
+            tracing::warn!("A crash while models load would not be noticed. {error}");
+        }
     }
 
     /// Stops the loading that is under way, also when it has only been asked for. What was in memory stays.

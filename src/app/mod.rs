@@ -21,13 +21,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::api::library::LibraryEvent;
-use crate::api::{AnswerSettings, AppInfo, LoadedModels, MessageState, ParameterRange, StreamMessage};
+use crate::api::{
+    AnswerSettings, AppInfo, LoadRequest, LoadedModels, MessageState, ParameterRange, StreamMessage,
+};
 use crate::engine::{Engine, Loaded};
 use crate::error::{Error, Result};
 use crate::generate::{GenerationPlan, Prompt};
 use crate::library::download::{Downloads, Subscription};
 use crate::library::watch::Watch;
-use crate::library::{self, Places};
+use crate::library::{self, Places, load_marker};
 use crate::model::device::{Compute, DeviceChoice};
 use crate::propose::MethodOptions;
 use crate::sample::SamplingParams;
@@ -101,6 +103,8 @@ struct Shared {
     warmth: Warmth,
     /// Held by whoever changes what is in memory.
     in_turn: Mutex<()>,
+    /// Models that the last run did not survive loading, until something else is loaded.
+    unfinished_load: Mutex<Option<LoadRequest>>,
     /// What stops the loading that was asked for last.
     stop_loading: Mutex<Option<Arc<AtomicBool>>>,
 }
@@ -130,6 +134,7 @@ impl App {
         let store_path = standing::store_path(config.store);
         let store = StoreInUse::open(store_path.as_deref())?;
         let keep_warm = loading::keep_warm(&store.store());
+        let unfinished_load = side_folder.as_deref().and_then(load_marker::found);
         let app = Self {
             shared: Arc::new(Shared {
                 store: Mutex::new(store),
@@ -152,6 +157,7 @@ impl App {
                 listener: Mutex::new(None),
                 warmth: Warmth::new(keep_warm),
                 in_turn: Mutex::new(()),
+                unfinished_load: Mutex::new(unfinished_load),
                 stop_loading: Mutex::default(),
             }),
         };
@@ -183,6 +189,7 @@ impl App {
             threads: self.shared.compute.threads().count() as u32,
             models_folder: self.shared.places.models.display().to_string(),
             loaded: lock(&self.shared.loaded).clone(),
+            unfinished_load: lock(&self.shared.unfinished_load).clone(),
             store_problem: self.store_problem(),
             store_bytes: self.shared.store_path.as_deref().map(Store::bytes),
             default_sampling: SamplingParams::default(),
@@ -299,6 +306,12 @@ impl App {
     /// at most for [`QUIT_WITHIN`].
     pub fn shutdown(&self) {
         self.cancel_loading();
+        if lock(&self.shared.stop_loading).is_some()
+            && let Some(folder) = &self.shared.side_folder
+        {
+            // Quitting in the middle of loading is no crash.
+            load_marker::clear(folder);
+        }
         self.shared.warmth.end();
         // Taken out first: closing them waits for what they write.
         let downloads = lock(&self.shared.downloads).take();

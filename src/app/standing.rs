@@ -132,7 +132,7 @@ impl App {
             if let Some(opened) = opened {
                 if in_use.in_memory() {
                     for entry in in_use.store.conversations()? {
-                        opened.import_json(&in_use.store.export_json(entry.id)?)?;
+                        opened.import_json(in_use.store.export_json(entry.id)?.as_bytes())?;
                     }
                 }
                 *in_use = StoreInUse { store: Arc::new(opened), problem: None };

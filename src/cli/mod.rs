@@ -5,6 +5,7 @@ mod bench;
 mod compare;
 mod demo;
 mod lab;
+mod licenses;
 mod measured;
 mod models;
 mod render;
@@ -65,6 +66,8 @@ enum Command {
     Models(models::ModelsArgs),
     /// Shows speculation on the default model: an answer in colour, then plain against speculative
     Demo(demo::DemoArgs),
+    /// Prints the licences of Hunch and of everything in it (`hunch licenses | less`)
+    Licenses,
     /// Prints the completions of a shell
     Completions {
         /// The shell
@@ -121,6 +124,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Command::SkipSearch(args) => skip_search::run(&args).map(|()| true),
         Command::Models(args) => models::run(&args).map(|()| true),
         Command::Demo(args) => demo::run(&args).map(|()| true),
+        Command::Licenses => licenses::run().map(|()| true),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "hunch", &mut std::io::stdout());
             Ok(true)

@@ -10,6 +10,7 @@ mod headers;
 pub mod hub;
 mod inspect;
 mod jan;
+pub mod load_marker;
 pub mod machine;
 pub mod measured;
 mod ollama;

@@ -1,14 +1,17 @@
 //! Conversations as files: JSON, which can be read back whole, and Markdown, which is for people.
 
 use std::collections::HashMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
+use std::io::{BufReader, Read};
 
 use rusqlite::params;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::ser::{self, SerializeSeq};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Store;
 use super::messages::{role_name, state_name};
-use super::packed::{pack, unpack};
+use super::packed::{Packer, json, pack, read_json};
 use crate::api::{AnswerSettings, Conversation, ExportWords, MessageState, Role, StoredMessage};
 use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
@@ -17,8 +20,9 @@ use crate::event::GenerationEvent;
 const FORMAT: &str = "hunch-conversation";
 const VERSION: u32 = 1;
 
+/// `M` is the list of messages: read one by one to be written, or packed when they were read.
 #[derive(Serialize, Deserialize)]
-struct ConversationFile {
+struct ConversationFile<M> {
     format: String,
     version: u32,
     title: String,
@@ -28,11 +32,11 @@ struct ConversationFile {
     updated_ms: i64,
     #[serde(default)]
     leaf: Option<i64>,
-    messages: Vec<MessageRecord>,
+    messages: M,
 }
 
 #[derive(Serialize, Deserialize)]
-struct MessageRecord {
+struct MessageRecord<E> {
     /// A number of its own, inside this file.
     id: i64,
     #[serde(default)]
@@ -45,25 +49,63 @@ struct MessageRecord {
     #[serde(default)]
     settings: Option<AnswerSettings>,
     #[serde(default)]
-    events: Vec<GenerationEvent>,
+    events: E,
 }
 
-/// The events of an answer, packed; `None` for a question. Takes them out of the record.
-fn packed_events(message: &mut MessageRecord) -> Result<Option<Vec<u8>>> {
-    let events = std::mem::take(&mut message.events);
-    if message.role == Role::User {
-        return Ok(None);
+/// Messages whose events are read from the store one answer at a time, as they are written out.
+struct StoredMessages<'a>(&'a Store, Vec<StoredMessage>);
+
+impl Serialize for StoredMessages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(store, messages) = self;
+        let mut list = serializer.serialize_seq(Some(messages.len()))?;
+        for message in messages {
+            let StoredMessage { id, parent, role, content, created_ms, state, settings } = message.clone();
+            let events = if role == Role::Assistant { store.events(id) } else { Ok(Vec::new()) };
+            let events = events.map_err(ser::Error::custom)?;
+            list.serialize_element(&MessageRecord {
+                id,
+                parent,
+                role,
+                content,
+                created_ms,
+                state,
+                settings,
+                events,
+            })?;
+        }
+        list.end()
     }
-    let packed = pack(&events)?;
-    drop(events);
-    // What cannot be read back is better refused now: a number too large for its place, say.
-    unpack::<Vec<GenerationEvent>>(&packed).map_err(|_| {
-        Error::invalid(format!(
-            "The answer {} has numbers that cannot be kept. Nothing was added.",
-            message.id
-        ))
-    })?;
-    Ok(Some(packed))
+}
+
+/// Events that are packed one by one as they are read: unpacked, those of a long answer take gigabytes.
+#[derive(Default)]
+struct PackedEvents(Vec<u8>);
+
+impl<'de> Deserialize<'de> for PackedEvents {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Events;
+        impl<'de> Visitor<'de> for Events {
+            type Value = PackedEvents;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list of events")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<PackedEvents, A::Error> {
+                let mut packer = Packer::default();
+                while let Some(event) = list.next_element::<GenerationEvent>()? {
+                    let text = json(&event).map_err(de::Error::custom)?;
+                    // A number too large for its place, say, could not be read back.
+                    read_json::<GenerationEvent>(&text)
+                        .map_err(|_| de::Error::custom("an event has numbers that cannot be kept"))?;
+                    packer.add(&text).map_err(de::Error::custom)?;
+                }
+                packer.finish().map(PackedEvents).map_err(de::Error::custom)
+            }
+        }
+        deserializer.deserialize_seq(Events)
+    }
 }
 
 impl Store {
@@ -73,11 +115,6 @@ impl Store {
     /// When there is no such conversation.
     pub fn export_json(&self, id: i64) -> Result<String> {
         let Conversation { entry, system, leaf, messages } = self.conversation(id)?;
-        let record = |m: StoredMessage| {
-            let events = if m.role == Role::Assistant { self.events(m.id)? } else { Vec::new() };
-            let StoredMessage { id, parent, role, content, created_ms, state, settings } = m;
-            Ok(MessageRecord { id, parent, role, content, created_ms, state, settings, events })
-        };
         let file = ConversationFile {
             format: FORMAT.into(),
             version: VERSION,
@@ -86,7 +123,7 @@ impl Store {
             created_ms: entry.created_ms,
             updated_ms: entry.updated_ms,
             leaf,
-            messages: messages.into_iter().map(record).collect::<Result<_>>()?,
+            messages: StoredMessages(self, messages),
         };
         serde_json::to_string(&file).map_err(|e| Error::Internal(e.to_string()))
     }
@@ -113,17 +150,19 @@ impl Store {
         Ok(out)
     }
 
-    /// Adds a conversation from a file that [`export_json`](Self::export_json) wrote. Gives its number.
+    /// Adds a conversation from a file that [`export_json`](Self::export_json) wrote. Returns its number. Needs memory for
+    /// the packed events only.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when it is no such file or contradicts itself; nothing was added then.
-    pub fn import_json(&self, text: &str) -> Result<i64> {
+    pub fn import_json(&self, text: impl Read) -> Result<i64> {
         let unreadable = |e: serde_json::Error| {
             Error::invalid(format!(
                 "This is not a conversation that Hunch has exported ({e}). Nothing was added."
             ))
         };
-        let mut file: ConversationFile = serde_json::from_str(text).map_err(unreadable)?;
+        let file: ConversationFile<Vec<MessageRecord<PackedEvents>>> =
+            serde_json::from_reader(BufReader::new(text)).map_err(unreadable)?;
         if file.format != FORMAT || file.version != VERSION {
             return Err(Error::invalid(format!(
                 "The file says it is \"{}\" version {}; this Hunch reads \"{FORMAT}\" version {VERSION}. Nothing was \
@@ -131,18 +170,17 @@ impl Store {
                 file.format, file.version
             )));
         }
-        // Packed before the file is locked: it takes longer than writing.
-        let packed: Vec<Option<Vec<u8>>> =
-            file.messages.iter_mut().map(packed_events).collect::<Result<_>>()?;
+        let ConversationFile { title, system, created_ms, updated_ms, leaf, messages, .. } = file;
+        let no_events = pack::<[GenerationEvent]>(&[])?;
         self.write(|transaction| {
             transaction.execute(
                 "INSERT INTO conversations (title, named, system, created_ms, updated_ms)
                  VALUES (?1, ?1 <> '', ?2, ?3, ?4)",
-                params![file.title.trim(), file.system, file.created_ms, file.updated_ms],
+                params![title.trim(), system, created_ms, updated_ms],
             )?;
             let conversation = transaction.last_insert_rowid();
             let mut ids: HashMap<i64, i64> = HashMap::new();
-            for (message, events) in file.messages.iter().zip(&packed) {
+            for message in &messages {
                 // Parents stand before their children, so there is no circle.
                 let parent = message.parent.map(|parent| {
                     ids.get(&parent).copied().ok_or_else(|| {
@@ -156,6 +194,12 @@ impl Store {
                     // Nobody goes on writing it.
                     MessageState::Streaming => MessageState::Interrupted,
                     state => state,
+                };
+                // Only answers have events.
+                let events = match (message.role, &message.events.0) {
+                    (Role::User, _) => None,
+                    (_, none) if none.is_empty() => Some(&no_events),
+                    (_, packed) => Some(packed),
                 };
                 let settings = message.settings.as_ref().and_then(|s| serde_json::to_string(s).ok());
                 transaction.execute(
@@ -174,7 +218,7 @@ impl Store {
                 )?;
                 ids.insert(message.id, transaction.last_insert_rowid());
             }
-            let leaf = file.leaf.and_then(|leaf| ids.get(&leaf));
+            let leaf = leaf.and_then(|leaf| ids.get(&leaf));
             transaction
                 .execute("UPDATE conversations SET leaf = ?2 WHERE id = ?1", params![conversation, leaf])?;
             Ok(conversation)

@@ -359,7 +359,7 @@ fn part_texts(connection: &Connection, message: i64) -> Result<Vec<String>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::api::ExportWords;
     use crate::depth::MaxDraft;
@@ -369,7 +369,7 @@ mod tests {
     use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
     use crate::token::TokenOrigin;
 
-    fn settings() -> AnswerSettings {
+    pub(in crate::store) fn settings() -> AnswerSettings {
         AnswerSettings {
             method: Method::Ngram,
             max_draft: MaxDraft::Auto,
@@ -382,7 +382,7 @@ mod tests {
         }
     }
 
-    fn round(text: &str) -> GenerationEvent {
+    pub(in crate::store) fn round(text: &str) -> GenerationEvent {
         let token = TokenEvent {
             id: 7,
             text: text.into(),
@@ -410,7 +410,7 @@ mod tests {
         })
     }
 
-    fn finished() -> GenerationEvent {
+    pub(in crate::store) fn finished() -> GenerationEvent {
         let stats = GenerationStats { generated_tokens: 2, ..GenerationStats::default() };
         GenerationEvent::Finished { stop: StopReason::EndOfTurn, tokens: Vec::new(), stats }
     }
@@ -561,7 +561,7 @@ mod tests {
             store.finish_answer(answer, MessageState::Complete, 4).unwrap();
         }
         let exported = store.export_json(chat).unwrap();
-        let copy = store.import_json(&exported).unwrap();
+        let copy = store.import_json(exported.as_bytes()).unwrap();
         let again = store.export_json(copy).unwrap();
         let parsed = |text: &str| {
             let mut file: serde_json::Value = serde_json::from_str(text).unwrap();
@@ -589,7 +589,7 @@ mod tests {
         let newer = exported.replace("\"version\":1", "\"version\":2");
         for wrong in ["", "{}", &newer, &circular, &endless] {
             assert_ne!(wrong, exported);
-            assert!(store.import_json(wrong).is_err());
+            assert!(store.import_json(wrong.as_bytes()).is_err());
         }
         assert_eq!(store.conversations().unwrap().len(), before);
     }

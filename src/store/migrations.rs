@@ -201,7 +201,7 @@ pub(super) fn check_current(connection: &Connection) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::store::Store;
 
@@ -236,15 +236,15 @@ mod tests {
         assert_eq!(store.search("python").unwrap().len(), 1);
     }
 
-    /// A file of version 5 with one conversation of `messages` messages on one branch.
-    fn version_5(path: &std::path::Path, messages: i64) -> Connection {
+    /// Makes a file of a `version` with one conversation of `messages` messages on one branch.
+    pub(in crate::store) fn old_file(path: &std::path::Path, version: u32, messages: i64) -> Connection {
         let mut connection = Connection::open(path).unwrap();
         connection.pragma_update(None, "foreign_keys", true).unwrap();
         let transaction = connection.transaction().unwrap();
-        for migration in &MIGRATIONS[..5] {
+        for migration in &MIGRATIONS[..version as usize] {
             transaction.execute_batch(migration).unwrap();
         }
-        transaction.pragma_update(None, "user_version", 5).unwrap();
+        transaction.pragma_update(None, "user_version", version).unwrap();
         let begin = "INSERT INTO conversations (title, created_ms, updated_ms) VALUES ('Long', 1, 1)";
         transaction.execute(begin, []).unwrap();
         for id in 1..=messages {
@@ -261,7 +261,7 @@ mod tests {
     fn opens_version_5_file_stuck_on_a_deleted_long_conversation() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hunch.db");
-        let connection = version_5(&path, 1500);
+        let connection = old_file(&path, 5, 1500);
         connection.execute("UPDATE conversations SET deleted_ms = 5", []).unwrap();
         let stuck = connection.execute("DELETE FROM conversations WHERE deleted_ms IS NOT NULL", []);
         let stuck = stuck.expect_err("version 5 cannot delete it").to_string();
@@ -286,7 +286,7 @@ mod tests {
     fn upgraded_file_keeps_messages_search_and_indices() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hunch.db");
-        drop(version_5(&path, 20));
+        drop(old_file(&path, 5, 20));
         let names = |connection: &Connection| -> Vec<String> {
             let mut names = connection.prepare("SELECT name FROM sqlite_schema ORDER BY name").unwrap();
             names.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<_>>().unwrap()

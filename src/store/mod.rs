@@ -9,6 +9,8 @@ mod comparisons;
 mod conversations;
 mod copies;
 mod exchange;
+#[cfg(test)]
+mod kills;
 mod messages;
 mod migrations;
 mod packed;

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 
-/// Records that unpack to more than this are damaged.
-const MOST_BYTES: u64 = 256 << 20;
+/// Bytes that a record may unpack to: more than a million tokens, the longest answer, with all that is told of them.
+const MOST_BYTES: u64 = 4 << 30;
 
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|e| Error::Internal(e.to_string()))
@@ -26,10 +26,48 @@ fn damaged(error: impl std::fmt::Display) -> Error {
 }
 
 pub(super) fn pack<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>> {
-    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
-    let internal = |e: std::io::Error| Error::Internal(e.to_string());
+    let mut encoder = encoder();
     encoder.write_all(json(value)?.as_bytes()).map_err(internal)?;
     encoder.finish().map_err(internal)
+}
+
+/// Packs a list item by item.
+pub(super) struct Packer {
+    encoder: DeflateEncoder<Vec<u8>>,
+    items: usize,
+}
+
+impl Default for Packer {
+    fn default() -> Self {
+        Self { encoder: encoder(), items: 0 }
+    }
+}
+
+impl Packer {
+    /// Adds an item, as JSON.
+    pub(super) fn add(&mut self, json: &str) -> Result<()> {
+        let before: &[u8] = if self.items == 0 { b"[" } else { b"," };
+        self.items += 1;
+        self.encoder
+            .write_all(before)
+            .and_then(|()| self.encoder.write_all(json.as_bytes()))
+            .map_err(internal)
+    }
+
+    /// The list, as [`pack`] packs it.
+    pub(super) fn finish(mut self) -> Result<Vec<u8>> {
+        let end: &[u8] = if self.items == 0 { b"[]" } else { b"]" };
+        self.encoder.write_all(end).map_err(internal)?;
+        self.encoder.finish().map_err(internal)
+    }
+}
+
+fn encoder() -> DeflateEncoder<Vec<u8>> {
+    DeflateEncoder::new(Vec::new(), Compression::default())
+}
+
+fn internal(error: std::io::Error) -> Error {
+    Error::Internal(error.to_string())
 }
 
 pub(super) fn unpack<T: DeserializeOwned>(packed: &[u8]) -> Result<T> {

@@ -395,6 +395,38 @@ fn help_teaches_and_completions_complete() {
     }
 }
 
+#[test]
+fn licenses_prints_own_and_third_party_texts() {
+    let data = tempfile::tempdir().unwrap();
+    let output = hunch(data.path(), &["licenses"]);
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(printed.starts_with("Hunch is licensed under either of"), "{}", &printed[..200]);
+    for part in [
+        "The Hunch authors",
+        "END OF TERMS AND CONDITIONS",
+        "candle-core 0.",
+        "svelte 5.",
+        "Mozilla Public License",
+    ] {
+        assert!(printed.contains(part), "{part} is missing");
+    }
+    assert!(
+        printed.chars().all(|c| c == '\n' || !c.is_control()),
+        "only line breaks may control the terminal"
+    );
+}
+
+#[test]
+fn licenses_ends_quietly_when_the_pager_closes() {
+    let data = tempfile::tempdir().unwrap();
+    let mut child =
+        command(data.path(), &["licenses"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
 /// What a stranger's file says must not command the terminal.
 #[test]
 fn no_control_characters_of_a_file_reach_the_terminal() {

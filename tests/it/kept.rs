@@ -20,6 +20,7 @@ use hunch::sample::SamplingParams;
 use hunch::store::Store;
 use hunch::token::TokenOrigin;
 
+use crate::alloc_count::peak_during;
 use crate::support::tiny::Tiny;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -281,6 +282,42 @@ fn a_conversation_is_saved_and_brought_back_as_a_file() {
     assert!(matches!(missing, Err(Error::Io { .. })));
     std::fs::write(&path, "not json").unwrap();
     assert!(matches!(app.import_conversation(&path), Err(Error::InvalidRequest(_))));
+}
+
+#[cfg(unix)]
+#[test]
+fn imports_neither_special_files_nor_huge_ones() {
+    let folder = folder();
+    let app = start(folder.path());
+    let path = folder.path().join("chat.json");
+    let refused = |why: &str| {
+        let error = app.import_conversation(&path).unwrap_err();
+        assert!(matches!(error, Error::InvalidRequest(_)) && error.to_string().contains(why), "{error}");
+        std::fs::remove_file(&path).unwrap();
+    };
+    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    refused("regular file");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    refused("regular file");
+    std::fs::File::create(&path).unwrap().set_len(3 << 30).unwrap();
+    refused("larger than 2 GiB");
+    assert!(app.list_conversations().unwrap().is_empty());
+}
+
+#[test]
+fn import_needs_memory_for_packed_events_only() {
+    const EVENTS: usize = 300_000;
+    let event = r#"{"type":"prefill","done":1,"total":2}"#;
+    let begin = r#"{"format":"hunch-conversation","version":1,"title":"","created_ms":1,"updated_ms":1,"messages":[
+        {"id":1,"role":"user","content":"Hi","created_ms":1},
+        {"id":2,"parent":1,"role":"assistant","content":"Hey","created_ms":1,"events":["#;
+    let list = std::iter::repeat_n(event, EVENTS).flat_map(|event| [event, ","]).take(2 * EVENTS - 1);
+    let text: String = std::iter::once(begin).chain(list).chain(["]}]}"]).collect();
+    let store = Store::in_memory().unwrap();
+    let (chat, peak) = peak_during(|| store.import_json(text.as_bytes()).unwrap());
+    let answer = store.conversation(chat).unwrap().messages[1].id;
+    assert_eq!(store.events(answer).unwrap().len(), EVENTS);
+    assert!(peak < 8 << 20, "{peak} bytes for {} bytes of JSON", text.len());
 }
 
 const NO_DATABASE: &str = "this is no database, and long enough to be seen";

@@ -221,3 +221,38 @@ fn a_context_that_was_asked_for_bounds_the_conversation() {
     let large = LoadRequest { context: Some(1 << 30), ..load("target", None) };
     assert_eq!(app.load_models(large).unwrap().context, Tiny::default().context);
 }
+
+const ABORTS: &str = "HUNCH_TEST_ABORTS_LOADING_IN";
+
+#[test]
+fn models_that_ended_the_program_are_named_at_the_next_start_until_something_is_loaded() {
+    if let Some(folder) = std::env::var_os(ABORTS) {
+        let app = app(Path::new(&folder));
+        app.load_models(load("other", None)).unwrap();
+        assert_eq!(app.info().unfinished_load, None);
+        app.hear_library(Box::new(|_| std::process::abort()));
+        app.load_models(load("target", Some("draft"))).unwrap();
+        unreachable!("progress was told");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let this = "loading::models_that_ended_the_program_are_named_at_the_next_start_until_something_is_loaded";
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", this, "--nocapture"])
+        .env(ABORTS, folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), None, "it was aborted: {}", String::from_utf8_lossy(&output.stderr));
+    let path = |name: &str| folder.path().join(format!("{name}.gguf")).display().to_string();
+    let unfinished = LoadRequest { target: path("target"), draft: Some(path("draft")), context: None };
+    for _ in 0..2 {
+        let app = app(folder.path());
+        assert_eq!(app.info().unfinished_load, Some(unfinished.clone()), "until something is loaded");
+        app.shutdown();
+    }
+    let app = app(folder.path());
+    assert_eq!(app.load_models(load("nothing", None)).unwrap_err().code(), ErrorCode::ModelNotFound);
+    assert_eq!(app.info().unfinished_load, None, "what fails has not ended the program");
+    app.load_models(load("target", Some("draft"))).unwrap();
+    drop(app);
+    assert_eq!(self::app(folder.path()).info().unfinished_load, None);
+}

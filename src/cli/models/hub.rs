@@ -30,6 +30,9 @@ fn words(problem: &HubTokenProblem) -> String {
         HubTokenProblem::Keychain { reason } => {
             format!("The keychain could not be read ({reason}), so no token of it is used. Public models need none.")
         }
+        HubTokenProblem::Unencrypted => {
+            "The token is not sent: HF_ENDPOINT starts with http, so others could read it on the way. Use https.".into()
+        }
     }
 }
 

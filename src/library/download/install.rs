@@ -89,8 +89,8 @@ pub(super) fn check(place: &Place, index: usize, part: &RemoteFile, cancelled: &
         if found != *expected {
             return Err(Error::WrongChecksum {
                 file: part.path.clone(),
-                expected: expected[..12].to_owned(),
-                found: found[..12].to_owned(),
+                expected: expected.chars().take(12).collect(),
+                found: found.chars().take(12).collect(),
                 path: place.set_aside(index, &format!("{name}.bad-checksum"))?,
             });
         }

@@ -1,8 +1,9 @@
 //! Requests to the hub and what its answers mean. Redirects are followed by hand: the token goes to
-//! the hub's own host and never to the one that it sends us to, and what the hub says about a file on
-//! the way (its checksum) is kept.
+//! the hub's own host, encrypted unless that is this machine, and never to the one that it sends us to;
+//! what the hub says about a file on the way (its checksum) is kept.
 
 use std::error::Error as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use reqwest::{Client, Proxy, Response, StatusCode, Url};
 
 use super::token::{Token, Tokens};
 use super::{HubConfig, ProxyChoice, names};
-use crate::api::library::HubState;
+use crate::api::library::{HubState, HubTokenProblem, HubTokenSource};
 use crate::error::{Error, Result};
 
 /// Redirects from one request to its answer.
@@ -101,11 +102,15 @@ impl Hub {
     /// What the window is told. May wait for the person to open the keychain.
     pub(crate) fn state(&self) -> HubState {
         let (_, token) = self.tokens.current();
+        let mut problems = self.tokens.problems();
+        if token != HubTokenSource::Absent && !is_private(&self.endpoint) {
+            problems.push(HubTokenProblem::Unencrypted);
+        }
         HubState {
             endpoint: self.endpoint.as_str().trim_end_matches('/').to_owned(),
             token,
             can_keep_token: self.tokens.can_keep(),
-            problems: self.tokens.problems(),
+            problems,
         }
     }
 
@@ -175,7 +180,7 @@ impl Hub {
         let (mut url, mut etag) = (url, None);
         for _ in 0..MOST_REDIRECTS {
             let at_home = same_origin(&url, &self.endpoint);
-            let token = if at_home { self.token().await } else { None };
+            let token = if at_home && is_private(&url) { self.token().await } else { None };
             let response = self.send(url.clone(), from, token.as_ref()).await?;
             let headers = response.headers();
             etag = etag.or_else(|| header(headers, "x-linked-etag")).map(|etag| bare(&etag));
@@ -322,6 +327,13 @@ fn same_origin(a: &Url, b: &Url) -> bool {
         == (b.scheme(), b.host_str(), b.port_or_known_default())
 }
 
+/// Whether nobody on the way can read what is sent: the connection is encrypted, or stays on this machine.
+fn is_private(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    url.scheme() == "https" || is_here
+}
+
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
@@ -408,6 +420,17 @@ mod tests {
             "https://hub.example.org",
         ] {
             assert!(!same_origin(&hub, &url(other)), "{other}");
+        }
+    }
+
+    #[test]
+    fn sends_the_token_encrypted_or_not_beyond_this_machine() {
+        let private = |text| is_private(&Url::parse(text).unwrap());
+        for url in ["https://hub.example", "http://localhost:8080", "http://127.0.0.1:1", "http://[::1]"] {
+            assert!(private(url), "{url}");
+        }
+        for url in ["http://hub.example", "http://localhost.example", "http://192.168.0.2", "http://[::2]"] {
+            assert!(!private(url), "{url}");
         }
     }
 

@@ -50,6 +50,7 @@ export const appInfo: AppInfo = {
   loaded: null,
   store_problem: null,
   store_bytes: 1_200_000,
+  unfinished_load: null,
   default_sampling: { ...sampling, temperature: 0 },
   ranges: [{ name: 'max_draft', min: 1, max: 15 }],
 };

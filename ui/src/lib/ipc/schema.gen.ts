@@ -774,7 +774,7 @@ export type HubTokenProblem = { "kind": "environment" } | { "kind": "keychain",
 /**
  * Why, in the system's words.
  */
-reason: string, };
+reason: string, } | { "kind": "unencrypted" };
 
 /**
  * The hub, as this machine sees it. The token itself never leaves the engine.
@@ -923,6 +923,10 @@ models_folder: string,
  * What is loaded now.
  */
 loaded: LoadedModels | null, 
+/**
+ * Models that ended the program while they were loaded. They are not loaded unasked.
+ */
+unfinished_load: LoadRequest | null, 
 /**
  * What is wrong with the file of conversations, if anything is.
  */

@@ -41,8 +41,8 @@ export class Models {
   progress = $state.raw<LoadProgress | null>(null);
   /** Whether loading was called off and has not ended yet. */
   cancelling = $state(false);
-  /** Why nothing is in memory any more: by the person, or because nobody used it. */
-  letGo = $state<'asked' | 'idle' | null>(null);
+  /** Why nothing is in memory: the person asked for it, nobody used it, or loading it ended the last run. */
+  letGo = $state<'asked' | 'idle' | 'crashed' | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
   /** Whether the start is over and the window knows what there is. */
   ready = $state(false);
@@ -270,6 +270,7 @@ export class Models {
     const last = this.#preferences.lastModels;
     const words = language.strings.library.loading;
     let word: string | null = null;
+    if (this.#crashedWith(last?.target)) return;
     if (last) {
       const outcome = await this.#again(last, true);
       if (outcome !== 'failed') return;
@@ -277,9 +278,20 @@ export class Models {
     }
     await listing;
     const first = this.listed.find((model) => model.is_default && model.problem === null && (model.path !== last?.target || last.draft !== null));
+    if (this.#crashedWith(first?.path)) return;
     // Without another one the error itself says enough.
     if (first) await this.load(alone(first.path), first.name, last === null);
     if (word !== null && this.loaded) this.#complain(words.instead(word, this.loaded.target.name));
+  }
+
+  /** Whether the last run ended while it loaded this target. It then waits for the person to ask for it. */
+  #crashedWith(target: string | undefined): boolean {
+    const crashed = this.info?.unfinished_load;
+    if (!crashed || crashed.target !== target) return false;
+    const { draft, context } = crashed;
+    this.#brought = { target, draft, context, name: null, quantisation: null };
+    this.letGo = 'crashed';
+    return true;
   }
 
   /** Loads once more what was in memory. */

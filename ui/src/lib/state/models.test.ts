@@ -22,12 +22,13 @@ class ModelHost extends SilentHost {
   /** Looking through the folders waits for it. */
   scan: Promise<void> | null = null;
   kept: Record<string, unknown> = {};
+  unfinishedLoad: LoadRequest | null = null;
   pick: string | null = null;
   dialogs = 0;
   listed: ModelEntry[] = listed;
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
-    if (command === 'app_info') return { ...app.info, loaded: this.loaded };
+    if (command === 'app_info') return { ...app.info, loaded: this.loaded, unfinished_load: this.unfinishedLoad };
     if (command === 'library') await this.scan;
     if (command === 'library') return { models: this.listed, folders: [], machine: { total: 16e9, usable: 11e9 } };
     if (command === 'preferences') return this.kept;
@@ -129,6 +130,29 @@ async function inWindow(kept: Record<string, unknown> = {}) {
 const last = { target: listed[1]!.path, draft: listed[2]!.path, context: 4096 };
 
 describe('what was loaded last', () => {
+  it('waits to be asked for where loading it ended the last run', async () => {
+    const { host, models } = await inWindow({ last_models: last });
+    host.unfinishedLoad = last;
+    await models.start();
+    expect([host.requests, models.letGo, models.resting?.name, models.ready]).toEqual([[], 'crashed', listed[1]!.name, true]);
+    await models.wake();
+    expect([host.requests, models.letGo, models.loaded?.draft?.path]).toEqual([[last], null, last.draft]);
+  });
+
+  it('comes back where loading another model ended the last run', async () => {
+    const { host, models } = await inWindow({ last_models: last });
+    host.unfinishedLoad = { target: listed[0]!.path, draft: null, context: null };
+    await models.start();
+    expect(host.requests).toEqual([last]);
+  });
+
+  it('is not replaced by the model Hunch starts with where loading that ended the last run', async () => {
+    const { host, models } = await inWindow();
+    host.unfinishedLoad = { target: listed[0]!.path, draft: null, context: null };
+    await models.start();
+    expect([host.requests, models.letGo, models.resting?.path]).toEqual([[], 'crashed', listed[0]!.path]);
+  });
+
   it('is kept, and comes back at the next start with its draft and context', async () => {
     const first = await inWindow();
     await first.models.start();

@@ -1,0 +1,26 @@
+//! `hunch licenses`: the licences of Hunch and of everything in it.
+
+use std::io::Write;
+
+use anyhow::Result;
+
+/// Texts in printing order: Hunch's choice of licences, both licences, then those of others.
+const TEXTS: [&str; 4] = [
+    include_str!("../../LICENSE"),
+    include_str!("../../LICENSE-MIT"),
+    include_str!("../../LICENSE-APACHE"),
+    include_str!("../../THIRD-PARTY-NOTICES.txt"),
+];
+
+/// Prints all licence texts to stdout, as plain text for a pager or a file.
+pub(crate) fn run() -> Result<()> {
+    let rule = "=".repeat(100);
+    let mut out = std::io::stdout().lock();
+    for (index, text) in TEXTS.iter().enumerate() {
+        if index > 0 {
+            write!(out, "\n{rule}\n")?;
+        }
+        writeln!(out, "{}", text.trim_end())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Measures the longest time without a token while the store works: an answer streams alone, then beside an import of
+//! 200 MB, then beside searches over 10,000 messages. Run with `cargo test --test store-waits`.
+//!
+//! One thread decodes, so that the store's work has a core of its own. Tokens arrive once a frame (16 ms).
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest, StreamMessage};
+use hunch::app::{App, AppConfig};
+use hunch::depth::MaxDraft;
+use hunch::event::GenerationEvent;
+use hunch::library;
+use hunch::model::device::DeviceChoice;
+use hunch::propose::Method;
+use hunch::rule::AcceptanceRule;
+use hunch::sample::SamplingParams;
+
+/// Tokens of each answer.
+const TOKENS: u32 = 400;
+const IMPORTED_BYTES: u64 = 200_000_000;
+const SEARCHED_MESSAGES: u32 = 10_000;
+/// Rounds of the three measurements, in turn.
+const ROUNDS: usize = 3;
+
+fn main() {
+    let folder = tempfile::tempdir().expect("there is room for temporary files");
+    let config = AppConfig {
+        models_folder: Some(library::models_folder().expect("this user has a data folder")),
+        store: Some(folder.path().join("conversations.db")),
+        threads: Some(1),
+        device: DeviceChoice::Cpu,
+        ..AppConfig::default()
+    };
+    let app = App::start(config).expect("the engine starts");
+    let default = LoadRequest { target: library::DEFAULT_MODEL.into(), draft: None, context: Some(2048) };
+    app.load_models(default).expect("the default model is here; run make setup");
+
+    let (events, _) = answer(&app, 64);
+    let searched = folder.path().join("searched.json");
+    write_conversation(&searched, SEARCHED_MESSAGES, "[]");
+    app.import_conversation(&searched).expect("it is a conversation");
+    let imported = folder.path().join("imported.json");
+    let events = serde_json::to_string(&events).expect("events have a text form");
+    let messages = IMPORTED_BYTES / (events.len() as u64 / 2);
+    write_conversation(&imported, messages as u32, &events);
+    let bytes = std::fs::metadata(&imported).map_or(0, |file| file.len());
+    println!(
+        "{SEARCHED_MESSAGES} messages to search, {:.0} MB to import, {TOKENS} tokens an answer",
+        bytes as f64 / 1e6
+    );
+
+    let alone = |app: &App| answer(app, TOKENS).1;
+    let beside_import = |app: &App| {
+        beside(app, &|app| {
+            let copy = app.import_conversation(&imported).expect("it is a conversation");
+            app.delete_conversation(copy).expect("it was imported");
+        })
+    };
+    let beside_search = |app: &App| {
+        let words = ["voyage", "海上的风", "the"];
+        let next = AtomicU32::new(0);
+        beside(app, &|app| {
+            let word = words[next.fetch_add(1, Ordering::Relaxed) as usize % words.len()];
+            app.search_conversations(word).expect("the file can be read");
+        })
+    };
+    type Measurement<'a> = (&'a str, Box<dyn Fn(&App) -> Duration + 'a>);
+    let measurements: [Measurement; 3] = [
+        ("alone", Box::new(alone)),
+        ("beside an import", Box::new(beside_import)),
+        ("beside searches", Box::new(beside_search)),
+    ];
+    println!("longest time without a token, ms, {ROUNDS} rounds:");
+    let mut waits = vec![Vec::new(); measurements.len()];
+    for _ in 0..ROUNDS {
+        for ((_, measure), waits) in measurements.iter().zip(&mut waits) {
+            waits.push(measure(&app).as_secs_f64() * 1e3);
+        }
+    }
+    for ((name, _), waits) in measurements.iter().zip(&waits) {
+        let waits: Vec<String> = waits.iter().map(|ms| format!("{ms:7.0}")).collect();
+        println!("{name:>18} {}", waits.join(""));
+    }
+    app.shutdown();
+}
+
+/// Answers once. Returns the events and the longest time between two messages with tokens.
+fn answer(app: &App, max_tokens: u32) -> (Vec<GenerationEvent>, Duration) {
+    let settings = AnswerSettings {
+        method: Method::Plain,
+        max_draft: MaxDraft::Auto,
+        rule: AcceptanceRule::Lossless,
+        max_tokens,
+        sampling: SamplingParams { seed: Some(7), ..SamplingParams::default() },
+        stop: Vec::new(),
+        target: String::new(),
+        draft: None,
+    };
+    let asking = Asking::Question { parent: None, text: "Tell me a long story about a voyage.".into() };
+    let (sender, messages) = mpsc::channel::<(Instant, StreamMessage)>();
+    let sink = move |message| drop(sender.send((Instant::now(), message)));
+    app.answer(AnswerRequest { conversation: None, asking, settings }, Box::new(sink))
+        .expect("it can be asked");
+    let (mut events, mut last, mut longest) = (Vec::new(), None::<Instant>, Duration::ZERO);
+    for (at, message) in messages {
+        if message.events.iter().any(|event| matches!(event, GenerationEvent::Round(_))) {
+            longest = longest.max(last.map_or(Duration::ZERO, |last| at - last));
+            last = Some(at);
+        }
+        events.extend(message.events);
+    }
+    assert!(matches!(events.last(), Some(GenerationEvent::Finished { .. })), "{:?}", events.last());
+    (events, longest)
+}
+
+/// Answers while `work` runs again and again. Returns the longest time without a token.
+fn beside(app: &App, work: &(dyn Fn(&App) + Sync)) -> Duration {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                work(app);
+            }
+        });
+        let (_, longest) = answer(app, TOKENS);
+        over.store(true, Ordering::Relaxed);
+        longest
+    })
+}
+
+/// Writes a conversation of questions and answers, each answer with these events.
+fn write_conversation(path: &Path, messages: u32, events: &str) {
+    let file = std::fs::File::create(path).expect("there is room for temporary files");
+    let mut out = BufWriter::new(file);
+    let mut write = |text: String| out.write_all(text.as_bytes()).expect("there is room for temporary files");
+    write(
+        r#"{"format":"hunch-conversation","version":1,"title":"Long","created_ms":1,"updated_ms":1,"messages":["#.into(),
+    );
+    for id in 1..=messages {
+        let (comma, parent) = if id == 1 { ("", "null".into()) } else { (",", (id - 1).to_string()) };
+        let (role, events) = if id % 2 == 1 { ("user", "[]") } else { ("assistant", events) };
+        let text =
+            format!("{id}: the wind over the sea, 海上的风, and what the captain said of the voyage. ")
+                .repeat(4);
+        write(format!(
+            r#"{comma}{{"id":{id},"parent":{parent},"role":"{role}","content":"{text}","created_ms":1,"events":{events}}}"#
+        ));
+    }
+    write("]}".into());
+}
