@@ -78,10 +78,15 @@ impl App {
         [Some(loaded.target), loaded.draft].into_iter().flatten().find(uses).map(|entry| entry.name)
     }
 
-    /// Returns the first path of a file that is no model of the library and was never loaded before. What is no file
-    /// can only be the short name of a listed model.
+    /// Returns the first path of a file that is no model of the library, was never loaded before, and did not end the
+    /// last run while it was loaded. What is no file can only be the short name of a listed model.
     pub fn unknown_model<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-        let files: Vec<&str> = names.into_iter().filter(|name| Path::new(name).is_file()).collect();
+        let unfinished = lock(&self.shared.unfinished_load).clone();
+        let is_unfinished = |name: &str| {
+            unfinished.as_ref().is_some_and(|load| load.target == name || load.draft.as_deref() == Some(name))
+        };
+        let is_file = |name: &&str| Path::new(name).is_file() && !is_unfinished(name);
+        let files: Vec<&str> = names.into_iter().filter(is_file).collect();
         let paths: Vec<&Path> = files.iter().map(Path::new).collect();
         let known = are_known(&paths, &self.shared.places);
         files.into_iter().zip(known).find(|(_, known)| !known).map(|(file, _)| file)

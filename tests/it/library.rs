@@ -13,7 +13,7 @@ use hunch::app::{App, AppConfig};
 use hunch::error::ErrorCode;
 use hunch::library::download::DownloadSettings;
 use hunch::library::watch::PERIOD;
-use hunch::library::{self, Places};
+use hunch::library::{self, Places, load_marker};
 use hunch::model::device::DeviceChoice;
 use hunch::model::gguf::Value;
 use hunch::model::low_bit;
@@ -571,7 +571,11 @@ fn files_are_known_that_are_listed_or_were_loaded_before() {
         assert_eq!(app.unknown_model([&*path]), Some(&*path));
     }
     drop(app);
-    assert_eq!(self::app(places).unknown_model([&*elsewhere]), None, "it is known after a restart");
+    assert_eq!(self::app(places.clone()).unknown_model([&*elsewhere]), None, "it is known after a restart");
+    let crashed = Tiny { seed: 3, ..Tiny::default() }.write(folder.path(), "crashed").display().to_string();
+    let load = LoadRequest { target: crashed.clone(), draft: None, context: None };
+    load_marker::set(places.data.as_deref().unwrap(), &load).unwrap();
+    assert_eq!(self::app(places).unknown_model([&*crashed]), None, "it was chosen in the run that it ended");
 }
 
 #[test]
