@@ -30,7 +30,7 @@ const TURNS_OF_CONVERSATION: usize = 4;
 /// Tokens of every answer.
 const TOKENS: u32 = 24;
 /// Memory that may come on top between the first and the last turns, in bytes.
-const MOST_GROWTH: u64 = 16 << 20;
+const MOST_GROWTH: u64 = 8 << 20;
 /// Latency of the last turns as a multiple of that of the first, above which the test fails.
 const MOST_SLOWDOWN: f64 = 1.5;
 /// Longest wait for an answer, and for its record to be complete.
