@@ -1,6 +1,6 @@
 # What a person does with Hunch, one target each. The work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help setup ui run test check bench mac-check arm-test sanitize app
+.PHONY: help setup ui run test fuzz soak check bench mac-check arm-test sanitize app
 
 # What bench measures; override as in: make bench TARGET=qwen.gguf DRAFT=small.gguf
 TARGET ?= smollm2-135m-instruct-q4_1
@@ -23,6 +23,14 @@ run: ## Set up, then open the window (without a display: answer in the terminal)
 test: ## Set up, then run every test: Rust, TypeScript, browser, real window
 	@scripts/setup test
 	@scripts/test
+
+fuzz: ## Fuzz what comes from strangers for longer than test does (ONLY=gguf, SECONDS=300)
+	@scripts/setup check
+	@scripts/fuzz long "$(ONLY)" "$(SECONDS)"
+
+soak: ## Run 500 turns on the default model; compare memory and latency (TURNS=500)
+	@scripts/setup run
+	@scripts/soak $(TURNS)
 
 check: ## Format, lints, types, licences and advisories, with warnings as errors
 	@scripts/setup check

@@ -228,7 +228,8 @@ impl Times {
             timed.iter().map(|round| round.timing.verify_ms + round.timing.other_ms).collect();
         let mut passes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for round in &timed {
-            passes.entry(round.drafted + 1).or_default().push(round.timing.target_ms);
+            // A file that was imported may say any number.
+            passes.entry(round.drafted.saturating_add(1)).or_default().push(round.timing.target_ms);
         }
         let points: Vec<(f64, f64, f64)> = passes
             .iter()

@@ -14,6 +14,7 @@ use proptest::test_runner::TestCaseError;
 use crate::alloc_count::peak_during;
 use crate::support::gguf_writer::{Field, GgufWriter};
 use crate::support::mutate::{BOMBS, apply, mutations, runner, set};
+use crate::support::samples::rich;
 
 /// Memory may be so many times the file's size. The dearest thing in a file is an entry of 14 bytes,
 /// which becomes a node of a tree.
@@ -23,38 +24,6 @@ const FLOOR: usize = 8 << 10;
 
 fn parse(bytes: &[u8]) -> Result<Gguf, Error> {
     Gguf::parse(Path::new("model.gguf"), bytes)
-}
-
-/// A small file with everything in it that a file can have.
-fn rich(writer: GgufWriter) -> GgufWriter {
-    let nested = Array::Array(vec![Array::Array(vec![Array::U8(vec![1, 2])]), Array::I64(vec![])]);
-    let ramp = |n: usize| (0..n).map(|i| i as f32 / n as f32 - 0.5).collect::<Vec<_>>();
-    writer
-        .str("general.architecture", "llama")
-        .u32("llama.block_count", 2)
-        .u32("llama.context_length", 64)
-        .u32("llama.embedding_length", 64)
-        .u32("llama.feed_forward_length", 128)
-        .u32("llama.attention.head_count", 4)
-        .f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
-        .bool("tokenizer.ggml.add_bos_token", false)
-        .strings("tokenizer.ggml.tokens", ["<s>", "a", "é", "日本", "", "Ġb"])
-        .f32s("tokenizer.ggml.scores", &[0.0, -1.0, -2.0])
-        .i32s("tokenizer.ggml.token_type", &[3, 1, 1])
-        .value("x.u8", Value::U8(1))
-        .value("x.i8", Value::I8(-1))
-        .value("x.u16", Value::U16(1))
-        .value("x.i16", Value::I16(-1))
-        .value("x.i32", Value::I32(-1))
-        .value("x.u64", Value::U64(1))
-        .value("x.i64", Value::I64(-1))
-        .value("x.f64", Value::F64(0.5))
-        .value("x.flags", Value::Array(Array::Bool(vec![true, false])))
-        .value("x.nested", Value::Array(nested))
-        .tensor("token_embd.weight", &[6, 64], GgmlDType::Q8_0, &ramp(384))
-        .tensor("blk.0.attn_norm.weight", &[64], GgmlDType::F32, &ramp(64))
-        .tensor("blk.0.attn_q.weight", &[2, 256], GgmlDType::Q4K, &ramp(512))
-        .tensor("blk.0.cube", &[2, 3, 32], GgmlDType::F16, &ramp(192))
 }
 
 fn bases() -> Vec<(Vec<u8>, Vec<Field>)> {

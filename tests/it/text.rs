@@ -17,6 +17,7 @@ use serde::Deserialize;
 use crate::support::default_model;
 use crate::support::gguf_writer::GgufWriter;
 use crate::support::mutate::{apply, content_mutations, runner};
+use crate::support::samples::{byte_level, scored};
 
 const SPECIAL: EncodeOptions = EncodeOptions { parse_special: true, add_bos: true };
 const RAW: EncodeOptions = EncodeOptions { parse_special: false, add_bos: false };
@@ -31,63 +32,6 @@ fn tokenizer(writer: &GgufWriter) -> Tokenizer {
 
 fn refusal(writer: &GgufWriter) -> Error {
     Tokenizer::from_gguf(&gguf(writer)).expect_err("this vocabulary is to be refused")
-}
-
-/// GPT-2's characters for the 256 bytes, in order of the bytes.
-fn byte_characters() -> Vec<String> {
-    let mut others = 0x100..;
-    let printable = |byte: u32| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
-    let code = |byte| if printable(byte) { byte } else { others.next().expect("endless") };
-    (0..256).map(code).map(|code| char::from_u32(code).expect("below U+0144").into()).collect()
-}
-
-/// Every byte, some merges, control tokens, a user-defined one and padding.
-fn byte_level() -> GgufWriter {
-    let merged = ["Ġt", "he", "Ġthe", "Ã©", "ĠĠ", "12"];
-    let special = ["<|im_start|>", "<|im_end|>", "<tool>", "[PAD265]", "<|endoftext|>"];
-    let mut kinds = vec![1; 256 + merged.len()];
-    kinds.extend([3, 1, 4, 5, 3]);
-    let texts = byte_characters();
-    let texts = texts.iter().map(String::as_str).chain(merged).chain(special);
-    GgufWriter::new()
-        .str("tokenizer.ggml.model", "gpt2")
-        .str("tokenizer.ggml.pre", "qwen2")
-        .strings("tokenizer.ggml.tokens", texts)
-        .strings("tokenizer.ggml.merges", ["Ġ t", "h e", "Ġt he", "Ã ©", "Ġ Ġ", "1 2"])
-        .i32s("tokenizer.ggml.token_type", &kinds)
-        .u32("tokenizer.ggml.bos_token_id", 262)
-        .u32("tokenizer.ggml.eos_token_id", 266)
-}
-
-/// A SentencePiece vocabulary: unknown, bos, eos, the bytes, then words with their scores.
-fn scored() -> GgufWriter {
-    let words = [
-        ("\u{2581}", -9.0),
-        ("a", -10.0),
-        ("b", -11.0),
-        ("é", -12.0),
-        ("ab", -1.0),
-        ("ba", -1.0),
-        ("aba", -3.0),
-        ("\u{2581}a", -2.0),
-        ("\u{2581}ab", -4.0),
-        ("bb", -5.0),
-        ("\u{2581}\u{2581}", -6.0),
-        ("éa", -0.5),
-    ];
-    let bytes = (0..256).map(|byte| format!("<0x{byte:02X}>"));
-    let first = ["<unk>", "<s>", "</s>"].map(str::to_owned);
-    let texts = first.into_iter().chain(bytes).chain(words.map(|(text, _)| text.to_owned()));
-    let scores: Vec<f32> = std::iter::repeat_n(0.0, 259).chain(words.map(|word| word.1)).collect();
-    let kinds: Vec<i32> = [2, 3, 3].into_iter().chain([6; 256]).chain(words.map(|_| 1)).collect();
-    GgufWriter::new()
-        .str("tokenizer.ggml.model", "llama")
-        .strings("tokenizer.ggml.tokens", texts)
-        .f32s("tokenizer.ggml.scores", &scores)
-        .i32s("tokenizer.ggml.token_type", &kinds)
-        .u32("tokenizer.ggml.unknown_token_id", 0)
-        .u32("tokenizer.ggml.bos_token_id", 1)
-        .u32("tokenizer.ggml.eos_token_id", 2)
 }
 
 #[derive(Deserialize)]
@@ -316,6 +260,39 @@ fn vocabularies_hunch_cannot_use_are_refused_by_name() {
         assert!(error.to_string().contains(expected), "expected {expected:?} in: {error}");
         assert_eq!(error.code(), code, "{error}");
     }
+}
+
+#[test]
+fn ordinary_text_never_becomes_a_control_token() {
+    // One is a word by itself, one is the result of a merge, one a part of a merge.
+    let texts = ["a", "b", "ab", "Stop", "c", "abc", "S"];
+    let writer = |family| {
+        GgufWriter::new()
+            .str("tokenizer.ggml.model", "gpt2")
+            .str("tokenizer.ggml.pre", family)
+            .strings("tokenizer.ggml.tokens", texts)
+            .i32s("tokenizer.ggml.token_type", &[1, 1, 3, 3, 1, 1, 1])
+            .strings("tokenizer.ggml.merges", ["a b", "ab c"])
+    };
+    for family in ["llama-bpe", "qwen2"] {
+        let tokenizer = tokenizer(&writer(family));
+        assert_eq!(tokenizer.encode("ab", RAW).unwrap(), [0, 1], "{family}");
+        assert!(!tokenizer.encode("Stop abc", RAW).unwrap().contains(&3), "{family}");
+        assert_eq!(tokenizer.encode("Stopab", SPECIAL).unwrap(), [3, 2], "{family}");
+    }
+}
+
+#[test]
+fn tokenises_text_of_any_length() {
+    let tokenizer = tokenizer(&byte_level());
+    // The library that cuts words panics on a run of more than ten million spaces.
+    let spaces = 11 << 20;
+    let ids = tokenizer.encode(&" ".repeat(spaces), RAW).unwrap();
+    assert_eq!(ids.len(), spaces / 2);
+    let sentence = " the cafe 12 the the";
+    let whole = tokenizer.encode(&sentence.repeat(150_000), RAW).unwrap();
+    let one = tokenizer.encode(sentence, RAW).unwrap();
+    assert!(whole.chunks(one.len()).all(|chunk| chunk == one));
 }
 
 /// A vocabulary of these texts and types.

@@ -64,6 +64,15 @@ fn another_depth_by_hand() {
 }
 
 #[test]
+fn takes_any_number_of_drafted_tokens_from_an_imported_answer() {
+    let mut events = answer();
+    let GenerationEvent::Round(round) = &mut events[1] else { panic!("a round") };
+    round.drafted = u32::MAX;
+    let answer = what_if(&events, 0.7, &asked(3, None)).unwrap();
+    assert_eq!(answer.known, 3);
+}
+
+#[test]
 fn rounds_that_found_nothing_to_guess_stay() {
     let mut events = answer();
     events[0] = started(1, Method::Ngram, AcceptanceRule::Lossless);

@@ -60,14 +60,19 @@ impl Hub {
         let mut url = self.url(["api", "models"].into_iter().chain(repository.split('/')));
         url.set_query(Some("blobs=true"));
         let body = self.read(url, repository).await?;
-        // A page of a network that wants to be logged in to, for example.
-        let told: Told =
-            serde_json::from_slice(&body).map_err(|_| self.again("what answers there is not a hub", None))?;
-        if !is_revision(&told.sha) {
-            return Err(self.again("it does not say which state of the repository that is", None));
-        }
-        Ok(Listing::new(repository, told))
+        Listing::parse(repository, &body).map_err(|why| self.again(why, None))
     }
+}
+
+/// Reads the hub's answer about a repository, as `GET /api/models/{repository}?blobs=true` gives it.
+///
+/// Lists whole GGUF models only, smallest first. Files with a path that [`check_path`](names::check_path) refuses
+/// are left out.
+///
+/// # Errors
+/// The reason, as a phrase, when the answer is not JSON of that form or names no revision.
+pub fn parse_listing(repository: &str, answer: &[u8]) -> Result<HubRepository, &'static str> {
+    Listing::parse(repository, answer).map(|listing| listing.repository)
 }
 
 /// It becomes a part of addresses.
@@ -76,6 +81,15 @@ fn is_revision(text: &str) -> bool {
 }
 
 impl Listing {
+    fn parse(repository: &str, answer: &[u8]) -> Result<Self, &'static str> {
+        // A login page of a captive network, for example, is no JSON.
+        let told: Told = serde_json::from_slice(answer).map_err(|_| "what answers there is not a hub")?;
+        match is_revision(&told.sha) {
+            true => Ok(Self::new(repository, told)),
+            false => Err("it does not say which state of the repository that is"),
+        }
+    }
+
     fn new(repository: &str, told: Told) -> Self {
         let licence_tag = || told.tags.iter().find_map(|tag| tag.strip_prefix("license:"));
         let licence =

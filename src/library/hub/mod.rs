@@ -11,8 +11,8 @@ use reqwest::Url;
 use crate::error::{Error, Result};
 
 pub(crate) use client::{Answer, Cure, Failure, Hub};
-pub use listing::choose;
 pub(crate) use listing::{Listing, RemoteFile};
+pub use listing::{choose, parse_listing};
 pub use names::{check_path, local_file, part_number, quantisation, repository, short_name};
 pub use token::{Token, TokenPlaces, Vault};
 

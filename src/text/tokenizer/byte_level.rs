@@ -1,6 +1,8 @@
 //! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`): which regular expressions cut the text, and
 //! the merges. The tokenizers crate does the work; what the file says is checked before it gets it.
 
+use std::collections::HashSet;
+
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel as ByteLevelPreTokenizer;
@@ -8,7 +10,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::SplitDelimiterBehavior;
 
-use super::Entry;
+use super::{Entry, Kind};
 use crate::error::{Error, Result};
 use crate::model::gguf::Gguf;
 use crate::token::TokenId;
@@ -96,6 +98,10 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
 ];
 
+/// Longest text that is cut by the expressions at once, in bytes. Onig panics when a match takes more than ten million
+/// steps, as in a run of so many spaces.
+const STRETCH: usize = 1 << 20;
+
 /// A byte-level BPE encoder.
 pub(super) struct ByteLevel {
     inner: tokenizers::Tokenizer,
@@ -112,9 +118,11 @@ impl ByteLevel {
                 reason: format!("its pre-tokeniser \"{name}\" is not known"),
             });
         };
+        // Letters that spell a control token are not one.
+        let ordinary = |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, Kind::Control | Kind::Unknown);
         let vocab: Vocab =
-            entries.iter().enumerate().map(|(id, e)| (e.text.clone(), id as TokenId)).collect();
-        let merges = merges(gguf, &vocab)?;
+            (0..).zip(entries).filter(ordinary).map(|(id, entry)| (entry.text.clone(), id)).collect();
+        let merges = merges(gguf, entries, &vocab)?;
         let bpe = BPE::builder()
             .vocab_and_merges(vocab, merges)
             .ignore_merges(family.ignore_merges)
@@ -127,10 +135,27 @@ impl ByteLevel {
 
     /// Appends the tokens of ordinary text.
     pub(super) fn encode(&self, text: &str, ids: &mut Vec<TokenId>) -> Result<()> {
-        let encoding = self.inner.encode_fast(text, false).map_err(|e| internal("the text", &e))?;
-        ids.extend_from_slice(encoding.get_ids());
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (stretch, after) = rest.split_at(end_of_stretch(rest));
+            let encoding = self.inner.encode_fast(stretch, false).map_err(|e| internal("the text", &e))?;
+            ids.extend_from_slice(encoding.get_ids());
+            rest = after;
+        }
         Ok(())
     }
+}
+
+/// The end of the first stretch of a text: between two words, where every family cuts as well, or anywhere in a
+/// stretch without words.
+fn end_of_stretch(text: &str) -> usize {
+    if text.len() <= STRETCH {
+        return text.len();
+    }
+    let is_between_words =
+        |around: &[u8]| around[0].is_ascii_lowercase() && around[1] == b' ' && around[2].is_ascii_lowercase();
+    let space = text.as_bytes()[..STRETCH].windows(3).rposition(is_between_words).map(|at| at + 1);
+    space.unwrap_or_else(|| (0..=STRETCH).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(text.len()))
 }
 
 fn internal(what: &str, error: &tokenizers::Error) -> Error {
@@ -148,9 +173,11 @@ fn pre_tokenizer(patterns: &[&str]) -> Result<Sequence> {
     Ok(Sequence::new(steps))
 }
 
-/// The merges as pairs. Each half and the whole must be tokens: the tokenizers crate counts on it.
-fn merges(gguf: &Gguf, vocab: &Vocab) -> Result<Merges> {
+/// The merges as pairs, without those that spell a control token. Each half and the whole must be tokens: the
+/// tokenizers crate counts on it.
+fn merges(gguf: &Gguf, entries: &[Entry], vocab: &Vocab) -> Result<Merges> {
     let invalid = |reason| Error::InvalidModelFile { path: gguf.path.clone(), reason };
+    let every: HashSet<&str> = entries.iter().map(|entry| entry.text.as_str()).collect();
     let lines = gguf.require_strings("tokenizer.ggml.merges")?;
     let mut merges = Merges::with_capacity(lines.len());
     let mut whole = String::new();
@@ -161,14 +188,15 @@ fn merges(gguf: &Gguf, vocab: &Vocab) -> Result<Merges> {
         whole.clear();
         whole.push_str(left);
         whole.push_str(right);
-        for part in [left, right, &whole] {
-            if !vocab.contains_key(part) {
-                return Err(invalid(format!(
-                    "the merge \"{line}\" needs \"{part}\", which is not in the vocabulary"
-                )));
-            }
+        let parts = [left, right, &whole];
+        if let Some(part) = parts.into_iter().find(|&part| !every.contains(part)) {
+            return Err(invalid(format!(
+                "the merge \"{line}\" needs \"{part}\", which is not in the vocabulary"
+            )));
         }
-        merges.push((left.to_owned(), right.to_owned()));
+        if parts.into_iter().all(|part| vocab.contains_key(part)) {
+            merges.push((left.to_owned(), right.to_owned()));
+        }
     }
     Ok(merges)
 }
@@ -220,6 +248,16 @@ mod tests {
         let known: BTreeSet<u8> = alphabet.iter().map(|&c| byte(c).unwrap()).collect();
         assert_eq!((alphabet.len(), known.len()), (256, 256));
         assert_eq!(bytes("ĠĊ日"), [b" \n", "日".as_bytes()].concat());
+    }
+
+    #[test]
+    fn long_text_is_cut_between_words_or_at_characters() {
+        assert_eq!(end_of_stretch("short text"), 10);
+        let words = "some words ".repeat(STRETCH / 8);
+        let end = end_of_stretch(&words);
+        assert!(end > STRETCH - 12 && words[end..].starts_with(' ') && !words[..end].ends_with(' '));
+        let signs = "\u{65e5}".repeat(STRETCH);
+        assert_eq!(end_of_stretch(&signs), STRETCH - STRETCH % 3);
     }
 
     #[test]

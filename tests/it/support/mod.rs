@@ -1,8 +1,9 @@
-//! What several tests build on: a writer of GGUF files, damage to do to them, tiny models made of
-//! chance, and the default model.
+//! Shared by several tests: a writer of GGUF files with small samples, damage to do to them, tiny random models,
+//! and the default model.
 
 pub(crate) mod gguf_writer;
 pub(crate) mod mutate;
+pub(crate) mod samples;
 pub(crate) mod snapshot;
 pub(crate) mod tiny;
 

@@ -1,5 +1,7 @@
 //! Damage to files: random bits and bytes, truncation, lengths that lie, parts moved about.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -132,8 +134,19 @@ pub(crate) fn set(bytes: &mut [u8], field: Field, number: u64) {
     }
 }
 
-/// A runner of so many cases that are the same every time.
+/// Fixes the seed of [`runner`]: a number, as tests print it.
+const SEED: &str = "HUNCH_TEST_SEED";
+
+/// A runner of so many cases from a fresh seed. It is printed, so that a failure can be repeated.
 pub(crate) fn runner(cases: u32) -> TestRunner {
+    let seed: u64 = match std::env::var(SEED) {
+        Ok(text) => text.parse().expect("HUNCH_TEST_SEED is a number"),
+        // The standard library seeds its hash maps from the system's randomness.
+        Err(_) => RandomState::new().build_hasher().finish(),
+    };
+    println!("To repeat these cases: {SEED}={seed}");
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
