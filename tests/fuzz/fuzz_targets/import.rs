@@ -30,9 +30,8 @@ fn store() -> &'static Store {
 }
 
 fn import(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
     let store = store();
-    let conversation = match store.import_json(text) {
+    let conversation = match store.import_json(bytes) {
         Ok(conversation) => conversation,
         Err(error) => {
             assert_eq!(error.code(), ErrorCode::InvalidRequest, "{error}");
@@ -43,7 +42,7 @@ fn import(bytes: &[u8]) {
     let exported = store.export_json(conversation).expect("what was imported can be exported");
     look(store, conversation);
     store.remove_conversation(conversation).expect("it is there");
-    let copy = store.import_json(&exported).expect("what was exported can be imported");
+    let copy = store.import_json(exported.as_bytes()).expect("what was exported can be imported");
     let again = store.export_json(copy).expect("what was imported can be exported");
     store.remove_conversation(copy).expect("it is there");
     assert_eq!(renumbered(&exported), renumbered(&again));
