@@ -24,7 +24,7 @@ test: ## Set up, then run every test: Rust, TypeScript, browser, real window
 	@scripts/setup test
 	@scripts/test
 
-fuzz: ## Fuzz what comes from strangers for longer than test does (ONLY=gguf, SECONDS=300)
+fuzz: ## Fuzz the readers of untrusted input for longer than test does (ONLY=gguf, SECONDS=300)
 	@scripts/setup check
 	@scripts/fuzz long "$(ONLY)" "$(SECONDS)"
 

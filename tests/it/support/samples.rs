@@ -1,4 +1,4 @@
-//! Small sound GGUF files: what tests damage and the fuzz targets begin with.
+//! Small sound GGUF files that tests damage and fuzz targets begin with.
 
 use candle_core::quantized::GgmlDType;
 use hunch::model::gguf::{Array, Value};
