@@ -1,10 +1,13 @@
 // Models, methods and settings in the built window.
 
-import { readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { ask, calls, ended, useWindow } from './harness';
 
 const hunch = useWindow();
+const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
+mkdirSync(output, { recursive: true });
 const recordedApp = (name: string) => JSON.parse(readFileSync(new URL(`./fixtures/${name}.json`, import.meta.url), 'utf8'));
 
 describe('models', () => {
@@ -30,6 +33,19 @@ describe('models', () => {
     await page.getByTestId('example').first().waitFor();
     expect(await page.getByTestId('loading').count()).toBe(0);
     expect(await page.getByTestId('target-menu').innerText()).toContain('smollm2-135m');
+  });
+
+  it.each(['light', 'dark'] as const)('that ended the last run waits to be asked for (%s)', async (colours) => {
+    const app = recordedApp('fixture-app-default');
+    app.info.unfinished_load = { target: app.models[0].path, draft: null, context: null };
+    const page = await hunch.open({ app: 'crashed', apps: { crashed: app }, colours });
+    await page.getByTestId('load-again').waitFor();
+    expect(await page.getByTestId('resting').innerText()).toContain(`Hunch ended while it loaded ${app.models[0].name}`);
+    expect(await calls(page, 'load_models')).toEqual([]);
+    await page.screenshot({ path: `${output}crashed-${colours}.png` });
+    await page.getByTestId('load-again').click();
+    await page.getByTestId('load-again').waitFor({ state: 'detached' });
+    expect(await page.getByTestId('target-menu').innerText()).toContain(app.models[0].name);
   });
 
   it('that cannot be used says why, and the loaded one stays', async () => {
