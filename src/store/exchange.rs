@@ -1,5 +1,6 @@
 //! Conversations as files: JSON, which can be read back whole, and Markdown, which is for people.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::io::{BufReader, Read};
@@ -20,7 +21,7 @@ use crate::event::GenerationEvent;
 const FORMAT: &str = "hunch-conversation";
 const VERSION: u32 = 1;
 
-/// `M` is the list of messages: read one by one to be written, or packed when they were read.
+/// The JSON of a file. `M` is the list of messages: [`StoredMessages`] to write, records with packed events when read.
 #[derive(Serialize, Deserialize)]
 struct ConversationFile<M> {
     format: String,
@@ -53,16 +54,23 @@ struct MessageRecord<E> {
 }
 
 /// Messages whose events are read from the store one answer at a time, as they are written out.
-struct StoredMessages<'a>(&'a Store, Vec<StoredMessage>);
+struct StoredMessages<'a> {
+    store: &'a Store,
+    messages: Vec<StoredMessage>,
+    /// The store's error, which the serializer would turn into text.
+    failure: &'a Cell<Option<Error>>,
+}
 
 impl Serialize for StoredMessages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(store, messages) = self;
-        let mut list = serializer.serialize_seq(Some(messages.len()))?;
-        for message in messages {
+        let mut list = serializer.serialize_seq(Some(self.messages.len()))?;
+        for message in &self.messages {
             let StoredMessage { id, parent, role, content, created_ms, state, settings } = message.clone();
-            let events = if role == Role::Assistant { store.events(id) } else { Ok(Vec::new()) };
-            let events = events.map_err(ser::Error::custom)?;
+            let events = if role == Role::Assistant { self.store.events(id) } else { Ok(Vec::new()) };
+            let events = events.map_err(|error| {
+                self.failure.set(Some(error));
+                ser::Error::custom("an answer cannot be read")
+            })?;
             list.serialize_element(&MessageRecord {
                 id,
                 parent,
@@ -112,9 +120,10 @@ impl Store {
     /// A conversation as JSON, with all branches, settings and events.
     ///
     /// # Errors
-    /// When there is no such conversation.
+    /// When there is no such conversation, or one of its answers is damaged.
     pub fn export_json(&self, id: i64) -> Result<String> {
         let Conversation { entry, system, leaf, messages } = self.conversation(id)?;
+        let failure = Cell::default();
         let file = ConversationFile {
             format: FORMAT.into(),
             version: VERSION,
@@ -123,9 +132,9 @@ impl Store {
             created_ms: entry.created_ms,
             updated_ms: entry.updated_ms,
             leaf,
-            messages: StoredMessages(self, messages),
+            messages: StoredMessages { store: self, messages, failure: &failure },
         };
-        serde_json::to_string(&file).map_err(|e| Error::Internal(e.to_string()))
+        serde_json::to_string(&file).map_err(|e| failure.take().unwrap_or(Error::Internal(e.to_string())))
     }
 
     /// The branch of a conversation that is read, as Markdown, with `words` over its parts.

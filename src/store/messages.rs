@@ -363,6 +363,7 @@ pub(super) mod tests {
     use super::*;
     use crate::api::ExportWords;
     use crate::depth::MaxDraft;
+    use crate::error::Error;
     use crate::event::{Alternative, RoundEvent, StopReason, TokenEvent};
     use crate::propose::Method;
     use crate::sample::SamplingParams;
@@ -592,5 +593,7 @@ pub(super) mod tests {
             assert!(store.import_json(wrong.as_bytes()).is_err());
         }
         assert_eq!(store.conversations().unwrap().len(), before);
+        store.connection().execute("UPDATE messages SET events = x'00' WHERE events NOT NULL", []).unwrap();
+        assert!(matches!(store.export_json(copy), Err(Error::Store(_))));
     }
 }
