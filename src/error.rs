@@ -246,6 +246,21 @@ pub enum Error {
     Internal(String),
 }
 
+impl From<hunch_kernels::Error> for Error {
+    fn from(error: hunch_kernels::Error) -> Self {
+        use hunch_kernels::Error as Kernels;
+        match error {
+            Kernels::OutOfMemory { .. } => Self::OutOfMemory(error.to_string()),
+            // Readers of weights fail with an error of ours.
+            Kernels::Read(source) => match source.downcast::<Self>() {
+                Ok(ours) => *ours,
+                Err(other) => Self::Internal(other.to_string()),
+            },
+            Kernels::Layout(reason) => Self::Internal(reason),
+        }
+    }
+}
+
 impl Error {
     /// The kind of this failure.
     pub fn code(&self) -> ErrorCode {

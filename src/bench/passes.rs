@@ -13,8 +13,8 @@ use crate::bench::candle::CandleModel;
 use crate::bench::figures::median;
 use crate::bench::model::{TimedPass, made_up_tokens, timed_pass};
 use crate::error::{Error, Result};
-use crate::model::kernels::Threads;
 use crate::model::{LanguageModel, LogitRows, Step};
+use hunch_kernels::Threads;
 
 /// Rows of the passes that are measured.
 pub const ROWS: [usize; 6] = [1, 2, 3, 5, 9, 16];

@@ -4,9 +4,9 @@
 use crate::api::library::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoice};
 use crate::error::Result;
 use crate::model::gguf::{Gguf, TensorInfo};
-use crate::model::kernels::WeightMatrix;
 use crate::model::spec::ModelSpec;
 use crate::session::MAX_ROWS;
+use hunch_kernels::WeightMatrix;
 
 /// Longest context that a conversation has unless the person asks for more: caches take memory by the token.
 const USUAL_CONTEXT: usize = 8192;

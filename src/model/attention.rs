@@ -5,7 +5,7 @@ use candle_nn::ops::softmax_last_dim;
 
 use crate::error::Result;
 use crate::model::cache::KvCache;
-use crate::model::mask::RowMask;
+use hunch_kernels::RowMask;
 
 /// Rotated queries `[1, n_head, rows, head_dim]`, contiguous, against the rows of `layer` that
 /// `mask` shows -> `[rows, n_head * head_dim]`. The rows' own keys are already written; `bias` is the
@@ -73,8 +73,8 @@ mod tests {
     use super::*;
     use crate::model::RowLayout;
 
-    use crate::model::kernels::Threads;
-    use crate::model::kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
+    use hunch_kernels::Threads;
+    use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 
     /// The kernel and candle's operations agree, with and without a tree.
     #[test]

@@ -6,12 +6,12 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::model::device::Compute;
 use crate::model::host::HostExecutor;
-use crate::model::mask::RowMask;
 use crate::model::pass::{Executor, LAYER};
 use crate::model::spec::ModelSpec;
 use crate::model::tensors::TensorExecutor;
 use crate::model::weights::WeightFile;
 use crate::model::{LanguageModel, LayerPlan, ModelMemory, Rows, Step, StepOutput};
+use hunch_kernels::RowMask;
 
 /// A decoder-only transformer on a device, with its cache.
 pub struct Decoder {

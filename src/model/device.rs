@@ -8,7 +8,7 @@ use std::sync::Arc;
 use candle_core::Device;
 
 use crate::error::{Error, Result};
-use crate::model::kernels::Threads;
+use hunch_kernels::Threads;
 
 /// Which device to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,19 +9,19 @@ use candle_core::{Device, Module, Tensor};
 use crate::error::Result;
 use crate::model::cache::KvCache;
 use crate::model::device::Compute;
-use crate::model::kernels::activation::{rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours};
-use crate::model::kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
-use crate::model::kernels::matmul::{Input, Product, multiply, multiply_blocks, multiply_gated};
-use crate::model::kernels::quantise::QuantisedRows;
-use crate::model::kernels::{Threads, WeightMatrix};
 use crate::model::layout::ModelWeights;
-use crate::model::mask::RowMask;
 use crate::model::pass::{Executor, LayerStep};
 use crate::model::rope::{Angles, RopeTable};
 use crate::model::spec::{ModelSpec, RopeKind};
 use crate::model::weights::{Embedding, WeightFile};
 use crate::model::{LogitRows, Rows, TokenBlocks};
 use crate::token::TokenId;
+use hunch_kernels::RowMask;
+use hunch_kernels::activation::{rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours};
+use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
+use hunch_kernels::matmul::{Input, Product, multiply, multiply_blocks, multiply_gated};
+use hunch_kernels::quantise::QuantisedRows;
+use hunch_kernels::{Threads, WeightMatrix};
 
 /// A model on the CPU.
 pub struct HostExecutor {
@@ -146,7 +146,7 @@ impl HostExecutor {
         }
         let mut up = vec![0.0; gated.len()];
         products(threads, h, quantised, [(&layer.gate, &mut **gated), (&layer.up, &mut up)], false)?;
-        crate::model::kernels::activation::gated_silu(gated, &up);
+        hunch_kernels::activation::gated_silu(gated, &up);
         Ok(())
     }
 

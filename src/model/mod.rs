@@ -8,50 +8,21 @@ pub mod device;
 pub mod file;
 pub mod gguf;
 pub mod host;
-pub mod kernels;
 pub mod layout;
 pub mod linear;
 pub mod low_bit;
-pub mod mask;
 pub mod pass;
 pub mod rope;
 pub mod spec;
 pub mod split;
 pub mod table;
 pub mod tensors;
-pub mod token_blocks;
 pub mod weights;
 
 use crate::error::Result;
 use crate::token::TokenId;
+pub use hunch_kernels::{RowLayout, TokenBlocks};
 pub use spec::ModelSpec;
-pub use token_blocks::TokenBlocks;
-
-/// How the rows of a [`Step`] see each other. Unless it says otherwise every row sees the whole cache
-/// before the step.
-#[derive(Clone, Copy, Debug)]
-pub enum RowLayout<'a> {
-    /// Row i sees rows 0..=i; its position is `cache_len + i`.
-    Chain,
-    /// Row i sees its ancestors and itself. `parents[i] < i`, or `None` for a row that hangs on
-    /// the cache directly; its position is `cache_len + depth`.
-    Tree {
-        /// The parent row of each row.
-        parents: &'a [Option<usize>],
-    },
-    /// Row i sees the cache slots before `since`; of the slots from there on, which are those that earlier
-    /// passes left unsettled and then one for each row, it sees slot `since + j` where the bit
-    /// `visible[i] >> j & 1` is set (at most 64 slots; its own bit set, none after). Its position is
-    /// `since + depths[i]`.
-    Custom {
-        /// Slots that every row sees; at most `cache_len`.
-        since: usize,
-        /// Distance of each row's position from `since`.
-        depths: &'a [usize],
-        /// One bit set per row.
-        visible: &'a [u64],
-    },
-}
 
 /// Which layers a pass runs.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,9 +4,9 @@
 
 use crate::error::Result;
 use crate::model::cache::KvCache;
-use crate::model::mask::RowMask;
 use crate::model::{LogitRows, Rows, TokenBlocks};
 use crate::token::TokenId;
+use hunch_kernels::RowMask;
 
 /// A step of a layer: what is done in one go, because its parts share an input or because the next
 /// follows element by element.

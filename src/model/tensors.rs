@@ -12,13 +12,13 @@ use crate::model::attention::{attention, mask_bias};
 use crate::model::cache::KvCache;
 use crate::model::layout::ModelWeights;
 use crate::model::linear::Linear;
-use crate::model::mask::RowMask;
 use crate::model::pass::{Executor, LayerStep};
 use crate::model::rope::RopeTable;
 use crate::model::spec::{ModelSpec, RopeKind};
 use crate::model::weights::{Embedding, WeightFile};
 use crate::model::{LogitRows, Rows, TokenBlocks};
 use crate::token::TokenId;
+use hunch_kernels::RowMask;
 
 /// A model on a candle device.
 pub struct TensorExecutor {

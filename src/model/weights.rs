@@ -13,9 +13,9 @@ use candle_core::{Device, Tensor};
 use crate::error::{Error, Result};
 use crate::model::file::ModelFile;
 use crate::model::gguf::{Gguf, TensorInfo};
-use crate::model::kernels::{CopiedBytes, MatrixSource, Threads, WeightMatrix};
 use crate::model::linear::Linear;
 use crate::model::split;
+use hunch_kernels::{CopiedBytes, MatrixSource, Threads, WeightMatrix};
 
 /// The name of the embedding table.
 const EMBEDDING: &str = "token_embd.weight";
@@ -172,9 +172,9 @@ impl WeightFile {
     pub fn matrix(&self, name: &str, n: usize, k: usize, threads: &Threads) -> Result<Option<WeightMatrix>> {
         let info = self.info(name, &[n, k])?;
         let (file, start) = (&self.parts[info.part], info.range.start);
-        let read = |at: usize, out: &mut [u8]| file.read_into(start + at, out);
+        let read = |at: usize, out: &mut [u8]| Ok(file.read_into(start + at, out)?);
         let source = MatrixSource { read: &read, len: info.range.len(), dtype: info.dtype, n, k };
-        WeightMatrix::new(source, threads)
+        Ok(WeightMatrix::new(source, threads)?)
     }
 
     /// The embedding table on the CPU, still quantised: the head's rows where that is the table as well, else a copy
@@ -193,7 +193,7 @@ impl WeightFile {
         } else {
             let info = self.info(EMBEDDING, &[rows, width])?;
             let (file, start) = (&self.parts[info.part], info.range.start);
-            let read = |at: usize, out: &mut [u8]| file.read_into(start + at, out);
+            let read = |at: usize, out: &mut [u8]| Ok(file.read_into(start + at, out)?);
             let bytes = CopiedBytes::new(info.range.len(), &read, threads)?;
             Table::Copy { row_bytes: info.range.len() / rows, bytes }
         };

@@ -9,7 +9,7 @@
 use super::activation::exp;
 use super::isa::{Isa, Level, Scalar};
 use super::threads::{SharedSlice, Threads};
-use crate::model::mask::RowMask;
+use crate::mask::RowMask;
 
 /// The sizes of one attention call.
 #[derive(Clone, Copy, Debug)]

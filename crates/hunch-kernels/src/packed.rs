@@ -42,7 +42,7 @@ impl PackedRows {
     /// Packs `n` rows of `row_bytes` each, as `read` gives them, in groups of `group`.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room, and as `read`.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when there is no room, and as `read`.
     pub(super) fn new(
         read: &ReadAt<'_>,
         (n, row_bytes): (usize, usize),

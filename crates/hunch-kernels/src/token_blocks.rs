@@ -1,6 +1,4 @@
-//! Some tokens of a vocabulary: for which of them a pass computes logits. Pure.
-
-use crate::token::TokenId;
+//! The tokens of a vocabulary whose logits a pass computes. Pure.
 
 /// A set of tokens in blocks of [`TokenBlocks::WIDTH`] neighbours: the head's weight rows are read in
 /// blocks too.
@@ -20,7 +18,7 @@ impl TokenBlocks {
     }
 
     /// Adds the block of a token.
-    pub fn insert(&mut self, token: TokenId) {
+    pub fn insert(&mut self, token: u32) {
         let block = token / Self::WIDTH as u32;
         if let Err(at) = self.blocks.binary_search(&block) {
             self.blocks.insert(at, block);
@@ -36,7 +34,7 @@ impl TokenBlocks {
     }
 
     /// Whether a token is in it.
-    pub fn contains(&self, token: TokenId) -> bool {
+    pub fn contains(&self, token: u32) -> bool {
         self.blocks.binary_search(&(token / Self::WIDTH as u32)).is_ok()
     }
 

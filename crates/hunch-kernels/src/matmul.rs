@@ -20,7 +20,7 @@ use super::packed::{BlockShape, PackedRows};
 use super::quantise::{ActivationBlock, BLOCK, QuantisedRows};
 use super::threads::{SharedSlice, Threads};
 use crate::error::Result;
-use crate::model::TokenBlocks;
+use crate::token_blocks::TokenBlocks;
 
 /// Activation rows that share one unpacking of the weights.
 pub(super) const TILE: usize = 32;
@@ -76,7 +76,7 @@ impl WeightMatrix {
     /// `None` when the CPU kernels have no path for the type (Q3_K) or the source has another size.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room, and as the source.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when there is no room, and as the source.
     pub fn new(source: MatrixSource<'_>, threads: &Threads) -> Result<Option<Self>> {
         Self::at_level(source, threads, Level::best())
     }

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::{Mmap, MmapMut};
 
-use super::threads::{SharedSlice, Threads};
-use crate::error::{Error, Result};
+use crate::error::{Error, ReadError, Result};
+use crate::threads::{SharedSlice, Threads};
 
 /// Reads bytes at an offset of what is being copied.
-pub type ReadAt<'a> = dyn Fn(usize, &mut [u8]) -> Result<()> + Sync + 'a;
+pub type ReadAt<'a> = dyn Fn(usize, &mut [u8]) -> Result<(), ReadError> + Sync + 'a;
 
 /// Most bytes that a task reads at once: they stay in the core's cache until they are packed.
 pub(super) const STRETCH: usize = 256 << 10;
@@ -35,7 +35,7 @@ pub(super) fn seal(memory: MmapMut) -> Result<Arc<Mmap>> {
 }
 
 fn no_room(size: usize) -> Error {
-    Error::OutOfMemory(format!("a weight matrix needs {} MiB", size >> 20))
+    Error::OutOfMemory { bytes: size }
 }
 
 /// Runs `tasks` tasks that may fail, and returns the first error there was. After one the others are skipped.
@@ -73,7 +73,7 @@ impl CopiedBytes {
         try_run(threads, len.div_ceil(STRETCH), &|index| {
             let from = index * STRETCH;
             // SAFETY: the memory is borrowed until all is read, and only this task has the stretch.
-            read(from, unsafe { out.part(from, STRETCH.min(len - from)) })
+            Ok(read(from, unsafe { out.part(from, STRETCH.min(len - from)) })?)
         })?;
         Ok(Self(seal(memory)?))
     }
@@ -100,7 +100,7 @@ mod tests {
             assert!(CopiedBytes::new(len, &read, &threads).unwrap().bytes() == bytes, "{len} bytes");
             let fails = |at: usize, _: &mut [u8]| match at + STRETCH < len {
                 true => Ok(()),
-                false => Err(Error::Internal("the last stretch".into())),
+                false => Err("the last stretch".into()),
             };
             assert!(CopiedBytes::new(len, &fails, &threads).is_err(), "{len} bytes");
         }

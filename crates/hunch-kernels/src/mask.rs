@@ -1,7 +1,31 @@
-//! Which cache slots a row of a pass sees. Pure: no tensors, no model.
+//! The cache slots that each row of a pass sees. Pure: no tensors, no model.
 
 use crate::error::{Error, Result};
-use crate::model::RowLayout;
+
+/// Visibility among the rows of one pass. Unless it says otherwise every row sees the whole cache before the pass.
+#[derive(Clone, Copy, Debug)]
+pub enum RowLayout<'a> {
+    /// Row i sees rows 0..=i; its position is `cache_len + i`.
+    Chain,
+    /// Row i sees its ancestors and itself. `parents[i] < i`, or `None` for a row that hangs on
+    /// the cache directly; its position is `cache_len + depth`.
+    Tree {
+        /// The parent row of each row.
+        parents: &'a [Option<usize>],
+    },
+    /// Row i sees the cache slots before `since`; of the slots from there on, which are those that earlier
+    /// passes left unsettled and then one for each row, it sees slot `since + j` where the bit
+    /// `visible[i] >> j & 1` is set (at most 64 slots; its own bit set, none after). Its position is
+    /// `since + depths[i]`.
+    Custom {
+        /// Slots that every row sees; at most `cache_len`.
+        since: usize,
+        /// Distance of each row's position from `since`.
+        depths: &'a [usize],
+        /// One bit set per row.
+        visible: &'a [u64],
+    },
+}
 
 /// The rows of one pass: `base` slots seen by all, then slots that some may see and a slot per row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +64,7 @@ impl RowMask {
         let sound = |unsettled: usize| bits.iter().enumerate().all(|(i, b)| b >> (unsettled + i) == 1);
         let described = bits.len() == rows && depths.len() == rows;
         let Some(unsettled) = unsettled.filter(|&unsettled| described && sound(unsettled)) else {
-            return Err(Error::Internal(format!("a layout does not describe its {rows} rows")));
+            return Err(Error::Layout(format!("a layout does not describe its {rows} rows")));
         };
         // A tree that is a chain takes the shorter path; the result is the same.
         let chain = bits.iter().enumerate().all(|(i, b)| b.count_ones() as usize == unsettled + i + 1)
@@ -114,7 +138,7 @@ impl RowMask {
 
 fn tree_bits(parents: &[Option<usize>], rows: usize) -> Result<(Vec<u64>, Vec<usize>)> {
     if rows > 64 || parents.len() != rows {
-        return Err(Error::Internal(format!(
+        return Err(Error::Layout(format!(
             "a tree of {} parents for {rows} rows; at most 64 fit",
             parents.len()
         )));
@@ -124,7 +148,7 @@ fn tree_bits(parents: &[Option<usize>], rows: usize) -> Result<(Vec<u64>, Vec<us
         let (seen, depth) = match parent {
             None => (0, 0),
             Some(p) if p < i => (bits[p], depths[p] + 1),
-            Some(p) => return Err(Error::Internal(format!("row {i} has the later row {p} as parent"))),
+            Some(p) => return Err(Error::Layout(format!("row {i} has the later row {p} as parent"))),
         };
         bits.push(seen | 1 << i);
         depths.push(depth);
