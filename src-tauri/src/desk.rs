@@ -1,4 +1,4 @@
-//! What the shell does with files by itself: the dialogs of the system, the log, the file manager. The page names no
+//! The shell's own work with files: the dialogs of the system, the log, the file manager. The page names no
 //! path to write to, and none to read but those it got from here.
 
 use std::path::{Path, PathBuf};

@@ -48,7 +48,7 @@ impl App {
         let loaded = self.load_in_turn(&request, &stop);
         // The program survived it, whatever came of it.
         *lock(&self.shared.unfinished_load) = None;
-        self.shared.side_folder.as_deref().inspect(|folder| load_marker::clear(folder));
+        self.unmark_load();
         lock(&self.shared.stop_loading).take_if(|last| Arc::ptr_eq(last, &stop));
         self.shared.warmth.look_again();
         loaded
@@ -143,6 +143,13 @@ impl App {
         let request = LoadRequest { target: target.path.clone(), draft, context };
         if let Err(error) = load_marker::set(folder, &request) {
             tracing::warn!("A crash while models load would not be noticed. {error}");
+        }
+    }
+
+    /// Removes the mark of [`mark_load`](Self::mark_load).
+    pub(super) fn unmark_load(&self) {
+        if let Some(folder) = &self.shared.side_folder {
+            load_marker::clear(folder);
         }
     }
 

@@ -306,11 +306,9 @@ impl App {
     /// at most for [`QUIT_WITHIN`].
     pub fn shutdown(&self) {
         self.cancel_loading();
-        if lock(&self.shared.stop_loading).is_some()
-            && let Some(folder) = &self.shared.side_folder
-        {
+        if lock(&self.shared.stop_loading).is_some() {
             // Quitting in the middle of loading is no crash.
-            load_marker::clear(folder);
+            self.unmark_load();
         }
         self.shared.warmth.end();
         // Taken out first: closing them waits for what they write.

@@ -327,7 +327,7 @@ fn same_origin(a: &Url, b: &Url) -> bool {
         == (b.scheme(), b.host_str(), b.port_or_known_default())
 }
 
-/// Whether nobody on the way can read what is sent: the connection is encrypted, or stays on this machine.
+/// Checks that a request cannot be read on its way: the connection is encrypted, or stays on this machine.
 fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
