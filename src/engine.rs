@@ -14,10 +14,10 @@ use crate::generate::{
     FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate,
 };
 use crate::log::panic_text;
-use crate::model::ModelMemory;
 use crate::model::device::Compute;
-use crate::stats::Stopwatch;
 use crate::text::Tokenizer;
+use hunch_core::model::ModelMemory;
+use hunch_core::stats::Stopwatch;
 
 /// The wall clock, from the moment it was made.
 pub struct WallClock(Instant);

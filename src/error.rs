@@ -261,6 +261,34 @@ impl From<hunch_kernels::Error> for Error {
     }
 }
 
+impl From<hunch_core::error::Error> for Error {
+    fn from(error: hunch_core::error::Error) -> Self {
+        use hunch_core::error::Error as Core;
+        match error {
+            Core::InvalidRequest(message) => Self::InvalidRequest(message),
+            Core::ContextOverflow { prompt, context } => Self::ContextOverflow { prompt, context },
+            // Our own models and proposers fail with an error of ours.
+            Core::Model(source) => match source.downcast::<Self>() {
+                Ok(ours) => *ours,
+                Err(other) => Self::Internal(other.to_string()),
+            },
+            Core::Internal(reason) => Self::Internal(reason),
+            other => Self::Internal(other.to_string()),
+        }
+    }
+}
+
+impl From<Error> for hunch_core::error::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::InvalidRequest(message) => Self::InvalidRequest(message),
+            Error::ContextOverflow { prompt, context } => Self::ContextOverflow { prompt, context },
+            Error::Internal(reason) => Self::Internal(reason),
+            other => Self::model(other),
+        }
+    }
+}
+
 impl Error {
     /// The kind of this failure.
     pub fn code(&self) -> ErrorCode {

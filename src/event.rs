@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::depth::{DepthState, MaxDraft};
 use crate::error::{Error, ErrorCode};
-use crate::propose::Method;
-use crate::rule::AcceptanceRule;
-use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
-use crate::token::{DraftFate, TokenId, TokenOrigin};
+use hunch_core::depth::{DepthState, MaxDraft};
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::stats::{GenerationStats, LiveFigures, RoundTiming};
+use hunch_core::token::{DraftFate, TokenId, TokenOrigin};
 
 /// Why a generation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]

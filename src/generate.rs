@@ -12,18 +12,19 @@ use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::event::{
     DraftedEvent, EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent,
 };
 use crate::model::device::peak_memory_bytes;
-use crate::propose::{Method, MethodOptions};
-use crate::rule::AcceptanceRule;
-use crate::sample::{Sampler, SamplingParams};
-use crate::session::{DroppedDraft, EndReason, Round, Session, SessionConfig};
-use crate::stats::{GenerationStats, Stopwatch};
-use crate::token::{DraftedToken, TokenId};
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::session::{DroppedDraft, EndReason, Round, Session, SessionConfig};
+use hunch_core::stats::{GenerationStats, Stopwatch};
+use hunch_core::token::{DraftedToken, TokenId};
 use models::Working;
 use text_stream::TextStream;
 
@@ -83,7 +84,7 @@ impl GenerationPlan {
         if self.stop.iter().any(String::is_empty) {
             return Err(Error::invalid("A stop string is empty; give it at least one character."));
         }
-        self.sampling.validate()
+        Ok(self.sampling.validate()?)
     }
 }
 
@@ -176,12 +177,12 @@ impl<'a> Generation<'a> {
         sink.send(GenerationEvent::Started {
             generation_id: context.id,
             method: plan.method,
-            target: working.target.spec().name.clone(),
+            target: working.target.info().name.clone(),
             draft: working.draft.take().filter(|_| plan.method.needs_draft()),
             device: working.device.into(),
             prompt_tokens: prompt.len() as u32,
             dropped_messages: context.dropped as u32,
-            context_length: working.target.spec().context_length as u32,
+            context_length: working.target.info().context_length as u32,
             max_draft,
             rule: plan.rule,
             seed,
@@ -292,6 +293,7 @@ impl<'a> Generation<'a> {
     /// The first one's error, when drafts are strict.
     fn tell_dropped(&mut self, sink: &mut dyn EventSink) -> Result<()> {
         for DroppedDraft { method, error } in self.session.take_dropped() {
+            let error = Error::from(error);
             if self.strict_drafts {
                 return Err(error);
             }
@@ -346,7 +348,7 @@ fn drafted(round: &Round, text: &TextStream) -> Vec<DraftedEvent> {
 }
 
 fn rejected(round: &Round, text: &TextStream) -> Vec<RejectedEvent> {
-    let event = |r: &crate::token::RejectedToken| RejectedEvent {
+    let event = |r: &hunch_core::token::RejectedToken| RejectedEvent {
         id: r.id,
         text: text.text_of(r.id),
         p: r.p,

@@ -3,18 +3,19 @@
 
 use serde::Deserialize;
 
-use crate::api::{ChatMessage, Role};
-use crate::depth::MaxDraft;
 use crate::engine::WallClock;
 use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
 use crate::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
-use crate::model::{LogitRows, RowLayout, Rows, Step};
-use crate::propose::{Method, MethodOptions};
-use crate::rule::AcceptanceRule;
-use crate::sample::{SamplingParams, argmax};
-use crate::theory;
-use crate::token::TokenId;
+use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::model::{LogitRows, RowLayout, Rows, Step};
+use hunch_core::propose::MethodOptions;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::{SamplingParams, argmax};
+use hunch_core::theory;
+use hunch_core::token::TokenId;
 
 /// Seed of the text that the coupled rule has to repeat.
 const COUPLED_SEED: u64 = 7;

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest, MessageState, StreamMessage};
 use hunch::app::{App, AppConfig};
-use hunch::depth::MaxDraft;
 use hunch::error::{Error, Result};
 use hunch::event::GenerationEvent;
 use hunch::library::Places;
@@ -17,11 +16,12 @@ use hunch::model::device::{DeviceChoice, own_memory_bytes};
 use hunch::model::gguf::Gguf;
 use hunch::model::low_bit;
 use hunch::model::weights::WeightFile;
-use hunch::propose::Method;
-use hunch::rule::AcceptanceRule;
-use hunch::sample::SamplingParams;
 use hunch::text::Tokenizer;
 use hunch::text::template::child;
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
 
 /// Turns at each end that are compared, where the run has twice as many.
 const COMPARED: usize = 100;

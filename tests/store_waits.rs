@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest, StreamMessage};
 use hunch::app::{App, AppConfig};
-use hunch::depth::MaxDraft;
 use hunch::event::GenerationEvent;
 use hunch::library;
 use hunch::model::device::DeviceChoice;
-use hunch::propose::Method;
-use hunch::rule::AcceptanceRule;
-use hunch::sample::SamplingParams;
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
 
 /// Tokens of each answer.
 const TOKENS: u32 = 400;

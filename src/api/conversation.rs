@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::Role;
-use crate::depth::MaxDraft;
 use crate::event::GenerationEvent;
-use crate::propose::Method;
-use crate::rule::AcceptanceRule;
-use crate::sample::SamplingParams;
-use crate::token::TokenId;
+use hunch_core::chat::Role;
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
+use hunch_core::token::TokenId;
 
 /// A conversation in the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]

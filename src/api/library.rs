@@ -5,7 +5,7 @@ use ts_rs::TS;
 
 use super::ModelEntry;
 use crate::event::ErrorInfo;
-use crate::propose::Method;
+use hunch_core::method::Method;
 
 /// Whose folder a model lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, TS)]

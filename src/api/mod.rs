@@ -10,35 +10,14 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use crate::event::{ErrorInfo, GenerationEvent};
-use crate::propose::Method;
-use crate::sample::SamplingParams;
 pub use conversation::{
     AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
     ExportWords, MessageState, SearchHit, StoredMessage,
 };
 pub use files::{OpenKind, SaveKind, SavePlace};
+use hunch_core::method::Method;
+use hunch_core::sample::SamplingParams;
 use library::{ModelSource, RanAs};
-
-/// Who said a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Instructions for the whole conversation.
-    System,
-    /// The person.
-    User,
-    /// The model.
-    Assistant,
-}
-
-/// One message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
-pub struct ChatMessage {
-    /// Who said it.
-    pub role: Role,
-    /// What was said.
-    pub content: String,
-}
 
 /// A model file on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]

@@ -2,6 +2,8 @@
 
 use ts_rs::{Config, TS};
 
+use hunch_core::chat::{ChatMessage, Role};
+
 use super::library::{
     Catalogue, CatalogueModel, CatalogueRole, Download, DownloadPhase, DownloadRequest, DraftOffer,
     DraftOffers, Fit, FitRequest, FitVerdict, HubFile, HubRepository, HubState, HubTokenProblem,
@@ -15,7 +17,6 @@ use crate::bench::compare::report::{
     PositionReport, TimeSplit, TimedEvent, Verdict,
 };
 use crate::bench::{Contender, Difference, IdentityReport};
-use crate::depth::{DepthState, MaxDraft};
 use crate::error::ErrorCode;
 use crate::event::{Alternative, DraftedEvent, ErrorInfo, RejectedEvent, RoundEvent, StopReason, TokenEvent};
 use crate::lab::report::{
@@ -23,9 +24,10 @@ use crate::lab::report::{
     LabRest, LabRound, LabRounds, LabRoundsRequest, LabRuleRow, LabSession, LabSource, LabToken, Landscape,
     ModelCosts, WhatIf, WhatIfFigures, WhatIfRequest,
 };
-use crate::rule::AcceptanceRule;
-use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
-use crate::token::{DraftFate, TokenOrigin};
+use hunch_core::depth::{DepthState, MaxDraft};
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::stats::{GenerationStats, LiveFigures, RoundTiming};
+use hunch_core::token::{DraftFate, TokenOrigin};
 
 /// One command: its name on the wire, its arguments and its result, as TypeScript.
 pub struct Command {

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{App, lock};
 use crate::api::{
-    AnswerRequest, AnswerSettings, Answering, Asking, ChatMessage, Conversation, ConversationEntry,
-    ExportFormat, ExportWords, Role, SearchHit, StoredMessage, StreamMessage,
+    AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
+    ExportWords, SearchHit, StoredMessage, StreamMessage,
 };
 use crate::error::{Error, Result};
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
@@ -18,7 +18,8 @@ use crate::generate::{GenerationPlan, Prompt};
 use crate::library::small_file;
 use crate::store::{Standing, Store};
 use crate::text::{Detokenizer, Tokenizer};
-use crate::token::{TokenId, TokenOrigin};
+use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::token::{TokenId, TokenOrigin};
 
 /// Longest wait for the end of the answer before to be written.
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);

@@ -290,13 +290,13 @@ fn is_kept(event: &GenerationEvent) -> bool {
 mod tests {
     use super::*;
     use crate::api::AnswerSettings;
-    use crate::depth::MaxDraft;
     use crate::error::ErrorCode;
     use crate::event::{RoundEvent, StopReason, TokenEvent};
-    use crate::propose::Method;
-    use crate::sample::SamplingParams;
-    use crate::stats::GenerationStats;
-    use crate::token::TokenOrigin;
+    use hunch_core::depth::MaxDraft;
+    use hunch_core::method::Method;
+    use hunch_core::sample::SamplingParams;
+    use hunch_core::stats::GenerationStats;
+    use hunch_core::token::TokenOrigin;
 
     const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -18,8 +18,8 @@ use crate::lab::report::{
 use crate::lab::rounds::{self, Rounds};
 use crate::lab::sessions::session_of;
 use crate::lab::{rules, what_if};
-use crate::sample::SamplingParams;
-use crate::token::TokenId;
+use hunch_core::sample::SamplingParams;
+use hunch_core::token::TokenId;
 
 /// Positions whose laws are kept.
 const KEPT: usize = 4;

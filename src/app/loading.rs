@@ -20,8 +20,8 @@ use crate::generate::{LoadPlan, LoadWatch};
 use crate::library::fit::{too_large, usual_context};
 use crate::library::{self, Inspection, load_marker};
 use crate::model::ModelSpec;
-use crate::propose::Method;
 use crate::store::Store;
+use hunch_core::method::Method;
 
 /// Minutes for which models that nobody uses stay in memory; absent or 0 = until they are let go.
 const KEEP_WARM: &str = "keep_warm_minutes";
@@ -83,7 +83,7 @@ impl App {
             device: self.shared.compute.name().into(),
             template_note: in_memory.template_note.clone(),
         };
-        let searched = SearchedModel { spec: &spec, read_by_a_pass: in_memory.read_by_a_pass.0 };
+        let searched = SearchedModel { info: &spec.info(), read_by_a_pass: in_memory.read_by_a_pass.0 };
         *lock(&self.shared.skipped_layers) =
             library::skip_sets_folder().ok().and_then(|folder| skip_sets::remembered(&folder, searched));
         *lock(&self.shared.loaded) = Some(loaded.clone());

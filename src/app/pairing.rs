@@ -10,17 +10,17 @@ use crate::app::MeasurementSink;
 use crate::bench::Contender;
 use crate::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts, ComparisonReport};
 use crate::bench::suite::PAIR;
-use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
 use crate::library::measured::{Measured, Ran, Rates};
 use crate::library::pairs::{CostsOf, Pairs};
 use crate::library::vocabularies::Vocabularies;
 use crate::library::{catalogue, machine};
-use crate::propose::Method;
-use crate::rule::AcceptanceRule;
-use crate::sample::SamplingParams;
 use crate::store::CurveOf;
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
 
 /// The comparison that measures a pair: half a minute on a fast machine. Programs and prose have little in
 /// common for a draft, so there is one prompt of each.

@@ -74,11 +74,11 @@ fn is_stored(event: &GenerationEvent) -> bool {
 mod tests {
     use super::*;
     use crate::api::AnswerSettings;
-    use crate::depth::MaxDraft;
     use crate::event::{RoundEvent, StopReason};
-    use crate::propose::Method;
-    use crate::sample::SamplingParams;
-    use crate::stats::GenerationStats;
+    use hunch_core::depth::MaxDraft;
+    use hunch_core::method::Method;
+    use hunch_core::sample::SamplingParams;
+    use hunch_core::stats::GenerationStats;
 
     fn round(number: u32) -> GenerationEvent {
         GenerationEvent::Round(RoundEvent::of_tokens(number, Vec::new()))

@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_round_of_sixteen_tokens_goes_by_the_fast_path() {
         use crate::event::{Alternative, RoundEvent, TokenEvent};
-        use crate::token::TokenOrigin;
+        use hunch_core::token::TokenOrigin;
         let alternative = |id: u32| Alternative(150_000 + id, " word".into(), 0.12345);
         let token = |position| TokenEvent {
             id: 151_000,

@@ -11,8 +11,8 @@ use candle_transformers::models::{quantized_llama, quantized_qwen2, quantized_qw
 
 use crate::bench::figures::median;
 use crate::error::{Error, Result};
-use crate::model::{LanguageModel, LogitRows, Step};
-use crate::token::TokenId;
+use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::token::TokenId;
 
 /// One of candle-transformers' models. It keeps its cache to itself and gives the last row only.
 pub enum CandleModel {
@@ -96,7 +96,7 @@ pub fn compare_with_candle(
         let begun = Instant::now();
         theirs.forward(&[token], last + step, device)?;
         let there = begun.elapsed().as_secs_f64();
-        token = crate::sample::argmax(logits.row(0));
+        token = hunch_core::sample::argmax(logits.row(0));
         // The first step warms up.
         if step > 0 {
             a.push(here);

@@ -11,10 +11,11 @@ use crate::bench::passes::MemoryReader;
 use crate::error::{Error, Result};
 use crate::generate::Models;
 use crate::lab::report::{CostCurve, CostPoint, ModelCosts};
-use crate::model::TokenBlocks;
 use crate::model::device::Compute;
-use crate::propose::{Method, MethodOptions};
-use crate::session::MAX_ROWS;
+use hunch_core::limits::MAX_ROWS;
+use hunch_core::method::Method;
+use hunch_core::model::VocabSubset;
+use hunch_core::propose::MethodOptions;
 
 /// Rounds, after one that warms up.
 const ROUNDS: usize = 5;
@@ -54,7 +55,7 @@ pub fn measure(
                 |model, _, among| {
                     Ok((
                         timed_pass(model, &TimedPass { among, ..TimedPass::of(rows) })?,
-                        scored(among, model.spec().n_vocab),
+                        scored(among, model.info().n_vocab),
                     ))
                 },
             )?;
@@ -86,7 +87,7 @@ pub fn measure(
 }
 
 /// The share of a vocabulary that is scored.
-fn scored(among: Option<&TokenBlocks>, n_vocab: usize) -> f64 {
+fn scored(among: Option<&VocabSubset>, n_vocab: usize) -> f64 {
     among.map_or(1.0, |among| among.share_of(n_vocab))
 }
 

@@ -1,14 +1,14 @@
 //! What is made of many answers: quantiles, speedups of pairs, the
-//! table of costs and the prediction. Pure arithmetic over the figures of [`crate::stats`].
+//! table of costs and the prediction. Pure arithmetic over the figures of [`hunch_core::stats`].
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::propose::Method;
-use crate::stats::{GenerationStats, PooledCounts};
-use crate::theory::PassCost;
+use hunch_core::method::Method;
+use hunch_core::stats::{GenerationStats, PooledCounts};
+use hunch_core::theory::PassCost;
 
 /// Where a spread begins and ends: the 10th and the 90th percentile.
 pub const SPREAD: (f64, f64) = (0.1, 0.9);

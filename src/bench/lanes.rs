@@ -7,8 +7,8 @@ use crate::engine::TurnClock;
 use crate::error::Result;
 use crate::event::{EventSink, StopReason};
 use crate::generate::{Generation, GenerationContext, GenerationPlan, Models};
-use crate::stats::GenerationStats;
-use crate::token::TokenId;
+use hunch_core::stats::GenerationStats;
+use hunch_core::token::TokenId;
 
 /// Tokens of a slice: few, for what a shared machine does changes within a second.
 pub(super) const SLICE: usize = 4;

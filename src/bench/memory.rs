@@ -4,10 +4,11 @@
 use crate::error::Result;
 use crate::generate::Models;
 use crate::model::device::{Compute, peak_memory_bytes};
-use crate::model::{LanguageModel, LogitRows, Step, TokenBlocks};
-use crate::propose::{Method, MethodOptions};
-use crate::session::MAX_ROWS;
-use crate::token::TokenId;
+use hunch_core::limits::MAX_ROWS;
+use hunch_core::method::Method;
+use hunch_core::model::{LanguageModel, LogitRows, Step, VocabSubset};
+use hunch_core::propose::MethodOptions;
+use hunch_core::token::TokenId;
 
 /// A prime that spreads tokens over any vocabulary, as text does.
 const STRIDE: usize = 7919;
@@ -26,9 +27,9 @@ pub fn peak_when_full(models: &mut Models, compute: &Compute, context: usize) ->
 }
 
 /// Fills a cache as an answer does: prompt by prompt's passes, a verify pass at the end.
-fn fill(model: &mut dyn LanguageModel, context: usize, among: Option<&TokenBlocks>) -> Result<()> {
+fn fill(model: &mut dyn LanguageModel, context: usize, among: Option<&VocabSubset>) -> Result<()> {
     model.truncate(0)?;
-    let n_vocab = model.spec().n_vocab;
+    let n_vocab = model.info().n_vocab;
     let tokens: Vec<TokenId> = (0..context).map(|i| (i * STRIDE % n_vocab) as TokenId).collect();
     let (prompt, last) = tokens.split_at(context.saturating_sub(MAX_ROWS));
     for chunk in prompt.chunks(model.prefill_rows().max(1)) {

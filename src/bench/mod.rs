@@ -1,8 +1,8 @@
 //! The bench: the same prompts through every method, and what came of it. Suites of prompts, the
 //! runner that measures, the figures made of pairs of answers, and the report. Nothing here prints, and only
 //! `lanes`, [`compare`], [`model`], [`memory`], [`passes`], [`drafts`], [`skip_search`], [`second_turn`] and [`candle`]
-//! know a model or read a clock: to the rest, times come from [`crate::stats`] and the [`Bench`] passed in, predictions
-//! from [`crate::theory`].
+//! know a model or read a clock: to the rest, times come from [`hunch_core::stats`] and the [`Bench`] passed in, predictions
+//! from [`hunch_core::theory`].
 
 pub mod candle;
 pub mod compare;

@@ -11,10 +11,11 @@ use crate::engine::TurnClock;
 use crate::error::Result;
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Models, Prompt};
-use crate::model::{LanguageModel, LayerPlan, LogitRows, Step, TokenBlocks};
-use crate::propose::{Method, MethodOptions};
-use crate::sample::SamplingParams;
-use crate::token::TokenId;
+use hunch_core::method::Method;
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step, VocabSubset};
+use hunch_core::propose::MethodOptions;
+use hunch_core::sample::SamplingParams;
+use hunch_core::token::TokenId;
 
 /// Tokens in the cache behind a timed pass, where there is no answer that it is to be like.
 const CONTEXT: usize = 128;
@@ -170,7 +171,7 @@ pub struct TimedPass<'a> {
     /// The layers it runs.
     pub layers: LayerPlan<'a>,
     /// The tokens it scores; `None` = all.
-    pub among: Option<&'a TokenBlocks>,
+    pub among: Option<&'a VocabSubset>,
 }
 
 impl TimedPass<'_> {
@@ -186,8 +187,8 @@ impl TimedPass<'_> {
 /// When the model fails.
 pub fn timed_pass(model: &mut dyn LanguageModel, pass: &TimedPass<'_>) -> Result<f64> {
     let &TimedPass { rows, context, logits, layers, among } = pass;
-    let context = context.min(model.spec().context_length.saturating_sub(rows.max(READING)));
-    let tokens = made_up_tokens(context + rows, model.spec().n_vocab);
+    let context = context.min(model.info().context_length.saturating_sub(rows.max(READING)));
+    let tokens = made_up_tokens(context + rows, model.info().n_vocab);
     // Which tokens those in the cache are changes no pass's time either.
     model.truncate(model.cache_len().min(context))?;
     for chunk in tokens[model.cache_len()..context].chunks(model.prefill_rows().max(1)) {

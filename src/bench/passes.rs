@@ -13,7 +13,7 @@ use crate::bench::candle::CandleModel;
 use crate::bench::figures::median;
 use crate::bench::model::{TimedPass, made_up_tokens, timed_pass};
 use crate::error::{Error, Result};
-use crate::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_kernels::Threads;
 
 /// Rows of the passes that are measured.
@@ -191,7 +191,7 @@ impl PassEngine for Ours<'_> {
 
     fn prefill(&mut self, tokens: usize) -> Result<f64> {
         self.0.truncate(0)?;
-        let prompt = made_up_tokens(tokens, self.0.spec().n_vocab);
+        let prompt = made_up_tokens(tokens, self.0.info().n_vocab);
         let begun = Instant::now();
         for chunk in prompt.chunks(self.0.prefill_rows()) {
             self.0.forward(Step::chain(chunk, LogitRows::None))?;

@@ -7,9 +7,9 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::depth::MaxDraft;
-use crate::propose::Method;
-use crate::rule::AcceptanceRule;
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
 
 /// Differences listed in the table; the JSON has all of them.
 const DIFFERENCES_SHOWN: usize = 5;

@@ -13,14 +13,15 @@ use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantil
 use crate::bench::report::{BenchReport, Difference, IdentityReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
 use crate::bench::timed_passes::{PassBench, PassTimer};
-use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
 use crate::generate::GenerationPlan;
-use crate::propose::{Method, MethodOptions};
-use crate::rule::AcceptanceRule;
-use crate::sample::SamplingParams;
-use crate::stats::GenerationStats;
-use crate::token::{TokenId, shared_len};
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
+use hunch_core::stats::GenerationStats;
+use hunch_core::token::{TokenId, shared_len};
 
 /// Largest seed, as [`SamplingParams::seed`] says.
 const MAX_SEED: u64 = (1 << 53) - 1;

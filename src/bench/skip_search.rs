@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::bench::figures::median;
 use crate::bench::model::{TimedPass, timed_pass};
 use crate::error::{Error, Result};
-use crate::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Step, TokenBlocks};
-use crate::sample::argmax;
-use crate::session::MAX_DRAFT;
-use crate::theory::{self, PassCost};
-use crate::token::TokenId;
+use hunch_core::limits::MAX_DRAFT;
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Step, VocabSubset};
+use hunch_core::sample::argmax;
+use hunch_core::theory::{self, PassCost};
+use hunch_core::token::TokenId;
 
 /// A text of the model: a prompt and what it answered, greedily.
 #[derive(Clone, Debug)]
@@ -80,10 +80,10 @@ const TIMED_ROUNDS: usize = 7;
 pub fn search(
     model: &mut dyn LanguageModel,
     samples: &[Sample],
-    among: Option<&TokenBlocks>,
+    among: Option<&VocabSubset>,
     progress: &mut dyn FnMut(Trying),
 ) -> Result<SkipSearch> {
-    let n_layer = model.spec().n_layer;
+    let n_layer = model.info().n_layer;
     let samples: Vec<&Sample> =
         samples.iter().filter(|sample| sample.prompt > 0 && sample.tokens.len() > sample.prompt).collect();
     if samples.is_empty() {
@@ -125,7 +125,7 @@ pub fn search(
     }
     model.truncate(0)?;
     let best = best.ok_or_else(|| Error::Internal("no set of layers was tried".into()))?;
-    Ok(SkipSearch { model: model.spec().name.clone(), layers: n_layer, best, path })
+    Ok(SkipSearch { model: model.info().name.clone(), layers: n_layer, best, path })
 }
 
 fn with(skipped: &[usize], layer: usize) -> Vec<usize> {
@@ -139,7 +139,7 @@ fn acceptance(
     model: &mut dyn LanguageModel,
     samples: &[&Sample],
     sets: &[Vec<usize>],
-    among: Option<&TokenBlocks>,
+    among: Option<&VocabSubset>,
     progress: &mut dyn FnMut((usize, usize)),
 ) -> Result<Vec<f64>> {
     let mut agreed = vec![0usize; sets.len()];
@@ -172,7 +172,7 @@ fn trial(
     from: usize,
     rows: usize,
     skipped: &[usize],
-    among: Option<&TokenBlocks>,
+    among: Option<&VocabSubset>,
 ) -> Result<usize> {
     let unsettled = tokens.len() - from;
     let depths: Vec<usize> = (0..rows).collect();
@@ -198,12 +198,12 @@ struct Costs {
 }
 
 impl Costs {
-    fn measure(model: &mut dyn LanguageModel, among: Option<&TokenBlocks>) -> Result<Self> {
-        let n_layer = model.spec().n_layer;
+    fn measure(model: &mut dyn LanguageModel, among: Option<&VocabSubset>) -> Result<Self> {
+        let n_layer = model.info().n_layer;
         let all: Vec<usize> = (0..n_layer).collect();
-        let rows = MAX_DRAFT.min(model.spec().context_length / 2) + 1;
+        let rows = MAX_DRAFT.min(model.info().context_length / 2) + 1;
         model.truncate(0)?;
-        let mut timed = |layers: LayerPlan<'_>, rows: usize, among: Option<&TokenBlocks>| {
+        let mut timed = |layers: LayerPlan<'_>, rows: usize, among: Option<&VocabSubset>| {
             timed_pass(model, &TimedPass { layers, among, ..TimedPass::of(rows) })
         };
         let (mut target, mut frames, mut drafts) = (vec![Vec::new(); rows + 1], Vec::new(), Vec::new());
@@ -245,7 +245,7 @@ impl Costs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::table::{TableConfig, TableModel};
+    use hunch_core::table::{TableConfig, TableModel};
 
     fn sample(model: &mut TableModel, answer: usize) -> Sample {
         let mut tokens = vec![3, 1, 4];

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use super::skip_search::SkipSearch;
 use crate::error::{Error, Result};
 use crate::library::small_file;
-use crate::model::{LanguageModel, ModelSpec};
-use crate::propose::layer_skip::{DraftLayers, fits};
+use hunch_core::model::{LanguageModel, ModelInfo};
+use hunch_core::propose::layer_skip::{DraftLayers, fits};
 
 /// What a model is known by, wherever its file lies: its name and shape, and the bytes that a pass reads, for two
 /// quantisations of one model may each want a set of their own.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchedModel<'a> {
     /// What it is.
-    pub spec: &'a ModelSpec,
+    pub info: &'a ModelInfo,
     /// Bytes of weights that a pass of one row reads.
     pub read_by_a_pass: u64,
 }
@@ -21,12 +21,12 @@ pub struct SearchedModel<'a> {
 impl<'a> SearchedModel<'a> {
     /// Of a model in memory.
     pub fn of(model: &'a dyn LanguageModel) -> Self {
-        Self { spec: model.spec(), read_by_a_pass: model.memory().read_by_a_pass as u64 }
+        Self { info: model.info(), read_by_a_pass: model.memory().read_by_a_pass as u64 }
     }
 
     /// Where its set is kept.
     fn path(self, folder: &Path) -> PathBuf {
-        let ModelSpec { name, architecture, n_layer, n_embd, .. } = self.spec;
+        let ModelInfo { name, architecture, n_layer, n_embd, .. } = self.info;
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         folder.join(format!("{name}-{architecture}-{n_layer}x{n_embd}-{}.json", self.read_by_a_pass))
     }
@@ -45,7 +45,7 @@ pub fn remember(folder: &Path, model: SearchedModel<'_>, found: &SkipSearch) -> 
 
 /// The layers that were found for a model; `None` when nobody has searched, or what is kept does not fit.
 pub fn remembered(folder: &Path, model: SearchedModel<'_>) -> Option<Vec<usize>> {
-    let n_layer = model.spec.n_layer;
+    let n_layer = model.info.n_layer;
     let text = std::fs::read_to_string(model.path(folder)).ok()?;
     let found: SkipSearch = serde_json::from_str(&text).ok()?;
     let layers = DraftLayers::Skip(found.best.skipped.clone());
@@ -56,7 +56,7 @@ pub fn remembered(folder: &Path, model: SearchedModel<'_>) -> Option<Vec<usize>>
 mod tests {
     use super::*;
     use crate::bench::skip_search::SkipSet;
-    use crate::model::table::{TableConfig, TableModel};
+    use hunch_core::table::{TableConfig, TableModel};
 
     #[test]
     fn what_was_found_is_found_again_by_the_same_model_only() {

@@ -7,8 +7,9 @@ use std::ops::ControlFlow;
 use crate::bench::figures::{CostRound, CostTable, typical_mean};
 use crate::bench::runner::Contender;
 use crate::error::Result;
-use crate::propose::{Method, MethodOptions, lookahead};
-use crate::session::MAX_ROWS;
+use hunch_core::limits::MAX_ROWS;
+use hunch_core::method::Method;
+use hunch_core::propose::{MethodOptions, lookahead};
 
 /// The target's passes always reach to this many rows.
 const COST_ROWS: usize = 9;

@@ -11,12 +11,12 @@ use clap::Args;
 use hunch::bench::candle::{CandleModel, compare_with_candle};
 use hunch::bench::model::ModelBench;
 use hunch::bench::{self, BenchPlan, BenchReport, Contender, Progress, Setting, Suite};
-use hunch::depth::MaxDraft;
 use hunch::generate::{Models, Prompt};
 use hunch::library::measured::Rates;
-use hunch::propose::Method;
-use hunch::rule::AcceptanceRule;
-use hunch::sample::SamplingParams;
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
 
 use super::run::{OptionArgs, SamplingArgs, load, method_parser};
 use super::{ModelArgs, measured};
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let setting = Setting {
         device: compute.name().into(),
         threads: compute.threads().count() as u32,
-        target: models.target().spec().name.clone(),
+        target: models.target().info().name.clone(),
         draft: models.draft_name(),
     };
     if args.second_turn {
@@ -190,7 +190,7 @@ fn show(progress: Progress<'_>) {
 fn candle_line(args: &BenchArgs, models: &mut Models) -> Result<String> {
     let compute = args.models.compute()?;
     let path = args.models.target_path()?;
-    let architecture = models.target().spec().architecture.clone();
+    let architecture = models.target().info().architecture.clone();
     let mut candle = CandleModel::open(&path, &architecture, compute.device())?;
     let prompt =
         models.prompt_ids(&Prompt::Raw("The lighthouse keeper looked at the sea and said that".into()))?;

@@ -10,13 +10,13 @@ use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport, LaneReport,
 };
 use hunch::bench::compare::{self, Listener, Machine, export};
-use hunch::depth::MaxDraft;
 use hunch::error::Error;
 use hunch::library::measured::Rates;
 use hunch::model::device::peak_memory_bytes;
-use hunch::propose::Method;
-use hunch::rule::AcceptanceRule;
-use hunch::sample::SamplingParams;
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
 
 use super::run::{OptionArgs, SamplingArgs, load, method_parser};
 use super::{ModelArgs, measured, render};

@@ -4,12 +4,12 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::api::{ChatMessage, Role};
 use hunch::bench::figures;
 use hunch::event::GenerationEvent;
 use hunch::generate::{GenerationPlan, Models, Prompt};
-use hunch::propose::Method;
-use hunch::sample::SamplingParams;
+use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::method::Method;
+use hunch_core::sample::SamplingParams;
 
 use super::run::{Answer, load, stream};
 use super::{ModelArgs, render};

@@ -11,8 +11,8 @@ use hunch::lab::landscape::{MachineCosts, landscape};
 use hunch::lab::position::{Laws, Place, Scores, TOY_BEFORE, toy, toy_place, toy_text};
 use hunch::lab::report::{LabPosition, LabRounds, LabSource, LabToken, Landscape};
 use hunch::lab::rounds::Rounds;
-use hunch::rule::AcceptanceRule;
-use hunch::token::TokenId;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::token::TokenId;
 
 use super::run::{SamplingArgs, load};
 use super::{ModelArgs, render};
@@ -130,7 +130,7 @@ impl PositionArgs {
         let place = Place {
             id: 0,
             source: LabSource::Text { text: self.prompt.clone() },
-            target: Some(models.target().spec().name.clone()),
+            target: Some(models.target().info().name.clone()),
             draft: models.draft_name(),
             before: self.prompt.clone(),
             drawn: None,

@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 
 use hunch::event::{GenerationEvent, TokenEvent};
-use hunch::stats::GenerationStats;
-use hunch::token::TokenOrigin;
+use hunch_core::stats::GenerationStats;
+use hunch_core::token::TokenOrigin;
 
 /// Whether to colour standard output: a terminal, and the user has not said no (no-color.org).
 pub(crate) fn colour_wanted() -> bool {

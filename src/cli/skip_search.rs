@@ -9,8 +9,8 @@ use hunch::bench::skip_search::{Sample, SkipSearch, SkipSet, search};
 use hunch::bench::skip_sets::{self, SearchedModel};
 use hunch::generate::{GenerationPlan, Models, Prompt};
 use hunch::library;
-use hunch::propose::layer_skip::{LayerList, LayerSkip};
-use hunch::sample::SamplingParams;
+use hunch_core::propose::layer_skip::{LayerList, LayerSkip};
+use hunch_core::sample::SamplingParams;
 
 use super::run::{load, stream};
 use super::{ModelArgs, render};
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &SkipSearchArgs) -> Result<()> {
     let interactive = std::io::stderr().is_terminal();
     let samples = samples(&mut models, args)?;
     let model = models.target();
-    let among = LayerSkip::tokens_after(&[], model.spec().n_vocab);
+    let among = LayerSkip::tokens_after(&[], model.info().n_vocab);
     let found = search(model, &samples, among.as_ref(), &mut |trying| {
         if interactive {
             let (sample, of) = trying.sample;

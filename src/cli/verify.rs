@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use hunch::error::Error;
 use hunch::proof::{self, Check, Oracle, ProofPlan};
-use hunch::propose::Method;
-use hunch::rule::AcceptanceRule;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
 
 use super::ModelArgs;
 use super::run::{OptionArgs, load, method_parser};

@@ -12,8 +12,8 @@ use crate::model::decoder::Decoder;
 use crate::model::device::Compute;
 use crate::model::split;
 use crate::model::weights::WeightFile;
-use crate::propose::draft_model::DraftModel;
 use crate::text::{Tokenizer, compare_vocabularies};
+use hunch_core::propose::draft_model::DraftModel;
 
 /// What to bring into memory, and how.
 #[derive(Clone, Default)]
@@ -145,7 +145,7 @@ pub(super) fn read_draft(
 }
 
 fn drafting(model: Decoder) -> Result<DraftModel> {
-    DraftModel::new(Box::new(model))
+    Ok(DraftModel::new(Box::new(model))?)
 }
 
 /// A draft's file, for a target with so many bytes of weights.

@@ -7,22 +7,24 @@ use std::sync::Arc;
 
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
 use super::{GenerationPlan, Prompt};
-use crate::api::ChatMessage;
-use crate::depth::DepthController;
 use crate::error::{Error, Result};
+
 use crate::model::decoder::Decoder;
 use crate::model::device::Compute;
 use crate::model::weights::WeightFile;
-use crate::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, ModelSpec, Step, TokenBlocks};
-use crate::propose::draft_model::DraftModel;
-use crate::propose::layer_skip::{self, DraftLayers, LayerSkip};
-use crate::propose::lookahead::Lookahead;
-use crate::propose::ngram::Ngram;
-use crate::propose::suffix::Suffix;
-use crate::propose::synthetic::Synthetic;
-use crate::propose::{Method, MethodOptions, Proposer};
 use crate::text::{ChatTemplate, EncodeOptions, Tokenizer, compare_vocabularies};
-use crate::token::{TokenId, shared_len};
+use hunch_core::chat::ChatMessage;
+use hunch_core::depth::DepthController;
+use hunch_core::method::Method;
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, Step, VocabSubset};
+use hunch_core::propose::draft_model::DraftModel;
+use hunch_core::propose::layer_skip::{self, DraftLayers, LayerSkip};
+use hunch_core::propose::lookahead::Lookahead;
+use hunch_core::propose::ngram::Ngram;
+use hunch_core::propose::suffix::Suffix;
+use hunch_core::propose::synthetic::Synthetic;
+use hunch_core::propose::{MethodOptions, Proposer};
+use hunch_core::token::{TokenId, shared_len};
 
 /// Most proposers of a method.
 const MOST_STAGES: usize = 2;
@@ -149,17 +151,17 @@ impl Models {
 
     /// The target's name.
     pub fn target_name(&self) -> String {
-        self.target.spec().name.clone()
+        self.target.info().name.clone()
     }
 
     /// Most tokens of a conversation.
     pub fn context(&self) -> usize {
-        self.target.spec().context_length
+        self.target.info().context_length
     }
 
     /// The draft model's name, if one is loaded.
     pub fn draft_name(&self) -> Option<String> {
-        self.draft.as_ref().map(|draft| draft.model().spec().name.clone())
+        self.draft.as_ref().map(|draft| draft.model().info().name.clone())
     }
 
     /// What drafts for a method ([`Method::drafter`]), for whoever measures it alone: the model, the layers
@@ -173,13 +175,13 @@ impl Models {
         drafter: Method,
         options: &MethodOptions,
         text: &[TokenId],
-        use_it: impl FnOnce(&mut dyn LanguageModel, LayerPlan<'_>, Option<&TokenBlocks>) -> Result<T>,
+        use_it: impl FnOnce(&mut dyn LanguageModel, LayerPlan<'_>, Option<&VocabSubset>) -> Result<T>,
     ) -> Result<Option<T>> {
         let model = match drafter {
             Method::EarlyExit | Method::LayerSkip => {
-                let spec = self.target.spec();
+                let info = self.target.info();
                 let (own, among) =
-                    (own_layers(drafter, options, spec)?, LayerSkip::tokens_after(text, spec.n_vocab));
+                    (own_layers(drafter, options, info)?, LayerSkip::tokens_after(text, info.n_vocab));
                 return use_it(self.target(), own.layers(), among.as_ref()).map(Some);
             }
             Method::LowBit => &mut self.low_bit,
@@ -257,12 +259,12 @@ impl Models {
     /// When the plan's method needs something that is not loaded.
     pub(super) fn working(&mut self, plan: &GenerationPlan) -> Result<Working<'_>> {
         let Self { target, draft, cached, ngram, layers, suffix, lookahead, low_bit, synthetic, .. } = self;
-        let draft_name = draft.as_ref().map(|draft| draft.model().spec().name.clone());
+        let draft_name = draft.as_ref().map(|draft| draft.model().info().name.clone());
         if let Some(draft) = draft {
             draft.set_tree((plan.method == Method::DraftTree).then(|| plan.options.tree.clone()));
         }
         *ngram = Ngram::default();
-        let layers = layers.insert(own_layers(plan.method, &plan.options, target.spec())?);
+        let layers = layers.insert(own_layers(plan.method, &plan.options, target.info())?);
         let drafter = match plan.method {
             Method::LowBit => low_bit.as_ref(),
             _ => draft.as_ref(),
@@ -370,7 +372,7 @@ impl Models {
                 (ids, note)
             }
         };
-        let context = self.target.spec().context_length;
+        let context = self.target.info().context_length;
         if ids.is_empty() {
             return Err(Error::invalid("The prompt is empty; write something."));
         }
@@ -393,7 +395,7 @@ impl Models {
         max_tokens: usize,
         stopped: &dyn Fn() -> bool,
     ) -> Result<FittingPrompt> {
-        let context = self.target.spec().context_length;
+        let context = self.target.info().context_length;
         let room = max_tokens.min(context / 4);
         let most = prompt.most_cuts();
         // One turn of a few, several of many.
@@ -475,21 +477,21 @@ fn expected_cost(
     };
     let read = match method.drafter()? {
         Method::EarlyExit | Method::LayerSkip => {
-            let spec = target.spec();
+            let info = target.info();
             let layers = match own.layers() {
                 LayerPlan::All => 1.0,
-                LayerPlan::Exit(first) => first as f64 / spec.n_layer as f64,
-                LayerPlan::Skip(skipped) => 1.0 - skipped.len() as f64 / spec.n_layer as f64,
+                LayerPlan::Exit(first) => first as f64 / info.n_layer as f64,
+                LayerPlan::Skip(skipped) => 1.0 - skipped.len() as f64 / info.n_layer as f64,
             };
             bytes(
                 whole,
                 layers,
-                LayerSkip::tokens_after(&[], spec.n_vocab).map_or(1.0, |t| t.share_of(spec.n_vocab)),
+                LayerSkip::tokens_after(&[], info.n_vocab).map_or(1.0, |t| t.share_of(info.n_vocab)),
             )
         }
         _ => {
             let drafter = drafter?;
-            let n_vocab = drafter.model().spec().n_vocab;
+            let n_vocab = drafter.model().info().n_vocab;
             let scored = drafter.tokens_after(&[]).map_or(1.0, |tokens| tokens.share_of(n_vocab));
             bytes(drafter.model().memory(), 1.0, scored)
         }
@@ -542,21 +544,21 @@ impl Working<'_> {
 }
 
 /// What drafts with the target's own layers by a method.
-fn own_layers(method: Method, options: &MethodOptions, spec: &ModelSpec) -> Result<LayerSkip> {
+fn own_layers(method: Method, options: &MethodOptions, model: &ModelInfo) -> Result<LayerSkip> {
     let MethodOptions { exit_layer, skipped_layers, .. } = options;
     let layers = match (method, exit_layer, skipped_layers) {
         (Method::EarlyExit, Some(layer), _) => DraftLayers::Exit(*layer),
-        (Method::EarlyExit, None, _) => DraftLayers::usual_exit(spec.n_layer),
+        (Method::EarlyExit, None, _) => DraftLayers::usual_exit(model.n_layer),
         (Method::LayerSkip, _, Some(skipped)) => DraftLayers::Skip(skipped.clone()),
         // By other methods nobody asks for its drafts.
-        _ => DraftLayers::usual_skip(spec.n_layer),
+        _ => DraftLayers::usual_skip(model.n_layer),
     };
-    if !layer_skip::fits(&layers, spec.n_layer) {
+    if !layer_skip::fits(&layers, model.n_layer) {
         return Err(Error::invalid(format!(
             "{} has the layers 0 to {}; some of them must be left to draft with.",
-            spec.name,
-            spec.n_layer - 1
+            model.name,
+            model.n_layer - 1
         )));
     }
-    Ok(LayerSkip::new(layers, spec.n_vocab))
+    Ok(LayerSkip::new(layers, model.n_vocab))
 }

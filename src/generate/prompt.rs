@@ -1,8 +1,8 @@
 //! What is to be answered, and which of its oldest turns go when it is too long. Messages and tokens
 //! only: no model, no text made of them.
 
-use crate::api::{ChatMessage, Role};
-use crate::token::TokenId;
+use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::token::TokenId;
 
 /// What to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]

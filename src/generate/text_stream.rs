@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::event::{Alternative, TokenEvent};
 use crate::text::{Detokenizer, Released, StopFilter, Tokenizer};
-use crate::token::{EmittedToken, Likely, TokenId};
+use hunch_core::token::{EmittedToken, Likely, TokenId};
 
 /// Characters of an alternative's text that are told: enough to know it by.
 const ALTERNATIVE_CHARS: usize = 24;

@@ -2,13 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use crate::depth::MaxDraft;
 use crate::error::{Error, Result};
-use crate::rule::AcceptanceRule;
-use crate::sample::Sampler;
-use crate::session::{DraftWorth, MAX_ROWS, Session, SessionConfig};
-use crate::stats::Stopwatch;
-use crate::token::TokenId;
+use hunch_core::depth::MaxDraft;
+use hunch_core::limits::MAX_ROWS;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::Sampler;
+use hunch_core::session::{DraftWorth, Session, SessionConfig};
+use hunch_core::stats::Stopwatch;
+use hunch_core::token::TokenId;
 
 use super::models::Working;
 use super::{GenerationPlan, Models};

@@ -7,7 +7,7 @@ use crate::event::GenerationEvent;
 use crate::lab::history::{Fingerprint, Generation, Spot, TestedDraft, generations};
 use crate::lab::kind::{Kind, Reader, TextPlace};
 use crate::lab::report::{AcceptanceBin, AcceptanceMap};
-use crate::theory;
+use hunch_core::theory;
 
 /// Where ranges of entropy begin, in bits; the last has no end.
 const BITS: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0];
@@ -152,10 +152,10 @@ mod tests {
     use super::*;
     use crate::event::Alternative;
     use crate::lab::history::tests::{finished, rejected, round, started, token};
-    use crate::propose::Method;
-    use crate::rule::AcceptanceRule;
-    use crate::stats::GenerationStats;
-    use crate::token::TokenOrigin::{Accepted, Bonus, Plain, Resampled};
+    use hunch_core::method::Method;
+    use hunch_core::rule::AcceptanceRule;
+    use hunch_core::stats::GenerationStats;
+    use hunch_core::token::TokenOrigin::{Accepted, Bonus, Plain, Resampled};
 
     fn map(answers: &[&[GenerationEvent]]) -> AcceptanceMap {
         let mut tally = AcceptanceTally::default();

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
-use crate::propose::Method;
-use crate::rule::AcceptanceRule;
-use crate::stats::GenerationStats;
-use crate::theory;
-use crate::token::TokenOrigin;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::stats::GenerationStats;
+use hunch_core::theory;
+use hunch_core::token::TokenOrigin;
 
 /// One generation of an answer.
 pub(super) struct Generation<'a> {
@@ -151,9 +151,9 @@ fn ratio(p: f64, q: Option<f64>) -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::depth::MaxDraft;
     use crate::event::{RejectedEvent, StopReason};
-    use crate::stats::{LiveFigures, RoundTiming};
+    use hunch_core::depth::MaxDraft;
+    use hunch_core::stats::{LiveFigures, RoundTiming};
 
     /// The beginning of a generation by a method.
     pub(in crate::lab) fn started(

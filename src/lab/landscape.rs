@@ -1,11 +1,11 @@
 //! What a machine's costs make of acceptance: predicted speedup over alpha and K, the best K, and from which
 //! alpha drafting pays. Costs are handed in, measured or made up; the formulas are those of
-//! [`crate::theory`].
+//! [`hunch_core::theory`].
 
 use crate::error::{Error, Result};
 use crate::lab::report::{CostCurve, Landscape, ModelCosts};
-use crate::session::MAX_DRAFT;
-use crate::theory::{self, PassCost};
+use hunch_core::limits::MAX_DRAFT;
+use hunch_core::theory::{self, PassCost};
 
 /// Steps from alpha 0 to alpha 1.
 const STEPS: u32 = 50;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::lab::report::{LabPosition, LabRest, LabSource, LabToken};
-use crate::sample::{Sampler, SamplingParams};
-use crate::theory;
-use crate::token::TokenId;
+use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::theory;
+use hunch_core::token::TokenId;
 
 /// Most tokens of a position that are listed.
 pub const LISTED: usize = 24;
@@ -55,7 +55,7 @@ pub struct Place {
 impl Laws {
     /// The laws of the next token by these settings: p and q come from the same function, as in a
     /// generation. The draft's scores are cut or padded to the target's vocabulary, as
-    /// [`propose`](crate::propose) does it: what only one of the two has is impossible.
+    /// [`propose`](hunch_core::propose) does it: what only one of the two has is impossible.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`](crate::error::Error::InvalidRequest) for settings out of their range;

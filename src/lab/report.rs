@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::propose::Method;
-use crate::rule::AcceptanceRule;
-use crate::sample::SamplingParams;
-use crate::token::TokenId;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
+use hunch_core::token::TokenId;
 
 /// Where a position is looked at.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::lab::position::Laws;
 use crate::lab::report::{LabRound, LabRounds, LabRoundsRequest};
-use crate::rule::AcceptanceRule;
-use crate::sample;
-use crate::theory;
-use crate::token::TokenId;
-use crate::verify::{GivenLaws, Verdict, Verifier};
+use hunch_core::draft::{DraftProb, DraftTree};
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample;
+use hunch_core::theory;
+use hunch_core::token::TokenId;
+use hunch_core::verify::{GivenLaws, Verdict, Verifier};
 
 /// Most rounds that the window may ask for at once: what takes longer could not be stopped.
 pub const MOST_AT_ONCE: u32 = 10_000;
@@ -32,7 +32,7 @@ pub fn check(request: &LabRoundsRequest) -> Result<()> {
             request.rounds
         )));
     }
-    request.rule.validate()
+    Ok(request.rule.validate()?)
 }
 
 /// The rounds under one rule at one position so far.

@@ -1,13 +1,13 @@
 //! The acceptance rules side by side on the same logits, as temperature moves: what each would accept of a
-//! draft, by the formulas of [`crate::theory`]. Nothing is drawn.
+//! draft, by the formulas of [`hunch_core::theory`]. Nothing is drawn.
 
 use crate::error::{Error, Result};
 use crate::lab::position::Laws;
 use crate::lab::report::LabRuleRow;
-use crate::sample;
-use crate::theory;
+use hunch_core::sample;
+use hunch_core::theory;
 
-/// Medusa's own numbers, as [`AcceptanceRule`](crate::rule::AcceptanceRule) has them by default: epsilon and
+/// Medusa's own numbers, as [`AcceptanceRule`](hunch_core::rule::AcceptanceRule) has them by default: epsilon and
 /// delta.
 const TYPICAL: (f32, f32) = (0.09, 0.3);
 /// The lenience of the usual lossy rule.
@@ -51,8 +51,8 @@ mod tests {
     use super::*;
     use crate::lab::position::tests::{any_sampling, any_scores};
     use crate::lab::position::toy;
-    use crate::rule::AcceptanceRule;
-    use crate::sample::SamplingParams;
+    use hunch_core::rule::AcceptanceRule;
+    use hunch_core::sample::SamplingParams;
 
     #[test]
     fn the_numbers_are_those_of_the_rules() {

@@ -2,8 +2,8 @@
 
 use crate::event::GenerationEvent;
 use crate::lab::history::{Generation, generations};
-use crate::propose::Method;
-use crate::theory;
+use hunch_core::method::Method;
+use hunch_core::theory;
 
 /// The figures of an answer's own generation: what it shares with an answer it went on from is that one's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,9 +49,9 @@ mod tests {
     use super::*;
     use crate::event::RoundEvent;
     use crate::lab::history::tests::{finished, rejected, round, started, token};
-    use crate::rule::AcceptanceRule;
-    use crate::stats::{GenerationStats, LiveFigures};
-    use crate::token::TokenOrigin::{Accepted, Plain, Resampled};
+    use hunch_core::rule::AcceptanceRule;
+    use hunch_core::stats::{GenerationStats, LiveFigures};
+    use hunch_core::token::TokenOrigin::{Accepted, Plain, Resampled};
 
     #[test]
     fn figures_are_those_of_its_own_generation() {

@@ -1,6 +1,6 @@
 //! What an answer would have been with another depth or temperature: predicted from what was stored of it,
 //! without running a model. Counts and times are the answer's own; the formulas are those of
-//! [`crate::theory`].
+//! [`hunch_core::theory`].
 //!
 //! What is assumed:
 //! - The text stays as it was, and every round drafts as many tokens as it may. Only where guesses are looked
@@ -22,12 +22,12 @@ use crate::error::{Error, Result};
 use crate::event::{Alternative, GenerationEvent, RoundEvent, TokenEvent};
 use crate::lab::history::{Generation, Spot, TestedDraft, generations};
 use crate::lab::report::{WhatIf, WhatIfFigures, WhatIfRequest};
-use crate::rule::AcceptanceRule;
-use crate::session::MAX_DRAFT;
-use crate::theory;
-use crate::token::TokenId;
+use hunch_core::limits::MAX_DRAFT;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::theory;
+use hunch_core::token::TokenId;
 
-/// Highest temperature, as [`SamplingParams::ranges`](crate::sample::SamplingParams::ranges) has it.
+/// Highest temperature, as [`SamplingParams::ranges`](hunch_core::sample::SamplingParams::ranges) has it.
 const HOTTEST: f32 = 5.0;
 
 /// What the answer with these events, which was drawn at `temperature`, would have been. An answer that went on

@@ -9,7 +9,7 @@ use super::fit::Footprint;
 use super::machine::memory_class;
 use crate::api::library::{Catalogue, CatalogueModel, CatalogueRole, MachineMemory, PairVerdict};
 use crate::text::Vocabulary;
-use crate::token::TokenId;
+use hunch_core::token::TokenId;
 
 /// The file as it is.
 #[derive(Deserialize)]

@@ -5,7 +5,7 @@ use crate::api::library::{Fit, FitVerdict, MachineMemory, PredictedMemory, Small
 use crate::error::Result;
 use crate::model::gguf::{Gguf, TensorInfo};
 use crate::model::spec::ModelSpec;
-use crate::session::MAX_ROWS;
+use hunch_core::limits::MAX_ROWS;
 use hunch_kernels::WeightMatrix;
 
 /// Longest context that a conversation has unless the person asks for more: caches take memory by the token.

@@ -14,9 +14,9 @@ use crate::api::library::{MeasuredSpeedup, RanAs};
 use crate::bench::BenchReport;
 use crate::bench::compare::report::ComparisonReport;
 use crate::error::Result;
-use crate::propose::Method;
-use crate::rule::AcceptanceRule;
-use crate::stats::GenerationStats;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::stats::GenerationStats;
 
 /// Answers shorter than this say too little about speed.
 pub const LEAST_TOKENS: u32 = 32;

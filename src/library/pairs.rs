@@ -18,10 +18,10 @@ use crate::lab::report::CostCurve;
 use crate::model::device::Compute;
 use crate::model::gguf::Gguf;
 use crate::model::spec::ModelSpec;
-use crate::propose::Method;
-use crate::session::MAX_DRAFT;
 use crate::text::{Vocabulary, VocabularyVerdict};
-use crate::theory::{self, PassCost};
+use hunch_core::limits::MAX_DRAFT;
+use hunch_core::method::Method;
+use hunch_core::theory::{self, PassCost};
 
 /// Of what a cost curve is asked for: the names of the models and the bytes that a pass of them reads.
 #[derive(Clone, Copy, Debug)]

@@ -71,7 +71,7 @@ fn by_tensors(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::RowLayout;
+    use hunch_core::model::RowLayout;
 
     use hunch_kernels::Threads;
     use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
@@ -86,7 +86,7 @@ mod tests {
         let v = Tensor::randn(0f32, 1.0, (kv_heads, capacity, d), &Device::Cpu).unwrap();
         let parents = [None, Some(0), Some(0), Some(2), Some(1)];
         for layout in [RowLayout::Chain, RowLayout::Tree { parents: &parents }] {
-            let mask = RowMask::new(base, rows, layout).unwrap();
+            let mask = crate::model::decoder::row_mask(base, rows, layout).unwrap();
             let bias = mask_bias(&mask, &Device::Cpu).unwrap();
             let expected = by_tensors(&q, &k, &v, &mask, bias.as_ref(), 0.25).unwrap();
             let flat = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f32>().unwrap();

@@ -10,12 +10,15 @@ use crate::model::pass::{Executor, LAYER};
 use crate::model::spec::ModelSpec;
 use crate::model::tensors::TensorExecutor;
 use crate::model::weights::WeightFile;
-use crate::model::{LanguageModel, LayerPlan, ModelMemory, Rows, Step, StepOutput};
+use hunch_core::model::{
+    LanguageModel, LayerPlan, ModelInfo, ModelMemory, RowLayout, Rows, Step, StepOutput,
+};
 use hunch_kernels::RowMask;
 
 /// A decoder-only transformer on a device, with its cache.
 pub struct Decoder {
     spec: ModelSpec,
+    info: ModelInfo,
     executor: Box<dyn Executor>,
     prefill_rows: usize,
     memory: ModelMemory,
@@ -46,7 +49,13 @@ impl Decoder {
         let spec = ModelSpec::from_gguf(file.gguf())?.with_context(context);
         let loaded = if compute.device().is_cpu() {
             let executor = Box::new(HostExecutor::load(file, &spec, compute)?);
-            Self { executor, prefill_rows: HOST_PREFILL_ROWS, memory: memory_of(file), spec }
+            Self {
+                executor,
+                prefill_rows: HOST_PREFILL_ROWS,
+                memory: memory_of(file),
+                info: spec.info(),
+                spec,
+            }
         } else {
             Self::on_tensors(file, compute, spec)?
         };
@@ -65,7 +74,13 @@ impl Decoder {
 
     fn on_tensors(file: &WeightFile, compute: &Compute, spec: ModelSpec) -> Result<Self> {
         let executor = Box::new(TensorExecutor::load(file, &spec, compute.device())?);
-        Ok(Self { executor, prefill_rows: METAL_PREFILL_ROWS, memory: memory_of(file), spec })
+        Ok(Self {
+            executor,
+            prefill_rows: METAL_PREFILL_ROWS,
+            memory: memory_of(file),
+            info: spec.info(),
+            spec,
+        })
     }
 
     fn check_step(&self, step: &Step<'_>) -> Result<()> {
@@ -88,7 +103,7 @@ impl Decoder {
         self.check_step(&step)?;
         let rows = step.tokens.len();
         let executor = &mut *self.executor;
-        let mask = RowMask::new(executor.cache().len(), rows, step.layout)?;
+        let mask = row_mask(executor.cache().len(), rows, step.layout)?;
         executor.begin(step.tokens, &mask)?;
         let mut taps = vec![Rows::default(); step.taps.len()];
         for layer in 0..self.spec.n_layer {
@@ -110,6 +125,19 @@ impl Decoder {
     }
 }
 
+/// The kernels' mask for `rows` rows after `cached` slots.
+pub(super) fn row_mask(cached: usize, rows: usize, layout: RowLayout<'_>) -> Result<RowMask> {
+    let mask = match layout {
+        RowLayout::Chain => RowMask::causal(cached, rows),
+        RowLayout::Tree { parents } => RowMask::tree(cached, parents)?,
+        RowLayout::Custom { since, depths, visible } => RowMask::custom(cached, since, depths, visible)?,
+    };
+    if mask.rows() != rows {
+        return Err(Error::Internal(format!("a layout of {} rows for {rows} tokens", mask.rows())));
+    }
+    Ok(mask)
+}
+
 fn memory_of(file: &WeightFile) -> ModelMemory {
     ModelMemory {
         weights: file.weight_bytes(),
@@ -125,8 +153,8 @@ const HOST_PREFILL_ROWS: usize = 32;
 const METAL_PREFILL_ROWS: usize = 256;
 
 impl LanguageModel for Decoder {
-    fn spec(&self) -> &ModelSpec {
-        &self.spec
+    fn info(&self) -> &ModelInfo {
+        &self.info
     }
 
     fn cache_len(&self) -> usize {
@@ -136,6 +164,7 @@ impl LanguageModel for Decoder {
     fn twin(&self) -> Box<dyn LanguageModel> {
         Box::new(Self {
             spec: self.spec.clone(),
+            info: self.info.clone(),
             executor: self.executor.twin(),
             prefill_rows: self.prefill_rows,
             memory: self.memory,
@@ -150,16 +179,16 @@ impl LanguageModel for Decoder {
         self.prefill_rows
     }
 
-    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
-        self.pass(step)
+    fn forward(&mut self, step: Step<'_>) -> hunch_core::error::Result<StepOutput> {
+        Ok(self.pass(step)?)
     }
 
-    fn truncate(&mut self, len: usize) -> Result<()> {
+    fn truncate(&mut self, len: usize) -> hunch_core::error::Result<()> {
         self.executor.cache_mut().truncate(len);
         Ok(())
     }
 
-    fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
-        self.executor.cache_mut().keep_rows(base, rows)
+    fn keep_rows(&mut self, base: usize, rows: &[usize]) -> hunch_core::error::Result<()> {
+        Ok(self.executor.cache_mut().keep_rows(base, rows)?)
     }
 }

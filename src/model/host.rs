@@ -14,12 +14,12 @@ use crate::model::pass::{Executor, LayerStep};
 use crate::model::rope::{Angles, RopeTable};
 use crate::model::spec::{ModelSpec, RopeKind};
 use crate::model::weights::{Embedding, WeightFile};
-use crate::model::{LogitRows, Rows, TokenBlocks};
-use crate::token::TokenId;
+use hunch_core::model::{LogitRows, Rows, VocabSubset};
+use hunch_core::token::TokenId;
 use hunch_kernels::RowMask;
 use hunch_kernels::activation::{rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours};
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
-use hunch_kernels::matmul::{Input, Product, multiply, multiply_blocks, multiply_gated};
+use hunch_kernels::matmul::{BLOCK_ROWS, Input, Product, multiply, multiply_blocks, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
 
@@ -156,6 +156,9 @@ impl HostExecutor {
     }
 }
 
+// A vocabulary subset is computed in the blocks that the kernel takes.
+const _: () = assert!(VocabSubset::WIDTH == BLOCK_ROWS);
+
 impl Executor for HostExecutor {
     fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
         self.cache.reserve(tokens.len())?;
@@ -182,7 +185,7 @@ impl Executor for HostExecutor {
         Ok(Rows::new(self.spec.n_embd, self.workspace.x.clone()))
     }
 
-    fn logits(&mut self, rows: LogitRows, among: Option<&TokenBlocks>) -> Result<Rows> {
+    fn logits(&mut self, rows: LogitRows, among: Option<&VocabSubset>) -> Result<Rows> {
         let Workspace { x, h, quantised, .. } = &mut self.workspace;
         let from = match rows {
             LogitRows::None => return Ok(Rows::default()),
@@ -195,7 +198,7 @@ impl Executor for HostExecutor {
         let mut logits = vec![rest; h.len() / self.spec.n_embd * self.spec.n_vocab];
         if let (Some(matrix), Some(among)) = (head.plain_matrix(), among) {
             quantise_for(threads, &[head], h, quantised);
-            multiply_blocks(threads, Input { x: h, quantised }, matrix, among, &mut logits);
+            multiply_blocks(threads, Input { x: h, quantised }, matrix, among.blocks(), &mut logits);
         } else {
             products(threads, h, quantised, [(head, &mut logits)], false)?;
         }

@@ -4,8 +4,8 @@
 
 use crate::error::Result;
 use crate::model::cache::KvCache;
-use crate::model::{LogitRows, Rows, TokenBlocks};
-use crate::token::TokenId;
+use hunch_core::model::{LogitRows, Rows, VocabSubset};
+use hunch_core::token::TokenId;
 use hunch_kernels::RowMask;
 
 /// A step of a layer: what is done in one go, because its parts share an input or because the next
@@ -52,11 +52,11 @@ pub trait Executor: Send {
     /// # Errors
     /// When the device fails.
     fn residual(&self) -> Result<Rows>;
-    /// Output norm and head for the rows and tokens asked for, as [`Step`](crate::model::Step) says.
+    /// Output norm and head for the rows and tokens asked for, as [`Step`](hunch_core::model::Step) says.
     ///
     /// # Errors
     /// When the device fails.
-    fn logits(&mut self, rows: LogitRows, among: Option<&TokenBlocks>) -> Result<Rows>;
+    fn logits(&mut self, rows: LogitRows, among: Option<&VocabSubset>) -> Result<Rows>;
     /// The same weights, with an empty cache of its own.
     fn twin(&self) -> Box<dyn Executor>;
     /// The cache.

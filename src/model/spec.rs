@@ -1,6 +1,7 @@
 //! What a model is: the numbers of its architecture, read from GGUF metadata through one table of
 //! architectures. No tensors here. What Hunch cannot run is refused by name, never approximated.
 
+use hunch_core::model::ModelInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -104,6 +105,18 @@ impl ModelSpec {
         };
         spec.check(&reader)?;
         Ok(spec)
+    }
+
+    /// Name and shape, as the round loop knows a model.
+    pub fn info(&self) -> ModelInfo {
+        ModelInfo {
+            name: self.name.clone(),
+            architecture: self.architecture.clone(),
+            n_layer: self.n_layer,
+            n_embd: self.n_embd,
+            n_vocab: self.n_vocab,
+            context_length: self.context_length,
+        }
     }
 
     /// The same model for sequences of at most `context` tokens.

@@ -16,8 +16,8 @@ use crate::model::pass::{Executor, LayerStep};
 use crate::model::rope::RopeTable;
 use crate::model::spec::{ModelSpec, RopeKind};
 use crate::model::weights::{Embedding, WeightFile};
-use crate::model::{LogitRows, Rows, TokenBlocks};
-use crate::token::TokenId;
+use hunch_core::model::{LogitRows, Rows, VocabSubset};
+use hunch_core::token::TokenId;
 use hunch_kernels::RowMask;
 
 /// A model on a candle device.
@@ -109,7 +109,7 @@ impl Executor for TensorExecutor {
         to_rows(&running(self.pass.as_ref())?.x)
     }
 
-    fn logits(&mut self, rows: LogitRows, _among: Option<&TokenBlocks>) -> Result<Rows> {
+    fn logits(&mut self, rows: LogitRows, _among: Option<&VocabSubset>) -> Result<Rows> {
         let x = &running(self.pass.as_ref())?.x;
         let x = match rows {
             LogitRows::None => return Ok(Rows::default()),

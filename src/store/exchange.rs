@@ -13,9 +13,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::Store;
 use super::messages::{role_name, state_name};
 use super::packed::{Packer, json, pack, read_json};
-use crate::api::{AnswerSettings, Conversation, ExportWords, MessageState, Role, StoredMessage};
+use crate::api::{AnswerSettings, Conversation, ExportWords, MessageState, StoredMessage};
 use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
+use hunch_core::chat::Role;
 
 /// What the file says it is.
 const FORMAT: &str = "hunch-conversation";

@@ -5,9 +5,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::packed::{json, pack, read_json, unpack};
 use super::{Store, not_there};
-use crate::api::{AnswerSettings, Conversation, MessageState, Role, StoredMessage};
+use crate::api::{AnswerSettings, Conversation, MessageState, StoredMessage};
 use crate::error::Result;
 use crate::event::GenerationEvent;
+use hunch_core::chat::Role;
 
 const MESSAGE: &str =
     "SELECT id, parent, role, content, created_ms, state, settings, conversation FROM messages";
@@ -362,13 +363,13 @@ fn part_texts(connection: &Connection, message: i64) -> Result<Vec<String>> {
 pub(super) mod tests {
     use super::*;
     use crate::api::ExportWords;
-    use crate::depth::MaxDraft;
     use crate::error::Error;
     use crate::event::{Alternative, RoundEvent, StopReason, TokenEvent};
-    use crate::propose::Method;
-    use crate::sample::SamplingParams;
-    use crate::stats::{GenerationStats, LiveFigures, RoundTiming};
-    use crate::token::TokenOrigin;
+    use hunch_core::depth::MaxDraft;
+    use hunch_core::method::Method;
+    use hunch_core::sample::SamplingParams;
+    use hunch_core::stats::{GenerationStats, LiveFigures, RoundTiming};
+    use hunch_core::token::TokenOrigin;
 
     pub(in crate::store) fn settings() -> AnswerSettings {
         AnswerSettings {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::tokenizer::Tokenizer;
-use crate::token::TokenId;
+use hunch_core::token::TokenId;
 
 /// Turns bytes that arrive in pieces into text. Bytes that cannot become a character any more turn
 /// into U+FFFD, one for each maximal invalid part, as [`String::from_utf8_lossy`] does.

@@ -11,11 +11,11 @@ mod time;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::api::{ChatMessage, Role};
 use crate::error::{Error, Result};
 use crate::text::{EncodeOptions, Tokenizer};
-use crate::token::TokenId;
 use child::{Failure, RenderingChild};
+use hunch_core::chat::{ChatMessage, Role};
+use hunch_core::token::TokenId;
 use renderer::{MOST_SOURCE, Renderer, Request, role};
 
 /// Times in a row that a template may break the child before it is not tried any more: once may be the machine's fault.

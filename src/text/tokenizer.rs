@@ -20,8 +20,8 @@ pub use literals::Literals;
 
 use crate::error::{Error, Result};
 use crate::model::gguf::Gguf;
-use crate::token::TokenId;
 use byte_level::ByteLevel;
+use hunch_core::token::TokenId;
 use scored::Scored;
 use special::{Piece, SpecialTokens};
 

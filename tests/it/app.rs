@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest, StreamMessage};
 use hunch::app::{App, AppConfig};
-use hunch::depth::MaxDraft;
 use hunch::error::ErrorCode;
 use hunch::event::{GenerationEvent, RoundEvent, StopReason};
 use hunch::model::device::DeviceChoice;
-use hunch::propose::Method;
-use hunch::rule::AcceptanceRule;
-use hunch::sample::SamplingParams;
-use hunch::token::{DraftFate, TokenOrigin};
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
+use hunch_core::token::{DraftFate, TokenOrigin};
 
 use crate::support::tiny::Tiny;
 

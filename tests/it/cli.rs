@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use candle_core::quantized::GgmlDType;
 use serde_json::Value;
 
 use crate::support::gguf_writer::GgufWriter;
-use crate::support::tiny::Tiny;
+use crate::support::tiny::{Tiny, WIDTH};
 
 pub(super) fn hunch(data: &Path, arguments: &[&str]) -> Output {
     command(data, arguments).output().unwrap()
@@ -48,7 +49,7 @@ pub(super) fn last_json(output: &Output) -> Value {
 #[test]
 fn run_ends_with_one_json_object_that_adds_up() {
     let data = data_folder();
-    for method in hunch::propose::Method::ALL.map(|method| method.name()) {
+    for method in hunch_core::method::Method::ALL.map(|method| method.name()) {
         let json = last_json(&hunch(
             data.path(),
             &[
@@ -183,7 +184,10 @@ fn bench_gives_the_documented_object() {
     assert!(json["draft_cost"].as_f64().unwrap() > 0.0);
     let methods: Vec<&str> =
         json["methods"].as_array().unwrap().iter().map(|m| m["method"].as_str().unwrap()).collect();
-    assert_eq!(methods, hunch::propose::Method::usable(true).iter().map(|m| m.name()).collect::<Vec<_>>());
+    assert_eq!(
+        methods,
+        hunch_core::method::Method::usable(true).iter().map(|m| m.name()).collect::<Vec<_>>()
+    );
     assert_eq!(json["identity"]["differences"].as_array().unwrap().len(), 0);
 }
 
@@ -455,4 +459,34 @@ fn no_control_characters_of_a_file_reach_the_terminal() {
         assert!(!told.is_empty(), "{arguments:?}");
         assert!(!told.chars().any(|c| c.is_control() && c != '\n'), "{arguments:?}: {told:?}");
     }
+}
+
+/// A sound file whose numbers are none: what the command line says and keeps of such a draft.
+#[test]
+fn the_command_line_names_the_draft_that_failed_and_answers() {
+    let data = tempfile::tempdir().unwrap();
+    let models = data.path().join("models");
+    std::fs::create_dir(&models).unwrap();
+    Tiny::default().write(&models, "target");
+    let norm = "output_norm.weight";
+    let spoilt = Tiny { layers: 1, ..Tiny::default() }.writer().without(norm);
+    let spoilt = spoilt.tensor(norm, &[WIDTH], GgmlDType::F32, &[f32::NAN; WIDTH]);
+    std::fs::write(models.join("spoilt.gguf"), spoilt.bytes()).unwrap();
+    let run = |method: &str, rest: &[&str]| {
+        let fixed = ["run", "hello hello", "--target", "target", "--draft", "spoilt", "--max-draft", "3"];
+        let more = ["--max-tokens", "24", "--temperature", "0", "--device", "cpu", "--method", method];
+        hunch(data.path(), &[&fixed[..], &more, rest].concat())
+    };
+    let plain = last_json(&run("plain", &["--json"]));
+    for method in ["draft-model", "draft-tree", "cascade"] {
+        let answer = last_json(&run(method, &["--json"]));
+        assert_eq!(answer["text"], plain["text"], "{method}");
+        let dropped = answer["dropped_drafts"].as_array().unwrap();
+        assert_eq!(dropped.len(), 1, "{method}: {dropped:?}");
+        let failed = if method == "draft-tree" { "draft-tree" } else { "draft-model" };
+        assert_eq!(dropped[0]["method"], failed);
+        assert!(dropped[0]["error"]["message"].is_string() && dropped[0]["error"]["code"].is_string());
+    }
+    let words = text(&run("draft-model", &[]).stdout);
+    assert!(words.contains("draft-model failed and was left out for the rest of the answer"), "{words}");
 }

@@ -11,14 +11,14 @@ use hunch::bench::Contender;
 use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport,
 };
-use hunch::depth::MaxDraft;
 use hunch::error::ErrorCode;
 use hunch::event::GenerationEvent;
 use hunch::lab::report::CostEvent;
 use hunch::model::device::DeviceChoice;
-use hunch::propose::Method;
-use hunch::rule::AcceptanceRule;
-use hunch::sample::SamplingParams;
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
 
 use crate::support::tiny::Tiny;
 

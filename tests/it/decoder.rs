@@ -9,9 +9,10 @@ use hunch::bench::candle::CandleModel;
 use hunch::error::{Error, ErrorCode};
 use hunch::model::decoder::Decoder;
 use hunch::model::device::{Compute, DeviceChoice};
+use hunch::model::low_bit;
 use hunch::model::weights::WeightFile;
-use hunch::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step, low_bit};
-use hunch::token::TokenId;
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
+use hunch_core::token::TokenId;
 
 use crate::support::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
 
@@ -421,9 +422,9 @@ fn bad_steps_are_errors_and_leave_the_cache() {
     let mut model = load(Tiny { context: 16, ..Tiny::default() });
     chain(&mut model, &tokens(10, 1));
     let outside = model.forward(Step::chain(&[VOCABULARY as TokenId], LogitRows::All)).unwrap_err();
-    assert_eq!(outside.code(), ErrorCode::InvalidRequest);
+    assert_eq!(Error::from(outside).code(), ErrorCode::InvalidRequest);
     let overflow = model.forward(Step::chain(&tokens(7, 1), LogitRows::All)).unwrap_err();
-    assert_eq!(overflow.code(), ErrorCode::ContextOverflow);
+    assert_eq!(Error::from(overflow).code(), ErrorCode::ContextOverflow);
     assert!(model.forward(Step::chain(&[], LogitRows::All)).is_err());
     assert!(model.keep_rows(8, &[1, 0]).is_err());
     assert!(model.keep_rows(8, &[2]).is_err());

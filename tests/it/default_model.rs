@@ -5,8 +5,9 @@ use hunch::generate::{Models, Prompt};
 use hunch::library;
 use hunch::model::device::{Compute, DeviceChoice};
 use hunch::proof::{self, Check, Oracle, ProofPlan};
-use hunch::propose::{Method, MethodOptions};
-use hunch::rule::AcceptanceRule;
+use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
+use hunch_core::rule::AcceptanceRule;
 
 use crate::support::default_model;
 

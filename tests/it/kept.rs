@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 
 use hunch::api::{
     AnswerRequest, AnswerSettings, Asking, Conversation, ExportFormat, ExportWords, LoadRequest,
-    MessageState, Role, StoreRemedy, StoredMessage, StreamMessage,
+    MessageState, StoreRemedy, StoredMessage, StreamMessage,
 };
 use hunch::app::{App, AppConfig};
-use hunch::depth::MaxDraft;
 use hunch::error::{Error, ErrorCode};
 use hunch::event::{Alternative, GenerationEvent, TokenEvent};
 use hunch::model::device::DeviceChoice;
-use hunch::propose::Method;
-use hunch::sample::SamplingParams;
 use hunch::store::Store;
-use hunch::token::TokenOrigin;
+use hunch_core::chat::Role;
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::sample::SamplingParams;
+use hunch_core::token::TokenOrigin;
 
 use crate::alloc_count::peak_during;
 use crate::support::tiny::Tiny;

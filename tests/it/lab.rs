@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest};
 use hunch::app::{App, AppConfig};
-use hunch::depth::MaxDraft;
 use hunch::error::ErrorCode;
 use hunch::event::GenerationEvent;
 use hunch::lab::report::{LabMachine, LabPosition, LabRequest, LabRoundsRequest, LabSource, WhatIfRequest};
 use hunch::model::device::DeviceChoice;
-use hunch::propose::Method;
-use hunch::rule::AcceptanceRule;
-use hunch::sample::SamplingParams;
-use hunch::theory;
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
+use hunch_core::theory;
 
 use crate::support::tiny::Tiny;
 

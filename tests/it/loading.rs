@@ -17,7 +17,7 @@ use hunch::event::GenerationEvent;
 use hunch::generate::{LoadPlan, LoadWatch};
 use hunch::model::device::{Compute, DeviceChoice};
 use hunch::model::weights::WeightFile;
-use hunch::propose::Method;
+use hunch_core::method::Method;
 
 use crate::support::tiny::{Tiny, endless_request as request};
 

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use hunch::api::{ChatMessage, Role};
 use hunch::error::{Error, ErrorCode};
 use hunch::model::gguf::Gguf;
 use hunch::text::{
     ChatTemplate, Detokenizer, EncodeOptions, StopFilter, TemplateOrigin, Tokenizer, compare_vocabularies,
 };
+use hunch_core::chat::{ChatMessage, Role};
 use proptest::prelude::*;
 use serde::Deserialize;
 

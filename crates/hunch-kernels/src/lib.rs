@@ -19,11 +19,9 @@ mod memory;
 mod packed;
 pub mod quantise;
 pub mod threads;
-mod token_blocks;
 
 pub use error::{Error, ReadError, Result};
-pub use mask::{RowLayout, RowMask};
+pub use mask::RowMask;
 pub use matmul::{MatrixSource, WeightMatrix};
 pub use memory::{CopiedBytes, ReadAt};
 pub use threads::Threads;
-pub use token_blocks::TokenBlocks;

@@ -2,31 +2,6 @@
 
 use crate::error::{Error, Result};
 
-/// Visibility among the rows of one pass. Unless it says otherwise every row sees the whole cache before the pass.
-#[derive(Clone, Copy, Debug)]
-pub enum RowLayout<'a> {
-    /// Row i sees rows 0..=i; its position is `cache_len + i`.
-    Chain,
-    /// Row i sees its ancestors and itself. `parents[i] < i`, or `None` for a row that hangs on
-    /// the cache directly; its position is `cache_len + depth`.
-    Tree {
-        /// The parent row of each row.
-        parents: &'a [Option<usize>],
-    },
-    /// Row i sees the cache slots before `since`; of the slots from there on, which are those that earlier
-    /// passes left unsettled and then one for each row, it sees slot `since + j` where the bit
-    /// `visible[i] >> j & 1` is set (at most 64 slots; its own bit set, none after). Its position is
-    /// `since + depths[i]`.
-    Custom {
-        /// Slots that every row sees; at most `cache_len`.
-        since: usize,
-        /// Distance of each row's position from `since`.
-        depths: &'a [usize],
-        /// One bit set per row.
-        visible: &'a [u64],
-    },
-}
-
 /// The rows of one pass: `base` slots seen by all, then slots that some may see and a slot per row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowMask {
@@ -46,31 +21,42 @@ impl RowMask {
         Self { base, unsettled: 0, rows, bits: None, depths: (0..rows).collect() }
     }
 
-    /// The mask of a layout for `rows` rows behind `held` slots.
+    /// Every row sees the cache, its ancestors and itself. `parents[i] < i`, or `None` for a row that follows
+    /// the cache directly; the position of a row is `cached` plus its depth.
     ///
     /// # Errors
-    /// When the layout does not describe `rows` rows, has more than 64 of them (trees and custom
-    /// layouts), lets a row see a later one or hides a row from itself.
-    pub fn new(held: usize, rows: usize, layout: RowLayout<'_>) -> Result<Self> {
-        let (base, bits, depths) = match layout {
-            RowLayout::Chain => return Ok(Self::causal(held, rows)),
-            RowLayout::Tree { parents } => {
-                let (bits, depths) = tree_bits(parents, rows)?;
-                (held, bits, depths)
-            }
-            RowLayout::Custom { since, depths, visible } => (since, visible.to_vec(), depths.to_vec()),
-        };
-        let unsettled = held.checked_sub(base).filter(|unsettled| unsettled + rows <= 64);
-        let sound = |unsettled: usize| bits.iter().enumerate().all(|(i, b)| b >> (unsettled + i) == 1);
-        let described = bits.len() == rows && depths.len() == rows;
-        let Some(unsettled) = unsettled.filter(|&unsettled| described && sound(unsettled)) else {
+    /// When there are more than 64 rows, or a parent is not an earlier row.
+    pub fn tree(cached: usize, parents: &[Option<usize>]) -> Result<Self> {
+        let (bits, depths) = tree_bits(parents)?;
+        Self::from_bits(cached, cached, bits, depths)
+    }
+
+    /// Every row sees the slots before `since`. Of the slots from there on, which are those that earlier passes
+    /// left unsettled and then one for each row, row i sees slot `since + j` where bit j of `visible[i]` is set:
+    /// its own bit is set, none after it. The position of row i is `since + depths[i]`.
+    ///
+    /// # Errors
+    /// When `depths` and `visible` differ in length, `since` is past `cached`, more than 64 slots follow `since`,
+    /// or a row sees a later one or not itself.
+    pub fn custom(cached: usize, since: usize, depths: &[usize], visible: &[u64]) -> Result<Self> {
+        Self::from_bits(cached, since, visible.to_vec(), depths.to_vec())
+    }
+
+    fn from_bits(cached: usize, base: usize, bits: Vec<u64>, depths: Vec<usize>) -> Result<Self> {
+        let rows = bits.len();
+        let unsettled = cached.checked_sub(base).filter(|unsettled| unsettled + rows <= 64);
+        let sees_itself_last =
+            |unsettled: usize| bits.iter().enumerate().all(|(i, b)| b >> (unsettled + i) == 1);
+        let Some(unsettled) =
+            unsettled.filter(|&unsettled| depths.len() == rows && sees_itself_last(unsettled))
+        else {
             return Err(Error::Layout(format!("a layout does not describe its {rows} rows")));
         };
         // A tree that is a chain takes the shorter path; the result is the same.
         let chain = bits.iter().enumerate().all(|(i, b)| b.count_ones() as usize == unsettled + i + 1)
             && depths.iter().enumerate().all(|(i, d)| unsettled + i == *d);
         if chain {
-            return Ok(Self::causal(held, rows));
+            return Ok(Self::causal(cached, rows));
         }
         Ok(Self { base, unsettled, rows, bits: Some(bits), depths })
     }
@@ -136,12 +122,10 @@ impl RowMask {
     }
 }
 
-fn tree_bits(parents: &[Option<usize>], rows: usize) -> Result<(Vec<u64>, Vec<usize>)> {
-    if rows > 64 || parents.len() != rows {
-        return Err(Error::Layout(format!(
-            "a tree of {} parents for {rows} rows; at most 64 fit",
-            parents.len()
-        )));
+fn tree_bits(parents: &[Option<usize>]) -> Result<(Vec<u64>, Vec<usize>)> {
+    let rows = parents.len();
+    if rows > 64 {
+        return Err(Error::Layout(format!("a tree of {rows} rows; at most 64 fit")));
     }
     let (mut bits, mut depths) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
     for (i, &parent) in parents.iter().enumerate() {
@@ -164,7 +148,7 @@ mod tests {
     #[test]
     fn a_row_of_a_tree_sees_its_ancestors_only() {
         let parents = [None, Some(0), Some(0), Some(1)];
-        let mask = RowMask::new(2, 4, RowLayout::Tree { parents: &parents }).unwrap();
+        let mask = RowMask::tree(2, &parents).unwrap();
         assert_eq!(mask.visible(3).collect::<Vec<_>>(), [0, 1, 2, 3, 5]);
         assert_eq!(mask.visible(2).collect::<Vec<_>>(), [0, 1, 2, 4]);
         assert_eq!(mask.positions().collect::<Vec<_>>(), [2, 3, 3, 4]);
@@ -173,36 +157,34 @@ mod tests {
     #[test]
     fn impossible_layouts_are_refused() {
         let forward = [Some(1), None];
-        assert!(RowMask::new(0, 2, RowLayout::Tree { parents: &forward }).is_err());
-        assert!(RowMask::new(0, 3, RowLayout::Tree { parents: &[None] }).is_err());
-        let blind = RowLayout::Custom { since: 0, depths: &[0], visible: &[0] };
-        assert!(RowMask::new(0, 1, blind).is_err());
-        let future = RowLayout::Custom { since: 0, depths: &[0, 1], visible: &[0b11, 0b11] };
-        assert!(RowMask::new(0, 2, future).is_err());
-        let ahead = RowLayout::Custom { since: 5, depths: &[0], visible: &[1] };
-        assert!(RowMask::new(4, 1, ahead).is_err());
-        let many = RowLayout::Custom { since: 0, depths: &[64], visible: &[1] };
-        assert!(RowMask::new(64, 1, many).is_err());
+        assert!(RowMask::tree(0, &forward).is_err());
+        assert!(RowMask::custom(0, 0, &[0, 1], &[1]).is_err());
+        let blind = RowMask::custom(0, 0, &[0], &[0]);
+        let sees_later_row = RowMask::custom(0, 0, &[0, 1], &[0b11, 0b11]);
+        let since_past_cache = RowMask::custom(4, 5, &[0], &[1]);
+        let too_many_slots = RowMask::custom(64, 0, &[64], &[1]);
+        for mask in [blind, sees_later_row, since_past_cache, too_many_slots] {
+            assert!(mask.is_err());
+        }
     }
 
     #[test]
     fn rows_may_hang_on_what_an_earlier_pass_left() {
         // Slots 3 and 4 are siblings of an earlier pass; a row follows each.
-        let layout = RowLayout::Custom { since: 3, depths: &[1, 1], visible: &[0b101, 0b1010] };
-        let mask = RowMask::new(5, 2, layout).unwrap();
+        let mask = RowMask::custom(5, 3, &[1, 1], &[0b101, 0b1010]).unwrap();
         assert_eq!(mask.visible(0).collect::<Vec<_>>(), [0, 1, 2, 3, 5]);
         assert_eq!(mask.visible(1).collect::<Vec<_>>(), [0, 1, 2, 4, 6]);
         assert_eq!(mask.positions().collect::<Vec<_>>(), [4, 4]);
         assert_eq!((mask.base(), mask.slots(), mask.additive().len()), (3, 7, 14));
-        let chain = RowLayout::Custom { since: 3, depths: &[2, 3], visible: &[0b111, 0b1111] };
-        assert_eq!(RowMask::new(5, 2, chain).unwrap(), RowMask::causal(5, 2));
+        let chain = RowMask::custom(5, 3, &[2, 3], &[0b111, 0b1111]).unwrap();
+        assert_eq!(chain, RowMask::causal(5, 2));
     }
 
     proptest! {
         #[test]
         fn a_chain_written_as_a_tree_is_causal(base in 0usize..50, rows in 1usize..40) {
             let parents: Vec<_> = (0..rows).map(|i: usize| i.checked_sub(1)).collect();
-            let tree = RowMask::new(base, rows, RowLayout::Tree { parents: &parents }).unwrap();
+            let tree = RowMask::tree(base, &parents).unwrap();
             prop_assert_eq!(tree, RowMask::causal(base, rows));
         }
 
@@ -210,7 +192,7 @@ mod tests {
         fn a_row_sees_as_many_rows_as_it_is_deep(seeds in proptest::collection::vec(any::<u32>(), 1..60)) {
             let parents: Vec<_> = seeds.iter().enumerate()
                 .map(|(i, s)| (*s as usize % (i + 1)).checked_sub(1)).collect();
-            let mask = RowMask::new(7, parents.len(), RowLayout::Tree { parents: &parents }).unwrap();
+            let mask = RowMask::tree(7, &parents).unwrap();
             for (row, position) in mask.positions().enumerate() {
                 prop_assert_eq!(mask.visible(row).count(), position + 1);
                 prop_assert_eq!(mask.visible(row).last(), Some(7 + row));

@@ -20,7 +20,6 @@ use super::packed::{BlockShape, PackedRows};
 use super::quantise::{ActivationBlock, BLOCK, QuantisedRows};
 use super::threads::{SharedSlice, Threads};
 use crate::error::Result;
-use crate::token_blocks::TokenBlocks;
 
 /// Activation rows that share one unpacking of the weights.
 pub(super) const TILE: usize = 32;
@@ -261,22 +260,25 @@ pub fn multiply(threads: &Threads, input: Input<'_>, products: &mut [Product<'_>
     });
 }
 
-/// The outputs of some weight rows only, a row a token: each of them as [`multiply`] gives it. The
-/// others stay as they are in `out`, `[m, n]`.
+/// Weight rows in a block of [`multiply_blocks`].
+pub const BLOCK_ROWS: usize = 16;
+
+/// The outputs of some blocks of [`BLOCK_ROWS`] weight rows, each as [`multiply`] gives it. The other
+/// columns of `out`, `[m, n]`, stay as they are. `blocks` holds block numbers in strictly ascending order.
 ///
 /// # Panics
-/// If a size does not fit.
+/// If a size does not fit or `blocks` is not strictly ascending.
 pub fn multiply_blocks(
     threads: &Threads,
     input: Input<'_>,
     matrix: &WeightMatrix,
-    among: &TokenBlocks,
+    blocks: &[u32],
     out: &mut [f32],
 ) {
     matrix.check(input, out.len());
-    let blocks = among.blocks();
+    assert!(blocks.is_sorted_by(|a, b| a < b), "blocks ascend, each once");
     let out = SharedSlice::new(out);
-    let groups_of_block = TokenBlocks::WIDTH / matrix.group;
+    let groups_of_block = BLOCK_ROWS / matrix.group;
     split(threads, blocks.len() * groups_of_block, &|index, tile| {
         let block = blocks[index / groups_of_block] as usize;
         let group = block * groups_of_block + index % groups_of_block;
@@ -285,7 +287,7 @@ pub fn multiply_blocks(
         }
         matrix.group(group, input, tile, |row, first, values| {
             // SAFETY: `out` is borrowed until all tasks are done, and only this task has these columns:
-            // a set has each block once.
+            // `blocks` has each block once.
             let out = unsafe { out.part(row * matrix.n + first, values.len()) };
             out.copy_from_slice(values);
         });
@@ -821,9 +823,7 @@ mod tests {
             let threads = Threads::new(2).unwrap();
             let quantised = quantise(&threads, &x);
             let mut some = vec![f32::NEG_INFINITY; all.len()];
-            let mut among = TokenBlocks::default();
-            [16, 64].into_iter().for_each(|token| among.insert(token));
-            multiply_blocks(&threads, Input { x: &x, quantised: &quantised }, &matrix, &among, &mut some);
+            multiply_blocks(&threads, Input { x: &x, quantised: &quantised }, &matrix, &[1, 4], &mut some);
             for (i, (some, all)) in some.iter().zip(&all).enumerate() {
                 let asked = (16..32).contains(&(i % 70)) || i % 70 >= 64;
                 assert_eq!(*some, if asked { *all } else { f32::NEG_INFINITY }, "{level:?} {i}");

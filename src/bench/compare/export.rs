@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::report::{ComparisonFormat, ComparisonReport, LaneReport, Loss, Verdict};
 use crate::error::{Error, Result};
-use crate::propose::Method;
+use hunch_core::method::Method;
 
 /// The report in a format.
 ///

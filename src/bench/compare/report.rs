@@ -9,9 +9,9 @@ use ts_rs::TS;
 use crate::bench::IdentityReport;
 use crate::bench::runner::Contender;
 use crate::event::{GenerationEvent, StopReason};
-use crate::rule::AcceptanceRule;
-use crate::sample::SamplingParams;
-use crate::stats::GenerationStats;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
+use hunch_core::stats::GenerationStats;
 
 /// Which prompts to compare on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]

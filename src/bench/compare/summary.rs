@@ -1,5 +1,5 @@
 //! What is made of the answers of a comparison: figures of a lane, the proof that texts are the same, the
-//! verdict. Pure arithmetic over the figures of [`crate::stats`].
+//! verdict. Pure arithmetic over the figures of [`hunch_core::stats`].
 
 use super::report::{
     ComparedAnswer, ComparisonMemory, ComparisonReport, ComparisonSetting, LaneReport, Loss, PositionReport,
@@ -11,10 +11,10 @@ use crate::bench::runner::Contender;
 use crate::bench::{Difference, IdentityReport};
 use crate::error::{Error, Result};
 use crate::generate::Models;
-use crate::propose::Method;
-use crate::rule::AcceptanceRule;
-use crate::stats::GenerationStats;
-use crate::token::shared_len;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::stats::GenerationStats;
+use hunch_core::token::shared_len;
 
 /// Shares of decoding time below this are not worth a word.
 const NOTICEABLE: f64 = 0.03;
@@ -265,10 +265,10 @@ mod tests {
     use super::*;
     use crate::bench::compare::report::{ComparedPrompt, TimedEvent};
     use crate::bench::compare::turn::LaneAnswer;
-    use crate::depth::MaxDraft;
     use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
-    use crate::sample::SamplingParams;
-    use crate::token::{TokenId, TokenOrigin};
+    use hunch_core::depth::MaxDraft;
+    use hunch_core::sample::SamplingParams;
+    use hunch_core::token::{TokenId, TokenOrigin};
     use std::collections::BTreeMap;
 
     fn token(id: TokenId) -> TokenEvent {

@@ -11,8 +11,8 @@ use crate::engine::TurnClock;
 use crate::error::Result;
 use crate::event::{EventSink, GenerationEvent, StopReason};
 use crate::generate::{GenerationPlan, Models, Prompt};
-use crate::stats::{GenerationStats, Stopwatch, millis};
-use crate::token::TokenId;
+use hunch_core::stats::{GenerationStats, Stopwatch, millis};
+use hunch_core::token::TokenId;
 
 /// What all lanes answered to one prompt in one run.
 pub(super) struct Turn {

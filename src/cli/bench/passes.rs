@@ -17,7 +17,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
     let path = args.models.target_path()?;
     let weight_bytes = WeightFile::open(&path)?.bytes_per_pass();
     let mut models = load(&args.models, &[])?;
-    let spec = models.target().spec().clone();
+    let spec = models.target().info().clone();
     let threads = compute.threads().count();
     let memory = MemoryReader::new(compute.threads());
     let mut candle = match args.candle {

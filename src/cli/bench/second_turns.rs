@@ -6,7 +6,7 @@ use anyhow::Result;
 use hunch::bench::BenchPlan;
 use hunch::bench::second_turn::{self, SecondTurn};
 use hunch::generate::Models;
-use hunch::propose::Method;
+use hunch_core::method::Method;
 use serde::Serialize;
 
 use crate::cli::render;

@@ -9,7 +9,7 @@ use hunch::api::library::{ModelSource, RanAs};
 use hunch::library::measured::Measured;
 use hunch::library::{self, Places};
 use hunch::model::device::{Compute, DeviceChoice};
-use hunch::propose::Method;
+use hunch_core::method::Method;
 
 use crate::cli::render;
 

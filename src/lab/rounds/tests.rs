@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::lab::position::tests::{any_sampling, any_scores};
 use crate::lab::position::{Scores, toy};
-use crate::sample::SamplingParams;
+use hunch_core::sample::SamplingParams;
 
 /// Rounds of the Monte Carlo.
 const MANY: u32 = 1_000_000;

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lab::history::tests::{finished, rejected, round, started, token};
-use crate::propose::Method;
-use crate::stats::GenerationStats;
-use crate::token::TokenOrigin::{Accepted, Bonus, Plain, Resampled};
+use hunch_core::method::Method;
+use hunch_core::stats::GenerationStats;
+use hunch_core::token::TokenOrigin::{Accepted, Bonus, Plain, Resampled};
 
 fn asked(max_draft: u32, temperature: Option<f32>) -> WhatIfRequest {
     WhatIfRequest { message: 1, max_draft, temperature }
@@ -137,7 +137,7 @@ fn a_generation_that_was_cut_off_or_not_timed_is_judged_all_the_same() {
     events.pop();
     for event in &mut events {
         if let GenerationEvent::Round(round) = event {
-            round.timing = crate::stats::RoundTiming::default();
+            round.timing = hunch_core::stats::RoundTiming::default();
             round.figures.generated_tokens = 4;
             round.figures.rounds = 2;
         }

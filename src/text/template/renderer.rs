@@ -5,7 +5,7 @@ use minijinja::value::Value;
 use serde::{Deserialize, Serialize};
 
 use super::{environment, time};
-use crate::api::{ChatMessage, Role};
+use hunch_core::chat::{ChatMessage, Role};
 
 const NAME: &str = "chat";
 

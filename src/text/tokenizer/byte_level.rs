@@ -13,7 +13,7 @@ use tokenizers::tokenizer::SplitDelimiterBehavior;
 use super::{Entry, Kind};
 use crate::error::{Error, Result};
 use crate::model::gguf::Gguf;
-use crate::token::TokenId;
+use hunch_core::token::TokenId;
 
 /// How one family of models cuts text before BPE.
 struct PreTokenizer {

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use super::{Entry, Kind, Tokenizer, entries, mark_end_texts};
 use crate::error::{Error, Result};
 use crate::model::gguf::Gguf;
-use crate::token::TokenId;
+use hunch_core::token::TokenId;
 
 /// What two vocabularies that fit have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, HashMap};
 use super::{Entry, Kind};
 use crate::error::{Error, Result};
 use crate::model::gguf::Gguf;
-use crate::token::TokenId;
+use hunch_core::token::TokenId;
 
 /// A SentencePiece BPE encoder.
 pub(super) struct Scored {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::{Entry, Kind};
-use crate::token::TokenId;
+use hunch_core::token::TokenId;
 
 /// Most special tokens of a vocabulary, and most bytes of their texts: those of models have some hundreds. What finds
 /// more would take gigabytes.

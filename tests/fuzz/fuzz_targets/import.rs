@@ -5,13 +5,14 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use hunch::api::{ExportWords, Role};
+use hunch::api::ExportWords;
 use hunch::error::ErrorCode;
 use hunch::lab::acceptance::AcceptanceTally;
 use hunch::lab::report::WhatIfRequest;
 use hunch::lab::sessions::session_of;
 use hunch::lab::what_if::what_if;
 use hunch::store::Store;
+use hunch_core::chat::Role;
 use hunch_fuzz::{json, seeds};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 use serde::Serialize;

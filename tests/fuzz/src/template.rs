@@ -1,7 +1,7 @@
 //! Chat templates from bytes: as they are written, or chosen from a grammar. The renderer is in a child process,
 //! whose coverage the fuzzer does not see; with a grammar most templates are sound enough to be run.
 
-use hunch::api::{ChatMessage, Role};
+use hunch_core::chat::{ChatMessage, Role};
 
 /// Deepest nesting of what the grammar makes.
 const DEPTH: usize = 6;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use candle_core::quantized::GgmlDType;
 use hunch::api::{AnswerRequest, AnswerSettings, Asking};
-use hunch::depth::MaxDraft;
-use hunch::propose::Method;
-use hunch::rule::AcceptanceRule;
-use hunch::sample::SamplingParams;
+use hunch_core::depth::MaxDraft;
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
 
 use super::gguf_writer::GgufWriter;
 

@@ -3,11 +3,11 @@
 
 use std::ops::ControlFlow;
 
-use hunch::model::{LanguageModel, LogitRows, RowLayout, Rows, Step};
-use hunch::propose::ngram::Ngram;
-use hunch::sample::{Sampler, SamplingParams};
-use hunch::session::Session;
-use hunch::token::TokenId;
+use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Rows, Step};
+use hunch_core::propose::ngram::Ngram;
+use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::session::Session;
+use hunch_core::token::TokenId;
 use proptest::prelude::*;
 
 use crate::toy::{Ticks, config, greedy_continuation, table};

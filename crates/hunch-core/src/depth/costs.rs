@@ -6,7 +6,7 @@
 //! alternate. Without that, while drafting rests, plain passes that become slow would be set beside drafts
 //! that were timed when the machine was fast, and drafting would seem to pay.
 
-use crate::session::MAX_ROWS;
+use crate::limits::MAX_ROWS;
 
 /// What a row more costs before it is measured, in passes of one row.
 const PRIOR_SLOPE: f64 = 0.08;

@@ -55,7 +55,7 @@ impl Proposer for Synthetic {
             return Ok(DraftTree::new());
         };
         self.followed = answer.len();
-        let n_vocab = cx.target.spec().n_vocab as TokenId;
+        let n_vocab = cx.target.info().n_vocab as TokenId;
         let mut rates = self.rates.iter();
         let mut rate = 0.0;
         let mut draft = Vec::with_capacity(cx.plan.max_draft);

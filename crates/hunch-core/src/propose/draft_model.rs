@@ -10,7 +10,7 @@ use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{LanguageModel, LogitRows, Rows, Step, TokenBlocks};
+use crate::model::{LanguageModel, LogitRows, Rows, Step, VocabSubset};
 use crate::token::{TokenId, shared_len};
 
 /// Drafts with a model of its own.
@@ -38,7 +38,7 @@ impl DraftModel {
     pub fn new(mut model: Box<dyn LanguageModel>) -> Result<Self> {
         model.truncate(0)?;
         Ok(Self {
-            shortlist: Shortlist::new(model.spec().n_vocab),
+            shortlist: Shortlist::new(model.info().n_vocab),
             model,
             seen: Vec::new(),
             tree: None,
@@ -96,8 +96,8 @@ impl DraftModel {
     }
 
     /// The tokens it scores after a text; `None` = all.
-    pub fn tokens_after(&self, text: &[TokenId]) -> Option<TokenBlocks> {
-        Shortlist::after(text, self.model.spec().n_vocab)
+    pub fn tokens_after(&self, text: &[TokenId]) -> Option<VocabSubset> {
+        Shortlist::after(text, self.model.info().n_vocab)
     }
 
     /// Keeps the first `len` tokens of the cache.
@@ -117,7 +117,7 @@ impl DraftModel {
 
     /// Whether the model can read these tokens: a target may have a few more (padding, special).
     fn can_read(&self, tokens: &[TokenId]) -> bool {
-        tokens.iter().all(|&token| (token as usize) < self.model.spec().n_vocab)
+        tokens.iter().all(|&token| (token as usize) < self.model.info().n_vocab)
     }
 
     /// Makes the cache hold the longest prefix it shares with `tokens`, and returns its length.
@@ -154,7 +154,7 @@ impl DraftModel {
 
     /// How many tokens can be drafted after `committed`: the model's context bounds what it reads.
     fn room(&self, committed: &[TokenId]) -> usize {
-        (self.model.spec().context_length + 1).saturating_sub(committed.len())
+        (self.model.info().context_length + 1).saturating_sub(committed.len())
     }
 }
 
@@ -233,7 +233,7 @@ impl Proposer for DraftModel {
             return Ok(tree);
         }
         let ProposeContext { plan, end_tokens, sampler, noise, rng, target, .. } = cx;
-        let n_vocab = target.spec().n_vocab;
+        let n_vocab = target.info().n_vocab;
         let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, n_vocab };
         let (tree, failure) = chain.grow(depth, logits, |token| self.feed(&[token], LogitRows::Last));
         self.failure = failure;
@@ -260,8 +260,8 @@ mod tests {
     use super::*;
     use crate::depth::DraftPlan;
     use crate::draft::DraftProb;
-    use crate::model::table::{TableConfig, TableModel};
     use crate::sample::{Sampler, SamplingParams, argmax};
+    use crate::table::{TableConfig, TableModel};
 
     fn table(context_length: usize, n_vocab: usize) -> TableModel {
         TableModel::new(TableConfig { context_length, n_vocab, ..TableConfig::default() })

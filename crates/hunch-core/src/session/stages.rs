@@ -11,8 +11,9 @@ use super::MAX_DRAFT;
 use crate::depth::{DepthController, DepthState, DraftPlan, FEW, Observation};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
+use crate::method::Method;
 use crate::model::{LanguageModel, LogitRows, Step};
-use crate::propose::{Method, ProposeContext, Proposer, RoundOutcome, TargetDemand};
+use crate::propose::{ProposeContext, Proposer, RoundOutcome, TargetDemand};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
 use crate::stats::{RoundTiming, Stopwatch, millis};
@@ -358,7 +359,7 @@ impl Stage<'_> {
                 self.broken(&format!("drafted {} tokens where depth {deepest} was allowed", tree.len()))
             );
         }
-        let n_vocab = cx.target.spec().n_vocab;
+        let n_vocab = cx.target.info().n_vocab;
         if let Some(node) = (0..tree.len()).find(|&node| !is_possible(&tree, node, n_vocab)) {
             return Err(self.broken(&format!("drafted the impossible token {}", tree.tokens()[node])));
         }

@@ -89,7 +89,7 @@ impl Session<'_> {
     /// As [`round`](Self::round), and [`Error::ContextOverflow`] where they do not fit the context.
     pub fn follow(&mut self, tokens: &[TokenId]) -> Result<()> {
         let base = self.between_rounds()?;
-        let context = self.target.spec().context_length;
+        let context = self.target.info().context_length;
         if self.committed.len() + tokens.len() > context {
             return Err(Error::ContextOverflow { prompt: self.committed.len() + tokens.len(), context });
         }

@@ -4,24 +4,25 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hunch::depth::DepthController;
-use hunch::draft::{DraftProb, DraftTree};
-use hunch::error::Result;
-use hunch::model::table::{TableConfig, TableModel};
-use hunch::model::{LanguageModel, LogitRows, ModelMemory, ModelSpec, Step, StepOutput};
-use hunch::propose::draft_model::DraftModel;
-use hunch::propose::draft_tree::TreeShape;
-use hunch::propose::layer_skip::{DraftLayers, LayerSkip};
-use hunch::propose::lookahead::Lookahead;
-use hunch::propose::ngram::Ngram;
-use hunch::propose::suffix::Suffix;
-use hunch::propose::synthetic::Synthetic;
-use hunch::propose::{Method, ProposeContext, Proposer};
-use hunch::rule::AcceptanceRule;
-use hunch::sample::{Sampler, SamplingParams, argmax, draw, unit};
-use hunch::session::{DroppedDraft, Round, Session, SessionConfig};
-use hunch::stats::Stopwatch;
-use hunch::token::{EmittedToken, TokenId};
+use hunch_core::depth::DepthController;
+use hunch_core::draft::{DraftProb, DraftTree};
+use hunch_core::error::Result;
+use hunch_core::method::Method;
+use hunch_core::model::{LanguageModel, LogitRows, ModelInfo, ModelMemory, Step, StepOutput};
+use hunch_core::propose::draft_model::DraftModel;
+use hunch_core::propose::draft_tree::TreeShape;
+use hunch_core::propose::layer_skip::{DraftLayers, LayerSkip};
+use hunch_core::propose::lookahead::Lookahead;
+use hunch_core::propose::ngram::Ngram;
+use hunch_core::propose::suffix::Suffix;
+use hunch_core::propose::synthetic::Synthetic;
+use hunch_core::propose::{ProposeContext, Proposer};
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::{Sampler, SamplingParams, argmax, draw, unit};
+use hunch_core::session::{DroppedDraft, Round, Session, SessionConfig};
+use hunch_core::stats::Stopwatch;
+use hunch_core::table::{TableConfig, TableModel};
+use hunch_core::token::{EmittedToken, TokenId};
 
 /// Goes on by a millisecond each time it is read.
 #[derive(Default)]
@@ -64,7 +65,7 @@ impl Proposer for Branching {
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let mut tree = DraftTree::new();
         let mut level: Vec<(Option<usize>, Vec<TokenId>)> = vec![(None, cx.committed.to_vec())];
-        let room = cx.target.spec().context_length - cx.target.cache_len() - 1;
+        let room = cx.target.info().context_length - cx.target.cache_len() - 1;
         for _ in 0..cx.plan.max_draft {
             let mut next = Vec::new();
             for (parent, path) in level {
@@ -144,7 +145,7 @@ pub(crate) struct Generated {
     /// The rounds.
     pub(crate) rounds: Vec<Round>,
     /// The figures.
-    pub(crate) stats: hunch::stats::GenerationStats,
+    pub(crate) stats: hunch_core::stats::GenerationStats,
     /// Proposers that failed.
     pub(crate) dropped: Vec<DroppedDraft>,
 }
@@ -216,8 +217,8 @@ pub(crate) struct Failing {
 }
 
 impl LanguageModel for Failing {
-    fn spec(&self) -> &ModelSpec {
-        self.inner.spec()
+    fn info(&self) -> &ModelInfo {
+        self.inner.info()
     }
     fn cache_len(&self) -> usize {
         self.inner.cache_len()

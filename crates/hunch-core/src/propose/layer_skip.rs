@@ -11,7 +11,7 @@ use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{LayerPlan, LogitRows, Step, TokenBlocks};
+use crate::model::{LayerPlan, LogitRows, Step, VocabSubset};
 use crate::token::TokenId;
 
 /// Which layers of the target draft.
@@ -90,7 +90,7 @@ impl LayerSkip {
     }
 
     /// The tokens it scores after a text, of a vocabulary of `n_vocab`; `None` = all.
-    pub fn tokens_after(text: &[TokenId], n_vocab: usize) -> Option<TokenBlocks> {
+    pub fn tokens_after(text: &[TokenId], n_vocab: usize) -> Option<VocabSubset> {
         Shortlist::after(text, n_vocab)
     }
 }
@@ -127,7 +127,7 @@ impl Proposer for LayerSkip {
         if depth == 0 {
             return Ok(DraftTree::new());
         }
-        let (base, n_vocab) = (target.cache_len(), target.spec().n_vocab);
+        let (base, n_vocab) = (target.cache_len(), target.info().n_vocab);
         let (layers, among, work) = (self.layers.plan(), self.shortlist.tokens(), &mut self.work);
         let mut read = |token: TokenId| -> Result<Vec<f32>> {
             let token = [token];
@@ -163,8 +163,8 @@ mod tests {
     use super::*;
     use crate::depth::DraftPlan;
     use crate::model::LanguageModel;
-    use crate::model::table::{TableConfig, TableModel};
     use crate::sample::{Sampler, SamplingParams, argmax};
+    use crate::table::{TableConfig, TableModel};
 
     #[test]
     fn it_drafts_what_its_layers_say_and_leaves_no_trace() {

@@ -4,15 +4,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hunch::depth::DepthController;
-use hunch::draft::{DraftProb, DraftTree};
-use hunch::propose::draft_model::DraftModel;
-use hunch::rule::AcceptanceRule;
-use hunch::sample::{Sampler, SamplingParams, draw, unit};
-use hunch::session::{Round, SessionConfig};
-use hunch::theory::{acceptance, goodness_of_fit, lenient_acceptance, total_variation, typical_acceptance};
-use hunch::token::{TokenId, TokenOrigin};
-use hunch::verify::{GivenLaws, Verdict, Verifier};
+use hunch_core::depth::DepthController;
+use hunch_core::draft::{DraftProb, DraftTree};
+use hunch_core::propose::draft_model::DraftModel;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::{Sampler, SamplingParams, draw, unit};
+use hunch_core::session::{Round, SessionConfig};
+use hunch_core::theory::{
+    acceptance, goodness_of_fit, lenient_acceptance, total_variation, typical_acceptance,
+};
+use hunch_core::token::{TokenId, TokenOrigin};
+use hunch_core::verify::{GivenLaws, Verdict, Verifier};
 use proptest::prelude::*;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;

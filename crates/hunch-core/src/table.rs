@@ -6,9 +6,10 @@
 //! made only of the rows it may see, and distances count, so a wrong position, a wrong mask or a
 //! wrong row kept changes the logits, as in a transformer.
 
-use super::spec::RopeKind;
-use super::{LanguageModel, LayerPlan, LogitRows, ModelMemory, ModelSpec, RowLayout, Rows, Step, StepOutput};
 use crate::error::{Error, Result};
+use crate::model::{
+    LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, RowLayout, Rows, Step, StepOutput,
+};
 use crate::token::TokenId;
 
 /// What a [`TableModel`] is made from.
@@ -48,7 +49,7 @@ struct CacheRow {
 #[derive(Clone, Debug)]
 pub struct TableModel {
     config: TableConfig,
-    spec: ModelSpec,
+    info: ModelInfo,
     cache: Vec<CacheRow>,
 }
 
@@ -60,25 +61,15 @@ impl TableModel {
     pub fn new(config: TableConfig) -> Self {
         let TableConfig { n_vocab, context_length, n_layer, .. } = config;
         assert!(n_vocab > 0 && context_length > 0 && n_layer > 0, "a model has tokens, context and layers");
-        let spec = ModelSpec {
-            architecture: "table".into(),
+        let info = ModelInfo {
             name: format!("table-{}", config.seed),
+            architecture: "table".into(),
             n_layer,
             n_embd: n_vocab,
-            n_ff: n_vocab,
-            n_head: 1,
-            n_kv_head: 1,
-            head_dim: n_vocab,
             n_vocab,
             context_length,
-            rms_eps: 0.0,
-            rope_kind: RopeKind::Halves,
-            rope_dim: 0,
-            rope_base: 1.0,
-            rope_scale: 1.0,
-            no_rope_step: 0,
         };
-        Self { config, spec, cache: Vec::new() }
+        Self { config, info, cache: Vec::new() }
     }
 
     /// The exact logits after `context`, by all layers, whatever the cache holds.
@@ -189,8 +180,8 @@ impl TableModel {
 }
 
 impl LanguageModel for TableModel {
-    fn spec(&self) -> &ModelSpec {
-        &self.spec
+    fn info(&self) -> &ModelInfo {
+        &self.info
     }
 
     fn cache_len(&self) -> usize {

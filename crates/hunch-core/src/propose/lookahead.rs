@@ -12,8 +12,8 @@ use std::collections::{HashMap, VecDeque};
 use super::{Method, ProposeContext, Proposer, RoundOutcome, SideRows, TargetDemand};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
+use crate::limits::MAX_DRAFT;
 use crate::sample::argmax;
-use crate::session::MAX_DRAFT;
 use crate::token::{TokenId, shared_len};
 
 /// W: columns of the window.
@@ -148,7 +148,7 @@ impl Proposer for Lookahead {
             return Ok(DraftTree::new());
         };
         self.follow(cx.committed);
-        let context = cx.target.spec().context_length.saturating_sub(cx.target.cache_len() + 1);
+        let context = cx.target.info().context_length.saturating_sub(cx.target.cache_len() + 1);
         let room = context.min(MAX_DRAFT);
         let tree = self.guesses(last, cx.plan.max_draft, room.min(MAX_DRAFT - BESIDE));
         self.riding = tree.len() + self.levels.len() * WINDOW <= room;
@@ -188,9 +188,9 @@ mod tests {
 
     use super::*;
     use crate::depth::DraftPlan;
-    use crate::model::table::{TableConfig, TableModel};
     use crate::model::{LanguageModel, LogitRows, RowLayout, Step};
     use crate::sample::{Sampler, SamplingParams};
+    use crate::table::{TableConfig, TableModel};
 
     fn propose(lookahead: &mut Lookahead, committed: &[TokenId], target: &mut TableModel) -> DraftTree {
         let cx = ProposeContext {

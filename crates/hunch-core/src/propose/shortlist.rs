@@ -8,7 +8,7 @@
 //! first: a shortlist is a beginning of the vocabulary, long enough for the conversation at hand, and
 //! every token that occurred in it.
 
-use crate::model::TokenBlocks;
+use crate::model::VocabSubset;
 use crate::token::TokenId;
 
 /// Lengths of the beginnings.
@@ -27,9 +27,9 @@ pub(super) struct Shortlist {
     /// Tokens of the conversation, and how many of them were on the list of each length when they came.
     total: usize,
     covered: [usize; LENGTHS.len()],
-    seen: TokenBlocks,
+    seen: VocabSubset,
     /// The list for the length in use; `None` = the whole vocabulary.
-    list: Option<(usize, TokenBlocks)>,
+    list: Option<(usize, VocabSubset)>,
 }
 
 impl Shortlist {
@@ -41,7 +41,7 @@ impl Shortlist {
             lengths: &LENGTHS[..worth],
             total: 0,
             covered: [0; LENGTHS.len()],
-            seen: TokenBlocks::default(),
+            seen: VocabSubset::default(),
             list: None,
         };
         list.choose();
@@ -49,7 +49,7 @@ impl Shortlist {
     }
 
     /// The tokens to score after a text; `None` = all.
-    pub(super) fn after(text: &[TokenId], n_vocab: usize) -> Option<TokenBlocks> {
+    pub(super) fn after(text: &[TokenId], n_vocab: usize) -> Option<VocabSubset> {
         let mut list = Self::new(n_vocab);
         list.hear(text);
         list.list.map(|(_, list)| list)
@@ -58,7 +58,7 @@ impl Shortlist {
     /// Forgets the conversation.
     pub(super) fn clear(&mut self) {
         (self.total, self.covered, self.seen, self.list) =
-            (0, [0; LENGTHS.len()], TokenBlocks::default(), None);
+            (0, [0; LENGTHS.len()], VocabSubset::default(), None);
         self.choose();
     }
 
@@ -92,12 +92,12 @@ impl Shortlist {
         };
         let length = self.covered.iter().zip(self.lengths).find(enough).map(|(_, length)| *length);
         if length != self.list.as_ref().map(|(length, _)| *length) {
-            self.list = length.map(|length| (length, TokenBlocks::first(length).with(&self.seen)));
+            self.list = length.map(|length| (length, VocabSubset::first(length).with(&self.seen)));
         }
     }
 
     /// The tokens to score; `None` = all.
-    pub(super) fn tokens(&self) -> Option<&TokenBlocks> {
+    pub(super) fn tokens(&self) -> Option<&VocabSubset> {
         self.list.as_ref().map(|(_, list)| list)
     }
 }
@@ -110,7 +110,7 @@ mod tests {
     fn it_grows_with_the_conversation_and_keeps_what_was_seen() {
         let mut list = Shortlist::new(150_000);
         let new = |from: TokenId, count: TokenId| (0..count).map(|i| from + 16 * i).collect::<Vec<_>>();
-        assert_eq!(list.tokens(), Some(&TokenBlocks::first(32_768)));
+        assert_eq!(list.tokens(), Some(&VocabSubset::first(32_768)));
         // Of 172 tokens, 64 of them taken on trust, 8 were not on the list when they came: 95.3%.
         list.hear(&[1; 100]);
         list.hear(&new(40_000, 8));
@@ -129,7 +129,7 @@ mod tests {
         list.hear(&[2; 10_000]);
         assert!(list.tokens().unwrap().contains(110_000));
         list.clear();
-        assert_eq!((list.tokens(), list.heard()), (Some(&TokenBlocks::first(32_768)), 0));
+        assert_eq!((list.tokens(), list.heard()), (Some(&VocabSubset::first(32_768)), 0));
     }
 
     #[test]

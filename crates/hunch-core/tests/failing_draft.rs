@@ -2,25 +2,25 @@
 
 use std::ops::ControlFlow;
 
-use candle_core::quantized::GgmlDType;
-use hunch::depth::DepthController;
-use hunch::draft::{DraftProb, DraftTree};
-use hunch::error::{Error, Result};
-use hunch::model::table::TableModel;
-use hunch::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, ModelSpec, Rows, Step, StepOutput};
-use hunch::propose::draft_model::DraftModel;
-use hunch::propose::draft_tree::TreeShape;
-use hunch::propose::layer_skip::{DraftLayers, LayerSkip};
-use hunch::propose::suffix::Suffix;
-use hunch::propose::synthetic::Synthetic;
-use hunch::propose::{Method, ProposeContext, Proposer, RoundOutcome};
-use hunch::sample::{Sampler, SamplingParams};
-use hunch::theory::goodness_of_fit;
-use hunch::token::{TokenId, TokenOrigin};
+use hunch_core::depth::DepthController;
+use hunch_core::draft::{DraftProb, DraftTree};
+use hunch_core::error::{Error, Result};
+use hunch_core::method::Method;
+use hunch_core::model::{
+    LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, Rows, Step, StepOutput,
+};
+use hunch_core::propose::draft_model::DraftModel;
+use hunch_core::propose::draft_tree::TreeShape;
+use hunch_core::propose::layer_skip::{DraftLayers, LayerSkip};
+use hunch_core::propose::suffix::Suffix;
+use hunch_core::propose::synthetic::Synthetic;
+use hunch_core::propose::{ProposeContext, Proposer, RoundOutcome};
+use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::table::TableModel;
+use hunch_core::theory::goodness_of_fit;
+use hunch_core::token::{TokenId, TokenOrigin};
 
-use crate::cli::{hunch, last_json, text};
 use crate::lossless::{index, joint_law};
-use crate::support::tiny::{Tiny, WIDTH};
 use crate::toy::{Generated, Stages, config, generate, generate_at, greedy_continuation, only, table};
 
 const VOCAB: usize = 16;
@@ -76,8 +76,8 @@ impl Faulty {
 }
 
 impl LanguageModel for Faulty {
-    fn spec(&self) -> &ModelSpec {
-        self.inner.spec()
+    fn info(&self) -> &ModelInfo {
+        self.inner.info()
     }
     fn cache_len(&self) -> usize {
         self.inner.cache_len()
@@ -93,14 +93,14 @@ impl LanguageModel for Faulty {
             return self.inner.forward(step);
         }
         if self.fault == Fault::Error {
-            return Err(Error::OutOfMemory("the draft's cache needs 7 MiB".into()));
+            return Err(Error::model("the draft's cache needs 7 MiB"));
         }
         let output = self.inner.forward(step)?;
         if self.fault == Fault::LeavesRows {
             return Err(Error::Internal("the pass failed at its end".into()));
         }
         let nothing = vec![f32::NAN; output.logits.into_values().len()];
-        Ok(StepOutput { logits: Rows::new(self.inner.spec().n_vocab, nothing), ..output })
+        Ok(StepOutput { logits: Rows::new(self.inner.info().n_vocab, nothing), ..output })
     }
     fn truncate(&mut self, len: usize) -> Result<()> {
         self.inner.truncate(len)
@@ -302,11 +302,11 @@ fn fails_with_the_target() {
     let sampler = greedy();
     let mut proposer = DraftModel::new(Box::new(table(VOCAB, 0.4))).unwrap();
     let mut session =
-        hunch::session::Session::new(&mut target, &sampler, &clock, config(3, TOKENS, 0)).unwrap();
+        hunch_core::session::Session::new(&mut target, &sampler, &clock, config(3, TOKENS, 0)).unwrap();
     session.ask(&mut proposer, None);
     let _ = session.prefill(&PROMPT, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     let rounds: Vec<_> = session.by_ref().collect();
-    assert!(matches!(rounds.last(), Some(Err(Error::OutOfMemory(_)))));
+    assert!(matches!(rounds.last(), Some(Err(Error::Model(_)))));
     assert!(session.take_dropped().is_empty(), "the draft is blamed for the target's failure");
     assert_eq!(session.cached().len(), session.committed().len() - 1);
 }
@@ -319,8 +319,8 @@ fn drafts_again_in_the_next_answer() {
     // Its third pass fails, and leaves rows that must not be taken for the prompt's.
     struct Once(Faulty);
     impl LanguageModel for Once {
-        fn spec(&self) -> &ModelSpec {
-            self.0.spec()
+        fn info(&self) -> &ModelInfo {
+            self.0.info()
         }
         fn cache_len(&self) -> usize {
             self.0.cache_len()
@@ -385,34 +385,4 @@ fn keeps_the_distribution_when_the_failure_depends_on_what_was_drawn() {
             assert!(fit.p_value > 1e-3, "{name}, {fault:?}: {fit:?}");
         }
     }
-}
-
-/// A sound file whose numbers are none: what the command line says and keeps of such a draft.
-#[test]
-fn the_command_line_names_the_draft_that_failed_and_answers() {
-    let data = tempfile::tempdir().unwrap();
-    let models = data.path().join("models");
-    std::fs::create_dir(&models).unwrap();
-    Tiny::default().write(&models, "target");
-    let norm = "output_norm.weight";
-    let spoilt = Tiny { layers: 1, ..Tiny::default() }.writer().without(norm);
-    let spoilt = spoilt.tensor(norm, &[WIDTH], GgmlDType::F32, &[f32::NAN; WIDTH]);
-    std::fs::write(models.join("spoilt.gguf"), spoilt.bytes()).unwrap();
-    let run = |method: &str, rest: &[&str]| {
-        let fixed = ["run", "hello hello", "--target", "target", "--draft", "spoilt", "--max-draft", "3"];
-        let more = ["--max-tokens", "24", "--temperature", "0", "--device", "cpu", "--method", method];
-        hunch(data.path(), &[&fixed[..], &more, rest].concat())
-    };
-    let plain = last_json(&run("plain", &["--json"]));
-    for method in ["draft-model", "draft-tree", "cascade"] {
-        let answer = last_json(&run(method, &["--json"]));
-        assert_eq!(answer["text"], plain["text"], "{method}");
-        let dropped = answer["dropped_drafts"].as_array().unwrap();
-        assert_eq!(dropped.len(), 1, "{method}: {dropped:?}");
-        let failed = if method == "draft-tree" { "draft-tree" } else { "draft-model" };
-        assert_eq!(dropped[0]["method"], failed);
-        assert!(dropped[0]["error"]["message"].is_string() && dropped[0]["error"]["code"].is_string());
-    }
-    let words = text(&run("draft-model", &[]).stdout);
-    assert!(words.contains("draft-model failed and was left out for the rest of the answer"), "{words}");
 }

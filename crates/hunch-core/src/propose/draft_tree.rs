@@ -18,10 +18,10 @@ use super::{ProposeContext, RoundOutcome};
 use crate::depth::{CLASSES, DraftPlan, PRIOR, Share, class_of, class_prior};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
+use crate::limits::MAX_DRAFT;
 use crate::model::{LogitRows, RowLayout, Step};
 use crate::rule::PositionNoise;
 use crate::sample::{Sampler, draw, likeliest_of, unit};
-use crate::session::MAX_DRAFT;
 use crate::token::{Likely, TokenId};
 
 /// How a tree branches.
@@ -287,7 +287,7 @@ pub(super) fn grow(
 ) -> Result<(DraftTree, Grown, Option<Error>)> {
     let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
     let base = draft.model().cache_len();
-    let n_vocab = target.spec().n_vocab;
+    let n_vocab = target.info().n_vocab;
     let mut growth = Growth {
         draft,
         committed,
@@ -400,7 +400,7 @@ impl Growth<'_> {
     fn room(&self) -> usize {
         self.draft
             .model()
-            .spec()
+            .info()
             .context_length
             .saturating_sub(self.grown.base + self.rows)
             .min(64 - self.rows)
@@ -544,9 +544,9 @@ mod tests {
 
     use super::*;
     use crate::model::StepOutput;
-    use crate::model::table::{TableConfig, TableModel};
     use crate::propose::Proposer;
     use crate::sample::SamplingParams;
+    use crate::table::{TableConfig, TableModel};
 
     fn table(context_length: usize) -> TableModel {
         TableModel::new(TableConfig { context_length, ..TableConfig::default() })

@@ -1,14 +1,14 @@
 //! The tokens of a vocabulary whose logits a pass computes. Pure.
 
-/// A set of tokens in blocks of [`TokenBlocks::WIDTH`] neighbours: the head's weight rows are read in
+/// A set of tokens in blocks of [`VocabSubset::WIDTH`] neighbours: the head's weight rows are read in
 /// blocks too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TokenBlocks {
+pub struct VocabSubset {
     /// Numbers of the blocks, ascending.
     blocks: Vec<u32>,
 }
 
-impl TokenBlocks {
+impl VocabSubset {
     /// Tokens in a block.
     pub const WIDTH: usize = 16;
 
@@ -55,14 +55,14 @@ mod tests {
 
     #[test]
     fn blocks_hold_their_tokens_once_and_in_order() {
-        let mut tokens = TokenBlocks::first(17);
+        let mut tokens = VocabSubset::first(17);
         for token in [100, 40, 101, 3] {
             tokens.insert(token);
         }
         assert_eq!(tokens.blocks(), [0, 1, 2, 6]);
         assert!(tokens.contains(31) && tokens.contains(47) && tokens.contains(96));
         assert!(!tokens.contains(48) && !tokens.contains(95) && !tokens.contains(112));
-        assert!(!TokenBlocks::default().contains(0));
-        assert_eq!(TokenBlocks::first(40).with(&tokens).blocks(), [0, 1, 2, 6]);
+        assert!(!VocabSubset::default().contains(0));
+        assert_eq!(VocabSubset::first(40).with(&tokens).blocks(), [0, 1, 2, 6]);
     }
 }

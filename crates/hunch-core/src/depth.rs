@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use ts_rs::TS;
 
 use crate::error::{Error, Result};
-use crate::session::{MAX_DRAFT, MAX_ROWS};
+use crate::limits::{MAX_DRAFT, MAX_ROWS};
 use costs::{Costs, Smoothed};
 
 /// Most tokens to draft a round, as it is asked for: a number, or `"auto"`.

@@ -15,6 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::depth::{DepthController, DepthState};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
+use crate::limits::MAX_DRAFT;
 use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
 use crate::propose::{Proposer, RoundOutcome};
 use crate::rule::AcceptanceRule;
@@ -29,11 +30,6 @@ mod weighing;
 pub use stages::DroppedDraft;
 use stages::{DraftContext, Proposal, Stages, restore};
 pub use weighing::{DraftWorth, Overlap};
-
-/// Most rows of one target pass: the last committed token and what was drafted after it.
-pub const MAX_ROWS: usize = 16;
-/// Most tokens drafted a round.
-pub const MAX_DRAFT: usize = MAX_ROWS - 1;
 
 /// The target's likeliest tokens that are told of each position.
 const TOP: usize = 5;
@@ -181,7 +177,7 @@ impl<'a> Session<'a> {
         reuse: usize,
         progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let context = self.target.spec().context_length;
+        let context = self.target.info().context_length;
         let Some(last) = prompt.len().checked_sub(1) else {
             return Err(Error::invalid("The prompt is empty; write something."));
         };
@@ -278,7 +274,7 @@ impl<'a> Session<'a> {
             side: tree.len() + 1,
         };
         self.stages.accept(&proposal, &outcome);
-        let full = self.target.cache_len() == self.target.spec().context_length;
+        let full = self.target.cache_len() == self.target.info().context_length;
         self.ended = ended.or(full.then_some(EndReason::ContextFull));
         self.rounds += 1;
         let now = self.clock.elapsed();
@@ -306,7 +302,7 @@ impl<'a> Session<'a> {
     fn propose(&mut self, base: usize) -> Result<Proposal> {
         // A round emits one token more than it accepts, and its root takes a row of the context.
         let wanted = self.config.max_tokens - self.generated() - 1;
-        let room = self.target.spec().context_length - base - 1;
+        let room = self.target.info().context_length - base - 1;
         self.stages.draft(DraftContext {
             committed: &self.committed,
             first: self.committed.len() == self.prompt_len,

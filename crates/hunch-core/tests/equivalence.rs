@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use hunch::depth::DepthController;
-use hunch::error::Error;
-use hunch::model::table::{TableConfig, TableModel};
-use hunch::model::{LanguageModel, LogitRows, Step};
-use hunch::propose::draft_model::DraftModel;
-use hunch::propose::synthetic::Synthetic;
-use hunch::sample::{Sampler, SamplingParams};
-use hunch::session::{EndReason, MAX_DRAFT, Session, SessionConfig};
-use hunch::token::{TokenId, TokenOrigin};
+use hunch_core::depth::DepthController;
+use hunch_core::error::Error;
+use hunch_core::limits::MAX_DRAFT;
+use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::propose::draft_model::DraftModel;
+use hunch_core::propose::synthetic::Synthetic;
+use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::session::{EndReason, Session, SessionConfig};
+use hunch_core::table::{TableConfig, TableModel};
+use hunch_core::token::{TokenId, TokenOrigin};
 
 use crate::toy::{Failing, Ticks, config, generate, generate_at, greedy_continuation, methods, only, table};
 
