@@ -41,7 +41,9 @@ fn the_engine_does_not_know_tauri() {
 
 #[test]
 fn core_and_lab_use_no_candle_clock_or_global_randomness() {
-    for (name, text) in sources("crates/hunch-core/src", &["rs"]).into_iter().chain(sources("src/lab", &["rs"])) {
+    for (name, text) in
+        sources("crates/hunch-core/src", &["rs"]).into_iter().chain(sources("src/lab", &["rs"]))
+    {
         for word in ["candle", "Instant", "SystemTime", "thread_rng", "rand::rng", "std::fs", "std::thread"] {
             assert!(!code(&text).any(|line| line.contains(word)), "{name} uses {word}");
         }
