@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent};
 use crate::generate::{
     FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt, generate,
 };
 use crate::log::panic_text;
-use crate::model::device::Compute;
-use crate::text::Tokenizer;
 use hunch_core::model::ModelMemory;
 use hunch_core::stats::Stopwatch;
+use hunch_error::{Error, Result};
+use hunch_model::device::Compute;
+use hunch_model::text::Tokenizer;
 
 /// The wall clock, from the moment it was made.
 pub struct WallClock(Instant);

@@ -1,17 +1,15 @@
 //! What a running generation tells the outside: the events, and the sink that receives them.
 //! The window, the command line and the recorded streams all see exactly these.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::error::{Error, ErrorCode};
 use hunch_core::depth::{DepthState, MaxDraft};
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::{GenerationStats, LiveFigures, RoundTiming};
 use hunch_core::token::{DraftFate, TokenId, TokenOrigin};
+use hunch_error::ErrorInfo;
 
 /// Why a generation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -149,26 +147,6 @@ impl GenerationEvent {
             Self::Finished { tokens, .. } => tokens,
             _ => &[],
         }
-    }
-}
-
-/// An error as the outside sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
-pub struct ErrorInfo {
-    /// The kind, for branching.
-    pub code: ErrorCode,
-    /// What happened, what is safe, what to do, in English.
-    pub message: String,
-    /// What a window tells it with in its own language; see [`Error::params`]. Absent in answers kept before it
-    /// was told.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[ts(as = "Option<BTreeMap<String, String>>", optional)]
-    pub params: BTreeMap<String, String>,
-}
-
-impl From<&Error> for ErrorInfo {
-    fn from(error: &Error) -> Self {
-        Self { code: error.code(), message: error.to_string(), params: error.params() }
     }
 }
 

@@ -12,11 +12,9 @@ use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
 use crate::event::{
     DraftedEvent, EventSink, GenerationEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent,
 };
-use crate::model::device::peak_memory_bytes;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
@@ -25,6 +23,8 @@ use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::session::{DroppedDraft, EndReason, Round, Session, SessionConfig};
 use hunch_core::stats::{GenerationStats, Stopwatch};
 use hunch_core::token::{DraftedToken, TokenId};
+use hunch_error::{Error, Result};
+use hunch_model::device::peak_memory_bytes;
 use models::Working;
 use text_stream::TextStream;
 

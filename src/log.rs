@@ -14,7 +14,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 
-use crate::error::{Error, Result};
+use hunch_error::{Error, Result};
 
 /// Files that are kept, one a day.
 const FILES_KEPT: usize = 7;

@@ -7,6 +7,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    hunch::text::template::child::offer();
+    hunch_model::text::template::child::offer();
     cli::run(cli::Cli::parse())
 }

@@ -4,7 +4,6 @@
 use serde::Deserialize;
 
 use crate::engine::WallClock;
-use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
 use crate::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
 use hunch_core::chat::{ChatMessage, Role};
@@ -16,6 +15,7 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::{SamplingParams, argmax};
 use hunch_core::theory;
 use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
 
 /// Seed of the text that the coupled rule has to repeat.
 const COUPLED_SEED: u64 = 7;

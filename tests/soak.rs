@@ -7,21 +7,22 @@ use std::process::ExitCode;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest, MessageState, StreamMessage};
+use hunch::api::{AnswerRequest, AnswerSettings, Asking, MessageState, StreamMessage};
 use hunch::app::{App, AppConfig};
-use hunch::error::{Error, Result};
 use hunch::event::GenerationEvent;
-use hunch::library::Places;
-use hunch::model::device::{DeviceChoice, own_memory_bytes};
-use hunch::model::gguf::Gguf;
-use hunch::model::low_bit;
-use hunch::model::weights::WeightFile;
-use hunch::text::Tokenizer;
-use hunch::text::template::child;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
+use hunch_error::{Error, Result};
+use hunch_library::Places;
+use hunch_library::types::LoadRequest;
+use hunch_model::device::{DeviceChoice, own_memory_bytes};
+use hunch_model::gguf::Gguf;
+use hunch_model::low_bit;
+use hunch_model::text::Tokenizer;
+use hunch_model::text::template::child;
+use hunch_model::weights::WeightFile;
 
 /// Turns at each end that are compared, where the run has twice as many.
 const COMPARED: usize = 100;

@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest, StreamMessage};
+use hunch::api::{AnswerRequest, AnswerSettings, Asking, StreamMessage};
 use hunch::app::{App, AppConfig};
 use hunch::event::GenerationEvent;
-use hunch::library;
-use hunch::model::device::DeviceChoice;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
+use hunch_library::types::LoadRequest;
+use hunch_model::device::DeviceChoice;
 
 /// Tokens of each answer.
 const TOKENS: u32 = 400;
@@ -29,14 +29,15 @@ const ROUNDS: usize = 3;
 fn main() {
     let folder = tempfile::tempdir().expect("there is room for temporary files");
     let config = AppConfig {
-        models_folder: Some(library::models_folder().expect("this user has a data folder")),
+        models_folder: Some(hunch_library::models_folder().expect("this user has a data folder")),
         store: Some(folder.path().join("conversations.db")),
         threads: Some(1),
         device: DeviceChoice::Cpu,
         ..AppConfig::default()
     };
     let app = App::start(config).expect("the engine starts");
-    let default = LoadRequest { target: library::DEFAULT_MODEL.into(), draft: None, context: Some(2048) };
+    let default =
+        LoadRequest { target: hunch_library::DEFAULT_MODEL.into(), draft: None, context: Some(2048) };
     app.load_models(default).expect("the default model is here; run make setup");
 
     let (events, _) = answer(&app, 64);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hunch::api::{SaveKind, SavePlace};
-use hunch::error::{Error, Result};
+use hunch_error::{Error, Result};
 
 /// Paths chosen since the start.
 #[derive(Default)]

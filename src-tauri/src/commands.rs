@@ -8,8 +8,9 @@ use hunch::api::{
     AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords, OpenKind,
     SaveKind, SavePlace, SearchHit, StoreRemedy, StreamMessage,
 };
-use hunch::error::Error;
-use hunch::event::{ErrorInfo, GenerationEvent};
+use hunch::event::GenerationEvent;
+use hunch_error::Error;
+use hunch_error::ErrorInfo;
 use serde_json::Value;
 use tauri::ipc::Channel;
 use tauri::{AppHandle, Runtime, State};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use hunch::api::{OpenKind, SaveKind, SavePlace};
 use hunch::app::App;
-use hunch::error::{Error, Result};
-use hunch::event::ErrorInfo;
+use hunch_error::ErrorInfo;
+use hunch_error::{Error, Result};
 use tauri::{AppHandle, DragDropEvent, Manager, Runtime, Window, WindowEvent};
 use tauri_plugin_dialog::{DialogExt, FileDialogBuilder, FilePath};
 use tauri_plugin_opener::OpenerExt;

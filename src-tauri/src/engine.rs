@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hunch::api::{AnswerRequest, Answering, StreamMessage};
 use hunch::app::{App, AppConfig};
-use hunch::error::{Error, Result};
-use hunch::event::ErrorInfo;
+use hunch_error::ErrorInfo;
+use hunch_error::{Error, Result};
 
 /// Takes the messages of one generation, in order.
 pub(crate) type Sink = Box<dyn FnMut(StreamMessage) + Send>;
@@ -87,7 +87,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use hunch::error::ErrorCode;
+    use hunch_error::ErrorCode;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// Identifier of the app over the data folder that `HUNCH_DATA_DIR` names. Over the usual folder it is `usual`.
 pub(crate) fn identifier(usual: &str) -> String {
-    match hunch::library::other_data_folder() {
+    match hunch_library::other_data_folder() {
         Some(folder) => of_folder(usual, &folder),
         None => usual.into(),
     }

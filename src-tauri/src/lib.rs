@@ -28,7 +28,7 @@ use crate::engine::Engine;
 /// When the system cannot open a window or set up its menu.
 pub fn run() -> tauri::Result<()> {
     // First, so that it holds whatever fails after it. Without it everything still works.
-    let log = hunch::library::data_folder().and_then(|folder| hunch::log::start(&folder));
+    let log = hunch_library::data_folder().and_then(|folder| hunch::log::start(&folder));
     let mut context = tauri::generate_context!();
     // A window with a data folder of its own (a test, a demonstration) is an app of its own.
     let identifier = instance::identifier(&context.config().identifier);

@@ -1,12 +1,13 @@
 //! The commands of the model library: each one line that adapts [`hunch::app::App`], as
 //! [`commands`](crate::commands) are. No logic here.
 
-use hunch::api::library::{
+use hunch::api::{LoadedModels, MeasurementMessage};
+use hunch::bench::compare::report::CompareEvent;
+use hunch_library::types::LoadRequest;
+use hunch_library::types::{
     Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, FitVerdict, HubRepository, HubState,
     Library, LibraryEvent,
 };
-use hunch::api::{LoadRequest, LoadedModels, MeasurementMessage};
-use hunch::bench::compare::report::CompareEvent;
 use tauri::ipc::Channel;
 use tauri::{AppHandle, Runtime, State};
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // A process that was started to render a chat template needs no window.
-    hunch::text::template::child::offer();
+    hunch_model::text::template::child::offer();
     if let Some(reason) = no_display() {
         eprintln!("{reason}");
         return ExitCode::FAILURE;

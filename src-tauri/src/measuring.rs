@@ -6,9 +6,10 @@ use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
 use hunch::lab::report::{
-    AcceptanceMap, CostCurve, CostEvent, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest,
-    LabRuleRow, LabSession, Landscape, WhatIf, WhatIfRequest,
+    AcceptanceMap, CostEvent, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest, LabRuleRow,
+    LabSession, Landscape, WhatIf, WhatIfRequest,
 };
+use hunch_core::pass_cost::CostCurve;
 use tauri::State;
 use tauri::ipc::Channel;
 

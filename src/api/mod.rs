@@ -3,13 +3,13 @@
 
 mod conversation;
 mod files;
-pub mod library;
 pub mod schema;
 
+use hunch_library::types::{LoadRequest, ModelEntry};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::event::{ErrorInfo, GenerationEvent};
+use crate::event::GenerationEvent;
 pub use conversation::{
     AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
     ExportWords, MessageState, SearchHit, StoredMessage,
@@ -17,49 +17,7 @@ pub use conversation::{
 pub use files::{OpenKind, SaveKind, SavePlace};
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
-use library::{ModelSource, RanAs};
-
-/// A model file on this machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
-pub struct ModelEntry {
-    /// Short name, usable on the command line: the file's name without `.gguf`.
-    pub name: String,
-    /// Where it lies.
-    pub path: String,
-    /// Whose folder it lies in.
-    pub source: ModelSource,
-    /// Files it consists of: more than one for a split model, whose first part is at `path`.
-    pub parts: u32,
-    /// Size of the file, or of all parts, in bytes.
-    #[ts(type = "number")]
-    pub size_bytes: u64,
-    /// `general.architecture`.
-    pub architecture: String,
-    /// Number of weights.
-    #[ts(type = "number")]
-    pub parameters: u64,
-    /// Its quantisation by the name that people use, as "Q4_K_M"; where the file tells none, the type most
-    /// weights have.
-    pub quantisation: String,
-    /// Context length in tokens.
-    pub context_length: u32,
-    /// Family of its tokeniser, as "gpt2 (qwen2)".
-    pub tokenizer: String,
-    /// Whether it brings a chat template.
-    pub has_template: bool,
-    /// `general.license`, where it is stated.
-    pub licence: Option<String>,
-    /// Tokens a second, when it last ran here: of plain decoding where that was measured, else as `ran_as` says.
-    pub tokens_per_second: Option<f64>,
-    /// How it ran then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[ts(optional)]
-    pub ran_as: Option<RanAs>,
-    /// Whether it is the model Hunch starts with.
-    pub is_default: bool,
-    /// Why it cannot be used, if so.
-    pub problem: Option<String>,
-}
+use hunch_error::ErrorInfo;
 
 /// The models in memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
@@ -160,17 +118,6 @@ pub struct ParameterRange {
     pub min: f64,
     /// Largest value.
     pub max: f64,
-}
-
-/// Which models to load.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
-pub struct LoadRequest {
-    /// Path or short name of the target.
-    pub target: String,
-    /// Path or short name of the draft model.
-    pub draft: Option<String>,
-    /// Most tokens of a conversation, for both caches; the target's usual context when absent.
-    pub context: Option<u32>,
 }
 
 /// Events on the channel, several at a time. `seq` of a message is the number of the first event

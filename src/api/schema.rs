@@ -4,12 +4,6 @@ use ts_rs::{Config, TS};
 
 use hunch_core::chat::{ChatMessage, Role};
 
-use super::library::{
-    Catalogue, CatalogueModel, CatalogueRole, Download, DownloadPhase, DownloadRequest, DraftOffer,
-    DraftOffers, Fit, FitRequest, FitVerdict, HubFile, HubRepository, HubState, HubTokenProblem,
-    HubTokenSource, Library, LibraryEvent, LoadProgress, MachineMemory, MeasuredSpeedup, MemoryClass,
-    ModelFolder, ModelSource, PairVerdict, PredictedMemory, PredictedSpeedup, RanAs, SmallerChoice,
-};
 use super::*;
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedAnswer, ComparedPrompt, ComparedPrompts, ComparisonEntry,
@@ -17,17 +11,26 @@ use crate::bench::compare::report::{
     PositionReport, TimeSplit, TimedEvent, Verdict,
 };
 use crate::bench::{Contender, Difference, IdentityReport};
-use crate::error::ErrorCode;
-use crate::event::{Alternative, DraftedEvent, ErrorInfo, RejectedEvent, RoundEvent, StopReason, TokenEvent};
+use crate::event::{Alternative, DraftedEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent};
 use crate::lab::report::{
-    AcceptanceBin, AcceptanceMap, CostCurve, CostEvent, CostPoint, LabMachine, LabPosition, LabRequest,
-    LabRest, LabRound, LabRounds, LabRoundsRequest, LabRuleRow, LabSession, LabSource, LabToken, Landscape,
-    ModelCosts, WhatIf, WhatIfFigures, WhatIfRequest,
+    AcceptanceBin, AcceptanceMap, CostEvent, LabMachine, LabPosition, LabRequest, LabRest, LabRound,
+    LabRounds, LabRoundsRequest, LabRuleRow, LabSession, LabSource, LabToken, Landscape, WhatIf,
+    WhatIfFigures, WhatIfRequest,
 };
 use hunch_core::depth::{DepthState, MaxDraft};
+use hunch_core::pass_cost::{CostCurve, CostPoint, ModelCosts};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::{GenerationStats, LiveFigures, RoundTiming};
 use hunch_core::token::{DraftFate, TokenOrigin};
+use hunch_error::ErrorCode;
+use hunch_error::ErrorInfo;
+use hunch_library::types::{
+    Catalogue, CatalogueModel, CatalogueRole, Download, DownloadPhase, DownloadRequest, DraftOffer,
+    DraftOffers, Fit, FitRequest, FitVerdict, HubFile, HubRepository, HubState, HubTokenProblem,
+    HubTokenSource, Library, LibraryEvent, LoadProgress, LoadRequest, MachineMemory, MeasuredSpeedup,
+    MemoryClass, ModelEntry, ModelFolder, ModelSource, PairVerdict, PredictedMemory, PredictedSpeedup, RanAs,
+    SmallerChoice,
+};
 
 /// One command: its name on the wire, its arguments and its result, as TypeScript.
 pub struct Command {

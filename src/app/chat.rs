@@ -12,14 +12,14 @@ use crate::api::{
     AnswerRequest, AnswerSettings, Answering, Asking, Conversation, ConversationEntry, ExportFormat,
     ExportWords, SearchHit, StoredMessage, StreamMessage,
 };
-use crate::error::{Error, Result};
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
 use crate::generate::{GenerationPlan, Prompt};
-use crate::library::small_file;
 use crate::store::{Standing, Store};
-use crate::text::{Detokenizer, Tokenizer};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::token::{TokenId, TokenOrigin};
+use hunch_error::{Error, Result};
+use hunch_library::atomic_file;
+use hunch_model::text::{Detokenizer, Tokenizer};
 
 /// Longest wait for the end of the answer before to be written.
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
@@ -56,8 +56,8 @@ impl Written {
     /// Takes it all back.
     fn take_back(self, store: &Store) -> Result<()> {
         match (self.begun, self.message.zip(self.before)) {
-            (Some(conversation), _) => store.remove_conversation(conversation),
-            (None, Some((message, before))) => store.take_back(message, &before),
+            (Some(conversation), _) => Ok(store.remove_conversation(conversation)?),
+            (None, Some((message, before))) => Ok(store.take_back(message, &before)?),
             (None, None) => Ok(()),
         }
     }
@@ -69,7 +69,7 @@ impl App {
     /// # Errors
     /// [`Error::Store`] when the file cannot be read or written; so for all below.
     pub fn list_conversations(&self) -> Result<Vec<ConversationEntry>> {
-        self.store().conversations()
+        Ok(self.store().conversations()?)
     }
 
     /// A conversation with all of its branches.
@@ -77,7 +77,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn open_conversation(&self, id: i64) -> Result<Conversation> {
-        self.store().conversation(id)
+        Ok(self.store().conversation(id)?)
     }
 
     /// The events of an answer, as its generation told them.
@@ -85,7 +85,7 @@ impl App {
     /// # Errors
     /// When there is no such message.
     pub fn answer_events(&self, message: i64) -> Result<Vec<GenerationEvent>> {
-        self.store().events(message)
+        Ok(self.store().events(message)?)
     }
 
     /// Gives a conversation a title.
@@ -93,7 +93,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn rename_conversation(&self, id: i64, title: &str) -> Result<()> {
-        self.store().rename_conversation(id, title)
+        Ok(self.store().rename_conversation(id, title)?)
     }
 
     /// Keeps a conversation on top, or not any more.
@@ -101,7 +101,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn pin_conversation(&self, id: i64, pinned: bool) -> Result<()> {
-        self.store().pin_conversation(id, pinned)
+        Ok(self.store().pin_conversation(id, pinned)?)
     }
 
     /// Deletes a conversation; it can be restored until the next start.
@@ -109,7 +109,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn delete_conversation(&self, id: i64) -> Result<()> {
-        self.store().delete_conversation(id, now())
+        Ok(self.store().delete_conversation(id, now())?)
     }
 
     /// Puts a deleted conversation back.
@@ -117,7 +117,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn restore_conversation(&self, id: i64) -> Result<()> {
-        self.store().restore_conversation(id)
+        Ok(self.store().restore_conversation(id)?)
     }
 
     /// Sets the instructions for a whole conversation; begins one when `id` is `None`. Gives its number.
@@ -137,7 +137,7 @@ impl App {
     /// # Errors
     /// When there is no such message.
     pub fn choose_branch(&self, leaf: i64) -> Result<()> {
-        self.store().set_leaf(leaf)
+        Ok(self.store().set_leaf(leaf)?)
     }
 
     /// How the person likes the window, by key.
@@ -145,7 +145,7 @@ impl App {
     /// # Errors
     /// When the file cannot be read.
     pub fn preferences(&self) -> Result<BTreeMap<String, serde_json::Value>> {
-        self.store().preferences()
+        Ok(self.store().preferences()?)
     }
 
     /// Finds words in titles and messages.
@@ -153,7 +153,7 @@ impl App {
     /// # Errors
     /// When the file cannot be read.
     pub fn search_conversations(&self, query: &str) -> Result<Vec<SearchHit>> {
-        self.store().search(query)
+        Ok(self.store().search(query)?)
     }
 
     /// Writes a conversation to a file; one for people speaks in `words`.
@@ -171,7 +171,7 @@ impl App {
             ExportFormat::Markdown => self.store().export_markdown(id, words),
             ExportFormat::Json => self.store().export_json(id),
         }?;
-        small_file::write(path, &text)
+        atomic_file::write(path, &text)
     }
 
     /// Writes the text of an answer to a file: for one that the store does not take.
@@ -179,7 +179,7 @@ impl App {
     /// # Errors
     /// When the file cannot be written.
     pub fn save_answer(&self, text: &str, path: &Path) -> Result<()> {
-        small_file::write(path, text)
+        atomic_file::write(path, text)
     }
 
     /// Adds a conversation from a file that was exported as JSON. Gives its number.
@@ -188,7 +188,7 @@ impl App {
     /// [`Error::InvalidRequest`] when it is no such file; nothing was added then.
     pub fn import_conversation(&self, path: &Path) -> Result<i64> {
         self.check_kept()?;
-        self.store().import_json(open_import(path)?)
+        Ok(self.store().import_json(open_import(path)?)?)
     }
 
     /// Begins an answer in a conversation. The question and everything the answer says are kept; `sink`

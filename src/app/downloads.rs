@@ -2,10 +2,10 @@
 //! has a keychain that stayed shut asked once more.
 
 use super::{App, lock};
-use crate::api::library::{Download, DownloadRequest, HubRepository, HubState};
-use crate::error::Result;
-use crate::library::download::{DownloadSettings, Downloads};
-use crate::library::hub::HubConfig;
+use hunch_error::Result;
+use hunch_library::download::{DownloadSettings, Downloads};
+use hunch_library::hub::HubConfig;
+use hunch_library::types::{Download, DownloadRequest, HubRepository, HubState};
 
 impl App {
     /// The downloads, opened when they are first asked for. Whoever watches the library subscribes here.

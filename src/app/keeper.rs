@@ -8,9 +8,9 @@ use super::chat::now;
 use super::lock;
 use super::stream::{EventLog, Writer};
 use crate::api::MessageState;
-use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
+use hunch_error::{Error, Result};
 
 /// Time between two writes: the most of an answer that a crash may cost.
 const WRITTEN_EVERY: Duration = Duration::from_millis(200);
@@ -230,7 +230,7 @@ impl Work {
             Some(GenerationEvent::Failed { .. }) => MessageState::Failed,
             _ => MessageState::Interrupted,
         };
-        self.store.finish_answer(self.answer, state, now())
+        Ok(self.store.finish_answer(self.answer, state, now())?)
     }
 
     /// Tells the window when the store begins to refuse and when it takes the answer again.
@@ -253,7 +253,7 @@ impl Work {
     }
 
     fn is_gone(&self) -> bool {
-        matches!(self.store.message(self.answer), Err(Error::InvalidRequest(_)))
+        matches!(self.store.message(self.answer), Err(StoreError(Error::InvalidRequest(_))))
     }
 
     /// Tries to write the end again until it succeeds, the application ends, or it is given up.
@@ -290,13 +290,13 @@ fn is_kept(event: &GenerationEvent) -> bool {
 mod tests {
     use super::*;
     use crate::api::AnswerSettings;
-    use crate::error::ErrorCode;
     use crate::event::{RoundEvent, StopReason, TokenEvent};
     use hunch_core::depth::MaxDraft;
     use hunch_core::method::Method;
     use hunch_core::sample::SamplingParams;
     use hunch_core::stats::GenerationStats;
     use hunch_core::token::TokenOrigin;
+    use hunch_error::ErrorCode;
 
     const PATIENCE: Duration = Duration::from_secs(60);
 

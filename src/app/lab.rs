@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{App, lock};
-use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
 use crate::generate::{Prompt, fresh_seed};
 use crate::lab::acceptance::AcceptanceTally;
@@ -20,6 +19,7 @@ use crate::lab::sessions::session_of;
 use crate::lab::{rules, what_if};
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
 
 /// Positions whose laws are kept.
 const KEPT: usize = 4;

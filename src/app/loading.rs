@@ -11,17 +11,18 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::{App, Shared, lock};
-use crate::api::library::{FitRequest, FitVerdict, LibraryEvent, LoadProgress};
-use crate::api::{LoadRequest, LoadedModels, ModelEntry};
+use crate::api::LoadedModels;
 use crate::bench::skip_sets::{self, SearchedModel};
 use crate::engine::LoadFailure;
-use crate::error::{Error, Result};
 use crate::generate::{LoadPlan, LoadWatch};
-use crate::library::fit::{too_large, usual_context};
-use crate::library::{self, Inspection, load_marker};
-use crate::model::ModelSpec;
 use crate::store::Store;
 use hunch_core::method::Method;
+use hunch_error::{Error, Result};
+use hunch_library::fit::{too_large, usual_context};
+use hunch_library::types::{FitRequest, FitVerdict, LibraryEvent, LoadProgress};
+use hunch_library::types::{LoadRequest, ModelEntry};
+use hunch_library::{Inspection, load_marker};
+use hunch_model::spec::ModelSpec;
 
 /// Minutes for which models that nobody uses stay in memory; absent or 0 = until they are let go.
 const KEEP_WARM: &str = "keep_warm_minutes";
@@ -57,7 +58,7 @@ impl App {
     fn load_in_turn(&self, request: &LoadRequest, stop: &Arc<AtomicBool>) -> Result<LoadedModels> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
-        let inspected = |path: &Path| library::inspect_listed(path, &self.shared.places);
+        let inspected = |path: &Path| hunch_library::inspect_listed(path, &self.shared.places);
         let Inspection { entry: target_entry, spec, .. } = inspected(&target)?;
         let draft_entry = draft.as_deref().map(inspected).transpose()?.map(|draft| draft.entry);
         let context = self.context_for(request, &target_entry, &spec);
@@ -84,8 +85,9 @@ impl App {
             template_note: in_memory.template_note.clone(),
         };
         let searched = SearchedModel { info: &spec.info(), read_by_a_pass: in_memory.read_by_a_pass.0 };
-        *lock(&self.shared.skipped_layers) =
-            library::skip_sets_folder().ok().and_then(|folder| skip_sets::remembered(&folder, searched));
+        *lock(&self.shared.skipped_layers) = hunch_library::skip_sets_folder()
+            .ok()
+            .and_then(|folder| skip_sets::remembered(&folder, searched));
         *lock(&self.shared.loaded) = Some(loaded.clone());
         *lock(&self.shared.in_memory) = Some(Arc::new(in_memory));
         self.remember_loaded(&loaded);
@@ -96,10 +98,10 @@ impl App {
     fn remember_loaded(&self, loaded: &LoadedModels) {
         let entries = [Some(&loaded.target), loaded.draft.as_ref()];
         let paths: Vec<&Path> = entries.into_iter().flatten().map(|entry| Path::new(&entry.path)).collect();
-        let listed = library::are_listed(&paths, &self.shared.places);
+        let listed = hunch_library::are_listed(&paths, &self.shared.places);
         let elsewhere: Vec<&Path> =
             paths.into_iter().zip(listed).filter(|(_, listed)| !listed).map(|(path, _)| path).collect();
-        if let Err(error) = library::remember_loaded(&self.shared.places, &elsewhere) {
+        if let Err(error) = hunch_library::remember_loaded(&self.shared.places, &elsewhere) {
             tracing::warn!("A loaded model could not be remembered: {error}");
         }
     }
@@ -195,7 +197,7 @@ impl App {
             if last.is_none_or(|at| at.elapsed() >= WORD) {
                 *last = Some(Instant::now());
                 let progress = LoadProgress {
-                    name: library::short_name(step.path),
+                    name: hunch_library::short_name(step.path),
                     done_bytes: step.done,
                     total_bytes: step.total,
                 };

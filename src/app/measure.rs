@@ -13,12 +13,13 @@ use crate::bench::compare::report::{
 use crate::bench::compare::{self, Listener, Machine, Outcome, export};
 use crate::bench::costs;
 use crate::engine::Loaded;
-use crate::error::{Error, Result};
-use crate::event::ErrorInfo;
-use crate::lab::report::{CostCurve, CostEvent};
-use crate::library::small_file;
-use crate::model::device::{Compute, peak_memory_bytes};
+use crate::lab::report::CostEvent;
 use crate::store::CurveOf;
+use hunch_core::pass_cost::CostCurve;
+use hunch_error::ErrorInfo;
+use hunch_error::{Error, Result};
+use hunch_library::atomic_file;
+use hunch_model::device::{Compute, peak_memory_bytes};
 
 /// Characters of a prompt that name a comparison.
 const TITLE_CHARS: usize = 80;
@@ -146,7 +147,7 @@ impl App {
     /// When the store cannot be read.
     pub fn cost_curve(&self) -> Result<Option<CostCurve>> {
         let Some(loaded) = lock(&self.shared.in_memory).clone() else { return Ok(None) };
-        self.store().cost_curve(&curve_of(&loaded, &self.shared.compute))
+        Ok(self.store().cost_curve(&curve_of(&loaded, &self.shared.compute))?)
     }
 
     /// Stops a measurement: it ends within one pass. Stopping one that has ended does nothing.
@@ -163,7 +164,7 @@ impl App {
     /// # Errors
     /// [`Error::Store`] when the file cannot be read or written; so for all below.
     pub fn list_comparisons(&self) -> Result<Vec<ComparisonEntry>> {
-        self.store().comparisons()
+        Ok(self.store().comparisons()?)
     }
 
     /// A comparison from the history.
@@ -171,7 +172,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn open_comparison(&self, id: i64) -> Result<ComparisonReport> {
-        self.store().comparison(id)
+        Ok(self.store().comparison(id)?)
     }
 
     /// Forgets a comparison.
@@ -179,7 +180,7 @@ impl App {
     /// # Errors
     /// When the file cannot be written.
     pub fn delete_comparison(&self, id: i64) -> Result<()> {
-        self.store().delete_comparison(id)
+        Ok(self.store().delete_comparison(id)?)
     }
 
     /// Writes a comparison to a file.
@@ -188,7 +189,7 @@ impl App {
     /// When there is none of this number, or the file cannot be written; an older one is whole then.
     pub fn export_comparison(&self, id: i64, format: ComparisonFormat, path: &Path) -> Result<()> {
         let text = export::export(&self.store().comparison(id)?, format)?;
-        small_file::write(path, &text)
+        atomic_file::write(path, &text)
     }
 }
 

@@ -20,21 +20,20 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::api::library::LibraryEvent;
-use crate::api::{
-    AnswerSettings, AppInfo, LoadRequest, LoadedModels, MessageState, ParameterRange, StreamMessage,
-};
+use crate::api::{AnswerSettings, AppInfo, LoadedModels, MessageState, ParameterRange, StreamMessage};
 use crate::engine::{Engine, Loaded};
-use crate::error::{Error, Result};
 use crate::generate::{GenerationPlan, Prompt};
-use crate::library::download::{Downloads, Subscription};
-use crate::library::watch::Watch;
-use crate::library::{self, Places, load_marker};
-use crate::model::device::{Compute, DeviceChoice};
 use crate::store::Store;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::propose::MethodOptions;
 use hunch_core::sample::SamplingParams;
+use hunch_error::{Error, Result};
+use hunch_library::download::{Downloads, Subscription};
+use hunch_library::types::LibraryEvent;
+use hunch_library::types::LoadRequest;
+use hunch_library::watch::Watch;
+use hunch_library::{Places, load_marker};
+use hunch_model::device::{Compute, DeviceChoice};
 use keeper::{Keeper, Keepers};
 use lab::Positions;
 use loading::Warmth;
@@ -130,7 +129,7 @@ impl App {
             (None, None) => Places::of_this_user()?,
         };
         let beside = config.store.as_deref().and_then(Path::parent).map(Path::to_path_buf);
-        let side_folder = beside.or_else(|| library::data_folder().ok());
+        let side_folder = beside.or_else(|| hunch_library::data_folder().ok());
         let store_path = standing::store_path(config.store);
         let store = StoreInUse::open(store_path.as_deref())?;
         let keep_warm = loading::keep_warm(&store.store());
@@ -205,7 +204,7 @@ impl App {
     /// # Errors
     /// [`Error::ModelNotFound`], and when several models have that name.
     pub fn find_model(&self, name: &str) -> Result<PathBuf> {
-        library::find(name, &self.shared.places)
+        hunch_library::find(name, &self.shared.places)
     }
 
     /// What methods are told besides.

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use super::{App, LibraryListener, Shared, lock};
-use crate::api::ModelEntry;
-use crate::api::library::{Download, Library, LibraryEvent};
-use crate::error::{Error, Result};
-use crate::library::watch::{PERIOD, Watch};
-use crate::library::{add_folder, are_known, removable, remove, remove_folder, scan};
-use crate::model::split;
+use hunch_error::{Error, Result};
+use hunch_library::types::ModelEntry;
+use hunch_library::types::{Download, Library, LibraryEvent};
+use hunch_library::watch::{PERIOD, Watch};
+use hunch_library::{add_folder, are_known, removable, remove, remove_folder, scan};
+use hunch_model::split;
 
 impl App {
     /// The models on this machine, where they lie, and the machine. Reads the headers of files that are new.

@@ -2,25 +2,26 @@
 //! application remembers of what ran.
 
 use super::{App, lock};
-use crate::api::library::{
-    Catalogue, DraftOffers, Fit, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup,
-};
-use crate::api::{LoadRequest, LoadedModels, ModelEntry};
+use crate::api::LoadedModels;
 use crate::app::MeasurementSink;
 use crate::bench::Contender;
 use crate::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts, ComparisonReport};
 use crate::bench::suite::PAIR;
-use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
-use crate::library::measured::{Measured, Ran, Rates};
-use crate::library::pairs::{CostsOf, Pairs};
-use crate::library::vocabularies::Vocabularies;
-use crate::library::{catalogue, machine};
 use crate::store::CurveOf;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
+use hunch_error::{Error, Result};
+use hunch_library::measured::{Measured, Ran, Rates};
+use hunch_library::pairs::{CostsOf, Pairs};
+use hunch_library::types::{
+    Catalogue, DraftOffers, Fit, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup,
+};
+use hunch_library::types::{LoadRequest, ModelEntry};
+use hunch_library::vocabularies::Vocabularies;
+use hunch_library::{catalogue, machine};
 
 /// The comparison that measures a pair: half a minute on a fast machine. Programs and prose have little in
 /// common for a draft, so there is one prompt of each.
@@ -164,7 +165,7 @@ impl PairMemory {
         let found = match ended {
             CompareEvent::Finished { report: Some(report), kept: Some(comparison), stopped, trouble } => {
                 let whole = !stopped && trouble.is_none();
-                Some((Rates::of_comparison(report), whole.then(|| of_pair(report, *comparison)).flatten()))
+                Some((report.rates(), whole.then(|| of_pair(report, *comparison)).flatten()))
             }
             _ => None,
         };

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::stream::EventLog;
-use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
 use crate::store::Store;
+use hunch_error::{Error, Result};
 
 /// The events of one generation, in memory or in the store.
 #[derive(Clone)]

@@ -7,10 +7,9 @@ use std::thread;
 
 use super::{App, QUIT_WITHIN, lock};
 use crate::api::{AppInfo, StoreProblem, StoreRemedy};
-use crate::error::{Error, Result};
-use crate::event::ErrorInfo;
-use crate::library;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
+use hunch_error::ErrorInfo;
+use hunch_error::{Error, Result};
 
 /// The store that is in use, and what is wrong with it.
 pub(super) struct StoreInUse {
@@ -71,7 +70,7 @@ fn purge(store: &Store) {
 
 /// Where conversations are kept.
 pub(super) fn store_path(chosen: Option<PathBuf>) -> Option<PathBuf> {
-    chosen.or_else(|| library::conversations_path().ok())
+    chosen.or_else(|| hunch_library::conversations_path().ok())
 }
 
 impl App {
@@ -147,7 +146,7 @@ impl App {
     fn replace(&self, in_use: &mut StoreInUse, copy: Option<&str>) -> Result<Store> {
         let path = self.shared.store_path.as_deref().ok_or_else(no_folder)?;
         if in_use.in_memory() {
-            return Store::replace(path, copy).map(|(store, _)| store);
+            return Ok(Store::replace(path, copy)?.0);
         }
         // Whoever still reads from it ends with this.
         in_use.store = Arc::new(Store::in_memory()?);
@@ -155,7 +154,7 @@ impl App {
             Ok((store, _)) => Ok(store),
             Err(error) => {
                 in_use.store = StoreInUse::open(Some(path))?.store();
-                Err(error)
+                Err(error.into())
             }
         }
     }
@@ -176,7 +175,7 @@ impl App {
         let look =
             move || match Store::check(&path).and_then(|()| mend_search()).and_then(|_| Store::copy(&path)) {
                 Ok(()) => {}
-                Err(Error::Store(reason)) if Store::check(&path).is_err() => {
+                Err(StoreError(Error::Store(reason))) if Store::check(&path).is_err() => {
                     let Some(shared) = app.upgrade() else { return };
                     let error = ErrorInfo::from(&Error::Store(reason));
                     let mut in_use = lock(&shared.store);

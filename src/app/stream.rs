@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::keeper::Keeper;
 use super::pairing::AnswerMemory;
-use crate::error::{Error, Result};
 use crate::event::{EventSink, GenerationEvent};
+use hunch_error::{Error, Result};
 
 /// Time between two messages: one frame at 60 Hz. More often cannot be seen.
 const FRAME: Duration = Duration::from_millis(16);
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn an_event_too_large_for_a_message_still_goes() {
         let big = GenerationEvent::Failed {
-            error: (&crate::error::Error::Internal("x".repeat(2 * MESSAGE_BYTES))).into(),
+            error: (&hunch_error::Error::Internal("x".repeat(2 * MESSAGE_BYTES))).into(),
         };
         assert_eq!(first_that_fit(&[big, progress(1)]).len(), 1);
         assert!(first_that_fit::<GenerationEvent>(&[]).is_empty());

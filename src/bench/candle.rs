@@ -1,65 +1,17 @@
-//! candle-transformers' own quantised models: the baseline that plain decoding is measured against,
-//! and the in-process reference of the golden tests. Nothing else uses them.
+//! Benchmarks against candle-transformers' models of the same file. Only with the feature `candle-baseline`, which
+//! nothing else needs.
 
-use std::fs::File;
-use std::path::Path;
 use std::time::Instant;
 
-use candle_core::quantized::gguf_file::Content;
-use candle_core::{Device, Tensor};
-use candle_transformers::models::{quantized_llama, quantized_qwen2, quantized_qwen3};
-
-use crate::bench::figures::median;
-use crate::error::{Error, Result};
+use candle_core::Device;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
 
-/// One of candle-transformers' models. It keeps its cache to itself and gives the last row only.
-pub enum CandleModel {
-    /// Llama and kin.
-    Llama(quantized_llama::ModelWeights),
-    /// Qwen2.
-    Qwen2(quantized_qwen2::ModelWeights),
-    /// Qwen3.
-    Qwen3(quantized_qwen3::ModelWeights),
-}
-
-impl CandleModel {
-    /// Loads a model file the way candle-transformers does.
-    ///
-    /// # Errors
-    /// When candle-transformers has no model for the architecture, or the file does not load.
-    pub fn open(path: &Path, architecture: &str, device: &Device) -> Result<Self> {
-        let mut file = File::open(path).map_err(|source| Error::Io {
-            action: "read",
-            path: path.to_path_buf(),
-            source,
-        })?;
-        let content = Content::read(&mut file)?;
-        match architecture {
-            "llama" => Ok(Self::Llama(quantized_llama::ModelWeights::from_gguf(content, &mut file, device)?)),
-            "qwen2" => Ok(Self::Qwen2(quantized_qwen2::ModelWeights::from_gguf(content, &mut file, device)?)),
-            "qwen3" => Ok(Self::Qwen3(quantized_qwen3::ModelWeights::from_gguf(content, &mut file, device)?)),
-            other => {
-                Err(Error::invalid(format!("candle-transformers has no quantised model for \"{other}\".")))
-            }
-        }
-    }
-
-    /// Logits of the last of `tokens`, which follow `position` tokens seen before.
-    ///
-    /// # Errors
-    /// When candle fails.
-    pub fn forward(&mut self, tokens: &[TokenId], position: usize, device: &Device) -> Result<Vec<f32>> {
-        let input = Tensor::new(tokens, device)?.unsqueeze(0)?;
-        let logits = match self {
-            Self::Llama(model) => model.forward(&input, position)?,
-            Self::Qwen2(model) => model.forward(&input, position)?,
-            Self::Qwen3(model) => model.forward(&input, position)?,
-        };
-        Ok(logits.flatten_all()?.to_vec1::<f32>()?)
-    }
-}
+pub use super::candle_model::CandleModel;
+use super::figures::median;
+use super::model::made_up_tokens;
+use super::passes::PassEngine;
 
 /// Decode speed of a target beside candle-transformers' model of the same file.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -112,4 +64,36 @@ pub fn compare_with_candle(
         candle_tok_s: 1.0 / middle(&b)?,
         ratio: middle(&ratios)?,
     })
+}
+
+/// candle-transformers' model of the same file. It computes the logits of the last row only.
+pub struct Candle {
+    /// The model.
+    pub model: CandleModel,
+    /// Tokens in its vocabulary.
+    pub n_vocab: usize,
+}
+
+/// Tokens in candle's cache behind a pass: it cannot take rows back, so each pass starts anew.
+const CANDLE_CONTEXT: usize = 32;
+
+impl PassEngine for Candle {
+    fn name(&self) -> &str {
+        "candle"
+    }
+
+    fn pass(&mut self, rows: usize) -> Result<f64> {
+        let cpu = candle_core::Device::Cpu;
+        let tokens = made_up_tokens(CANDLE_CONTEXT + rows, self.n_vocab);
+        self.model.forward(&tokens[..CANDLE_CONTEXT], 0, &cpu)?;
+        let begun = Instant::now();
+        self.model.forward(&tokens[CANDLE_CONTEXT..], CANDLE_CONTEXT, &cpu)?;
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    fn prefill(&mut self, tokens: usize) -> Result<f64> {
+        let begun = Instant::now();
+        self.model.forward(&made_up_tokens(tokens, self.n_vocab), 0, &candle_core::Device::Cpu)?;
+        Ok(begun.elapsed().as_secs_f64())
+    }
 }

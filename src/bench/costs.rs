@@ -8,14 +8,14 @@ use candle_core::{DType, Tensor};
 use crate::bench::figures::median;
 use crate::bench::model::{TimedPass, timed_pass};
 use crate::bench::passes::MemoryReader;
-use crate::error::{Error, Result};
 use crate::generate::Models;
-use crate::lab::report::{CostCurve, CostPoint, ModelCosts};
-use crate::model::device::Compute;
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
 use hunch_core::model::VocabSubset;
+use hunch_core::pass_cost::{CostCurve, CostPoint, ModelCosts};
 use hunch_core::propose::MethodOptions;
+use hunch_error::{Error, Result};
+use hunch_model::device::Compute;
 
 /// Rounds, after one that warms up.
 const ROUNDS: usize = 5;

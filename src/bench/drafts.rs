@@ -6,13 +6,13 @@ use serde::Serialize;
 use crate::bench::figures::{Estimate, mean_of_texts};
 use crate::bench::runner::{BenchPlan, Contender};
 use crate::engine::WallClock;
-use crate::error::Result;
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationContext, Models, Prompt, generate, weigh_drafts};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::session::{DraftWorth, Overlap};
 use hunch_core::token::TokenId;
+use hunch_error::Result;
 
 /// Tokens from one place to the next: neighbours say much the same.
 const EVERY: usize = 4;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::error::{Error, Result};
 use hunch_core::method::Method;
 use hunch_core::stats::{GenerationStats, PooledCounts};
 use hunch_core::theory::PassCost;
+use hunch_error::{Error, Result};
 
 /// Where a spread begins and ends: the 10th and the 90th percentile.
 pub const SPREAD: (f64, f64) = (0.1, 0.9);

@@ -4,11 +4,11 @@
 use std::ops::ControlFlow;
 
 use crate::engine::TurnClock;
-use crate::error::Result;
 use crate::event::{EventSink, StopReason};
 use crate::generate::{Generation, GenerationContext, GenerationPlan, Models};
 use hunch_core::stats::GenerationStats;
 use hunch_core::token::TokenId;
+use hunch_error::Result;
 
 /// Tokens of a slice: few, for what a shared machine does changes within a second.
 pub(super) const SLICE: usize = 4;

@@ -1,14 +1,14 @@
 //! What loaded models take when they are used as far as they go: their caches are filled, and a pass of as
-//! many rows as there ever are is scored. The prediction of [`crate::library::fit`] is held against this.
+//! many rows as there ever are is scored. The prediction of [`hunch_library::fit`] is held against this.
 
-use crate::error::Result;
 use crate::generate::Models;
-use crate::model::device::{Compute, peak_memory_bytes};
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LogitRows, Step, VocabSubset};
 use hunch_core::propose::MethodOptions;
 use hunch_core::token::TokenId;
+use hunch_error::Result;
+use hunch_model::device::{Compute, peak_memory_bytes};
 
 /// A prime that spreads tokens over any vocabulary, as text does.
 const STRIDE: usize = 7919;

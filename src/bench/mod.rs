@@ -4,7 +4,10 @@
 //! know a model or read a clock: to the rest, times come from [`hunch_core::stats`] and the [`Bench`] passed in, predictions
 //! from [`hunch_core::theory`].
 
+#[cfg(feature = "candle-baseline")]
 pub mod candle;
+#[cfg(feature = "candle-baseline")]
+mod candle_model;
 pub mod compare;
 pub mod costs;
 pub mod drafts;

@@ -8,7 +8,6 @@ use crate::bench::runner::{Answer, Bench, Beside};
 use crate::bench::suite::SuitePrompt;
 use crate::bench::timed_passes::{PassBench, READING};
 use crate::engine::TurnClock;
-use crate::error::Result;
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::method::Method;
@@ -16,6 +15,7 @@ use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step, VocabSubset};
 use hunch_core::propose::MethodOptions;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
+use hunch_error::Result;
 
 /// Tokens in the cache behind a timed pass, where there is no answer that it is to be like.
 const CONTEXT: usize = 128;

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::bench::candle::CandleModel;
 use crate::bench::figures::median;
 use crate::bench::model::{TimedPass, made_up_tokens, timed_pass};
-use crate::error::{Error, Result};
 use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
 
 /// Rows of the passes that are measured.
@@ -199,38 +198,6 @@ impl PassEngine for Ours<'_> {
         let seconds = begun.elapsed().as_secs_f64();
         self.0.truncate(0)?;
         Ok(seconds)
-    }
-}
-
-/// candle-transformers' model of the same file. It computes the logits of the last row only.
-pub struct Candle {
-    /// The model.
-    pub model: CandleModel,
-    /// Tokens in its vocabulary.
-    pub n_vocab: usize,
-}
-
-/// Tokens in candle's cache behind a pass: it cannot take rows back, so each pass starts anew.
-const CANDLE_CONTEXT: usize = 32;
-
-impl PassEngine for Candle {
-    fn name(&self) -> &str {
-        "candle"
-    }
-
-    fn pass(&mut self, rows: usize) -> Result<f64> {
-        let cpu = candle_core::Device::Cpu;
-        let tokens = made_up_tokens(CANDLE_CONTEXT + rows, self.n_vocab);
-        self.model.forward(&tokens[..CANDLE_CONTEXT], 0, &cpu)?;
-        let begun = Instant::now();
-        self.model.forward(&tokens[CANDLE_CONTEXT..], CANDLE_CONTEXT, &cpu)?;
-        Ok(begun.elapsed().as_secs_f64())
-    }
-
-    fn prefill(&mut self, tokens: usize) -> Result<f64> {
-        let begun = Instant::now();
-        self.model.forward(&made_up_tokens(tokens, self.n_vocab), 0, &candle_core::Device::Cpu)?;
-        Ok(begun.elapsed().as_secs_f64())
     }
 }
 

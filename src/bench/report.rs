@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use hunch_library::measured::{LEAST_TOKENS, Rates};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
@@ -108,6 +109,14 @@ pub struct Difference {
 }
 
 impl BenchReport {
+    /// Speeds of the models in this bench, nothing where answers were short. It has no times of drafting.
+    pub fn rates(&self) -> Rates {
+        if self.max_tokens < LEAST_TOKENS {
+            return Rates::default();
+        }
+        Rates::of_methods(self.methods.iter().map(|row| (row.method, row.tok_s)), self.rule)
+    }
+
     /// Adds what was measured right after, by the same models and settings at another temperature. Costs stay those
     /// of the first.
     pub fn append(&mut self, after: Self) {

@@ -13,7 +13,6 @@ use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantil
 use crate::bench::report::{BenchReport, Difference, IdentityReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
 use crate::bench::timed_passes::{PassBench, PassTimer};
-use crate::error::{Error, Result};
 use crate::generate::GenerationPlan;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -22,6 +21,7 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::GenerationStats;
 use hunch_core::token::{TokenId, shared_len};
+use hunch_error::{Error, Result};
 
 /// Largest seed, as [`SamplingParams::seed`] says.
 const MAX_SEED: u64 = (1 << 53) - 1;

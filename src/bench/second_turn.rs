@@ -7,10 +7,10 @@ use serde::Serialize;
 use crate::bench::figures::median;
 use crate::bench::suite::SuitePrompt;
 use crate::engine::WallClock;
-use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationContext, GenerationPlan, Models, Prompt, generate};
 use hunch_core::chat::{ChatMessage, Role};
+use hunch_error::{Error, Result};
 
 /// The second message.
 const FOLLOW_UP: &str = "Thank you. Now say the most important part of that in one sentence.";

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::figures::median;
 use crate::bench::model::{TimedPass, timed_pass};
-use crate::error::{Error, Result};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Step, VocabSubset};
 use hunch_core::sample::argmax;
 use hunch_core::theory::{self, PassCost};
 use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
 
 /// A text of the model: a prompt and what it answered, greedily.
 #[derive(Clone, Debug)]

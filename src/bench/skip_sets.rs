@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::skip_search::SkipSearch;
-use crate::error::{Error, Result};
-use crate::library::small_file;
 use hunch_core::model::{LanguageModel, ModelInfo};
 use hunch_core::propose::layer_skip::{DraftLayers, fits};
+use hunch_error::{Error, Result};
+use hunch_library::atomic_file;
 
 /// What a model is known by, wherever its file lies: its name and shape, and the bytes that a pass reads, for two
 /// quantisations of one model may each want a set of their own.
@@ -39,7 +39,7 @@ impl<'a> SearchedModel<'a> {
 pub fn remember(folder: &Path, model: SearchedModel<'_>, found: &SkipSearch) -> Result<PathBuf> {
     let path = model.path(folder);
     let text = serde_json::to_string_pretty(found).map_err(|e| Error::Internal(e.to_string()))?;
-    small_file::write(&path, &text)?;
+    atomic_file::write(&path, &text)?;
     Ok(path)
 }
 

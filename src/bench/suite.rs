@@ -7,8 +7,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
 use hunch_core::chat::{ChatMessage, Role};
+use hunch_error::{Error, Result};
 
 /// The built-in suites by name: `code` writes, explains and repairs programs; `prose` is stories,
 /// explanations, letters and summaries; `edit` asks for a small change to a text in the prompt, so

@@ -6,10 +6,10 @@ use std::ops::ControlFlow;
 
 use crate::bench::figures::{CostRound, CostTable, typical_mean};
 use crate::bench::runner::Contender;
-use crate::error::Result;
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
 use hunch_core::propose::{MethodOptions, lookahead};
+use hunch_error::Result;
 
 /// The target's passes always reach to this many rows.
 const COST_ROWS: usize = 9;

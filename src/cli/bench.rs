@@ -8,11 +8,13 @@ use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
 use clap::Args;
+#[cfg(feature = "candle-baseline")]
 use hunch::bench::candle::{CandleModel, compare_with_candle};
 use hunch::bench::model::ModelBench;
 use hunch::bench::{self, BenchPlan, BenchReport, Contender, Progress, Setting, Suite};
-use hunch::generate::{Models, Prompt};
-use hunch::library::measured::Rates;
+use hunch::generate::Models;
+#[cfg(feature = "candle-baseline")]
+use hunch::generate::Prompt;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
@@ -64,9 +66,10 @@ pub(crate) struct BenchArgs {
           conflicts_with_all = ["temperature", "passes", "second_turn", "drafts"])]
     temperatures: Vec<f32>,
     /// Also measure plain decoding beside candle-transformers' own model of the same file
+    #[cfg(feature = "candle-baseline")]
     #[arg(long)]
     candle: bool,
-    /// Measure passes only: t(M) by rows, the memory's speed, prefill; with --candle beside candle
+    /// Measure passes only: t(M) by rows, the memory's speed, prefill
     #[arg(long)]
     passes: bool,
     /// Measure second turns only: how long the first token waits behind a first turn, and from empty caches
@@ -116,9 +119,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if interactive {
         eprint!("\r\x1b[K");
     }
-    measured::remember(&args.models, &report.device, Rates::of_bench(&report));
+    measured::remember(&args.models, &report.device, report.rates());
     let mut out = std::io::stdout().lock();
     write!(out, "{}", report.table())?;
+    #[cfg(feature = "candle-baseline")]
     if args.candle {
         writeln!(out, "{}", candle_line(args, &mut models)?)?;
     }
@@ -187,6 +191,7 @@ fn show(progress: Progress<'_>) {
 }
 
 /// Plain decoding here and in candle-transformers, token by token in turn.
+#[cfg(feature = "candle-baseline")]
 fn candle_line(args: &BenchArgs, models: &mut Models) -> Result<String> {
     let compute = args.models.compute()?;
     let path = args.models.target_path()?;

@@ -10,13 +10,12 @@ use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport, LaneReport,
 };
 use hunch::bench::compare::{self, Listener, Machine, export};
-use hunch::error::Error;
-use hunch::library::measured::Rates;
-use hunch::model::device::peak_memory_bytes;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
+use hunch_error::Error;
+use hunch_model::device::peak_memory_bytes;
 
 use super::run::{OptionArgs, SamplingArgs, load, method_parser};
 use super::{ModelArgs, measured, render};
@@ -93,7 +92,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let report = outcome.report;
     let mut report = report.ok_or_else(|| Error::Internal("a comparison ended without a report".into()))?;
     report.memory.peak = peak_memory_bytes();
-    measured::remember(&args.models, &report.setting.device, Rates::of_comparison(&report));
+    measured::remember(&args.models, &report.setting.device, report.rates());
     let mut out = std::io::stdout().lock();
     write!(out, "{}", table(&report))?;
     for (file, format) in [(&args.csv, ComparisonFormat::Csv), (&args.picture, ComparisonFormat::Picture)] {

@@ -5,7 +5,6 @@ use std::io::{IsTerminal, Write};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use hunch::bench::costs;
-use hunch::error::Error;
 use hunch::generate::{Models, Prompt};
 use hunch::lab::landscape::{MachineCosts, landscape};
 use hunch::lab::position::{Laws, Place, Scores, TOY_BEFORE, toy, toy_place, toy_text};
@@ -13,6 +12,7 @@ use hunch::lab::report::{LabPosition, LabRounds, LabSource, LabToken, Landscape}
 use hunch::lab::rounds::Rounds;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::token::TokenId;
+use hunch_error::Error;
 
 use super::run::{SamplingArgs, load};
 use super::{ModelArgs, render};

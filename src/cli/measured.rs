@@ -1,8 +1,8 @@
 //! What the command line remembers of what it ran: how fast the models were, for its lists and for the window.
 
-use hunch::error::Error;
-use hunch::library::measured::{Measured, Ran, Rates};
-use hunch::library::{self, Places};
+use hunch_error::Error;
+use hunch_library::Places;
+use hunch_library::measured::{Measured, Ran, Rates};
 
 use super::ModelArgs;
 
@@ -16,7 +16,8 @@ pub(super) fn remember(args: &ModelArgs, device: &str, rates: Rates) {
 
 fn try_remember(args: &ModelArgs, device: &str, rates: Rates) -> Result<(), Error> {
     let places = Places::of_this_user()?;
-    let listed = |path: std::path::PathBuf| library::inspect_listed(&path, &places).map(|found| found.entry);
+    let listed =
+        |path: std::path::PathBuf| hunch_library::inspect_listed(&path, &places).map(|found| found.entry);
     let target = listed(args.target_path()?)?;
     let draft = args.draft_path()?.map(listed).transpose()?;
     let measured = Measured::of_this_machine(device)?;

@@ -19,10 +19,10 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use hunch::api::schema;
-use hunch::error::{Error, ErrorCode};
-use hunch::event::ErrorInfo;
-use hunch::library::{self, Places};
-use hunch::model::device::{Compute, DeviceChoice};
+use hunch_error::ErrorInfo;
+use hunch_error::{Error, ErrorCode};
+use hunch_library::Places;
+use hunch_model::device::{Compute, DeviceChoice};
 
 /// Speculative decoding you can see, and check.
 ///
@@ -82,7 +82,7 @@ enum Command {
 #[derive(Args, Clone)]
 pub(crate) struct ModelArgs {
     /// The model that answers: a GGUF file, or a name from `hunch models`
-    #[arg(long, default_value = library::DEFAULT_MODEL, value_name = "PATH|NAME")]
+    #[arg(long, default_value = hunch_library::DEFAULT_MODEL, value_name = "PATH|NAME")]
     pub(crate) target: String,
     /// The small model that guesses: a GGUF file or a name, of the target's vocabulary
     #[arg(long, value_name = "PATH|NAME")]
@@ -104,12 +104,12 @@ impl ModelArgs {
     }
 
     pub(crate) fn target_path(&self) -> Result<PathBuf, Error> {
-        library::find(&self.target, &Places::of_this_user()?)
+        hunch_library::find(&self.target, &Places::of_this_user()?)
     }
 
     pub(crate) fn draft_path(&self) -> Result<Option<PathBuf>, Error> {
         let places = Places::of_this_user()?;
-        self.draft.as_deref().map(|name| library::find(name, &places)).transpose()
+        self.draft.as_deref().map(|name| hunch_library::find(name, &places)).transpose()
     }
 }
 

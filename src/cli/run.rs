@@ -6,18 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use hunch::api::library::FitVerdict;
 use hunch::bench::skip_sets::{self, SearchedModel};
 use hunch::engine::WallClock;
-use hunch::error::Error;
-use hunch::event::{ErrorInfo, GenerationEvent, TokenEvent};
+use hunch::event::{GenerationEvent, TokenEvent};
 use hunch::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
-use hunch::library::fit::{too_large, usual_context};
-use hunch::library::measured::Rates;
-use hunch::library::{self, Places};
-use hunch::model::device::Compute;
-use hunch::model::low_bit;
-use hunch::model::weights::WeightFile;
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -28,6 +20,15 @@ use hunch_core::propose::layer_skip::LayerList;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
+use hunch_error::Error;
+use hunch_error::ErrorInfo;
+use hunch_library::Places;
+use hunch_library::fit::{too_large, usual_context};
+use hunch_library::measured::Rates;
+use hunch_library::types::FitVerdict;
+use hunch_model::device::Compute;
+use hunch_model::low_bit;
+use hunch_model::weights::WeightFile;
 
 use super::{ModelArgs, measured, models, render};
 
@@ -95,7 +96,8 @@ impl OptionArgs {
     /// The options, for this target.
     pub(crate) fn options(&self, target: &dyn LanguageModel) -> MethodOptions {
         let asked = self.skip_layers.clone().map(|list| list.0);
-        let found = || skip_sets::remembered(&library::skip_sets_folder().ok()?, SearchedModel::of(target));
+        let found =
+            || skip_sets::remembered(&hunch_library::skip_sets_folder().ok()?, SearchedModel::of(target));
         MethodOptions {
             tree: self.tree.clone(),
             exit_layer: self.exit_layer,
@@ -253,7 +255,7 @@ fn load_for(args: &ModelArgs, methods: &[Method], longest: usize) -> Result<Mode
     let target = args.target_path()?;
     let draft = args.draft_path()?;
     if !args.even_if_too_large {
-        let context = usual_context(&library::inspect(&target)?.spec).min(longest).max(1) as u32;
+        let context = usual_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
         let places = Places::of_this_user()?;
         let fit = models::predicted_fit(&compute, &places, &target, draft.as_deref(), Some(context))?;
         if fit.verdict == FitVerdict::TooLarge {
@@ -272,7 +274,7 @@ fn load_for(args: &ModelArgs, methods: &[Method], longest: usize) -> Result<Mode
 
 /// The target's copy in fewer bits, made when it is asked for first.
 fn low_bit_copy(target: &Path, compute: &Compute) -> Result<PathBuf> {
-    let path = library::low_bit_path(target)?;
+    let path = hunch_library::low_bit_path(target)?;
     if path.is_file() {
         return Ok(path);
     }

@@ -8,7 +8,6 @@ use hunch::bench::Suite;
 use hunch::bench::skip_search::{Sample, SkipSearch, SkipSet, search};
 use hunch::bench::skip_sets::{self, SearchedModel};
 use hunch::generate::{GenerationPlan, Models, Prompt};
-use hunch::library;
 use hunch_core::propose::layer_skip::{LayerList, LayerSkip};
 use hunch_core::sample::SamplingParams;
 
@@ -51,7 +50,7 @@ pub(crate) fn run(args: &SkipSearchArgs) -> Result<()> {
     if interactive {
         eprint!("\r\x1b[K");
     }
-    let path = skip_sets::remember(&library::skip_sets_folder()?, SearchedModel::of(model), &found)?;
+    let path = skip_sets::remember(&hunch_library::skip_sets_folder()?, SearchedModel::of(model), &found)?;
     let mut out = std::io::stdout().lock();
     write!(out, "{}", table(&found))?;
     writeln!(out, "\nRemembered in {}.", path.display())?;

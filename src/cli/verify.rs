@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use hunch::error::Error;
 use hunch::proof::{self, Check, Oracle, ProofPlan};
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
+use hunch_error::Error;
 
 use super::ModelArgs;
 use super::run::{OptionArgs, load, method_parser};

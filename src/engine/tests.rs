@@ -4,7 +4,7 @@ use std::panic::panic_any;
 use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
-use crate::model::device::DeviceChoice;
+use hunch_model::device::DeviceChoice;
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use crate::error::{Error, Result};
-use crate::model::decoder::Decoder;
-use crate::model::device::Compute;
-use crate::model::split;
-use crate::model::weights::WeightFile;
-use crate::text::{Tokenizer, compare_vocabularies};
 use hunch_core::propose::draft_model::DraftModel;
+use hunch_error::{Error, Result};
+use hunch_model::decoder::Decoder;
+use hunch_model::device::Compute;
+use hunch_model::split;
+use hunch_model::text::{Tokenizer, compare_vocabularies};
+use hunch_model::weights::WeightFile;
 
 /// What to bring into memory, and how.
 #[derive(Clone, Default)]

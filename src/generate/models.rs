@@ -7,12 +7,8 @@ use std::sync::Arc;
 
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
 use super::{GenerationPlan, Prompt};
-use crate::error::{Error, Result};
+use hunch_error::{Error, Result};
 
-use crate::model::decoder::Decoder;
-use crate::model::device::Compute;
-use crate::model::weights::WeightFile;
-use crate::text::{ChatTemplate, EncodeOptions, Tokenizer, compare_vocabularies};
 use hunch_core::chat::ChatMessage;
 use hunch_core::depth::DepthController;
 use hunch_core::method::Method;
@@ -25,6 +21,10 @@ use hunch_core::propose::suffix::Suffix;
 use hunch_core::propose::synthetic::Synthetic;
 use hunch_core::propose::{MethodOptions, Proposer};
 use hunch_core::token::{TokenId, shared_len};
+use hunch_model::decoder::Decoder;
+use hunch_model::device::Compute;
+use hunch_model::text::{ChatTemplate, EncodeOptions, Tokenizer, compare_vocabularies};
+use hunch_model::weights::WeightFile;
 
 /// Most proposers of a method.
 const MOST_STAGES: usize = 2;

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::error::Result;
 use crate::event::{Alternative, TokenEvent};
-use crate::text::{Detokenizer, Released, StopFilter, Tokenizer};
 use hunch_core::token::{EmittedToken, Likely, TokenId};
+use hunch_error::Result;
+use hunch_model::text::{Detokenizer, Released, StopFilter, Tokenizer};
 
 /// Characters of an alternative's text that are told: enough to know it by.
 const ALTERNATIVE_CHARS: usize = 24;

@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 
-use crate::error::{Error, Result};
 use hunch_core::depth::MaxDraft;
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::rule::AcceptanceRule;
@@ -10,6 +9,7 @@ use hunch_core::sample::Sampler;
 use hunch_core::session::{DraftWorth, Session, SessionConfig};
 use hunch_core::stats::Stopwatch;
 use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
 
 use super::models::Working;
 use super::{GenerationPlan, Models};

@@ -2,10 +2,11 @@
 //! alpha drafting pays. Costs are handed in, measured or made up; the formulas are those of
 //! [`hunch_core::theory`].
 
-use crate::error::{Error, Result};
-use crate::lab::report::{CostCurve, Landscape, ModelCosts};
+use crate::lab::report::Landscape;
 use hunch_core::limits::MAX_DRAFT;
+use hunch_core::pass_cost::{CostCurve, ModelCosts};
 use hunch_core::theory::{self, PassCost};
+use hunch_error::{Error, Result};
 
 /// Steps from alpha 0 to alpha 1.
 const STEPS: u32 = 50;

@@ -5,11 +5,11 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::error::Result;
 use crate::lab::report::{LabPosition, LabRest, LabSource, LabToken};
 use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::theory;
 use hunch_core::token::TokenId;
+use hunch_error::Result;
 
 /// Most tokens of a position that are listed.
 pub const LISTED: usize = 24;
@@ -58,8 +58,8 @@ impl Laws {
     /// [`propose`](hunch_core::propose) does it: what only one of the two has is impossible.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`](crate::error::Error::InvalidRequest) for settings out of their range;
-    /// [`Error::Internal`](crate::error::Error::Internal) when a model gave no usable score.
+    /// [`Error::InvalidRequest`](hunch_error::Error::InvalidRequest) for settings out of their range;
+    /// [`Error::Internal`](hunch_error::Error::Internal) when a model gave no usable score.
     pub fn new(scores: impl Into<Arc<Scores>>, sampling: SamplingParams) -> Result<Self> {
         let scores = scores.into();
         let sampler = Sampler::new(sampling)?;

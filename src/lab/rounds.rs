@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{Error, Result};
 use crate::lab::position::Laws;
 use crate::lab::report::{LabRound, LabRounds, LabRoundsRequest};
 use hunch_core::draft::{DraftProb, DraftTree};
@@ -15,6 +14,7 @@ use hunch_core::sample;
 use hunch_core::theory;
 use hunch_core::token::TokenId;
 use hunch_core::verify::{GivenLaws, Verdict, Verifier};
+use hunch_error::{Error, Result};
 
 /// Most rounds that the window may ask for at once: what takes longer could not be stopped.
 pub const MOST_AT_ONCE: u32 = 10_000;

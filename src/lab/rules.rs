@@ -1,11 +1,11 @@
 //! The acceptance rules side by side on the same logits, as temperature moves: what each would accept of a
 //! draft, by the formulas of [`hunch_core::theory`]. Nothing is drawn.
 
-use crate::error::{Error, Result};
 use crate::lab::position::Laws;
 use crate::lab::report::LabRuleRow;
 use hunch_core::sample;
 use hunch_core::theory;
+use hunch_error::{Error, Result};
 
 /// Medusa's own numbers, as [`AcceptanceRule`](hunch_core::rule::AcceptanceRule) has them by default: epsilon and
 /// delta.

@@ -18,7 +18,6 @@
 use std::collections::BTreeMap;
 
 use crate::bench::figures::median;
-use crate::error::{Error, Result};
 use crate::event::{Alternative, GenerationEvent, RoundEvent, TokenEvent};
 use crate::lab::history::{Generation, Spot, TestedDraft, generations};
 use crate::lab::report::{WhatIf, WhatIfFigures, WhatIfRequest};
@@ -26,6 +25,7 @@ use hunch_core::limits::MAX_DRAFT;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::theory;
 use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
 
 /// Highest temperature, as [`SamplingParams::ranges`](hunch_core::sample::SamplingParams::ranges) has it.
 const HOTTEST: f32 = 5.0;

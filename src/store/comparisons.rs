@@ -4,12 +4,12 @@
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
+use super::Result;
 use super::packed::{json, pack, unpack};
 use super::{Store, not_there};
 use crate::bench::compare::report::{ComparisonEntry, ComparisonReport};
-use crate::error::Result;
-use crate::lab::report::CostCurve;
-use crate::model::device::Compute;
+use hunch_core::pass_cost::CostCurve;
+use hunch_model::device::Compute;
 
 impl Store {
     /// Keeps a comparison; the entry's number is not looked at. Gives its number.
@@ -52,7 +52,7 @@ impl Store {
             .query_row("SELECT report FROM comparisons WHERE id = ?1", [id], |row| row.get(0))
             .optional()?;
         let packed = packed.ok_or_else(|| not_there("comparison", id))?;
-        unpack(&packed)
+        Ok(unpack(&packed)?)
     }
 
     /// Forgets a comparison; one that is not there is forgotten already.

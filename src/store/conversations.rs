@@ -2,9 +2,9 @@
 
 use rusqlite::{OptionalExtension, Row, params};
 
+use super::Result;
 use super::{Store, not_there};
 use crate::api::ConversationEntry;
-use crate::error::Result;
 
 /// The title of a conversation that has none yet: whoever shows it names it, in the language of the person.
 const UNTITLED: &str = "";
@@ -54,7 +54,7 @@ impl Store {
     /// One conversation, deleted or not.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`](crate::error::Error::InvalidRequest) when there is none.
+    /// [`Error::InvalidRequest`](hunch_error::Error::InvalidRequest) when there is none.
     pub fn conversation_entry(&self, id: i64) -> Result<ConversationEntry> {
         let connection = self.connection();
         let found = connection.query_row(&format!("{ENTRY} WHERE id = ?1"), [id], entry).optional()?;

@@ -7,7 +7,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use rusqlite::Connection;
 
 use crate::api::StoreCopy;
-use crate::error::{Error, Result};
+use hunch_error::Error;
+
+use super::Result;
 
 /// Copies kept.
 const KEPT: usize = 3;

@@ -14,9 +14,11 @@ use super::Store;
 use super::messages::{role_name, state_name};
 use super::packed::{Packer, json, pack, read_json};
 use crate::api::{AnswerSettings, Conversation, ExportWords, MessageState, StoredMessage};
-use crate::error::{Error, Result};
 use crate::event::GenerationEvent;
 use hunch_core::chat::Role;
+use hunch_error::Error;
+
+use super::{Result, StoreError};
 
 /// What the file says it is.
 const FORMAT: &str = "hunch-conversation";
@@ -69,7 +71,7 @@ impl Serialize for StoredMessages<'_> {
             let StoredMessage { id, parent, role, content, created_ms, state, settings } = message.clone();
             let events = if role == Role::Assistant { self.store.events(id) } else { Ok(Vec::new()) };
             let events = events.map_err(|error| {
-                self.failure.set(Some(error));
+                self.failure.set(Some(error.into()));
                 ser::Error::custom("an answer cannot be read")
             })?;
             list.serialize_element(&MessageRecord {
@@ -135,7 +137,8 @@ impl Store {
             leaf,
             messages: StoredMessages { store: self, messages, failure: &failure },
         };
-        serde_json::to_string(&file).map_err(|e| failure.take().unwrap_or(Error::Internal(e.to_string())))
+        Ok(serde_json::to_string(&file)
+            .map_err(|e| failure.take().unwrap_or(Error::Internal(e.to_string())))?)
     }
 
     /// The branch of a conversation that is read, as Markdown, with `words` over its parts.
@@ -174,11 +177,11 @@ impl Store {
         let file: ConversationFile<Vec<MessageRecord<PackedEvents>>> =
             serde_json::from_reader(BufReader::new(text)).map_err(unreadable)?;
         if file.format != FORMAT || file.version != VERSION {
-            return Err(Error::invalid(format!(
+            return Err(StoreError(Error::invalid(format!(
                 "The file says it is \"{}\" version {}; this Hunch reads \"{FORMAT}\" version {VERSION}. Nothing was \
                  added.",
                 file.format, file.version
-            )));
+            ))));
         }
         let ConversationFile { title, system, created_ms, updated_ms, leaf, messages, .. } = file;
         let no_events = pack::<[GenerationEvent]>(&[])?;

@@ -3,10 +3,10 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::Result;
 use super::packed::{json, pack, read_json, unpack};
 use super::{Store, not_there};
 use crate::api::{AnswerSettings, Conversation, MessageState, StoredMessage};
-use crate::error::Result;
 use crate::event::GenerationEvent;
 use hunch_core::chat::Role;
 
@@ -256,7 +256,7 @@ impl Store {
         match packed {
             Some(packed) => {
                 drop(connection);
-                unpack(&packed)
+                Ok(unpack(&packed)?)
             }
             None => {
                 let texts = part_texts(&connection, message)?;
@@ -361,15 +361,16 @@ fn part_texts(connection: &Connection, message: i64) -> Result<Vec<String>> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::StoreError;
     use super::*;
     use crate::api::ExportWords;
-    use crate::error::Error;
     use crate::event::{Alternative, RoundEvent, StopReason, TokenEvent};
     use hunch_core::depth::MaxDraft;
     use hunch_core::method::Method;
     use hunch_core::sample::SamplingParams;
     use hunch_core::stats::{GenerationStats, LiveFigures, RoundTiming};
     use hunch_core::token::TokenOrigin;
+    use hunch_error::Error;
 
     pub(in crate::store) fn settings() -> AnswerSettings {
         AnswerSettings {
@@ -595,6 +596,6 @@ pub(super) mod tests {
         }
         assert_eq!(store.conversations().unwrap().len(), before);
         store.connection().execute("UPDATE messages SET events = x'00' WHERE events NOT NULL", []).unwrap();
-        assert!(matches!(store.export_json(copy), Err(Error::Store(_))));
+        assert!(matches!(store.export_json(copy), Err(StoreError(Error::Store(_)))));
     }
 }

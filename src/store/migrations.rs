@@ -4,7 +4,9 @@
 use rusqlite::{Connection, Transaction};
 
 use super::search::unspaced;
-use crate::error::{Error, Result};
+use hunch_error::Error;
+
+use super::{Result, StoreError};
 
 /// Each brings a file from the version before it to its own.
 const MIGRATIONS: [&str; 7] =
@@ -156,7 +158,7 @@ fn drop_parent_cascade(transaction: &Transaction<'_>) -> Result<()> {
     transaction.pragma_update(None, "writable_schema", false)?;
     match changed? {
         1 => Ok(()),
-        _ => Err(Error::Store("the table of messages is not one that Hunch made".into())),
+        _ => Err(StoreError(Error::Store("the table of messages is not one that Hunch made".into()))),
     }
 }
 
@@ -165,10 +167,10 @@ pub(super) fn run(connection: &mut Connection) -> Result<()> {
     let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let version = version as usize;
     if version > MIGRATIONS.len() {
-        return Err(Error::Store(format!(
+        return Err(StoreError(Error::Store(format!(
             "the file is from a newer Hunch (version {version}, this one knows {}); it was left as it is",
             MIGRATIONS.len()
-        )));
+        ))));
     }
     for (number, migration) in (1u32..).zip(MIGRATIONS).skip(version) {
         let transaction = connection.transaction()?;
@@ -194,10 +196,10 @@ pub(super) fn check_current(connection: &Connection) -> Result<()> {
     if version as usize == MIGRATIONS.len() {
         return Ok(());
     }
-    Err(Error::Store(format!(
+    Err(StoreError(Error::Store(format!(
         "the file is of version {version}, this Hunch reads version {}; open the window to bring it up to date",
         MIGRATIONS.len()
-    )))
+    ))))
 }
 
 #[cfg(test)]
@@ -320,6 +322,6 @@ pub(super) mod tests {
         let error = Store::open(&path).err().unwrap();
         assert!(error.to_string().contains("newer Hunch"), "{error}");
         std::fs::write(&path, "this is no database, whatever its name says, and long enough").unwrap();
-        assert!(matches!(Store::open(&path), Err(Error::Store(_))));
+        assert!(matches!(Store::open(&path), Err(StoreError(Error::Store(_)))));
     }
 }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::error::{Error, Result};
+use hunch_error::Error;
 
 pub use comparisons::CurveOf;
 pub use messages::{KeptAnswer, Standing};
@@ -168,7 +168,7 @@ fn lock(path: &Path, patience: Duration) -> Result<File> {
             Ok(()) | Err(TryLockError::Error(_)) => return Ok(lock),
             Err(TryLockError::WouldBlock) if begun.elapsed() < patience => std::thread::sleep(LOCK_PAUSE),
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::Store("another Hunch that is running uses them".into()));
+                return Err(StoreError(Error::Store("another Hunch that is running uses them".into())));
             }
         }
     }
@@ -183,14 +183,34 @@ impl Drop for Store {
     }
 }
 
-impl From<rusqlite::Error> for Error {
+/// A result of the store.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// A failure of the store: an [`Error`] to which SQLite's own errors convert, as [`Error::Store`].
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct StoreError(pub Error);
+
+impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Store(error.to_string())
+        Self(Error::Store(error.to_string()))
     }
 }
 
-fn not_there(what: &str, id: i64) -> Error {
-    Error::invalid(format!("There is no {what} {id} any more. Choose another one."))
+impl From<Error> for StoreError {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        error.0
+    }
+}
+
+fn not_there(what: &str, id: i64) -> StoreError {
+    StoreError(Error::invalid(format!("There is no {what} {id} any more. Choose another one.")))
 }
 
 #[cfg(test)]

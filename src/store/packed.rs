@@ -8,7 +8,7 @@ use flate2::write::DeflateEncoder;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::{Error, Result};
+use hunch_error::{Error, Result};
 
 /// Bytes that a record may unpack to: more than a million tokens, the longest answer, with all that is told of them.
 const MOST_BYTES: u64 = 4 << 30;

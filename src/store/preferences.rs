@@ -6,7 +6,9 @@ use rusqlite::params;
 use serde_json::Value;
 
 use super::Store;
-use crate::error::{Error, Result};
+use hunch_error::Error;
+
+use super::{Result, StoreError};
 
 /// Bytes of one value; presets are the largest.
 const MOST: usize = 1 << 20;
@@ -38,7 +40,7 @@ impl Store {
         }
         let text = value.to_string();
         if text.len() > MOST {
-            return Err(Error::invalid(format!("The preference {key} is too large to be kept.")));
+            return Err(StoreError(Error::invalid(format!("The preference {key} is too large to be kept."))));
         }
         self.connection().execute(
             "INSERT INTO preferences (key, value) VALUES (?1, ?2)
@@ -71,6 +73,6 @@ mod tests {
         store.set_preference("appearance", &Value::Null).unwrap();
         assert!(!store.preferences().unwrap().contains_key("appearance"));
         let large = Value::String("x".repeat(MOST));
-        assert!(matches!(store.set_preference("presets", &large), Err(Error::InvalidRequest(_))));
+        assert!(matches!(store.set_preference("presets", &large), Err(StoreError(Error::InvalidRequest(_)))));
     }
 }

@@ -9,7 +9,9 @@ use rusqlite::{Connection, Transaction};
 
 use super::{LOCK_PATIENCE, Store, copies, lock, migrations, read_only};
 use crate::api::StoreCopy;
-use crate::error::{Error, Result};
+use hunch_error::Error;
+
+use super::{Result, StoreError};
 
 /// Unused bytes from which the file is rewritten to give them back, once: files of earlier versions cannot
 /// give back single pages.
@@ -100,7 +102,7 @@ impl Store {
         let mut connection = self.connection();
         let tried = in_transaction(&mut connection, &work);
         match tried {
-            Err(Error::Store(_)) if rebuild_search_if_damaged(&mut connection)? => {
+            Err(StoreError(Error::Store(_))) if rebuild_search_if_damaged(&mut connection)? => {
                 in_transaction(&mut connection, &work)
             }
             tried => tried,
@@ -144,7 +146,7 @@ fn check(connection: &Connection) -> Result<()> {
     if found == "ok" {
         return Ok(());
     }
-    Err(Error::Store(format!("the file is damaged ({found})")))
+    Err(StoreError(Error::Store(format!("the file is damaged ({found})"))))
 }
 
 /// Runs a statement that does its work row by row.

@@ -6,7 +6,9 @@ use rusqlite::{Row, params, params_from_iter};
 
 use super::Store;
 use crate::api::SearchHit;
-use crate::error::{Error, Result};
+use hunch_error::Error;
+
+use super::{Result, StoreError};
 
 /// Around what was found, where the window highlights: characters for private use.
 const HIT: (char, char) = ('\u{e000}', '\u{e001}');
@@ -64,7 +66,7 @@ impl Store {
         let mut hits = Vec::new();
         if !words.iter().any(|word| word.contains(stands_unspaced)) {
             hits = match self.with_words(&words) {
-                Err(Error::Store(_)) if self.mend_search()? => self.with_words(&words)?,
+                Err(StoreError(Error::Store(_))) if self.mend_search()? => self.with_words(&words)?,
                 hits => hits?,
             };
         }

@@ -5,16 +5,17 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest, StreamMessage};
+use hunch::api::{AnswerRequest, AnswerSettings, Asking, StreamMessage};
 use hunch::app::{App, AppConfig};
-use hunch::error::ErrorCode;
 use hunch::event::{GenerationEvent, RoundEvent, StopReason};
-use hunch::model::device::DeviceChoice;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::{DraftFate, TokenOrigin};
+use hunch_error::ErrorCode;
+use hunch_library::types::LoadRequest;
+use hunch_model::device::DeviceChoice;
 
 use crate::support::tiny::Tiny;
 
@@ -312,7 +313,7 @@ fn drafts_of_another_vocabulary_are_refused_by_the_first_token_that_differs() {
     pair(folder.path());
     let tiny = Tiny { layers: 1, ..Tiny::default() };
     let mut tokens: Vec<String> = match tiny.writer().metadata("tokenizer.ggml.tokens") {
-        Some(hunch::model::gguf::Value::Array(hunch::model::gguf::Array::String(tokens))) => tokens,
+        Some(hunch_model::gguf::Value::Array(hunch_model::gguf::Array::String(tokens))) => tokens,
         other => panic!("{other:?}"),
     };
     tokens[65] = "another".into();

@@ -5,20 +5,21 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use hunch::api::{LoadRequest, MeasurementMessage};
+use hunch::api::MeasurementMessage;
 use hunch::app::{App, AppConfig};
 use hunch::bench::Contender;
 use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport,
 };
-use hunch::error::ErrorCode;
 use hunch::event::GenerationEvent;
 use hunch::lab::report::CostEvent;
-use hunch::model::device::DeviceChoice;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
+use hunch_error::ErrorCode;
+use hunch_library::types::LoadRequest;
+use hunch_model::device::DeviceChoice;
 
 use crate::support::tiny::Tiny;
 

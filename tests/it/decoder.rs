@@ -5,14 +5,19 @@ use std::path::Path;
 
 use candle_core::Device;
 use candle_core::quantized::GgmlDType;
-use hunch::bench::candle::CandleModel;
-use hunch::error::{Error, ErrorCode};
-use hunch::model::decoder::Decoder;
-use hunch::model::device::{Compute, DeviceChoice};
-use hunch::model::low_bit;
-use hunch::model::weights::WeightFile;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
 use hunch_core::token::TokenId;
+use hunch_error::{Error, ErrorCode};
+use hunch_model::decoder::Decoder;
+use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::low_bit;
+use hunch_model::weights::WeightFile;
+
+// The model of `hunch bench --candle`, which is not part of the library by default.
+#[allow(unreachable_pub)]
+#[path = "../../src/bench/candle_model.rs"]
+mod candle_model;
+use candle_model::CandleModel;
 
 use crate::support::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
 

@@ -2,12 +2,11 @@
 //! the law of its tokens, by the same code as `hunch verify`.
 
 use hunch::generate::{Models, Prompt};
-use hunch::library;
-use hunch::model::device::{Compute, DeviceChoice};
 use hunch::proof::{self, Check, Oracle, ProofPlan};
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
+use hunch_model::device::{Compute, DeviceChoice};
 
 use crate::support::default_model;
 
@@ -67,7 +66,7 @@ fn the_template_and_the_tokeniser_make_the_oracle_s_prompts() {
 
 #[test]
 fn the_file_is_what_it_is_known_to_be() {
-    let inspection = library::inspect(&default_model()).unwrap();
+    let inspection = hunch_library::inspect(&default_model()).unwrap();
     assert_eq!(inspection.spec.architecture, "llama");
     assert_eq!(inspection.spec.n_vocab, 49_152);
     assert!(inspection.entry.has_template);

@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::path::Path;
 
 use candle_core::quantized::GgmlDType;
-use hunch::error::{Error, ErrorCode};
-use hunch::model::ModelSpec;
-use hunch::model::gguf::{Array, Gguf, Value};
+use hunch_error::{Error, ErrorCode};
+use hunch_model::gguf::{Array, Gguf, Value};
+use hunch_model::spec::ModelSpec;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 

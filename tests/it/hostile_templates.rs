@@ -4,10 +4,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hunch::model::gguf::Gguf;
-use hunch::text::template::child;
-use hunch::text::{ChatTemplate, EncodeOptions, TemplateOrigin, Tokenizer};
 use hunch_core::chat::{ChatMessage, Role};
+use hunch_model::gguf::Gguf;
+use hunch_model::text::template::child;
+use hunch_model::text::{ChatTemplate, EncodeOptions, TemplateOrigin, Tokenizer};
 
 use crate::cli::{command, last_json, text};
 use crate::support::gguf_writer::GgufWriter;

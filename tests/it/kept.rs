@@ -7,19 +7,20 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use hunch::api::{
-    AnswerRequest, AnswerSettings, Asking, Conversation, ExportFormat, ExportWords, LoadRequest,
-    MessageState, StoreRemedy, StoredMessage, StreamMessage,
+    AnswerRequest, AnswerSettings, Asking, Conversation, ExportFormat, ExportWords, MessageState,
+    StoreRemedy, StoredMessage, StreamMessage,
 };
 use hunch::app::{App, AppConfig};
-use hunch::error::{Error, ErrorCode};
 use hunch::event::{Alternative, GenerationEvent, TokenEvent};
-use hunch::model::device::DeviceChoice;
 use hunch::store::Store;
 use hunch_core::chat::Role;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenOrigin;
+use hunch_error::{Error, ErrorCode};
+use hunch_library::types::LoadRequest;
+use hunch_model::device::DeviceChoice;
 
 use crate::alloc_count::peak_during;
 use crate::support::tiny::Tiny;

@@ -5,17 +5,18 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use hunch::api::{AnswerRequest, AnswerSettings, Asking, LoadRequest};
+use hunch::api::{AnswerRequest, AnswerSettings, Asking};
 use hunch::app::{App, AppConfig};
-use hunch::error::ErrorCode;
 use hunch::event::GenerationEvent;
 use hunch::lab::report::{LabMachine, LabPosition, LabRequest, LabRoundsRequest, LabSource, WhatIfRequest};
-use hunch::model::device::DeviceChoice;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::theory;
+use hunch_error::ErrorCode;
+use hunch_library::types::LoadRequest;
+use hunch_model::device::DeviceChoice;
 
 use crate::support::tiny::Tiny;
 

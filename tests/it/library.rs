@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use hunch::api::library::{DownloadPhase, DownloadRequest, Library, LibraryEvent, ModelSource};
-use hunch::api::{LoadRequest, ModelEntry};
 use hunch::app::{App, AppConfig};
-use hunch::error::ErrorCode;
-use hunch::library::download::DownloadSettings;
-use hunch::library::watch::PERIOD;
-use hunch::library::{self, Places, load_marker};
-use hunch::model::device::DeviceChoice;
-use hunch::model::gguf::Value;
-use hunch::model::low_bit;
-use hunch::model::weights::WeightFile;
+use hunch_error::ErrorCode;
+use hunch_library::download::DownloadSettings;
+use hunch_library::types::{DownloadPhase, DownloadRequest, Library, LibraryEvent, ModelSource};
+use hunch_library::types::{LoadRequest, ModelEntry};
+use hunch_library::watch::PERIOD;
+use hunch_library::{Places, load_marker};
+use hunch_model::device::DeviceChoice;
+use hunch_model::gguf::Value;
+use hunch_model::low_bit;
+use hunch_model::weights::WeightFile;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::json;
@@ -83,7 +83,7 @@ fn a_split_model_is_listed_and_inspected_as_one() {
     let places = places(data.path());
     let whole = Tiny::default().write(&places.models, "whole");
     let first = Tiny::default().write_split(&places.models, "big", 3);
-    let scan = library::scan(&places);
+    let scan = hunch_library::scan(&places);
     assert_eq!(names(&scan.models), ["big", "whole"]);
     let (big, other) = (&scan.models[0], &scan.models[1]);
     let files: u64 = (1..=3)
@@ -95,7 +95,7 @@ fn a_split_model_is_listed_and_inspected_as_one() {
         (big.parameters, &big.quantisation, big.context_length),
         (other.parameters, &other.quantisation, other.context_length)
     );
-    let (a, b) = (library::inspect(&first).unwrap(), library::inspect(&whole).unwrap());
+    let (a, b) = (hunch_library::inspect(&first).unwrap(), hunch_library::inspect(&whole).unwrap());
     assert_eq!((a.spec, a.weight_bytes, a.quantisations), (b.spec, b.weight_bytes, b.quantisations));
     let words = text(&hunch(data.path(), &["models", "inspect", "big"]).stdout);
     assert!(words.contains("in 3 files"), "{words}");
@@ -119,10 +119,10 @@ fn parts_that_do_not_belong_together_are_named() {
     let places = places(folder.path());
     let part = |name: &str, n: usize| places.models.join(format!("{name}-{n:05}-of-00003.gguf"));
     let refused = |name: &str| {
-        let scan = library::scan(&places);
+        let scan = hunch_library::scan(&places);
         let model = one(&scan.models, name);
         let path = PathBuf::from(&model.path);
-        assert!(WeightFile::open(&path).is_err() && library::inspect(&path).is_err());
+        assert!(WeightFile::open(&path).is_err() && hunch_library::inspect(&path).is_err());
         problem(model).to_owned()
     };
     Tiny::default().write_split(&places.models, "gone", 3);
@@ -175,7 +175,7 @@ fn a_hostile_file_does_not_hide_a_good_one() {
             std::fs::write(places.models.join(format!("hostile-{i}-{j}.gguf")), hostile).unwrap();
         }
     }
-    let scan = library::scan(&places);
+    let scan = hunch_library::scan(&places);
     assert_eq!(scan.models.len(), 1 + BOMBS.len() * 8);
     assert_eq!(problem(one(&scan.models, "good")), "");
     assert!(scan.models.iter().filter(|model| model.problem.is_some()).count() > BOMBS.len() * 6);
@@ -197,7 +197,7 @@ fn damaged_headers_are_looked_at_without_harm() {
         let mut bytes = bytes.clone();
         mutations.iter().for_each(|mutation| apply(&mut bytes, fields, header, mutation));
         std::fs::write(path, &bytes).unwrap();
-        let (inspected, peak) = peak_during(|| library::inspect(path));
+        let (inspected, peak) = peak_during(|| hunch_library::inspect(path));
         prop_assert!(peak < 64 << 20, "{peak} bytes of memory");
         let words = inspected.err().map(|error| error.to_string()).unwrap_or_default();
         prop_assert!(!words.contains("Internal"), "{words}");
@@ -225,7 +225,7 @@ const TOO_MANY: u64 = (100 << 30) / 16;
 fn a_file_of_any_size_takes_no_more_memory_than_a_header() {
     let folder = tempfile::tempdir().unwrap();
     let path = huge(folder.path(), TOO_MANY);
-    let (inspected, read) = peak_during(|| library::inspect(&path));
+    let (inspected, read) = peak_during(|| hunch_library::inspect(&path));
     let (opened, mapped) = peak_during(|| WeightFile::open(&path).map(|_| ()));
     for words in [inspected.unwrap_err().to_string(), opened.unwrap_err().to_string()] {
         assert!(words.contains("its header is longer than"), "{words}");
@@ -288,7 +288,7 @@ fn what_is_no_model_is_left_out_or_said() {
     std::os::unix::fs::symlink("nowhere", places.models.join("broken.gguf")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", places.models.join("zero.gguf")).unwrap();
     std::fs::create_dir(places.models.join("folder.gguf")).unwrap();
-    let scan = library::scan(&places);
+    let scan = hunch_library::scan(&places);
     assert_eq!(names(&scan.models), ["foreign", "foreign-2", "lora", "mmproj-f16", "vocab"]);
     for (name, _, words) in files {
         assert!(problem(one(&scan.models, name)).contains(words), "{name}: {:?}", one(&scan.models, name));
@@ -357,7 +357,8 @@ fn what_other_programs_have_is_listed_and_can_be_loaded() {
         }
         let count = library.folders.iter().find(|folder| folder.source == model.source).unwrap().models;
         assert_eq!(count, 1);
-        let card = library::inspect_listed(Path::new(&model.path), &places(folder.path())).unwrap().entry;
+        let card =
+            hunch_library::inspect_listed(Path::new(&model.path), &places(folder.path())).unwrap().entry;
         assert_eq!((&card.name, card.source), (&model.name, model.source));
     }
 }
@@ -439,7 +440,7 @@ fn what_other_programs_keep_is_as_it_was_whatever_is_done() {
     app.remove_model_folder(mine.canonicalize().unwrap().to_str().unwrap()).unwrap();
     app.shutdown();
     assert_eq!(all(), before);
-    assert_eq!(library::scan(&places).models.len(), 5);
+    assert_eq!(hunch_library::scan(&places).models.len(), 5);
 }
 
 /// Text that a manifest or a description may hold where a name or a path belongs.
@@ -512,7 +513,7 @@ fn nothing_that_other_programs_write_down_leads_out_of_their_folders() {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::copy(outside.join("secret.gguf"), &file).unwrap();
         let before = (snapshot(&home), snapshot(&outside));
-        let models = library::scan(&places).models;
+        let models = hunch_library::scan(&places).models;
         for model in &models {
             let path = Path::new(&model.path).canonicalize().unwrap();
             let stays = |folder: &PathBuf| path.starts_with(folder.canonicalize().unwrap());
@@ -614,22 +615,22 @@ fn headers_are_remembered_until_the_file_changes() {
     let places = places(folder.path());
     let file = Tiny::default().write(&places.models, "tiny");
     std::fs::write(places.models.join("broken.gguf"), b"GGUF").unwrap();
-    let cold = library::scan(&places);
+    let cold = hunch_library::scan(&places);
     let cache = folder.path().join("headers.json");
     let written = std::fs::read_to_string(&cache).unwrap();
-    let warm = library::scan(&places);
+    let warm = hunch_library::scan(&places);
     assert_eq!((&cold.models, &cold.inspections), (&warm.models, &warm.inspections));
     // It was read from there: what is written there is told.
     std::fs::write(&cache, written.replace("Tiny llama 1", "Tiny llama 2")).unwrap();
-    assert_eq!(library::scan(&places).inspections[0].spec.name, "Tiny llama 2");
+    assert_eq!(hunch_library::scan(&places).inspections[0].spec.name, "Tiny llama 2");
     for damaged in ["", "{", "[]", &written[..written.len() / 2], &written.replace("0.", "9.")] {
         std::fs::write(&cache, damaged).unwrap();
-        assert_eq!(library::scan(&places).models, cold.models);
+        assert_eq!(hunch_library::scan(&places).models, cold.models);
     }
     Tiny { layers: 1, ..Tiny::default() }.write(&places.models, "tiny");
-    assert!(library::scan(&places).models[0].parameters < cold.models[0].parameters);
+    assert!(hunch_library::scan(&places).models[0].parameters < cold.models[0].parameters);
     std::fs::remove_file(file).unwrap();
-    assert_eq!(names(&library::scan(&places).models), ["broken"]);
+    assert_eq!(names(&hunch_library::scan(&places).models), ["broken"]);
 }
 
 #[cfg(unix)]
@@ -670,13 +671,13 @@ fn strange_names_are_listed_or_left_out_and_nothing_else_happens() {
             // Names that no system has are not written.
             let _ = std::fs::write(places.models.join(OsString::from_vec(bytes)), b"GGUF");
         }
-        let scan = library::scan(&places);
+        let scan = hunch_library::scan(&places);
         prop_assert!(scan.models.iter().all(|model| model.problem.is_some()));
         for model in &scan.models {
-            let _ = library::find(&model.name, &places);
-            let _ = library::find(&model.path, &places);
+            let _ = hunch_library::find(&model.name, &places);
+            let _ = hunch_library::find(&model.path, &places);
         }
-        prop_assert_eq!(library::scan(&places).models, scan.models);
+        prop_assert_eq!(hunch_library::scan(&places).models, scan.models);
         Ok(())
     });
     result.unwrap();

@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use hunch::api::LoadRequest;
-use hunch::api::library::{LibraryEvent, LoadProgress};
 use hunch::app::{App, AppConfig};
 use hunch::engine::Engine;
-use hunch::error::ErrorCode;
 use hunch::event::GenerationEvent;
 use hunch::generate::{LoadPlan, LoadWatch};
-use hunch::model::device::{Compute, DeviceChoice};
-use hunch::model::weights::WeightFile;
 use hunch_core::method::Method;
+use hunch_error::ErrorCode;
+use hunch_library::types::LoadRequest;
+use hunch_library::types::{LibraryEvent, LoadProgress};
+use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::weights::WeightFile;
 
 use crate::support::tiny::{Tiny, endless_request as request};
 

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use candle_core::quantized::GgmlDType;
-use hunch::error::{Error, ErrorCode};
 use hunch::generate::{LoadPlan, Models};
-use hunch::library::fit::Footprint;
-use hunch::model::device::{Compute, DeviceChoice};
-use hunch::model::gguf::Gguf;
-use hunch::model::split;
+use hunch_error::{Error, ErrorCode};
+use hunch_library::fit::Footprint;
+use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::gguf::Gguf;
+use hunch_model::split;
 
 use crate::cli::{command, hunch, last_json, text};
 use crate::support::tiny::Tiny;

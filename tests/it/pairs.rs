@@ -7,25 +7,25 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
-use hunch::api::library::{
-    DraftOffer, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict, RanAs, SmallerChoice,
-};
-use hunch::api::{LoadRequest, ModelEntry};
 use hunch::app::{App, AppConfig};
 use hunch::bench::Contender;
 use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts};
-use hunch::error::ErrorCode;
 use hunch::event::GenerationEvent;
-use hunch::library::catalogue;
-use hunch::library::measured::{Measured, Ran};
-use hunch::library::pairs::Pairs;
-use hunch::library::vocabularies::Vocabularies;
-use hunch::model::device::{Compute, DeviceChoice};
-use hunch::model::gguf::{Array, Value};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
+use hunch_error::ErrorCode;
+use hunch_library::catalogue;
+use hunch_library::measured::{Measured, Ran};
+use hunch_library::pairs::Pairs;
+use hunch_library::types::{
+    DraftOffer, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict, RanAs, SmallerChoice,
+};
+use hunch_library::types::{LoadRequest, ModelEntry};
+use hunch_library::vocabularies::Vocabularies;
+use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::gguf::{Array, Value};
 use serde_json::{Value as Json, json};
 
 use crate::support::default_model;
@@ -435,7 +435,7 @@ fn a_model_is_known_by_the_name_it_is_listed_under() {
         let written = Tiny { layers, ..Tiny::default() }.write(folder.path(), file);
         let path = folder.path().join(format!("sha256-{file}"));
         std::fs::rename(written, &path).unwrap();
-        let entry = ModelEntry { name: name.into(), ..hunch::library::inspect(&path).unwrap().entry };
+        let entry = ModelEntry { name: name.into(), ..hunch_library::inspect(&path).unwrap().entry };
         (path, entry)
     };
     let (target, listed_target) = model(2, "1234", "big:8b");

@@ -1,14 +1,14 @@
 //! What one answer leaves in the caches is not read again by the next.
 
 use hunch::engine::WallClock;
-use hunch::error::ErrorCode;
 use hunch::event::{GenerationEvent, StopReason};
 use hunch::generate::{GenerationContext, GenerationPlan, Models, generate};
-use hunch::model::device::{Compute, DeviceChoice};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
+use hunch_error::ErrorCode;
+use hunch_model::device::{Compute, DeviceChoice};
 
 use crate::support::tiny::Tiny;
 

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use hunch::error::{Error, ErrorCode};
-use hunch::model::gguf::Gguf;
-use hunch::text::{
+use hunch_core::chat::{ChatMessage, Role};
+use hunch_error::{Error, ErrorCode};
+use hunch_model::gguf::Gguf;
+use hunch_model::text::{
     ChatTemplate, Detokenizer, EncodeOptions, StopFilter, TemplateOrigin, Tokenizer, compare_vocabularies,
 };
-use hunch_core::chat::{ChatMessage, Role};
 use proptest::prelude::*;
 use serde::Deserialize;
 

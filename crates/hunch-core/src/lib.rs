@@ -53,6 +53,7 @@ pub mod error;
 pub mod limits;
 pub mod method;
 pub mod model;
+pub mod pass_cost;
 pub mod propose;
 pub mod rule;
 pub mod sample;

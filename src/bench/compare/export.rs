@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::report::{ComparisonFormat, ComparisonReport, LaneReport, Loss, Verdict};
-use crate::error::{Error, Result};
 use hunch_core::method::Method;
+use hunch_error::{Error, Result};
 
 /// The report in a format.
 ///

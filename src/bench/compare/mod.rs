@@ -17,12 +17,12 @@ use crate::bench::model::ModelPasses;
 use crate::bench::runner::Contender;
 use crate::bench::suite::Suite;
 use crate::bench::timed_passes::PassTimer;
-use crate::error::{Error, Result};
 use crate::generate::{GenerationPlan, Models, fresh_seed};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_core::sample::SamplingParams;
+use hunch_error::{Error, Result};
 use report::{
     CompareEvent, CompareRequest, ComparedPrompt, ComparedPrompts, ComparisonMemory, ComparisonReport,
     ComparisonSetting,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use hunch_library::measured::{LEAST_TOKENS, Rates};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
@@ -154,14 +155,14 @@ pub enum CompareEvent {
         #[ts(type = "number | null")]
         kept: Option<i64>,
         /// Why it ended before all turns were over, though nobody stopped it; what was whole is reported.
-        trouble: Option<Box<crate::event::ErrorInfo>>,
+        trouble: Option<Box<hunch_error::ErrorInfo>>,
         /// Whether it was stopped.
         stopped: bool,
     },
     /// It failed. What was told before stays true.
     Failed {
         /// The reason.
-        error: crate::event::ErrorInfo,
+        error: hunch_error::ErrorInfo,
     },
 }
 
@@ -373,4 +374,21 @@ pub enum ComparisonFormat {
     Csv,
     /// A picture of the result, as SVG.
     Picture,
+}
+
+impl ComparisonReport {
+    /// Speeds of the models in this comparison, without lanes whose answers were too short to tell.
+    pub fn rates(&self) -> Rates {
+        let answers_of = |lane: usize| self.answers.iter().filter(move |answer| answer.lane as usize == lane);
+        let long_enough = |lane: usize| {
+            let tokens: u64 = answers_of(lane).map(|answer| u64::from(answer.stats.generated_tokens)).sum();
+            tokens >= u64::from(LEAST_TOKENS) * answers_of(lane).count() as u64
+        };
+        let lanes: Vec<_> = self.lanes.iter().enumerate().filter(|(lane, _)| long_enough(*lane)).collect();
+        let answers = lanes.iter().flat_map(|(number, lane)| {
+            answers_of(*number).map(|answer| (lane.contender.method, &answer.stats))
+        });
+        let rates = lanes.iter().map(|(_, lane)| (lane.contender.method, lane.tok_s));
+        Rates::of_methods(rates, self.setting.rule).with_drafting(answers, self.setting.rule)
+    }
 }

@@ -9,12 +9,12 @@ use super::turn::{Turn, rates};
 use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantile};
 use crate::bench::runner::Contender;
 use crate::bench::{Difference, IdentityReport};
-use crate::error::{Error, Result};
 use crate::generate::Models;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::GenerationStats;
 use hunch_core::token::shared_len;
+use hunch_error::{Error, Result};
 
 /// Shares of decoding time below this are not worth a word.
 const NOTICEABLE: f64 = 0.03;

@@ -8,11 +8,11 @@ use crate::bench::figures::CostTable;
 use crate::bench::lanes::{self, Course, Lane};
 use crate::bench::suite::SuitePrompt;
 use crate::engine::TurnClock;
-use crate::error::Result;
 use crate::event::{EventSink, GenerationEvent, StopReason};
 use crate::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::stats::{GenerationStats, Stopwatch, millis};
 use hunch_core::token::TokenId;
+use hunch_error::Result;
 
 /// What all lanes answered to one prompt in one run.
 pub(super) struct Turn {

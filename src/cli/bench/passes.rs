@@ -3,10 +3,11 @@
 use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
-use hunch::bench::candle::CandleModel;
-use hunch::bench::passes::{self, Beside, Candle, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
-use hunch::error::Error;
-use hunch::model::weights::WeightFile;
+#[cfg(feature = "candle-baseline")]
+use hunch::bench::candle::{Candle, CandleModel};
+use hunch::bench::passes::{self, Beside, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
+use hunch_error::Error;
+use hunch_model::weights::WeightFile;
 
 use super::BenchArgs;
 use crate::cli::render;
@@ -20,10 +21,12 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
     let spec = models.target().info().clone();
     let threads = compute.threads().count();
     let memory = MemoryReader::new(compute.threads());
+    #[cfg(feature = "candle-baseline")]
     let mut candle = match args.candle {
         true => {
-            let model = CandleModel::open(&path, &spec.architecture, compute.device())?;
-            Some(Candle { model, n_vocab: spec.n_vocab })
+            let info = models.target().info();
+            let model = CandleModel::open(&path, &info.architecture, compute.device())?;
+            Some(Candle { model, n_vocab: info.n_vocab })
         }
         false => None,
     };
@@ -31,6 +34,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
     let mut others = args.beside.iter().map(start).collect::<Result<Vec<_>>>()?;
     let mut ours = Ours(models.target());
     let mut engines: Vec<&mut dyn PassEngine> = vec![&mut ours];
+    #[cfg(feature = "candle-baseline")]
     engines.extend(candle.as_mut().map(|candle| candle as &mut dyn PassEngine));
     engines.extend(others.iter_mut().map(|other| other as &mut dyn PassEngine));
     let interactive = std::io::stderr().is_terminal();

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use anyhow::Result;
-use hunch::api::library::{CatalogueModel, MemoryClass};
-use hunch::library::{catalogue, machine};
-use hunch::model::device::{Compute, DeviceChoice};
+use hunch_library::types::{CatalogueModel, MemoryClass};
+use hunch_library::{catalogue, machine};
+use hunch_model::device::{Compute, DeviceChoice};
 
 use crate::cli::render;
 

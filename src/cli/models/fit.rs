@@ -4,11 +4,11 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::api::library::{Fit, FitVerdict, PredictedMemory, SmallerChoice};
 use hunch::bench::memory;
 use hunch::generate::{LoadPlan, Models};
-use hunch::library::{self, Places};
-use hunch::model::device::{Compute, DeviceChoice};
+use hunch_library::Places;
+use hunch_library::types::{Fit, FitVerdict, PredictedMemory, SmallerChoice};
+use hunch_model::device::{Compute, DeviceChoice};
 
 use super::pairs;
 use crate::cli::render;
@@ -37,8 +37,8 @@ pub(super) struct FitArgs {
 
 pub(super) fn run(args: &FitArgs, places: &Places, json: bool) -> Result<()> {
     let compute = Compute::open(args.device, None)?;
-    let target = library::find(&args.target, places)?;
-    let draft = args.draft.as_deref().map(|name| library::find(name, places)).transpose()?;
+    let target = hunch_library::find(&args.target, places)?;
+    let draft = args.draft.as_deref().map(|name| hunch_library::find(name, places)).transpose()?;
     let measured = if args.measure {
         // First of all: what was read for the prediction is still in this process's memory afterwards.
         let context = pairs::context(&target, args.context)? as usize;

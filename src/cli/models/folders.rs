@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use hunch::library::{self, Places};
+use hunch_library::Places;
 
 use super::list::source;
 use crate::cli::render;
@@ -34,10 +34,10 @@ enum FoldersCommand {
 pub(crate) fn run(args: &FoldersArgs, places: &Places, json: bool) -> Result<()> {
     match &args.command {
         None => {}
-        Some(FoldersCommand::Add { path }) => library::add_folder(places, path)?,
-        Some(FoldersCommand::Remove { path }) => library::remove_folder(places, path)?,
+        Some(FoldersCommand::Add { path }) => hunch_library::add_folder(places, path)?,
+        Some(FoldersCommand::Remove { path }) => hunch_library::remove_folder(places, path)?,
     }
-    let folders = library::scan(places).folders;
+    let folders = hunch_library::scan(places).folders;
     let mut out = std::io::stdout().lock();
     if json {
         return Ok(writeln!(out, "{}", serde_json::to_string(&folders)?)?);

@@ -3,17 +3,19 @@
 use std::io::Write;
 
 use anyhow::Result;
-use hunch::api::library::HubTokenProblem;
-use hunch::library;
-use hunch::library::download::{DownloadSettings, Downloads};
-use hunch::library::hub::HubConfig;
+use hunch_library::download::{DownloadSettings, Downloads};
+use hunch_library::hub::HubConfig;
+use hunch_library::types::HubTokenProblem;
 
 use crate::cli::render;
 
 /// The downloads of the models folder, as this environment has them.
 pub(super) fn open() -> Result<Downloads> {
-    let downloads =
-        Downloads::open(&library::models_folder()?, HubConfig::from_env(), DownloadSettings::default())?;
+    let downloads = Downloads::open(
+        &hunch_library::models_folder()?,
+        HubConfig::from_env(),
+        DownloadSettings::default(),
+    )?;
     for problem in downloads.hub_state().problems {
         eprintln!("{}", render::line(&words(&problem)));
     }

@@ -4,9 +4,9 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::api::library::Fit;
-use hunch::library::{self, Inspection, Places};
-use hunch::model::device::{Compute, DeviceChoice};
+use hunch_library::types::Fit;
+use hunch_library::{Inspection, Places};
+use hunch_model::device::{Compute, DeviceChoice};
 
 use super::list::{self, fill_speeds, source};
 use super::pairs::predicted_fit;
@@ -23,12 +23,12 @@ pub(crate) struct InspectArgs {
 }
 
 pub(crate) fn run(args: &InspectArgs, places: &Places, json: bool) -> Result<()> {
-    let path = library::find(&args.file, places)?;
+    let path = hunch_library::find(&args.file, places)?;
     let compute = Compute::open(DeviceChoice::Auto, None)?;
-    let mut inspection = library::inspect_listed(&path, places)?;
+    let mut inspection = hunch_library::inspect_listed(&path, places)?;
     fill_speeds(std::slice::from_mut(&mut inspection.entry), &compute);
     let fit = predicted_fit(&compute, places, &path, None, args.context)?;
-    let note = library::template_note(&path)?;
+    let note = hunch_library::template_note(&path)?;
     show(&inspection, &fit, note.as_deref(), json)
 }
 

@@ -4,12 +4,12 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::api::ModelEntry;
-use hunch::api::library::{ModelSource, RanAs};
-use hunch::library::measured::Measured;
-use hunch::library::{self, Places};
-use hunch::model::device::{Compute, DeviceChoice};
 use hunch_core::method::Method;
+use hunch_library::Places;
+use hunch_library::measured::Measured;
+use hunch_library::types::ModelEntry;
+use hunch_library::types::{ModelSource, RanAs};
+use hunch_model::device::{Compute, DeviceChoice};
 
 use crate::cli::render;
 
@@ -22,7 +22,7 @@ pub(crate) struct ListArgs {
 }
 
 pub(crate) fn run(args: &ListArgs, places: &Places, json: bool) -> Result<()> {
-    let mut scan = library::scan(places);
+    let mut scan = hunch_library::scan(places);
     fill_speeds(&mut scan.models, &Compute::open(DeviceChoice::Auto, Some(1))?);
     let mut out = std::io::stdout().lock();
     if json {

@@ -13,7 +13,7 @@ mod remove;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use hunch::library::Places;
+use hunch_library::Places;
 pub(crate) use pairs::predicted_fit;
 
 /// Lists the models on this machine, inspects one, or fetches one.

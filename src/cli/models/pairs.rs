@@ -6,15 +6,15 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::api::ModelEntry;
-use hunch::api::library::{DraftOffer, Fit, FitVerdict, PairVerdict};
-use hunch::error::Error;
-use hunch::library::measured::Measured;
-use hunch::library::pairs::{CostsOf, Pairs};
-use hunch::library::vocabularies::Vocabularies;
-use hunch::library::{self, Places, fit, machine};
-use hunch::model::device::{Compute, DeviceChoice};
 use hunch::store::{CurveOf, Store};
+use hunch_error::Error;
+use hunch_library::measured::Measured;
+use hunch_library::pairs::{CostsOf, Pairs};
+use hunch_library::types::ModelEntry;
+use hunch_library::types::{DraftOffer, Fit, FitVerdict, PairVerdict};
+use hunch_library::vocabularies::Vocabularies;
+use hunch_library::{Places, fit, machine};
+use hunch_model::device::{Compute, DeviceChoice};
 
 use crate::cli::render;
 
@@ -33,7 +33,8 @@ pub(super) struct PairsArgs {
 
 /// The context that is asked for, or the target's usual one.
 pub(super) fn context(target: &Path, asked: Option<u32>) -> Result<u32, Error> {
-    let usual = || library::inspect(target).map(|inspection| fit::usual_context(&inspection.spec) as u32);
+    let usual =
+        || hunch_library::inspect(target).map(|inspection| fit::usual_context(&inspection.spec) as u32);
     asked.map_or_else(usual, Ok)
 }
 
@@ -50,7 +51,7 @@ pub(crate) fn predicted_fit(
     if found.verdict != FitVerdict::TooLarge {
         return Ok(found);
     }
-    ask_pairs(&library::scan(places).models, compute, fit)
+    ask_pairs(&hunch_library::scan(places).models, compute, fit)
 }
 
 /// Asks the library about pairs, with what is known of this machine.
@@ -69,7 +70,7 @@ fn ask_pairs<T>(
         models,
         compute,
         machine: machine::memory(0, compute),
-        vocabularies: &Vocabularies::beside(library::data_folder().ok().as_deref()),
+        vocabularies: &Vocabularies::beside(hunch_library::data_folder().ok().as_deref()),
         measured: Measured::of_this_machine(compute.name()).ok().as_ref(),
         costs: &costs,
     })
@@ -77,14 +78,14 @@ fn ask_pairs<T>(
 
 /// The file that the window keeps costs in, if there is one that can be used.
 fn kept_costs() -> Option<Store> {
-    let path = library::conversations_path().ok().filter(|path| path.exists())?;
+    let path = hunch_library::conversations_path().ok().filter(|path| path.exists())?;
     Store::open_read_only(&path).ok()
 }
 
 pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
-    let target = library::find(&args.target, places)?;
+    let target = hunch_library::find(&args.target, places)?;
     let compute = Compute::open(args.device, None)?;
-    let models = library::scan(places).models;
+    let models = hunch_library::scan(places).models;
     let offers = ask_pairs(&models, &compute, |pairs| pairs.offers(&target, args.context))?;
     let mut out = std::io::stdout().lock();
     if json {

@@ -5,9 +5,9 @@ use std::sync::mpsc::{Sender, channel};
 
 use anyhow::Result;
 use clap::Args;
-use hunch::api::library::{Download, DownloadPhase, DownloadRequest, LibraryEvent};
-use hunch::error::Error;
-use hunch::library::{catalogue, hub};
+use hunch_error::Error;
+use hunch_library::types::{Download, DownloadPhase, DownloadRequest, LibraryEvent};
+use hunch_library::{catalogue, hub};
 
 use super::hub::open;
 use crate::cli::{Told, render};

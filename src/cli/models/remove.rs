@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::error::Error;
-use hunch::library::{self, Places};
+use hunch_error::Error;
+use hunch_library::Places;
 
 use crate::cli::render;
 
@@ -21,8 +21,8 @@ pub(crate) struct RemoveArgs {
 }
 
 pub(crate) fn run(args: &RemoveArgs, places: &Places, json: bool) -> Result<()> {
-    let path = library::find(&args.name, places)?;
-    let files = library::removable(&path, places)?;
+    let path = hunch_library::find(&args.name, places)?;
+    let files = hunch_library::removable(&path, places)?;
     let size: u64 = files.iter().filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum();
     if !args.yes {
         if !std::io::stdin().is_terminal() {
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &RemoveArgs, places: &Places, json: bool) -> Result<()> 
             return told(args, json, &[], 0);
         }
     }
-    library::remove(&path, places)?;
+    hunch_library::remove(&path, places)?;
     told(args, json, &files, size)
 }
 

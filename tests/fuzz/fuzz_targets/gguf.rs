@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
-use hunch::error::ErrorCode;
-use hunch::model::ModelSpec;
-use hunch::model::gguf::Gguf;
+use hunch_error::ErrorCode;
 use hunch_fuzz::seeds;
+use hunch_model::gguf::Gguf;
+use hunch_model::spec::ModelSpec;
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../../it/alloc_count.rs"]
@@ -19,7 +19,7 @@ const FLOOR: usize = 8 << 10;
 
 fuzz_target!(init: seeds::write(seeds::headers), |bytes: &[u8]| read(bytes));
 
-fn parse(bytes: &[u8]) -> hunch::error::Result<Gguf> {
+fn parse(bytes: &[u8]) -> hunch_error::Result<Gguf> {
     Gguf::parse(Path::new("model.gguf"), bytes)
 }
 

@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use hunch::library::hub;
 use hunch_fuzz::{json, seeds};
+use hunch_library::hub;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 
 fuzz_target!(init: seeds::write(seeds::listings), |bytes: &[u8]| {

@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use hunch::api::ExportWords;
-use hunch::error::ErrorCode;
 use hunch::lab::acceptance::AcceptanceTally;
 use hunch::lab::report::WhatIfRequest;
 use hunch::lab::sessions::session_of;
 use hunch::lab::what_if::what_if;
 use hunch::store::Store;
 use hunch_core::chat::Role;
+use hunch_error::ErrorCode;
 use hunch_fuzz::{json, seeds};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 use serde::Serialize;
@@ -35,7 +35,7 @@ fn import(bytes: &[u8]) {
     let conversation = match store.import_json(bytes) {
         Ok(conversation) => conversation,
         Err(error) => {
-            assert_eq!(error.code(), ErrorCode::InvalidRequest, "{error}");
+            assert_eq!(error.0.code(), ErrorCode::InvalidRequest, "{error}");
             assert!(store.conversations().expect("a list").is_empty(), "nothing was added");
             return;
         }

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use hunch::model::gguf::Gguf;
-use hunch::text::template::child;
-use hunch::text::{ChatTemplate, TemplateOrigin, Tokenizer};
 use hunch_fuzz::{seeds, template};
+use hunch_model::gguf::Gguf;
+use hunch_model::text::template::child;
+use hunch_model::text::{ChatTemplate, TemplateOrigin, Tokenizer};
 use libfuzzer_sys::fuzz_target;
 
 /// Two tries of two renderings each, of 2 s at most, and time for children to begin on a busy machine.

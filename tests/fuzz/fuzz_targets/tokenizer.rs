@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use hunch::model::gguf::Gguf;
-use hunch::text::{Detokenizer, EncodeOptions, Tokenizer, compare_vocabularies};
 use hunch_fuzz::seeds;
+use hunch_model::gguf::Gguf;
+use hunch_model::text::{Detokenizer, EncodeOptions, Tokenizer, compare_vocabularies};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(init: seeds::write(seeds::vocabularies), |bytes: &[u8]| tokenise(bytes));

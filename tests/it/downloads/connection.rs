@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hunch::api::library::DownloadPhase;
-use hunch::error::ErrorCode;
-use hunch::library::download::DownloadSettings;
-use hunch::library::hub::HubConfig;
+use hunch_error::ErrorCode;
+use hunch_library::download::DownloadSettings;
+use hunch_library::hub::HubConfig;
+use hunch_library::types::DownloadPhase;
 
 use super::{Desk, MIB, REPOSITORY, in_turn, is, model, settings, unfinished};
 use crate::hub::{Act, Asked, Content, TestHub};

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hunch::api::library::{DownloadPhase, LibraryEvent};
-use hunch::error::ErrorCode;
-use hunch::library::download::{DownloadSettings, Downloads};
+use hunch_error::ErrorCode;
+use hunch_library::download::{DownloadSettings, Downloads};
+use hunch_library::types::{DownloadPhase, LibraryEvent};
 
 use super::{
     Desk, MIB, PATIENCE, REPOSITORY, in_turn, is, model, request, settings, unfinished, wait, watch,

@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
-use hunch::api::library::{Download, DownloadPhase, DownloadRequest, LibraryEvent};
-use hunch::error::ErrorCode;
-use hunch::library::Places;
-use hunch::library::download::{DownloadSettings, Downloads, Subscription};
-use hunch::library::hub::{HubConfig, Token, TokenPlaces, Vault};
-use hunch::model::weights::WeightFile;
+use hunch_error::ErrorCode;
+use hunch_library::Places;
+use hunch_library::download::{DownloadSettings, Downloads, Subscription};
+use hunch_library::hub::{HubConfig, Token, TokenPlaces, Vault};
+use hunch_library::types::{Download, DownloadPhase, DownloadRequest, LibraryEvent};
+use hunch_model::weights::WeightFile;
 use sha2::{Digest, Sha256};
 
 use crate::hub::{Act, Asked, Content, TestHub};
@@ -206,7 +206,7 @@ fn a_model_is_fetched_checked_and_in_the_library() {
     assert!(unfinished(desk.path()).is_empty());
     assert!(desk.events.iter().any(|event| event == LibraryEvent::Changed));
     assert_eq!(
-        hunch::library::find("tiny é-q8_0", &Places::only(desk.path().into())).unwrap(),
+        hunch_library::find("tiny é-q8_0", &Places::only(desk.path().into())).unwrap(),
         PathBuf::from(done.path.unwrap())
     );
     // Once more: it is here, and not a byte is fetched.
@@ -351,7 +351,7 @@ fn a_model_in_parts_is_there_when_all_of_them_are() {
     let path = PathBuf::from(done.path.unwrap());
     assert!(path.ends_with(&names[0]));
     // And it is a model, whole.
-    let entry = hunch::library::inspect(&path).unwrap().entry;
+    let entry = hunch_library::inspect(&path).unwrap().entry;
     assert_eq!((entry.name.as_str(), entry.parts, entry.problem), ("big-Q8_0", 3, None));
     let whole = tiny.write(desk.path(), "whole");
     let bytes = |path: &Path| WeightFile::open(path).unwrap().weight_bytes();

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hunch::api::library::{Download, DownloadPhase};
 use hunch::app::{App, AppConfig};
-use hunch::error::ErrorCode;
-use hunch::library::catalogue;
-use hunch::library::download::Downloads;
-use hunch::model::device::DeviceChoice;
+use hunch_error::ErrorCode;
+use hunch_library::catalogue;
+use hunch_library::download::Downloads;
+use hunch_library::types::{Download, DownloadPhase};
+use hunch_model::device::DeviceChoice;
 
 use super::{MIB, REPOSITORY, Shut, in_turn, is, model, request, settings, wait};
 use crate::hub::{Act, TestHub, proxy};

@@ -5,10 +5,11 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hunch::api::library::{DownloadPhase, DownloadRequest, HubTokenSource, LibraryEvent};
-use hunch::error::ErrorCode;
-use hunch::library::download::Downloads;
-use hunch::library::hub::{self, HubConfig, ProxyChoice};
+use hunch_error::ErrorCode;
+use hunch_library::download::Downloads;
+use hunch_library::hub;
+use hunch_library::hub::{HubConfig, ProxyChoice};
+use hunch_library::types::{DownloadPhase, DownloadRequest, HubTokenSource, LibraryEvent};
 use proptest::prelude::*;
 
 use super::{Desk, MIB, PATIENCE, REPOSITORY, Shut, in_turn, is, model, request, settings, wait, watch};

@@ -1,7 +1,7 @@
 //! A hub behind TLS: whom it is believed, and what goes over the wire when it is not.
 
-use hunch::error::ErrorCode;
-use hunch::library::hub::HubConfig;
+use hunch_error::ErrorCode;
+use hunch_library::hub::HubConfig;
 
 use super::{Desk, REPOSITORY, model, settings};
 #[cfg(target_os = "linux")]

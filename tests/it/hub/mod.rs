@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hunch::library::hub::{HubConfig, ProxyChoice, Token, TokenPlaces};
+use hunch_library::hub::{HubConfig, ProxyChoice, Token, TokenPlaces};
 use sha2::{Digest, Sha256};
 
 /// Bytes written at a time.

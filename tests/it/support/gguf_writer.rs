@@ -3,7 +3,7 @@
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
-use hunch::model::gguf::{Array, Value};
+use hunch_model::gguf::{Array, Value};
 
 /// A number in the written header that says how long, how many, of what type or where.
 #[derive(Clone, Copy, Debug)]

@@ -9,11 +9,9 @@ pub(crate) mod tiny;
 
 use std::path::PathBuf;
 
-use hunch::library;
-
 /// The default model's file; `make setup` puts it there.
 pub(crate) fn default_model() -> PathBuf {
-    let path = library::default_model_path().unwrap();
+    let path = hunch_library::default_model_path().unwrap();
     assert!(path.exists(), "{} is missing: run `make setup`", path.display());
     path
 }

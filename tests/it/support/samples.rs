@@ -1,7 +1,7 @@
 //! Small sound GGUF files that tests damage and fuzz targets begin with.
 
 use candle_core::quantized::GgmlDType;
-use hunch::model::gguf::{Array, Value};
+use hunch_model::gguf::{Array, Value};
 
 use super::gguf_writer::GgufWriter;
 

@@ -1,0 +1,295 @@
+//! The downloads by number: what each looks like from outside and what runs for it. A change is made and put
+//! where it is told from under one lock, so that what is heard last is what is.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::kept::{self, Found, Kept, Place};
+use super::room::Room;
+use super::sinks::Sinks;
+use super::task::Run;
+use super::{DownloadSettings, is_active, lock};
+use crate::hub;
+use crate::hub::Hub;
+use crate::types::{Download, DownloadPhase, DownloadRequest, LibraryEvent};
+use hunch_error::ErrorInfo;
+use hunch_error::{Error, ErrorCode, Result};
+
+pub(super) struct Inner {
+    pub(super) models: PathBuf,
+    pub(super) hub: Arc<Hub>,
+    pub(super) settings: DownloadSettings,
+    pub(super) runtime: Handle,
+    /// Files that may be fetched now.
+    pub(super) slots: Arc<Semaphore>,
+    /// Of the disk, who may write how much.
+    pub(super) room: Room,
+    pub(super) sinks: Sinks,
+    /// Taken before `tasks`, where both are.
+    pub(super) entries: Mutex<BTreeMap<String, Entry>>,
+    /// What was last started for each download.
+    pub(super) tasks: Mutex<HashMap<String, tokio::task::JoinHandle<()>>>,
+    pub(super) next: AtomicU64,
+}
+
+pub(super) struct Entry {
+    pub(super) view: Download,
+    /// Which of its runs may change it; an older one may still be coming to its end.
+    pub(super) run: u64,
+    /// Whether nothing is known of it but its bytes.
+    lost: bool,
+    /// Of all that was started for it one is at the files.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Inner {
+    pub(super) fn view(&self, id: &str) -> Result<Download> {
+        let missing = || Error::invalid("There is no such download any more. Choose another one.");
+        lock(&self.entries).get(id).map(|entry| entry.view.clone()).ok_or_else(missing)
+    }
+
+    pub(super) fn place(&self, id: &str) -> Place {
+        Place::new(&self.models, id)
+    }
+
+    /// Looks at the disk for what other programs have begun, moved and ended.
+    pub(super) fn look(&self) {
+        let on_disk: BTreeMap<String, Found> = kept::all(&self.models).into_iter().collect();
+        for (id, found) in &on_disk {
+            match found {
+                Found::Known(kept) => self.learn(id, kept),
+                Found::Lost { bytes } => self.learn_of_loss(id, *bytes),
+            }
+        }
+        let gone: Vec<(String, u64)> = lock(&self.entries)
+            .iter()
+            .filter(|(id, entry)| (entry.lost || is_idle(&entry.view)) && !on_disk.contains_key(*id))
+            .map(|(id, entry)| (id.clone(), entry.run))
+            .collect();
+        for (id, run) in gone {
+            // One that was paused before it had begun has nothing on disk yet.
+            if !self.is_busy(&id) {
+                self.forget(&id, run);
+            }
+        }
+    }
+
+    /// Whether something that was started here for a download has not come to its end: it may still be at the files,
+    /// whatever the download looks like.
+    pub(super) fn is_busy(&self, id: &str) -> bool {
+        lock(&self.tasks).get(id).is_some_and(|task| !task.is_finished())
+    }
+
+    fn entry(&self, view: Download) -> Entry {
+        let lost = view.request.file.is_empty();
+        Entry { view, run: self.next.fetch_add(1, Ordering::Relaxed), lost, turn: Arc::default() }
+    }
+
+    /// Whether nothing tells any more what the download was to fetch.
+    pub(super) fn is_lost(&self, id: &str) -> bool {
+        lock(&self.entries).get(id).is_some_and(|entry| entry.lost)
+    }
+
+    /// What is said of a download of which nothing is known but its bytes.
+    pub(super) fn unreadable(&self, id: &str, bytes: u64) -> Error {
+        Error::DownloadUnreadable { folder: self.place(id).folder().to_owned(), bytes }
+    }
+
+    /// A download of which nothing is known but its bytes. It can be taken away.
+    fn as_lost(&self, id: &str, bytes: u64) -> Download {
+        Download {
+            id: id.to_owned(),
+            request: DownloadRequest {
+                repository: String::new(),
+                file: String::new(),
+                expected_sha256: None,
+            },
+            name: id.to_owned(),
+            phase: DownloadPhase::Failed,
+            done_bytes: bytes,
+            total_bytes: None,
+            bytes_per_second: None,
+            seconds_left: None,
+            error: Some(ErrorInfo::from(&self.unreadable(id, bytes))),
+            path: None,
+        }
+    }
+
+    /// Takes over that there are bytes on disk of which is not known what they are.
+    fn learn_of_loss(&self, id: &str, bytes: u64) {
+        let now = self.as_lost(id, bytes);
+        let run = {
+            let mut entries = lock(&self.entries);
+            let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
+            // Of one that is known here it is written down again when it goes on.
+            if !entry.lost {
+                return;
+            }
+            entry.run
+        };
+        self.publish(id, run, |view| *view = now);
+    }
+
+    /// A download as it lies on disk, if this program is not at it.
+    fn as_kept(&self, id: &str, kept: &Kept) -> Download {
+        Download {
+            id: id.to_owned(),
+            request: kept.request.clone(),
+            name: hub::short_name(&kept.request.file).to_owned(),
+            phase: DownloadPhase::Paused,
+            done_bytes: self.place(id).bytes(kept),
+            total_bytes: kept.total(),
+            bytes_per_second: None,
+            seconds_left: None,
+            error: None,
+            path: None,
+        }
+    }
+
+    /// Takes over what is known on disk of a download that this program is not at.
+    fn learn(&self, id: &str, kept: &Kept) {
+        let now = self.as_kept(id, kept);
+        let elsewhere = Error::DownloadElsewhere { name: now.name.clone() };
+        let run = {
+            let mut entries = lock(&self.entries);
+            let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
+            if std::mem::take(&mut entry.lost) {
+                // Another program has begun it anew.
+                entry.view = now.clone();
+            }
+            if is_active(entry.view.phase) || entry.view.phase == DownloadPhase::Done {
+                return;
+            }
+            entry.run
+        };
+        let held = !self.is_busy(id) && self.place(id).is_held();
+        self.publish(id, run, |view| {
+            view.done_bytes = now.done_bytes;
+            view.total_bytes = now.total_bytes.or(view.total_bytes);
+            let code = elsewhere.code();
+            if held {
+                (view.phase, view.error) = (DownloadPhase::Failed, Some(ErrorInfo::from(&elsewhere)));
+            } else if view.error.as_ref().is_some_and(|error| error.code == code) {
+                (view.phase, view.error) = (DownloadPhase::Paused, None);
+            }
+        });
+    }
+
+    /// Changes a download and tells it, if it changes and `run` is the run that may.
+    pub(super) fn publish(&self, id: &str, run: u64, change: impl FnOnce(&mut Download)) {
+        {
+            let mut entries = lock(&self.entries);
+            let Some(entry) = entries.get_mut(id).filter(|entry| entry.run == run) else { return };
+            self.change(entry, change);
+        }
+        self.sinks.tell();
+    }
+
+    /// Changes a download whose lock is held, and has it told if it changes.
+    fn change(&self, entry: &mut Entry, change: impl FnOnce(&mut Download)) {
+        let before = entry.view.clone();
+        change(&mut entry.view);
+        if entry.view != before {
+            self.sinks.put(LibraryEvent::Download { download: Box::new(entry.view.clone()) });
+        }
+    }
+
+    pub(super) fn forget(&self, id: &str, run: u64) {
+        {
+            let mut entries = lock(&self.entries);
+            if entries.get(id).is_none_or(|entry| entry.run != run) {
+                return;
+            }
+            entries.remove(id);
+            self.sinks.put(LibraryEvent::DownloadGone { id: id.to_owned() });
+        }
+        self.sinks.tell();
+    }
+
+    pub(super) fn tell(&self, event: LibraryEvent) {
+        self.sinks.put(event);
+        self.sinks.tell();
+    }
+
+    /// Fetches, if nobody does. One that is not known yet is what `request` says.
+    pub(super) fn launch(self: &Arc<Self>, id: &str, request: Option<&DownloadRequest>) {
+        {
+            // In one step: of two at once one fetches, and nobody sees a new one that is not under way.
+            let mut entries = lock(&self.entries);
+            if let Some(request) = request {
+                let new = || self.as_kept(id, &Kept::new(request));
+                let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(new()));
+                if std::mem::take(&mut entry.lost) {
+                    // Now it is known again.
+                    entry.view = new();
+                }
+            }
+            let Some(entry) = entries.get_mut(id).filter(|entry| !is_active(entry.view.phase)) else {
+                return;
+            };
+            self.change(entry, |view| {
+                // What was refused for its checksum may be asked for without one.
+                view.request = request.cloned().unwrap_or_else(|| view.request.clone());
+                (view.phase, view.error, view.path) = (DownloadPhase::Waiting, None, None);
+            });
+            self.spawn(entry, |run| run.fetch());
+        }
+        self.sinks.tell();
+    }
+
+    /// Stops what runs for a download and does something else with it.
+    pub(super) fn replace<F: Future<Output = ()> + Send>(
+        self: &Arc<Self>,
+        id: &str,
+        work: impl FnOnce(Run) -> F + Send + 'static,
+    ) {
+        {
+            let mut entries = lock(&self.entries);
+            let Some(entry) = entries.get_mut(id) else { return };
+            self.change(entry, |view| {
+                if is_active(view.phase) {
+                    (view.phase, view.error) = (DownloadPhase::Paused, None);
+                }
+                (view.bytes_per_second, view.seconds_left) = (None, None);
+            });
+            if let Some(task) = lock(&self.tasks).get(id) {
+                task.abort();
+            }
+            // Now, and not once the runtime lets go of it: what is started next may have the room.
+            self.room.withdraw(entry.run);
+            self.spawn(entry, work);
+        }
+        self.sinks.tell();
+    }
+
+    /// Starts work for a download. It begins when what was started before has let go of the files.
+    fn spawn<F: Future<Output = ()> + Send>(
+        self: &Arc<Self>,
+        entry: &mut Entry,
+        work: impl FnOnce(Run) -> F + Send + 'static,
+    ) {
+        entry.run = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = entry.view.id.clone();
+        let request = entry.view.request.clone();
+        let run =
+            Run { inner: Arc::clone(self), place: self.place(&id), request, run: entry.run, id: id.clone() };
+        let turn = Arc::clone(&entry.turn);
+        let task = self.runtime.spawn(async move {
+            // Waiting for the one before would not do: that may have been stopped while it waited itself.
+            let _turn = turn.lock_owned().await;
+            work(run).await;
+        });
+        lock(&self.tasks).insert(id, task);
+    }
+}
+
+/// Whether there is no more to it than what lies on disk: paused, or another program was at it.
+fn is_idle(view: &Download) -> bool {
+    view.phase == DownloadPhase::Paused
+        || view.error.as_ref().is_some_and(|error| error.code == ErrorCode::DownloadElsewhere)
+}

@@ -1,0 +1,283 @@
+//! From bytes that are all here to a model in the library: the checksum, the header, the name. No
+//! file that is there is written over, and of a model in parts the first comes last.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sha2::{Digest, Sha256};
+
+use super::kept::{Place, hex};
+use crate::atomic_file::sync_folder_of;
+use crate::hub::{RemoteFile, local_file};
+use hunch_error::{Error, Result};
+use hunch_model::gguf::Gguf;
+
+/// Names that are tried for a model before it is given up.
+const MOST_NAMES: usize = 100;
+
+/// Where a model is to lie.
+#[derive(Clone, Debug)]
+pub(super) struct Goal {
+    /// Its short name.
+    pub(super) name: String,
+    /// Its files.
+    pub(super) files: Vec<PathBuf>,
+    /// Which of them are there already.
+    pub(super) here: Vec<bool>,
+}
+
+impl Goal {
+    /// The first name under which nothing else lies. Reads files of the same name and size.
+    pub(super) fn choose(
+        models: &Path,
+        stem: &str,
+        parts: &[RemoteFile],
+        cancelled: &AtomicBool,
+    ) -> Result<Self> {
+        for number in 1..=MOST_NAMES {
+            let name = if number == 1 { stem.to_owned() } else { format!("{stem}-{number}") };
+            let file = |index| models.join(local_file(&name, index, parts.len()));
+            let files: Vec<PathBuf> = (0..parts.len()).map(file).collect();
+            let mut here = Vec::new();
+            for (path, part) in files.iter().zip(parts) {
+                match std::fs::symlink_metadata(path) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => here.push(false),
+                    _ if is_same(path, part, cancelled)? => here.push(true),
+                    _ => break,
+                }
+            }
+            if here.len() == parts.len() {
+                return Ok(Self { name, files, here });
+            }
+        }
+        Err(Error::invalid(format!(
+            "There are {MOST_NAMES} models called {stem} already. Remove some of them, then try again."
+        )))
+    }
+}
+
+fn is_same(path: &Path, part: &RemoteFile, cancelled: &AtomicBool) -> Result<bool> {
+    let Some(expected) = &part.sha256 else { return Ok(false) };
+    let size = std::fs::metadata(path).map_or(0, |file| file.len());
+    Ok(size == part.size && sha256(path, cancelled)? == *expected)
+}
+
+/// The SHA-256 of a file.
+fn sha256(path: &Path, cancelled: &AtomicBool) -> Result<String> {
+    let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(io)?;
+    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        if cancelled.load(Ordering::Relaxed) {
+            return Err(io(ErrorKind::Interrupted.into()));
+        }
+        match file.read(&mut buffer).map_err(io)? {
+            0 => return Ok(hex(&hash.finalize())),
+            count => hash.update(&buffer[..count]),
+        }
+    }
+}
+
+/// Checks that a file is what the hub has, and a model. One that is not is set aside.
+pub(super) fn check(place: &Place, index: usize, part: &RemoteFile, cancelled: &AtomicBool) -> Result<()> {
+    let path = place.part(index);
+    let name = part.path.rsplit('/').next().unwrap_or_default();
+    if let Some(expected) = &part.sha256 {
+        let found = sha256(&path, cancelled)?;
+        if found != *expected {
+            return Err(Error::WrongChecksum {
+                file: part.path.clone(),
+                expected: expected.chars().take(12).collect(),
+                found: found.chars().take(12).collect(),
+                path: place.set_aside(index, &format!("{name}.bad-checksum"))?,
+            });
+        }
+    }
+    // This file's header alone: the name that says which part of a model it is comes with the others.
+    match Gguf::read(&path) {
+        Err(Error::InvalidModelFile { reason, .. }) => {
+            let path = place.set_aside(index, &format!("{name}.not-a-model"))?;
+            Err(Error::InvalidModelFile { path, reason })
+        }
+        // Of an architecture that Hunch does not run: the library says so.
+        Err(Error::UnsupportedModel { .. }) | Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives the files their names, all or none. `false`: something else has come to lie there meanwhile.
+pub(super) fn install(place: &Place, goal: &Goal) -> Result<bool> {
+    let missing = goal.files.iter().enumerate().filter(|(index, _)| !goal.here[*index]);
+    let mut named: Vec<(usize, &Path)> = Vec::new();
+    // The first part makes a model of the others.
+    for (index, target) in missing.rev() {
+        match rename_to_new(&place.part(index), target) {
+            Ok(true) => named.push((index, target)),
+            Ok(false) => {
+                take_back(place, &named)?;
+                return Ok(false);
+            }
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = take_back(place, &named);
+                return Err(error);
+            }
+        }
+    }
+    sync_folder_of(&goal.files[0]);
+    Ok(true)
+}
+
+/// Makes parts of a download of files that have their names already. One that stays where it is, as all do when the
+/// program is ended in between, is known again by its checksum.
+fn take_back(place: &Place, named: &[(usize, &Path)]) -> Result<()> {
+    for (index, target) in named {
+        let part = place.part(*index);
+        if !rename_to_new(target, &part)? {
+            let source = ErrorKind::AlreadyExists.into();
+            return Err(Error::Io { action: "rename to", path: part, source });
+        }
+    }
+    Ok(())
+}
+
+/// Renames a file unless there is one of that name, which a plain rename would replace; `false` if there is. Where
+/// the volume has neither such a rename nor hard links, as memory sticks have not, it looks first and renames then:
+/// what another program puts there in between is replaced.
+fn rename_to_new(from: &Path, to: &Path) -> Result<bool> {
+    let io = |source| Error::Io { action: "rename to", path: to.to_owned(), source };
+    match rename_exclusively(from, to) {
+        Ok(()) => return Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+        // What follows can do without, and tells what is wrong if it is something else.
+        Err(_) => {}
+    }
+    let done = match std::fs::hard_link(from, to) {
+        Ok(()) => std::fs::remove_file(from),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+        Err(_) if std::fs::symlink_metadata(to).is_ok() => return Ok(false),
+        Err(_) => std::fs::rename(from, to),
+    };
+    done.map_err(io)?;
+    Ok(true)
+}
+
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+fn rename_exclusively(from: &Path, to: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+fn rename_exclusively(_from: &Path, _to: &Path) -> std::io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(bytes: &[u8]) -> RemoteFile {
+        let sha256 = Some(hex(&Sha256::digest(bytes)));
+        RemoteFile { path: "a/m.gguf".into(), size: bytes.len() as u64, sha256 }
+    }
+
+    #[test]
+    fn a_model_gets_a_name_that_nothing_else_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = folder.path();
+        let choose =
+            |bytes: &[u8]| Goal::choose(models, "m", &[part(bytes)], &AtomicBool::new(false)).unwrap();
+        assert_eq!((choose(b"one").name, choose(b"one").here), ("m".into(), vec![false]));
+        std::fs::write(models.join("m.gguf"), b"one").unwrap();
+        assert_eq!((choose(b"one").name, choose(b"one").here), ("m".into(), vec![true]));
+        assert_eq!((choose(b"two").name, choose(b"two").here), ("m-2".into(), vec![false]));
+        // Something comes between choosing and naming.
+        let place = Place::new(models, "x");
+        std::fs::create_dir_all(place.part(0).parent().unwrap()).unwrap();
+        std::fs::write(place.part(0), b"two").unwrap();
+        let goal = choose(b"two");
+        std::fs::write(models.join("m-2.gguf"), b"six").unwrap();
+        assert!(!install(&place, &goal).unwrap());
+        assert!(install(&place, &choose(b"two")).unwrap());
+        let read = |name: &str| std::fs::read(models.join(name)).unwrap();
+        assert_eq!(
+            (read("m.gguf"), read("m-2.gguf"), read("m-3.gguf")),
+            (b"one".into(), b"six".into(), b"two".into())
+        );
+        assert!(!place.part(0).exists());
+    }
+
+    #[test]
+    fn of_a_model_in_parts_all_get_their_names_or_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = folder.path();
+        let place = Place::new(models, "x");
+        std::fs::create_dir_all(place.folder()).unwrap();
+        let bytes: [&[u8]; 3] = [b"one", b"two", b"three"];
+        for (index, bytes) in bytes.iter().enumerate() {
+            std::fs::write(place.part(index), bytes).unwrap();
+        }
+        // Without checksums nobody could tell afterwards whose a file is.
+        let parts = bytes.map(|bytes| RemoteFile { sha256: None, ..part(bytes) });
+        let choose = || Goal::choose(models, "m", &parts, &AtomicBool::new(false)).unwrap();
+        let goal = choose();
+        let (first, stranger) = (goal.files[0].clone(), b"stranger");
+        std::fs::write(&first, stranger).unwrap();
+        assert!(!install(&place, &goal).unwrap());
+        let names = || {
+            let entries = std::fs::read_dir(models).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<_> = entries.filter(|name| name != ".downloads").collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(), [first.file_name().unwrap()], "nothing of the model is left there");
+        // Nor where the disk refuses: the first part is gone.
+        std::fs::rename(place.part(0), models.join("aside")).unwrap();
+        std::fs::remove_file(&first).unwrap();
+        assert!(matches!(install(&place, &goal), Err(Error::Io { .. })));
+        assert_eq!(names(), ["aside"]);
+        std::fs::rename(models.join("aside"), place.part(0)).unwrap();
+        std::fs::write(&first, stranger).unwrap();
+        let goal = choose();
+        assert_eq!(goal.name, "m-2");
+        assert!(install(&place, &goal).unwrap());
+        for (file, bytes) in goal.files.iter().zip(bytes) {
+            assert_eq!(std::fs::read(file).unwrap(), bytes);
+        }
+        assert_eq!(std::fs::read(&first).unwrap(), stranger);
+    }
+
+    #[test]
+    fn a_rename_replaces_nothing_not_even_a_link_to_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        std::fs::write(&from, "new").unwrap();
+        std::fs::write(&to, "old").unwrap();
+        assert!(!rename_to_new(&from, &to).unwrap());
+        assert_eq!(std::fs::read(&to).unwrap(), b"old");
+        #[cfg(unix)]
+        {
+            std::fs::remove_file(&to).unwrap();
+            std::os::unix::fs::symlink("nowhere", &to).unwrap();
+            assert!(!rename_to_new(&from, &to).unwrap());
+            assert_eq!(std::fs::read_link(&to).unwrap(), Path::new("nowhere"));
+        }
+        std::fs::remove_file(&to).unwrap();
+        assert!(rename_to_new(&from, &to).unwrap());
+        assert!(!from.exists() && std::fs::read(&to).unwrap() == b"new");
+        assert!(matches!(rename_to_new(&from, &folder.path().join("other")), Err(Error::Io { .. })));
+    }
+
+    #[test]
+    fn parts_that_have_their_names_already_are_left_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = folder.path();
+        std::fs::write(models.join("m-00002-of-00002.gguf"), b"two").unwrap();
+        let parts = [part(b"one"), part(b"two")];
+        let goal = Goal::choose(models, "m", &parts, &AtomicBool::new(false)).unwrap();
+        assert_eq!((goal.name.as_str(), goal.here), ("m", vec![false, true]));
+    }
+}

@@ -1,0 +1,126 @@
+//! How far and how fast. Time is handed in.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::types::DownloadPhase;
+use hunch_error::ErrorInfo;
+
+/// What a speed is taken over.
+const WINDOW: Duration = Duration::from_secs(5);
+/// Less says nothing.
+const SHORTEST: Duration = Duration::from_millis(300);
+
+/// Speed over the last seconds. When nothing comes there is none, soon.
+#[derive(Debug, Default)]
+pub(super) struct Speed {
+    /// When, and how many bytes were here then.
+    seen: VecDeque<(Instant, u64)>,
+}
+
+impl Speed {
+    /// Bytes per second, now that so many are here.
+    pub(super) fn update(&mut self, now: Instant, bytes: u64) -> Option<f64> {
+        if self.seen.back().is_some_and(|(_, before)| *before > bytes) {
+            // It began anew.
+            self.seen.clear();
+        }
+        self.seen.push_back((now, bytes));
+        while self.seen.len() > 1 && now.duration_since(self.seen[0].0) > WINDOW {
+            self.seen.pop_front();
+        }
+        let (start, before) = self.seen[0];
+        let time = now.duration_since(start);
+        (time >= SHORTEST && bytes > before).then(|| (bytes - before) as f64 / time.as_secs_f64())
+    }
+}
+
+/// What a file of a download does.
+#[derive(Clone, Debug)]
+pub(super) enum PartPhase {
+    Waiting,
+    Running,
+    Retrying(ErrorInfo),
+    Done,
+}
+
+/// The files of a download, as they move.
+#[derive(Debug)]
+pub(super) struct Meter {
+    parts: Mutex<Vec<(u64, PartPhase)>>,
+}
+
+impl Meter {
+    /// Of files of which so many bytes are here.
+    pub(super) fn new(bytes: impl Iterator<Item = u64>) -> Self {
+        Self { parts: Mutex::new(bytes.map(|bytes| (bytes, PartPhase::Waiting)).collect()) }
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Vec<(u64, PartPhase)>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that are here.
+    pub(super) fn bytes(&self) -> u64 {
+        self.parts().iter().fold(0, |sum, (bytes, _)| sum.saturating_add(*bytes))
+    }
+
+    pub(super) fn set(&self, part: usize, bytes: u64, phase: PartPhase) {
+        self.parts()[part] = (bytes, phase);
+    }
+
+    /// Bytes that are here, and what the whole does: it runs while one of its files does.
+    pub(super) fn total(&self) -> (u64, DownloadPhase, Option<ErrorInfo>) {
+        let parts = self.parts();
+        let bytes = parts.iter().map(|(bytes, _)| bytes).sum();
+        let error = parts.iter().find_map(|(_, phase)| match phase {
+            PartPhase::Retrying(error) => Some(error.clone()),
+            _ => None,
+        });
+        if parts.iter().any(|(_, phase)| matches!(phase, PartPhase::Running)) {
+            (bytes, DownloadPhase::Running, None)
+        } else if error.is_some() {
+            (bytes, DownloadPhase::Retrying, error)
+        } else if parts.iter().all(|(_, phase)| matches!(phase, PartPhase::Done)) {
+            (bytes, DownloadPhase::Running, None)
+        } else {
+            (bytes, DownloadPhase::Waiting, None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_is_of_the_last_seconds_and_never_freezes() {
+        let start = Instant::now();
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        let mut speed = Speed::default();
+        assert_eq!(speed.update(at(0.0), 0), None, "nothing is known yet");
+        assert_eq!(speed.update(at(1.0), 1000), Some(1000.0));
+        assert_eq!(speed.update(at(4.0), 7000), Some(1750.0));
+        // The first second is forgotten.
+        assert_eq!(speed.update(at(5.5), 10_000), Some(2000.0));
+        for tenth in 56..110 {
+            speed.update(at(f64::from(tenth) / 10.0), 10_000);
+        }
+        assert_eq!(speed.update(at(11.0), 10_000), None, "nothing has come for five seconds");
+        assert_eq!(speed.update(at(11.2), 10), None, "it began anew");
+        assert_eq!(speed.update(at(12.2), 110), Some(100.0));
+    }
+
+    #[test]
+    fn a_download_runs_while_one_of_its_files_does() {
+        let meter = Meter::new([5, 0].into_iter());
+        assert_eq!(meter.total(), (5, DownloadPhase::Waiting, None));
+        let gone = hunch_error::Error::HubUnreachable { endpoint: "there".into(), reason: "gone".into() };
+        let error = ErrorInfo::from(&gone);
+        meter.set(0, 6, PartPhase::Retrying(error.clone()));
+        assert_eq!(meter.total(), (6, DownloadPhase::Retrying, Some(error)));
+        meter.set(1, 1, PartPhase::Running);
+        assert_eq!(meter.total(), (7, DownloadPhase::Running, None));
+    }
+}

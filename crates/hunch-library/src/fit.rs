@@ -1,0 +1,317 @@
+//! How much memory models will take, from their headers alone: weights as they lie on the device, caches of
+//! keys and values filled to the context, and what is needed besides. Loads nothing.
+
+use crate::types::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoice};
+use hunch_core::limits::MAX_ROWS;
+use hunch_error::Result;
+use hunch_kernels::WeightMatrix;
+use hunch_model::gguf::{Gguf, TensorInfo};
+use hunch_model::spec::ModelSpec;
+
+/// Longest context that a conversation has unless the person asks for more: caches take memory by the token.
+const USUAL_CONTEXT: usize = 8192;
+/// The smallest context that is offered in place of one that does not fit.
+const LEAST_CONTEXT: u32 = 1024;
+/// Less than this share of what there is left over is tight.
+const ROOM: f64 = 0.1;
+/// Rows of a pass over a prompt on the CPU, and on a GPU.
+const PREFILL_ROWS: (u64, u64) = (32, 256);
+/// Positions of a span of attention on the CPU.
+const SPAN: u64 = 128;
+/// The program itself: code, threads, and what loading needs for a moment. Measured on Linux.
+const PROGRAM: u64 = 16 << 20;
+/// Tokeniser and header for each entry of the vocabulary: text, merges, tables of both. Measured with
+/// vocabularies of 49,152 and 151,936 entries.
+const PER_ENTRY: u64 = 440;
+
+/// The context that a model is loaded with unless the person asks for another.
+pub fn usual_context(spec: &ModelSpec) -> usize {
+    spec.context_length.min(USUAL_CONTEXT)
+}
+
+/// What one model takes on a device, by its header or by what is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Footprint {
+    /// Its matrices and vectors as they lie in memory.
+    weights: u64,
+    /// Of the cache, for a token.
+    cache_per_token: u64,
+    /// Layers of a cache on a GPU, whose buffers, two a layer, have sizes that are powers of two.
+    gpu_layers: Option<u64>,
+    /// Of passes, without attention; of attention for a token of the context.
+    work: (u64, f64),
+    /// Entries of the vocabulary.
+    entries: u64,
+    /// Longest context.
+    pub longest: usize,
+    /// Bytes of weights that a pass of one row reads.
+    pub read_by_a_pass: u64,
+    /// Bytes of all weights, in the file.
+    pub weight_bytes: u64,
+}
+
+impl Footprint {
+    /// Of the model with this header, on the CPU or on a GPU.
+    ///
+    /// # Errors
+    /// When it is of a kind that Hunch does not run.
+    pub fn of(gguf: &Gguf, on_gpu: bool) -> Result<Self> {
+        let spec = ModelSpec::from_gguf(gguf)?;
+        let tensors = &gguf.tensors;
+        let bytes = |info: &TensorInfo| info.range.len() as u64;
+        let table = tensors.get("token_embd.weight");
+        let tied = !tensors.contains_key("output.weight");
+        let loaded = tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
+        let read_by_a_pass = loaded.clone().map(|(_, info)| bytes(info)).sum();
+        let mut weights: u64 = loaded.map(|(_, info)| in_memory(info, on_gpu)).sum();
+        // The table is a copy of its own unless its rows are those of the head, packed for the CPU.
+        let shared = tied && !on_gpu && table.is_some_and(is_packed);
+        if !shared {
+            weights += table.map_or(0, bytes);
+        }
+        Ok(Self {
+            weights,
+            cache_per_token: spec.cache_bytes_per_token() as u64,
+            gpu_layers: on_gpu.then_some(spec.n_layer as u64),
+            work: work_of(&spec, on_gpu),
+            entries: spec.n_vocab as u64,
+            longest: spec.context_length,
+            read_by_a_pass,
+            weight_bytes: tensors.values().map(bytes).sum(),
+        })
+    }
+
+    /// Of a model that is not here: the size of its file, and what its cache takes for a token.
+    pub fn guessed(size_bytes: u64, cache_per_token: u64) -> Self {
+        Self {
+            weights: size_bytes,
+            cache_per_token,
+            gpu_layers: None,
+            // A sixteenth for passes: what models of some billion weights come to.
+            work: (size_bytes / 16, 0.0),
+            entries: 0,
+            longest: usize::MAX,
+            read_by_a_pass: size_bytes,
+            weight_bytes: size_bytes,
+        }
+    }
+
+    /// With a cache of `context` tokens, or as many as the model was made for.
+    pub fn predicted(&self, context: u32) -> PredictedMemory {
+        let context = context.min(u32::try_from(self.longest).unwrap_or(u32::MAX));
+        PredictedMemory { weights: self.weights, cache: self.cache_bytes(u64::from(context)) }
+    }
+
+    fn cache_bytes(&self, context: u64) -> u64 {
+        let buffers = 2 * self.gpu_layers.unwrap_or(0);
+        match (self.cache_per_token * context).checked_div(buffers) {
+            Some(buffer) => buffers * buffer.next_power_of_two(),
+            None => self.cache_per_token * context,
+        }
+    }
+
+    /// What its passes work in.
+    fn work_bytes(&self, context: u32) -> u64 {
+        self.work.0 + (self.work.1 * f64::from(context)) as u64
+    }
+}
+
+/// Whether the CPU's kernels have a matrix of this type.
+fn is_packed(info: &TensorInfo) -> bool {
+    matches!(info.shape[..], [n, k] if WeightMatrix::bytes_in_memory(info.dtype, n, k).is_some())
+}
+
+/// What a tensor takes once it is loaded.
+fn in_memory(info: &TensorInfo, on_gpu: bool) -> u64 {
+    use candle_core::quantized::GgmlDType::{BF16, F16, F32};
+    let elements: usize = info.shape.iter().product();
+    let bytes = match info.shape[..] {
+        // A GPU has matrices of floats as f32, in buffers whose sizes are powers of two.
+        [_, _] if on_gpu && matches!(info.dtype, F16 | BF16 | F32) => (4 * elements).next_power_of_two(),
+        [_, _] if on_gpu => info.range.len(),
+        [n, k] => WeightMatrix::bytes_in_memory(info.dtype, n, k).unwrap_or(info.range.len()),
+        _ => 4 * elements,
+    };
+    bytes as u64
+}
+
+/// What passes work in: all but attention, and attention for each token of the context.
+fn work_of(spec: &ModelSpec, on_gpu: bool) -> (u64, f64) {
+    let rows = if on_gpu { PREFILL_ROWS.1 } else { PREFILL_ROWS.0 };
+    let (heads, width) = (spec.n_head as u64, spec.head_dim as u64);
+    let a_row = 3 * spec.n_embd as u64
+        + 2 * heads * width
+        + 2 * (spec.n_kv_head * spec.head_dim) as u64
+        + 3 * spec.n_ff as u64;
+    // The logits of a verify pass, and the law made of each row.
+    let logits = 2 * MAX_ROWS as u64 * spec.n_vocab as u64;
+    let attention = if on_gpu {
+        // Scores before and after the softmax, with and without the mask; keys and values side by side.
+        (4 * heads * rows + 4 * (spec.n_kv_head as u64) * width) as f64
+    } else {
+        (rows * heads * (width + 2)) as f64 / SPAN as f64
+    };
+    (4 * (rows * a_row + logits), 4.0 * attention)
+}
+
+/// The memory of target and draft with caches of `context` tokens, and how well that fits. What would fit
+/// instead is for [`smaller`] to say.
+pub fn fit(target: &Footprint, draft: Option<&Footprint>, context: u32, machine: MachineMemory) -> Fit {
+    let (of_target, of_draft) = (target.predicted(context), draft.map(|draft| draft.predicted(context)));
+    let work = |model: &Footprint| model.work_bytes(context);
+    let other = PROGRAM + target.entries * PER_ENTRY + work(target) + draft.map_or(0, work);
+    let model = |memory: PredictedMemory| memory.weights + memory.cache;
+    let total = model(of_target) + of_draft.map_or(0, model) + other;
+    Fit {
+        context,
+        target: of_target,
+        draft: of_draft,
+        other,
+        total,
+        machine,
+        verdict: verdict(total, machine),
+        smaller: Vec::new(),
+    }
+}
+
+/// How well `bytes` fit. Where the system does not tell its memory, nothing is refused.
+pub fn verdict(bytes: u64, machine: MachineMemory) -> FitVerdict {
+    if machine.total == 0 {
+        FitVerdict::Fits
+    } else if bytes > machine.usable {
+        FitVerdict::TooLarge
+    } else if bytes as f64 > (1.0 - ROOM) * machine.usable as f64 {
+        FitVerdict::Tight
+    } else {
+        FitVerdict::Fits
+    }
+}
+
+/// Why models are not loaded that do not fit, and what would: the middle of an [`Error::OutOfMemory`].
+///
+/// [`Error::OutOfMemory`]: hunch_error::Error::OutOfMemory
+pub fn too_large(fit: &Fit) -> String {
+    let gb = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+    let instead = match fit.smaller.first() {
+        Some(SmallerChoice::Context { context }) => format!(" A context of {context} tokens would fit."),
+        Some(SmallerChoice::WithoutDraft) => " Without the draft it would fit.".into(),
+        Some(SmallerChoice::Model { name, .. } | SmallerChoice::Catalogue { name, .. }) => {
+            format!(" {name} would fit.")
+        }
+        None => String::new(),
+    };
+    format!(
+        "with a context of {} tokens this takes {} (predicted), and models may take {} of this machine's \
+         {}.{instead} Nothing was loaded",
+        fit.context,
+        gb(fit.total),
+        gb(fit.machine.usable),
+        gb(fit.machine.total)
+    )
+}
+
+/// A model that could be used in place of one that does not fit, smaller ones of it later.
+#[derive(Clone, Debug)]
+pub struct Instead {
+    /// How it is called.
+    pub choice: SmallerChoice,
+    /// What it takes.
+    pub footprint: Footprint,
+}
+
+/// What would fit in place of target and draft, closest first: the same models with a smaller context, the
+/// target alone, then the largest of `others` on this machine and of the catalogue.
+pub fn smaller(
+    target: &Footprint,
+    draft: Option<&Footprint>,
+    wanted: &Fit,
+    others: &[Instead],
+) -> Vec<SmallerChoice> {
+    let fits = |target: &Footprint, draft: Option<&Footprint>, context: u32| {
+        fit(target, draft, context, wanted.machine).verdict != FitVerdict::TooLarge
+    };
+    let contexts = || {
+        let half = std::iter::successors(Some(wanted.context.next_power_of_two() / 2), |c| Some(c / 2));
+        half.take_while(|context| *context >= LEAST_CONTEXT)
+    };
+    let mut choices = Vec::new();
+    choices.extend(
+        contexts().find(|&c| fits(target, draft, c)).map(|context| SmallerChoice::Context { context }),
+    );
+    if draft.is_some() && fits(target, None, wanted.context) {
+        choices.push(SmallerChoice::WithoutDraft);
+    }
+    for of_catalogue in [false, true] {
+        let of_kind = others.iter().filter(|other| {
+            matches!(other.choice, SmallerChoice::Catalogue { .. }) == of_catalogue
+                && other.footprint.weight_bytes < target.weight_bytes
+                && fits(
+                    &other.footprint,
+                    draft.filter(|d| d.weight_bytes < other.footprint.weight_bytes),
+                    wanted.context,
+                )
+        });
+        choices.extend(of_kind.max_by_key(|other| other.footprint.weight_bytes).map(|o| o.choice.clone()));
+    }
+    choices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A model of so many million bytes whose cache takes a thousand bytes a token.
+    fn model(megabytes: u64) -> Footprint {
+        Footprint { work: (0, 0.0), ..Footprint::guessed(megabytes * 1_000_000, 1000) }
+    }
+
+    fn machine(megabytes: u64) -> MachineMemory {
+        MachineMemory { total: 2 * megabytes * 1_000_000, usable: megabytes * 1_000_000 }
+    }
+
+    #[test]
+    fn the_parts_add_up_and_the_last_tenth_is_tight() {
+        let found = fit(&model(900), Some(&model(50)), 10_000, machine(2000));
+        assert_eq!(found.target, PredictedMemory { weights: 900_000_000, cache: 10_000_000 });
+        assert_eq!(found.draft, Some(PredictedMemory { weights: 50_000_000, cache: 10_000_000 }));
+        assert_eq!((found.total, found.other), (970_000_000 + PROGRAM, PROGRAM));
+        assert_eq!(found.verdict, FitVerdict::Fits);
+        let with = |usable| verdict(900, MachineMemory { total: 2000, usable });
+        assert_eq!([1000, 999, 900, 899].map(with), {
+            use FitVerdict::{Fits, Tight, TooLarge};
+            [Fits, Tight, Tight, TooLarge]
+        });
+        assert_eq!(verdict(900, MachineMemory { total: 0, usable: 0 }), FitVerdict::Fits);
+        let short = Footprint { longest: 100, ..model(1) };
+        assert_eq!(short.predicted(5000).cache, 100_000);
+        // Two buffers of 500,000 bytes each.
+        let on_gpu = Footprint { gpu_layers: Some(1), ..model(1) };
+        assert_eq!(on_gpu.predicted(1000).cache, 2 * (1 << 19));
+    }
+
+    #[test]
+    fn what_fits_instead_is_told_closest_first() {
+        let instead = |choice, megabytes| Instead { choice, footprint: model(megabytes) };
+        let here = |name: &str| SmallerChoice::Model { name: name.into(), path: format!("/{name}") };
+        let to_fetch = |id: &str| SmallerChoice::Catalogue { id: id.into(), name: id.into() };
+        let others = [
+            instead(here("small"), 100),
+            instead(here("middle"), 300),
+            instead(here("larger"), 1200),
+            instead(to_fetch("a"), 200),
+            instead(to_fetch("b"), 500),
+        ];
+        let choices = |usable, context| {
+            let wanted = fit(&model(900), Some(&model(150)), context, machine(usable));
+            assert_eq!(wanted.verdict, FitVerdict::TooLarge);
+            smaller(&model(900), Some(&model(150)), &wanted, &others)
+        };
+        // Weights and program take 1067, the caches of 65,536 tokens 131: half the context fits.
+        let half = SmallerChoice::Context { context: 32_768 };
+        assert_eq!(choices(1150, 65_536), [half, SmallerChoice::WithoutDraft, here("middle"), to_fetch("b")]);
+        // Not even the weights of both fit.
+        assert_eq!(choices(1000, 4096), [SmallerChoice::WithoutDraft, here("middle"), to_fetch("b")]);
+        assert_eq!(choices(400, 4096), [here("small"), to_fetch("a")]);
+        assert_eq!(choices(50, 4096), []);
+    }
+}

@@ -1,0 +1,227 @@
+//! The folders that the person has added and the models that were loaded from elsewhere, in `library.json` in the
+//! data folder: a file and no table, because the command line reads it while the window has the store open.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::places::Places;
+use super::{atomic_file, locked_json};
+use hunch_error::{Error, Result};
+
+/// More folders than a person adds by hand.
+const MOST: usize = 200;
+
+/// Models from elsewhere that are remembered.
+const MOST_LOADED: usize = 50;
+
+#[derive(Default, Serialize, Deserialize)]
+struct Kept {
+    folders: Vec<PathBuf>,
+    /// Models that were loaded and lie in no folder that is looked through, newest first.
+    #[serde(default)]
+    loaded: Vec<PathBuf>,
+}
+
+fn file(places: &Places) -> Option<PathBuf> {
+    places.data.as_ref().map(|data| data.join("library.json"))
+}
+
+/// The added folders, in the order they were added.
+///
+/// # Errors
+/// When the list is there and cannot be read.
+pub fn added_folders(places: &Places) -> Result<Vec<PathBuf>> {
+    Ok(kept(places)?.folders.into_iter().filter(|folder| folder.is_absolute()).take(MOST).collect())
+}
+
+/// Reads what the file holds.
+fn kept(places: &Places) -> Result<Kept> {
+    let Some(file) = file(places).filter(|file| file.exists()) else { return Ok(Kept::default()) };
+    let kept = atomic_file::text(&file).and_then(|text| serde_json::from_str::<Kept>(&text).ok());
+    kept.ok_or_else(|| {
+        Error::invalid(format!(
+            "The list of added folders, {}, cannot be read. No model was touched. Move that file away and \
+             add the folders again.",
+            file.display()
+        ))
+    })
+}
+
+/// Remembers models that were loaded from outside of the folders that are looked through.
+///
+/// # Errors
+/// When the list cannot be read or written.
+pub fn remember_loaded(places: &Places, models: &[&Path]) -> Result<()> {
+    let is_new = |known: &Kept| models.iter().any(|path| !known.loaded.iter().any(|kept| kept == path));
+    if file(places).is_none() || !is_new(&kept(places)?) {
+        return Ok(());
+    }
+    let _lock = lock(places)?;
+    let mut known = kept(places)?;
+    known.loaded.retain(|path| !models.contains(&path.as_path()));
+    known.loaded.splice(0..0, models.iter().map(|path| path.to_path_buf()));
+    known.loaded.truncate(MOST_LOADED);
+    write(places, &known)
+}
+
+/// Checks that a model was loaded before, from outside of the folders that are looked through.
+pub fn was_loaded(places: &Places, model: &Path) -> bool {
+    kept(places).is_ok_and(|kept| kept.loaded.iter().any(|path| path == model))
+}
+
+/// Adds a folder to look through. Nothing is ever written to it.
+///
+/// # Errors
+/// When it is no folder, is looked through already, or the list cannot be written.
+pub fn add_folder(places: &Places, folder: &Path) -> Result<()> {
+    let no_folder =
+        |_| Error::invalid(format!("There is no folder {}. Nothing was added.", folder.display()));
+    let path = folder.canonicalize().map_err(no_folder)?;
+    if !path.is_dir() {
+        return Err(Error::invalid(format!(
+            "{} is not a folder. Choose the folder it lies in.",
+            path.display()
+        )));
+    }
+    if path.to_str().is_none() {
+        let text = "The name of this folder is not valid Unicode, so it cannot be kept. Rename it first.";
+        return Err(Error::invalid(text));
+    }
+    let _lock = lock(places)?;
+    let mut folders = added_folders(places)?;
+    let known =
+        places.roots(&folders).into_iter().any(|root| root.path.canonicalize().is_ok_and(|p| p == path));
+    if known {
+        return Err(Error::invalid(format!("{} is looked through already.", path.display())));
+    }
+    if folders.len() >= MOST {
+        return Err(Error::invalid(format!("{MOST} folders are added already. Remove one first.")));
+    }
+    folders.push(path);
+    keep(places, folders)
+}
+
+/// Looks through an added folder no longer. Its files stay as they are.
+///
+/// # Errors
+/// When it was not added, or the list cannot be written.
+pub fn remove_folder(places: &Places, folder: &Path) -> Result<()> {
+    let _lock = lock(places)?;
+    let mut folders = added_folders(places)?;
+    let real = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+    let before = folders.len();
+    folders.retain(|kept| kept != folder && *kept != real);
+    if folders.len() == before {
+        return Err(Error::invalid(format!("{} is not among the added folders.", folder.display())));
+    }
+    keep(places, folders)
+}
+
+/// The window and the command line may both be changing the list; the lock is held from reading to writing.
+fn lock(places: &Places) -> Result<Option<std::fs::File>> {
+    file(places).map(|file| locked_json::lock(&file)).transpose()
+}
+
+fn keep(places: &Places, folders: Vec<PathBuf>) -> Result<()> {
+    write(places, &Kept { folders, ..kept(places)? })
+}
+
+fn write(places: &Places, kept: &Kept) -> Result<()> {
+    let file = file(places).ok_or_else(|| {
+        Error::invalid("Folders cannot be added here: Hunch was started with one folder of models.")
+    })?;
+    let text = serde_json::to_string_pretty(kept)
+        .map_err(|e| Error::Internal(format!("the list of folders cannot be written: {e}")))?;
+    atomic_file::write(&file, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_added_once_and_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let places = Places {
+            models: root.path().join("data/models"),
+            data: Some(root.path().join("data")),
+            ..Places::default()
+        };
+        let (folder, file) = (root.path().join("mine"), root.path().join("file"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(&places.models).unwrap();
+        std::fs::write(&file, "").unwrap();
+        add_folder(&places, &folder).unwrap();
+        let real = folder.canonicalize().unwrap();
+        assert_eq!(added_folders(&places).unwrap(), std::slice::from_ref(&real));
+        for refused in [&folder, &file, &root.path().join("nowhere"), &places.models, &folder.join("../mine")]
+        {
+            assert!(add_folder(&places, refused).is_err(), "{}", refused.display());
+        }
+        std::fs::remove_dir(&folder).unwrap();
+        remove_folder(&places, &real).unwrap();
+        assert!(added_folders(&places).unwrap().is_empty());
+        assert!(remove_folder(&places, &real).is_err());
+    }
+
+    #[test]
+    fn loaded_models_are_remembered_beside_the_folders() {
+        let root = tempfile::tempdir().unwrap();
+        let places = Places { data: Some(root.path().join("data")), ..Places::default() };
+        let [one, two] = ["/a/one.gguf", "/b/two.gguf"].map(Path::new);
+        assert!(!was_loaded(&places, one));
+        remember_loaded(&places, &[one]).unwrap();
+        let folder = root.path().join("mine");
+        std::fs::create_dir(&folder).unwrap();
+        add_folder(&places, &folder).unwrap();
+        remember_loaded(&places, &[two, one]).unwrap();
+        assert!(was_loaded(&places, one) && was_loaded(&places, two));
+        assert!(!was_loaded(&places, Path::new("/b/three.gguf")));
+        assert_eq!(added_folders(&places).unwrap(), [folder.canonicalize().unwrap()]);
+        remove_folder(&places, &folder).unwrap();
+        assert!(was_loaded(&places, one));
+        // With one folder of models nothing is kept, and nothing fails.
+        remember_loaded(&Places::only("/models".into()), &[one]).unwrap();
+    }
+
+    #[test]
+    fn folders_that_are_added_at_once_are_all_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let places = Places { data: Some(root.path().join("data")), ..Places::default() };
+        let folder = |name: String| {
+            let path = root.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            path
+        };
+        std::thread::scope(|scope| {
+            for adder in 0..4 {
+                let (places, folder) = (&places, &folder);
+                scope.spawn(move || {
+                    for i in 0..5 {
+                        add_folder(places, &folder(format!("{adder}-{i}"))).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(added_folders(&places).unwrap().len(), 20);
+    }
+
+    #[test]
+    fn a_damaged_list_is_said_and_not_written_over() {
+        let root = tempfile::tempdir().unwrap();
+        let places = Places { data: Some(root.path().into()), ..Places::default() };
+        let file = root.path().join("library.json");
+        std::fs::write(&file, "{\"folders\": [").unwrap();
+        assert!(added_folders(&places).is_err());
+        assert!(add_folder(&places, root.path()).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "{\"folders\": [");
+    }
+
+    #[test]
+    fn with_one_folder_of_models_none_is_added() {
+        let root = tempfile::tempdir().unwrap();
+        let error = add_folder(&Places::only(root.path().join("models")), root.path()).unwrap_err();
+        assert!(error.to_string().contains("cannot be added"), "{error}");
+    }
+}

@@ -1,0 +1,317 @@
+//! What a repository holds: its GGUF models, each of one file or several parts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::client::{Failure, Hub};
+use super::names;
+use crate::types::{HubFile, HubRepository};
+use hunch_error::Error;
+
+/// A file on the hub.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RemoteFile {
+    /// Its path in the repository; [`names::check_path`] has let it pass.
+    pub(crate) path: String,
+    pub(crate) size: u64,
+    /// In small letters; large files have one.
+    pub(crate) sha256: Option<String>,
+}
+
+/// A repository, and the files that its models consist of.
+#[derive(Clone, Debug)]
+pub(crate) struct Listing {
+    pub(crate) repository: HubRepository,
+    /// By the path of the first part.
+    models: BTreeMap<String, Vec<RemoteFile>>,
+}
+
+#[derive(Deserialize)]
+struct Told {
+    sha: String,
+    #[serde(default)]
+    gated: Value,
+    #[serde(default, rename = "cardData")]
+    card: Value,
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(default)]
+    siblings: Vec<ToldFile>,
+}
+
+#[derive(Deserialize)]
+struct ToldFile {
+    rfilename: String,
+    size: Option<u64>,
+    lfs: Option<ToldLfs>,
+}
+
+#[derive(Deserialize)]
+struct ToldLfs {
+    size: Option<u64>,
+    sha256: Option<String>,
+}
+
+impl Hub {
+    /// What a repository holds now. One request: the sizes and checksums of all files come with it.
+    pub(crate) async fn listing(&self, repository: &str) -> Result<Listing, Failure> {
+        let mut url = self.url(["api", "models"].into_iter().chain(repository.split('/')));
+        url.set_query(Some("blobs=true"));
+        let body = self.read(url, repository).await?;
+        Listing::parse(repository, &body).map_err(|why| self.again(why, None))
+    }
+}
+
+/// Reads the hub's answer about a repository, as `GET /api/models/{repository}?blobs=true` gives it.
+///
+/// Lists whole GGUF models only, smallest first. Files with a path that [`check_path`](names::check_path) refuses
+/// are left out.
+///
+/// # Errors
+/// The reason, as a phrase, when the answer is not JSON of that form or names no revision.
+pub fn parse_listing(repository: &str, answer: &[u8]) -> Result<HubRepository, &'static str> {
+    Listing::parse(repository, answer).map(|listing| listing.repository)
+}
+
+/// It becomes a part of addresses.
+fn is_revision(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
+impl Listing {
+    fn parse(repository: &str, answer: &[u8]) -> Result<Self, &'static str> {
+        // A login page of a captive network, for example, is no JSON.
+        let told: Told = serde_json::from_slice(answer).map_err(|_| "what answers there is not a hub")?;
+        match is_revision(&told.sha) {
+            true => Ok(Self::new(repository, told)),
+            false => Err("it does not say which state of the repository that is"),
+        }
+    }
+
+    fn new(repository: &str, told: Told) -> Self {
+        let licence_tag = || told.tags.iter().find_map(|tag| tag.strip_prefix("license:"));
+        let licence =
+            told.card.get("license").and_then(Value::as_str).or_else(licence_tag).map(str::to_owned);
+        let models = models(told.siblings.into_iter().filter_map(remote_file));
+        let mut files: Vec<HubFile> = models.values().map(|parts| hub_file(parts)).collect();
+        files.sort_by(|a, b| (a.size_bytes, &a.path).cmp(&(b.size_bytes, &b.path)));
+        let gated = !matches!(told.gated, Value::Null | Value::Bool(false));
+        let repository =
+            HubRepository { repository: repository.to_owned(), revision: told.sha, gated, licence, files };
+        Self { repository, models }
+    }
+
+    /// The parts of a model, in order.
+    pub(crate) fn parts(&self, path: &str) -> Result<&[RemoteFile], Error> {
+        self.models.get(path).map(Vec::as_slice).ok_or_else(|| Error::HubNotFound {
+            what: format!("this file in {}", self.repository.repository),
+            remedy: "It may have been renamed; choose one of the files that the repository lists now.".into(),
+        })
+    }
+}
+
+/// The quantisation that is taken when none is asked for: the usual compromise.
+const USUAL: &str = "Q4_K_M";
+
+/// The model of a repository that a person means by a path, a file's name or its end, or a quantisation; without a
+/// word, its only one or the usual one.
+///
+/// # Errors
+/// [`Error::HubNotFound`] with those that there are.
+pub fn choose<'a>(repository: &'a HubRepository, wanted: Option<&str>) -> Result<&'a HubFile, Error> {
+    let files = &repository.files;
+    let of_type = |file: &HubFile, wanted: &str| file.quantisation.eq_ignore_ascii_case(wanted);
+    let is_meant = |file: &&HubFile| match wanted {
+        Some(wanted) => of_type(file, wanted) || is_named(file, wanted),
+        None => files.len() == 1 || of_type(file, USUAL),
+    };
+    let mut found = files.iter().filter(is_meant);
+    match (found.next(), found.next()) {
+        (Some(file), None) => Ok(file),
+        (first, _) => {
+            let name = &repository.repository;
+            Err(Error::HubNotFound {
+                what: match (first, wanted) {
+                    _ if files.is_empty() => format!("a GGUF model in {name}"),
+                    (_, None) => format!("a model in {name} that is meant without a word"),
+                    (Some(_), Some(wanted)) => {
+                        format!("one model only in {name} that is meant by {wanted:?}")
+                    }
+                    (None, Some(wanted)) => format!("{wanted:?} in {name}"),
+                },
+                remedy: choices(files),
+            })
+        }
+    }
+}
+
+/// Whether a file is meant by a path, by its name, or by the end of that: some write more of the quantisation there
+/// than its type, as "UD-Q4_K_XL".
+fn is_named(file: &HubFile, wanted: &str) -> bool {
+    let name = file.path.rsplit('/').next().unwrap_or_default();
+    let stem = names::short_name(name);
+    let ends = || {
+        let (before, end) = stem.split_at_checked(stem.len().checked_sub(wanted.len())?)?;
+        Some(before.ends_with(['-', '.']) && end.eq_ignore_ascii_case(wanted))
+    };
+    [&*file.path, name, stem].contains(&wanted) || ends().unwrap_or(false)
+}
+
+/// What a person may choose from, for who has meant something else.
+fn choices(files: &[HubFile]) -> String {
+    if files.is_empty() {
+        return "Choose a repository of GGUF files; their names often end with -GGUF.".into();
+    }
+    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let paths = format!("Choose one of its files: {}.", paths.join(", "));
+    let types = files.iter().map(|file| file.quantisation.as_str()).filter(|name| !name.is_empty());
+    let types: Vec<&str> = types.collect::<BTreeSet<_>>().into_iter().collect();
+    if types.is_empty() { paths } else { format!("Its quantisations are {}. {paths}", types.join(", ")) }
+}
+
+/// Files that can be models. What has a name that no file may have here is left out.
+fn remote_file(told: ToldFile) -> Option<RemoteFile> {
+    let name = told.rfilename.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    // Beside models lie the eyes of some, and what they were quantised with.
+    if names::check_path(&told.rfilename).is_err()
+        || name.starts_with("mmproj")
+        || name.starts_with("imatrix")
+    {
+        return None;
+    }
+    let (lfs_size, sha256) = told.lfs.map_or((None, None), |lfs| (lfs.size, lfs.sha256));
+    let is_hash = |text: &String| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    Some(RemoteFile {
+        path: told.rfilename,
+        size: lfs_size.or(told.size)?,
+        sha256: sha256.map(|text| text.to_ascii_lowercase()).filter(is_hash),
+    })
+}
+
+/// Files by model: the parts of a split one together, and only if each of them is there. Of a file or a part that
+/// is named twice the first counts.
+fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<RemoteFile>> {
+    // By name and number of parts; of each its parts by number.
+    let mut groups: BTreeMap<(String, u32), BTreeMap<u32, RemoteFile>> = BTreeMap::new();
+    for file in files {
+        let (key, number) = match names::part_number(&file.path) {
+            Some((number, count)) => {
+                let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                ((format!("{folder}/{}", names::short_name(&file.path)), count), number)
+            }
+            None => ((file.path.clone(), 1), 1),
+        };
+        groups.entry(key).or_default().entry(number).or_insert(file);
+    }
+    let whole = |((_, count), parts): ((String, u32), BTreeMap<u32, RemoteFile>)| {
+        parts.keys().copied().eq(1..=count).then(|| {
+            let parts: Vec<RemoteFile> = parts.into_values().collect();
+            (parts[0].path.clone(), parts)
+        })
+    };
+    groups.into_iter().filter_map(whole).collect()
+}
+
+fn hub_file(parts: &[RemoteFile]) -> HubFile {
+    let path = parts[0].path.clone();
+    // Of a folder that is named after its quantisation: "Q8_0/model-00001-of-00002.gguf".
+    let folder = || {
+        path.rsplit_once('/')
+            .map_or(String::new(), |(folder, _)| names::quantisation(&format!("{folder}.gguf")))
+    };
+    let quantisation = Some(names::quantisation(&path)).filter(|q| !q.is_empty()).unwrap_or_else(folder);
+    HubFile {
+        parts: parts.len() as u32,
+        size_bytes: parts.iter().fold(0, |sum, part| part.size.saturating_add(sum)),
+        sha256: if parts.len() == 1 { parts[0].sha256.clone() } else { None },
+        quantisation,
+        path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_listed_smallest_first_and_only_whole_ones() {
+        let lfs = |name: &str, size: u64| serde_json::json!({"rfilename": name, "size": size, "lfs": {"sha256": "AB".repeat(32), "size": size}});
+        let told = serde_json::json!({
+            "sha": "abc123", "gated": "manual", "tags": ["gguf", "license:mit"],
+            "siblings": [
+                lfs("big-Q8_0-00001-of-00002.gguf", 50), lfs("big-Q8_0-00002-of-00002.gguf", 30),
+                lfs("half-00001-of-00002.gguf", 1), lfs("small-Q4_0.gguf", 10),
+                lfs("../../evil.gguf", 1), lfs("mmproj-f16.gguf", 1),
+                {"rfilename": "README.md", "size": 5}, {"rfilename": "unknown.gguf"},
+            ],
+        });
+        let listing = Listing::new("a/b", serde_json::from_value(told).unwrap());
+        let repository = &listing.repository;
+        assert!(repository.gated);
+        assert_eq!(repository.licence.as_deref(), Some("mit"));
+        let names: Vec<&str> = repository.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(names, ["small-Q4_0.gguf", "big-Q8_0-00001-of-00002.gguf"]);
+        assert_eq!((repository.files[1].parts, repository.files[1].size_bytes), (2, 80));
+        assert_eq!(repository.files[0].sha256, Some("ab".repeat(32)));
+        assert_eq!(listing.parts("big-Q8_0-00001-of-00002.gguf").unwrap().len(), 2);
+        assert!(listing.parts("half-00001-of-00002.gguf").is_err());
+    }
+
+    #[test]
+    fn what_is_named_twice_is_one_file_and_makes_no_model_whole() {
+        let file = |path: &str, size| RemoteFile { path: path.into(), size, sha256: None };
+        let listed = models(
+            [
+                file("whole.gguf", 1),
+                file("whole.gguf", 2),
+                file("half-00001-of-00002.gguf", 1),
+                file("half-00001-of-00002.gguf", 1),
+                file("case-00002-of-00002.gguf", 1),
+                file("case-00002-of-00002.GGUF", 1),
+                file("both-00002-of-00002.gguf", 2),
+                file("both-00001-of-00002.gguf", 1),
+                file("both-00002-of-00002.gguf", 3),
+            ]
+            .into_iter(),
+        );
+        let told: Vec<(&str, Vec<u64>)> = listed
+            .iter()
+            .map(|(path, parts)| (path.as_str(), parts.iter().map(|part| part.size).collect()))
+            .collect();
+        assert_eq!(told, [("both-00001-of-00002.gguf", vec![1, 2]), ("whole.gguf", vec![1])]);
+    }
+
+    #[test]
+    fn a_model_is_meant_by_its_name_its_quantisation_or_not_at_all() {
+        let sibling = |name: &str| serde_json::json!({"rfilename": name, "size": 1});
+        let list = |names: &[&str]| {
+            let siblings: Vec<Value> = names.iter().map(|name| sibling(name)).collect();
+            let told = serde_json::json!({"sha": "abc", "siblings": siblings});
+            Listing::new("a/b", serde_json::from_value(told).unwrap()).repository
+        };
+        let several = list(&["x-Q8_0.gguf", "q4/x-Q4_K_M.gguf", "y-Q8_0.gguf"]);
+        let path = |wanted| choose(&several, wanted).map(|file| file.path.as_str());
+        assert_eq!(path(None).unwrap(), "q4/x-Q4_K_M.gguf");
+        assert_eq!(path(Some("q4_k_m")).unwrap(), "q4/x-Q4_K_M.gguf");
+        assert_eq!(path(Some("y-Q8_0.gguf")).unwrap(), "y-Q8_0.gguf");
+        let error = path(Some("Q8_0")).unwrap_err().to_string();
+        assert!(error.contains("y-Q8_0.gguf"), "{error}");
+        let error = path(Some("Q5_K_M")).unwrap_err().to_string();
+        assert!(error.contains("not got \"Q5_K_M\" in a/b"), "{error}");
+        assert!(error.contains("quantisations are Q4_K_M, Q8_0."), "{error}");
+        assert!(path(Some("z")).is_err() && path(Some("")).is_err() && path(Some("é")).is_err());
+        // What some write before the type tells two of one type apart.
+        let dynamic = list(&["x-Q4_K_XL.gguf", "x-UD-Q4_K_XL.gguf"]);
+        assert_eq!(choose(&dynamic, Some("ud-q4_k_xl")).unwrap().path, "x-UD-Q4_K_XL.gguf");
+        assert!(choose(&dynamic, Some("Q4_K_XL")).is_err());
+        assert_eq!(choose(&list(&["only.gguf"]), None).unwrap().path, "only.gguf");
+        assert!(choose(&list(&[]), None).is_err());
+    }
+
+    #[test]
+    fn a_revision_is_nothing_but_letters_and_digits() {
+        assert!(is_revision("0123456789abcdef") && !is_revision("") && !is_revision("../x"));
+    }
+}

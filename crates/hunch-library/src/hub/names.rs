@@ -1,0 +1,311 @@
+//! Names from outside (typed, from the network, from a file) before anything is done with them: a
+//! repository's, a file's in it, and what a file is called here. Nothing that could leave a folder
+//! passes; what cannot be a name is refused and never bent into one.
+
+use std::path::Path;
+
+use hunch_error::{Error, Result};
+use hunch_model::split::PartName;
+
+/// Bytes that a path in a repository may have.
+const LONGEST_PATH: usize = 1024;
+/// Bytes that a file's name may have: what every file system takes, with room for an ending of ours.
+const LONGEST_NAME: usize = 200;
+/// Characters that a part of a repository's name may have on the hub.
+const LONGEST_REPOSITORY_PART: usize = 96;
+
+/// Whose pages have addresses that name repositories of the hub.
+const HOSTS: [&str; 2] = ["huggingface.co", "hf.co"];
+
+/// A repository as people write it, "owner/name" or the address of its page, as "owner/name".
+///
+/// # Errors
+/// [`Error::InvalidRequest`] when it cannot be one.
+pub fn repository(text: &str) -> Result<String> {
+    repository_at(text, "")
+}
+
+/// The same where the hub is the one of this address: its own pages count as well. An address of any other host
+/// is refused: what it shows is not what this hub has under that name.
+pub(super) fn repository_at(text: &str, endpoint: &str) -> Result<String> {
+    read(text, endpoint).map(|(repository, _)| repository)
+}
+
+/// What is meant of that repository where somebody has written it behind a colon, as some programs do:
+/// "owner/name:Q8_0", or the name of a file.
+///
+/// # Errors
+/// As [`repository`].
+pub(super) fn wanted_at(text: &str, endpoint: &str) -> Result<Option<String>> {
+    read(text, endpoint).map(|(_, wanted)| wanted)
+}
+
+/// A repository, and what stands behind a colon.
+fn read(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
+    let refused = || {
+        Error::invalid(
+            "That is not the name of a repository on the hub. Write it as on its page, for example \
+             Qwen/Qwen3-8B-GGUF.",
+        )
+    };
+    let without_scheme = |text: &str| {
+        ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme)).map(str::to_owned)
+    };
+    let own = without_scheme(endpoint).map(|host| host.trim_end_matches('/').to_owned());
+    let text = text.trim();
+    let address = without_scheme(text);
+    let rest = address.as_deref().unwrap_or(text);
+    let below = |host: &str| {
+        let (start, path) = rest.split_at_checked(host.len())?;
+        start.eq_ignore_ascii_case(host).then(|| path.strip_prefix('/')).flatten()
+    };
+    let path = match HOSTS.into_iter().chain(own.as_deref()).find_map(below) {
+        Some(path) => path,
+        None if address.is_some() => return Err(refused()),
+        None => text,
+    };
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let mut parts: Vec<&str> = path.trim_end_matches('/').split('/').collect();
+    // The page of a folder, of a file or of the discussions names the repository first.
+    if parts.len() > 2 && ["tree", "blob", "resolve", "discussions"].contains(&parts[2]) {
+        parts.truncate(2);
+    }
+    let mut wanted = None;
+    if let [_, name] = &mut parts[..]
+        && let Some((before, behind)) = name.split_once(':')
+    {
+        *name = before;
+        // With "latest" Ollama says that none was chosen.
+        wanted = Some(behind.to_owned()).filter(|behind| !["", "latest"].contains(&behind.as_str()));
+    }
+    if parts.len() > 2 || !parts.iter().all(|part| is_repository_part(part)) {
+        return Err(refused());
+    }
+    Ok((parts.join("/"), wanted))
+}
+
+/// The hub's own rule.
+fn is_repository_part(part: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let edge = |c: char| c == '-' || c == '.';
+    (1..=LONGEST_REPOSITORY_PART).contains(&part.len())
+        && part.chars().all(allowed)
+        && !part.starts_with(edge)
+        && !part.ends_with(edge)
+        && !part.contains("..")
+        && !part.contains("--")
+}
+
+/// Says whether this is a path that stays inside its repository and ends with a name that a file can
+/// have here.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] when it is not.
+pub fn check_path(path: &str) -> Result<()> {
+    let sound = path.len() <= LONGEST_PATH && path.split('/').all(is_file_part);
+    let is_gguf = Path::new(path).extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
+    if sound && is_gguf && file_name(path).len() <= LONGEST_NAME {
+        return Ok(());
+    }
+    // What was asked for may hold anything, control characters too.
+    Err(Error::invalid(
+        "That is not the path of a GGUF file in a repository. Choose one of the files that the repository lists.",
+    ))
+}
+
+/// No separators, no way up, nothing hidden, nothing that a system gives a meaning of its own.
+fn is_file_part(part: &str) -> bool {
+    let trimmed = part.trim_matches(|c: char| c.is_whitespace() || c == '.');
+    !trimmed.is_empty()
+        && !part.starts_with('.')
+        && !part.ends_with(['.', ' '])
+        && !part.chars().any(|c| c.is_control() || is_direction(c) || "\\:*?\"<>|".contains(c))
+}
+
+/// Characters that turn the direction of writing: with them a name can look like another.
+fn is_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// What a path tells of being one of several files.
+fn part_name(path: &str) -> Option<PartName> {
+    PartName::of(Path::new(file_name(path)))
+}
+
+/// The last part of a path.
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// What the model of a file is called here: the file's name without the ending, and without the number of
+/// its part.
+pub fn short_name(path: &str) -> &str {
+    let name = file_name(path);
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    part_name(path).map_or(stem, |part| &stem[..part.model.len()])
+}
+
+/// Which part of how many a file of a split model is, by its name: "…-00001-of-00003.gguf" is the first of
+/// three.
+pub fn part_number(path: &str) -> Option<(u32, u32)> {
+    part_name(path).map(|part| (part.number as u32, part.count as u32))
+}
+
+/// What a file is called here: part `part` (the first is 0) of a model that is called `stem`.
+pub fn local_file(stem: &str, part: usize, parts: usize) -> String {
+    match parts {
+        1 => format!("{stem}.gguf"),
+        _ => format!("{stem}-{:05}-of-{parts:05}.gguf", part + 1),
+    }
+}
+
+/// The quantisation that a file's name tells, as "Q4_K_M"; empty where it tells none.
+pub fn quantisation(path: &str) -> String {
+    let stem = short_name(path).to_ascii_uppercase();
+    let starts = stem.char_indices().filter(|&(at, c)| {
+        c.is_ascii_alphanumeric()
+            && !stem[..at].chars().next_back().is_some_and(|before| before.is_ascii_alphanumeric())
+    });
+    // The last one: "f16-to-q4_0" is a Q4_0.
+    let mut found = String::new();
+    for (at, _) in starts {
+        let word =
+            stem[at..].split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
+        if is_quantisation(word) {
+            found = word.to_owned();
+        }
+    }
+    found
+}
+
+fn is_quantisation(word: &str) -> bool {
+    if ["F16", "BF16", "F32", "FP16", "FP32", "MXFP4"].contains(&word) {
+        return true;
+    }
+    let digits = ["IQ", "TQ", "Q"].iter().find_map(|kind| word.strip_prefix(kind));
+    digits.is_some_and(|rest| {
+        let mut parts = rest.split('_');
+        let bits = parts.next().unwrap_or_default();
+        bits.len() == 1
+            && bits.starts_with(|c: char| c.is_ascii_digit())
+            && parts.all(|p| (1..=4).contains(&p.len()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_is_told_by_its_name_or_its_page() {
+        for text in [
+            "Qwen/Qwen3-8B-GGUF",
+            " Qwen/Qwen3-8B-GGUF ",
+            "https://huggingface.co/Qwen/Qwen3-8B-GGUF",
+            "https://huggingface.co/Qwen/Qwen3-8B-GGUF/tree/main?show=1#files",
+            "hf.co/Qwen/Qwen3-8B-GGUF/",
+            "hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M",
+        ] {
+            assert_eq!(repository(text).unwrap(), "Qwen/Qwen3-8B-GGUF", "{text}");
+        }
+        assert_eq!(repository("gpt2").unwrap(), "gpt2");
+        for text in
+            ["https://Mirror.example:8080/hf/a/b/", "mirror.example:8080/hf/a/b", "https://hf.co/a/b", "a/b"]
+        {
+            assert_eq!(repository_at(text, "http://mirror.example:8080/hf/").unwrap(), "a/b", "{text}");
+        }
+        for text in [
+            "https://mirror.example:8080/hf/a/b",
+            "https://github.com/a/b",
+            "https://huggingface.co.example/a/b",
+            "https://me@huggingface.co/a/b",
+            "https://huggingface.co",
+            "github.com:443/a/b",
+        ] {
+            assert!(repository_at(text, "https://huggingface.co").is_err(), "{text:?}");
+        }
+        for text in
+            ["", "/", "a/b/c", "../b", "a/..", "a//b", "a b/c", "ftp://x/a/b", "a/b\0", ".a/b", "a/b-", "ä/b"]
+        {
+            assert!(repository(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_stands_behind_a_colon_is_what_is_meant_of_a_repository() {
+        let wanted = |text: &str| wanted_at(text, "http://mirror.example:8080/hf/").unwrap();
+        for (text, expected) in [
+            ("hf.co/Qwen/Qwen3-8B-GGUF:Q8_0", Some("Q8_0")),
+            ("https://huggingface.co/a/b:q4_k_m?show=1", Some("q4_k_m")),
+            ("mirror.example:8080/hf/a/b:m-Q8_0.gguf", Some("m-Q8_0.gguf")),
+            ("mirror.example:8080/hf/a/b", None),
+            ("a/b", None),
+            ("a/b:", None),
+            ("hf.co/a/b:latest", None),
+            ("hf.co/a/b/blob/main/m:x.gguf", None),
+        ] {
+            assert_eq!(wanted(text).as_deref(), expected, "{text}");
+        }
+        assert!(wanted_at("a:Q8_0", "").is_err(), "that names no owner");
+    }
+
+    #[test]
+    fn a_path_that_could_leave_its_folder_is_refused() {
+        for path in ["m.gguf", "q4/m-Q4_K_M.GGUF", "Modell für alle 日本.gguf"] {
+            assert!(check_path(path).is_ok(), "{path}");
+        }
+        let long = format!("{}.gguf", "a".repeat(LONGEST_NAME));
+        for path in [
+            "",
+            ".gguf",
+            "m.bin",
+            "/m.gguf",
+            "../m.gguf",
+            "a/../m.gguf",
+            "a//m.gguf",
+            "a/./m.gguf",
+            "C:\\m.gguf",
+            "C:m.gguf",
+            "a\\m.gguf",
+            "m\0.gguf",
+            ".hidden/m.gguf",
+            "m\u{202e}fugg.gguf",
+            "a/ /m.gguf",
+            "m\n.gguf",
+            &long,
+        ] {
+            assert!(check_path(path).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn names_tell_parts_and_quantisation() {
+        assert_eq!(part_number("a/big-Q8_0-00002-of-00003.gguf"), Some((2, 3)));
+        for path in [
+            "big-00004-of-00003.gguf",
+            "big-00000-of-00003.gguf",
+            "-00001-of-00003.gguf",
+            "00001-of-3.gguf",
+            "whole-00001-of-00001.gguf",
+            "big-00001-of-99999.gguf",
+            "ü.gguf",
+        ] {
+            assert_eq!(part_number(path), None, "{path}");
+        }
+        assert_eq!(short_name("a/big-Q8_0-00002-of-00003.gguf"), "big-Q8_0");
+        assert_eq!(short_name("a/small.q4_0.gguf"), "small.q4_0");
+        assert_eq!(local_file("big", 1, 3), "big-00002-of-00003.gguf");
+        for (path, expected) in [
+            ("Qwen3-8B-Q4_K_M.gguf", "Q4_K_M"),
+            ("smollm2-135m-instruct-q4_1.gguf", "Q4_1"),
+            ("model.IQ2_XXS.gguf", "IQ2_XXS"),
+            ("gemma-UD-Q4_K_XL-00001-of-00002.gguf", "Q4_K_XL"),
+            ("a_q8_0.gguf", "Q8_0"),
+            ("x-bf16.gguf", "BF16"),
+            ("f16-to-q4_0.gguf", "Q4_0"),
+            ("Qwen3-8B.gguf", ""),
+        ] {
+            assert_eq!(quantisation(path), expected, "{path}");
+        }
+    }
+}

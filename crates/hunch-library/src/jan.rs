@@ -1,0 +1,132 @@
+//! Jan's data folder: a folder for each model with `model.yml`, which says where the file is, relative to the
+//! data folder. The description is a stranger's text: a path that leads out of the data folder is not
+//! followed.
+
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+
+use super::atomic_file;
+use super::walk::{Mark, walk};
+use hunch_model::split;
+
+/// Where models are in the data folder, now and in earlier versions.
+const FOLDERS: [&str; 3] = ["llamacpp/models", "models", "cortex/models"];
+/// What Jan calls every file it has fetched itself.
+const PLAIN_NAME: &str = "model";
+
+/// What is there.
+#[derive(Debug, Default)]
+pub(super) struct Jan {
+    /// The files, each with the name its model has in Jan.
+    pub(super) models: Vec<(String, Mark)>,
+    /// Why something was left out, if so.
+    pub(super) problem: Option<String>,
+}
+
+/// Looks through the data folder; `wanted` says which files can be models.
+pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
+    let mut jan = Jan::default();
+    for folder in FOLDERS {
+        let folder = data.join(folder);
+        let is_description = |name: &OsStr| name == "model.yml";
+        let walked = walk(&folder, |name| wanted(name) || is_description(name));
+        jan.problem = jan.problem.or(walked.problem);
+        for mark in walked.files {
+            if !mark.path.file_name().is_some_and(is_description) {
+                jan.models.push((name(&mark.path, &folder), mark));
+                continue;
+            }
+            let Some(said) = atomic_file::text(&mark.path).as_deref().and_then(model_path) else { continue };
+            match inside(data, &said) {
+                None => {
+                    let path = mark.path.display();
+                    jan.problem.get_or_insert_with(|| {
+                        format!("{path} names a file outside of Jan's folder; it was left out.")
+                    });
+                }
+                // Of a file that is found by walking as well, one is left by what sorts twins out.
+                Some(path) if path.file_name().is_some_and(&wanted) => {
+                    jan.models.extend(Mark::of(&path).map(|file| (name(&path, &folder), file)));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    jan
+}
+
+/// The model's name: that of its file, or where that says nothing, of its folder in Jan.
+fn name(path: &Path, folder: &Path) -> String {
+    let stem = split::stem(path);
+    if stem != PLAIN_NAME {
+        return stem;
+    }
+    let parent = path.parent().unwrap_or(path);
+    let id = parent.strip_prefix(folder).ok().or_else(|| parent.file_name().map(Path::new));
+    id.map_or(stem, |id| id.to_string_lossy().replace('\\', "/"))
+}
+
+/// The value of `model_path` in a description. Jan writes it on a line of its own, plain or in quotes.
+fn model_path(description: &str) -> Option<String> {
+    let value = description.lines().find_map(|line| line.strip_prefix("model_path:"))?.trim();
+    let quoted = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
+    let value = quoted('"').or_else(|| quoted('\'')).unwrap_or(value);
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+/// The path that a description says, if it stays inside the data folder.
+fn inside(data: &Path, said: &str) -> Option<PathBuf> {
+    let said = Path::new(said);
+    let relative = said.strip_prefix(data).unwrap_or(said);
+    let stays = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    relative.components().all(stays).then(|| data.join(relative))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gguf(name: &OsStr) -> bool {
+        Path::new(name).extension().is_some_and(|e| e == "gguf")
+    }
+
+    #[test]
+    fn models_are_found_and_none_outside() {
+        let root = tempfile::tempdir().unwrap();
+        let data = root.path().join("data");
+        let write = |path: &str, text: &str| {
+            let path = data.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        std::fs::write(root.path().join("outside.gguf"), "x").unwrap();
+        write("llamacpp/models/org/one/model.gguf", "x");
+        write(
+            "llamacpp/models/org/one/model.yml",
+            "name: One\nmodel_path: llamacpp/models/org/one/model.gguf\n",
+        );
+        write("llamacpp/models/two/model.yml", "model_path: \"elsewhere/two-Q8_0.gguf\"");
+        write("elsewhere/two-Q8_0.gguf", "x");
+        write("llamacpp/models/bad/model.yml", "model_path: ../outside.gguf");
+        write("models/old/old-Q4_0.gguf", "x");
+        let jan = read(&data, gguf);
+        let mut names: Vec<&str> = jan.models.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names, ["old-Q4_0", "org/one", "two-Q8_0"]);
+        assert!(jan.problem.unwrap().contains("outside"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_description_leads_out(text in "(\\.\\./|/|\\./|a|models|\\\\|\"|'| |\\PC){0,12}") {
+            let _ = model_path(&text);
+            if let Some(path) = inside(Path::new("/data"), &text) {
+                prop_assert!(path.starts_with("/data"));
+                prop_assert!(!path.components().any(|part| part == Component::ParentDir));
+            }
+        }
+    }
+}

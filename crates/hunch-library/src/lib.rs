@@ -1,0 +1,165 @@
+//! The models on this machine: where they lie, what they are, which of them fit together. Reads
+//! headers, never weights; loads nothing. What other programs keep is only ever read.
+
+pub mod atomic_file;
+pub mod catalogue;
+pub mod download;
+mod find;
+pub mod fit;
+mod folders;
+mod headers;
+pub mod hub;
+mod inspect;
+mod jan;
+pub mod load_marker;
+mod locked_json;
+pub mod machine;
+pub mod measured;
+mod ollama;
+pub mod pairs;
+mod places;
+mod quantisation;
+mod remove;
+mod scan;
+mod survey;
+pub mod types;
+pub mod vocabularies;
+mod walk;
+pub mod watch;
+
+use std::path::{Path, PathBuf};
+
+use directories::BaseDirs;
+
+use crate::types::ModelEntry;
+use crate::types::ModelSource;
+pub use find::find;
+pub use folders::{add_folder, added_folders, remember_loaded, remove_folder, was_loaded};
+use hunch_error::{Error, Result};
+use hunch_model::{low_bit, split};
+pub use inspect::{Inspection, inspect, template_note};
+pub use places::Places;
+pub use remove::{removable, remove};
+pub use scan::{Scan, scan};
+
+/// Short name of the model Hunch starts with: SmolLM2-135M-Instruct, Q4_1, Apache-2.0.
+pub const DEFAULT_MODEL: &str = "smollm2-135m-instruct-q4_1";
+
+/// Hunch's data folder: `$HUNCH_DATA_DIR`, else the system's place for application data.
+///
+/// # Errors
+/// When the system names no home folder.
+pub fn data_folder() -> Result<PathBuf> {
+    named_data_folder().map_or_else(usual_data_folder, Ok)
+}
+
+/// Returns the folder that `$HUNCH_DATA_DIR` names, unless it is the system's place.
+pub fn other_data_folder() -> Option<PathBuf> {
+    let real = |folder: &Path| folder.canonicalize().ok();
+    let is_usual = |named: &PathBuf| usual_data_folder().is_ok_and(|usual| real(&usual) == real(named));
+    named_data_folder().filter(|named| real(named).is_none() || !is_usual(named))
+}
+
+fn named_data_folder() -> Option<PathBuf> {
+    std::env::var_os("HUNCH_DATA_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from)
+}
+
+fn usual_data_folder() -> Result<PathBuf> {
+    let dirs = BaseDirs::new().ok_or_else(|| {
+        Error::invalid("This user has no home folder. Set HUNCH_DATA_DIR to a folder for Hunch's data.")
+    })?;
+    Ok(dirs.data_dir().join("hunch"))
+}
+
+/// Where models are looked for: `models` in the data folder.
+///
+/// # Errors
+/// As [`data_folder`].
+pub fn models_folder() -> Result<PathBuf> {
+    Ok(data_folder()?.join("models"))
+}
+
+/// Where the layers are kept that a target skips when it drafts for itself.
+///
+/// # Errors
+/// As [`data_folder`].
+pub fn skip_sets_folder() -> Result<PathBuf> {
+    Ok(data_folder()?.join("skip-sets"))
+}
+
+/// The file of conversations.
+///
+/// # Errors
+/// As [`data_folder`].
+pub fn conversations_path() -> Result<PathBuf> {
+    Ok(data_folder()?.join("conversations.db"))
+}
+
+/// Where the low-bit copy of a model file belongs, whether it is there or not. Models of other content have other
+/// places, whatever they are called.
+///
+/// # Errors
+/// As [`data_folder`], and when the file cannot be read.
+pub fn low_bit_path(target: &Path) -> Result<PathBuf> {
+    let name = format!("{}-{}.gguf", short_name(target), low_bit::fingerprint(target)?);
+    Ok(data_folder()?.join("low-bit").join(name))
+}
+
+/// The default model's file, whether it is there or not.
+///
+/// # Errors
+/// As [`data_folder`].
+pub fn default_model_path() -> Result<PathBuf> {
+    Ok(models_folder()?.join(format!("{DEFAULT_MODEL}.gguf")))
+}
+
+/// What a model given by path is, under the name it is listed by and with whose folder it lies in.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn inspect_listed(path: &Path, places: &Places) -> Result<Inspection> {
+    let found = survey::around(&[path], places).candidates.into_iter();
+    let listed = found.into_iter().find(|c| c.files.iter().any(|mark| mark.path == path));
+    let inspected = inspect(path)?;
+    let entry = match listed {
+        Some(candidate) => ModelEntry { name: candidate.name, source: candidate.source, ..inspected.entry },
+        None => ModelEntry { source: ModelSource::Added, is_default: false, ..inspected.entry },
+    };
+    Ok(Inspection { entry, ..inspected })
+}
+
+/// Checks of each file that it is one of the listed models, or was loaded before from elsewhere.
+pub fn are_known(paths: &[&Path], places: &Places) -> Vec<bool> {
+    let listed = are_listed(paths, places);
+    paths.iter().zip(listed).map(|(path, listed)| listed || was_loaded(places, path)).collect()
+}
+
+/// Checks of each file that it is part of one of the listed models.
+pub fn are_listed(paths: &[&Path], places: &Places) -> Vec<bool> {
+    let found = survey::around(paths, places).candidates;
+    let is_listed =
+        |path: &&Path| found.iter().any(|candidate| candidate.files.iter().any(|mark| mark.path == **path));
+    paths.iter().map(is_listed).collect()
+}
+
+/// A file's name without its extension, and without the suffix of a part.
+pub fn short_name(path: &Path) -> String {
+    split::stem(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unusable_file_is_listed_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("broken.gguf"), b"GGUF").unwrap();
+        std::fs::write(folder.path().join("notes.txt"), b"hello").unwrap();
+        let found = |folder: &Path| scan(&Places::only(folder.to_path_buf())).models;
+        let entries = found(folder.path());
+        assert_eq!(entries.len(), 1);
+        assert!(entries[0].problem.is_some());
+        assert!(found(&folder.path().join("nowhere")).is_empty());
+    }
+}

@@ -1,0 +1,107 @@
+//! Small files of JSON beside the models, which the window and the command line both read and write: a lock so
+//! that no change is lost, a rename so that no reader sees half a file. A damaged file is as good as none.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::atomic_file;
+use hunch_error::{Error, Result};
+
+/// How often, and how long apart, the lock is tried for: what another program does with such a file is done in a
+/// moment.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
+/// A file above this is none of ours.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// What the file says; the default when it is not there or cannot be read.
+pub(super) fn read<T: DeserializeOwned + Default>(path: &Path) -> T {
+    let text = atomic_file::text_up_to(path, MOST_BYTES);
+    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
+/// Changes what the file says.
+///
+/// # Errors
+/// [`Error::Io`] when it cannot be written; it is then as it was.
+pub(super) fn update<T: DeserializeOwned + Default + Serialize>(
+    path: &Path,
+    change: impl FnOnce(&mut T),
+) -> Result<()> {
+    let _lock = lock(path)?;
+    let mut value: T = read(path);
+    change(&mut value);
+    let text = serde_json::to_string(&value)
+        .map_err(|e| Error::Internal(format!("{} cannot be written down: {e}", path.display())))?;
+    atomic_file::write(path, &text)
+}
+
+/// Holds the lock of a file that is to be changed until it is dropped. A file of its own is locked: the other one
+/// is replaced.
+pub(super) fn lock(path: &Path) -> Result<File> {
+    let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(io)?;
+    }
+    let beside = path.with_extension("lock");
+    let io = |source| Error::Io { action: "write", path: beside.clone(), source };
+    let file = File::options().create(true).truncate(false).write(true).open(&beside).map_err(io)?;
+    for _ in 0..TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            // A file system without locks: the rename alone has to do.
+            Err(fs::TryLockError::Error(_)) => return Ok(file),
+        }
+    }
+    Err(Error::Io {
+        action: "write",
+        path: path.to_path_buf(),
+        source: std::io::Error::new(std::io::ErrorKind::WouldBlock, "another program is writing to it"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    type Counts = BTreeMap<String, u32>;
+
+    #[test]
+    fn changes_of_many_at_once_are_all_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep").join("counts.json");
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let path = &path;
+                scope.spawn(move || {
+                    for i in 0..10 {
+                        let add = |counts: &mut Counts| counts.extend([(format!("{writer}-{i}"), i)]);
+                        update(path, add).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(read::<Counts>(&path).len(), 40);
+        let names: Vec<_> =
+            fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 2, "the file and its lock: {names:?}");
+    }
+
+    #[test]
+    fn a_damaged_file_is_as_good_as_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("counts.json");
+        assert!(read::<Counts>(&path).is_empty());
+        fs::write(&path, b"{\"half\": ").unwrap();
+        assert!(read::<Counts>(&path).is_empty());
+        update(&path, |counts: &mut Counts| counts.extend([("new".into(), 1)])).unwrap();
+        assert_eq!(read::<Counts>(&path), Counts::from([("new".into(), 1)]));
+    }
+}

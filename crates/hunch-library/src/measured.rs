@@ -1,0 +1,340 @@
+//! What has run on this machine, and how fast: models by themselves, with a method and as drafts, and the last
+//! comparison by pair. Kept in one file, `measured.json` in the data folder; whoever measures something remembers
+//! it here. Nothing is measured here.
+
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{data_folder, locked_json};
+use crate::types::ModelEntry;
+use crate::types::{MeasuredSpeedup, RanAs};
+use hunch_core::method::Method;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::stats::GenerationStats;
+use hunch_error::Result;
+
+/// Answers shorter than this say too little about speed.
+pub const LEAST_TOKENS: u32 = 32;
+
+/// A model as it is remembered: another quantisation of it has its name, and another speed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran<'a> {
+    /// Its short name.
+    pub name: &'a str,
+    /// Bytes of its file, or of all its parts.
+    pub size_bytes: u64,
+}
+
+impl<'a> Ran<'a> {
+    /// The model of an entry.
+    pub fn of(entry: &'a ModelEntry) -> Self {
+        Self { name: &entry.name, size_bytes: entry.size_bytes }
+    }
+
+    fn key(&self) -> String {
+        format!("{} {}", self.size_bytes, self.name)
+    }
+}
+
+/// How fast models were, together or alone. Rates are tokens a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Of the target by plain decoding.
+    pub plain: Option<f64>,
+    /// Of the target with the method that was fastest but plain.
+    pub speculative: Option<(Method, f64)>,
+    /// At which the draft model drafts: tokens drafted by the time that took.
+    pub drafting: Option<f64>,
+}
+
+impl Rates {
+    /// Of one answer; of one too short to tell, nothing.
+    pub fn of_answer(method: Method, rule: AcceptanceRule, stats: &GenerationStats) -> Self {
+        if stats.generated_tokens < LEAST_TOKENS {
+            return Self::default();
+        }
+        Self::of_methods([(method, stats.decode_tok_s)], rule).with_drafting([(method, stats)], rule)
+    }
+
+    /// Of the rates of several methods. Under a rule that changes the text, only plain decoding counts.
+    pub fn of_methods(rates: impl IntoIterator<Item = (Method, f64)>, rule: AcceptanceRule) -> Self {
+        let mut found = Self::default();
+        let counts = |method| method == Method::Plain || rule.is_lossless();
+        let rates = rates.into_iter().filter(|(method, _)| counts(*method));
+        // A made-up draft is no way to run.
+        for (method, rate) in rates.filter(|(method, _)| *method != Method::Synthetic) {
+            if method == Method::Plain {
+                found.plain = sound(rate).or(found.plain);
+            } else if found.speculative.is_none_or(|(_, best)| rate > best) {
+                found.speculative = sound(rate).map(|rate| (method, rate)).or(found.speculative);
+            }
+        }
+        found
+    }
+
+    /// With the rate of drafting over these answers; without it under a rule that changes the text.
+    pub fn with_drafting<'a>(
+        self,
+        answers: impl IntoIterator<Item = (Method, &'a GenerationStats)>,
+        rule: AcceptanceRule,
+    ) -> Self {
+        let drafting = if rule.is_lossless() { drafting(answers) } else { None };
+        Self { drafting, ..self }
+    }
+}
+
+/// The rate of drafting, over the answers in which the draft model alone drafted, token by token.
+fn drafting<'a>(answers: impl IntoIterator<Item = (Method, &'a GenerationStats)>) -> Option<f64> {
+    let drafted = answers.into_iter().filter(|(method, _)| *method == Method::DraftModel);
+    let (tokens, ms) = drafted.fold((0, 0.0), |(tokens, ms), (_, stats)| {
+        (tokens + u64::from(stats.drafted), ms + stats.propose_ms)
+    });
+    if tokens < u64::from(LEAST_TOKENS) { None } else { sound(1000.0 * tokens as f64 / ms) }
+}
+
+/// A rate that is a positive number.
+fn sound(rate: f64) -> Option<f64> {
+    (rate > 0.0 && rate.is_finite()).then_some(rate)
+}
+
+/// A rate, and with which method it was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct WithMethod {
+    method: Method,
+    tokens_per_second: f64,
+}
+
+/// Tokens a second of plain decoding, by device and model.
+const PLAIN: &str = "plain";
+/// The same, and the method, of the last answer, comparison or bench that was not plain decoding alone: of several
+/// methods the fastest.
+const SPECULATIVE: &str = "speculative";
+/// Tokens drafted a second, by device and draft model.
+const DRAFTING: &str = "drafting";
+/// The last comparison, by device, target and draft.
+const PAIRS: &str = "pairs";
+
+/// What the file says: a table for each of the names above. What a later version has written there, entries and
+/// tables, is passed over and stays.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct File(Map<String, Value>);
+
+impl File {
+    fn get<T: DeserializeOwned>(&self, table: &str, key: &str) -> Option<T> {
+        T::deserialize(self.0.get(table)?.get(key)?).ok()
+    }
+
+    fn set(&mut self, table: &str, key: String, entry: Value) {
+        let table = self.0.entry(table).or_insert_with(|| Map::new().into());
+        // What is no table is none of ours.
+        if let Some(table) = table.as_object_mut() {
+            table.insert(key, entry);
+        }
+    }
+
+    /// What is to be told of a model: how fast it is by itself, if that is known, for that depends on nothing else.
+    fn speed(&self, model: &str) -> Option<(f64, RanAs)> {
+        let target = |method| RanAs::Target { method };
+        let plain = || self.get(PLAIN, model).map(|rate| (rate, target(Method::Plain)));
+        let speculative = || {
+            let with: WithMethod = self.get(SPECULATIVE, model)?;
+            Some((with.tokens_per_second, target(with.method)))
+        };
+        let drafting = || self.get(DRAFTING, model).map(|rate| (rate, RanAs::Draft));
+        plain().or_else(speculative).or_else(drafting)
+    }
+}
+
+/// What has run on one device.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    path: PathBuf,
+    device: String,
+}
+
+impl Measured {
+    /// What has run on `device` ("cpu" or "metal"), by the file in Hunch's data folder.
+    ///
+    /// # Errors
+    /// When there is no data folder.
+    pub fn of_this_machine(device: &str) -> Result<Self> {
+        Ok(Self::at(&data_folder()?, device))
+    }
+
+    /// The same by the file in another folder.
+    pub fn at(folder: &Path, device: &str) -> Self {
+        Self { path: folder.join("measured.json"), device: device.into() }
+    }
+
+    fn model_key(&self, model: &Ran<'_>) -> String {
+        format!("{} {}", self.device, model.key())
+    }
+
+    fn pair_key(&self, target: &Ran<'_>, draft: &Ran<'_>) -> String {
+        format!("{} {} + {}", self.device, target.key(), draft.key())
+    }
+
+    /// Tells entries how fast they were when they last ran here.
+    pub fn fill(&self, entries: &mut [ModelEntry]) {
+        let file = locked_json::read::<File>(&self.path);
+        for entry in entries {
+            let found = file.speed(&self.model_key(&Ran::of(entry)));
+            (entry.tokens_per_second, entry.ran_as) = found.unzip();
+        }
+    }
+
+    /// The speedup of the last comparison of a pair.
+    pub fn speedup(&self, target: &Ran<'_>, draft: &Ran<'_>) -> Option<MeasuredSpeedup> {
+        locked_json::read::<File>(&self.path).get(PAIRS, &self.pair_key(target, draft))
+    }
+
+    /// Remembers how fast a target was, and the draft that was loaded with it. What was not measured stays as it
+    /// was before.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn remember(&self, target: &Ran<'_>, draft: Option<&Ran<'_>>, rates: Rates) -> Result<()> {
+        if rates == Rates::default() {
+            return Ok(());
+        }
+        let (target, draft) = (self.model_key(target), draft.map(|draft| self.model_key(draft)));
+        locked_json::update(&self.path, |file: &mut File| {
+            if let Some((draft, rate)) = draft.zip(rates.drafting) {
+                file.set(DRAFTING, draft, rate.into());
+            }
+            if let Some(rate) = rates.plain {
+                file.set(PLAIN, target.clone(), rate.into());
+            }
+            if let Some((method, tokens_per_second)) = rates.speculative {
+                file.set(SPECULATIVE, target, json!(WithMethod { method, tokens_per_second }));
+            }
+        })
+    }
+
+    /// Remembers what a comparison of a pair came to.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn remember_pair(&self, target: &Ran<'_>, draft: &Ran<'_>, speedup: MeasuredSpeedup) -> Result<()> {
+        let key = self.pair_key(target, draft);
+        locked_json::update(&self.path, |file: &mut File| {
+            file.set(PAIRS, key, json!(speedup));
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(rate: f64) -> Rates {
+        Rates::of_methods([(Method::Plain, rate)], AcceptanceRule::default())
+    }
+
+    #[test]
+    fn a_rate_belongs_to_the_method_that_gave_it() {
+        let stats = |tokens, drafted, propose_ms| GenerationStats {
+            generated_tokens: tokens,
+            decode_tok_s: 50.0,
+            drafted,
+            propose_ms,
+            ..GenerationStats::default()
+        };
+        let answer = |method, stats: &_| Rates::of_answer(method, AcceptanceRule::Lossless, stats);
+        let long = stats(LEAST_TOKENS, 100, 500.0);
+        assert_eq!(answer(Method::Plain, &stats(LEAST_TOKENS, 0, 0.0)), plain(50.0));
+        let drafted =
+            Rates { speculative: Some((Method::DraftModel, 50.0)), drafting: Some(200.0), plain: None };
+        assert_eq!(answer(Method::DraftModel, &long), drafted);
+        let lossy = AcceptanceRule::LossyLenience { lenience: 0.5 };
+        assert_eq!(Rates::of_answer(Method::DraftModel, lossy, &long), Rates::default());
+        // Nothing is known of the draft where others drafted, or it hardly did.
+        let rates = answer(Method::Cascade, &long);
+        assert_eq!((rates.speculative, rates.drafting), (Some((Method::Cascade, 50.0)), None));
+        assert_eq!(answer(Method::DraftModel, &stats(LEAST_TOKENS, 3, 1.0)).drafting, None);
+        assert_eq!(answer(Method::DraftModel, &stats(LEAST_TOKENS - 1, 100, 500.0)), Rates::default());
+        let rows = [
+            (Method::Ngram, 60.0),
+            (Method::Synthetic, 900.0),
+            (Method::Suffix, 70.0),
+            (Method::Plain, f64::NAN),
+        ];
+        assert_eq!(
+            Rates::of_methods(rows, AcceptanceRule::default()),
+            Rates { speculative: Some((Method::Suffix, 70.0)), ..Rates::default() }
+        );
+    }
+
+    #[test]
+    fn plain_decoding_goes_before_a_method_and_that_before_drafting() {
+        let folder = tempfile::tempdir().unwrap();
+        let measured = Measured::at(folder.path(), "cpu");
+        let (target, draft) = (Ran { name: "Big", size_bytes: 900 }, Ran { name: "Small", size_bytes: 300 });
+        let speed =
+            |model: &Ran<'_>| locked_json::read::<File>(&measured.path).speed(&measured.model_key(model));
+        let with = Rates { speculative: Some((Method::DraftModel, 20.0)), drafting: Some(90.0), plain: None };
+        measured.remember(&target, Some(&draft), with).unwrap();
+        assert_eq!(speed(&target), Some((20.0, RanAs::Target { method: Method::DraftModel })));
+        assert_eq!(speed(&draft), Some((90.0, RanAs::Draft)));
+        measured.remember(&target, None, plain(12.0)).unwrap();
+        measured.remember(&target, None, Rates { drafting: None, ..with }).unwrap();
+        assert_eq!(speed(&target), Some((12.0, RanAs::Target { method: Method::Plain })));
+        measured.remember(&draft, None, plain(80.0)).unwrap();
+        assert_eq!(speed(&draft), Some((80.0, RanAs::Target { method: Method::Plain })));
+    }
+
+    #[test]
+    fn what_a_later_version_wrote_hides_nothing_else_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let measured = Measured::at(folder.path(), "cpu");
+        let target = Ran { name: "Big", size_bytes: 900 };
+        let later = json!({
+            "plain": { "cpu 900 Big": 12.5, "cpu 7 Odd": { "rate": 3.0 } },
+            "speculative": {
+                "cpu 900 Big": { "method": "ngram", "tokens_per_second": 20.0 },
+                "cpu 300 New": { "method": "from-tomorrow", "tokens_per_second": 30.0 },
+            },
+            "drafting": "in another file",
+            "pairs": { "cpu 900 Big + 300 New": { "speedup": 2.0, "method": "from-tomorrow" } },
+            "energy": { "cpu 900 Big": 5 },
+        });
+        std::fs::write(&measured.path, later.to_string()).unwrap();
+        let speed = |name, size_bytes| {
+            let model = measured.model_key(&Ran { name, size_bytes });
+            locked_json::read::<File>(&measured.path).speed(&model)
+        };
+        assert_eq!(speed("Big", 900), Some((12.5, RanAs::Target { method: Method::Plain })));
+        assert_eq!((speed("New", 300), speed("Odd", 7)), (None, None));
+        assert_eq!(measured.speedup(&target, &Ran { name: "New", size_bytes: 300 }), None);
+        measured.remember(&target, Some(&target), Rates { drafting: Some(9.0), ..plain(13.0) }).unwrap();
+        let mut expected = later;
+        expected["plain"]["cpu 900 Big"] = json!(13.0);
+        let written: Value = serde_json::from_slice(&std::fs::read(&measured.path).unwrap()).unwrap();
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn what_ran_is_remembered_by_file_and_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cpu, metal) = (Measured::at(folder.path(), "cpu"), Measured::at(folder.path(), "metal"));
+        let (target, draft) = (Ran { name: "Qwen", size_bytes: 900 }, Ran { name: "Qwen", size_bytes: 300 });
+        let rate = |on: &Measured, model: &Ran<'_>| {
+            locked_json::read::<File>(&on.path).get::<f64>(PLAIN, &on.model_key(model))
+        };
+        assert_eq!((rate(&cpu, &target), cpu.speedup(&target, &draft)), (None, None));
+        cpu.remember(&target, None, plain(12.5)).unwrap();
+        cpu.remember(&target, None, plain(f64::NAN)).unwrap();
+        cpu.remember(&target, None, plain(0.0)).unwrap();
+        assert_eq!(rate(&cpu, &target), Some(12.5));
+        assert_eq!((rate(&cpu, &draft), rate(&metal, &target)), (None, None));
+        let speedup = MeasuredSpeedup { speedup: 1.4, method: Method::Cascade, ended_ms: 5, comparison: 7 };
+        metal.remember_pair(&target, &draft, speedup.clone()).unwrap();
+        assert_eq!(metal.speedup(&target, &draft), Some(speedup));
+        assert_eq!((metal.speedup(&draft, &target), cpu.speedup(&target, &draft)), (None, None));
+        assert_eq!(rate(&cpu, &target), Some(12.5), "the other entry is still there");
+    }
+}

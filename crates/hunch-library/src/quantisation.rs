@@ -1,0 +1,80 @@
+//! Quantisations by the names that people use, as "Q4_K_M".
+
+use std::collections::BTreeMap;
+
+use candle_core::quantized::GgmlDType;
+
+use hunch_model::gguf::Gguf;
+
+/// llama.cpp's numbers of whole-file quantisations (`enum llama_ftype`), of those that were ever released.
+const FILE_TYPES: [(u32, &str); 33] = [
+    (0, "F32"),
+    (1, "F16"),
+    (2, "Q4_0"),
+    (3, "Q4_1"),
+    (7, "Q8_0"),
+    (8, "Q5_0"),
+    (9, "Q5_1"),
+    (10, "Q2_K"),
+    (11, "Q3_K_S"),
+    (12, "Q3_K_M"),
+    (13, "Q3_K_L"),
+    (14, "Q4_K_S"),
+    (15, "Q4_K_M"),
+    (16, "Q5_K_S"),
+    (17, "Q5_K_M"),
+    (18, "Q6_K"),
+    (19, "IQ2_XXS"),
+    (20, "IQ2_XS"),
+    (21, "Q2_K_S"),
+    (22, "IQ3_XS"),
+    (23, "IQ3_XXS"),
+    (24, "IQ1_S"),
+    (25, "IQ4_NL"),
+    (26, "IQ3_S"),
+    (27, "IQ3_M"),
+    (28, "IQ2_S"),
+    (29, "IQ2_M"),
+    (30, "IQ4_XS"),
+    (31, "IQ1_M"),
+    (32, "BF16"),
+    (36, "TQ1_0"),
+    (37, "TQ2_0"),
+    (38, "MXFP4"),
+];
+
+/// The name of a tensor's type.
+pub(super) fn type_name(dtype: GgmlDType) -> String {
+    let name = format!("{dtype:?}");
+    match name.strip_suffix('K') {
+        Some(bits) => format!("{bits}_K"),
+        None => name,
+    }
+}
+
+/// What people call a model's quantisation: what the file says, else the type most weights have.
+pub(super) fn of(gguf: &Gguf) -> String {
+    let said = gguf.u32("general.file_type");
+    if let Some((_, name)) = FILE_TYPES.iter().find(|(number, _)| said == Some(*number)) {
+        return (*name).to_owned();
+    }
+    let mut weights: BTreeMap<String, usize> = BTreeMap::new();
+    for tensor in gguf.tensors.values() {
+        let count: usize = tensor.shape.iter().product();
+        let sum = weights.entry(type_name(tensor.dtype)).or_default();
+        *sum = sum.saturating_add(count);
+    }
+    weights.into_iter().max_by_key(|(_, count)| *count).map_or_else(String::new, |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_called_as_everywhere() {
+        assert_eq!(type_name(GgmlDType::Q4K), "Q4_K");
+        assert_eq!(type_name(GgmlDType::Q8_0), "Q8_0");
+        assert_eq!(type_name(GgmlDType::BF16), "BF16");
+    }
+}

@@ -1,0 +1,132 @@
+//! Taking a model away for good. Only what lies in Hunch's own folder is Hunch's to remove.
+
+use std::path::{Path, PathBuf};
+
+use super::places::Places;
+use super::survey::survey;
+use crate::types::ModelSource;
+use hunch_error::{Error, Result};
+use hunch_model::split;
+
+/// The files that removing the model at `path` would remove: all parts of a split one.
+///
+/// # Errors
+/// When there is no such model, or it is not Hunch's to remove; says where it can be removed.
+pub fn removable(path: &Path, places: &Places) -> Result<Vec<PathBuf>> {
+    let files: Vec<PathBuf> = split::files(path).into_iter().filter(|file| file.is_file()).collect();
+    let is_model = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    if files.is_empty() || (!is_model && !is_listed(path, places)) {
+        return Err(Error::ModelNotFound {
+            name: path.display().to_string(),
+            remedy: "Nothing was removed. `hunch models` lists what is here.".into(),
+        });
+    }
+    // The folder without links, the file with: a link in the folder goes, what it leads to stays.
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    let own = places.models.canonicalize().ok();
+    match (folder, own) {
+        (Some(folder), Some(own)) if folder.starts_with(&own) => Ok(files),
+        _ => Err(Error::invalid(format!(
+            "{} does not lie in Hunch's folder, so Hunch does not remove it. {}",
+            path.display(),
+            where_to(source_of(path, places))
+        ))),
+    }
+}
+
+/// Removes a model from Hunch's own folder.
+///
+/// # Errors
+/// As [`removable`], and [`Error::Io`] when a file cannot be removed.
+pub fn remove(path: &Path, places: &Places) -> Result<()> {
+    for file in removable(path, places)? {
+        std::fs::remove_file(&file).map_err(|source| Error::Io { action: "remove", path: file, source })?;
+    }
+    Ok(())
+}
+
+/// Whose folder a file lies in, as it is listed; an added folder's for one that is not.
+pub(super) fn source_of(path: &Path, places: &Places) -> ModelSource {
+    let found = survey(places)
+        .candidates
+        .into_iter()
+        .find(|candidate| candidate.files.iter().any(|mark| mark.path == path));
+    found.map_or(ModelSource::Added, |candidate| candidate.source)
+}
+
+fn is_listed(path: &Path, places: &Places) -> bool {
+    survey(places).candidates.iter().any(|candidate| candidate.path() == path)
+}
+
+fn where_to(source: ModelSource) -> &'static str {
+    match source {
+        ModelSource::Hunch | ModelSource::Added => {
+            "Remove the file yourself, or take its folder off the list."
+        }
+        ModelSource::HuggingFace => "Remove it with `hf cache rm`, or the program that fetched it.",
+        ModelSource::LmStudio => "Remove it in LM Studio, under My Models.",
+        ModelSource::Ollama => "Remove it with `ollama rm`.",
+        ModelSource::LlamaCpp => "Remove the file from llama.cpp's cache yourself.",
+        ModelSource::Jan => "Remove it in Jan, under Settings, Model Providers.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(root: &Path) -> Places {
+        let models = root.join("models");
+        std::fs::create_dir_all(models.join("sub")).unwrap();
+        Places { models, home: Some(root.join("home")), ..Places::default() }
+    }
+
+    #[test]
+    fn all_parts_go_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let places = places(root.path());
+        for name in ["sub/a-00001-of-00002.gguf", "sub/a-00002-of-00002.gguf", "sub/b.gguf"] {
+            std::fs::write(places.models.join(name), "x").unwrap();
+        }
+        remove(&places.models.join("sub/a-00001-of-00002.gguf"), &places).unwrap();
+        let left: Vec<_> = std::fs::read_dir(places.models.join("sub")).unwrap().collect();
+        assert_eq!(left.len(), 1);
+        assert!(places.models.join("sub/b.gguf").exists());
+    }
+
+    #[test]
+    fn what_is_not_hunch_s_stays_and_who_can_remove_it_is_said() {
+        let root = tempfile::tempdir().unwrap();
+        let places = places(root.path());
+        let (outside, lm) = (root.path().join("outside.gguf"), root.path().join("home/.lmstudio/models/o/r"));
+        std::fs::create_dir_all(&lm).unwrap();
+        let lm = lm.join("m.gguf");
+        for path in [&outside, &lm] {
+            std::fs::write(path, "x").unwrap();
+        }
+        let around = places.models.join("sub/../../outside.gguf");
+        for path in [&outside, &around, &lm] {
+            assert!(remove(path, &places).is_err(), "{}", path.display());
+        }
+        assert!(outside.exists() && lm.exists());
+        let error = remove(&lm, &places).unwrap_err().to_string();
+        assert!(error.contains("in LM Studio"), "{error}");
+        std::fs::write(places.models.join("notes.txt"), "x").unwrap();
+        assert!(remove(&places.models.join("notes.txt"), &places).is_err());
+        assert!(remove(&places.models.join("nowhere.gguf"), &places).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_goes_and_what_it_leads_to_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let places = places(root.path());
+        let outside = root.path().join("outside.gguf");
+        std::fs::write(&outside, "x").unwrap();
+        std::os::unix::fs::symlink(&outside, places.models.join("link.gguf")).unwrap();
+        std::os::unix::fs::symlink(root.path(), places.models.join("up")).unwrap();
+        assert!(remove(&places.models.join("up/outside.gguf"), &places).is_err());
+        remove(&places.models.join("link.gguf"), &places).unwrap();
+        assert!(outside.exists() && !places.models.join("link.gguf").exists());
+    }
+}

@@ -1,0 +1,215 @@
+//! What lies where, without opening a model: every place is looked through, parts of one model are put
+//! together, and what is reached by two ways is there once.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use super::folders::added_folders;
+use super::places::{Layout, Places, Root};
+use super::walk::{Mark, Walked, walk, walk_where};
+use super::{jan, ollama};
+use crate::types::{ModelFolder, ModelSource};
+use hunch_model::split::{self, PartName};
+
+/// A model, as far as names and sizes tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// Short name.
+    pub(super) name: String,
+    /// Its files that are there: one, or the parts of a split model in order.
+    pub(super) files: Vec<Mark>,
+    /// Files it should have.
+    pub(super) parts: usize,
+    /// Which of the folders it is in.
+    pub(super) folder: usize,
+    /// Whose that is.
+    pub(super) source: ModelSource,
+}
+
+impl Candidate {
+    /// The file that stands for it: the first that is there.
+    pub(super) fn path(&self) -> &Path {
+        &self.files[0].path
+    }
+}
+
+/// Everything that lies in the places.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Survey {
+    /// The models: those of one folder by name.
+    pub(super) candidates: Vec<Candidate>,
+    /// Where was looked; the models are not counted yet.
+    pub(super) folders: Vec<ModelFolder>,
+}
+
+/// Looks through all places.
+pub(super) fn survey(places: &Places) -> Survey {
+    survey_of(places, |_| true)
+}
+
+/// Looks through those places that the files lie in: no other volume is asked.
+pub(super) fn around(paths: &[&Path], places: &Places) -> Survey {
+    survey_of(places, |root| paths.iter().any(|path| path.starts_with(&root.path)))
+}
+
+fn survey_of(places: &Places, wanted: impl Fn(&Root) -> bool) -> Survey {
+    let (added, problem) = match added_folders(places) {
+        Ok(added) => (added, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    let mut survey = Survey::default();
+    let mut known = HashSet::new();
+    for (folder, root) in places.roots(&added).into_iter().filter(wanted).enumerate() {
+        let (found, root_problem) = look_through(&root);
+        survey.folders.push(ModelFolder {
+            path: root.path.display().to_string(),
+            source: root.source,
+            exists: root.path.is_dir(),
+            models: 0,
+            // The list of added folders is Hunch's own, and so is what is wrong with it.
+            problem: root_problem.or_else(|| problem.clone().filter(|_| root.source == ModelSource::Hunch)),
+        });
+        let mut candidates = put_together(found, folder, root.source);
+        candidates.retain(|candidate| known.insert(candidate.files[0].identity.clone()));
+        survey.candidates.append(&mut candidates);
+    }
+    survey
+}
+
+/// The models of one folder alone.
+pub(super) fn of_folder(folder: &Path, source: ModelSource) -> Vec<Candidate> {
+    let root = Root { path: folder.to_path_buf(), source, layout: Layout::Tree };
+    put_together(look_through(&root).0, 0, source)
+}
+
+fn look_through(root: &Root) -> (Vec<(String, Mark)>, Option<String>) {
+    let wanted = |name: &OsStr| is_model_name(name, root.source);
+    let named = |walked: Walked| {
+        let named = walked.files.into_iter().map(|mark| (split::stem(&mark.path), mark));
+        (named.collect(), walked.problem)
+    };
+    match root.layout {
+        Layout::Tree => named(walk(&root.path, wanted)),
+        Layout::HuggingFace => named(walk_where(&root.path, wanted, holds_models)),
+        Layout::Ollama => {
+            let store = ollama::read(&root.path);
+            (store.models, store.problem)
+        }
+        Layout::Jan => {
+            let jan = jan::read(&root.path, wanted);
+            (jan.models, jan.problem)
+        }
+    }
+}
+
+/// Whether models can lie in a folder of Hugging Face's cache. Beside them are data sets, with more files than all
+/// models have, and blobs, which are looked at through the links to them.
+fn holds_models(depth: usize, folder: &OsStr) -> bool {
+    match depth {
+        0 => folder.as_encoded_bytes().starts_with(b"models--"),
+        1 => folder == "snapshots",
+        _ => true,
+    }
+}
+
+/// Whether a file of that name can be a model. Unfinished downloads have other endings, but for those that
+/// LM Studio marks at the front. Projectors for pictures lie beside models in other programs' folders; in
+/// the person's own they are listed, with what they are.
+fn is_model_name(name: &OsStr, source: ModelSource) -> bool {
+    let path = Path::new(name);
+    let lower = name.to_string_lossy().to_lowercase();
+    let own = matches!(source, ModelSource::Hunch | ModelSource::Added);
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+        && !lower.starts_with("downloading_")
+        && (own || !lower.contains("mmproj"))
+}
+
+/// Makes models of files: the parts of a split one are one, and empty files are none.
+fn put_together(found: Vec<(String, Mark)>, folder: usize, source: ModelSource) -> Vec<Candidate> {
+    let mut groups: BTreeMap<(String, PathBuf), (usize, BTreeMap<usize, Mark>)> = BTreeMap::new();
+    for (name, mark) in found.into_iter().filter(|(_, mark)| mark.size > 0) {
+        let (key, number, parts) = match PartName::of(&mark.path) {
+            // Parts belong together when they lie in one folder and say the same number of parts.
+            Some(part) => {
+                let first = mark.path.with_file_name(format!("{}/{}", part.model, part.count));
+                (first, part.number, part.count)
+            }
+            None => (mark.path.clone(), 1, 1),
+        };
+        groups.entry((name, key)).or_insert_with(|| (parts, BTreeMap::new())).1.insert(number, mark);
+    }
+    let candidate = |((name, _), (parts, marks)): ((String, PathBuf), (usize, BTreeMap<usize, Mark>))| {
+        Candidate { name, files: marks.into_values().collect(), parts, folder, source }
+    };
+    groups.into_iter().map(candidate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(candidates: &[Candidate]) -> Vec<(&str, usize, usize)> {
+        candidates.iter().map(|c| (c.name.as_str(), c.files.len(), c.parts)).collect()
+    }
+
+    #[test]
+    fn parts_are_one_model_and_the_unfinished_none() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [
+            "whole.gguf",
+            "big-00001-of-00003.gguf",
+            "big-00003-of-00003.gguf",
+            "sub/big-00001-of-00002.gguf",
+            "sub/big-00002-of-00002.gguf",
+            "downloading_x.gguf",
+            "x.gguf.part",
+            "x.gguf.incomplete",
+            "x.gguf.downloading",
+            "._whole.gguf",
+            "notes.txt",
+        ] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "x").unwrap();
+        }
+        std::fs::write(folder.path().join("empty.gguf"), "").unwrap();
+        std::fs::write(folder.path().join("mmproj-x.gguf"), "x").unwrap();
+        let own = of_folder(folder.path(), ModelSource::Hunch);
+        assert_eq!(names(&own), [("big", 2, 3), ("big", 2, 2), ("mmproj-x", 1, 1), ("whole", 1, 1)]);
+        let other = of_folder(folder.path(), ModelSource::HuggingFace);
+        assert_eq!(other.len(), 3, "a projector of another program's is none: {other:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_cache_of_hugging_face_is_read_through_its_links() {
+        use std::os::unix::fs::symlink;
+        let root = tempfile::tempdir().unwrap();
+        let repository = root.path().join(".cache/huggingface/hub/models--org--name");
+        let (one, two) = (repository.join("snapshots/aaa"), repository.join("snapshots/bbb"));
+        for folder in [&repository.join("blobs"), &one, &two.join("sub")] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        let data = root.path().join(".cache/huggingface/hub/datasets--org--data/snapshots/ccc");
+        std::fs::create_dir_all(&data).unwrap();
+        std::fs::write(data.join("no-model.gguf"), "y").unwrap();
+        std::fs::write(repository.join("blobs/no-name.gguf"), "z").unwrap();
+        std::fs::write(repository.join("blobs/123"), "x").unwrap();
+        std::fs::write(repository.join("blobs/456.incomplete"), "x").unwrap();
+        symlink("../../blobs/123", one.join("m-Q8_0.gguf")).unwrap();
+        symlink("../../../blobs/123", two.join("sub/m-Q8_0.gguf")).unwrap();
+        symlink("../../blobs/gone", two.join("n-Q8_0.gguf")).unwrap();
+        let own = root.path().join("own");
+        std::fs::create_dir(&own).unwrap();
+        std::fs::hard_link(repository.join("blobs/123"), own.join("same.gguf")).unwrap();
+        let places = Places { models: own, home: Some(root.path().into()), ..Places::default() };
+        let found = survey(&places);
+        assert_eq!(names(&found.candidates), [("same", 1, 1)]);
+        std::fs::remove_file(root.path().join("own/same.gguf")).unwrap();
+        let found = survey(&places);
+        assert_eq!(names(&found.candidates), [("m-Q8_0", 1, 1)]);
+        assert_eq!(found.candidates[0].source, ModelSource::HuggingFace);
+        assert!(found.candidates[0].path().ends_with("m-Q8_0.gguf"), "a part finds its like by this name");
+    }
+}

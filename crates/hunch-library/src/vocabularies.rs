@@ -1,0 +1,158 @@
+//! Which files have the same vocabulary. Reading one takes a tenth of a second, so what was read is remembered:
+//! a digest for each file, and the verdict for each two digests, in `vocabularies.json` in the data folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
+use super::locked_json;
+use hunch_error::{Error, Result};
+use hunch_model::split;
+use hunch_model::text::{Vocabulary, VocabularyVerdict};
+
+/// Most files that are remembered; those of files that are gone go with the rest.
+const MOST_FILES: usize = 1000;
+
+/// What the file says.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Known {
+    /// Digest by file.
+    #[serde(default)]
+    digests: BTreeMap<String, String>,
+    /// Verdict by the digests of target and draft.
+    #[serde(default)]
+    verdicts: BTreeMap<String, VocabularyVerdict>,
+}
+
+/// The vocabularies of the files of this machine.
+#[derive(Debug)]
+pub struct Vocabularies {
+    /// `None`: nothing is remembered beyond this value.
+    path: Option<PathBuf>,
+    known: Mutex<Known>,
+}
+
+impl Vocabularies {
+    /// With what is remembered in a folder, which is Hunch's data folder.
+    pub fn beside(folder: Option<&Path>) -> Self {
+        let path = folder.map(|folder| folder.join("vocabularies.json"));
+        let known = path.as_deref().map(locked_json::read).unwrap_or_default();
+        Self { path, known: Mutex::new(known) }
+    }
+
+    /// Compares the vocabularies of a target and a draft model.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn compare(&self, target: &Path, draft: &Path) -> Result<VocabularyVerdict> {
+        let (files, mut read) = ([identity(target)?, identity(draft)?], [None, None]);
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut digests = [String::new(), String::new()];
+        for (i, path) in [target, draft].into_iter().enumerate() {
+            digests[i] = match known.digests.get(&files[i]) {
+                Some(digest) => digest.clone(),
+                None => digest(read[i].insert(read_vocabulary(path)?)),
+            };
+        }
+        let pair = digests.join(" ");
+        let verdict = match known.verdicts.get(&pair) {
+            Some(verdict) => verdict.clone(),
+            None if digests[0] == digests[1] => {
+                VocabularyVerdict::Same { shared: entries(&digests[0]), padding: 0 }
+            }
+            None => {
+                let [of_target, of_draft] = read;
+                let of_target = of_target.map_or_else(|| read_vocabulary(target), Ok)?;
+                let of_draft = of_draft.map_or_else(|| read_vocabulary(draft), Ok)?;
+                of_target.compare(&of_draft)
+            }
+        };
+        let add = |known: &mut Known| {
+            if known.digests.len() >= MOST_FILES {
+                *known = Known::default();
+            }
+            known.digests.extend(files.iter().cloned().zip(digests.iter().cloned()));
+            known.verdicts.insert(pair.clone(), verdict.clone());
+        };
+        if !known.verdicts.contains_key(&pair) || files.iter().any(|file| !known.digests.contains_key(file)) {
+            add(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner));
+            // What cannot be remembered is compared again next time.
+            let _ = self.path.as_deref().map(|path| locked_json::update(path, add));
+        }
+        Ok(verdict)
+    }
+}
+
+/// What tells a file from another, and from what it was before it changed.
+fn identity(path: &Path) -> Result<String> {
+    let io = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
+    let meta = std::fs::metadata(path).map_err(io)?;
+    let changed = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Ok(format!("{} {} {}", meta.len(), changed.map_or(0, |time| time.as_nanos()), path.display()))
+}
+
+/// Number of entries, and the digest of them.
+fn digest(vocabulary: &Vocabulary) -> String {
+    format!("{}-{}", vocabulary.len(), vocabulary.digest())
+}
+
+fn entries(digest: &str) -> u32 {
+    digest.split('-').next().and_then(|entries| entries.parse().ok()).unwrap_or(0)
+}
+
+/// Not mapped: another program may cut its file short meanwhile.
+fn read_vocabulary(path: &Path) -> Result<Vocabulary> {
+    Vocabulary::from_gguf(&split::read(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A GGUF of nothing but a vocabulary.
+    fn write(path: &Path, texts: &[&str]) {
+        let text = |out: &mut Vec<u8>, text: &str| {
+            out.extend((text.len() as u64).to_le_bytes());
+            out.extend(text.as_bytes());
+        };
+        let mut out = b"GGUF".to_vec();
+        out.extend(3u32.to_le_bytes());
+        out.extend([0u64, 1].map(u64::to_le_bytes).concat());
+        text(&mut out, "tokenizer.ggml.tokens");
+        out.extend([9u32, 8].map(u32::to_le_bytes).concat());
+        out.extend((texts.len() as u64).to_le_bytes());
+        texts.iter().for_each(|entry| text(&mut out, entry));
+        out.resize(out.len().next_multiple_of(32), 0);
+        std::fs::write(path, out).unwrap();
+    }
+
+    #[test]
+    fn what_was_compared_is_remembered_until_a_file_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let [target, draft, other] = ["target", "draft", "other"].map(|name| folder.path().join(name));
+        write(&target, &["a", "b", "c"]);
+        write(&draft, &["a", "b", "c"]);
+        write(&other, &["a", "x"]);
+        let same = VocabularyVerdict::Same { shared: 3, padding: 0 };
+        let differs = VocabularyVerdict::Other { first: 1, of_target: "b".into(), of_draft: "x".into() };
+        let first = Vocabularies::beside(Some(folder.path()));
+        assert_eq!(first.compare(&target, &draft).unwrap(), same);
+        assert_eq!(first.compare(&target, &other).unwrap(), differs);
+        // Another program knows it by now.
+        let known: Known = locked_json::read(&folder.path().join("vocabularies.json"));
+        assert_eq!((known.digests.len(), known.verdicts.len()), (3, 2));
+        let second = Vocabularies::beside(Some(folder.path()));
+        assert_eq!(second.compare(&target, &other).unwrap(), differs);
+        write(&other, &["a", "b", "c", "d"]);
+        let more = VocabularyVerdict::Same { shared: 3, padding: 1 };
+        assert_eq!(second.compare(&target, &other).unwrap(), more);
+        // Without a folder nothing is kept, and all works.
+        assert_eq!(Vocabularies::beside(None).compare(&draft, &target).unwrap(), same);
+        std::fs::write(folder.path().join("vocabularies.json"), b"[").unwrap();
+        assert_eq!(Vocabularies::beside(Some(folder.path())).compare(&target, &draft).unwrap(), same);
+        assert!(second.compare(&target, &folder.path().join("gone")).is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! Attention of one layer over the cache by candle's operations: causal, tree or custom.
+
+use candle_core::{D, Device, Tensor};
+use candle_nn::ops::softmax_last_dim;
+
+use crate::cache::KvCache;
+use hunch_error::Result;
+use hunch_kernels::RowMask;
+
+/// Rotated queries `[1, n_head, rows, head_dim]`, contiguous, against the rows of `layer` that
+/// `mask` shows -> `[rows, n_head * head_dim]`. The rows' own keys are already written; `bias` is the
+/// mask's [`mask_bias`].
+///
+/// # Errors
+/// When the device fails.
+pub fn attention(
+    q: &Tensor,
+    cache: &KvCache,
+    layer: usize,
+    mask: &RowMask,
+    bias: Option<&Tensor>,
+) -> Result<Tensor> {
+    let (k, v) = cache.device_layer(layer)?;
+    by_tensors(q, k, v, mask, bias, 1.0 / (q.dim(D::Minus1)? as f32).sqrt())
+}
+
+/// The additive mask as a tensor `[rows, slots]` for [`attention`], when the device needs one: once
+/// a pass, not once a layer.
+///
+/// # Errors
+/// When the device fails.
+pub fn mask_bias(mask: &RowMask, device: &Device) -> Result<Option<Tensor>> {
+    if mask.is_causal() && mask.rows() == 1 {
+        return Ok(None);
+    }
+    let slots = mask.slots();
+    Ok(Some(Tensor::from_vec(mask.additive(), (mask.rows(), slots), device)?))
+}
+
+/// Attention by candle's operations; `k` and `v` are `[n_kv_head, capacity, head_dim]`.
+fn by_tensors(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    mask: &RowMask,
+    bias: Option<&Tensor>,
+    scale: f32,
+) -> Result<Tensor> {
+    let (_, n_head, rows, head_dim) = q.dims4()?;
+    let n_kv_head = k.dim(0)?;
+    let group = n_head / n_kv_head;
+    let slots = mask.slots();
+    let k = k.narrow(1, 0, slots)?.force_contiguous()?;
+    let v = v.narrow(1, 0, slots)?.force_contiguous()?;
+    // The heads of a group share keys: they become rows of one product.
+    let q = q.reshape((n_kv_head, group * rows, head_dim))?;
+    let scores = (q.matmul(&k.transpose(1, 2)?)? * f64::from(scale))?;
+    let scores = match bias {
+        Some(bias) => scores.reshape((n_kv_head, group, rows, slots))?.broadcast_add(bias)?.reshape((
+            n_kv_head,
+            group * rows,
+            slots,
+        ))?,
+        None => scores,
+    };
+    let out = softmax_last_dim(&scores)?.matmul(&v)?;
+    let out = out.reshape((n_head, rows, head_dim))?.transpose(0, 1)?.contiguous()?;
+    Ok(out.flatten_from(D::Minus2)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hunch_core::model::RowLayout;
+
+    use hunch_kernels::Threads;
+    use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
+
+    /// The kernel and candle's operations agree, with and without a tree.
+    #[test]
+    fn the_kernel_agrees_with_candle() {
+        let (heads, kv_heads, d, capacity) = (6, 2, 20, 160);
+        let (base, rows) = (135, 5);
+        let q = Tensor::randn(0f32, 1.0, (1, heads, rows, d), &Device::Cpu).unwrap();
+        let k = Tensor::randn(0f32, 1.0, (kv_heads, capacity, d), &Device::Cpu).unwrap();
+        let v = Tensor::randn(0f32, 1.0, (kv_heads, capacity, d), &Device::Cpu).unwrap();
+        let parents = [None, Some(0), Some(0), Some(2), Some(1)];
+        for layout in [RowLayout::Chain, RowLayout::Tree { parents: &parents }] {
+            let mask = crate::decoder::row_mask(base, rows, layout).unwrap();
+            let bias = mask_bias(&mask, &Device::Cpu).unwrap();
+            let expected = by_tensors(&q, &k, &v, &mask, bias.as_ref(), 0.25).unwrap();
+            let flat = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            let by_row = flat(&q.transpose(1, 2).unwrap().contiguous().unwrap());
+            let (k, v) = (flat(&k), flat(&v));
+            let shape =
+                AttentionShape { n_head: heads, n_kv_head: kv_heads, head_dim: d, capacity, scale: 0.25 };
+            let mut ours = vec![0.0; by_row.len()];
+            Attention::default().attend(
+                &Threads::new(2).unwrap(),
+                shape,
+                AttentionInput { q: &by_row, k: &k, v: &v },
+                &VisibleSlots::new(&mask),
+                &mut ours,
+            );
+            for (a, b) in ours.iter().zip(flat(&expected)) {
+                assert!((a - b).abs() < 1e-5, "{a} {b}");
+            }
+        }
+    }
+}

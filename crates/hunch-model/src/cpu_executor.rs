@@ -1,0 +1,325 @@
+//! The executor of the CPU: fused steps over our kernels, in memory that is kept from pass to pass.
+//! Row-invariant for any number of rows, so prefill and verify passes run the same code.
+
+use std::sync::Arc;
+
+use candle_core::quantized::QMatMul;
+use candle_core::{Device, Module, Tensor};
+
+use crate::cache::KvCache;
+use crate::device::Compute;
+use crate::executor::{Executor, LayerStep};
+use crate::rope::{Angles, RopeTable};
+use crate::spec::{ModelSpec, RopeKind};
+use crate::tensor_names::ModelWeights;
+use crate::weights::{Embedding, WeightFile};
+use hunch_core::model::{LogitRows, Rows, VocabSubset};
+use hunch_core::token::TokenId;
+use hunch_error::Result;
+use hunch_kernels::RowMask;
+use hunch_kernels::activation::{rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours};
+use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
+use hunch_kernels::matmul::{BLOCK_ROWS, Input, Product, multiply, multiply_blocks, multiply_gated};
+use hunch_kernels::quantise::QuantisedRows;
+use hunch_kernels::{Threads, WeightMatrix};
+
+/// A model on the CPU.
+pub struct HostExecutor {
+    spec: ModelSpec,
+    compute: Compute,
+    embedding: Arc<Embedding>,
+    weights: Arc<ModelWeights<Linear, Vec<f32>>>,
+    rope: Arc<RopeTable>,
+    cache: KvCache,
+    pass: Pass,
+    workspace: Workspace,
+}
+
+struct Linear {
+    weight: Weight,
+    bias: Option<Vec<f32>>,
+    n: usize,
+}
+
+enum Weight {
+    /// Our kernels.
+    Ours(WeightMatrix),
+    /// candle, for the types our kernels have no path for (Q3_K).
+    Candle(QMatMul),
+}
+
+/// What belongs to the pass that runs.
+struct Pass {
+    rows: usize,
+    angles: Angles,
+    visible: VisibleSlots,
+}
+
+/// Memory that passes share; all rows by width.
+#[derive(Default)]
+struct Workspace {
+    /// The residual stream.
+    x: Vec<f32>,
+    /// What goes into the next product.
+    h: Vec<f32>,
+    quantised: QuantisedRows,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    gated: Vec<f32>,
+    attention: Attention,
+}
+
+impl HostExecutor {
+    /// Brings a model file to the CPU.
+    ///
+    /// # Errors
+    /// When a tensor is missing or has another shape than the architecture asks for, and when there is
+    /// no room.
+    pub fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
+        let linear = |name: &str, n, k| Linear::load(file, name, (n, k), compute.threads());
+        let weights = ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len))?;
+        let (table, head) = ((spec.n_vocab, spec.n_embd), weights.head.matrix());
+        Ok(Self {
+            embedding: Arc::new(file.host_embedding(table, head, compute.threads())?),
+            weights: Arc::new(weights),
+            rope: Arc::new(RopeTable::new(file, spec)?),
+            cache: KvCache::on_host(spec, spec.context_length),
+            pass: Pass::none(),
+            workspace: Workspace::default(),
+            compute: compute.clone(),
+            spec: spec.clone(),
+        })
+    }
+
+    fn query_key_value(&mut self, index: usize) -> Result<()> {
+        let (layer, spec, threads) = (&self.weights.layers[index], &self.spec, self.compute.threads());
+        let Workspace { x, h, quantised, q, k, v, .. } = &mut self.workspace;
+        let eps = spec.rms_eps as f32;
+        norm_rows(x, &layer.attention_norm, eps, h);
+        for (out, linear) in [(&mut *q, &layer.q), (&mut *k, &layer.k), (&mut *v, &layer.v)] {
+            out.resize(self.pass.rows * linear.n, 0.0);
+        }
+        let linears = [(&layer.q, &mut **q), (&layer.k, &mut **k), (&layer.v, &mut **v)];
+        products(threads, h, quantised, linears, false)?;
+        for (heads, norm) in [(&mut *q, &layer.q_norm), (&mut *k, &layer.k_norm)] {
+            if let Some(norm) = norm {
+                heads.chunks_exact_mut(spec.head_dim).for_each(|head| rms_norm_in_place(head, norm, eps));
+            }
+            if spec.has_rope(index) {
+                self.pass.rotate(heads, spec, self.rope.half());
+            }
+        }
+        self.cache.write_rows(index, k, v)
+    }
+
+    fn attention(&mut self, index: usize) -> Result<()> {
+        let (keys, values, capacity) = self.cache.host_layer(index)?;
+        let shape = AttentionShape {
+            n_head: self.spec.n_head,
+            n_kv_head: self.spec.n_kv_head,
+            head_dim: self.spec.head_dim,
+            capacity,
+            scale: 1.0 / (self.spec.head_dim as f32).sqrt(),
+        };
+        let Workspace { h, q, attention, .. } = &mut self.workspace;
+        h.resize(q.len(), 0.0);
+        let input = AttentionInput { q, k: keys, v: values };
+        attention.attend(self.compute.threads(), shape, input, &self.pass.visible, h);
+        Ok(())
+    }
+
+    fn attention_output(&mut self, index: usize) -> Result<()> {
+        let Workspace { x, h, quantised, .. } = &mut self.workspace;
+        products(self.compute.threads(), h, quantised, [(&self.weights.layers[index].output, x)], true)
+    }
+
+    fn gate_up(&mut self, index: usize) -> Result<()> {
+        let (layer, threads) = (&self.weights.layers[index], self.compute.threads());
+        let Workspace { x, h, quantised, gated, .. } = &mut self.workspace;
+        norm_rows(x, &layer.feed_forward_norm, self.spec.rms_eps as f32, h);
+        gated.resize(self.pass.rows * layer.gate.n, 0.0);
+        if let (Some(gate), Some(up)) = (layer.gate.plain_matrix(), layer.up.plain_matrix()) {
+            quantise_for(threads, &[&layer.gate, &layer.up], h, quantised);
+            multiply_gated(threads, Input { x: h, quantised }, gate, up, gated);
+            return Ok(());
+        }
+        let mut up = vec![0.0; gated.len()];
+        products(threads, h, quantised, [(&layer.gate, &mut **gated), (&layer.up, &mut up)], false)?;
+        hunch_kernels::activation::gated_silu(gated, &up);
+        Ok(())
+    }
+
+    fn down(&mut self, index: usize) -> Result<()> {
+        let Workspace { x, gated, quantised, .. } = &mut self.workspace;
+        products(self.compute.threads(), gated, quantised, [(&self.weights.layers[index].down, x)], true)
+    }
+}
+
+// A vocabulary subset is computed in the blocks that the kernel takes.
+const _: () = assert!(VocabSubset::WIDTH == BLOCK_ROWS);
+
+impl Executor for HostExecutor {
+    fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
+        self.cache.reserve(tokens.len())?;
+        self.workspace.x = self.embedding.host_rows(tokens)?;
+        self.pass = Pass {
+            rows: tokens.len(),
+            angles: self.rope.angles(mask.positions()),
+            visible: VisibleSlots::new(mask),
+        };
+        Ok(())
+    }
+
+    fn step(&mut self, layer: usize, step: LayerStep) -> Result<()> {
+        match step {
+            LayerStep::QueryKeyValue => self.query_key_value(layer),
+            LayerStep::Attention => self.attention(layer),
+            LayerStep::AttentionOutput => self.attention_output(layer),
+            LayerStep::GateUp => self.gate_up(layer),
+            LayerStep::Down => self.down(layer),
+        }
+    }
+
+    fn residual(&self) -> Result<Rows> {
+        Ok(Rows::new(self.spec.n_embd, self.workspace.x.clone()))
+    }
+
+    fn logits(&mut self, rows: LogitRows, among: Option<&VocabSubset>) -> Result<Rows> {
+        let Workspace { x, h, quantised, .. } = &mut self.workspace;
+        let from = match rows {
+            LogitRows::None => return Ok(Rows::default()),
+            LogitRows::All => 0,
+            LogitRows::Last => x.len() - self.spec.n_embd,
+        };
+        norm_rows(&x[from..], &self.weights.output_norm, self.spec.rms_eps as f32, h);
+        let (threads, head) = (self.compute.threads(), &self.weights.head);
+        let rest = if among.is_some() { f32::NEG_INFINITY } else { 0.0 };
+        let mut logits = vec![rest; h.len() / self.spec.n_embd * self.spec.n_vocab];
+        if let (Some(matrix), Some(among)) = (head.plain_matrix(), among) {
+            quantise_for(threads, &[head], h, quantised);
+            multiply_blocks(threads, Input { x: h, quantised }, matrix, among.blocks(), &mut logits);
+        } else {
+            products(threads, h, quantised, [(head, &mut logits)], false)?;
+        }
+        Ok(Rows::new(self.spec.n_vocab, logits))
+    }
+
+    fn twin(&self) -> Box<dyn Executor> {
+        Box::new(Self {
+            spec: self.spec.clone(),
+            compute: self.compute.clone(),
+            embedding: self.embedding.clone(),
+            weights: self.weights.clone(),
+            rope: self.rope.clone(),
+            cache: KvCache::on_host(&self.spec, self.cache.max_len()),
+            pass: Pass::none(),
+            workspace: Workspace::default(),
+        })
+    }
+
+    fn cache(&self) -> &KvCache {
+        &self.cache
+    }
+
+    fn cache_mut(&mut self) -> &mut KvCache {
+        &mut self.cache
+    }
+}
+
+impl Pass {
+    fn none() -> Self {
+        Self { rows: 0, angles: Angles::default(), visible: VisibleSlots::new(&RowMask::causal(0, 0)) }
+    }
+
+    /// Rotates the heads of rows, `[rows, heads * head_dim]`, by the angles of their positions.
+    fn rotate(&self, x: &mut [f32], spec: &ModelSpec, half: usize) {
+        let rotate = match spec.rope_kind {
+            RopeKind::Halves => rotate_halves,
+            RopeKind::Interleaved => rotate_neighbours,
+        };
+        for (row, x) in x.chunks_exact_mut(x.len() / self.rows).enumerate() {
+            let angles = row * half..(row + 1) * half;
+            for head in x.chunks_exact_mut(spec.head_dim) {
+                rotate(head, &self.angles.cos[angles.clone()], &self.angles.sin[angles.clone()]);
+            }
+        }
+    }
+}
+
+impl Linear {
+    fn load(file: &WeightFile, name: &str, (n, k): (usize, usize), threads: &Threads) -> Result<Self> {
+        let weight = match file.matrix(&format!("{name}.weight"), n, k, threads)? {
+            Some(matrix) => Weight::Ours(matrix),
+            None => Weight::Candle(file.quantised(&format!("{name}.weight"), n, k, &Device::Cpu)?),
+        };
+        let bias = format!("{name}.bias");
+        let bias = file.has(&bias).then(|| vector(file, &bias, n)).transpose()?;
+        Ok(Self { weight, bias, n })
+    }
+
+    fn matrix(&self) -> Option<&WeightMatrix> {
+        match &self.weight {
+            Weight::Ours(matrix) => Some(matrix),
+            Weight::Candle(_) => None,
+        }
+    }
+
+    /// The matrix, when there is nothing else to the layer.
+    fn plain_matrix(&self) -> Option<&WeightMatrix> {
+        self.matrix().filter(|_| self.bias.is_none())
+    }
+}
+
+fn vector(file: &WeightFile, name: &str, len: usize) -> Result<Vec<f32>> {
+    Ok(file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?)
+}
+
+/// The RMS norm of every row of `x` into `h`.
+fn norm_rows(x: &[f32], weight: &[f32], eps: f32, h: &mut Vec<f32>) {
+    h.resize(x.len(), 0.0);
+    let width = weight.len();
+    for (x, h) in x.chunks_exact(width).zip(h.chunks_exact_mut(width)) {
+        rms_norm(x, weight, eps, h);
+    }
+}
+
+/// Quantises `x` if one of the layers wants it.
+fn quantise_for(threads: &Threads, linears: &[&Linear], x: &[f32], quantised: &mut QuantisedRows) {
+    if linears.iter().any(|l| l.matrix().is_some_and(WeightMatrix::wants_quantised)) {
+        quantised.fill(threads, x);
+    }
+}
+
+/// Linear layers with one input, each into its own output or added to it.
+fn products<const N: usize>(
+    threads: &Threads,
+    x: &[f32],
+    quantised: &mut QuantisedRows,
+    linears: [(&Linear, &mut [f32]); N],
+    add: bool,
+) -> Result<()> {
+    quantise_for(threads, &linears.each_ref().map(|(linear, _)| *linear), x, quantised);
+    let mut mapped = Vec::with_capacity(N);
+    for (linear, out) in linears {
+        match &linear.weight {
+            Weight::Ours(matrix) => {
+                mapped.push(Product { matrix, bias: linear.bias.as_deref(), out, add });
+            }
+            Weight::Candle(weight) => candle_product(weight, linear, x, out, add)?,
+        }
+    }
+    multiply(threads, Input { x, quantised }, &mut mapped);
+    Ok(())
+}
+
+fn candle_product(weight: &QMatMul, linear: &Linear, x: &[f32], out: &mut [f32], add: bool) -> Result<()> {
+    let rows = out.len() / linear.n;
+    let x = Tensor::from_slice(x, (rows, x.len() / rows), &Device::Cpu)?;
+    let y = weight.forward(&x)?.flatten_all()?.to_vec1::<f32>()?;
+    for (index, (out, value)) in out.iter_mut().zip(y).enumerate() {
+        let value = linear.bias.as_ref().map_or(value, |bias| value + bias[index % linear.n]);
+        *out = if add { *out + value } else { value };
+    }
+    Ok(())
+}

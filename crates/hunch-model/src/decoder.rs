@@ -1,0 +1,194 @@
+//! The one decoder: every architecture Hunch runs is this loop over the steps of
+//! [`pass`](crate::executor) with another [`ModelSpec`].
+
+use std::path::Path;
+
+use crate::candle_executor::TensorExecutor;
+use crate::cpu_executor::HostExecutor;
+use crate::device::Compute;
+use crate::executor::{Executor, LAYER};
+use crate::spec::ModelSpec;
+use crate::weights::WeightFile;
+use hunch_core::model::{
+    LanguageModel, LayerPlan, ModelInfo, ModelMemory, RowLayout, Rows, Step, StepOutput,
+};
+use hunch_error::{Error, Result};
+use hunch_kernels::RowMask;
+
+/// A decoder-only transformer on a device, with its cache.
+pub struct Decoder {
+    spec: ModelSpec,
+    info: ModelInfo,
+    executor: Box<dyn Executor>,
+    prefill_rows: usize,
+    memory: ModelMemory,
+}
+
+impl Decoder {
+    /// Loads a model file.
+    ///
+    /// # Errors
+    /// When the file is unsound, unsupported, does not fit the device, or changes while it is read.
+    pub fn open(path: &Path, compute: &Compute) -> Result<Self> {
+        Self::load(&WeightFile::open(path)?, compute)
+    }
+
+    /// Loads an opened model file.
+    ///
+    /// # Errors
+    /// As [`Decoder::open`].
+    pub fn load(file: &WeightFile, compute: &Compute) -> Result<Self> {
+        Self::load_for(file, compute, usize::MAX)
+    }
+
+    /// Loads an opened model file for conversations of at most `context` tokens.
+    ///
+    /// # Errors
+    /// As [`Decoder::open`].
+    pub fn load_for(file: &WeightFile, compute: &Compute, context: usize) -> Result<Self> {
+        let spec = ModelSpec::from_gguf(file.gguf())?.with_context(context);
+        let loaded = if compute.device().is_cpu() {
+            let executor = Box::new(HostExecutor::load(file, &spec, compute)?);
+            Self {
+                executor,
+                prefill_rows: HOST_PREFILL_ROWS,
+                memory: memory_of(file),
+                info: spec.info(),
+                spec,
+            }
+        } else {
+            Self::on_tensors(file, compute, spec)?
+        };
+        file.check_unchanged()?;
+        Ok(loaded)
+    }
+
+    /// Loads an opened model file to run by candle's operations, on the CPU too: the reference of the
+    /// kernels, and what runs on Metal.
+    ///
+    /// # Errors
+    /// As [`Decoder::open`].
+    pub fn load_tensors(file: &WeightFile, compute: &Compute) -> Result<Self> {
+        Self::on_tensors(file, compute, ModelSpec::from_gguf(file.gguf())?)
+    }
+
+    fn on_tensors(file: &WeightFile, compute: &Compute, spec: ModelSpec) -> Result<Self> {
+        let executor = Box::new(TensorExecutor::load(file, &spec, compute.device())?);
+        Ok(Self {
+            executor,
+            prefill_rows: METAL_PREFILL_ROWS,
+            memory: memory_of(file),
+            info: spec.info(),
+            spec,
+        })
+    }
+
+    fn check_step(&self, step: &Step<'_>) -> Result<()> {
+        if step.tokens.is_empty() {
+            return Err(Error::Internal("a pass needs at least one token".into()));
+        }
+        if let Some(id) = step.tokens.iter().find(|&&id| id as usize >= self.spec.n_vocab) {
+            return Err(Error::invalid(format!(
+                "Token {id} is outside this model's vocabulary of {} tokens.",
+                self.spec.n_vocab
+            )));
+        }
+        if let Some(tap) = step.taps.iter().find(|&&tap| tap >= self.spec.n_layer) {
+            return Err(Error::Internal(format!("there is no layer {tap} to tap")));
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self, step: Step<'_>) -> Result<StepOutput> {
+        self.check_step(&step)?;
+        let rows = step.tokens.len();
+        let executor = &mut *self.executor;
+        let mask = row_mask(executor.cache().len(), rows, step.layout)?;
+        executor.begin(step.tokens, &mask)?;
+        let mut taps = vec![Rows::default(); step.taps.len()];
+        for layer in 0..self.spec.n_layer {
+            let runs = match step.layers {
+                LayerPlan::All => true,
+                LayerPlan::Exit(n) => layer < n,
+                LayerPlan::Skip(skipped) => skipped.binary_search(&layer).is_err(),
+            };
+            if runs {
+                LAYER.iter().try_for_each(|&part| executor.step(layer, part))?;
+            }
+            for (rows, _) in taps.iter_mut().zip(step.taps).filter(|(_, tap)| **tap == layer) {
+                *rows = executor.residual()?;
+            }
+        }
+        let logits = executor.logits(step.logits, step.among)?;
+        executor.cache_mut().advance(rows);
+        Ok(StepOutput { logits, taps })
+    }
+}
+
+/// The kernels' mask for `rows` rows after `cached` slots.
+pub(super) fn row_mask(cached: usize, rows: usize, layout: RowLayout<'_>) -> Result<RowMask> {
+    let mask = match layout {
+        RowLayout::Chain => RowMask::causal(cached, rows),
+        RowLayout::Tree { parents } => RowMask::tree(cached, parents)?,
+        RowLayout::Custom { since, depths, visible } => RowMask::custom(cached, since, depths, visible)?,
+    };
+    if mask.rows() != rows {
+        return Err(Error::Internal(format!("a layout of {} rows for {rows} tokens", mask.rows())));
+    }
+    Ok(mask)
+}
+
+fn memory_of(file: &WeightFile) -> ModelMemory {
+    ModelMemory {
+        weights: file.weight_bytes(),
+        read_by_a_pass: file.bytes_per_pass(),
+        head: file.head_bytes(),
+        cache: 0,
+    }
+}
+
+/// The CPU's product is as fast at 32 rows as at more.
+const HOST_PREFILL_ROWS: usize = 32;
+/// candle's Metal product works in tiles of 32 rows and reads all weights for each pass.
+const METAL_PREFILL_ROWS: usize = 256;
+
+impl LanguageModel for Decoder {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn cache_len(&self) -> usize {
+        self.executor.cache().len()
+    }
+
+    fn twin(&self) -> Box<dyn LanguageModel> {
+        Box::new(Self {
+            spec: self.spec.clone(),
+            info: self.info.clone(),
+            executor: self.executor.twin(),
+            prefill_rows: self.prefill_rows,
+            memory: self.memory,
+        })
+    }
+
+    fn memory(&self) -> ModelMemory {
+        ModelMemory { cache: self.executor.cache().bytes(), ..self.memory }
+    }
+
+    fn prefill_rows(&self) -> usize {
+        self.prefill_rows
+    }
+
+    fn forward(&mut self, step: Step<'_>) -> hunch_core::error::Result<StepOutput> {
+        Ok(self.pass(step)?)
+    }
+
+    fn truncate(&mut self, len: usize) -> hunch_core::error::Result<()> {
+        self.executor.cache_mut().truncate(len);
+        Ok(())
+    }
+
+    fn keep_rows(&mut self, base: usize, rows: &[usize]) -> hunch_core::error::Result<()> {
+        Ok(self.executor.cache_mut().keep_rows(base, rows)?)
+    }
+}

@@ -1,0 +1,443 @@
+//! Reading the header, bounds first: a cursor that hands out only bytes that are there, and the
+//! checks that make a [`Gguf`] trustworthy. Nothing here looks at what the metadata means, except
+//! `general.alignment`, which the layout depends on.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use candle_core::quantized::GgmlDType;
+
+use super::{Array, Gguf, TensorInfo, Value};
+use hunch_error::{Error, Result};
+
+/// A key of one byte, a type and a value of one byte.
+const MIN_ENTRY: usize = 8 + 1 + 4 + 1;
+/// A name of one byte, a dimension count, one dimension, a type and an offset.
+const MIN_TENSOR: usize = 8 + 1 + 4 + 8 + 4 + 8;
+/// No dimension count above this is known to ggml (`GGML_MAX_DIMS`).
+const MAX_DIMS: u32 = 4;
+/// ggml's limit on the length of a tensor's name is 64; a key may be longer.
+const MAX_NAME: usize = 1 << 12;
+
+/// What the keys begin with that only the parts of a split model have.
+pub(super) const SPLIT_KEYS: &str = "split.";
+
+/// Reads the header from the first bytes of a file of `file_len` bytes and checks the place of every
+/// tensor. `None` when the header goes on beyond `bytes`.
+pub(super) fn header(path: &Path, bytes: &[u8], file_len: usize) -> Result<Option<Gguf>> {
+    let mut cursor = Cursor { path, bytes, file_len, at: 0, goes_on: false, split_ranges: Vec::new() };
+    match whole(&mut cursor) {
+        Err(_) if cursor.goes_on => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+fn whole(cursor: &mut Cursor<'_>) -> Result<Gguf> {
+    let path = cursor.path;
+    let version = cursor.preamble()?;
+    let tensor_count = cursor.count("tensors", MIN_TENSOR)?;
+    let entry_count = cursor.count("metadata entries", MIN_ENTRY)?;
+    let metadata_start = cursor.at;
+    let metadata = cursor.metadata(entry_count)?;
+    let metadata_range = metadata_start..cursor.at;
+    let alignment = alignment(path, &metadata)?;
+    let placed = (0..tensor_count).map(|_| cursor.tensor(alignment)).collect::<Result<Vec<_>>>()?;
+    let data_offset = cursor.at.next_multiple_of(alignment);
+    let mut gguf = Gguf {
+        path: path.to_owned(),
+        version,
+        metadata,
+        metadata_range,
+        split_ranges: std::mem::take(&mut cursor.split_ranges),
+        tensors: BTreeMap::new(),
+        data_offset,
+        file_len: cursor.file_len,
+    };
+    place(&mut gguf, placed)?;
+    Ok(gguf)
+}
+
+/// A tensor as the header describes it: its offset counts from the start of the data.
+struct Placed {
+    name: String,
+    shape: Vec<usize>,
+    dtype: GgmlDType,
+    offset: usize,
+    len: usize,
+}
+
+/// Turns offsets into ranges of the file: inside it, no two over each other, no name twice.
+fn place(gguf: &mut Gguf, mut placed: Vec<Placed>) -> Result<()> {
+    let invalid = |reason| Err(Error::InvalidModelFile { path: gguf.path.clone(), reason });
+    placed.sort_by_key(|tensor| tensor.offset);
+    for pair in placed.windows(2) {
+        // No overflow: `Cursor::tensor` checked offset + len.
+        if pair[0].offset + pair[0].len > pair[1].offset {
+            return invalid(format!("the tensors {} and {} overlap", pair[0].name, pair[1].name));
+        }
+    }
+    let data_len = placed.last().map_or(0, |tensor| tensor.offset + tensor.len);
+    let expected = gguf.data_offset.saturating_add(data_len);
+    if !placed.is_empty() && expected > gguf.file_len {
+        return invalid(format!(
+            "the file ends at {} of {expected} bytes; the download is incomplete",
+            gguf.file_len
+        ));
+    }
+    for Placed { name, shape, dtype, offset, len } in placed {
+        let start = gguf.data_offset + offset;
+        if gguf.tensors.contains_key(&name) {
+            return invalid(format!("the tensor {name} is there twice"));
+        }
+        gguf.tensors.insert(name, TensorInfo { shape, dtype, part: 0, range: start..start + len });
+    }
+    Ok(())
+}
+
+/// `general.alignment`: a power of two and, by the specification, a multiple of 8; 32 by default.
+fn alignment(path: &Path, metadata: &BTreeMap<String, Value>) -> Result<usize> {
+    let reason = match metadata.get("general.alignment") {
+        None => return Ok(32),
+        Some(&Value::U32(v)) if v.is_power_of_two() && (8..=1 << 20).contains(&v) => {
+            return Ok(v as usize);
+        }
+        Some(Value::U32(v)) => format!("its data alignment is {v}, not a power of two from 8 on"),
+        Some(_) => "its data alignment is not a whole number".into(),
+    };
+    Err(Error::InvalidModelFile { path: path.to_owned(), reason })
+}
+
+struct Cursor<'a> {
+    path: &'a Path,
+    /// The file, or its beginning.
+    bytes: &'a [u8],
+    /// Bytes of the whole file: what a length is compared with.
+    file_len: usize,
+    at: usize,
+    /// Whether reading failed only because `bytes` is not the whole file.
+    goes_on: bool,
+    /// Where metadata lie that only split files have.
+    split_ranges: Vec<Range<usize>>,
+}
+
+impl<'a> Cursor<'a> {
+    fn invalid<T>(&self, reason: String) -> Result<T> {
+        Err(Error::InvalidModelFile { path: self.path.to_owned(), reason })
+    }
+
+    fn unsupported<T>(&self, reason: String) -> Result<T> {
+        Err(Error::UnsupportedModel { path: self.path.to_owned(), reason })
+    }
+
+    /// Bytes of the file that are left.
+    fn left(&self) -> usize {
+        self.file_len - self.at
+    }
+
+    /// That so many bytes, which the file has, were read as well.
+    fn here(&mut self, len: usize) -> Result<()> {
+        if len <= self.bytes.len() - self.at {
+            return Ok(());
+        }
+        self.goes_on = true;
+        self.invalid("its header goes on".into())
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+        if len > self.left() {
+            return self.invalid(format!(
+                "the file ends at {} of at least {} bytes, inside its header; the download is \
+                 incomplete or the file is damaged",
+                self.file_len,
+                self.at.saturating_add(len)
+            ));
+        }
+        self.here(len)?;
+        let taken = &self.bytes[self.at..self.at + len];
+        self.at += len;
+        Ok(taken)
+    }
+
+    fn fixed<const N: usize>(&mut self) -> Result<[u8; N]> {
+        Ok(self.take(N)?.try_into().expect("take gives exactly N bytes"))
+    }
+
+    fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.fixed()?))
+    }
+
+    fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.fixed()?))
+    }
+
+    /// A number of things of at least `min_size` bytes each; so many must fit in what is left of the file, and
+    /// be in the bytes at hand: who reserves room for them reserves no more than a small factor of those.
+    fn count(&mut self, what: &str, min_size: usize) -> Result<usize> {
+        let count = self.u64()?;
+        match usize::try_from(count) {
+            Ok(fits) if fits <= self.left() / min_size => {
+                self.here(fits * min_size)?;
+                Ok(fits)
+            }
+            _ => self.invalid(format!(
+                "it claims {count} {what} at byte {}, which do not fit in its {} bytes; the \
+                 download is incomplete or the file is damaged",
+                self.at - 8,
+                self.file_len
+            )),
+        }
+    }
+
+    fn preamble(&mut self) -> Result<u32> {
+        if self.bytes.is_empty() {
+            return self.invalid("the file is empty".into());
+        }
+        if !self.bytes.starts_with(b"GGUF") {
+            let start = &self.bytes[..self.bytes.len().min(4)];
+            return self.invalid(format!(
+                "it starts with \"{}\" and a GGUF file with \"GGUF\"",
+                start.escape_ascii()
+            ));
+        }
+        self.at = 4;
+        match self.u32()? {
+            version @ (2 | 3) => Ok(version),
+            1 => self.unsupported("it is a GGUF file of version 1, from before August 2023".into()),
+            version if matches!(version.swap_bytes(), 1..=3) => {
+                self.unsupported("it is a big-endian GGUF file".into())
+            }
+            version => self
+                .unsupported(format!("it is a GGUF file of version {version}; Hunch reads versions 2 and 3")),
+        }
+    }
+
+    fn text(&mut self) -> Result<&'a str> {
+        let start = self.at;
+        let len = self.count("bytes of text", 1)?;
+        match std::str::from_utf8(self.take(len)?) {
+            Ok(text) => Ok(text),
+            Err(_) => self.invalid(format!("the text at byte {start} is not UTF-8")),
+        }
+    }
+
+    fn name(&mut self, what: &str) -> Result<&'a str> {
+        let start = self.at;
+        let name = self.text()?;
+        if name.is_empty() || name.len() > MAX_NAME {
+            return self.invalid(format!(
+                "the name of a {what} at byte {start} has {} bytes; 1 to {MAX_NAME} is possible",
+                name.len()
+            ));
+        }
+        Ok(name)
+    }
+
+    fn metadata(&mut self, count: usize) -> Result<BTreeMap<String, Value>> {
+        let mut metadata = BTreeMap::new();
+        for _ in 0..count {
+            let start = self.at;
+            let key = self.name("metadata entry")?;
+            let kind = self.u32()?;
+            let value = self.value(key, kind)?;
+            if metadata.insert(key.to_owned(), value).is_some() {
+                return self.invalid(format!("the metadata entry {key} is there twice"));
+            }
+            if key.starts_with(SPLIT_KEYS) {
+                self.split_ranges.push(start..self.at);
+            }
+        }
+        Ok(metadata)
+    }
+
+    fn value(&mut self, key: &str, kind: u32) -> Result<Value> {
+        Ok(match kind {
+            0 => Value::U8(u8::from_le_bytes(self.fixed()?)),
+            1 => Value::I8(i8::from_le_bytes(self.fixed()?)),
+            2 => Value::U16(u16::from_le_bytes(self.fixed()?)),
+            3 => Value::I16(i16::from_le_bytes(self.fixed()?)),
+            4 => Value::U32(self.u32()?),
+            5 => Value::I32(i32::from_le_bytes(self.fixed()?)),
+            6 => Value::F32(f32::from_le_bytes(self.fixed()?)),
+            7 => Value::Bool(self.boolean(key)?),
+            8 => Value::String(self.text()?.to_owned()),
+            9 => Value::Array(self.array(key, 1)?),
+            10 => Value::U64(self.u64()?),
+            11 => Value::I64(i64::from_le_bytes(self.fixed()?)),
+            12 => Value::F64(f64::from_le_bytes(self.fixed()?)),
+            _ => return self.invalid(format!("the metadata entry {key} has the unknown type {kind}")),
+        })
+    }
+
+    fn boolean(&mut self, key: &str) -> Result<bool> {
+        match self.fixed()? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            [other] => self.invalid(format!("{key} is {other}, not true (1) or false (0)")),
+        }
+    }
+
+    /// Elements of a fixed size, read in one go.
+    fn numbers<const N: usize, T>(&mut self, read: impl Fn([u8; N]) -> T) -> Result<Vec<T>> {
+        let count = self.count("numbers", N)?;
+        let (chunks, _) = self.take(count * N)?.as_chunks::<N>();
+        Ok(chunks.iter().map(|chunk| read(*chunk)).collect())
+    }
+
+    fn array(&mut self, key: &str, depth: usize) -> Result<Array> {
+        let kind = self.u32()?;
+        Ok(match kind {
+            0 => Array::U8(self.numbers(u8::from_le_bytes)?),
+            1 => Array::I8(self.numbers(i8::from_le_bytes)?),
+            2 => Array::U16(self.numbers(u16::from_le_bytes)?),
+            3 => Array::I16(self.numbers(i16::from_le_bytes)?),
+            4 => Array::U32(self.numbers(u32::from_le_bytes)?),
+            5 => Array::I32(self.numbers(i32::from_le_bytes)?),
+            6 => Array::F32(self.numbers(f32::from_le_bytes)?),
+            7 => {
+                let count = self.count("values", 1)?;
+                Array::Bool(self.collected(count, |cursor| cursor.boolean(key))?)
+            }
+            8 => {
+                let count = self.count("texts", 8)?;
+                Array::String(self.collected(count, |cursor| Ok(cursor.text()?.to_owned()))?)
+            }
+            9 if depth < Gguf::MAX_DEPTH => {
+                let count = self.count("lists", 4 + 8)?;
+                Array::Array(self.collected(count, |cursor| cursor.array(key, depth + 1))?)
+            }
+            9 => {
+                return self.invalid(format!(
+                    "the metadata entry {key} nests lists more than {} deep",
+                    Gguf::MAX_DEPTH
+                ));
+            }
+            10 => Array::U64(self.numbers(u64::from_le_bytes)?),
+            11 => Array::I64(self.numbers(i64::from_le_bytes)?),
+            12 => Array::F64(self.numbers(f64::from_le_bytes)?),
+            _ => return self.invalid(format!("a list in {key} has the unknown type {kind}")),
+        })
+    }
+
+    /// `count` values, a number that [`Cursor::count`] has checked.
+    fn collected<T>(&mut self, count: usize, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let mut values = Vec::with_capacity(count);
+        for _ in 0..count {
+            values.push(read(self)?);
+        }
+        Ok(values)
+    }
+
+    fn tensor(&mut self, alignment: usize) -> Result<Placed> {
+        let name = self.name("tensor")?;
+        let shape = self.shape(name)?;
+        let kind = self.u32()?;
+        let Some(dtype) = dtype(kind) else {
+            return self.unsupported(format!(
+                "its tensor {name} is stored as {}, which Hunch cannot read; choose a file \
+                 quantised as Q4_K_M, Q5_K_M, Q6_K or Q8_0",
+                type_name(kind)
+            ));
+        };
+        let columns = shape.last().copied().expect("a shape has at least one dimension");
+        if columns % dtype.block_size() != 0 {
+            return self.invalid(format!(
+                "the rows of the tensor {name} have {columns} elements, which is not a multiple \
+                 of the {} in a block of {dtype:?}",
+                dtype.block_size()
+            ));
+        }
+        let offset = self.u64()?;
+        let elements = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        let len = elements.and_then(|n| (n / dtype.block_size()).checked_mul(dtype.type_size()));
+        // Half the address space leaves room to add the place of the data without overflow.
+        let place = usize::try_from(offset)
+            .ok()
+            .zip(len)
+            .filter(|(offset, len)| offset.checked_add(*len).is_some_and(|end| end <= usize::MAX / 2));
+        let Some((offset, len)) = place else {
+            return self.invalid(format!(
+                "the tensor {name} of shape {shape:?} at {offset} is larger than any file"
+            ));
+        };
+        if offset % alignment != 0 {
+            return self
+                .invalid(format!("the tensor {name} starts at {offset}, not at a multiple of {alignment}"));
+        }
+        Ok(Placed { name: name.to_owned(), shape, dtype, offset, len })
+    }
+
+    fn shape(&mut self, name: &str) -> Result<Vec<usize>> {
+        let dims = self.u32()?;
+        if !(1..=MAX_DIMS).contains(&dims) {
+            return self
+                .invalid(format!("the tensor {name} has {dims} dimensions; 1 to {MAX_DIMS} is possible"));
+        }
+        let mut shape = vec![0; dims as usize];
+        for size in shape.iter_mut().rev() {
+            let read = self.u64()?;
+            match usize::try_from(read) {
+                Ok(read) if read > 0 => *size = read,
+                _ => return self.invalid(format!("the tensor {name} has a dimension of {read}")),
+            }
+        }
+        Ok(shape)
+    }
+}
+
+/// ggml's numbers of the tensor types that candle reads (`enum ggml_type`).
+pub(super) const TYPES: [(u32, GgmlDType); 13] = [
+    (0, GgmlDType::F32),
+    (1, GgmlDType::F16),
+    (2, GgmlDType::Q4_0),
+    (3, GgmlDType::Q4_1),
+    (6, GgmlDType::Q5_0),
+    (7, GgmlDType::Q5_1),
+    (8, GgmlDType::Q8_0),
+    (10, GgmlDType::Q2K),
+    (11, GgmlDType::Q3K),
+    (12, GgmlDType::Q4K),
+    (13, GgmlDType::Q5K),
+    (14, GgmlDType::Q6K),
+    (30, GgmlDType::BF16),
+];
+
+fn dtype(kind: u32) -> Option<GgmlDType> {
+    TYPES.iter().find(|(number, _)| *number == kind).map(|(_, dtype)| *dtype)
+}
+
+/// What ggml calls the types that candle does not read.
+fn type_name(kind: u32) -> String {
+    let name = match kind {
+        4 => "Q4_2",
+        5 => "Q4_3",
+        9 => "Q8_1",
+        15 => "Q8_K",
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
+        20 => "IQ4_NL",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
+        23 => "IQ4_XS",
+        24 => "I8",
+        25 => "I16",
+        26 => "I32",
+        27 => "I64",
+        28 => "F64",
+        29 => "IQ1_M",
+        31 => "Q4_0_4_4",
+        32 => "Q4_0_4_8",
+        33 => "Q4_0_8_8",
+        34 => "TQ1_0",
+        35 => "TQ2_0",
+        36 => "IQ4_NL_4_4",
+        37 => "IQ4_NL_4_8",
+        38 => "IQ4_NL_8_8",
+        39 => "MXFP4",
+        40 => "NVFP4",
+        _ => return format!("the unknown type {kind}"),
+    };
+    name.into()
+}

@@ -1,0 +1,220 @@
+//! A copy of a model in fewer bits, as a GGUF file: the same names, shapes and metadata, most matrices
+//! quantised anew. Faster to read and worse, which is what a draft may be.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use candle_core::Device;
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use sha2::{Digest, Sha256};
+
+use crate::file::ModelFile;
+use crate::gguf::{Gguf, TensorInfo};
+use crate::split;
+use crate::weights::WeightFile;
+use hunch_error::{Error, Result};
+
+/// Where tensors begin when the file does not say.
+const ALIGNMENT: u32 = 32;
+/// Weights that a thread has as floats at a time, and bytes that are copied at a time.
+const STRETCH: usize = 4 << 20;
+/// What the name of an unfinished copy ends in.
+const PART: &str = "gguf.part";
+/// Samples of a file that its content is known by, and bytes of each.
+const SAMPLES: usize = 64;
+const SAMPLE: usize = 4096;
+
+/// Writes a low-bit copy of `model` to `to`, on `threads` threads. `progress` hears the bytes of weights
+/// done and of all. A copy that was not finished leaves nothing at `to`.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be written; else when a tensor cannot be read.
+pub fn write_copy(
+    model: &WeightFile,
+    to: &Path,
+    threads: usize,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<()> {
+    let io = |source| Error::Io { action: "write", path: to.to_path_buf(), source };
+    if let Some(folder) = to.parent() {
+        std::fs::create_dir_all(folder).map_err(io)?;
+    }
+    remove_abandoned(to);
+    let unfinished = unfinished_beside(to);
+    let written = File::create_new(&unfinished).map_err(io).and_then(|file| {
+        // Marks the file as one that is being written; a file system without locks does without.
+        let _ = file.try_lock();
+        let mut out = BufWriter::new(file);
+        copy(model, &mut out, threads, progress, &io)?;
+        // On the disk before it has its name, so that no power cut leaves a damaged copy there.
+        out.into_inner().map_err(|e| io(e.into_error()))?.sync_all().map_err(io)
+    });
+    let placed = written.and_then(|()| std::fs::rename(&unfinished, to).map_err(io));
+    if placed.is_err() {
+        // The first error is the one to tell.
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    placed
+}
+
+/// Names the content of a model: its size and samples of its bytes. The path and the time of the last change do not
+/// count.
+///
+/// # Errors
+/// When a file of the model cannot be read.
+pub fn fingerprint(model: &Path) -> Result<String> {
+    let mut digest = Sha256::new();
+    for path in split::files(model) {
+        let file = ModelFile::open(&path)?;
+        digest.update((file.len() as u64).to_le_bytes());
+        let last = file.len().saturating_sub(SAMPLE);
+        for at in (0..SAMPLES).map(|i| last / (SAMPLES - 1) * i).chain([last]) {
+            digest.update(file.read(at..file.len().min(at + SAMPLE))?);
+        }
+    }
+    Ok(digest.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A name that no other writer of the copy has.
+fn unfinished_beside(to: &Path) -> PathBuf {
+    static WRITERS: AtomicU64 = AtomicU64::new(0);
+    let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
+    to.with_extension(format!("{}-{writer}.{PART}", std::process::id()))
+}
+
+/// Removes what writers of this copy that were killed have left.
+fn remove_abandoned(to: &Path) {
+    let (Some(folder), Some(stem)) = (to.parent(), to.file_stem().and_then(|stem| stem.to_str())) else {
+        return;
+    };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let of_this_copy = |name: &str| name.starts_with(&format!("{stem}.")) && name.ends_with(PART);
+        if !name.is_some_and(of_this_copy) {
+            continue;
+        }
+        // A writer locks its file before it writes, so one that is empty may be about to be locked.
+        let Ok(file) = File::options().write(true).open(&path) else { continue };
+        if file.metadata().is_ok_and(|meta| meta.len() > 0) && file.try_lock().is_ok() {
+            // It is in nobody's way: if it cannot be removed, it stays.
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+fn copy(
+    model: &WeightFile,
+    out: &mut impl Write,
+    threads: usize,
+    progress: &mut dyn FnMut(usize, usize),
+    io: &dyn Fn(std::io::Error) -> Error,
+) -> Result<()> {
+    let gguf = model.gguf();
+    let tensors: Vec<(&String, &TensorInfo, GgmlDType)> =
+        gguf.tensors.iter().map(|(name, info)| (name, info, type_in_copy(name, info))).collect();
+    let header = header(model, &tensors)?;
+    out.write_all(&header).map_err(io)?;
+    let total: usize = tensors.iter().map(|(_, info, _)| info.range.len()).sum();
+    let mut done = 0;
+    for (_, info, dtype) in tensors {
+        let written = if dtype == info.dtype {
+            for from in (0..info.range.len()).step_by(STRETCH) {
+                let stretch = from..info.range.len().min(from + STRETCH);
+                out.write_all(&model.tensor_bytes(info, stretch)?).map_err(io)?;
+            }
+            info.range.len()
+        } else {
+            let data = quantised(model, info, dtype, threads)?;
+            out.write_all(&data).map_err(io)?;
+            data.len()
+        };
+        out.write_all(&vec![0; padding(written, alignment(gguf))]).map_err(io)?;
+        done += info.range.len();
+        progress(done, total);
+    }
+    // Else the copy may be of two versions.
+    model.check_unchanged()
+}
+
+/// What a tensor becomes: the layers' matrices 2 bits and a scale, but for those that hurt most, and the
+/// vocabulary's 4; where a row is no multiple of 256 weights, 4 bits. Never more bits than it has.
+fn type_in_copy(name: &str, info: &TensorInfo) -> GgmlDType {
+    let [_, width] = info.shape[..] else {
+        return info.dtype;
+    };
+    let sensitive = name.contains("attn_v") || name.contains("ffn_down");
+    let wanted = match (name.starts_with("blk."), width % 256, width % 32) {
+        (true, 0, _) if !sensitive => GgmlDType::Q2K,
+        (_, 0, _) => GgmlDType::Q4K,
+        (_, _, 0) => GgmlDType::Q4_0,
+        _ => return info.dtype,
+    };
+    let bits = |dtype: GgmlDType| dtype.type_size() as f64 / dtype.block_size() as f64;
+    if bits(wanted) < bits(info.dtype) { wanted } else { info.dtype }
+}
+
+/// Everything before the weights; the metadata as it was.
+///
+/// # Errors
+/// When the file cannot be read.
+fn header(model: &WeightFile, tensors: &[(&String, &TensorInfo, GgmlDType)]) -> Result<Vec<u8>> {
+    let gguf = model.gguf();
+    let mut header = Vec::new();
+    header.extend(b"GGUF");
+    header.extend(3u32.to_le_bytes());
+    header.extend((tensors.len() as u64).to_le_bytes());
+    header.extend((gguf.metadata.len() as u64).to_le_bytes());
+    header.extend(model.metadata_bytes()?);
+    let mut offset = 0;
+    for (name, info, dtype) in tensors {
+        header.extend((name.len() as u64).to_le_bytes());
+        header.extend(name.as_bytes());
+        header.extend((info.shape.len() as u32).to_le_bytes());
+        info.shape.iter().rev().for_each(|&size| header.extend((size as u64).to_le_bytes()));
+        header.extend(Gguf::type_number(*dtype).to_le_bytes());
+        header.extend((offset as u64).to_le_bytes());
+        let size = info.shape.iter().product::<usize>() / dtype.block_size() * dtype.type_size();
+        offset += size + padding(size, alignment(gguf));
+    }
+    header.resize(header.len() + padding(header.len(), alignment(gguf)), 0);
+    Ok(header)
+}
+
+fn alignment(gguf: &Gguf) -> usize {
+    gguf.u32("general.alignment").unwrap_or(ALIGNMENT) as usize
+}
+
+fn padding(len: usize, alignment: usize) -> usize {
+    len.next_multiple_of(alignment) - len
+}
+
+/// A matrix in another type, its rows spread over the threads.
+fn quantised(model: &WeightFile, info: &TensorInfo, dtype: GgmlDType, threads: usize) -> Result<Vec<u8>> {
+    let (rows, width) = (info.shape[0], info.shape[1]);
+    let row_bytes = info.range.len() / rows;
+    let convert = |part: Range<usize>| -> Result<Vec<u8>> {
+        let bytes = model.tensor_bytes(info, part.start * row_bytes..part.end * row_bytes)?;
+        let storage = QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, info.dtype)?;
+        let values = QTensor::new(storage, (part.len(), width))?.dequantize(&Device::Cpu)?;
+        Ok(QTensor::quantize(&values, dtype)?.data()?.into_owned())
+    };
+    let (each, at_once) = ((STRETCH / width).max(1), threads.max(1));
+    let mut copy = Vec::with_capacity(rows * width / dtype.block_size() * dtype.type_size());
+    for from in (0..rows).step_by(each * at_once) {
+        let parts = (from..rows).step_by(each).take(at_once).map(|from| from..rows.min(from + each));
+        std::thread::scope(|scope| -> Result<()> {
+            let running: Vec<_> = parts.map(|part| scope.spawn(|| convert(part))).collect();
+            for part in running {
+                let failed = |_| Error::Internal("quantising a matrix failed".into());
+                copy.extend(part.join().map_err(failed)??);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(copy)
+}

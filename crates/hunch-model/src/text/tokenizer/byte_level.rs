@@ -1,0 +1,280 @@
+//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`): which regular expressions cut the text, and
+//! the merges. The tokenizers crate does the work; what the file says is checked before it gets it.
+
+use std::collections::HashSet;
+
+use tokenizers::models::bpe::{BPE, Merges, Vocab};
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel as ByteLevelPreTokenizer;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::tokenizer::SplitDelimiterBehavior;
+
+use super::{Entry, Kind};
+use crate::gguf::Gguf;
+use hunch_core::token::TokenId;
+use hunch_error::{Error, Result};
+
+/// How one family of models cuts text before BPE.
+struct PreTokenizer {
+    /// Values of `tokenizer.ggml.pre`.
+    names: &'static [&'static str],
+    /// Applied one after the other to the pieces that the one before left.
+    patterns: &'static [&'static str],
+    /// Whether a piece that is a token as a whole is that token, whatever the merges say.
+    ignore_merges: bool,
+    /// Whether text begins with the BOS token when the file does not say.
+    adds_bos: bool,
+}
+
+/// GPT-2's expression (its `encoder.py`).
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// Llama 3's: contractions in any case, numbers in groups of three.
+const LLAMA3: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Qwen 2's: as Llama 3's, each digit alone.
+const QWEN2: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Mistral's Tekken: words are cut where an upper-case letter follows a lower-case one.
+const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// DeepSeek V3's, after numbers and CJK were cut out.
+const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
+
+/// The names and expressions of llama.cpp's `llm_tokenizer_bpe`, for the families that come as
+/// architectures Hunch runs.
+const PRE_TOKENIZERS: &[PreTokenizer] = &[
+    PreTokenizer {
+        names: &["default"],
+        patterns: &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
+        ignore_merges: false,
+        adds_bos: false,
+    },
+    PreTokenizer {
+        names: &["gpt-2", "phi-2", "mpt", "olmo", "jais", "gigachat", "a.x-4.0"],
+        patterns: &[GPT2],
+        ignore_merges: false,
+        adds_bos: false,
+    },
+    PreTokenizer {
+        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum"],
+        patterns: &[r"\p{N}", GPT2],
+        ignore_merges: false,
+        adds_bos: false,
+    },
+    PreTokenizer {
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "midm-2.0", "lfm2"],
+        patterns: &[LLAMA3],
+        ignore_merges: true,
+        adds_bos: true,
+    },
+    PreTokenizer {
+        names: &["smaug-bpe", "dbrx", "chatglm-bpe"],
+        patterns: &[LLAMA3],
+        ignore_merges: false,
+        adds_bos: false,
+    },
+    PreTokenizer {
+        names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"],
+        patterns: &[QWEN2],
+        ignore_merges: false,
+        adds_bos: false,
+    },
+    PreTokenizer { names: &["tekken", "pixtral"], patterns: &[TEKKEN], ignore_merges: true, adds_bos: true },
+    PreTokenizer {
+        names: &["deepseek-coder"],
+        patterns: &[
+            r"[\r\n]",
+            r"\s?\p{L}+",
+            r"\s?\p{P}+",
+            r"[\x{4e00}-\x{9fa5}\x{0800}-\x{4e00}\x{ac00}-\x{d7ff}]+",
+            r"\p{N}",
+        ],
+        ignore_merges: false,
+        adds_bos: false,
+    },
+    PreTokenizer {
+        names: &["deepseek-v3"],
+        patterns: &[r"\p{N}{1,3}", r"[\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+", DEEPSEEK3],
+        ignore_merges: false,
+        adds_bos: false,
+    },
+];
+
+/// Longest text that is cut by the expressions at once, in bytes. Onig panics when a match takes more than ten million
+/// steps, as in a run of so many spaces.
+const STRETCH: usize = 1 << 20;
+
+/// A byte-level BPE encoder.
+pub(super) struct ByteLevel {
+    inner: tokenizers::Tokenizer,
+}
+
+impl ByteLevel {
+    /// Builds the encoder; the flag says whether this family's text begins with BOS by default.
+    pub(super) fn new(gguf: &Gguf, entries: &[Entry]) -> Result<(Self, bool)> {
+        // Files without the key are older than it; llama.cpp takes "default" then.
+        let name = gguf.str("tokenizer.ggml.pre").unwrap_or("default");
+        let Some(family) = PRE_TOKENIZERS.iter().find(|family| family.names.contains(&name)) else {
+            return Err(Error::UnsupportedModel {
+                path: gguf.path.clone(),
+                reason: format!("its pre-tokeniser \"{name}\" is not known"),
+            });
+        };
+        // Letters that spell a control token are not one.
+        let ordinary = |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, Kind::Control | Kind::Unknown);
+        let vocab: Vocab =
+            (0..).zip(entries).filter(ordinary).map(|(id, entry)| (entry.text.clone(), id)).collect();
+        let merges = merges(gguf, entries, &vocab)?;
+        let bpe = BPE::builder()
+            .vocab_and_merges(vocab, merges)
+            .ignore_merges(family.ignore_merges)
+            .build()
+            .map_err(|e| internal("the merges", &e))?;
+        let mut inner = tokenizers::Tokenizer::new(bpe);
+        inner.with_pre_tokenizer(Some(pre_tokenizer(family.patterns)?));
+        Ok((Self { inner }, family.adds_bos))
+    }
+
+    /// Appends the tokens of ordinary text.
+    pub(super) fn encode(&self, text: &str, ids: &mut Vec<TokenId>) -> Result<()> {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (stretch, after) = rest.split_at(end_of_stretch(rest));
+            let encoding = self.inner.encode_fast(stretch, false).map_err(|e| internal("the text", &e))?;
+            ids.extend_from_slice(encoding.get_ids());
+            rest = after;
+        }
+        Ok(())
+    }
+}
+
+/// The end of the first stretch of a text: between two words, where every family cuts as well, or anywhere in a
+/// stretch without words.
+fn end_of_stretch(text: &str) -> usize {
+    if text.len() <= STRETCH {
+        return text.len();
+    }
+    let is_between_words =
+        |around: &[u8]| around[0].is_ascii_lowercase() && around[1] == b' ' && around[2].is_ascii_lowercase();
+    let space = text.as_bytes()[..STRETCH].windows(3).rposition(is_between_words).map(|at| at + 1);
+    space.unwrap_or_else(|| (0..=STRETCH).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(text.len()))
+}
+
+fn internal(what: &str, error: &tokenizers::Error) -> Error {
+    Error::Internal(format!("the tokeniser failed on {what}: {error}"))
+}
+
+fn pre_tokenizer(patterns: &[&str]) -> Result<Sequence> {
+    let mut steps: Vec<PreTokenizerWrapper> = Vec::with_capacity(patterns.len() + 1);
+    for pattern in patterns {
+        let pattern = SplitPattern::Regex((*pattern).to_owned());
+        let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false);
+        steps.push(split.map_err(|e| internal("its own pattern", &e))?.into());
+    }
+    steps.push(ByteLevelPreTokenizer::new(false, false, false).into());
+    Ok(Sequence::new(steps))
+}
+
+/// The merges as pairs, without those that spell a control token. Each half and the whole must be tokens: the
+/// tokenizers crate counts on it.
+fn merges(gguf: &Gguf, entries: &[Entry], vocab: &Vocab) -> Result<Merges> {
+    let invalid = |reason| Error::InvalidModelFile { path: gguf.path.clone(), reason };
+    let every: HashSet<&str> = entries.iter().map(|entry| entry.text.as_str()).collect();
+    let lines = gguf.require_strings("tokenizer.ggml.merges")?;
+    let mut merges = Merges::with_capacity(lines.len());
+    let mut whole = String::new();
+    for line in lines {
+        let Some((left, right)) = line.split_once(' ') else {
+            return Err(invalid(format!("the merge \"{line}\" is not two texts")));
+        };
+        whole.clear();
+        whole.push_str(left);
+        whole.push_str(right);
+        let parts = [left, right, &whole];
+        if let Some(part) = parts.into_iter().find(|&part| !every.contains(part)) {
+            return Err(invalid(format!(
+                "the merge \"{line}\" needs \"{part}\", which is not in the vocabulary"
+            )));
+        }
+        if parts.into_iter().all(|part| vocab.contains_key(part)) {
+            merges.push((left.to_owned(), right.to_owned()));
+        }
+    }
+    Ok(merges)
+}
+
+/// The bytes a byte-level text stands for (GPT-2's `bytes_to_unicode`, undone). A character that
+/// is no byte's stands for itself.
+pub(super) fn bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    for c in text.chars() {
+        match byte(c) {
+            Some(byte) => bytes.push(byte),
+            None => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    bytes
+}
+
+/// Printable bytes are written as themselves; the 68 others, in order, as U+0100 and on.
+fn byte(c: char) -> Option<u8> {
+    let code = u32::from(c);
+    let byte = match code {
+        0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => code,
+        0x100..=0x120 => code - 0x100,
+        0x121..=0x142 => code - 0x121 + 0x7f,
+        0x143 => 0xad,
+        _ => return None,
+    };
+    u8::try_from(byte).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn pieces(name: &str, text: &str) -> Vec<String> {
+        use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _};
+        let family = PRE_TOKENIZERS.iter().find(|f| f.names.contains(&name)).unwrap();
+        let mut text = PreTokenizedString::from(text);
+        pre_tokenizer(family.patterns).unwrap().pre_tokenize(&mut text).unwrap();
+        let splits = text.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        splits.iter().map(|split| String::from_utf8(bytes(split.0)).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_byte_has_one_character() {
+        let alphabet = ByteLevelPreTokenizer::alphabet();
+        let known: BTreeSet<u8> = alphabet.iter().map(|&c| byte(c).unwrap()).collect();
+        assert_eq!((alphabet.len(), known.len()), (256, 256));
+        assert_eq!(bytes("ĠĊ日"), [b" \n", "日".as_bytes()].concat());
+    }
+
+    #[test]
+    fn long_text_is_cut_between_words_or_at_characters() {
+        assert_eq!(end_of_stretch("short text"), 10);
+        let words = "some words ".repeat(STRETCH / 8);
+        let end = end_of_stretch(&words);
+        assert!(end > STRETCH - 12 && words[end..].starts_with(' ') && !words[..end].ends_with(' '));
+        let signs = "\u{65e5}".repeat(STRETCH);
+        assert_eq!(end_of_stretch(&signs), STRETCH - STRETCH % 3);
+    }
+
+    #[test]
+    fn numbers_are_cut_as_each_family_does() {
+        assert_eq!(pieces("gpt-2", "a 12345"), ["a", " 12345"]);
+        assert_eq!(pieces("smollm", "a 123"), ["a", " ", "1", "2", "3"]);
+        assert_eq!(pieces("qwen2", "a 123"), ["a", " ", "1", "2", "3"]);
+        assert_eq!(pieces("llama-bpe", "a 12345"), ["a", " ", "123", "45"]);
+        assert_eq!(pieces("deepseek-v3", "a12345"), ["a", "123", "45"]);
+        assert_eq!(pieces("default", "12345"), ["123", "45"]);
+    }
+
+    #[test]
+    fn words_contractions_and_space_are_cut_as_each_family_does() {
+        assert_eq!(pieces("gpt-2", "I'LL  go\n\n"), ["I", "'", "LL", " ", " go", "\n\n"]);
+        assert_eq!(pieces("qwen2", "I'LL  go\n\nx"), ["I", "'LL", " ", " go", "\n\n", "x"]);
+        assert_eq!(pieces("tekken", "camelCase/"), ["camel", "Case", "/"]);
+        assert_eq!(pieces("deepseek-coder", "日本 x\n"), ["日本", " x", "\n"]);
+    }
+}
