@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::chat::now;
 use super::lock;
+use super::pairing::AnswerMemory;
 use super::stream::{EventLog, Writer};
 use crate::api::MessageState;
-use crate::event::GenerationEvent;
+use crate::event::{EventSink, GenerationEvent};
 use crate::store::{Store, StoreError};
 use hunch_error::{Error, Result};
 
@@ -284,6 +285,40 @@ impl Work {
 fn is_kept(event: &GenerationEvent) -> bool {
     use GenerationEvent::{Failed, Finished, Kept, NotKept, Prefill};
     !matches!(event, Prefill { .. } | NotKept { .. } | Kept | Finished { .. } | Failed { .. })
+}
+
+/// Where the engine puts the events of an answer. The keeper tells the last one, once it is written.
+pub(super) struct KeptSink {
+    pub(super) keeper: Keeper,
+    pub(super) memory: AnswerMemory,
+    pub(super) log: Writer<GenerationEvent>,
+    /// Whether there was an event.
+    pub(super) begun: bool,
+}
+
+impl Drop for KeptSink {
+    /// Fails the answer if it has begun and has no end: whoever follows it must not wait for ever.
+    fn drop(&mut self) {
+        if self.begun || thread::panicking() {
+            let error = Error::Internal("the engine ended in the middle of the answer".into());
+            self.keeper.end(GenerationEvent::Failed { error: (&error).into() });
+        }
+    }
+}
+
+impl EventSink for KeptSink {
+    fn send(&mut self, event: GenerationEvent) {
+        self.begun = true;
+        match event {
+            GenerationEvent::Finished { .. } => {
+                self.keeper.end(event.clone());
+                // What is remembered goes into a file; nobody waits for that before the end is told.
+                self.memory.keep(&event);
+            }
+            GenerationEvent::Failed { .. } => self.keeper.end(event),
+            _ => self.log.put(event),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -34,14 +34,14 @@ use hunch_library::types::LoadRequest;
 use hunch_library::watch::Watch;
 use hunch_library::{Places, load_marker};
 use hunch_model::device::{Compute, DeviceChoice};
-use keeper::{Keeper, Keepers};
+use keeper::{Keeper, Keepers, KeptSink};
 use lab::Positions;
 use loading::Warmth;
 pub use measure::MeasurementSink;
 use measure::Measurements;
 use records::Record;
 use standing::StoreInUse;
-use stream::{EventLog, KeptSink};
+use stream::EventLog;
 
 /// Generations whose events a reader that missed some can ask for again.
 const RECORDS_KEPT: usize = 4;

@@ -7,9 +7,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::keeper::Keeper;
-use super::pairing::AnswerMemory;
-use crate::event::{EventSink, GenerationEvent};
 use hunch_error::{Error, Result};
 
 /// Time between two messages: one frame at 60 Hz. More often cannot be seen.
@@ -139,45 +136,12 @@ impl<E> Drop for OpenLog<E> {
     }
 }
 
-/// Where the engine puts the events of an answer. The keeper tells the last one, once it is written.
-pub(super) struct KeptSink {
-    pub(super) keeper: Keeper,
-    pub(super) memory: AnswerMemory,
-    pub(super) log: Writer<GenerationEvent>,
-    /// Whether there was an event.
-    pub(super) begun: bool,
-}
-
-impl Drop for KeptSink {
-    /// Fails the answer if it has begun and has no end: whoever follows it must not wait for ever.
-    fn drop(&mut self) {
-        if self.begun || thread::panicking() {
-            let error = Error::Internal("the engine ended in the middle of the answer".into());
-            self.keeper.end(GenerationEvent::Failed { error: (&error).into() });
-        }
-    }
-}
-
-impl EventSink for KeptSink {
-    fn send(&mut self, event: GenerationEvent) {
-        self.begun = true;
-        match event {
-            GenerationEvent::Finished { .. } => {
-                self.keeper.end(event.clone());
-                // What is remembered goes into a file; nobody waits for that before the end is told.
-                self.memory.keep(&event);
-            }
-            GenerationEvent::Failed { .. } => self.keeper.end(event),
-            _ => self.log.put(event),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::event::GenerationEvent;
 
     fn progress(done: u32) -> GenerationEvent {
         GenerationEvent::Prefill { done, total: 1000 }

@@ -3,8 +3,9 @@
 
 use serde::Serialize;
 
+use crate::bench::Contender;
 use crate::bench::figures::{Estimate, mean_of_texts};
-use crate::bench::runner::{BenchPlan, Contender};
+use crate::bench::runner::BenchPlan;
 use crate::engine::WallClock;
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationContext, Models, Prompt, generate, weigh_drafts};

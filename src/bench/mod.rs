@@ -9,6 +9,7 @@ pub mod candle;
 #[cfg(feature = "candle-baseline")]
 mod candle_model;
 pub mod compare;
+mod contender;
 pub mod costs;
 pub mod drafts;
 pub mod figures;
@@ -24,6 +25,7 @@ pub mod skip_sets;
 pub mod suite;
 pub mod timed_passes;
 
+pub use contender::Contender;
 pub use report::{BenchReport, Difference, IdentityReport, MethodReport};
-pub use runner::{Answer, Bench, BenchPlan, Contender, Progress, Setting, run};
+pub use runner::{Answer, Bench, BenchPlan, Progress, Setting, run};
 pub use suite::{Suite, SuitePrompt};

@@ -6,9 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use serde::{Deserialize, Serialize};
-use ts_rs::TS;
-
+use crate::bench::Contender;
 use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantile};
 use crate::bench::report::{BenchReport, Difference, IdentityReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
@@ -69,22 +67,6 @@ pub trait Bench {
 
     /// What times passes.
     fn passes(&mut self) -> &mut dyn PassBench;
-}
-
-/// A method that takes part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
-pub struct Contender {
-    /// The method.
-    pub method: Method,
-    /// Most tokens drafted a round; plain drafts none whatever it says.
-    pub max_draft: MaxDraft,
-}
-
-impl Contender {
-    /// `max_draft` as the report shows it: 0 for plain.
-    pub(super) fn drafts(self) -> MaxDraft {
-        if self.method == Method::Plain { MaxDraft::Fixed(0) } else { self.max_draft }
-    }
 }
 
 /// What to measure.

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use crate::bench::Contender;
 use crate::bench::figures::{CostRound, CostTable, typical_mean};
-use crate::bench::runner::Contender;
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
 use hunch_core::propose::{MethodOptions, lookahead};

@@ -3,7 +3,7 @@
 use candle_core::quantized::GgmlDType;
 
 use super::isa::Level;
-use super::matmul::{TILE, Tile};
+use super::tile::{TILE, Tile};
 
 /// A group of weight rows against up to [`TILE`] rows of activations.
 pub(super) struct FloatJob<'a> {

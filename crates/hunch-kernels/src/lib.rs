@@ -19,6 +19,7 @@ mod memory;
 mod packed;
 pub mod quantise;
 pub mod threads;
+mod tile;
 
 pub use error::{Error, ReadError, Result};
 pub use mask::RowMask;

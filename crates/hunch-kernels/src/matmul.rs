@@ -19,18 +19,13 @@ use super::memory::{CopiedBytes, ReadAt};
 use super::packed::{BlockShape, PackedRows};
 use super::quantise::{ActivationBlock, BLOCK, QuantisedRows};
 use super::threads::{SharedSlice, Threads};
+use super::tile::{TILE, Tile};
 use crate::error::Result;
-
-/// Activation rows that share one unpacking of the weights.
-pub(super) const TILE: usize = 32;
 
 /// How far ahead of what is multiplied the memory is asked for weights, in bytes.
 const AHEAD: usize = 8192;
 /// Bytes that memory gives at once.
 const LINE: usize = 64;
-
-/// The outputs of up to [`TILE`] activation rows for one group of weight rows.
-pub(super) type Tile = [[f32; MAX_GROUP]; TILE];
 
 /// A weight matrix `[n, k]`.
 #[derive(Clone, Debug)]

@@ -11,10 +11,10 @@ mod turn;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use crate::bench::Contender;
 use crate::bench::figures::CostTable;
 use crate::bench::lanes::SLICE;
 use crate::bench::model::ModelPasses;
-use crate::bench::runner::Contender;
 use crate::bench::suite::Suite;
 use crate::bench::timed_passes::PassTimer;
 use crate::generate::{GenerationPlan, Models, fresh_seed};

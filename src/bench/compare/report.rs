@@ -7,8 +7,8 @@ use hunch_library::measured::{LEAST_TOKENS, Rates};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use crate::bench::Contender;
 use crate::bench::IdentityReport;
-use crate::bench::runner::Contender;
 use crate::event::{GenerationEvent, StopReason};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;

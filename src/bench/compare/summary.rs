@@ -6,8 +6,8 @@ use super::report::{
     TimeSplit, Verdict,
 };
 use super::turn::{Turn, rates};
+use crate::bench::Contender;
 use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantile};
-use crate::bench::runner::Contender;
 use crate::bench::{Difference, IdentityReport};
 use crate::generate::Models;
 use hunch_core::method::Method;

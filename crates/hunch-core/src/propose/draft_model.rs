@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 
 use super::chain::ChainDraft;
-use super::draft_tree::{self, Calibration, Grown, TreeShape};
+use super::draft_tree::{self, Calibration, Grown, TreeDraft, TreeShape};
 use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
@@ -62,14 +62,9 @@ impl DraftModel {
         self.tree = tree;
     }
 
+    #[cfg(test)]
     pub(super) fn calibration(&self) -> &Calibration {
         &self.calibration
-    }
-
-    /// Rows of a tree, behind what the cache holds; they stay unsettled.
-    pub(super) fn read_rows(&mut self, step: Step<'_>) -> Result<Rows> {
-        self.work.push(step.tokens.len());
-        Ok(self.model.forward(Step { among: self.shortlist.tokens(), ..step })?.logits)
     }
 
     /// The model.
@@ -228,7 +223,14 @@ impl Proposer for DraftModel {
             logits = self.feed(chunk, rows)?;
         }
         if let Some(shape) = self.tree.clone() {
-            let (tree, grown, failure) = draft_tree::grow(self, cx, &logits, &shape)?;
+            let Self { model, work, shortlist, calibration, .. } = self;
+            let (cached, context_length) = (model.cache_len(), model.info().context_length);
+            let mut read = |step: Step<'_>| -> Result<Rows> {
+                work.push(step.tokens.len());
+                Ok(model.forward(Step { among: shortlist.tokens(), ..step })?.logits)
+            };
+            let draft = TreeDraft { cached, context_length, calibration, read: &mut read };
+            let (tree, grown, failure) = draft_tree::grow(draft, cx, &logits, &shape)?;
             (self.grown, self.failure) = (Some(grown), failure);
             return Ok(tree);
         }

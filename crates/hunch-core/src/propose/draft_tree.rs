@@ -13,13 +13,12 @@
 use std::sync::Arc;
 
 use super::chain::GUESSES;
-use super::draft_model::DraftModel;
 use super::{ProposeContext, RoundOutcome};
 use crate::depth::{CLASSES, DraftPlan, PRIOR, Share, class_of, class_prior};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
-use crate::model::{LogitRows, RowLayout, Step};
+use crate::model::{LogitRows, RowLayout, Rows, Step};
 use crate::rule::PositionNoise;
 use crate::sample::{Sampler, draw, likeliest_of, unit};
 use crate::token::{Likely, TokenId};
@@ -258,9 +257,21 @@ struct Leaf {
     reach: f64,
 }
 
+/// The draft model as a growing tree uses it.
+pub(super) struct TreeDraft<'a> {
+    /// Rows in the model's cache.
+    pub(super) cached: usize,
+    /// Longest sequence of the model, in tokens.
+    pub(super) context_length: usize,
+    /// Acceptance by confidence, observed so far.
+    pub(super) calibration: &'a Calibration,
+    /// Runs a pass of the model; its rows stay unsettled in the cache.
+    pub(super) read: &'a mut dyn FnMut(Step<'_>) -> Result<Rows>,
+}
+
 /// A tree while it grows.
-struct Growth<'a> {
-    draft: &'a mut DraftModel,
+struct Growth<'a, 'd> {
+    draft: TreeDraft<'d>,
     committed: &'a [TokenId],
     sampler: &'a Sampler,
     noise: Option<PositionNoise>,
@@ -280,13 +291,13 @@ struct Growth<'a> {
 /// Grows a tree from the logits after the last committed token. A tree that a failing pass cut short is returned
 /// with the error: dropping nodes that were drawn would bias the answer.
 pub(super) fn grow(
-    draft: &mut DraftModel,
+    draft: TreeDraft<'_>,
     cx: ProposeContext<'_>,
     logits: &[f32],
     shape: &TreeShape,
 ) -> Result<(DraftTree, Grown, Option<Error>)> {
     let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
-    let base = draft.model().cache_len();
+    let base = draft.cached;
     let n_vocab = target.info().n_vocab;
     let mut growth = Growth {
         draft,
@@ -304,7 +315,7 @@ pub(super) fn grow(
         leaves: Vec::new(),
     };
     growth.branch(None, 1.0, logits.to_vec(), 0, shape)?;
-    let mut draw = |growth: &mut Growth<'_>, branch: usize| growth.draw_child(branch, rng);
+    let mut draw = |growth: &mut Growth<'_, '_>, branch: usize| growth.draw_child(branch, rng);
     let grown = match shape {
         TreeShape::Static(_) => growth.by_level(shape, &mut draw),
         TreeShape::Dynamic => growth.by_probability(shape, &mut draw),
@@ -312,14 +323,14 @@ pub(super) fn grow(
     Ok((growth.tree, growth.grown, grown.err()))
 }
 
-type Draw<'d> = dyn FnMut(&mut Growth<'_>, usize) + 'd;
+type Draw<'d> = dyn FnMut(&mut Growth<'_, '_>, usize) + 'd;
 
-impl Growth<'_> {
+impl Growth<'_, '_> {
     /// Always the child or the front that promises most next.
     fn by_probability(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
         while self.tree.len() < self.plan.max_draft {
             let slot = self.best_slot();
-            let usual = self.draft.calibration().usual();
+            let usual = self.draft.calibration.usual();
             let front = self.leaves.iter().map(|leaf| leaf.reach * usual).fold(0.0, f64::max);
             match slot {
                 Some((branch, value)) if value >= front => {
@@ -345,7 +356,7 @@ impl Growth<'_> {
 
     /// Every node of a level gets the level's number of children, as long as they pay.
     fn by_level(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
-        let usual = self.draft.calibration().usual();
+        let usual = self.draft.calibration.usual();
         let mut begun = 0;
         loop {
             for branch in begun..self.branches.len() {
@@ -383,7 +394,7 @@ impl Growth<'_> {
     fn value_of(&self, branch: usize) -> Option<f64> {
         let branch = &self.branches[branch];
         let kind = branch.next_kind(!self.sampler.is_greedy());
-        let acceptance = self.draft.calibration().acceptance(kind, branch.next_share()?);
+        let acceptance = self.draft.calibration.acceptance(kind, branch.next_share()?);
         Some(branch.open * acceptance)
     }
 
@@ -398,12 +409,7 @@ impl Growth<'_> {
 
     /// Rows of the draft model's context that are left.
     fn room(&self) -> usize {
-        self.draft
-            .model()
-            .info()
-            .context_length
-            .saturating_sub(self.grown.base + self.rows)
-            .min(64 - self.rows)
+        self.draft.context_length.saturating_sub(self.grown.base + self.rows).min(64 - self.rows)
     }
 
     /// The leaves to read in one pass: those whose first child may still find a place in the tree.
@@ -435,7 +441,7 @@ impl Growth<'_> {
         let own = |leaf: &Leaf| self.seen[leaf.node] | 1 << self.grown.nodes[leaf.node].row.unwrap_or(0);
         let visible: Vec<u64> = batch.iter().map(own).collect();
         let layout = RowLayout::Custom { since: self.grown.base, depths: &depths, visible: &visible };
-        let logits = self.draft.read_rows(Step { layout, ..Step::chain(&tokens, LogitRows::All) })?;
+        let logits = (self.draft.read)(Step { layout, ..Step::chain(&tokens, LogitRows::All) })?;
         self.rows += batch.len();
         for (i, leaf) in batch.iter().enumerate() {
             self.branch(Some(leaf.node), leaf.reach, logits.row(i).to_vec(), depths[i] + 1, shape)?;
@@ -515,7 +521,7 @@ impl Growth<'_> {
         };
         let share = share.clamp(0.0, 1.0);
         let kind = branch.next_kind(!self.sampler.is_greedy());
-        let passes = self.draft.calibration().acceptance(kind, f64::from(share));
+        let passes = self.draft.calibration.acceptance(kind, f64::from(share));
         let reach = branch.open * passes;
         branch.open -= reach;
         branch.drawn += 1;
@@ -545,6 +551,7 @@ mod tests {
     use super::*;
     use crate::model::StepOutput;
     use crate::propose::Proposer;
+    use crate::propose::draft_model::DraftModel;
     use crate::sample::SamplingParams;
     use crate::table::{TableConfig, TableModel};
 
