@@ -116,6 +116,11 @@ impl Place {
         Err(Error::DownloadElsewhere { name: name.to_owned() })
     }
 
+    /// Whether the download has a folder.
+    pub(super) fn exists(&self) -> bool {
+        self.folder.is_dir()
+    }
+
     /// Whether another one is at it.
     pub(super) fn is_held(&self) -> bool {
         let Ok(file) = File::open(self.lock_path()) else { return false };

@@ -74,10 +74,14 @@ impl Run {
         self.place.load().unwrap_or_else(|| Kept::new(&self.request))
     }
 
-    /// Writes down that the download is not under way.
+    /// Records that the download is paused. Does nothing when its folder is gone: another Hunch has finished or
+    /// removed the download since, and a new folder would bring it back.
     pub(super) fn put_down(&self) {
-        // Where that cannot be written, the window goes on with it after a restart: no harm.
-        if let Ok(_held) = self.place.hold(self.name()) {
+        let had_folder = self.inner.view(&self.id).is_ok_and(|view| view.done_bytes > 0);
+        // If this cannot be written, the download resumes after a restart, which does no harm.
+        if let Ok(_held) = self.place.hold(self.name())
+            && (self.place.exists() || !had_folder)
+        {
             let _ = self.place.store(&Kept { wanted: false, ..self.kept() });
         }
     }
