@@ -1,8 +1,7 @@
 // What axe-core finds in every state of the window, light and dark: nothing serious, nothing critical.
 
 import { describe, expect, it } from 'vitest';
-import { colourModes } from '../../ui/src/lib/marks';
-import { labWidgets } from '../../ui/src/lib/state/lab.svelte';
+import { colourModes, labWidgets } from '../../ui/src/lib/strings/keys';
 import { ask, ended, useWindow } from './harness';
 import { violations } from './violations';
 

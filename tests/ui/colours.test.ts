@@ -6,11 +6,12 @@ import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import type { TokenEvent } from '../../ui/src/lib/ipc/schema.gen';
-import { classesOf, colourModes, confidenceClasses, confidenceOf, roundClasses, roundClassOf, surpriseClasses, surpriseOf, type ColourMode } from '../../ui/src/lib/marks';
+import { classesOf, confidenceClasses, confidenceOf, roundClasses, roundClassOf, surpriseClasses, surpriseOf } from '../../ui/src/lib/marks';
 import { faintText } from './contrast';
 import { record, toLines } from './fixtures/build';
 import { plans } from './fixtures/plans';
 import { ask, calls, ended, legend, useWindow, type Opening } from './harness';
+import { colourModes, type ColourMode } from '../../ui/src/lib/strings/keys';
 
 const hunch = useWindow();
 const output = fileURLToPath(new URL('../output/ui/', import.meta.url));

@@ -5,7 +5,7 @@ import { mkdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Locator, Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { labWidgets, type LabWidget } from '../../ui/src/lib/state/lab.svelte';
+import { labWidgets, type LabWidget } from '../../ui/src/lib/strings/keys';
 import { parseRecording } from '../../ui/src/lib/host/recording';
 import { formatCount, formatMean, formatProbability, formatShare, visibleText } from '../../ui/src/lib/format';
 import { faintText } from './contrast';

@@ -4,6 +4,7 @@ import { mount } from 'svelte';
 import './app.css';
 import Root from './Root.svelte';
 import BrokenWindow from './components/BrokenWindow.svelte';
+import { performMenuItem } from './lib/commands';
 import { connectHost } from './lib/host';
 import { markRules } from './lib/marks';
 import { platform } from './lib/platform';
@@ -22,7 +23,7 @@ const host = await connectHost();
 watchProblems(host, window);
 try {
   const state = new WindowState(host);
-  host.onMenu((item) => state.choose(item));
+  host.onMenu((item) => performMenuItem(state, item));
   host.onFiles((event) => state.drop.hear(event));
   document.addEventListener('visibilitychange', () => state.hide(document.hidden));
   // Before anything is drawn, so that nothing is drawn in the wrong colours.

@@ -342,7 +342,7 @@ impl Error {
 
     /// What a window needs to tell this failure in its own language, by name. Numbers are plain decimals, sizes
     /// are in bytes, and `detail` holds what only the engine's own English says. The names that go with each
-    /// code are those of `ui/src/lib/errors.ts`.
+    /// code are those of `ui/src/lib/strings/keys.ts`.
     pub fn params(&self) -> BTreeMap<String, String> {
         let path = |path: &Path| path.display().to_string();
         let named: Vec<(&str, String)> = match self {
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn every_code_tells_the_window_what_its_words_stand_on() {
-        let window = include_str!("../../../ui/src/lib/errors.ts");
+        let window = include_str!("../../../ui/src/lib/strings/keys.ts");
         for error in every_error() {
             let code = serde_json::to_value(error.code()).unwrap();
             let code = code.as_str().unwrap();

@@ -1,7 +1,7 @@
 // What every view of an answer is told besides what it draws: how tokens are marked, and whom to tell about
 // the one that is pointed at or pressed.
 
-import type { ColourMode, MarkClass } from '../lib/marks';
+import type { ColourMode, MarkClass } from '../lib/strings/keys';
 import type { TokenMark } from '../lib/state/answer.svelte';
 import type { Pointing } from './tokenPointing';
 

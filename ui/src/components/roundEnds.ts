@@ -4,7 +4,7 @@
 // answer. Nothing is marked in other modes.
 
 import type { Action } from 'svelte/action';
-import type { ColourMode } from '../lib/marks';
+import type { ColourMode } from '../lib/strings/keys';
 
 /** A token on screen, its later stretches included. */
 const tokens = '[data-token]';

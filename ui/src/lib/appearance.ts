@@ -1,9 +1,9 @@
 // Puts what the person prefers onto the document, where app.css takes it from.
 
-import type { Preferences } from './state/preferences.svelte';
+import type { Appearance, TextSize } from './strings/keys';
 
 /** Shows colours and text size as preferred. */
-export function showAppearance({ appearance, textSize }: Pick<Preferences, 'appearance' | 'textSize'>): void {
+export function showAppearance({ appearance, textSize }: { appearance: Appearance; textSize: TextSize }): void {
   const root = document.documentElement;
   if (appearance === 'system') delete root.dataset['appearance'];
   else root.dataset['appearance'] = appearance;

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import app from '../../../tests/ui/fixtures/fixture-app.json';
-import { commandOf, commands, loadCommands, possible, type Command } from './commands';
+import { commandOf, commands, loadCommands, perform, performMenuItem, possible, type Command } from './commands';
 import { SilentHost } from './host/testing';
 import type { CompareRequest, ConversationEntry, StoredMessage } from './ipc/schema.gen';
 import { fitting } from './match';
@@ -90,7 +90,7 @@ describe('the table of commands', () => {
     const { state, command, done } = await make();
     for (const id of ['stop', 'answer-again', 'go-on', 'copy-answer', 'export-json', 'method-lookahead']) {
       expect(possible(command(id)), id).toBe(false);
-      state.perform(command(id));
+      perform(state, command(id));
     }
     expect(done).toEqual([]);
     for (const id of ['new-conversation', 'open-model', 'import', 'method-ngram']) expect(possible(command(id)), id).toBe(true);
@@ -104,24 +104,24 @@ describe('the table of commands', () => {
     for (const id of ['answer-again', 'go-on', 'copy-answer', 'export-json', 'stop']) expect(possible(command(id)), id).toBe(false);
     void state.comparison.start({} as CompareRequest);
     state.goTo('chat');
-    state.perform(command('stop'));
+    perform(state, command('stop'));
     expect([state.comparison.stopping, done]).toEqual([true, []]);
   });
 
   it('goes through the conversations in the order of the list', async () => {
     const { state, command, host } = await make();
     expect(possible(command('previous-conversation'))).toBe(false);
-    state.perform(command('next-conversation'));
+    perform(state, command('next-conversation'));
     await expect.poll(() => state.conversation.id).toBe(1);
-    state.perform(command('next-conversation'));
+    perform(state, command('next-conversation'));
     await expect.poll(() => state.conversation.id).toBe(2);
-    state.perform(command('export-markdown'));
+    perform(state, command('export-markdown'));
     await expect.poll(() => host.calls.at(-1)).toEqual([
       'export_conversation',
       { id: 2, format: 'markdown', words: { untitled: 'New conversation', question: 'You', answer: 'Answer' }, token: 7 },
     ]);
     await expect.poll(() => state.notice).toBe('Saved as “second.md”');
-    state.perform(command('previous-conversation'));
+    perform(state, command('previous-conversation'));
     await expect.poll(() => state.conversation.id).toBe(1);
   });
 
@@ -132,14 +132,14 @@ describe('the table of commands', () => {
     expect(now(...all)).toEqual([]);
     await state.openConversation(2);
     expect(now(...all)).toEqual(['rename', 'pin', 'delete']);
-    state.perform(command('rename'));
+    perform(state, command('rename'));
     expect(done).toEqual(['rename 2']);
-    state.perform(command('pin'));
+    perform(state, command('pin'));
     await expect.poll(() => host.calls.find(([name]) => name === 'pin_conversation')).toEqual(['pin_conversation', { id: 2, pinned: true }]);
-    state.perform(command('delete'));
+    perform(state, command('delete'));
     await expect.poll(() => now('undo-delete')).toEqual(['undo-delete']);
     expect([state.conversation.id, now('rename', 'delete')]).toEqual([null, []]);
-    state.perform(command('undo-delete'));
+    perform(state, command('undo-delete'));
     await expect.poll(() => host.calls.some(([name, args]) => name === 'restore_conversation' && args['id'] === 2)).toBe(true);
     await expect.poll(() => state.conversation.id).toBe(2);
   });
@@ -154,10 +154,10 @@ describe('the table of commands', () => {
     ];
     await state.openConversation(1);
     await expect.poll(() => state.conversation.turns[0]?.answer.over).toBe(true);
-    state.perform(command('edit-question'));
+    perform(state, command('edit-question'));
     expect(state.toEdit).toBe(state.conversation.turns[0]?.key);
     expect(['previous-branch', 'next-branch'].map((id) => possible(command(id)))).toEqual([true, false]);
-    state.perform(command('previous-branch'));
+    perform(state, command('previous-branch'));
     await expect.poll(() => host.calls.at(-1)).toEqual(['answer_events', { message: 12 }]);
     expect(host.calls.some(([name, args]) => name === 'choose_branch' && args['leaf'] === 12)).toBe(true);
     expect(['previous-branch', 'next-branch'].map((id) => possible(command(id)))).toEqual([false, true]);
@@ -165,15 +165,15 @@ describe('the table of commands', () => {
 
   it('does what the native menu asks for, and takes away what lay over the window', async () => {
     const { state, done } = await make();
-    state.choose('palette');
+    performMenuItem(state, 'palette');
     expect(state.sheet).toBe('palette');
-    state.choose('settings');
+    performMenuItem(state, 'settings');
     expect(state.sheet).toBe('settings');
-    state.choose('text-larger');
+    performMenuItem(state, 'text-larger');
     expect([state.sheet, state.preferences.textSize]).toEqual(['settings', 18]);
-    state.choose('new-conversation');
+    performMenuItem(state, 'new-conversation');
     expect([state.sheet, done]).toEqual([null, ['compose']]);
-    state.choose('no-such-item');
+    performMenuItem(state, 'no-such-item');
   });
 
   it('keeps instructions and settings as a preset, and takes them back', async () => {
@@ -185,7 +185,7 @@ describe('the table of commands', () => {
     state.settings.temperature = 0;
     state.settings.method = 'plain';
     state.conversation.system = '';
-    state.perform(command('preset-Short'));
+    perform(state, command('preset-Short'));
     expect([state.settings.temperature, state.settings.method, state.conversation.system]).toEqual([0.7, 'ngram', 'Be short.']);
     await Promise.resolve();
     expect(host.calls.at(-1)).toEqual(['set_system_prompt', { id: null, system: 'Be short.' }]);
@@ -193,13 +193,13 @@ describe('the table of commands', () => {
 
   it('leads to the parts of the library, loads any model by name, and unloads', async () => {
     const { state, command, done, host } = await make();
-    state.perform(command('other-repository'));
+    perform(state, command('other-repository'));
     expect([state.place, state.libraryPart, done]).toEqual(['library', 'catalogue', ['repository']]);
-    state.perform(command('find-model'));
+    perform(state, command('find-model'));
     expect([state.libraryPart, done.at(-1)]).toEqual(['here', 'search']);
     expect(loadCommands(state).map(({ title }) => title)).toEqual(app.models.filter(({ problem }) => problem === null).map(({ name }) => `Load ${name}`));
     expect(['unload-models', 'cancel-loading'].map((id) => possible(command(id)))).toEqual([true, false]);
-    state.perform(command('unload-models'));
+    perform(state, command('unload-models'));
     await expect.poll(() => state.models.loaded).toBeNull();
     expect(host.calls.at(-1)?.[0]).toBe('unload_models');
     expect(possible(command('unload-models'))).toBe(false);

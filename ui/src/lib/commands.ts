@@ -2,14 +2,12 @@
 
 import type { ConversationEntry } from './ipc/schema.gen';
 import { grouped } from './state/conversations.svelte';
-import { colourModes } from './marks';
-import { places } from './places';
-import { appearances, textSizes, views } from './state/preferences.svelte';
-import { offeredMethods, whyNot } from './state/settings.svelte';
+import { whyNot } from './state/settings.svelte';
 import { saidIn, type Turn } from './state/thread.svelte';
 import type { WindowState } from './state/window.svelte';
 import { en } from './strings/en';
 import { language } from './strings/index.svelte';
+import { appearances, colourModes, offeredMethods, places, textSizes, views, type ChoiceName, type CommandGroup, type CommandName } from './strings/keys';
 
 /** A key pressed with the system's command key. */
 export interface Shortcut {
@@ -19,23 +17,6 @@ export interface Shortcut {
   /** Other keys that mean the same. */
   or?: string;
 }
-
-/** What only the screen can do. */
-export interface Screen {
-  /** Puts the caret where the next question is typed; in another place than the chat, gives it the focus. */
-  compose: () => void;
-  /** Puts the caret into the search for conversations; in the library, into that for models. */
-  search: () => void;
-  /** Puts the caret where the title of a conversation in the list is typed. */
-  rename: (entry: ConversationEntry) => void;
-  /** Puts the caret where the name of a repository is typed, which the library shows. */
-  repository: () => void;
-  /** Copies, and says so. */
-  copy: (text: string) => unknown;
-}
-
-/** What commands are grouped under. */
-export type CommandGroup = 'conversation' | 'answer' | 'window' | 'model' | 'method' | 'preset';
 
 /** Something that can be done. */
 export interface Command {
@@ -58,45 +39,6 @@ export interface Command {
   readonly enabled?: () => boolean;
   readonly run: () => void;
 }
-
-/** A command whose name stands by itself. */
-export type CommandName =
-  | 'new-conversation'
-  | 'search'
-  | 'previous-conversation'
-  | 'next-conversation'
-  | 'rename'
-  | 'pin'
-  | 'unpin'
-  | 'delete'
-  | 'undo-delete'
-  | 'export-markdown'
-  | 'export-json'
-  | 'import'
-  | 'stop'
-  | 'answer-again'
-  | 'go-on'
-  | 'copy-answer'
-  | 'edit-question'
-  | 'previous-branch'
-  | 'next-branch'
-  | 'palette'
-  | 'settings'
-  | 'text-larger'
-  | 'text-smaller'
-  | 'text-usual'
-  | 'show-log'
-  | 'open-model'
-  | 'open-draft'
-  | 'find-model'
-  | 'get-model'
-  | 'other-repository'
-  | 'add-folder'
-  | 'unload-models'
-  | 'cancel-loading';
-
-/** Something with a command for each of its values. */
-export type ChoiceName = 'place' | 'appearance' | 'colours' | 'view' | 'method' | 'preset' | 'model';
 
 /** Everything that can be done, in the order it is shown. */
 export function commands(state: WindowState): Command[] {
@@ -380,6 +322,19 @@ const together = (...lists: (string | undefined)[]): string => [...new Set(lists
 
 /** Whether a command can be done now. */
 export const possible = (command: Command): boolean => command.enabled?.() ?? true;
+
+/** Runs a command if it is possible now, and closes the open sheet unless the command keeps it. */
+export function perform(app: WindowState, command: Command): void {
+  if (!possible(command)) return;
+  if (!command.stays) app.sheet = null;
+  command.run();
+}
+
+/** Runs the command of a native menu item. */
+export function performMenuItem(app: WindowState, item: string): void {
+  const command = commands(app).find(({ id }) => id === item);
+  if (command) perform(app, command);
+}
 
 /** The command that a key with the command key means, whether it can be done now or not. */
 export function commandOf(all: readonly Command[], pressed: { key: string; shift: boolean }): Command | undefined {

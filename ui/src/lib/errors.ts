@@ -4,48 +4,7 @@
 import { formatBytes, formatBytesUp, formatCount } from './format';
 import type { ErrorCode, ErrorInfo } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
-
-/** What the engine names with each code; a Rust test keeps it to what it does name. */
-export const errorParams = {
-  invalid_request: ['detail'],
-  model_not_found: ['name', 'detail'],
-  invalid_model_file: ['path', 'detail'],
-  unsupported_model: ['path', 'detail'],
-  vocabulary_mismatch: ['detail'],
-  context_overflow: ['prompt', 'context'],
-  out_of_memory: ['detail'],
-  io: ['path', 'detail'],
-  store: ['detail'],
-  no_model: [],
-  busy: [],
-  stopped: [],
-  device: ['device', 'detail'],
-  hub_unreachable: ['endpoint', 'detail'],
-  hub_not_found: ['what', 'detail'],
-  hub_gated: ['repository', 'detail'],
-  hub_token: ['detail'],
-  wrong_checksum: ['file', 'expected', 'found', 'path'],
-  not_of_catalogue: ['file', 'expected', 'found'],
-  disk_full: ['folder', 'missing', 'promised'],
-  download_unreadable: ['folder', 'bytes'],
-  download_elsewhere: ['name'],
-  internal: ['detail'],
-} as const satisfies Record<ErrorCode, readonly string[]>;
-
-type ParamOf<C extends ErrorCode> = Exclude<(typeof errorParams)[C][number], 'detail'>;
-
-/** The words for one code. */
-export interface ErrorWords<C extends ErrorCode = ErrorCode> {
-  title: string;
-  /** What happened and what is safe; everything that is named is written already, as nothing where there is none of it.
-   * None where the detail says it. */
-  body?: (named: Record<ParamOf<C>, string>) => string;
-  /** What to do. None where the detail says it. */
-  advice?: string;
-}
-
-/** The words for every code. */
-export type ErrorCatalogue = { [C in ErrorCode]: ErrorWords<C> };
+import { errorParams, type ErrorWords, type ParamOf } from './strings/keys';
 
 /** What an error card shows. */
 export interface ErrorFace {

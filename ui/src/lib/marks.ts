@@ -3,21 +3,8 @@
 // legend, the tokens' style sheet and the tests read them.
 
 import type { RoundEvent } from './ipc/schema.gen';
-import { originRules, origins, type AnswerOrigin } from './origin';
-
-/** Every mode in the order it is offered. */
-export const colourModes = ['origin', 'off', 'confidence', 'surprise', 'rounds'] as const;
-/** What the colours of an answer say. */
-export type ColourMode = (typeof colourModes)[number];
-
-/** Classes of confidence: the target's own probability of the token that stands there. */
-export type ConfidenceClass = 'sure' | 'likely' | 'unsure' | 'unlikely';
-/** Classes of surprise: the entropy of the place, in bits. */
-export type SurpriseClass = 'settled' | 'leaning' | 'open' | 'wide';
-/** Classes of rounds: how much of what was drafted was accepted. */
-export type RoundClass = 'whole' | 'partly' | 'none' | 'undrafted';
-/** A class of any mode. */
-export type MarkClass = AnswerOrigin | ConfidenceClass | SurpriseClass | RoundClass;
+import { originRules, origins } from './origin';
+import { colourModes, type ColourMode, type ConfidenceClass, type MarkClass, type RoundClass, type SurpriseClass } from './strings/keys';
 
 interface ClassStyle<K extends string> {
   key: K;

@@ -1,12 +1,10 @@
 // The one table of token origins: label, colour variable, underline pattern, order. The legend, the
 // card, the tokens' style sheet and the tests all read it. Labels and meanings come in the window's language.
 
-import type { TokenOrigin } from './ipc/schema.gen';
+
 import type { Named } from './strings/en';
 import { language } from './strings/index.svelte';
-
-/** Origins an answer's token can have. */
-export type AnswerOrigin = Exclude<TokenOrigin, 'prompt'>;
+import type { AnswerOrigin } from './strings/keys';
 
 /** How an origin is drawn. */
 interface Mark {

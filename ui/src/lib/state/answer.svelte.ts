@@ -16,17 +16,8 @@ import type {
   StopReason,
   TokenEvent,
 } from '../ipc/schema.gen';
-import {
-  confidenceOf,
-  noMarks,
-  roundClassOf,
-  surpriseOf,
-  type ConfidenceClass,
-  type MarkCounts,
-  type RoundClass,
-  type SurpriseClass,
-} from '../marks';
-import type { AnswerOrigin } from '../origin';
+import { confidenceOf, noMarks, roundClassOf, surpriseOf, type MarkCounts } from '../marks';
+import type { AnswerOrigin, ConfidenceClass, RoundClass, SurpriseClass } from '../strings/keys';
 import { Layout, type Block } from '../text/blocks';
 import { MarkdownDocument } from '../text/markdown/document';
 import type { MarkdownBlock } from '../text/markdown/nodes';

@@ -3,22 +3,14 @@
 import type { CompareRequest, Contender } from '../ipc/schema.gen';
 import { mostLanes } from '../lanes';
 import type { Models } from './models.svelte';
-import { offeredMethods, Settings, whyNot, type OfferedMethod } from './settings.svelte';
-
-/** The suites of prompts that the engine brings. */
-export const suites = ['code', 'prose', 'edit'] as const;
-
-/** What is compared on: a text of the person's, or a suite. */
-export type PromptKind = 'text' | (typeof suites)[number];
+import { Settings, whyNot } from './settings.svelte';
+import { offeredMethods, type Missing, type OfferedMethod, type PromptKind } from '../strings/keys';
 
 /** Methods by how soon they are taken for the first lane. */
 const preferred: readonly OfferedMethod[] = ['draft-model', 'suffix', 'ngram', ...offeredMethods];
 
 /** Methods that can stand beside plain decoding. */
 export const lanedMethods = offeredMethods.filter((method) => method !== 'plain');
-
-/** Why a comparison cannot be started. */
-export type Missing = 'model' | 'loading' | 'method' | 'same' | 'text' | 'chat';
 
 /** What the chat has to say to it. */
 export interface ChatSide {

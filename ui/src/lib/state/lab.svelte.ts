@@ -12,11 +12,7 @@ import { Inspector } from './lab/inspector.svelte';
 import { Spot, type Answers } from './lab/spot.svelte';
 import type { Models } from './models.svelte';
 import type { Settings } from './settings.svelte';
-
-/** Every widget, in the order they are offered. */
-export const labWidgets = ['resampling', 'unbiased', 'landscape', 'rules', 'acceptance', 'rounds', 'costs'] as const;
-/** A widget of the lab. */
-export type LabWidget = (typeof labWidgets)[number];
+import type { LabWidget } from '../strings/keys';
 
 /** The lab of a window. */
 export class Lab {

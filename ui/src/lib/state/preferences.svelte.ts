@@ -3,21 +3,11 @@
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import { colourModes, type ColourMode } from '../marks';
 import type { ErrorInfo } from '../ipc/schema.gen';
 import { languages, type LanguageCode } from '../strings/index.svelte';
 import { asRule, lossless } from '../rules';
-import { offeredMethods, type Chosen } from './settings.svelte';
-
-export const appearances = ['system', 'light', 'dark'] as const;
-/** Sizes of a conversation's text in pixels, smallest first. */
-export const textSizes = [13, 15, 18] as const;
-export const views = ['rich', 'tokens'] as const;
-
-export type Appearance = (typeof appearances)[number];
-export type TextSize = (typeof textSizes)[number];
-/** How an answer is drawn: formatted, or token by token. */
-export type View = (typeof views)[number];
+import type { Chosen } from './settings.svelte';
+import { appearances, colourModes, offeredMethods, textSizes, views, type Appearance, type ColourMode, type TextSize, type View } from '../strings/keys';
 
 /** Instructions and settings under a name. */
 export interface Preset {

@@ -1,14 +1,9 @@
 // What the next answer is asked with: method, depth, sampling. Ranges come from the engine. No DOM.
 
-import type { AcceptanceRule, AnswerSettings, AppInfo, LoadedModels, MaxDraft, Method, SamplingParams } from '../ipc/schema.gen';
+import type { AcceptanceRule, AnswerSettings, AppInfo, LoadedModels, MaxDraft, SamplingParams } from '../ipc/schema.gen';
 import { lossless } from '../rules';
 import { language } from '../strings/index.svelte';
-
-/** Methods the window offers, the one to take first in front. The synthetic one is for tests and bench. */
-export const offeredMethods = ['draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix', 'lookahead', 'layer-skip', 'early-exit', 'plain'] as const satisfies readonly Method[];
-
-/** A method the window offers. */
-export type OfferedMethod = (typeof offeredMethods)[number];
+import { offeredMethods, type OfferedMethod } from '../strings/keys';
 
 /** Those that draft with a second model. */
 const draftMethods: ReadonlySet<OfferedMethod> = new Set(['draft-model', 'draft-tree', 'cascade']);

@@ -6,13 +6,7 @@ import type { ModelEntry, ModelSource } from '../ipc/schema.gen';
 import { has } from '../match';
 import { language } from '../strings/index.svelte';
 import type { Library } from './library.svelte';
-
-export const sorts = ['name', 'size', 'parameters', 'speed'] as const;
-export type Sort = (typeof sorts)[number];
-
-/** What models are told apart by. */
-export const facets = ['source', 'architecture', 'quantisation'] as const;
-export type Facet = (typeof facets)[number];
+import { facets, type Facet, type Sort } from '../strings/keys';
 
 /** A value of a facet, and how many models have it. */
 export interface FacetValue {

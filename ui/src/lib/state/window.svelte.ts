@@ -1,14 +1,11 @@
 // The window's state in one place: settings, models, conversation, and what is pointed at. No DOM.
 
-import { commands, possible, type Command, type Screen } from '../commands';
 import { errorLine } from '../errors';
 import { plainAddress } from '../links';
 import type { Host } from '../host';
 import { call, toErrorInfo, watchLibrary } from '../ipc/rpc';
-import type { ColourMode, MarkClass } from '../marks';
 import type { Answer, TokenDetail } from './answer.svelte';
 import type { ConversationEntry, LibraryEvent, StoreRemedy } from '../ipc/schema.gen';
-import type { Place } from '../places';
 import { reportProblem, type ProblemKind } from '../ipc/problems';
 import { language } from '../strings/index.svelte';
 import { Catalogue } from './catalogue.svelte';
@@ -27,6 +24,7 @@ import { Preferences, type Preset } from './preferences.svelte';
 import { Settings } from './settings.svelte';
 import { Shelf } from './shelf.svelte';
 import { Unsent } from './unsent.svelte';
+import type { ColourMode, LibraryPart, MarkClass, Place } from '../strings/keys';
 
 /** A rectangle in the window, in pixels. */
 export interface Anchor {
@@ -50,9 +48,19 @@ export interface Sought {
   message: number;
 }
 
-/** The parts of the library. */
-export const libraryParts = ['here', 'catalogue', 'folders'] as const;
-export type LibraryPart = (typeof libraryParts)[number];
+/** Actions that need the DOM; the window sets them once it is drawn. */
+export interface Screen {
+  /** Puts the caret where the next question is typed; in another place than the chat, gives it the focus. */
+  compose: () => void;
+  /** Puts the caret into the search for conversations; in the library, into that for models. */
+  search: () => void;
+  /** Puts the caret where the title of a conversation in the list is typed. */
+  rename: (entry: ConversationEntry) => void;
+  /** Puts the caret where the name of a repository is typed, which the library shows. */
+  repository: () => void;
+  /** Copies, and says so. */
+  copy: (text: string) => unknown;
+}
 
 /** Everything the window shows. */
 export class WindowState {
@@ -413,22 +421,9 @@ export class WindowState {
     }
   }
 
-  /** Does what a command says, if it can be done now. */
-  perform(command: Command): void {
-    if (!possible(command)) return;
-    if (!command.stays) this.sheet = null;
-    command.run();
-  }
-
   /** Has the native menu speak the window's language, as is usual on this system. */
   labelMenu(platform: 'mac' | 'other'): void {
     const { menu, menuElsewhere } = language.strings;
     this.#host.labelMenu(platform === 'mac' ? menu : { ...menu, ...menuElsewhere });
-  }
-
-  /** Does what a native menu item asks for. */
-  choose(item: string): void {
-    const command = commands(this).find(({ id }) => id === item);
-    if (command) this.perform(command);
   }
 }

@@ -1,7 +1,7 @@
 // The words of the Compare screen in English.
 
 import type { ComparisonFormat, Loss } from '../ipc/schema.gen';
-import type { Missing, PromptKind } from '../state/comparisonPlan.svelte';
+import type { Missing, PromptKind } from './keys';
 
 const losses: Record<Loss, string> = {
   drafting: 'most is lost on drafting',

@@ -1,13 +1,8 @@
 // The words of the window in English, all of them. The shape of this catalogue is the shape of every other.
 // Numbers come in written already; a word that follows a number is one of `nouns`.
 
-import type { CommandGroup, CommandName, ChoiceName } from '../commands';
+import type { AnswerOrigin, Appearance, ChoiceName, ColourMode, CommandGroup, CommandName, MarkClass, OfferedMethod, Place, TextSize, View } from './keys';
 import type { AcceptanceRule, StopReason } from '../ipc/schema.gen';
-import type { ColourMode, MarkClass } from '../marks';
-import type { AnswerOrigin } from '../origin';
-import type { Place } from '../places';
-import type { Appearance, TextSize, View } from '../state/preferences.svelte';
-import type { OfferedMethod } from '../state/settings.svelte';
 import { compareEn } from './compareEn';
 import { errorsEn } from './errorsEn';
 import { labEn } from './labEn';

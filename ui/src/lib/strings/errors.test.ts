@@ -1,12 +1,13 @@
 // What the window says of errors: every code of the engine, in every language, with and without what is named.
 
 import { afterEach, describe, expect, it } from 'vitest';
-import catalogue from '../../../../src/library/catalogue.json';
-import { errorFace, errorLine, errorParams, ownError } from '../errors';
+import catalogue from '../../../../crates/hunch-library/src/catalogue.json';
+import { errorFace, errorLine, ownError } from '../errors';
 import type { ErrorCode, ErrorInfo } from '../ipc/schema.gen';
 import schema from '../ipc/schema.gen.ts?raw';
 import { catalogueNotesDe } from './catalogueNotesDe';
 import { languages, setLanguage } from './index.svelte';
+import { errorParams } from './keys';
 
 afterEach(() => setLanguage('en'));
 

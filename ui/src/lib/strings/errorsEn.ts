@@ -1,6 +1,6 @@
 // What the window says of an error, in English: what happened, what is safe, what to do.
 
-import type { ErrorCatalogue } from '../errors';
+import type { ErrorCatalogue } from './keys';
 
 export const errorsEn: ErrorCatalogue = {
   invalid_request: {

@@ -1,7 +1,6 @@
 // The words of the lab in English. The shape of this part is the shape of every other language's.
 
-import type { LabWidget } from '../state/lab.svelte';
-import type { SpotKind } from '../state/lab/spot.svelte';
+import type { LabWidget, SpotKind } from './keys';
 
 /** A widget's name among the others, its heading, and what it shows in a sentence. */
 interface Widget {

@@ -1,8 +1,7 @@
 // The words of the library in English.
 
 import type { DownloadPhase, FitVerdict, HubTokenSource, MemoryClass, ModelSource } from '../ipc/schema.gen';
-import type { Facet, Sort } from '../state/shelf.svelte';
-import type { LibraryPart } from '../state/window.svelte';
+import type { Facet, LibraryPart, Sort } from './keys';
 
 const parts: Record<LibraryPart, string> = { here: 'On this machine', catalogue: 'Catalogue', folders: 'Folders' };
 

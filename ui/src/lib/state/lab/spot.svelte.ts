@@ -10,9 +10,7 @@ import type { Settings } from '../settings.svelte';
 import type { AnsweredTurn } from '../thread.svelte';
 import { pageFrame, type NextFrame } from '../frame';
 import { Trials } from './trials.svelte';
-
-/** The kinds of place. */
-export type SpotKind = LabSource['kind'];
+import type { SpotKind } from '../../strings/keys';
 
 /** Temperatures at which the rules are compared: 0 takes the likeliest, then closer where more happens. */
 export const temperatures: readonly number[] = [

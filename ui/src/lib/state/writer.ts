@@ -1,9 +1,9 @@
 // Who wrote an answer, in the window's words.
 
-import type { AnswerSettings, Method } from './ipc/schema.gen';
-import type { Answer } from './state/answer.svelte';
-import type { OfferedMethod } from './state/settings.svelte';
-import { language } from './strings/index.svelte';
+import type { AnswerSettings, Method } from '../ipc/schema.gen';
+import type { Answer } from './answer.svelte';
+import type { OfferedMethod } from '../strings/keys';
+import { language } from '../strings/index.svelte';
 
 /** Methods for which another model drafts. */
 const drafting: readonly Method[] = ['draft-model', 'draft-tree', 'cascade'];
