@@ -19,8 +19,9 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use hunch::api::schema;
-use hunch_error::ErrorInfo;
-use hunch_error::{Error, ErrorCode};
+
+use hunch::store::StoreError;
+use hunch_error::{Error, ErrorCode, ErrorInfo};
 use hunch_library::Places;
 use hunch_model::device::{Compute, DeviceChoice};
 
@@ -93,9 +94,9 @@ pub(crate) struct ModelArgs {
     /// CPU threads [default: one for each core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// Load the models though they are predicted not to fit into memory
-    #[arg(long)]
-    pub(crate) even_if_too_large: bool,
+    /// Load the models even if they are predicted not to fit into memory
+    #[arg(long, alias = "even-if-too-large")]
+    pub(crate) ignore_memory_check: bool,
 }
 
 impl ModelArgs {
@@ -165,8 +166,33 @@ impl std::fmt::Display for Told {
 impl std::error::Error for Told {}
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    let own = error.downcast_ref::<Error>().map(Error::code);
-    let Some(code) = own.or_else(|| error.downcast_ref::<Told>().map(|told| told.0.code)) else { return 5 };
+    match error_code(error) {
+        None => 5,
+        Some(code) => exit_code_of(code),
+    }
+}
+
+/// The kind of an error, whichever crate it comes from.
+fn error_code(error: &anyhow::Error) -> Option<ErrorCode> {
+    use hunch_core::error::Error as CoreError;
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return Some(error.code());
+    }
+    if let Some(StoreError(error)) = error.downcast_ref() {
+        return Some(error.code());
+    }
+    if let Some(Told(info)) = error.downcast_ref() {
+        return Some(info.code);
+    }
+    error.downcast_ref::<CoreError>().map(|error| match error {
+        CoreError::InvalidRequest(_) => ErrorCode::InvalidRequest,
+        CoreError::ContextOverflow { .. } => ErrorCode::ContextOverflow,
+        CoreError::Model(error) => error.downcast_ref().map_or(ErrorCode::Internal, Error::code),
+        _ => ErrorCode::Internal,
+    })
+}
+
+fn exit_code_of(code: ErrorCode) -> u8 {
     match code {
         ErrorCode::ModelNotFound
         | ErrorCode::InvalidModelFile
@@ -192,5 +218,22 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         // As a shell tells that Ctrl-C ended something.
         ErrorCode::Stopped => 130,
         ErrorCode::Internal => 70,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hunch_core::error::Error as CoreError;
+
+    #[test]
+    fn errors_of_every_crate_have_the_exit_code_of_their_kind() {
+        let busy = || Error::Busy;
+        assert_eq!(exit_code(&CoreError::invalid("k is 99").into()), 4);
+        assert_eq!(exit_code(&CoreError::model(busy()).into()), 4);
+        assert_eq!(exit_code(&StoreError(Error::Store("locked".into())).into()), 5);
+        assert_eq!(exit_code(&Error::NoModel.into()), 3);
+        assert_eq!(exit_code(&CoreError::Internal("broken".into()).into()), 70);
+        assert_eq!(exit_code(&anyhow::anyhow!("something else")), 5);
     }
 }

@@ -254,15 +254,13 @@ fn load_for(args: &ModelArgs, methods: &[Method], longest: usize) -> Result<Mode
     let compute = args.compute()?;
     let target = args.target_path()?;
     let draft = args.draft_path()?;
-    if !args.even_if_too_large {
+    if !args.ignore_memory_check {
         let context = usual_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
         let places = Places::of_this_user()?;
         let fit = models::predicted_fit(&compute, &places, &target, draft.as_deref(), Some(context))?;
         if fit.verdict == FitVerdict::TooLarge {
             let why = too_large(&fit);
-            return Err(
-                Error::OutOfMemory(format!("{why}; --even-if-too-large loads it all the same")).into()
-            );
+            return Err(Error::OutOfMemory(format!("{why}; --ignore-memory-check loads it anyway")).into());
         }
     }
     let mut models = Models::load(&target, draft.as_deref(), &compute)?;

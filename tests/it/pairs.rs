@@ -358,9 +358,9 @@ fn the_command_line_refuses_what_does_not_fit_unless_it_is_told_not_to() {
     let (code, words) = run(&[]);
     assert_eq!(code, 5, "{words}");
     assert!(words.contains("small would fit") && words.contains("Nothing was loaded"), "{words}");
-    assert!(words.contains("--even-if-too-large"), "{words}");
+    assert!(words.contains("--ignore-memory-check"), "{words}");
     // Then loading finds out that the file is not what it says.
-    let (code, words) = run(&["--even-if-too-large"]);
+    let (code, words) = run(&["--ignore-memory-check"]);
     assert_eq!(code, 3, "{words}");
 }
 
