@@ -354,10 +354,13 @@ mod tests {
 
     #[test]
     fn the_page_acts_on_every_item_it_is_sent() {
-        let places = include_str!("../../ui/src/lib/places.ts");
+        // The list of places, of which the commands that lead to them are made.
+        let places = include_str!("../../ui/src/lib/strings/keys.ts")
+            .lines()
+            .find(|line| line.starts_with("export const places ="))
+            .unwrap();
         let page = include_str!("../../ui/src/lib/commands.ts");
         for item in page_items() {
-            // The commands that lead to a place are made of the places' names.
             let (page, id) = item.strip_prefix("place-").map_or((page, item), |place| (places, place));
             assert!(page.contains(&format!("'{id}'")), "{item}");
         }

@@ -21,7 +21,7 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 
 use super::run::{OptionArgs, SamplingArgs, load, method_parser};
-use super::{ModelArgs, measured};
+use super::{IsaArgs, ModelArgs, measured};
 
 /// Measures methods against plain decoding: the same prompts through each, taking turns, warm.
 /// Speedup is plain wall time / the method's, median over the prompts, with the 10th and 90th
@@ -30,6 +30,8 @@ use super::{ModelArgs, measured};
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     models: ModelArgs,
+    #[command(flatten)]
+    isa: IsaArgs,
     /// Methods, separated by commas [default: all that these models can run]
     #[arg(long, visible_alias = "method", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
@@ -89,6 +91,7 @@ pub(crate) struct BenchArgs {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    args.isa.apply()?;
     if args.passes {
         return passes::run(args);
     }

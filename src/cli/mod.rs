@@ -79,6 +79,23 @@ enum Command {
     Schema,
 }
 
+/// Which instructions the CPU kernels may use.
+#[derive(Args, Clone)]
+pub(crate) struct IsaArgs {
+    /// Hold the CPU kernels to an instruction set, such as avx2 [default: the best this CPU has]
+    #[arg(long, value_name = "NAME")]
+    isa: Option<String>,
+}
+
+impl IsaArgs {
+    /// Applies the choice. Before models are loaded.
+    pub(crate) fn apply(&self) -> anyhow::Result<()> {
+        let Some(name) = &self.isa else { return Ok(()) };
+        hunch_kernels::use_level(name)
+            .map_err(|reason| Error::invalid(format!("--isa {name} is not possible here: {reason}.")).into())
+    }
+}
+
 /// Which models, where.
 #[derive(Args, Clone)]
 pub(crate) struct ModelArgs {

@@ -10,14 +10,16 @@ use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
 
-use super::ModelArgs;
 use super::run::{OptionArgs, load, method_parser};
+use super::{IsaArgs, ModelArgs};
 
 /// Proves that speculation changes nothing.
 #[derive(Args)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     models: ModelArgs,
+    #[command(flatten)]
+    isa: IsaArgs,
     /// Methods to try, separated by commas [default: all that these models can run]
     #[arg(long = "method", visible_alias = "methods", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
@@ -35,6 +37,7 @@ pub(crate) struct VerifyArgs {
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
+    args.isa.apply()?;
     let oracle = args.against.as_ref().map(read_oracle).transpose()?;
     let usable = Method::usable(args.models.draft.is_some());
     let methods = if args.methods.is_empty() { &usable } else { &args.methods };

@@ -490,3 +490,22 @@ fn the_command_line_names_the_draft_that_failed_and_answers() {
     let words = text(&run("draft-model", &[]).stdout);
     assert!(words.contains("draft-model failed and was left out for the rest of the answer"), "{words}");
 }
+
+#[test]
+fn holds_the_kernels_to_an_instruction_set() {
+    let data = tempfile::tempdir().unwrap();
+    let models = data.path().join("models");
+    std::fs::create_dir(&models).unwrap();
+    Tiny::default().write(&models, "target");
+    let verify = |isa: &str| {
+        hunch(
+            data.path(),
+            &["verify", "--target", "target", "--method", "ngram", "--samples", "20", "--isa", isa],
+        )
+    };
+    let scalar = verify("scalar");
+    assert!(scalar.status.success(), "{}", text(&scalar.stderr));
+    let unknown = verify("sse9");
+    assert_eq!(unknown.status.code(), Some(4));
+    assert!(text(&unknown.stderr).contains("--isa sse9 is not possible here: choose one of scalar"));
+}

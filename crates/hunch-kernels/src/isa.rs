@@ -99,6 +99,28 @@ pub(super) trait Isa {
     unsafe fn sums(a: [Self::Floats; 4]) -> [f32; 4];
 }
 
+static CHOSEN: OnceLock<Level> = OnceLock::new();
+
+/// Names of the levels that this CPU has, the slowest first.
+pub fn level_names() -> Vec<&'static str> {
+    Level::ALL.iter().filter(|level| level.available()).map(|level| level.name()).collect()
+}
+
+/// Holds all kernels of the process to a level, so that one machine can measure as several do. To be called before
+/// any kernel runs.
+///
+/// # Errors
+/// With the reason, when this CPU has no level of that name, or another one is in use already.
+pub fn use_level(name: &str) -> Result<(), String> {
+    let known = Level::ALL.iter().copied().find(|level| level.name() == name && level.available());
+    let level = known.ok_or_else(|| format!("choose one of {}", level_names().join(", ")))?;
+    if *CHOSEN.get_or_init(|| level) == level {
+        Ok(())
+    } else {
+        Err(format!("{} is in use already", Level::best().name()))
+    }
+}
+
 /// The instruction set in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
@@ -131,12 +153,28 @@ impl Level {
         Level::Avx512,
     ];
 
-    /// The best this CPU has. Asked for in every kernel, so looked up once.
+    /// The level in use: the best this CPU has, unless [`use_level`] chose another. Decided once.
     pub(super) fn best() -> Self {
-        static BEST: OnceLock<Level> = OnceLock::new();
-        *BEST.get_or_init(|| {
+        *CHOSEN.get_or_init(|| {
             Self::ALL.iter().rev().copied().find(|level| level.available()).unwrap_or(Self::Scalar)
         })
+    }
+
+    /// Name of the level on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonI8mm => "neon-i8mm",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => "avx-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "avx512",
+        }
     }
 
     /// Whether this CPU has it.

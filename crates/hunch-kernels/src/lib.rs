@@ -22,6 +22,7 @@ pub mod threads;
 mod tile;
 
 pub use error::{Error, ReadError, Result};
+pub use isa::{level_names, use_level};
 pub use mask::RowMask;
 pub use matmul::{MatrixSource, WeightMatrix};
 pub use memory::{CopiedBytes, ReadAt};
