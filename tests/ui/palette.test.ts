@@ -16,6 +16,7 @@ const style = (page: Page, selector: string, property: string) =>
 async function palette(page: Page, typed = ''): Promise<void> {
   await page.keyboard.press('Control+k');
   await page.getByTestId('palette').waitFor();
+  await expect.poll(() => focused(page)).toBe('palette-input');
   if (typed !== '') await page.keyboard.type(typed);
 }
 
