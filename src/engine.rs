@@ -36,7 +36,7 @@ impl Stopwatch for WallClock {
 }
 
 /// A clock that stands while others have their turn. It stands at first.
-pub struct TurnClock {
+pub struct PausableStopwatch {
     origin: Instant,
     /// Nanoseconds it went before.
     gone: AtomicU64,
@@ -49,24 +49,24 @@ const STANDING: u64 = u64::MAX;
 /// Longest wait for the thread of an engine that is let go.
 const SHUT_DOWN_WITHIN: Duration = Duration::from_secs(2);
 
-impl Default for TurnClock {
+impl Default for PausableStopwatch {
     fn default() -> Self {
         Self { origin: Instant::now(), gone: AtomicU64::new(0), since: AtomicU64::new(STANDING) }
     }
 }
 
-impl TurnClock {
+impl PausableStopwatch {
     fn now(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(STANDING - 1)
     }
 
     /// Goes on.
-    pub fn go(&self) {
+    pub fn resume(&self) {
         let _ = self.since.compare_exchange(STANDING, self.now(), Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Stands still.
-    pub fn stand(&self) {
+    pub fn pause(&self) {
         let since = self.since.swap(STANDING, Ordering::Relaxed);
         if since != STANDING {
             self.gone.fetch_add(self.now() - since, Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl TurnClock {
     }
 }
 
-impl Stopwatch for TurnClock {
+impl Stopwatch for PausableStopwatch {
     fn elapsed(&self) -> Duration {
         let since = self.since.load(Ordering::Relaxed);
         let going = if since == STANDING { 0 } else { self.now() - since };

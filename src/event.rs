@@ -40,7 +40,7 @@ pub struct TokenEvent {
     pub text: String,
     /// Where it came from.
     pub origin: TokenOrigin,
-    /// Target probability under the law it was tested with.
+    /// Target probability under the distribution it was tested with.
     pub p: f32,
     /// Draft probability; absent for certain proposals and tokens that were not drafted.
     pub q: Option<f32>,

@@ -1,11 +1,11 @@
 //! One generation, from a prompt to its events: models, text and the round loop brought together.
 //! Synchronous; the engine runs it on its thread, the command line and the benchmarks on theirs.
 
+mod draft_quality;
 mod load;
 mod models;
 mod prompt;
 mod text_stream;
-mod weighing;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -25,13 +25,13 @@ use hunch_core::stats::{GenerationStats, Stopwatch};
 use hunch_core::token::{DraftedToken, TokenId};
 use hunch_error::{Error, Result};
 use hunch_model::device::peak_memory_bytes;
-use models::Working;
+use models::GenerationResources;
 use text_stream::TextStream;
 
+pub use draft_quality::evaluate_drafts;
 pub use load::{LoadPlan, LoadStep, LoadWatch, OpenedModels};
 pub use models::{FittingPrompt, Models};
 pub use prompt::Prompt;
-pub use weighing::weigh_drafts;
 
 /// Seeds nobody chose: short enough to be read out and typed again, and exact in JavaScript.
 const SEED_MASK: u64 = (1 << 32) - 1;
@@ -171,25 +171,25 @@ impl<'a> Generation<'a> {
     ) -> Result<Self> {
         plan.validate()?;
         let sampler = Sampler::new(plan.sampling.clone())?;
-        let mut working = models.working(plan)?;
+        let mut resources = models.prepare(plan)?;
         let seed = plan.sampling.seed.unwrap_or_else(fresh_seed);
         let max_draft = if plan.method == Method::Plain { MaxDraft::Fixed(0) } else { plan.max_draft };
         sink.send(GenerationEvent::Started {
             generation_id: context.id,
             method: plan.method,
-            target: working.target.info().name.clone(),
-            draft: working.draft.take().filter(|_| plan.method.needs_draft()),
-            device: working.device.into(),
+            target: resources.target.info().name.clone(),
+            draft: resources.draft.take().filter(|_| plan.method.needs_draft()),
+            device: resources.device.into(),
             prompt_tokens: prompt.len() as u32,
             dropped_messages: context.dropped as u32,
-            context_length: working.target.info().context_length as u32,
+            context_length: resources.target.info().context_length as u32,
             max_draft,
             rule: plan.rule,
             seed,
             template_note: context.template_note.map(str::to_owned),
         });
-        let reuse = working.rewind(prompt)?;
-        let Working { target, stages, depths, cached, tokenizer, device, .. } = working;
+        let reuse = resources.rewind(prompt)?;
+        let GenerationResources { target, stages, depths, cached, tokenizer, device, .. } = resources;
         let config = SessionConfig {
             max_draft: max_draft.limit(),
             max_tokens: plan.max_tokens,
@@ -199,10 +199,10 @@ impl<'a> Generation<'a> {
         };
         let mut session = Session::new(target, &sampler, context.clock, config)?;
         for (proposer, controller) in stages.into_iter().zip(depths) {
-            session.ask(proposer, (max_draft == MaxDraft::Auto).then_some(controller));
+            session.add_proposer(proposer, (max_draft == MaxDraft::Auto).then_some(controller));
         }
         session.started_at(Duration::ZERO);
-        session.interrupted_by(context.cancelled);
+        session.set_cancel(context.cancelled);
         let begun = &prompt[prompt.len() - context.begun.min(prompt.len())..];
         let text = TextStream::new(tokenizer.clone(), &plan.stop, begun)?;
         let &GenerationContext { cancelled, strict_drafts, .. } = context;
@@ -311,7 +311,7 @@ impl<'a> Generation<'a> {
             let released = self.text.push(token);
             tokens.extend(released);
             if self.text.stopped() {
-                self.session.withdraw(&round.emitted[i + 1..])?;
+                self.session.retract_tail(&round.emitted[i + 1..])?;
                 stopped = true;
                 break;
             }

@@ -73,7 +73,7 @@ pub(crate) fn choose_save_place<R: Runtime>(
 }
 
 /// Remembers files that are dropped on the window as chosen.
-pub(crate) fn hear<R: Runtime>(window: &Window<R>, event: &WindowEvent) {
+pub(crate) fn on_event<R: Runtime>(window: &Window<R>, event: &WindowEvent) {
     if let WindowEvent::DragDrop(DragDropEvent::Drop { paths, .. }) = event {
         window.state::<Chosen>().open(paths.iter().cloned());
     }

@@ -57,8 +57,8 @@ pub fn run() -> tauri::Result<()> {
             }
         })
         .on_window_event(|window, event| {
-            window_state::hear(window, event);
-            desk::hear(window, event);
+            window_state::on_event(window, event);
+            desk::on_event(window, event);
             if matches!(event, WindowEvent::Destroyed) {
                 window.state::<Engine>().abandon();
             }

@@ -100,7 +100,7 @@ pub(crate) async fn cost_curve(engine: State<'_, Engine>) -> Answer<Option<CostC
     blocking(&engine, |engine| engine.app()?.cost_curve().map_err(info)).await
 }
 
-/// Both laws at a position.
+/// Both distributions at a position.
 #[tauri::command]
 pub(crate) async fn lab_position(engine: State<'_, Engine>, request: LabRequest) -> Answer<LabPosition> {
     blocking(&engine, |engine| engine.app()?.lab_position(request).map_err(info)).await

@@ -47,7 +47,7 @@ pub(crate) fn watch<R: Runtime>(app: &AppHandle<R>) {
 }
 
 /// To be told of every event of the window.
-pub(crate) fn hear<R: Runtime>(window: &Window<R>, event: &WindowEvent) {
+pub(crate) fn on_event<R: Runtime>(window: &Window<R>, event: &WindowEvent) {
     if matches!(event, WindowEvent::Moved(_) | WindowEvent::Resized(_))
         && let Some(movement) = window.try_state::<Movement>()
     {

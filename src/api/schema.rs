@@ -10,7 +10,7 @@ use crate::bench::compare::report::{
     ComparisonFormat, ComparisonMemory, ComparisonReport, ComparisonSetting, LaneReport, Loss,
     PositionReport, TimeSplit, TimedEvent, Verdict,
 };
-use crate::bench::{Contender, Difference, IdentityReport};
+use crate::bench::{Difference, IdentityReport, MethodConfig};
 use crate::event::{Alternative, DraftedEvent, RejectedEvent, RoundEvent, StopReason, TokenEvent};
 use crate::lab::report::{
     AcceptanceBin, AcceptanceMap, CostEvent, LabMachine, LabPosition, LabRequest, LabRest, LabRound,
@@ -28,8 +28,8 @@ use hunch_library::types::{
     Catalogue, CatalogueModel, CatalogueRole, Download, DownloadPhase, DownloadRequest, DraftOffer,
     DraftOffers, Fit, FitRequest, FitVerdict, HubFile, HubRepository, HubState, HubTokenProblem,
     HubTokenSource, Library, LibraryEvent, LoadProgress, LoadRequest, MachineMemory, MeasuredSpeedup,
-    MemoryClass, ModelEntry, ModelFolder, ModelSource, PairVerdict, PredictedMemory, PredictedSpeedup, RanAs,
-    SmallerChoice,
+    MemoryClass, ModelEntry, ModelFolder, ModelSource, PairVerdict, PredictedMemory, PredictedSpeedup,
+    SmallerChoice, SpeedRole,
 };
 
 /// One command: its name on the wire, its arguments and its result, as TypeScript.
@@ -179,7 +179,7 @@ pub fn typescript() -> String {
         Role,
         ChatMessage,
         ModelSource,
-        RanAs,
+        SpeedRole,
         ModelEntry,
         LoadedModels,
         LoadRequest,
@@ -242,7 +242,7 @@ pub fn typescript() -> String {
         OpenKind,
         SaveKind,
         SavePlace,
-        Contender,
+        MethodConfig,
         ComparedPrompts,
         CompareRequest,
         ComparedPrompt,

@@ -9,7 +9,7 @@ use crate::event::GenerationEvent;
 use crate::generate::{Prompt, fresh_seed};
 use crate::lab::acceptance::AcceptanceTally;
 use crate::lab::landscape::{MachineCosts, landscape};
-use crate::lab::position::{Laws, Place, Scores, toy, toy_place, toy_text};
+use crate::lab::position::{Distributions, Place, Scores, toy, toy_place, toy_text};
 use crate::lab::report::{
     AcceptanceMap, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest, LabRuleRow, LabSession,
     LabSource, Landscape, WhatIf, WhatIfRequest,
@@ -21,7 +21,7 @@ use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-/// Positions whose laws are kept.
+/// Positions whose distributions are kept.
 const KEPT: usize = 4;
 /// Answers that are looked at, the latest first.
 const MOST_ANSWERS: usize = 500;
@@ -36,7 +36,7 @@ pub(super) struct Positions(VecDeque<Position>);
 
 struct Position {
     id: u32,
-    laws: Arc<Laws>,
+    distributions: Arc<Distributions>,
     /// What came out so far, by rule.
     rounds: Vec<Rounds>,
 }
@@ -57,7 +57,7 @@ struct Reading {
 }
 
 impl App {
-    /// Both laws at a position. Reads its text with target and draft, unless it is made up.
+    /// Both distributions at a position. Reads its text with target and draft, unless it is made up.
     ///
     /// # Errors
     /// When no pair of models is loaded or the engine is busy, and when there is no such place.
@@ -65,8 +65,8 @@ impl App {
         let id = self.next_id();
         let reading = match &request.source {
             LabSource::Toy => {
-                let laws = Arc::new(Laws::new(toy(), request.sampling)?);
-                return Ok(self.keep(id, &laws, toy_place(id), &toy_text));
+                let distributions = Arc::new(Distributions::new(toy(), request.sampling)?);
+                return Ok(self.keep(id, &distributions, toy_place(id), &toy_text));
             }
             LabSource::Answer { message, token } => self.reading_answer(*message, *token as usize)?,
             LabSource::Text { text } => {
@@ -75,7 +75,9 @@ impl App {
         };
         let loaded = lock(&self.shared.in_memory).clone().ok_or(Error::NoModel)?;
         let draft = loaded.draft.clone().ok_or_else(|| {
-            Error::invalid("There is no draft model to compare with. Open one, or look at the made-up laws.")
+            Error::invalid(
+                "There is no draft model to compare with. Open one, or look at the made-up distributions.",
+            )
         })?;
         let Reading { prompt, before, drawn } = reading;
         let scores = self.shared.engine.ask(id, move |models, stopped| {
@@ -84,7 +86,7 @@ impl App {
             let draft = draft.ok_or_else(|| Error::Internal("the draft model is gone".into()))?;
             Ok(Scores { target, draft, context })
         })?;
-        let laws = Arc::new(Laws::new(scores, request.sampling)?);
+        let distributions = Arc::new(Distributions::new(scores, request.sampling)?);
         let place = Place {
             id,
             source: request.source,
@@ -94,23 +96,23 @@ impl App {
             drawn,
         };
         let text_of = |token| String::from_utf8_lossy(&loaded.tokenizer.token_bytes(token)).into_owned();
-        Ok(self.keep(id, &laws, place, &text_of))
+        Ok(self.keep(id, &distributions, place, &text_of))
     }
 
     fn keep(
         &self,
         id: u32,
-        laws: &Arc<Laws>,
+        distributions: &Arc<Distributions>,
         place: Place,
         text_of: &dyn Fn(TokenId) -> String,
     ) -> LabPosition {
         let mut positions = lock(&self.shared.positions);
-        positions.0.push_back(Position { id, laws: laws.clone(), rounds: Vec::new() });
+        positions.0.push_back(Position { id, distributions: distributions.clone(), rounds: Vec::new() });
         while positions.0.len() > KEPT {
             positions.0.pop_front();
         }
         drop(positions);
-        laws.position(place, text_of)
+        distributions.position(place, text_of)
     }
 
     /// The text of an answer up to one of its tokens.
@@ -137,15 +139,15 @@ impl App {
     pub fn lab_rounds(&self, request: LabRoundsRequest) -> Result<LabRounds> {
         rounds::check(&request)?;
         // Taken out while they run, so that nobody else waits.
-        let (laws, before) = {
+        let (distributions, before) = {
             let mut positions = lock(&self.shared.positions);
             let position = positions.find(request.position)?;
             let at = position.rounds.iter().position(|rounds| rounds.rule() == request.rule);
-            (position.laws.clone(), at.map(|at| position.rounds.remove(at)))
+            (position.distributions.clone(), at.map(|at| position.rounds.remove(at)))
         };
         let mut rounds = match before.filter(|_| !request.afresh) {
             Some(rounds) => rounds,
-            None => Rounds::new(request.position, &laws, request.rule, fresh_seed())?,
+            None => Rounds::new(request.position, &distributions, request.rule, fresh_seed())?,
         };
         let report = rounds.run(request.rounds);
         if let Ok(position) = lock(&self.shared.positions).find(request.position) {
@@ -164,8 +166,8 @@ impl App {
     /// # Errors
     /// When the position is not kept any more, or a temperature is out of its range.
     pub fn lab_rules(&self, position: u32, temperatures: &[f64]) -> Result<Vec<LabRuleRow>> {
-        let laws = lock(&self.shared.positions).find(position)?.laws.clone();
-        rules::rows(&laws, temperatures)
+        let distributions = lock(&self.shared.positions).find(position)?.distributions.clone();
+        rules::rows(&distributions, temperatures)
     }
 
     /// Predicted speedup over alpha and K, by the costs measured here or made up.

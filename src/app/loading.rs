@@ -238,7 +238,7 @@ fn minutes(value: &Value) -> Option<Duration> {
 
 /// For how long models stay that nobody uses. Cheap to clone; all clones are the same one.
 #[derive(Clone)]
-pub(super) struct Warmth(Arc<(Mutex<Keeping>, Condvar)>);
+pub(super) struct IdleUnloader(Arc<(Mutex<Keeping>, Condvar)>);
 
 struct Keeping {
     /// `None` = until they are let go.
@@ -248,7 +248,7 @@ struct Keeping {
     ended: bool,
 }
 
-impl Warmth {
+impl IdleUnloader {
     pub(super) fn new(keep: Option<Duration>) -> Self {
         Self(Arc::new((Mutex::new(Keeping { keep, reasons: 0, ended: false }), Condvar::new())))
     }

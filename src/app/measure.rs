@@ -215,7 +215,7 @@ fn entry(report: &ComparisonReport, title: String) -> Option<ComparisonEntry> {
         title,
         target: report.setting.target.clone(),
         draft: report.setting.draft.clone(),
-        best: best.contender,
+        best: best.config,
         speedup: best.speedup,
     })
 }

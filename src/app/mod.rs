@@ -36,7 +36,7 @@ use hunch_library::{Places, load_marker};
 use hunch_model::device::{Compute, DeviceChoice};
 use keeper::{Keeper, Keepers, KeptSink};
 use lab::Positions;
-use loading::Warmth;
+use loading::IdleUnloader;
 pub use measure::MeasurementSink;
 use measure::Measurements;
 use records::Record;
@@ -99,7 +99,7 @@ struct Shared {
     next_id: AtomicU32,
     /// Who hears what happens to the library.
     listener: Mutex<Option<LibraryListener>>,
-    warmth: Warmth,
+    warmth: IdleUnloader,
     /// Held by whoever changes what is in memory.
     in_turn: Mutex<()>,
     /// Models that the last run did not survive loading, until something else is loaded.
@@ -154,7 +154,7 @@ impl App {
                 downloads: Mutex::default(),
                 next_id: AtomicU32::new(1),
                 listener: Mutex::new(None),
-                warmth: Warmth::new(keep_warm),
+                warmth: IdleUnloader::new(keep_warm),
                 in_turn: Mutex::new(()),
                 unfinished_load: Mutex::new(unfinished_load),
                 stop_loading: Mutex::default(),

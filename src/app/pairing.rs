@@ -4,7 +4,7 @@
 use super::{App, lock};
 use crate::api::LoadedModels;
 use crate::app::MeasurementSink;
-use crate::bench::Contender;
+use crate::bench::MethodConfig;
 use crate::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts, ComparisonReport};
 use crate::bench::suite::PAIR;
 use crate::event::GenerationEvent;
@@ -14,7 +14,7 @@ use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
-use hunch_library::measured::{Measured, Ran, Rates};
+use hunch_library::measured::{ModelId, Rates, SpeedLog};
 use hunch_library::pairs::{CostsOf, Pairs};
 use hunch_library::types::{
     Catalogue, DraftOffers, Fit, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup,
@@ -91,9 +91,9 @@ impl App {
     }
 
     /// What has run on this device.
-    pub(super) fn measured(&self) -> Option<Measured> {
+    pub(super) fn measured(&self) -> Option<SpeedLog> {
         let folder = self.shared.side_folder.as_deref();
-        folder.map(|folder| Measured::at(folder, self.shared.compute.name()))
+        folder.map(|folder| SpeedLog::at(folder, self.shared.compute.name()))
     }
 
     /// Bytes that the models in memory would give back, caches included.
@@ -113,7 +113,7 @@ impl App {
         if !self.is_loaded(&request)? {
             self.load_models(request)?;
         }
-        let lane = |method| Contender { method, max_draft: MaxDraft::Auto };
+        let lane = |method| MethodConfig { method, max_draft: MaxDraft::Auto };
         let request = CompareRequest {
             prompts: ComparedPrompts::Suite { name: PAIR.into(), prompts: None },
             lanes: vec![lane(Method::DraftModel), lane(Method::Cascade)],
@@ -155,7 +155,7 @@ impl App {
 /// Remembers what a comparison came to.
 pub(super) struct PairMemory {
     loaded: Option<LoadedModels>,
-    measured: Option<Measured>,
+    measured: Option<SpeedLog>,
 }
 
 impl PairMemory {
@@ -174,7 +174,7 @@ impl PairMemory {
             let Some((LoadedModels { target, draft, .. }, measured)) = self.loaded.zip(self.measured) else {
                 return;
             };
-            let (target, draft) = (Ran::of(&target), draft.as_ref().map(Ran::of));
+            let (target, draft) = (ModelId::of(&target), draft.as_ref().map(ModelId::of));
             let _ = measured.remember(&target, draft.as_ref(), rates);
             if let (Some(speedup), Some(draft)) = (speedup, draft) {
                 let _ = measured.remember_pair(&target, &draft, speedup);
@@ -186,11 +186,11 @@ impl PairMemory {
 /// The speedup that a whole comparison found for a pair: under a rule that changes the output it is none of the
 /// pair's.
 fn of_pair(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup> {
-    let with_draft = report.lanes.iter().filter(|lane| lane.contender.method.needs_draft());
+    let with_draft = report.lanes.iter().filter(|lane| lane.config.method.needs_draft());
     let best = with_draft.max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
     report.setting.rule.is_lossless().then_some(MeasuredSpeedup {
         speedup: best.speedup,
-        method: best.contender.method,
+        method: best.config.method,
         ended_ms: report.ended_ms,
         comparison,
     })
@@ -200,7 +200,7 @@ fn of_pair(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup
 pub(super) struct AnswerMemory {
     loaded: Option<LoadedModels>,
     how: (Method, AcceptanceRule),
-    measured: Option<Measured>,
+    measured: Option<SpeedLog>,
 }
 
 impl AnswerMemory {
@@ -208,10 +208,10 @@ impl AnswerMemory {
     pub(super) fn keep(&self, event: &GenerationEvent) {
         let (Some(loaded), GenerationEvent::Finished { stats, .. }) = (&self.loaded, event) else { return };
         if let Some(measured) = &self.measured {
-            let draft = loaded.draft.as_ref().map(Ran::of);
+            let draft = loaded.draft.as_ref().map(ModelId::of);
             let rates = Rates::of_answer(self.how.0, self.how.1, stats);
             // What cannot be remembered does no harm.
-            let _ = measured.remember(&Ran::of(&loaded.target), draft.as_ref(), rates);
+            let _ = measured.remember(&ModelId::of(&loaded.target), draft.as_ref(), rates);
         }
     }
 }

@@ -32,7 +32,7 @@ pub fn measure(
     stopped: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Option<CostCurve>> {
-    let mut models = models.twin()?;
+    let mut models = models.fork()?;
     let mut memory = Memory::new(compute)?;
     let mut rates = Vec::new();
     let (mut target, mut draft) = (Times::default(), Times::default());

@@ -3,15 +3,15 @@
 
 use serde::Serialize;
 
-use crate::bench::Contender;
+use crate::bench::MethodConfig;
 use crate::bench::figures::{Estimate, mean_of_texts};
 use crate::bench::runner::BenchPlan;
 use crate::engine::WallClock;
 use crate::event::GenerationEvent;
-use crate::generate::{GenerationContext, Models, Prompt, generate, weigh_drafts};
+use crate::generate::{GenerationContext, Models, Prompt, evaluate_drafts, generate};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::session::{DraftWorth, Overlap};
+use hunch_core::session::{DraftQuality, Overlap};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 
@@ -37,7 +37,7 @@ pub struct DraftsReport {
     pub tokens: Estimate,
     /// How many more these are than those of the first method with as large drafts; `None` for that one itself.
     pub ahead: Option<Estimate>,
-    /// The sum of min(p, q) over the next token; like the two below only where drafts are drawn from a law.
+    /// The sum of min(p, q) over the next token; like the two below only where drafts are drawn from a distribution.
     pub acceptance: Option<Estimate>,
     /// p of the token that q holds likeliest.
     pub likeliest: Option<Estimate>,
@@ -48,37 +48,37 @@ pub struct DraftsReport {
 /// Weighs drafts along plain answers to every prompt of the plan, `runs` of each.
 ///
 /// # Errors
-/// As [`weigh_drafts`].
+/// As [`evaluate_drafts`].
 pub fn measure(
     models: &mut Models,
     plan: &BenchPlan,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<DraftsReport>> {
-    let drafting = |contender: &&Contender| contender.method != Method::Plain;
-    let contenders: Vec<Contender> = plan.contenders.iter().filter(drafting).copied().collect();
+    let drafting = |config: &&MethodConfig| config.method != Method::Plain;
+    let configs: Vec<MethodConfig> = plan.configs.iter().filter(drafting).copied().collect();
     let total: usize = plan.suites.iter().map(|suite| suite.prompts.len() * plan.runs).sum();
     let mut reports = Vec::new();
     let mut done = 0;
     for suite in &plan.suites {
-        // By contender, then by text.
-        let mut worths: Vec<Vec<Vec<DraftWorth>>> = vec![Vec::new(); contenders.len()];
+        // By config, then by text.
+        let mut worths: Vec<Vec<Vec<DraftQuality>>> = vec![Vec::new(); configs.len()];
         for prompt in &suite.prompts {
             let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
             for run in 0..plan.runs {
                 progress(done, total);
                 let clock = WallClock::start();
                 let text = plain_text(models, &ids, plan, run, &clock)?;
-                for (&contender, worths) in contenders.iter().zip(&mut worths) {
-                    let generation = plan.generation(contender, run);
-                    worths.push(weigh_drafts(models, (&ids, &text), EVERY, &generation, &clock)?);
+                for (&config, worths) in configs.iter().zip(&mut worths) {
+                    let generation = plan.generation(config, run);
+                    worths.push(evaluate_drafts(models, (&ids, &text), EVERY, &generation, &clock)?);
                 }
                 done += 1;
             }
         }
-        for (at, &contender) in contenders.iter().enumerate() {
-            let first = contenders.iter().position(|other| other.max_draft == contender.max_draft);
+        for (at, &config) in configs.iter().enumerate() {
+            let first = configs.iter().position(|other| other.max_draft == config.max_draft);
             let rival = first.filter(|first| *first != at).map(|first| &worths[first][..]);
-            reports.push(report(&suite.name, contender, &worths[at], rival));
+            reports.push(report(&suite.name, config, &worths[at], rival));
         }
     }
     Ok(reports)
@@ -92,7 +92,7 @@ fn plain_text(
     run: usize,
     clock: &WallClock,
 ) -> Result<Vec<TokenId>> {
-    let plain = plan.generation(Contender { method: Method::Plain, max_draft: MaxDraft::Auto }, run);
+    let plain = plan.generation(MethodConfig { method: Method::Plain, max_draft: MaxDraft::Auto }, run);
     let mut text = Vec::new();
     let mut sink = |event: GenerationEvent| text.extend(event.tokens().iter().map(|token| token.id));
     let context = GenerationContext {
@@ -111,23 +111,23 @@ fn plain_text(
 
 fn report(
     suite: &str,
-    contender: Contender,
-    texts: &[Vec<DraftWorth>],
-    rival: Option<&[Vec<DraftWorth>]>,
+    config: MethodConfig,
+    texts: &[Vec<DraftQuality>],
+    rival: Option<&[Vec<DraftQuality>]>,
 ) -> DraftsReport {
-    let figure = |of: fn(&DraftWorth) -> f64| figures(texts, |worth| Some(of(worth)));
+    let figure = |of: fn(&DraftQuality) -> f64| figures(texts, |worth| Some(of(worth)));
     let overlap = |of: fn(Overlap) -> f64| mean_of_texts(&figures(texts, |worth| worth.overlap.map(of)));
     let mean = |of| mean_of_texts(&figure(of)).unwrap_or_default();
     let ahead = rival.and_then(|rival| {
-        let pairs = |(own, other): (&Vec<DraftWorth>, &Vec<DraftWorth>)| {
+        let pairs = |(own, other): (&Vec<DraftQuality>, &Vec<DraftQuality>)| {
             own.iter().zip(other).map(|(own, other)| own.tokens - other.tokens).collect()
         };
         mean_of_texts(&texts.iter().zip(rival).map(pairs).collect::<Vec<_>>())
     });
     DraftsReport {
         suite: suite.into(),
-        method: contender.method,
-        max_draft: contender.max_draft,
+        method: config.method,
+        max_draft: config.max_draft,
         places: texts.iter().map(Vec::len).sum(),
         drafted: mean(|worth| worth.nodes as f64).mean,
         depth: mean(|worth| worth.depth as f64).mean,
@@ -140,7 +140,7 @@ fn report(
 }
 
 /// A figure of every place that has it, by text.
-fn figures(texts: &[Vec<DraftWorth>], of: impl Fn(&DraftWorth) -> Option<f64>) -> Vec<Vec<f64>> {
+fn figures(texts: &[Vec<DraftQuality>], of: impl Fn(&DraftQuality) -> Option<f64>) -> Vec<Vec<f64>> {
     texts.iter().map(|text| text.iter().filter_map(&of).collect()).collect()
 }
 
@@ -150,13 +150,13 @@ mod tests {
 
     #[test]
     fn methods_are_compared_place_by_place() {
-        let worth = |tokens| DraftWorth { nodes: 2, depth: 1, tokens, overlap: None };
-        let texts = |texts: &[&[f64]]| -> Vec<Vec<DraftWorth>> {
+        let worth = |tokens| DraftQuality { nodes: 2, depth: 1, tokens, ..DraftQuality::default() };
+        let texts = |texts: &[&[f64]]| -> Vec<Vec<DraftQuality>> {
             texts.iter().map(|text| text.iter().copied().map(worth).collect()).collect()
         };
         let (own, rival) = (texts(&[&[1.0, 3.0], &[2.0]]), texts(&[&[1.0, 2.0], &[1.5]]));
-        let contender = Contender { method: Method::DraftTree, max_draft: MaxDraft::Fixed(2) };
-        let report = report("prose", contender, &own, Some(&rival));
+        let config = MethodConfig { method: Method::DraftTree, max_draft: MaxDraft::Fixed(2) };
+        let report = report("prose", config, &own, Some(&rival));
         assert_eq!((report.places, report.drafted, report.depth), (3, 2.0, 1.0));
         assert_eq!((report.tokens.mean, report.ahead.unwrap().mean), (2.0, 0.5));
         assert_eq!(report.acceptance, None);

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::engine::TurnClock;
+use crate::engine::PausableStopwatch;
 use crate::event::{EventSink, StopReason};
 use crate::generate::{Generation, GenerationContext, GenerationPlan, Models};
 use hunch_core::stats::GenerationStats;
@@ -19,7 +19,7 @@ pub(super) struct Lane<'a, S> {
     pub(super) models: &'a mut Models,
     pub(super) plan: &'a GenerationPlan,
     /// Stands while others run.
-    pub(super) clock: &'a TurnClock,
+    pub(super) clock: &'a PausableStopwatch,
     /// Hears everything that the lane tells.
     pub(super) sink: S,
 }
@@ -32,7 +32,7 @@ pub(super) struct Answered<S> {
 }
 
 /// What lanes have in common.
-pub(super) struct Course<'a> {
+pub(super) struct LaneRun<'a> {
     pub(super) prompt: &'a [TokenId],
     /// Who is first moves on from slice to slice, beginning with this one.
     pub(super) number: usize,
@@ -47,11 +47,11 @@ pub(super) struct Course<'a> {
 /// When a plan cannot be run or a model fails, and those of `between`.
 pub(super) fn answer<S: EventSink>(
     lanes: Vec<Lane<'_, S>>,
-    course: &Course<'_>,
+    course: &LaneRun<'_>,
     begins: &mut dyn FnMut(usize),
     between: &mut dyn FnMut(&[TokenId]) -> Result<()>,
 ) -> Result<Option<Vec<Answered<S>>>> {
-    let &Course { prompt, number, stopped } = course;
+    let &LaneRun { prompt, number, stopped } = course;
     let count = lanes.len();
     let mut running = Vec::with_capacity(count);
     for Lane { models, plan, clock, mut sink } in lanes {
@@ -65,9 +65,9 @@ pub(super) fn answer<S: EventSink>(
             strict_drafts: true,
             template_note: None,
         };
-        clock.go();
+        clock.resume();
         let generation = Generation::begin(models, prompt, plan, &context, &mut sink)?;
-        clock.stand();
+        clock.pause();
         running.push(Some((generation, clock, sink)));
     }
     let mut answered: Vec<Option<Answered<S>>> = (0..count).map(|_| None).collect();
@@ -82,7 +82,7 @@ pub(super) fn answer<S: EventSink>(
             let behind = running[lane].take_if(|(generation, ..)| generation.generated() < goal);
             let Some((mut generation, clock, mut sink)) = behind else { continue };
             begins(lane);
-            clock.go();
+            clock.resume();
             match go_on(&mut generation, goal, &mut sink)? {
                 None => running[lane] = Some((generation, clock, sink)),
                 Some(StopReason::Cancelled) => return Ok(None),
@@ -93,7 +93,7 @@ pub(super) fn answer<S: EventSink>(
                     answered[lane] = Some(Answered { stats, stop, sink });
                 }
             }
-            clock.stand();
+            clock.pause();
         }
         let texts = running.iter().flatten().map(|(generation, ..)| generation.text());
         if let Some(longest) = texts.max_by_key(|text| text.len()) {

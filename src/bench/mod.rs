@@ -9,12 +9,12 @@ pub mod candle;
 #[cfg(feature = "candle-baseline")]
 mod candle_model;
 pub mod compare;
-mod contender;
 pub mod costs;
 pub mod drafts;
 pub mod figures;
 mod lanes;
 pub mod memory;
+mod method_config;
 pub mod model;
 pub mod passes;
 pub mod report;
@@ -25,7 +25,7 @@ pub mod skip_sets;
 pub mod suite;
 pub mod timed_passes;
 
-pub use contender::Contender;
+pub use method_config::MethodConfig;
 pub use report::{BenchReport, Difference, IdentityReport, MethodReport};
 pub use runner::{Answer, Bench, BenchPlan, Progress, Setting, run};
 pub use suite::{Suite, SuitePrompt};

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use crate::bench::lanes::{self, Course, Lane};
+use crate::bench::lanes::{self, Lane, LaneRun};
 use crate::bench::runner::{Answer, Bench, Beside};
 use crate::bench::suite::SuitePrompt;
 use crate::bench::timed_passes::{PassBench, READING};
-use crate::engine::TurnClock;
+use crate::engine::PausableStopwatch;
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::method::Method;
@@ -112,14 +112,14 @@ fn answer(
     number: usize,
     between: &mut dyn FnMut(&[TokenId]) -> Result<()>,
 ) -> Result<Vec<Answer>> {
-    let clocks: Vec<TurnClock> = lanes.iter().map(|_| TurnClock::default()).collect();
+    let clocks: Vec<PausableStopwatch> = lanes.iter().map(|_| PausableStopwatch::default()).collect();
     let mut ids: Vec<Vec<TokenId>> = vec![Vec::new(); lanes.len()];
     let taking_part = lanes.iter_mut().zip(plans).zip(&clocks).zip(&mut ids);
     let lanes = taking_part.map(|(((models, plan), clock), ids)| {
         let sink = |event: GenerationEvent| ids.extend(event.tokens().iter().map(|token| token.id));
         Lane { models, plan, clock, sink }
     });
-    let course = Course { prompt, number, stopped: &|| false };
+    let course = LaneRun { prompt, number, stopped: &|| false };
     let answered = lanes::answer(lanes.collect(), &course, &mut |_| (), between)?.unwrap_or_default();
     let stats: Vec<_> = answered.into_iter().map(|lane| lane.stats).collect();
     Ok(stats.into_iter().zip(ids).map(|(stats, ids)| Answer { stats, ids }).collect())
@@ -131,7 +131,7 @@ impl Bench for ModelBench<'_> {
     }
 
     fn begin(&mut self, lanes: usize) -> Result<()> {
-        self.lanes = (0..lanes).map(|_| self.passes.models.twin()).collect::<Result<_>>()?;
+        self.lanes = (0..lanes).map(|_| self.passes.models.fork()).collect::<Result<_>>()?;
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Bench for ModelBench<'_> {
         let ids = self.passes.models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
         for (lane, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.method == Method::Synthetic) {
             let script = self.script(prompt, &ids, plan)?;
-            self.lanes[lane].rehearse(script, plan.options.synthetic_acceptance)?;
+            self.lanes[lane].set_synthetic_script(script, plan.options.synthetic_acceptance)?;
         }
         let Self { passes, lanes, .. } = self;
         answer(lanes, &ids, plans, number, &mut |text| {

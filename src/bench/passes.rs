@@ -203,14 +203,14 @@ impl PassEngine for Ours<'_> {
 
 /// Another program that takes part, over its standard input and output: it writes `ready` when its
 /// model is loaded, then answers each line `pass ROWS` or `prefill TOKENS` with the seconds it took.
-pub struct Beside {
+pub struct ExternalRunner {
     name: String,
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Beside {
+impl ExternalRunner {
     /// Starts it and waits until it is ready.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl Beside {
     }
 }
 
-impl PassEngine for Beside {
+impl PassEngine for ExternalRunner {
     fn name(&self) -> &str {
         &self.name
     }
@@ -267,7 +267,7 @@ impl PassEngine for Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for ExternalRunner {
     fn drop(&mut self) {
         // It has nothing to lose.
         let _ = self.child.kill();
@@ -316,13 +316,13 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn another_program_takes_part_and_its_failures_are_told() {
-        let shell = |script: &str| Beside::start("other", "sh", &["-c".into(), script.into()]);
+        let shell = |script: &str| ExternalRunner::start("other", "sh", &["-c".into(), script.into()]);
         let mut other =
             shell("echo ready; read line; echo 0.25; read line; echo nonsense; read line").unwrap();
         assert_eq!(other.pass(3).unwrap(), 0.25);
         assert!(other.prefill(512).unwrap_err().to_string().contains("\"prefill 512\" with \"nonsense\""));
         assert!(shell("echo hello").err().is_some_and(|e| e.to_string().contains("\"hello\"")));
         assert!(shell("exit 0").err().is_some_and(|e| e.to_string().contains("ended before")));
-        assert!(Beside::start("other", "/no/such/program", &[]).is_err());
+        assert!(ExternalRunner::start("other", "/no/such/program", &[]).is_err());
     }
 }

@@ -40,7 +40,7 @@ pub struct BenchReport {
     /// Most tokens of an answer.
     pub max_tokens: u32,
     /// Whether the methods' answers are the same tokens; `null` above temperature 0, where they
-    /// only follow the same law.
+    /// only follow the same distribution.
     pub identity: Option<IdentityReport>,
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use crate::bench::Contender;
+use crate::bench::MethodConfig;
 use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantile};
 use crate::bench::report::{BenchReport, Difference, IdentityReport, MethodReport};
 use crate::bench::suite::{Suite, SuitePrompt};
@@ -75,7 +75,7 @@ pub struct BenchPlan {
     /// The suites, in order.
     pub suites: Vec<Suite>,
     /// The methods. Plain is added when it is not among them: speedups are over it.
-    pub contenders: Vec<Contender>,
+    pub configs: Vec<MethodConfig>,
     /// What the methods are told besides.
     pub options: MethodOptions,
     /// Most tokens of an answer, 1 or more.
@@ -101,7 +101,7 @@ impl Default for BenchPlan {
     fn default() -> Self {
         Self {
             suites: Vec::new(),
-            contenders: Vec::new(),
+            configs: Vec::new(),
             options: MethodOptions::default(),
             max_tokens: 128,
             sampling: SamplingParams::greedy(),
@@ -116,7 +116,7 @@ impl Default for BenchPlan {
 
 impl BenchPlan {
     /// The plan of one answer. Run 0 has the plan's seed (0 when it names none), run 1 the next.
-    pub fn generation(&self, by: Contender, run: usize) -> GenerationPlan {
+    pub fn generation(&self, by: MethodConfig, run: usize) -> GenerationPlan {
         let seed = self.sampling.seed.unwrap_or(0).wrapping_add(run as u64) & MAX_SEED;
         GenerationPlan {
             method: by.method,
@@ -181,9 +181,9 @@ pub fn run(
     setting: Setting,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<BenchReport> {
-    let contenders = contenders(plan)?;
+    let configs = configs(plan)?;
     let mut said = None;
-    let mut passes = PassTimer::new(&contenders, &plan.options);
+    let mut passes = PassTimer::new(&configs, &plan.options);
     if let Some(prompt) = plan.suites.iter().flat_map(|suite| &suite.prompts).next() {
         bench.time_behind(prompt, plan.max_tokens);
     }
@@ -195,13 +195,13 @@ pub fn run(
             ControlFlow::Continue(())
         })?
         .expect("nobody broke it off");
-    let mut measurement = Measurement { bench, plan, contenders: &contenders, passes, progress, done: 0 };
+    let mut measurement = Measurement { bench, plan, configs: &configs, passes, progress, done: 0 };
     let mut identity = IdentityReport::default();
     let mut methods = Vec::new();
     for suite in &plan.suites {
         let turns = measurement.suite(suite)?;
-        compare(suite, &contenders, &turns, &mut identity);
-        methods.extend(summarise(plan, suite, &contenders, &turns)?);
+        compare(suite, &configs, &turns, &mut identity);
+        methods.extend(summarise(plan, suite, &configs, &turns)?);
     }
     let costs = measurement.passes.since(0)?;
     Ok(BenchReport {
@@ -220,7 +220,7 @@ pub fn run(
 }
 
 /// The plan's methods, plain first, after a check of the plan.
-fn contenders(plan: &BenchPlan) -> Result<Vec<Contender>> {
+fn configs(plan: &BenchPlan) -> Result<Vec<MethodConfig>> {
     if plan.suites.iter().all(|suite| suite.prompts.is_empty()) {
         return Err(Error::invalid("There is no prompt to measure. Choose a suite."));
     }
@@ -231,34 +231,34 @@ fn contenders(plan: &BenchPlan) -> Result<Vec<Contender>> {
             return Err(Error::invalid(format!("{name} is 0; it must be 1 or more.")));
         }
     }
-    let plain = Contender { method: Method::Plain, max_draft: MaxDraft::Fixed(1) };
+    let plain = MethodConfig { method: Method::Plain, max_draft: MaxDraft::Fixed(1) };
     plan.generation(plain, 0).validate()?;
-    let mut contenders = vec![plain];
-    for &contender in plan.contenders.iter().filter(|c| c.method != Method::Plain) {
-        plan.generation(contender, 0).validate()?;
-        if contenders.contains(&contender) {
+    let mut configs = vec![plain];
+    for &config in plan.configs.iter().filter(|c| c.method != Method::Plain) {
+        plan.generation(config, 0).validate()?;
+        if configs.contains(&config) {
             return Err(Error::invalid(format!(
                 "The method {} with max_draft {} is named twice; name it once.",
-                contender.method, contender.max_draft
+                config.method, config.max_draft
             )));
         }
-        contenders.push(contender);
+        configs.push(config);
     }
-    Ok(contenders)
+    Ok(configs)
 }
 
-/// The answers of all contenders to one prompt in one run, in the contenders' order.
+/// The answers of all configs to one prompt in one run, in the configs' order.
 struct Turn {
     prompt: usize,
     run: usize,
     /// What passes cost before, beside and after.
     costs: CostTable,
-    /// Of each contender; plain is the first.
+    /// Of each config; plain is the first.
     answers: Vec<Answer>,
 }
 
 impl Turn {
-    /// `ratio(plain, contender)` of this turn's answers.
+    /// `ratio(plain, config)` of this turn's answers.
     fn over_plain(
         &self,
         who: usize,
@@ -267,7 +267,7 @@ impl Turn {
         ratio(&self.answers[0].stats, &self.answers[who].stats)
     }
 
-    /// What the passes of the contender's answer cost by the table of this turn, beside plain's. `None` where the cost
+    /// What the passes of the config's answer cost by the table of this turn, beside plain's. `None` where the cost
     /// of what drafted is unknown.
     fn predicted(&self, who: usize, method: Method) -> Option<f64> {
         let [plain, own] = [0, who].map(|lane| PooledWork::of(&self.answers[lane].stats));
@@ -278,7 +278,7 @@ impl Turn {
 struct Measurement<'a> {
     bench: &'a mut dyn Bench,
     plan: &'a BenchPlan,
-    contenders: &'a [Contender],
+    configs: &'a [MethodConfig],
     passes: PassTimer<'a>,
     progress: &'a mut dyn FnMut(Progress<'_>),
     done: usize,
@@ -287,7 +287,7 @@ struct Measurement<'a> {
 impl Measurement<'_> {
     fn suite(&mut self, suite: &Suite) -> Result<Vec<Turn>> {
         let mut turns = Vec::with_capacity(self.plan.runs * suite.prompts.len());
-        self.bench.begin(self.contenders.len())?;
+        self.bench.begin(self.configs.len())?;
         if let Some(prompt) = suite.prompts.first() {
             self.answers(suite, prompt, None, 0)?;
         }
@@ -310,7 +310,7 @@ impl Measurement<'_> {
         self.passes.go_on_unheard(self.bench.passes(), self.plan.turn_cost_rounds)
     }
 
-    /// The answers of all contenders, in their order; `run` is `None` for a warm-up.
+    /// The answers of all configs, in their order; `run` is `None` for a warm-up.
     fn answers(
         &mut self,
         suite: &Suite,
@@ -326,8 +326,8 @@ impl Measurement<'_> {
             done: self.done,
             total,
         });
-        let plan = |&contender| self.plan.generation(contender, run.unwrap_or(0));
-        let plans: Vec<GenerationPlan> = self.contenders.iter().map(plan).collect();
+        let plan = |&config| self.plan.generation(config, run.unwrap_or(0));
+        let plans: Vec<GenerationPlan> = self.configs.iter().map(plan).collect();
         let mut slices = 0;
         let answers = self.bench.answer(prompt, &plans, number, &mut |passes| {
             slices += 1;
@@ -348,12 +348,12 @@ impl Measurement<'_> {
 }
 
 /// Compares every answer with the first plain one to its prompt.
-fn compare(suite: &Suite, contenders: &[Contender], turns: &[Turn], identity: &mut IdentityReport) {
+fn compare(suite: &Suite, configs: &[MethodConfig], turns: &[Turn], identity: &mut IdentityReport) {
     let mut references: BTreeMap<usize, &[TokenId]> = BTreeMap::new();
     for turn in turns {
         let first_turn = !references.contains_key(&turn.prompt);
         let reference = *references.entry(turn.prompt).or_insert(&turn.answers[0].ids);
-        for (contender, answer) in contenders.iter().zip(&turn.answers).skip(usize::from(first_turn)) {
+        for (config, answer) in configs.iter().zip(&turn.answers).skip(usize::from(first_turn)) {
             identity.compared += 1;
             if answer.ids == reference {
                 continue;
@@ -362,8 +362,8 @@ fn compare(suite: &Suite, contenders: &[Contender], turns: &[Turn], identity: &m
             identity.differences.push(Difference {
                 suite: suite.name.clone(),
                 prompt: suite.prompts[turn.prompt].id.clone(),
-                method: contender.method,
-                max_draft: contender.drafts(),
+                method: config.method,
+                max_draft: config.drafts(),
                 run: turn.run as u32,
                 position: same as u32,
             });
@@ -375,11 +375,11 @@ fn compare(suite: &Suite, contenders: &[Contender], turns: &[Turn], identity: &m
 fn summarise(
     plan: &BenchPlan,
     suite: &Suite,
-    contenders: &[Contender],
+    configs: &[MethodConfig],
     turns: &[Turn],
 ) -> Result<Vec<MethodReport>> {
-    let mut rows = Vec::with_capacity(contenders.len());
-    for (who, contender) in contenders.iter().enumerate() {
+    let mut rows = Vec::with_capacity(configs.len());
+    for (who, config) in configs.iter().enumerate() {
         let mut pooled = PooledWork::default();
         let mut rates = Vec::with_capacity(turns.len());
         for turn in turns {
@@ -391,22 +391,22 @@ fn summarise(
         }
         let speedups = by_prompt(turns, |turn| turn.over_plain(who, figures::speedup));
         let decode = |turn: &Turn| turn.over_plain(who, figures::decode_speedup);
-        let predicted = |turn: &Turn| turn.predicted(who, contender.method);
+        let predicted = |turn: &Turn| turn.predicted(who, config.method);
         let off = by_prompt(turns, |turn| Some(decode(turn)? / predicted(turn)?));
         let (decode, predicted) = (by_prompt(turns, decode), by_prompt(turns, predicted));
         let of = |values: &[f64], at: f64| {
             quantile(values, at).ok_or_else(|| {
                 Error::invalid(format!(
                     "The method {} gave no measurable answer to any prompt of the suite \"{}\". Choose other prompts or more max_tokens.",
-                    contender.method, suite.name
+                    config.method, suite.name
                 ))
             })
         };
         rows.push(MethodReport {
-            method: contender.method,
+            method: config.method,
             suite: suite.name.clone(),
             temperature: plan.sampling.temperature,
-            max_draft: contender.drafts(),
+            max_draft: config.drafts(),
             tok_s: of(&rates, 0.5)?,
             speedup: of(&speedups, 0.5)?,
             speedup_low: of(&speedups, SPREAD.0)?,

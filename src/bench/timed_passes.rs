@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use crate::bench::Contender;
+use crate::bench::MethodConfig;
 use crate::bench::figures::{CostRound, CostTable, typical_mean};
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
@@ -52,11 +52,11 @@ pub(super) struct PassTimer<'a> {
 }
 
 impl<'a> PassTimer<'a> {
-    /// For what these contenders take: passes of the target, and of whatever drafts for them.
-    pub(super) fn new(contenders: &[Contender], options: &'a MethodOptions) -> Self {
+    /// For what these configs take: passes of the target, and of whatever drafts for them.
+    pub(super) fn new(configs: &[MethodConfig], options: &'a MethodOptions) -> Self {
         let mut ones = vec![(None, 1)];
-        let mut wider: Vec<_> = (2..=cost_rows(contenders)).map(|rows| (None, rows)).collect();
-        let drafters: BTreeSet<Method> = contenders.iter().filter_map(|c| c.method.drafter()).collect();
+        let mut wider: Vec<_> = (2..=cost_rows(configs)).map(|rows| (None, rows)).collect();
+        let drafters: BTreeSet<Method> = configs.iter().filter_map(|c| c.method.drafter()).collect();
         for drafter in drafters.into_iter().chain([Method::DraftModel]).collect::<BTreeSet<_>>() {
             // Layers of the target draft chains and have read what the target has.
             let own_layers = matches!(drafter, Method::EarlyExit | Method::LayerSkip);
@@ -158,10 +158,10 @@ fn cost_round(times: &BTreeMap<(Option<Method>, usize), Vec<f64>>) -> CostRound 
 }
 
 /// How many rows the target's passes reach to.
-fn cost_rows(contenders: &[Contender]) -> usize {
-    let rows = |c: &Contender| {
+fn cost_rows(configs: &[MethodConfig]) -> usize {
+    let rows = |c: &MethodConfig| {
         let beside = if c.method == Method::Lookahead { lookahead::BESIDE } else { 0 };
         (1 + c.drafts().limit() + beside).min(MAX_ROWS)
     };
-    contenders.iter().map(rows).fold(COST_ROWS, usize::max)
+    configs.iter().map(rows).fold(COST_ROWS, usize::max)
 }

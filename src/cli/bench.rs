@@ -11,7 +11,7 @@ use clap::Args;
 #[cfg(feature = "candle-baseline")]
 use hunch::bench::candle::{CandleModel, compare_with_candle};
 use hunch::bench::model::ModelBench;
-use hunch::bench::{self, BenchPlan, BenchReport, Contender, Progress, Setting, Suite};
+use hunch::bench::{self, BenchPlan, BenchReport, MethodConfig, Progress, Setting, Suite};
 use hunch::generate::Models;
 #[cfg(feature = "candle-baseline")]
 use hunch::generate::Prompt;
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     }
     let mut plan = plan(args)?;
     let compute = args.models.compute()?;
-    let methods: Vec<Method> = plan.contenders.iter().map(|contender| contender.method).collect();
+    let methods: Vec<Method> = plan.configs.iter().map(|config| config.method).collect();
     let mut models = load(&args.models, &methods)?;
     plan.options = args.options.options(models.target());
     plan.options.synthetic_acceptance = args.synthetic.unwrap_or_default();
@@ -166,16 +166,16 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan> {
     let usable = Method::usable(args.models.draft.is_some());
     let methods = if args.methods.is_empty() { &usable } else { &args.methods };
     let synthetic = args.synthetic.map(|_| Method::Synthetic);
-    let contenders = methods.iter().copied().chain(synthetic).flat_map(|method| {
+    let configs = methods.iter().copied().chain(synthetic).flat_map(|method| {
         let depths = if method == Method::Plain { &args.max_draft[..1] } else { &args.max_draft[..] };
-        depths.iter().map(move |&max_draft| Contender { method, max_draft })
+        depths.iter().map(move |&max_draft| MethodConfig { method, max_draft })
     });
     // Greedy unless a way of drawing is asked for, so that answers can be compared token for token.
     let greedy = SamplingParams { seed: args.sampling.seed(), ..SamplingParams::greedy() };
     let sampling = if args.sampling.says_how_to_draw() { args.sampling.params() } else { greedy };
     Ok(BenchPlan {
         suites,
-        contenders: contenders.collect(),
+        configs: configs.collect(),
         max_tokens: args.max_tokens,
         sampling,
         rule: args.rule,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::bench::Contender;
+use hunch::bench::MethodConfig;
 use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport, LaneReport,
 };
@@ -119,7 +119,7 @@ fn request(args: &CompareArgs) -> CompareRequest {
     let methods = if args.methods.is_empty() { &usual[..] } else { &args.methods[..] };
     let lanes = methods
         .iter()
-        .flat_map(|&method| args.max_draft.iter().map(move |&max_draft| Contender { method, max_draft }));
+        .flat_map(|&method| args.max_draft.iter().map(move |&max_draft| MethodConfig { method, max_draft }));
     // Greedy unless a way of drawing is asked for, so that texts can be compared token for token.
     let greedy = SamplingParams { seed: args.sampling.seed(), ..SamplingParams::greedy() };
     CompareRequest {
@@ -145,9 +145,9 @@ fn show(event: &CompareEvent) {
 }
 
 fn name(lane: &LaneReport) -> String {
-    match lane.contender.method {
+    match lane.config.method {
         Method::Plain => "plain".into(),
-        method => format!("{method} {}", lane.contender.max_draft),
+        method => format!("{method} {}", lane.config.max_draft),
     }
 }
 
@@ -209,7 +209,7 @@ fn table(report: &ComparisonReport) -> String {
         }
     }
     text += &match &report.identity {
-        None => "Above temperature 0 the texts follow the same law and may differ; --rule coupled makes them equal.\n".into(),
+        None => "Above temperature 0 the texts follow the same distribution and may differ; --rule coupled makes them equal.\n".into(),
         Some(same) if same.differences.is_empty() => {
             format!("Same text, token for token: {} answers compared with plain's.\n", same.compared)
         }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use hunch::bench::costs;
 use hunch::generate::{Models, Prompt};
 use hunch::lab::landscape::{MachineCosts, landscape};
-use hunch::lab::position::{Laws, Place, Scores, TOY_BEFORE, toy, toy_place, toy_text};
+use hunch::lab::position::{Distributions, Place, Scores, TOY_BEFORE, toy, toy_place, toy_text};
 use hunch::lab::report::{LabPosition, LabRounds, LabSource, LabToken, Landscape};
 use hunch::lab::rounds::Rounds;
 use hunch_core::rule::AcceptanceRule;
@@ -17,7 +17,7 @@ use hunch_error::Error;
 use super::run::{SamplingArgs, load};
 use super::{ModelArgs, render};
 
-/// Looks closely: how a rejection is put right, whether the rules keep the law, what speed to expect.
+/// Looks closely: how a rejection is put right, whether the rules keep the distribution, what speed to expect.
 #[derive(Args)]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
@@ -29,7 +29,7 @@ pub(crate) struct LabArgs {
 
 #[derive(Subcommand)]
 enum LabCommand {
-    /// Shows p, q, min(p, q) and the residual law after a prompt, and that they add up to p token by token
+    /// Shows p, q, min(p, q) and the residual distribution after a prompt, and that they add up to p token by token
     Residual(ResidualArgs),
     /// Puts acceptance rules on trial after a prompt: what comes out of many rounds, against p
     Unbiased(UnbiasedArgs),
@@ -101,9 +101,9 @@ pub(crate) fn run(args: &LabArgs) -> Result<bool> {
     }
 }
 
-/// A position, its laws and how it is shown.
+/// A position, its distributions and how it is shown.
 struct Found {
-    laws: Laws,
+    distributions: Distributions,
     shown: LabPosition,
 }
 
@@ -114,13 +114,13 @@ impl PositionArgs {
 
     fn find(&self) -> Result<Found> {
         if self.toy {
-            let laws = Laws::new(toy(), self.sampling.params())?;
-            let shown = laws.position(toy_place(0), &toy_text);
-            return Ok(Found { laws, shown });
+            let distributions = Distributions::new(toy(), self.sampling.params())?;
+            let shown = distributions.position(toy_place(0), &toy_text);
+            return Ok(Found { distributions, shown });
         }
         if self.models.draft.is_none() {
             return Err(Error::invalid(
-                "Two laws are compared here: name a draft model with --draft, or look at a made-up position with \
+                "Two distributions are compared here: name a draft model with --draft, or look at a made-up position with \
                  --toy.",
             )
             .into());
@@ -135,11 +135,11 @@ impl PositionArgs {
             before: self.prompt.clone(),
             drawn: None,
         };
-        let laws = Laws::new(scores(&mut models, ids)?, self.sampling.params())?;
+        let distributions = Distributions::new(scores(&mut models, ids)?, self.sampling.params())?;
         let tokenizer = models.shared_tokenizer();
         let text = |id: TokenId| String::from_utf8_lossy(&tokenizer.token_bytes(id)).into_owned();
-        let shown = laws.position(place, &text);
-        Ok(Found { laws, shown })
+        let shown = distributions.position(place, &text);
+        Ok(Found { distributions, shown })
     }
 }
 
@@ -151,12 +151,12 @@ fn scores(models: &mut Models, context: Vec<TokenId>) -> Result<Scores> {
 }
 
 fn residual(args: &ResidualArgs, json: bool) -> Result<()> {
-    let Found { laws, shown } = args.position.find()?;
+    let Found { distributions, shown } = args.position.find()?;
     let rounds = match args.rounds {
         0 => None,
         rounds => {
             let seed = args.position.seed();
-            Some(Rounds::new(0, &laws, AcceptanceRule::Lossless, seed)?.run(rounds)?)
+            Some(Rounds::new(0, &distributions, AcceptanceRule::Lossless, seed)?.run(rounds)?)
         }
     };
     let mut out = std::io::stdout().lock();
@@ -165,7 +165,7 @@ fn residual(args: &ResidualArgs, json: bool) -> Result<()> {
     writeln!(
         out,
         "\nA drafted token is accepted with probability {:.4}, the sum of min(p, q); Z = {:.4} is rejected and drawn \
-         from the residual law.\nmin(p, q) + Z x residual = p for every token; the largest difference is {off:.1e}.",
+         from the residual distribution.\nmin(p, q) + Z x residual = p for every token; the largest difference is {off:.1e}.",
         shown.acceptance, shown.rejection
     )?;
     if let Some(rounds) = &rounds {
@@ -177,11 +177,11 @@ fn residual(args: &ResidualArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Which models, where, and how laws are made.
+/// Which models, where, and how distributions are made.
 fn heading(shown: &LabPosition) -> String {
     let models = match (&shown.target, &shown.draft) {
         (Some(target), Some(draft)) => format!("target  {target}\ndraft   {draft}"),
-        _ => "made-up laws over ten words".to_owned(),
+        _ => "made-up distributions over ten words".to_owned(),
     };
     let before: &str = if shown.target.is_none() { TOY_BEFORE } else { &shown.before };
     let sampling = &shown.sampling;
@@ -236,7 +236,7 @@ fn trial_line(rounds: &LabRounds) -> String {
 }
 
 fn unbiased(args: &UnbiasedArgs, json: bool) -> Result<bool> {
-    let Found { laws, shown } = args.position.find()?;
+    let Found { distributions, shown } = args.position.find()?;
     let all: Vec<AcceptanceRule> = RULES.iter().filter_map(|name| name.parse().ok()).collect();
     let rules = if args.rule.is_empty() { &all } else { &args.rule };
     let interactive = std::io::stderr().is_terminal();
@@ -245,7 +245,7 @@ fn unbiased(args: &UnbiasedArgs, json: bool) -> Result<bool> {
         if interactive {
             eprint!("\r\x1b[K{rule}");
         }
-        trials.push(Rounds::new(0, &laws, rule, args.position.seed())?.run(args.rounds)?);
+        trials.push(Rounds::new(0, &distributions, rule, args.position.seed())?.run(args.rounds)?);
     }
     if interactive {
         eprint!("\r\x1b[K");
@@ -259,7 +259,7 @@ fn unbiased(args: &UnbiasedArgs, json: bool) -> Result<bool> {
         "\n{} rounds of each rule. By chance is the total variation that as many draws from p have on average: \
          predicted.\n{}",
         args.rounds,
-        if passed { "PASS" } else { "FAIL: a lossless rule changed the law" }
+        if passed { "PASS" } else { "FAIL: a lossless rule changed the distribution" }
     )?;
     if json {
         writeln!(out, "{}", serde_json::json!({ "position": shown, "trials": trials, "passed": passed }))?;
@@ -289,9 +289,9 @@ fn histogram(shown: &LabPosition, trials: &[LabRounds]) -> String {
 fn verdicts(trials: &[LabRounds]) -> String {
     let row = |trial: &LabRounds| {
         let verdict = match (trial.refuted, trial.rule.is_lossless()) {
-            (false, true) => "keeps the law",
+            (false, true) => "keeps the distribution",
             (true, true) => "FAILED",
-            (true, false) => "changes the law",
+            (true, false) => "changes the distribution",
             (false, false) => "no change seen",
         };
         vec![

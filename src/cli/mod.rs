@@ -28,7 +28,7 @@ use hunch_model::device::{Compute, DeviceChoice};
 /// Speculative decoding you can see, and check.
 ///
 /// A small draft guesses tokens ahead; the target checks all guesses in one pass and keeps what it
-/// would have said itself. The output law is exactly the target's. Every token is coloured by where
+/// would have said itself. The output distribution is exactly the target's. Every token is coloured by where
 /// it came from: accepted from the draft (green), resampled after a rejection (yellow), bonus after
 /// a fully accepted draft (magenta), plain when nothing was drafted.
 #[derive(Parser)]
@@ -59,7 +59,7 @@ enum Command {
     Compare(Box<compare::CompareArgs>),
     /// Looks closely: residual resampling, the rules on trial, predicted speedup over alpha and K
     Lab(Box<lab::LabArgs>),
-    /// Proves that speculation changes nothing: identity, row invariance, token law, oracle
+    /// Proves that speculation changes nothing: identity, row invariance, token distribution, oracle
     Verify(verify::VerifyArgs),
     /// Finds the layers that a target can skip when it drafts for itself, and remembers them
     SkipSearch(skip_search::SkipSearchArgs),
@@ -230,7 +230,7 @@ fn exit_code_of(code: ErrorCode) -> u8 {
         | ErrorCode::Device
         | ErrorCode::HubUnreachable
         | ErrorCode::WrongChecksum
-        | ErrorCode::NotOfCatalogue
+        | ErrorCode::CatalogueMismatch
         | ErrorCode::DiskFull => 5,
         // As a shell tells that Ctrl-C ended something.
         ErrorCode::Stopped => 130,

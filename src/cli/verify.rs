@@ -25,13 +25,13 @@ pub(crate) struct VerifyArgs {
     methods: Vec<Method>,
     #[command(flatten)]
     options: OptionArgs,
-    /// The rule whose law is checked: lossless, match or coupled; a lossy one is there to be seen failing
+    /// The rule whose distribution is checked: lossless, match or coupled; a lossy one is there to be seen failing
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
     rule: AcceptanceRule,
     /// Distributions of another engine to compare the target with
     #[arg(long, value_name = "ORACLE.json")]
     against: Option<PathBuf>,
-    /// Samples of each method and context in the token law check
+    /// Samples of each method and context in the token distribution check
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u64).range(20..=100_000))]
     samples: u64,
 }
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<bool> {
     if let Some(oracle) = &oracle {
         show(proof::against_oracle(&mut models, oracle)?)?;
     }
-    show(proof::token_law(&mut models, &plan)?)?;
+    show(proof::token_distribution(&mut models, &plan)?)?;
     writeln!(std::io::stdout(), "{}", if passed { "PASS" } else { "FAIL" })?;
     Ok(passed)
 }

@@ -138,7 +138,7 @@ impl Models {
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when the share is not within 0 and 1.
-    pub fn rehearse(&mut self, script: Vec<TokenId>, acceptance: f64) -> Result<()> {
+    pub fn set_synthetic_script(&mut self, script: Vec<TokenId>, acceptance: f64) -> Result<()> {
         self.synthetic = Some(Synthetic::new(script, vec![acceptance])?);
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Models {
         };
         let Some(model) = model else { return Ok(None) };
         let among = model.tokens_after(text);
-        use_it(model.lend_model(), LayerPlan::All, among.as_ref()).map(Some)
+        use_it(model.model_mut(), LayerPlan::All, among.as_ref()).map(Some)
     }
 
     /// The same models with caches of their own, which are empty: another
@@ -197,13 +197,13 @@ impl Models {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn twin(&self) -> Result<Self> {
-        let twin = |draft: &Option<DraftModel>| draft.as_ref().map(DraftModel::twin).transpose();
+    pub fn fork(&self) -> Result<Self> {
+        let fork = |draft: &Option<DraftModel>| draft.as_ref().map(DraftModel::fork).transpose();
         Ok(Self {
             origin: self.origin.clone(),
-            target: self.target.twin(),
-            draft: twin(&self.draft)?,
-            low_bit: twin(&self.low_bit)?,
+            target: self.target.fork(),
+            draft: fork(&self.draft)?,
+            low_bit: fork(&self.low_bit)?,
             template: ChatTemplate::of(&self.tokenizer),
             tokenizer: self.tokenizer.clone(),
             device: self.device,
@@ -235,7 +235,8 @@ impl Models {
         self.target.truncate(reuse)?;
         let target = last_logits(&mut *self.target, &ids[reuse..], stopped)?;
         self.cached = ids.to_vec();
-        let draft = self.draft.as_mut().map(|draft| last_logits(draft.borrow_model()?, ids, stopped));
+        let draft =
+            self.draft.as_mut().map(|draft| last_logits(draft.model_with_empty_cache()?, ids, stopped));
         Ok((target, draft.transpose()?))
     }
 
@@ -250,14 +251,14 @@ impl Models {
     /// When the plan is invalid, or its method needs something that is not loaded.
     pub fn can_run(&mut self, plan: &GenerationPlan) -> Result<()> {
         plan.validate()?;
-        self.working(plan).map(drop)
+        self.prepare(plan).map(drop)
     }
 
     /// Everything a generation by this plan works with.
     ///
     /// # Errors
     /// When the plan's method needs something that is not loaded.
-    pub(super) fn working(&mut self, plan: &GenerationPlan) -> Result<Working<'_>> {
+    pub(super) fn prepare(&mut self, plan: &GenerationPlan) -> Result<GenerationResources<'_>> {
         let Self { target, draft, cached, ngram, layers, suffix, lookahead, low_bit, synthetic, .. } = self;
         let draft_name = draft.as_ref().map(|draft| draft.model().info().name.clone());
         if let Some(draft) = draft {
@@ -307,9 +308,9 @@ impl Models {
         // What is asked before a model only looks things up.
         let model = stages.len().saturating_sub(1);
         for (stage, depth) in depths.iter_mut().enumerate() {
-            depth.expect_cost(cost.filter(|_| stage == model));
+            depth.expect_cost(cost.filter(|_| stage == model).unwrap_or(0.0));
         }
-        Ok(Working {
+        Ok(GenerationResources {
             target: &mut **target,
             stages,
             depths,
@@ -338,7 +339,7 @@ impl Models {
         self.cached.clear();
         self.target.truncate(0)?;
         for draft in self.draft.iter_mut().chain(&mut self.low_bit) {
-            draft.borrow_model()?;
+            draft.model_with_empty_cache()?;
         }
         Ok(())
     }
@@ -518,7 +519,7 @@ fn last_logits(
 }
 
 /// What a generation borrows of [`Models`].
-pub(super) struct Working<'a> {
+pub(super) struct GenerationResources<'a> {
     pub(super) target: &'a mut dyn LanguageModel,
     /// What drafts, in the order it is asked.
     pub(super) stages: Vec<&'a mut dyn Proposer>,
@@ -532,7 +533,7 @@ pub(super) struct Working<'a> {
     pub(super) draft: Option<String>,
 }
 
-impl Working<'_> {
+impl GenerationResources<'_> {
     /// Leaves in the target's cache what it shares with a prompt, but never the prompt's last token, and gives how many
     /// tokens that is. What the cache holds is not known any more until it is told.
     pub(super) fn rewind(&mut self, prompt: &[TokenId]) -> Result<usize> {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::event::{Alternative, TokenEvent};
-use hunch_core::token::{EmittedToken, Likely, TokenId};
+use hunch_core::token::{EmittedToken, TokenId, TokenProb};
 use hunch_error::Result;
 use hunch_model::text::{Detokenizer, Released, StopFilter, Tokenizer};
 
@@ -63,7 +63,7 @@ impl TextStream {
         self.stop.stopped().is_some()
     }
 
-    fn alternatives(&self, likely: &[Likely]) -> Vec<Alternative> {
+    fn alternatives(&self, likely: &[TokenProb]) -> Vec<Alternative> {
         // Five decimals say enough, and keep a stream of hundreds of tokens a second small.
         let rounded = likely.iter().map(|&(id, p)| (id, (p * 1e5).round() / 1e5));
         let told = |(id, p)| Alternative(id, self.text_of(id).chars().take(ALTERNATIVE_CHARS).collect(), p);

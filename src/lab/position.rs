@@ -1,4 +1,4 @@
-//! One position of a text: what both models say there, the laws a sampler makes of it, and how one splits
+//! One position of a text: what both models say there, the distributions a sampler makes of it, and how one splits
 //! into what is accepted and what is drawn after a rejection. Where the scores come from is the caller's
 //! business; made-up ones are here, for when no pair of models is loaded.
 
@@ -14,7 +14,7 @@ use hunch_error::Result;
 /// Most tokens of a position that are listed.
 pub const LISTED: usize = 24;
 
-/// What two models say of a position before any law is made of it.
+/// What two models say of a position before any distribution is made of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
     /// The target's logits, one for each token of its vocabulary.
@@ -25,9 +25,9 @@ pub struct Scores {
     pub context: Vec<TokenId>,
 }
 
-/// Both laws at a position, over the target's vocabulary.
+/// Both distributions at a position, over the target's vocabulary.
 #[derive(Clone, Debug)]
-pub struct Laws {
+pub struct Distributions {
     scores: Arc<Scores>,
     sampling: SamplingParams,
     p: Vec<f32>,
@@ -38,11 +38,11 @@ pub struct Laws {
 /// Where a position is, in words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
-    /// Names the laws for what is asked next.
+    /// Names the distributions for what is asked next.
     pub id: u32,
     /// Where it is.
     pub source: LabSource,
-    /// Name of the target; `None` for made-up laws.
+    /// Name of the target; `None` for made-up distributions.
     pub target: Option<String>,
     /// Name of the draft model.
     pub draft: Option<String>,
@@ -52,8 +52,8 @@ pub struct Place {
     pub drawn: Option<TokenId>,
 }
 
-impl Laws {
-    /// The laws of the next token by these settings: p and q come from the same function, as in a
+impl Distributions {
+    /// The distributions of the next token by these settings: p and q come from the same function, as in a
     /// generation. The draft's scores are cut or padded to the target's vocabulary, as
     /// [`propose`](hunch_core::propose) does it: what only one of the two has is impossible.
     ///
@@ -63,10 +63,10 @@ impl Laws {
     pub fn new(scores: impl Into<Arc<Scores>>, sampling: SamplingParams) -> Result<Self> {
         let scores = scores.into();
         let sampler = Sampler::new(sampling)?;
-        let p = sampler.law(&scores.target, &scores.context)?;
+        let p = sampler.distribution(&scores.target, &scores.context)?;
         let mut draft = scores.draft.clone();
         draft.resize(scores.target.len(), f32::NEG_INFINITY);
-        let q = sampler.law(&draft, &scores.context)?;
+        let q = sampler.distribution(&draft, &scores.context)?;
         let listed = likeliest(&p, &q);
         Ok(Self { scores, sampling: sampler.params().clone(), p, q, listed })
     }
@@ -79,12 +79,12 @@ impl Laws {
         Self::new(self.scores.clone(), SamplingParams { temperature, ..self.sampling.clone() })
     }
 
-    /// The target's law.
+    /// The target's distribution.
     pub fn p(&self) -> &[f32] {
         &self.p
     }
 
-    /// The draft model's law.
+    /// The draft model's distribution.
     pub fn q(&self) -> &[f32] {
         &self.q
     }
@@ -231,15 +231,15 @@ pub(super) mod tests {
         )
     }
 
-    fn shown(laws: &Laws) -> LabPosition {
-        laws.position(toy_place(1), &toy_text)
+    fn shown(distributions: &Distributions) -> LabPosition {
+        distributions.position(toy_place(1), &toy_text)
     }
 
     proptest! {
         #[test]
         fn accepted_and_residual_make_p(scores in any_scores(), sampling in any_sampling()) {
-            let laws = Laws::new(scores, sampling).unwrap();
-            let shown = shown(&laws);
+            let distributions = Distributions::new(scores, sampling).unwrap();
+            let shown = shown(&distributions);
             prop_assert!(shown.tokens.len() <= LISTED);
             for token in &shown.tokens {
                 prop_assert!((token.total - token.p).abs() < 1e-12, "{token:?}");
@@ -253,7 +253,7 @@ pub(super) mod tests {
                 prop_assert!((sum(|t| t.residual) + shown.rest.residual - 1.0).abs() < 1e-9);
             }
             prop_assert!((shown.acceptance + shown.rejection - 1.0).abs() < 1e-5);
-            let distance = theory::total_variation(laws.p(), laws.q());
+            let distance = theory::total_variation(distributions.p(), distributions.q());
             prop_assert!((shown.acceptance - (1.0 - distance)).abs() < 1e-5);
             let listed = shown.tokens.iter().map(|t| t.p.max(t.q));
             prop_assert!(listed.is_sorted_by(|a, b| a >= b));
@@ -264,34 +264,34 @@ pub(super) mod tests {
     fn the_draft_lives_on_the_targets_vocabulary() {
         let draft = vec![0.0, 0.0, 5.0];
         let longer = Scores { target: vec![0.0; 2], draft: draft.clone(), context: Vec::new() };
-        let laws = Laws::new(longer, SamplingParams::unfiltered()).unwrap();
-        assert_eq!(laws.q(), [0.5, 0.5]);
+        let distributions = Distributions::new(longer, SamplingParams::unfiltered()).unwrap();
+        assert_eq!(distributions.q(), [0.5, 0.5]);
         let shorter = Scores { target: vec![0.0; 4], draft, context: Vec::new() };
-        let laws = Laws::new(shorter, SamplingParams::unfiltered()).unwrap();
-        assert_eq!((laws.q().len(), laws.q()[3]), (4, 0.0));
+        let distributions = Distributions::new(shorter, SamplingParams::unfiltered()).unwrap();
+        assert_eq!((distributions.q().len(), distributions.q()[3]), (4, 0.0));
     }
 
     #[test]
     fn penalties_see_the_context() {
         let sampling = SamplingParams { presence_penalty: 2.0, ..SamplingParams::greedy() };
         let scores = Scores { target: vec![1.0, 0.5], draft: vec![1.0, 0.5], context: vec![0] };
-        assert_eq!(Laws::new(scores, sampling).unwrap().p(), [0.0, 1.0]);
+        assert_eq!(Distributions::new(scores, sampling).unwrap().p(), [0.0, 1.0]);
         let hot = SamplingParams { temperature: 9.0, ..SamplingParams::default() };
-        assert!(Laws::new(toy(), hot).is_err());
+        assert!(Distributions::new(toy(), hot).is_err());
     }
 
     #[test]
-    fn equal_laws_reject_nothing() {
+    fn equal_distributions_reject_nothing() {
         let scores = Scores { draft: toy().target, ..toy() };
-        let shown = shown(&Laws::new(scores, SamplingParams::unfiltered()).unwrap());
+        let shown = shown(&Distributions::new(scores, SamplingParams::unfiltered()).unwrap());
         assert_eq!(shown.rejection, 0.0);
         assert!(shown.tokens.iter().all(|t| t.residual == 0.0 && t.total == t.p));
     }
 
     #[test]
-    fn the_made_up_laws_differ() {
-        let laws = Laws::new(toy(), SamplingParams::unfiltered()).unwrap();
-        let shown = shown(&laws);
+    fn the_made_up_distributions_differ() {
+        let distributions = Distributions::new(toy(), SamplingParams::unfiltered()).unwrap();
+        let shown = shown(&distributions);
         assert_eq!((shown.tokens.len(), shown.rest), (TOY.len(), LabRest::default()));
         assert_eq!((shown.tokens[0].id, shown.tokens[0].text.as_str()), (0, " the"));
         assert!((shown.tokens[0].p - 0.3).abs() < 1e-6 && (shown.tokens[0].q - 0.4).abs() < 1e-6);
@@ -303,7 +303,7 @@ pub(super) mod tests {
     fn what_is_not_listed_is_counted() {
         let target: Vec<f32> = (0..60).map(|i| -0.1 * i as f32).collect();
         let scores = Scores { draft: target.clone(), target, context: Vec::new() };
-        let shown = shown(&Laws::new(scores, SamplingParams::unfiltered()).unwrap());
+        let shown = shown(&Distributions::new(scores, SamplingParams::unfiltered()).unwrap());
         assert_eq!((shown.tokens.len(), shown.rest.tokens), (LISTED, 60 - LISTED as u32));
         assert_eq!(shown.tokens.iter().map(|t| t.id).collect::<Vec<_>>(), (0..24).collect::<Vec<_>>());
     }

@@ -35,7 +35,7 @@ pub enum LabSource {
 pub struct LabRequest {
     /// Where.
     pub source: LabSource,
-    /// How both laws are made from the logits.
+    /// How both distributions are made from the logits.
     pub sampling: SamplingParams,
 }
 
@@ -52,7 +52,7 @@ pub struct LabToken {
     pub q: f64,
     /// min(p, q): drafted and accepted.
     pub overlap: f64,
-    /// max(0, p - q) / Z: its share of the residual law.
+    /// max(0, p - q) / Z: its share of the residual distribution.
     pub residual: f64,
     /// overlap + Z * residual, which is p.
     pub total: f64,
@@ -61,7 +61,7 @@ pub struct LabToken {
 /// All tokens that are not listed, together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabRest {
-    /// How many can be drawn from either law.
+    /// How many can be drawn from either distribution.
     pub tokens: u32,
     /// The sum of p.
     pub p: f64,
@@ -69,22 +69,22 @@ pub struct LabRest {
     pub q: f64,
     /// The sum of min(p, q).
     pub overlap: f64,
-    /// Their share of the residual law.
+    /// Their share of the residual distribution.
     pub residual: f64,
 }
 
-/// Both laws at a position.
+/// Both distributions at a position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabPosition {
-    /// Names the laws for what is asked next; the last few are kept.
+    /// Names the distributions for what is asked next; the last few are kept.
     pub id: u32,
     /// Where it is.
     pub source: LabSource,
-    /// Name of the target; `None` for made-up laws.
+    /// Name of the target; `None` for made-up distributions.
     pub target: Option<String>,
     /// Name of the draft model.
     pub draft: Option<String>,
-    /// How the laws were made.
+    /// How the distributions were made.
     pub sampling: SamplingParams,
     /// The last of the text before the position.
     pub before: String,
@@ -151,7 +151,7 @@ pub struct LabRounds {
     pub chi_square: f64,
     /// Its degrees of freedom.
     pub degrees: u32,
-    /// The probability of as much or more if the law is p.
+    /// The probability of as much or more if the distribution is p.
     pub p_value: f64,
     /// Whether that is less than one in a million: what comes out does not follow p.
     pub refuted: bool,
@@ -166,7 +166,7 @@ pub struct LabRounds {
 /// What the acceptance rules make of the same logits at one temperature: probabilities of acceptance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabRuleRow {
-    /// The temperature of both laws.
+    /// The temperature of both distributions.
     pub temperature: f64,
     /// Rejection sampling: the sum of min(p, q).
     pub lossless: f64,
@@ -174,9 +174,9 @@ pub struct LabRuleRow {
     pub argmax: f64,
     /// A sampled draft that is kept where the target draws the same: the sum of p q.
     pub matching: f64,
-    /// Typical acceptance of a sampled draft, which changes the law.
+    /// Typical acceptance of a sampled draft, which changes the distribution.
     pub typical: f64,
-    /// Lenience, which changes the law.
+    /// Lenience, which changes the distribution.
     pub lenience: f64,
 }
 
@@ -311,7 +311,7 @@ pub struct WhatIf {
     pub would: WhatIfFigures,
     /// Drafted tokens whose p and q were stored.
     pub known: u32,
-    /// Share of the target's law that the stored alternatives cover, the mean: how far to trust another
+    /// Share of the target's distribution that the stored alternatives cover, the mean: how far to trust another
     /// temperature.
     pub covered: f64,
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::lab::position::Laws;
+use crate::lab::position::Distributions;
 use crate::lab::report::{LabRound, LabRounds, LabRoundsRequest};
 use hunch_core::draft::{DraftProb, DraftTree};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample;
 use hunch_core::theory;
 use hunch_core::token::TokenId;
-use hunch_core::verify::{GivenLaws, Verdict, Verifier};
+use hunch_core::verify::{GivenDistributions, Verdict, Verifier};
 use hunch_error::{Error, Result};
 
 /// Most rounds that the window may ask for at once: what takes longer could not be stopped.
@@ -42,14 +42,14 @@ pub struct Rounds {
     rule: AcceptanceRule,
     verifier: Verifier,
     rng: ChaCha8Rng,
-    laws: Compact,
+    distributions: Compact,
     accepted: u32,
     rounds: u32,
     /// By listed token, and all others at the end.
     counts: Vec<u32>,
 }
 
-/// Both laws without the tokens that neither can draw. It is exact: what has no mass is neither drafted nor
+/// Both distributions without the tokens that neither can draw. It is exact: what has no mass is neither drafted nor
 /// drawn, and the others keep their order.
 #[derive(Clone, Debug)]
 struct Compact {
@@ -60,24 +60,26 @@ struct Compact {
     /// What it is counted as: the number of the listed token, else their number.
     bins: Vec<usize>,
     /// p of each of these, adding up to 1.
-    law: Vec<f64>,
+    distribution: Vec<f64>,
 }
 
 impl Compact {
-    fn new(laws: &Laws) -> Self {
-        let tokens: Vec<TokenId> = (0..laws.p().len())
-            .filter(|&x| laws.p()[x] > 0.0 || laws.q()[x] > 0.0)
+    fn new(distributions: &Distributions) -> Self {
+        let tokens: Vec<TokenId> = (0..distributions.p().len())
+            .filter(|&x| distributions.p()[x] > 0.0 || distributions.q()[x] > 0.0)
             .map(|x| x as TokenId)
             .collect();
-        let of = |law: &[f32]| -> Vec<f32> { tokens.iter().map(|&token| law[token as usize]).collect() };
-        let listed = laws.listed();
+        let of = |distribution: &[f32]| -> Vec<f32> {
+            tokens.iter().map(|&token| distribution[token as usize]).collect()
+        };
+        let listed = distributions.listed();
         let bin = |token: &TokenId| listed.iter().position(|known| known == token).unwrap_or(listed.len());
         let bins: Vec<usize> = tokens.iter().map(bin).collect();
-        let p = of(laws.p());
+        let p = of(distributions.p());
         let mass: f64 = p.iter().copied().map(f64::from).sum();
-        let mut law = vec![0.0; listed.len() + 1];
-        bins.iter().zip(&p).for_each(|(&bin, &p)| law[bin] += f64::from(p) / mass);
-        Self { q: of(laws.q()).into(), p, tokens, bins, law }
+        let mut distribution = vec![0.0; listed.len() + 1];
+        bins.iter().zip(&p).for_each(|(&bin, &p)| distribution[bin] += f64::from(p) / mass);
+        Self { q: of(distributions.q()).into(), p, tokens, bins, distribution }
     }
 }
 
@@ -86,16 +88,21 @@ impl Rounds {
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when a number of the rule is out of its range.
-    pub fn new(position: u32, laws: &Laws, rule: AcceptanceRule, seed: u64) -> Result<Self> {
+    pub fn new(
+        position: u32,
+        distributions: &Distributions,
+        rule: AcceptanceRule,
+        seed: u64,
+    ) -> Result<Self> {
         rule.validate()?;
-        let laws = Compact::new(laws);
+        let distributions = Compact::new(distributions);
         Ok(Self {
             position,
             rule,
             verifier: Verifier::new(rule, seed),
             rng: ChaCha8Rng::seed_from_u64(seed),
-            counts: vec![0; laws.law.len()],
-            laws,
+            counts: vec![0; distributions.distribution.len()],
+            distributions,
             accepted: 0,
             rounds: 0,
         })
@@ -110,7 +117,7 @@ impl Rounds {
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when there were so many that they cannot be counted; [`Error::Internal`]
-    /// when the verifier finds that the laws contradict themselves.
+    /// when the verifier finds that the distributions contradict themselves.
     pub fn run(&mut self, rounds: u32) -> Result<LabRounds> {
         if self.rounds.checked_add(rounds).is_none() {
             return Err(Error::invalid(format!(
@@ -120,7 +127,7 @@ impl Rounds {
         }
         let mut tree = DraftTree::new();
         // Behind the drafted token nothing is drafted, so what would follow it does not matter.
-        let mut target = GivenLaws(vec![self.laws.p.clone(), vec![1.0]]);
+        let mut target = GivenDistributions(vec![self.distributions.p.clone(), vec![1.0]]);
         let mut last = None;
         for _ in 0..rounds {
             let round = self.round(&mut tree, &mut target)?;
@@ -129,11 +136,11 @@ impl Rounds {
         Ok(self.report(last.filter(|_| rounds == 1)))
     }
 
-    fn round(&mut self, tree: &mut DraftTree, target: &mut GivenLaws) -> Result<LabRound> {
+    fn round(&mut self, tree: &mut DraftTree, target: &mut GivenDistributions) -> Result<LabRound> {
         // Every round is a position of its own, or the coupled rule would give one token for ever.
         let at = self.rounds as usize;
         tree.cut(0);
-        let q = &self.laws.q;
+        let q = &self.distributions.q;
         if let Some(noise) = self.verifier.noise() {
             let drafted = noise.choose(q, at).unwrap_or_default();
             tree.push_certain(None, drafted, q[drafted as usize]);
@@ -146,13 +153,13 @@ impl Rounds {
         let emitted = verdict.accepted.first().map_or(verdict.last, |node| node.token) as usize;
         self.rounds += 1;
         self.accepted += u32::from(!verdict.accepted.is_empty());
-        self.counts[self.laws.bins[emitted]] += 1;
+        self.counts[self.distributions.bins[emitted]] += 1;
         Ok(self.told(drafted, emitted, &verdict))
     }
 
     /// One round, in the tokens of the vocabulary.
     fn told(&self, drafted: usize, emitted: usize, verdict: &Verdict) -> LabRound {
-        let (p, q) = (f64::from(self.laws.p[drafted]), f64::from(self.laws.q[drafted]));
+        let (p, q) = (f64::from(self.distributions.p[drafted]), f64::from(self.distributions.q[drafted]));
         // The other rules compare, and draw no number for it.
         let lenience = match self.rule {
             AcceptanceRule::Lossless => Some(1.0),
@@ -162,23 +169,24 @@ impl Rounds {
         let accepted = verdict.accepted.first();
         let u = accepted.map_or_else(|| verdict.rejected.first().map(|token| token.u), |node| node.u);
         LabRound {
-            drafted: self.laws.tokens[drafted],
+            drafted: self.distributions.tokens[drafted],
             p,
             q,
             u: lenience.and(u).map(f64::from),
             threshold: lenience.map(|lenience| theory::token_acceptance(p, q, lenience)),
             accepted: accepted.is_some(),
-            emitted: self.laws.tokens[emitted],
+            emitted: self.distributions.tokens[emitted],
         }
     }
 
     /// All rounds so far.
     fn report(&self, last: Option<LabRound>) -> LabRounds {
-        let law = &self.laws.law;
+        let distribution = &self.distributions.distribution;
         let observed: Vec<u64> = self.counts.iter().copied().map(u64::from).collect();
-        let fit = theory::goodness_of_fit(&observed, law);
+        let fit = theory::goodness_of_fit(&observed, distribution);
         let total = f64::from(self.rounds.max(1));
-        let off = self.counts.iter().zip(law).map(|(&count, p)| (f64::from(count) / total - p).abs());
+        let off =
+            self.counts.iter().zip(distribution).map(|(&count, p)| (f64::from(count) / total - p).abs());
         let (rest, counts) = self.counts.split_last().expect("there is a count for all other tokens");
         LabRounds {
             position: self.position,
@@ -193,7 +201,7 @@ impl Rounds {
             p_value: fit.p_value,
             refuted: fit.p_value < REFUTED,
             total_variation: if self.rounds == 0 { 0.0 } else { 0.5 * off.sum::<f64>() },
-            expected_variation: theory::expected_variation(law, self.rounds.into()),
+            expected_variation: theory::expected_variation(distribution, self.rounds.into()),
             last,
         }
     }

@@ -1,7 +1,7 @@
 //! The acceptance rules side by side on the same logits, as temperature moves: what each would accept of a
 //! draft, by the formulas of [`hunch_core::theory`]. Nothing is drawn.
 
-use crate::lab::position::Laws;
+use crate::lab::position::Distributions;
 use crate::lab::report::LabRuleRow;
 use hunch_core::sample;
 use hunch_core::theory;
@@ -16,24 +16,24 @@ const LENIENCE: f32 = 0.5;
 /// Most temperatures of one request.
 pub const MOST_TEMPERATURES: usize = 200;
 
-/// A row for each temperature; the other settings of `laws` stay. At temperature 0 both laws are point
+/// A row for each temperature; the other settings of `distributions` stay. At temperature 0 both distributions are point
 /// masses.
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] for more than [`MOST_TEMPERATURES`], or one that is out of its range.
-pub fn rows(laws: &Laws, temperatures: &[f64]) -> Result<Vec<LabRuleRow>> {
+pub fn rows(distributions: &Distributions, temperatures: &[f64]) -> Result<Vec<LabRuleRow>> {
     if temperatures.len() > MOST_TEMPERATURES {
         return Err(Error::invalid(format!(
             "{} temperatures were asked for; ask for at most {MOST_TEMPERATURES} at once.",
             temperatures.len()
         )));
     }
-    temperatures.iter().map(|&temperature| row(laws, temperature)).collect()
+    temperatures.iter().map(|&temperature| row(distributions, temperature)).collect()
 }
 
-fn row(laws: &Laws, temperature: f64) -> Result<LabRuleRow> {
-    let laws = laws.at_temperature(temperature as f32)?;
-    let (p, q) = (laws.p(), laws.q());
+fn row(distributions: &Distributions, temperature: f64) -> Result<LabRuleRow> {
+    let distributions = distributions.at_temperature(temperature as f32)?;
+    let (p, q) = (distributions.p(), distributions.q());
     Ok(LabRuleRow {
         temperature,
         lossless: theory::acceptance(p, q),
@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn rows_by_hand() {
-        let laws = Laws::new(toy(), SamplingParams::unfiltered()).unwrap();
-        let rows = rows(&laws, &[0.0, 1.0]).unwrap();
+        let distributions = Distributions::new(toy(), SamplingParams::unfiltered()).unwrap();
+        let rows = rows(&distributions, &[0.0, 1.0]).unwrap();
         // Both take the same word.
         let certain = LabRuleRow {
             temperature: 0.0,
@@ -85,21 +85,21 @@ mod tests {
 
     #[test]
     fn wrong_temperatures_are_refused() {
-        let laws = Laws::new(toy(), SamplingParams::default()).unwrap();
+        let distributions = Distributions::new(toy(), SamplingParams::default()).unwrap();
         for wrong in [-0.1, 5.1, f64::NAN] {
-            let error = rows(&laws, &[1.0, wrong]).unwrap_err().to_string();
+            let error = rows(&distributions, &[1.0, wrong]).unwrap_err().to_string();
             assert!(error.contains("temperature"), "{error}");
         }
-        assert!(rows(&laws, &vec![1.0; MOST_TEMPERATURES + 1]).is_err());
-        assert_eq!(rows(&laws, &[]).unwrap(), []);
+        assert!(rows(&distributions, &vec![1.0; MOST_TEMPERATURES + 1]).is_err());
+        assert_eq!(rows(&distributions, &[]).unwrap(), []);
     }
 
     proptest! {
         /// No lossless rule accepts more than rejection sampling, and lenience accepts no less.
         #[test]
-        fn rejection_sampling_is_the_best_that_keeps_the_law(scores in any_scores(), sampling in any_sampling()) {
-            let laws = Laws::new(scores, sampling).unwrap();
-            for row in rows(&laws, &[0.0, 0.3, 1.0, 2.0]).unwrap() {
+        fn rejection_sampling_is_the_best_that_keeps_the_distribution(scores in any_scores(), sampling in any_sampling()) {
+            let distributions = Distributions::new(scores, sampling).unwrap();
+            for row in rows(&distributions, &[0.0, 0.3, 1.0, 2.0]).unwrap() {
                 prop_assert!(row.matching <= row.lossless + 1e-6);
                 prop_assert!(row.lenience >= row.lossless - 1e-6);
                 for share in [row.lossless, row.argmax, row.matching, row.typical, row.lenience] {

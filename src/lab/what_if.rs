@@ -171,7 +171,7 @@ fn places<'a>(tested: &[TestedDraft<'a>]) -> Vec<&'a TokenEvent> {
 /// answer. `None` where no guesses were stored.
 fn overlap(places: &[&TokenEvent], was: f32, temperature: f32) -> Option<f64> {
     let temperature = f64::from(temperature);
-    // The guesses are as drafted: without chance that is the law at temperature 1.
+    // The guesses are as drafted: without chance that is the distribution at temperature 1.
     let drafted_at = if was > 0.0 { f64::from(was) } else { 1.0 };
     let both = places.iter().filter(|place| !place.guesses.is_empty()).map(|place| {
         let p = tempered(&place.top, temperature);

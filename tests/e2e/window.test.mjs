@@ -385,7 +385,7 @@ describe('the window with the default model', () => {
     assert.equal(report.answers.length, 4);
   });
 
-  test('looks closely in the lab, on made-up laws where no draft is loaded', async () => {
+  test('looks closely in the lab, on made-up distributions where no draft is loaded', async () => {
     await window.click('place-lab');
     await window.click('lab-resampling');
     await window.click('one-round');

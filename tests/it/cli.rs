@@ -277,7 +277,7 @@ fn drafts_are_weighed_at_a_fixed_size() {
     };
     let (one, chain, tree) = (row("draft-model", 1), row("draft-model", 4), row("draft-tree", 4));
     assert_eq!((&chain["places"], &chain["drafted"], &chain["depth"]), (&1.into(), &4.0.into(), &4.0.into()));
-    // One place: the chain of one token gives one more than the laws overlap, less what its draw has to do with it.
+    // One place: the chain of one token gives one more than the distributions overlap, less what its draw has to do with it.
     let overlap = one["acceptance"]["mean"].as_f64().unwrap();
     assert!(overlap > 0.0 && overlap <= 1.0 && chain["acceptance"]["mean"] == one["acceptance"]["mean"]);
     let mean = |row: &Value| row["tokens"]["mean"].as_f64().unwrap();
@@ -304,7 +304,7 @@ const BENCH: [&str; 12] = [
 ];
 
 #[test]
-fn the_lab_needs_no_model_for_made_up_laws_and_costs() {
+fn the_lab_needs_no_model_for_made_up_distributions_and_costs() {
     let data = tempfile::tempdir().unwrap();
     let json = last_json(&hunch(data.path(), &["lab", "residual", "--toy", "--rounds", "500", "--json"]));
     let position = &json["position"];
@@ -372,7 +372,7 @@ fn verify_passes_on_a_sound_engine() {
 
 /// What is not lossless is found out.
 #[test]
-fn verify_fails_where_the_law_is_changed() {
+fn verify_fails_where_the_distribution_is_changed() {
     let data = data_folder();
     Tiny { layers: 1, seed: 99, ..Tiny::default() }.write(&data.path().join("models"), "stranger");
     let models = ["--target", "target", "--draft", "stranger"];
@@ -383,7 +383,7 @@ fn verify_fails_where_the_law_is_changed() {
     assert_eq!(out.lines().last(), Some("FAIL"));
     let failed: Vec<&str> = out.lines().filter(|line| line.starts_with("FAIL  ")).collect();
     assert!(
-        failed.iter().all(|line| line.contains("token law") && line.contains("draft-model")),
+        failed.iter().all(|line| line.contains("token distribution") && line.contains("draft-model")),
         "{failed:?}"
     );
 }

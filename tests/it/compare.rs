@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hunch::api::MeasurementMessage;
 use hunch::app::{App, AppConfig};
-use hunch::bench::Contender;
+use hunch::bench::MethodConfig;
 use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonReport,
 };
@@ -42,8 +42,8 @@ fn app(folder: &Path) -> App {
     app
 }
 
-fn lane(method: Method) -> Contender {
-    Contender { method, max_draft: MaxDraft::Fixed(4) }
+fn lane(method: Method) -> MethodConfig {
+    MethodConfig { method, max_draft: MaxDraft::Fixed(4) }
 }
 
 fn request(lanes: &[Method], max_tokens: u32) -> CompareRequest {

@@ -1,5 +1,5 @@
 //! The default model, real weights: the oracle's distributions, row invariance, greedy identity and
-//! the law of its tokens, by the same code as `hunch verify`.
+//! the distribution of its tokens, by the same code as `hunch verify`.
 
 use hunch::generate::{Models, Prompt};
 use hunch::proof::{self, Check, Oracle, ProofPlan};
@@ -52,8 +52,8 @@ fn distributions_are_those_of_the_oracle() {
 }
 
 #[test]
-fn tokens_follow_the_law_at_temperature_one() {
-    assert_all(proof::token_law(&mut models(true), &plan(Method::usable(true))).unwrap());
+fn tokens_follow_the_distribution_at_temperature_one() {
+    assert_all(proof::token_distribution(&mut models(true), &plan(Method::usable(true))).unwrap());
 }
 
 #[test]

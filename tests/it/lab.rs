@@ -79,7 +79,7 @@ fn sound(position: &LabPosition) {
 }
 
 #[test]
-fn the_laws_of_a_position_are_those_its_tokens_were_tested_with() {
+fn the_distributions_of_a_position_are_those_its_tokens_were_tested_with() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path(), true);
     let (_, message, events) = answered(&app, Method::DraftModel);

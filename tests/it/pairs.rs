@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
 use hunch::app::{App, AppConfig};
-use hunch::bench::Contender;
+use hunch::bench::MethodConfig;
 use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompts};
 use hunch::event::GenerationEvent;
 use hunch_core::depth::MaxDraft;
@@ -17,10 +17,10 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::ErrorCode;
 use hunch_library::catalogue;
-use hunch_library::measured::{Measured, Ran};
+use hunch_library::measured::{ModelId, SpeedLog};
 use hunch_library::pairs::Pairs;
 use hunch_library::types::{
-    DraftOffer, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict, RanAs, SmallerChoice,
+    DraftOffer, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict, SmallerChoice, SpeedRole,
 };
 use hunch_library::types::{LoadRequest, ModelEntry};
 use hunch_library::vocabularies::Vocabularies;
@@ -267,13 +267,13 @@ fn how_fast_models_were_is_told_with_how_they_ran() {
     answer(&app, Method::DraftModel, 20);
     assert_eq!((told("target"), told("draft")), (None, None), "too short to tell");
     answer(&app, Method::DraftModel, 64);
-    assert_eq!(told("target"), Some(RanAs::Target { method: Method::DraftModel }));
-    assert_eq!((told("draft"), told("larger")), (Some(RanAs::Draft), None));
+    assert_eq!(told("target"), Some(SpeedRole::Target { method: Method::DraftModel }));
+    assert_eq!((told("draft"), told("larger")), (Some(SpeedRole::Draft), None));
     answer(&app, Method::Plain, 40);
-    assert_eq!(told("target"), Some(RanAs::Target { method: Method::Plain }));
+    assert_eq!(told("target"), Some(SpeedRole::Target { method: Method::Plain }));
     // Plain decoding stays what is told, until it is measured again.
     answer(&app, Method::Suffix, 40);
-    assert_eq!(told("target"), Some(RanAs::Target { method: Method::Plain }));
+    assert_eq!(told("target"), Some(SpeedRole::Target { method: Method::Plain }));
 }
 
 #[test]
@@ -385,17 +385,17 @@ fn a_pair_is_measured_with_one_call_and_remembered() {
         let offers = app.draft_offers("target", None).unwrap();
         let measured = of(&offers.offers, "draft").measured.clone().unwrap();
         assert_eq!((measured.comparison, measured.ended_ms), (kept, report.ended_ms), "turn {turn}");
-        let lane = report.lanes.iter().find(|lane| lane.contender.method == measured.method).unwrap();
+        let lane = report.lanes.iter().find(|lane| lane.config.method == measured.method).unwrap();
         assert_eq!(lane.speedup, measured.speedup);
         let mut target = [offers.target.clone()];
-        Measured::at(folder.path(), "cpu").fill(&mut target);
+        SpeedLog::at(folder.path(), "cpu").fill(&mut target);
         let ran = (target[0].tokens_per_second, target[0].ran_as);
-        assert_eq!(ran, (Some(report.lanes[0].tok_s), Some(RanAs::Target { method: Method::Plain })));
+        assert_eq!(ran, (Some(report.lanes[0].tok_s), Some(SpeedRole::Target { method: Method::Plain })));
     }
     assert_eq!(app.list_comparisons().unwrap().len(), 2);
     // What changes the output, and what was stopped, says nothing of the pair; but it is in the history.
     let before = of(&app.draft_offers("target", None).unwrap().offers, "draft").measured.clone();
-    let lane = |method| Contender { method, max_draft: MaxDraft::Auto };
+    let lane = |method| MethodConfig { method, max_draft: MaxDraft::Auto };
     for (rule, stop) in
         [(AcceptanceRule::LossyLenience { lenience: 0.5 }, false), (AcceptanceRule::Lossless, true)]
     {
@@ -440,9 +440,11 @@ fn a_model_is_known_by_the_name_it_is_listed_under() {
     };
     let (target, listed_target) = model(2, "1234", "big:8b");
     let (draft, listed_draft) = model(1, "5678", "small:1b");
-    let measured = Measured::at(folder.path(), "cpu");
+    let measured = SpeedLog::at(folder.path(), "cpu");
     let speedup = MeasuredSpeedup { speedup: 1.5, method: Method::Cascade, ended_ms: 1, comparison: 2 };
-    measured.remember_pair(&Ran::of(&listed_target), &Ran::of(&listed_draft), speedup.clone()).unwrap();
+    measured
+        .remember_pair(&ModelId::of(&listed_target), &ModelId::of(&listed_draft), speedup.clone())
+        .unwrap();
     let models = [listed_target, listed_draft];
     let judged = |target: &Path, usable| {
         let pairs = Pairs {

@@ -82,7 +82,7 @@ fn answers_to_the_end_when_the_draft_fails() {
     let said = TokenId::from(b'a');
     // No such token can be verified.
     let script = [&[said; 6][..], &[TokenId::MAX]].concat();
-    models.rehearse(script, 1.0).unwrap();
+    models.set_synthetic_script(script, 1.0).unwrap();
     let plan = GenerationPlan {
         method: Method::Synthetic,
         max_draft: MaxDraft::Fixed(3),
@@ -110,7 +110,7 @@ fn answers_to_the_end_when_the_draft_fails() {
     assert_eq!((finished.stop, finished.stats.generated_tokens), (StopReason::StopString, 20));
     assert_eq!(dropped, [(Method::Synthetic, ErrorCode::Internal)]);
     // Whoever measures hears of the failure instead.
-    models.rehearse(vec![TokenId::MAX], 1.0).unwrap();
+    models.set_synthetic_script(vec![TokenId::MAX], 1.0).unwrap();
     let strict = GenerationContext { strict_drafts: true, ..context };
     assert!(generate(&mut models, &prompt, &plan, &strict, &mut |_| {}).is_err());
 }
@@ -124,7 +124,7 @@ fn an_answer_that_fails_loses_nothing_that_was_said() {
     let mut models = Models::load(&target, None, &compute).unwrap();
     let prompt: Vec<TokenId> = (40..60).collect();
     let said = TokenId::from(b'a');
-    models.rehearse([&[said; 6][..], &[TokenId::MAX]].concat(), 1.0).unwrap();
+    models.set_synthetic_script([&[said; 6][..], &[TokenId::MAX]].concat(), 1.0).unwrap();
     let plan = GenerationPlan {
         method: Method::Synthetic,
         max_draft: MaxDraft::Fixed(3),

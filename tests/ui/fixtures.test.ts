@@ -21,7 +21,7 @@ describe('fixtures', () => {
     await expect(toLines(record(plan))).toMatchFileSnapshot(`./fixtures/${name}.jsonl`);
   });
 
-  it('have a lab whose laws keep their promises', async () => {
+  it('have a lab whose distributions keep their promises', async () => {
     await expect(`${JSON.stringify(lab, null, 1)}\n`).toMatchFileSnapshot('./fixtures/fixture-lab.json');
     for (const { tokens, rest, acceptance, rejection } of Object.values(lab.positions)) {
       const all = [...tokens, rest];

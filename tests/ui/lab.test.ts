@@ -71,13 +71,13 @@ describe('the lab opens', () => {
 
   it('at the first resampled token of the answer, which is in sight', async () => {
     const page = await openLab('resampling', { answered: true });
-    await page.getByTestId('law').first().waitFor();
+    await page.getByTestId('distribution').first().waitFor();
     const chosen = page.getByTestId('token-picker').getByRole('option', { selected: true });
     expect(await chosen.getAttribute('data-origin')).toBe('resampled');
     const token = Number(await chosen.getAttribute('data-pick'));
     expect(await page.locator(`[data-testid=token-picker] [data-origin=resampled]`).first().getAttribute('data-pick')).toBe(String(token));
     expect(await lookedAt(page)).toEqual([{ kind: 'answer', message: 3, token }]);
-    expect(await page.getByTestId('law').count()).toBe(real.tokens.length + 1);
+    expect(await page.getByTestId('distribution').count()).toBe(real.tokens.length + 1);
     await page.getByTestId('lab-rules').click();
     await page.getByTestId('rule-lines').waitFor();
     expect(await lookedAt(page)).toHaveLength(1);
@@ -85,7 +85,7 @@ describe('the lab opens', () => {
 
   it('at the end of a text when nothing was asked yet', async () => {
     const page = await openLab('resampling');
-    await page.getByTestId('law').first().waitFor();
+    await page.getByTestId('distribution').first().waitFor();
     expect(await page.getByTestId('spot-text').isChecked()).toBe(true);
     expect(await page.getByTestId('spot-typed').inputValue()).toBe(example);
     expect(await lookedAt(page)).toEqual([{ kind: 'text', text: example }]);
@@ -96,7 +96,7 @@ describe('the lab opens', () => {
     const page = await openLab('resampling', { answered: true, app: 'refusing', apps: { refusing } });
     await page.getByTestId('toy-note').waitFor();
     expect((await lookedAt(page)).map(({ kind }) => kind)).toEqual(['answer', 'text', 'toy']);
-    expect(await page.getByTestId('law').count()).toBe(toy.tokens.length);
+    expect(await page.getByTestId('distribution').count()).toBe(toy.tokens.length);
     expect(await page.getByTestId('error').count()).toBe(0);
   });
 
@@ -120,31 +120,31 @@ describe('residual resampling', () => {
   it('is of the toy when no draft is loaded, and says so', async () => {
     const page = await openLab('resampling', { app: 'fixture-app-plain' });
     expect(await page.getByTestId('toy-note').textContent()).toContain('No draft model is loaded');
-    await page.getByTestId('law').first().waitFor();
-    expect(await page.getByTestId('law').count()).toBe(toy.tokens.length);
+    await page.getByTestId('distribution').first().waitFor();
+    expect(await page.getByTestId('distribution').count()).toBe(toy.tokens.length);
     await page.getByTestId('spot-answer').check();
     await page.getByTestId('needs-draft').waitFor();
     await page.getByTestId('spot-toy').check();
     expect((await calls(page, 'lab_position')).at(-1)).toMatchObject({ request: { source: { kind: 'toy' } } });
   });
 
-  it('draws and writes the laws as they were told', async () => {
+  it('draws and writes the distributions as they were told', async () => {
     const page = await openLab('resampling');
     await page.getByTestId('spot-toy').check();
     await page.getByTestId('toy-note').waitFor();
     await page.getByTestId('where').waitFor({ state: 'detached' });
-    await page.getByTestId('law').first().waitFor();
+    await page.getByTestId('distribution').first().waitFor();
     expect(await page.getByTestId('acceptance').textContent()).toContain(formatProbability(toy.acceptance));
     expect(await page.getByTestId('rejection').textContent()).toContain(formatProbability(toy.rejection));
     const [token] = toy.tokens;
-    const bars = page.getByTestId('law').first().locator('rect');
+    const bars = page.getByTestId('distribution').first().locator('rect');
     expect((await width(bars.nth(1))) / (await width(bars.nth(0)))).toBeCloseTo((token!.p - token!.overlap) / token!.overlap, 2);
     const identities = await page.getByTestId('identity').allTextContents();
     for (const [i, { overlap, residual, total }] of toy.tokens.entries()) {
       const [o, z, r, t] = [overlap, toy.rejection, residual, total].map(formatProbability);
       expect(identities[i]).toBe(`${o} + ${z} · ${r} = ${t}`);
     }
-    const table = await tableOf(page, 'laws');
+    const table = await tableOf(page, 'distributions');
     expect(table.map(([, p, q]) => [p, q])).toEqual(toy.tokens.map(({ p, q }) => [formatProbability(p), formatProbability(q)]));
   });
 
@@ -176,7 +176,7 @@ describe('residual resampling', () => {
     await page.keyboard.press('ArrowRight');
     await page.getByTestId('where').getByText('the answer goes on').waitFor();
     expect((await lookedAt(page)).at(-1)).toMatchObject({ kind: 'answer', token: 1 });
-    expect(await page.getByTestId('law').count()).toBe(real.tokens.length + 1);
+    expect(await page.getByTestId('distribution').count()).toBe(real.tokens.length + 1);
     expect(await options.nth(1).getAttribute('aria-selected')).toBe('true');
   });
 
@@ -187,7 +187,7 @@ describe('residual resampling', () => {
     await page.locator('[data-testid=token][data-origin=resampled]').first().click();
     const token = Number(await page.locator('[data-testid=token][data-origin=resampled]').first().getAttribute('data-token'));
     await page.getByTestId('show-in-lab').press('Enter');
-    await page.getByTestId('law').first().waitFor();
+    await page.getByTestId('distribution').first().waitFor();
     expect(await lookedAt(page)).toEqual([{ kind: 'answer', message: 3, token }]);
     expect(await page.getByTestId('token-picker').getByRole('option', { selected: true }).getAttribute('data-pick')).toBe(String(token));
   });
@@ -428,7 +428,7 @@ describe('looks', () => {
     for (const widget of labWidgets) {
       await page.getByTestId(`lab-${widget}`).click();
       if (widget === 'resampling') {
-        await page.getByTestId('law').first().waitFor();
+        await page.getByTestId('distribution').first().waitFor();
         await page.getByTestId('run').click();
         await page.getByTestId('distance').waitFor();
         await page.getByTestId('one-round').click();
@@ -448,7 +448,7 @@ describe('looks', () => {
     const page = await openLab('resampling', { answered: true, locale: 'de-DE', height: 1000 });
     await page.getByTestId('spot-answer').check();
     await page.getByTestId('token-picker').getByRole('option').nth(20).click();
-    await page.getByTestId('law').nth(10).waitFor();
+    await page.getByTestId('distribution').nth(10).waitFor();
     await page.screenshot({ path: `${output}lab-answer-900-german.png` });
     for (const widget of labWidgets.slice(1)) {
       await page.getByTestId(`lab-${widget}`).click();

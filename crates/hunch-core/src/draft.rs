@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::token::{Likely, TokenId};
+use crate::token::{TokenId, TokenProb};
 
 /// How a drafted token was chosen, which is what the acceptance rule needs to know.
 #[derive(Clone, Debug)]
 pub enum DraftProb {
     /// Chosen without chance (greedy draft, n-gram): a point mass.
     Certain,
-    /// Sampled from this law over the whole vocabulary. Siblings sampled without replacement
-    /// carry the same, original law; the verifier removes the ones already tested.
+    /// Sampled from this distribution over the whole vocabulary. Siblings sampled without replacement
+    /// carry the same, original distribution; the verifier removes the ones already tested.
     Sampled(Arc<[f32]>),
 }
 
@@ -22,7 +22,7 @@ pub struct DraftTree {
     parents: Vec<Option<usize>>,
     probs: Vec<DraftProb>,
     confidence: Vec<Option<f32>>,
-    guesses: Vec<Arc<[Likely]>>,
+    guesses: Vec<Arc<[TokenProb]>>,
     depths: Vec<usize>,
 }
 
@@ -115,19 +115,19 @@ impl DraftTree {
         &self.probs[node]
     }
 
-    /// How sure the draft is of each node, where it has an opinion. Not a law: it decides how deep to
+    /// How sure the draft is of each node, where it has an opinion. Not a distribution: it decides how deep to
     /// draft, never what is accepted.
     pub fn confidence(&self) -> &[Option<f32>] {
         &self.confidence
     }
 
     /// Says what the draft thought likeliest where a node stands, likeliest first.
-    pub fn set_guesses(&mut self, node: usize, guesses: Arc<[Likely]>) {
+    pub fn set_guesses(&mut self, node: usize, guesses: Arc<[TokenProb]>) {
         self.guesses[node] = guesses;
     }
 
     /// What the draft thought likeliest where a node stands; nothing where no model drafted.
-    pub fn guesses(&self, node: usize) -> &[Likely] {
+    pub fn guesses(&self, node: usize) -> &[TokenProb] {
         &self.guesses[node]
     }
 

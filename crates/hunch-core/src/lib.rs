@@ -35,7 +35,7 @@
 //! let sampler = Sampler::new(SamplingParams::greedy())?;
 //! let config = SessionConfig { max_draft: 4, max_tokens: 8, end_tokens: vec![], seed: 1, rule: Default::default() };
 //! let mut session = Session::new(&mut target, &sampler, &Still, config)?;
-//! session.ask(&mut proposer, None);
+//! session.add_proposer(&mut proposer, None);
 //! let _ = session.prefill(&[1, 2, 3], 0, &mut |_, _| std::ops::ControlFlow::Continue(()))?;
 //! let emitted: usize = session.map(|round| round.map(|r| r.emitted.len())).sum::<Result<_, _>>()?;
 //! assert_eq!(emitted, 8);
@@ -48,6 +48,9 @@
 
 pub mod chat;
 pub mod depth;
+#[allow(missing_docs, dead_code, unused)]
+#[doc(hidden)]
+pub mod depth_old;
 pub mod draft;
 pub mod error;
 pub mod limits;

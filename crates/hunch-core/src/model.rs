@@ -161,7 +161,7 @@ pub trait LanguageModel: Send {
     /// Rows in the cache.
     fn cache_len(&self) -> usize;
     /// The same model with an empty cache of its own: another sequence over the same weights.
-    fn twin(&self) -> Box<dyn LanguageModel>;
+    fn fork(&self) -> Box<dyn LanguageModel>;
     /// What it takes of the memory.
     fn memory(&self) -> ModelMemory;
     /// Rows of one pass over a prompt: how often prefill tells its progress and a cancel is seen.

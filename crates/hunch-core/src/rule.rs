@@ -11,7 +11,7 @@ use ts_rs::TS;
 use crate::error::{Error, Result};
 use crate::token::TokenId;
 
-/// Which drafted tokens stand. Whatever can change the law of the output says `lossy`.
+/// Which drafted tokens stand. Whatever can change the distribution of the output says `lossy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "name", rename_all = "kebab-case")]
 pub enum AcceptanceRule {
@@ -46,7 +46,7 @@ const TYPICAL: (f32, f32) = (0.09, 0.3);
 const LENIENCE: f32 = 0.5;
 
 impl AcceptanceRule {
-    /// Whether the law of the output is the target's.
+    /// Whether the distribution of the output is the target's.
     pub fn is_lossless(self) -> bool {
         matches!(self, Self::Lossless | Self::Match | Self::Coupled)
     }
@@ -176,19 +176,19 @@ mod tests {
     use crate::theory::goodness_of_fit;
 
     #[test]
-    fn the_noise_draws_from_the_law_over_positions_and_over_seeds() {
-        let law = [0.5f32, 0.25, 0.0, 0.125, 0.125];
-        let exact = law.map(f64::from);
+    fn the_noise_draws_from_the_distribution_over_positions_and_over_seeds() {
+        let distribution = [0.5f32, 0.25, 0.0, 0.125, 0.125];
+        let exact = distribution.map(f64::from);
         let mut by_position = [0u64; 5];
         let mut by_seed = [0u64; 5];
         let mut pairs = [0u64; 25];
         for i in 0..40_000usize {
             let noise = PositionNoise::new(7);
-            let first = noise.choose(&law, i).unwrap() as usize;
+            let first = noise.choose(&distribution, i).unwrap() as usize;
             by_position[first] += 1;
-            by_seed[PositionNoise::new(i as u64).choose(&law, 3).unwrap() as usize] += 1;
+            by_seed[PositionNoise::new(i as u64).choose(&distribution, 3).unwrap() as usize] += 1;
             // Neighbours are independent.
-            pairs[5 * first + noise.choose(&law, i + 1).unwrap() as usize] += 1;
+            pairs[5 * first + noise.choose(&distribution, i + 1).unwrap() as usize] += 1;
         }
         assert!(goodness_of_fit(&by_position, &exact).p_value > 1e-3, "{by_position:?}");
         assert!(goodness_of_fit(&by_seed, &exact).p_value > 1e-3, "{by_seed:?}");
@@ -200,12 +200,12 @@ mod tests {
     #[test]
     fn the_ranking_is_what_would_be_drawn_if_those_before_were_impossible() {
         for position in 0..200 {
-            let (noise, mut law) = (PositionNoise::new(3), vec![0.3f32, 0.2, 0.0, 0.4, 0.1]);
-            let ranking = noise.ranking(&law, position, 9);
+            let (noise, mut distribution) = (PositionNoise::new(3), vec![0.3f32, 0.2, 0.0, 0.4, 0.1]);
+            let ranking = noise.ranking(&distribution, position, 9);
             assert_eq!(ranking.len(), 4);
             for token in ranking {
-                assert_eq!(noise.choose(&law, position), Some(token));
-                law[token as usize] = 0.0;
+                assert_eq!(noise.choose(&distribution, position), Some(token));
+                distribution[token as usize] = 0.0;
             }
         }
     }

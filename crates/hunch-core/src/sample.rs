@@ -1,4 +1,4 @@
-//! From logits to a law, and from a law to a token. One function makes every distribution of
+//! From logits to a distribution, and from a distribution to a token. One function makes every distribution of
 //! Hunch, so p of the target and q of a draft come from the same code. Pure: no model, no cache,
 //! no text, no candle, no random numbers but those handed in.
 
@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use crate::error::{Error, Result};
-use crate::token::{Likely, TokenId};
+use crate::token::{TokenId, TokenProb};
 
 /// How tokens are drawn. Settings form, command line and bench plan share this one struct.
 ///
 /// The stages run in llama.cpp's order: penalties, logit bias, top-k, top-p, min-p, temperature;
-/// so the filters judge the law at temperature 1.
+/// so the filters judge the distribution at temperature 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(default)]
 pub struct SamplingParams {
-    /// Flattens (above 1) or sharpens (below 1) the law; 0 always takes the likeliest token.
+    /// Flattens (above 1) or sharpens (below 1) the distribution; 0 always takes the likeliest token.
     pub temperature: f32,
     /// Keeps this many likeliest tokens; 0 keeps all.
     pub top_k: u32,
@@ -102,7 +102,7 @@ impl SamplingParams {
         Self { temperature: 0.0, ..Self::unfiltered() }
     }
 
-    /// The model's own law: temperature 1, no filter, no penalty.
+    /// The model's own distribution: temperature 1, no filter, no penalty.
     pub fn unfiltered() -> Self {
         Self { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..Self::default() }
     }
@@ -145,7 +145,7 @@ impl SamplingParams {
     }
 }
 
-/// Makes laws from logits by checked [`SamplingParams`].
+/// Makes distributions from logits by checked [`SamplingParams`].
 #[derive(Clone, Debug)]
 pub struct Sampler {
     params: SamplingParams,
@@ -166,12 +166,12 @@ impl Sampler {
         &self.params
     }
 
-    /// Whether every law is a point mass.
+    /// Whether every distribution is a point mass.
     pub fn is_greedy(&self) -> bool {
         self.params.temperature == 0.0
     }
 
-    /// How many of the last tokens [`law`](Self::law) looks at: 0 while all penalties are neutral.
+    /// How many of the last tokens [`distribution`](Self::distribution) looks at: 0 while all penalties are neutral.
     pub fn window(&self) -> usize {
         let p = &self.params;
         let neutral = p.repeat_penalty == 1.0 && p.presence_penalty == 0.0 && p.frequency_penalty == 0.0;
@@ -185,53 +185,53 @@ impl Sampler {
     /// # Errors
     /// [`Error::Internal`] when no logit is a number above minus infinity: the model is broken.
     /// [`Error::InvalidRequest`] when `logit_bias` names a token the vocabulary does not have.
-    pub fn law(&self, logits: &[f32], context: &[TokenId]) -> Result<Vec<f32>> {
-        self.law_of(&LogitRow::new(logits), context)
+    pub fn distribution(&self, logits: &[f32], context: &[TokenId]) -> Result<Vec<f32>> {
+        self.distribution_of(&LogitRow::new(logits), context)
     }
 
-    /// [`law`](Self::law) of a row that others read too.
+    /// [`distribution`](Self::distribution) of a row that others read too.
     ///
     /// # Errors
-    /// As [`law`](Self::law).
-    pub fn law_of(&self, row: &LogitRow<'_>, context: &[TokenId]) -> Result<Vec<f32>> {
+    /// As [`distribution`](Self::distribution).
+    pub fn distribution_of(&self, row: &LogitRow<'_>, context: &[TokenId]) -> Result<Vec<f32>> {
         match self.adjusted(row.logits, context)? {
-            None => self.law_unadjusted(row),
-            Some(logits) => self.law_unadjusted(&LogitRow::new(&logits)),
+            None => self.distribution_unadjusted(row),
+            Some(logits) => self.distribution_unadjusted(&LogitRow::new(&logits)),
         }
     }
 
-    fn law_unadjusted(&self, row: &LogitRow<'_>) -> Result<Vec<f32>> {
+    fn distribution_unadjusted(&self, row: &LogitRow<'_>) -> Result<Vec<f32>> {
         row.check()?;
         let (logits, max) = (row.logits, row.finite_max());
         if self.is_greedy() {
-            let mut law = vec![0.0; logits.len()];
-            law[row.first_largest()] = 1.0;
-            return Ok(law);
+            let mut distribution = vec![0.0; logits.len()];
+            distribution[row.first_largest()] = 1.0;
+            return Ok(distribution);
         }
         // Next to nothing is not quite 0: the likeliest then, as at 0.
         let sharpness = (1.0 / self.params.temperature).min(f32::MAX);
         let Some(kept) = self.survivors(row) else {
-            let (mut law, total) =
+            let (mut distribution, total) =
                 if sharpness == 1.0 { row.weights() } else { weights(logits, max, sharpness) };
             let scale = (1.0 / total) as f32;
-            law.iter_mut().for_each(|w| *w *= scale);
-            return Ok(law);
+            distribution.iter_mut().for_each(|w| *w *= scale);
+            return Ok(distribution);
         };
-        let mut law = vec![0.0; logits.len()];
+        let mut distribution = vec![0.0; logits.len()];
         let weight = |c: &Candidate| exp_nonpositive((c.logit - max) * sharpness);
         let total: f64 = kept.iter().map(|c| f64::from(weight(c))).sum();
         for c in &kept {
-            law[c.token as usize] = (f64::from(weight(c)) / total) as f32;
+            distribution[c.token as usize] = (f64::from(weight(c)) / total) as f32;
         }
-        Ok(law)
+        Ok(distribution)
     }
 
     /// The `count` likeliest tokens after `context`, likeliest first, each with its probability at
     /// temperature 1 and without filters; fewer when fewer are possible.
     ///
     /// # Errors
-    /// As [`law`](Self::law).
-    pub fn ranking(&self, logits: &[f32], context: &[TokenId], count: usize) -> Result<Vec<Likely>> {
+    /// As [`distribution`](Self::distribution).
+    pub fn ranking(&self, logits: &[f32], context: &[TokenId], count: usize) -> Result<Vec<TokenProb>> {
         let adjusted = self.adjusted(logits, context)?;
         let row = LogitRow::new(adjusted.as_deref().unwrap_or(logits));
         row.check()?;
@@ -381,13 +381,13 @@ fn keep_nucleus(kept: &mut Vec<Candidate>, max: f32, wanted: f64) {
 
 /// What a model says of a position by itself: softmax at temperature 1, no filter, no penalty.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outlook {
+pub struct TokenLogprobs {
     /// The probability of the token asked about.
     pub confidence: f32,
     /// Entropy, in nats.
     pub entropy: f32,
     /// The likeliest tokens, likeliest first.
-    pub top: Vec<Likely>,
+    pub top: Vec<TokenProb>,
 }
 
 /// A row of logits as a model gave it, with what several readers ask of it computed once. NaN counts as
@@ -418,12 +418,12 @@ impl<'a> LogitRow<'a> {
 
     /// What the model says of this position: on `token`, with the `count` likeliest tokens, 1 or more. All
     /// is 0 and empty when the row holds no usable logit.
-    pub fn outlook(&self, token: TokenId, count: usize) -> Outlook {
+    pub fn outlook(&self, token: TokenId, count: usize) -> TokenLogprobs {
         if self.check().is_err() {
-            return Outlook::default();
+            return TokenLogprobs::default();
         }
         let Sums { total, moment } = *self.sums.get_or_init(|| self.add_up(|_| ()));
-        Outlook {
+        TokenLogprobs {
             confidence: self.share(self.logits[token as usize], total),
             // H = ln Z - E[l - max].
             entropy: (total.ln() - moment / total).max(0.0) as f32,
@@ -481,16 +481,16 @@ impl<'a> LogitRow<'a> {
     }
 
     /// The `count` likeliest tokens, likeliest first.
-    fn likeliest(&self, count: usize, total: f64) -> Vec<Likely> {
+    fn likeliest(&self, count: usize, total: f64) -> Vec<TokenProb> {
         let mut likely = most_likely(self.logits, &self.maxima, count);
         likely.sort_unstable_by(by_likelihood);
         likely.iter().map(|c| (c.token, self.share(c.logit, total))).collect()
     }
 }
 
-/// The `count` likeliest tokens of a law, likeliest first; fewer when fewer are possible.
-pub fn likeliest_of(law: &[f32], count: usize) -> Vec<Likely> {
-    let mut likely = most_likely(law, &maxima_of(law), count);
+/// The `count` likeliest tokens of a distribution, likeliest first; fewer when fewer are possible.
+pub fn likeliest_of(distribution: &[f32], count: usize) -> Vec<TokenProb> {
+    let mut likely = most_likely(distribution, &maxima_of(distribution), count);
     likely.sort_unstable_by(by_likelihood);
     likely.iter().filter(|c| c.logit > 0.0).map(|c| (c.token, c.logit)).collect()
 }
@@ -574,13 +574,13 @@ pub fn unit(rng: &mut dyn RngCore) -> f64 {
 ///
 /// # Panics
 /// If no weight is positive.
-pub fn draw(law: &[f32], u: f64) -> TokenId {
+pub fn draw(distribution: &[f32], u: f64) -> TokenId {
     const BLOCK: usize = 256;
-    let masses: Vec<f64> = law.chunks(BLOCK).map(sum).collect();
+    let masses: Vec<f64> = distribution.chunks(BLOCK).map(sum).collect();
     let goal = u * masses.iter().sum::<f64>();
     let mut passed = 0.0;
     let mut last = None;
-    for (block, (chunk, mass)) in law.chunks(BLOCK).zip(masses).enumerate() {
+    for (block, (chunk, mass)) in distribution.chunks(BLOCK).zip(masses).enumerate() {
         if mass > 0.0 && passed + mass > goal {
             let mut reached = passed;
             for (i, &w) in chunk.iter().enumerate().filter(|(_, w)| **w > 0.0) {
@@ -597,7 +597,7 @@ pub fn draw(law: &[f32], u: f64) -> TokenId {
             last = chunk.iter().rposition(|&w| w > 0.0).map(|i| block * BLOCK + i).or(last);
         }
     }
-    last.expect("a law has a token it can draw") as TokenId
+    last.expect("a distribution has a token it can draw") as TokenId
 }
 
 /// The likeliest token; of equals the lowest. NaN counts as minus infinity.

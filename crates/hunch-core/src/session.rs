@@ -19,17 +19,17 @@ use crate::limits::MAX_DRAFT;
 use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
 use crate::propose::{Proposer, RoundOutcome};
 use crate::rule::AcceptanceRule;
-use crate::sample::{Outlook, Sampler};
+use crate::sample::{Sampler, TokenLogprobs};
 use crate::stats::{GenerationStats, LiveFigures, RoundCounts, RoundTiming, Stopwatch, Tally, millis};
 use crate::token::{DraftedToken, EmittedToken, RejectedToken, TokenId, TokenOrigin};
 use crate::verify::{SampledRows, Verdict, Verifier};
 
+mod draft_quality;
 mod stages;
-mod weighing;
 
+pub use draft_quality::{DraftQuality, Overlap};
 pub use stages::DroppedDraft;
 use stages::{DraftContext, Proposal, Stages, restore};
-pub use weighing::{DraftWorth, Overlap};
 
 /// The target's likeliest tokens that are told of each position.
 const TOP: usize = 5;
@@ -148,13 +148,13 @@ impl<'a> Session<'a> {
     /// Asks `proposer` for drafts, where those named before it have none that is worth it. A controller
     /// chooses how deep it drafts, up to `max_draft`; without one it is always that deep. Without a
     /// proposer decoding is plain.
-    pub fn ask(&mut self, proposer: &'a mut dyn Proposer, depth: Option<&'a mut DepthController>) {
+    pub fn add_proposer(&mut self, proposer: &'a mut dyn Proposer, depth: Option<&'a mut DepthController>) {
         self.stages.add(proposer, depth);
     }
 
     /// Has `interrupted` asked while a proposer's model reads: when it says so, the round goes on without
     /// a draft.
-    pub fn interrupted_by(&mut self, interrupted: &'a dyn Fn() -> bool) {
+    pub fn set_cancel(&mut self, interrupted: &'a dyn Fn() -> bool) {
         self.interrupted = interrupted;
     }
 
@@ -363,7 +363,7 @@ impl<'a> Session<'a> {
                 return (emitted, Some(EndReason::EndToken));
             }
             let row = parent.map_or(0, |node| node + 1);
-            let Outlook { confidence, entropy, top } = target.row(row).outlook(id, TOP);
+            let TokenLogprobs { confidence, entropy, top } = target.row(row).outlook(id, TOP);
             let guesses = tree.children(parent).next().map_or(&[][..], |node| tree.guesses(node));
             emitted.push(EmittedToken {
                 id,
@@ -409,7 +409,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// [`Error::Internal`] when these are not the last generated tokens; else when the device fails.
-    pub fn withdraw(&mut self, tokens: &[EmittedToken]) -> Result<()> {
+    pub fn retract_tail(&mut self, tokens: &[EmittedToken]) -> Result<()> {
         let keep = self.committed.len() - tokens.len().min(self.generated());
         if !self.committed[keep..].iter().eq(tokens.iter().map(|t| &t.id)) {
             return Err(Error::Internal("tokens that were not generated were to be withdrawn".into()));

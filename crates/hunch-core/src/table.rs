@@ -1,8 +1,8 @@
-//! An exact toy model: its law is a function of the last few tokens, known in closed form, so what
+//! An exact toy model: its distribution is a function of the last few tokens, known in closed form, so what
 //! the round loop puts out can be compared with what it should put out. For tests and the lab. No
 //! weights, no candle; the numbers come from a seeded hash.
 //!
-//! Its cache is a real one in miniature: each row remembers its token and position, a row's law is
+//! Its cache is a real one in miniature: each row remembers its token and position, a row's distribution is
 //! made only of the rows it may see, and distances count, so a wrong position, a wrong mask or a
 //! wrong row kept changes the logits, as in a transformer.
 
@@ -15,11 +15,11 @@ use crate::token::TokenId;
 /// What a [`TableModel`] is made from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableConfig {
-    /// Which law: models with the same seed have the same.
+    /// Which distribution: models with the same seed have the same.
     pub seed: u64,
     /// Tokens in the vocabulary, 1 or more.
     pub n_vocab: usize,
-    /// How many of the last tokens the law depends on.
+    /// How many of the last tokens the distribution depends on.
     pub order: usize,
     /// Longest sequence, in tokens.
     pub context_length: usize,
@@ -27,7 +27,7 @@ pub struct TableConfig {
     pub n_layer: usize,
     /// Standard deviation of the logits: 0 is uniform, 4 nearly sure.
     pub sharpness: f32,
-    /// Standard deviation of noise added to the logits: what makes a worse draft of the same law.
+    /// Standard deviation of noise added to the logits: what makes a worse draft of the same distribution.
     pub noise: f32,
 }
 
@@ -45,7 +45,7 @@ struct CacheRow {
 }
 
 /// The toy model. Its residual stream is the logits themselves (`n_embd == n_vocab`): each layer
-/// adds its part, so an early exit or a skipped layer gives a nearby law and a tap the partial sum.
+/// adds its part, so an early exit or a skipped layer gives a nearby distribution and a tap the partial sum.
 #[derive(Clone, Debug)]
 pub struct TableModel {
     config: TableConfig,
@@ -188,7 +188,7 @@ impl LanguageModel for TableModel {
         self.cache.len()
     }
 
-    fn twin(&self) -> Box<dyn LanguageModel> {
+    fn fork(&self) -> Box<dyn LanguageModel> {
         Box::new(Self::new(self.config.clone()))
     }
 
@@ -258,7 +258,7 @@ fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A number from the standard normal law that depends on its three inputs only: the sum of twelve
+/// A number from the standard normal distribution that depends on its three inputs only: the sum of twelve
 /// uniform numbers, less six, which needs no transcendental function and so gives the same bits on
 /// every machine.
 fn gaussian(state: u64, layer: u64, token: u64) -> f32 {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_gives_the_exact_law_and_rows_do_not_disturb_each_other() {
+    fn a_chain_gives_the_exact_distribution_and_rows_do_not_disturb_each_other() {
         let tokens = [3, 1, 4, 1, 5, 9, 2, 6];
         let mut together = model();
         let all = together.forward(Step::chain(&tokens, LogitRows::All)).unwrap();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_makes_a_nearby_law() {
+    fn noise_makes_a_nearby_distribution() {
         let exact = model().logits_after(&[1, 2]);
         let noisy = TableModel::new(TableConfig { noise: 0.5, order: 3, ..TableConfig::default() });
         let near = noisy.logits_after(&[1, 2]);

@@ -14,14 +14,14 @@ pub fn acceptance(p: &[f32], q: &[f32]) -> f64 {
     p.iter().zip(q).map(|(&p, &q)| f64::from(p.min(q))).sum()
 }
 
-/// The total variation distance of two laws, half the sum of |p - q|. It equals
+/// The total variation distance of two distributions, half the sum of |p - q|. It equals
 /// 1 - [`acceptance`] (Leviathan et al., corollary 3.6).
 pub fn total_variation(p: &[f32], q: &[f32]) -> f64 {
     0.5 * p.iter().zip(q).map(|(&p, &q)| (f64::from(p) - f64::from(q)).abs()).sum::<f64>()
 }
 
 /// Z: the mass that a rejection leaves to draw from, the sum of max(0, p - q). It equals
-/// 1 - [`acceptance`] for laws that add up to 1 exactly (Leviathan et al., appendix A.1).
+/// 1 - [`acceptance`] for distributions that add up to 1 exactly (Leviathan et al., appendix A.1).
 pub fn residual_mass(p: &[f32], q: &[f32]) -> f64 {
     p.iter().zip(q).map(|(&p, &q)| (f64::from(p) - f64::from(q)).max(0.0)).sum()
 }
@@ -52,7 +52,7 @@ pub fn typical_acceptance(p: &[f32], q: &[f32], epsilon: f64, delta: f64) -> f64
     p.iter().zip(q).filter(|(p, _)| f64::from(**p) > enough).map(|(_, &q)| f64::from(q)).sum()
 }
 
-/// The entropy of a law, in nats.
+/// The entropy of a distribution, in nats.
 pub fn entropy(p: &[f32]) -> f64 {
     p.iter().filter(|p| **p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum()
 }
@@ -162,18 +162,18 @@ pub struct ChiSquare {
     pub statistic: f64,
     /// Degrees of freedom.
     pub degrees: usize,
-    /// Probability of a statistic at least this large if the law is right.
+    /// Probability of a statistic at least this large if the distribution is right.
     pub p_value: f64,
 }
 
-/// Pearson's test that `observed` counts come from `law` (same length, adding up to 1). Outcomes
-/// expected fewer than five times are pooled, as the approximation asks. A count where the law says
+/// Pearson's test that `observed` counts come from `distribution` (same length, adding up to 1). Outcomes
+/// expected fewer than five times are pooled, as the approximation asks. A count where the distribution says
 /// 0 refutes it outright: p-value 0. With fewer than two pools there is nothing to test: p-value 1.
-pub fn goodness_of_fit(observed: &[u64], law: &[f64]) -> ChiSquare {
+pub fn goodness_of_fit(observed: &[u64], distribution: &[f64]) -> ChiSquare {
     let total: u64 = observed.iter().sum();
     let mut pools: Vec<(f64, f64)> = Vec::new();
     let mut rare = (0.0, 0.0);
-    for (&count, &p) in observed.iter().zip(law) {
+    for (&count, &p) in observed.iter().zip(distribution) {
         if p <= 0.0 && count > 0 {
             return ChiSquare { statistic: f64::INFINITY, degrees: 1, p_value: 0.0 };
         }
@@ -197,9 +197,9 @@ pub fn goodness_of_fit(observed: &[u64], law: &[f64]) -> ChiSquare {
     ChiSquare { statistic, degrees, p_value: chi_square_tail(statistic, degrees) }
 }
 
-/// Pearson's test that two samples over the same outcomes come from one law, whatever it is.
+/// Pearson's test that two samples over the same outcomes come from one distribution, whatever it is.
 /// Outcomes seen fewer than ten times in both together are pooled.
-pub fn same_law(a: &[u64], b: &[u64]) -> ChiSquare {
+pub fn same_distribution(a: &[u64], b: &[u64]) -> ChiSquare {
     let (total_a, total_b) = (a.iter().sum::<u64>() as f64, b.iter().sum::<u64>() as f64);
     let mut pools: Vec<(f64, f64)> = Vec::new();
     let mut rare = (0.0, 0.0);
@@ -247,13 +247,13 @@ pub fn chi_square_tail(x: f64, degrees: usize) -> f64 {
     tail.clamp(0.0, 1.0)
 }
 
-/// What chance alone makes of the total variation between `law` and the shares of `rounds` draws from it,
+/// What chance alone makes of the total variation between `distribution` and the shares of `rounds` draws from it,
 /// on average: half the sum of E|X_i / n - p_i|, where each X_i is binomial. 0 of no draws.
-pub fn expected_variation(law: &[f64], rounds: u64) -> f64 {
+pub fn expected_variation(distribution: &[f64], rounds: u64) -> f64 {
     if rounds == 0 {
         return 0.0;
     }
-    let deviations: f64 = law.iter().map(|&p| mean_absolute_deviation(rounds, p)).sum();
+    let deviations: f64 = distribution.iter().map(|&p| mean_absolute_deviation(rounds, p)).sum();
     0.5 * deviations / rounds as f64
 }
 
@@ -284,7 +284,7 @@ fn ln_gamma(x: f64) -> f64 {
 /// Where the probability behind `hits` of `trials` lies, with 95% confidence: Wilson's score interval (E. B.
 /// Wilson, JASA 22, 1927), which stays within 0 and 1 and is sound for few trials. 0 to 1 of none.
 pub fn wilson_interval(hits: u64, trials: u64) -> (f64, f64) {
-    /// Of the normal law 2.5% lie above it.
+    /// Of the normal distribution 2.5% lie above it.
     const Z: f64 = 1.959_963_984_540_054;
     if trials == 0 {
         return (0.0, 1.0);
@@ -384,7 +384,7 @@ mod tests {
         }
         assert_eq!(expected_variation(&[1.0, 0.0], 100), 0.0);
         assert_eq!(expected_variation(&[0.5, 0.5], 0), 0.0);
-        // Near the normal law: E|X - np| is sqrt(2 n p (1 - p) / pi).
+        // Near the normal distribution: E|X - np| is sqrt(2 n p (1 - p) / pi).
         let normal = (2.0 * 1e6 * 0.25 / std::f64::consts::PI).sqrt() / 1e6;
         assert!((expected_variation(&[0.5, 0.5], 1_000_000) / normal - 1.0).abs() < 1e-5);
     }
@@ -396,7 +396,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 11) as f64 / (1u64 << 53) as f64
         };
-        let law = [0.4, 0.3, 0.2, 0.07, 0.03];
+        let distribution = [0.4, 0.3, 0.2, 0.07, 0.03];
         for rounds in [5u64, 60] {
             let experiments = 20_000;
             let mut sum = 0.0;
@@ -404,17 +404,17 @@ mod tests {
                 let mut counts = [0.0; 5];
                 for _ in 0..rounds {
                     let mut left = uniform();
-                    let drawn = law.iter().position(|p| {
+                    let drawn = distribution.iter().position(|p| {
                         left -= p;
                         left < 0.0
                     });
                     counts[drawn.unwrap_or(4)] += 1.0;
                 }
-                let off = counts.iter().zip(law).map(|(count, p)| (count / rounds as f64 - p).abs());
+                let off = counts.iter().zip(distribution).map(|(count, p)| (count / rounds as f64 - p).abs());
                 sum += 0.5 * off.sum::<f64>();
             }
             let simulated = sum / f64::from(experiments);
-            let exact = expected_variation(&law, rounds);
+            let exact = expected_variation(&distribution, rounds);
             assert!((simulated / exact - 1.0).abs() < 0.01, "{rounds}: {simulated} {exact}");
         }
     }
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_law_is_refuted_and_a_right_one_is_not() {
+    fn a_wrong_distribution_is_refuted_and_a_right_one_is_not() {
         let fair = [0.25; 4];
         assert!(goodness_of_fit(&[251, 240, 260, 249], &fair).p_value > 0.5);
         assert!(goodness_of_fit(&[351, 240, 160, 249], &fair).p_value < 1e-9);
@@ -539,7 +539,7 @@ mod tests {
         assert_eq!(goodness_of_fit(&[10, 0], &[1.0, 0.0]).p_value, 1.0);
         // Rare outcomes are pooled: 100 and the pool of three.
         assert_eq!(goodness_of_fit(&[94, 2, 2, 2], &[0.94, 0.02, 0.02, 0.02]).degrees, 1);
-        assert!(same_law(&[500, 300, 200], &[980, 620, 400]).p_value > 0.3);
-        assert!(same_law(&[500, 300, 200], &[700, 620, 680]).p_value < 1e-9);
+        assert!(same_distribution(&[500, 300, 200], &[980, 620, 400]).p_value > 0.3);
+        assert!(same_distribution(&[500, 300, 200], &[700, 620, 680]).p_value < 1e-9);
     }
 }

@@ -19,7 +19,7 @@ pub enum TokenOrigin {
     Prompt,
     /// Drafted by the proposer and accepted by the target.
     Accepted,
-    /// Drawn from the residual law after every draft at its position was rejected.
+    /// Drawn from the residual distribution after every draft at its position was rejected.
     Resampled,
     /// Drawn from the target after a whole drafted path was accepted.
     Bonus,
@@ -30,7 +30,7 @@ pub enum TokenOrigin {
 }
 
 /// A token that might come, and its probability.
-pub type Likely = (TokenId, f32);
+pub type TokenProb = (TokenId, f32);
 
 /// One generated token with the numbers that decided it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,10 +39,10 @@ pub struct EmittedToken {
     pub id: TokenId,
     /// Where it came from; never [`TokenOrigin::Prompt`].
     pub origin: TokenOrigin,
-    /// p(token): its probability under the target's law at its position, after temperature,
+    /// p(token): its probability under the target's distribution at its position, after temperature,
     /// filters and penalties (so 1 when greedy).
     pub p: f32,
-    /// q(token): its probability under the law the draft was sampled from. `None` when it was not
+    /// q(token): its probability under the distribution the draft was sampled from. `None` when it was not
     /// drafted, or was a certain proposal (greedy draft, n-gram).
     pub q: Option<f32>,
     /// The uniform number drawn when it was tested; `None` when it was not drafted, or the rule draws none.
@@ -54,9 +54,9 @@ pub struct EmittedToken {
     /// The entropy of that softmax, in nats: how open the position was.
     pub entropy: f32,
     /// The likeliest tokens of that softmax, likeliest first.
-    pub top: Vec<Likely>,
+    pub top: Vec<TokenProb>,
     /// The draft's likeliest tokens for this position, likeliest first; none where a model did not draft.
-    pub guesses: Vec<Likely>,
+    pub guesses: Vec<TokenProb>,
     /// Round of the generation, from 0.
     pub round: u32,
     /// Position inside its round, from 0.

@@ -1,13 +1,13 @@
 //! Which drafted tokens stand, by one rule for every method. A pure function of a draft tree, the
-//! target's laws and random numbers: no model, no cache, no text, no IO, no candle. Only this module
+//! target's distributions and random numbers: no model, no cache, no text, no IO, no candle. Only this module
 //! decides acceptance.
 //!
-//! The default rule is rejection sampling. At a node with target law p each child x is tested in order. A certain child is accepted with
+//! The default rule is rejection sampling. At a node with target distribution p each child x is tested in order. A certain child is accepted with
 //! probability p(x), else p becomes norm(p without x). A child sampled from q is accepted with
 //! probability min(1, p(x) / q(x)), else p becomes norm(max(p - q, 0)) and q norm(q without x)
 //! (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318; for siblings SpecInfer, 2305.09781).
 //! When all children are rejected, or there is none, the token is drawn from what p has become. The
-//! law of the output is exactly the target's, whatever was drafted. The other rules are those of
+//! distribution of the output is exactly the target's, whatever was drafted. The other rules are those of
 //! [`AcceptanceRule`].
 
 use std::cell::OnceCell;
@@ -23,18 +23,18 @@ use crate::sample::{self, LogitRow, Sampler};
 use crate::theory;
 use crate::token::{DraftFate, DraftedToken, RejectedToken, TokenId, TokenOrigin};
 
-/// The target's laws over a draft tree, made when they are asked for: most rows of a rejected
+/// The target's distributions over a draft tree, made when they are asked for: most rows of a rejected
 /// draft are never looked at.
 pub trait TargetRows {
-    /// The law of the token after row `row` (row 0 is the root, row `i + 1` is node i), where
+    /// The distribution of the token after row `row` (row 0 is the root, row `i + 1` is node i), where
     /// `path` holds the drafted tokens from the root to that row. Adds up to 1.
     ///
     /// # Errors
     /// When the row does not exist or holds no usable numbers.
-    fn law(&mut self, row: usize, path: &[TokenId]) -> Result<Vec<f32>>;
+    fn distribution(&mut self, row: usize, path: &[TokenId]) -> Result<Vec<f32>>;
 }
 
-/// Laws of a target pass: its logits through the sampler of the generation.
+/// Distributions of a target pass: its logits through the sampler of the generation.
 pub struct SampledRows<'a> {
     logits: &'a Rows,
     rows: Vec<OnceCell<LogitRow<'a>>>,
@@ -44,7 +44,7 @@ pub struct SampledRows<'a> {
 }
 
 impl<'a> SampledRows<'a> {
-    /// Laws over `logits` of one pass, row 0 being the last of `committed`.
+    /// Distributions over `logits` of one pass, row 0 being the last of `committed`.
     pub fn new(logits: &'a Rows, sampler: &'a Sampler, committed: &[TokenId]) -> Self {
         // The penalties look back a window, not the whole conversation.
         let recent = committed[committed.len().saturating_sub(sampler.window())..].to_vec();
@@ -59,22 +59,22 @@ impl<'a> SampledRows<'a> {
 }
 
 impl TargetRows for SampledRows<'_> {
-    fn law(&mut self, row: usize, path: &[TokenId]) -> Result<Vec<f32>> {
+    fn distribution(&mut self, row: usize, path: &[TokenId]) -> Result<Vec<f32>> {
         if row >= self.logits.len() {
             return Err(missing_row(row, self.logits.len()));
         }
         self.recent.truncate(self.committed);
         self.recent.extend_from_slice(path);
-        self.sampler.law_of(self.row(row), &self.recent)
+        self.sampler.distribution_of(self.row(row), &self.recent)
     }
 }
 
-/// Laws given outright, one a row: tests and the lab.
+/// Distributions given outright, one a row: tests and the lab.
 #[derive(Clone, Debug)]
-pub struct GivenLaws(pub Vec<Vec<f32>>);
+pub struct GivenDistributions(pub Vec<Vec<f32>>);
 
-impl TargetRows for GivenLaws {
-    fn law(&mut self, row: usize, _path: &[TokenId]) -> Result<Vec<f32>> {
+impl TargetRows for GivenDistributions {
+    fn distribution(&mut self, row: usize, _path: &[TokenId]) -> Result<Vec<f32>> {
         self.0.get(row).cloned().ok_or_else(|| missing_row(row, self.0.len()))
     }
 }
@@ -90,7 +90,7 @@ pub struct AcceptedNode {
     pub node: usize,
     /// Its token.
     pub token: TokenId,
-    /// p(token) under the target's law at its position.
+    /// p(token) under the target's distribution at its position.
     pub p: f32,
     /// q(token) when it was tested; `None` for a certain proposal.
     pub q: Option<f32>,
@@ -115,7 +115,7 @@ pub fn expected_accepted(tree: &DraftTree, target: &mut dyn TargetRows) -> Resul
         if open == 0.0 || tree.children(node).next().is_none() {
             continue;
         }
-        let mut position = Position::new(target.law(node.map_or(0, |n| n + 1), &tree.path(node))?);
+        let mut position = Position::new(target.distribution(node.map_or(0, |n| n + 1), &tree.path(node))?);
         let mut children = tree.children(node).peekable();
         while let Some(child) = children.next() {
             let prob = tree.prob(child);
@@ -142,7 +142,7 @@ pub struct Verdict {
     pub last: TokenId,
     /// How it was drawn: after a rejection, after a whole path, or without a draft.
     pub last_origin: TokenOrigin,
-    /// p(last) under the target's law at its position.
+    /// p(last) under the target's distribution at its position.
     pub last_p: f32,
 }
 
@@ -191,7 +191,7 @@ impl Verifier {
     /// `at` is the position of the first drafted token in the whole text.
     ///
     /// # Errors
-    /// When a law cannot be made, or the tree contradicts itself: a token outside the vocabulary,
+    /// When a distribution cannot be made, or the tree contradicts itself: a token outside the vocabulary,
     /// or one its own q could not have produced.
     pub fn verify(
         &self,
@@ -205,10 +205,10 @@ impl Verifier {
         let mut path = Vec::new();
         let mut node = None;
         loop {
-            let law = target.law(node.map_or(0, |n| n + 1), &path)?;
-            let mut position = Position::new(law);
+            let distribution = target.distribution(node.map_or(0, |n| n + 1), &path)?;
+            let mut position = Position::new(distribution);
             // Where the target draws first, a draft stands if it is equal.
-            let (drawn, number) = self.drawn_first(&position.law, at + path.len(), rng);
+            let (drawn, number) = self.drawn_first(&position.distribution, at + path.len(), rng);
             let mut winner = None;
             for child in tree.children(node) {
                 let token = tree.tokens()[child];
@@ -227,7 +227,7 @@ impl Verifier {
                     winner = Some(AcceptedNode {
                         node: child,
                         token,
-                        p: position.law[token as usize],
+                        p: position.distribution[token as usize],
                         q: test.q,
                         u: test.threshold.and(Some(test.u)),
                         threshold: test.threshold,
@@ -255,20 +255,25 @@ impl Verifier {
                 (false, false) => TokenOrigin::Bonus,
             };
             let last = drawn.unwrap_or_else(|| sample::draw(position.current(), sample::unit(rng)));
-            let last_p = position.law[last as usize];
+            let last_p = position.distribution[last as usize];
             return Ok(Verdict { accepted, rejected, last, last_origin, last_p });
         }
     }
 
     /// The token that the target draws before it looks at the draft, under the rules by which it does,
     /// and the uniform number it was drawn with, 0 where there is none.
-    fn drawn_first(&self, law: &[f32], position: usize, rng: &mut dyn RngCore) -> (Option<TokenId>, f32) {
+    fn drawn_first(
+        &self,
+        distribution: &[f32],
+        position: usize,
+        rng: &mut dyn RngCore,
+    ) -> (Option<TokenId>, f32) {
         match self.rule {
             AcceptanceRule::Match => {
                 let u = sample::unit(rng);
-                (Some(sample::draw(law, u)), u as f32)
+                (Some(sample::draw(distribution, u)), u as f32)
             }
-            AcceptanceRule::Coupled => (self.noise.choose(law, position), 0.0),
+            AcceptanceRule::Coupled => (self.noise.choose(distribution, position), 0.0),
             _ => (None, 0.0),
         }
     }
@@ -284,10 +289,10 @@ struct Test {
     threshold: Option<f32>,
 }
 
-/// One position of the walk: the target's law and what rejections have made of it.
+/// One position of the walk: the target's distribution and what rejections have made of it.
 struct Position {
-    law: Vec<f32>,
-    /// Weights of the residual law and their sum, once something was rejected.
+    distribution: Vec<f32>,
+    /// Weights of the residual distribution and their sum, once something was rejected.
     residual: Option<(Vec<f32>, f64)>,
     /// Sampled children tested so far: their q no longer holds their token.
     drawn: Vec<(Arc<[f32]>, TokenId)>,
@@ -295,16 +300,16 @@ struct Position {
 }
 
 impl Position {
-    fn new(law: Vec<f32>) -> Self {
-        Self { law, residual: None, drawn: Vec::new(), tested: false }
+    fn new(distribution: Vec<f32>) -> Self {
+        Self { distribution, residual: None, drawn: Vec::new(), tested: false }
     }
 
     /// Weights the next token is drawn from.
     fn current(&self) -> &[f32] {
-        self.residual.as_ref().map_or(&self.law, |(weights, _)| weights)
+        self.residual.as_ref().map_or(&self.distribution, |(weights, _)| weights)
     }
 
-    /// The sum of [`current`](Self::current). A law adds up to 1 by contract.
+    /// The sum of [`current`](Self::current). A distribution adds up to 1 by contract.
     fn mass(&self) -> f64 {
         self.residual.as_ref().map_or(1.0, |(_, mass)| *mass)
     }
@@ -312,22 +317,22 @@ impl Position {
     /// p and q of a drafted token as they stand.
     fn probabilities(&mut self, token: TokenId, prob: &DraftProb) -> Result<(f64, Option<f64>)> {
         let x = token as usize;
-        if x >= self.law.len() {
+        if x >= self.distribution.len() {
             return Err(Error::Internal(format!(
                 "token {token} was drafted, the target has {} tokens",
-                self.law.len()
+                self.distribution.len()
             )));
         }
         self.tested = true;
         let p = f64::from(self.current()[x]) / self.mass();
-        let DraftProb::Sampled(law) = prob else {
+        let DraftProb::Sampled(distribution) = prob else {
             return Ok((p, None));
         };
-        let q = f64::from(law[..].get(x).copied().unwrap_or(0.0)) / self.draft_mass(law);
-        let drawn_before = self.drawn.iter().any(|(l, t)| Arc::ptr_eq(l, law) && *t == token);
-        if law.len() != self.law.len() || drawn_before || !(q > 0.0 && q.is_finite()) {
+        let q = f64::from(distribution[..].get(x).copied().unwrap_or(0.0)) / self.draft_mass(distribution);
+        let drawn_before = self.drawn.iter().any(|(l, t)| Arc::ptr_eq(l, distribution) && *t == token);
+        if distribution.len() != self.distribution.len() || drawn_before || !(q > 0.0 && q.is_finite()) {
             return Err(Error::Internal(format!(
-                "token {token} was drafted with a law that cannot produce it"
+                "token {token} was drafted with a distribution that cannot produce it"
             )));
         }
         Ok((p, Some(q)))
@@ -356,9 +361,9 @@ impl Position {
     fn reject(&mut self, token: TokenId, prob: &DraftProb, lenience: f64) {
         match prob {
             DraftProb::Certain => self.rule_out(token as usize),
-            DraftProb::Sampled(law) => {
-                self.subtract(law, lenience);
-                self.drawn.push((law.clone(), token));
+            DraftProb::Sampled(distribution) => {
+                self.subtract(distribution, lenience);
+                self.drawn.push((distribution.clone(), token));
             }
         }
     }
@@ -379,24 +384,24 @@ impl Position {
     ) -> Result<Test> {
         let (p, q) = self.probabilities(token, prob)?;
         let entropy: f64 =
-            self.law.iter().filter(|p| **p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum();
+            self.distribution.iter().filter(|p| **p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum();
         let enough = f64::from(epsilon).min(f64::from(delta) * (-entropy).exp());
         Ok(Test { passed: p > enough, p: p as f32, q: q.map(|q| q as f32), u: 0.0, threshold: None })
     }
 
-    /// Tokens already drawn from this very law, by number.
-    fn drawn_from<'a>(&'a self, law: &'a Arc<[f32]>) -> impl Iterator<Item = usize> + 'a {
-        self.drawn.iter().filter(|(l, _)| Arc::ptr_eq(l, law)).map(|(_, t)| *t as usize)
+    /// Tokens already drawn from this very distribution, by number.
+    fn drawn_from<'a>(&'a self, distribution: &'a Arc<[f32]>) -> impl Iterator<Item = usize> + 'a {
+        self.drawn.iter().filter(|(l, _)| Arc::ptr_eq(l, distribution)).map(|(_, t)| *t as usize)
     }
 
     /// What is left of q after the tokens already drawn from it.
-    fn draft_mass(&self, law: &Arc<[f32]>) -> f64 {
-        if self.drawn_from(law).next().is_none() {
+    fn draft_mass(&self, distribution: &Arc<[f32]>) -> f64 {
+        if self.drawn_from(distribution).next().is_none() {
             return 1.0;
         }
         // Summed anew: 1 - drawn would cancel where the draft was nearly sure.
-        let mut rest = law.to_vec();
-        self.drawn_from(law).for_each(|x| rest[x] = 0.0);
+        let mut rest = distribution.to_vec();
+        self.drawn_from(distribution).for_each(|x| rest[x] = 0.0);
         sample::sum(&rest)
     }
 
@@ -409,11 +414,11 @@ impl Position {
 
     /// p <- norm(max(p - q, 0)). What was drawn from q before needs no removing here: its own
     /// rejection left p(x) at 0.
-    fn subtract(&mut self, law: &Arc<[f32]>, lenience: f64) {
-        let (p_scale, q_scale) = (1.0 / self.mass(), lenience / self.draft_mass(law));
+    fn subtract(&mut self, distribution: &Arc<[f32]>, lenience: f64) {
+        let (p_scale, q_scale) = (1.0 / self.mass(), lenience / self.draft_mass(distribution));
         let difference =
             |(&p, &q): (&f32, &f32)| (f64::from(p) * p_scale - f64::from(q) * q_scale).max(0.0) as f32;
-        let weights = self.current().iter().zip(law.iter()).map(difference).collect();
+        let weights = self.current().iter().zip(distribution.iter()).map(difference).collect();
         self.replace(weights);
     }
 
@@ -449,12 +454,12 @@ mod tests {
         }
     }
 
-    fn run(tree: &DraftTree, laws: &[&[f32]], numbers: &[f64]) -> Verdict {
-        run_by(AcceptanceRule::Lossless, tree, laws, numbers)
+    fn run(tree: &DraftTree, distributions: &[&[f32]], numbers: &[f64]) -> Verdict {
+        run_by(AcceptanceRule::Lossless, tree, distributions, numbers)
     }
 
-    fn run_by(rule: AcceptanceRule, tree: &DraftTree, laws: &[&[f32]], numbers: &[f64]) -> Verdict {
-        let mut target = GivenLaws(laws.iter().map(|l| l.to_vec()).collect());
+    fn run_by(rule: AcceptanceRule, tree: &DraftTree, distributions: &[&[f32]], numbers: &[f64]) -> Verdict {
+        let mut target = GivenDistributions(distributions.iter().map(|l| l.to_vec()).collect());
         Verifier::new(rule, 5).verify(tree, &mut target, 0, &mut Script(numbers.to_vec())).unwrap()
     }
 
@@ -469,8 +474,8 @@ mod tests {
     #[test]
     fn a_whole_path_earns_a_bonus() {
         let tree = DraftTree::certain_chain([1, 0]);
-        let laws: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
-        let verdict = run(&tree, &laws, &[0.49, 0.74, 0.3]);
+        let distributions: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
+        let verdict = run(&tree, &distributions, &[0.49, 0.74, 0.3]);
         assert_eq!(verdict.kept(), [0, 1]);
         assert_eq!((verdict.last, verdict.last_origin), (1, TokenOrigin::Bonus));
         assert_eq!(verdict.accepted[1].p, 0.75);
@@ -481,8 +486,8 @@ mod tests {
     #[test]
     fn a_rejected_last_token_earns_no_bonus() {
         let tree = DraftTree::certain_chain([1, 0]);
-        let laws: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
-        let verdict = run(&tree, &laws, &[0.49, 0.76, 0.3]);
+        let distributions: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
+        let verdict = run(&tree, &distributions, &[0.49, 0.76, 0.3]);
         assert_eq!((verdict.kept(), verdict.last, verdict.last_origin), (vec![0], 1, TokenOrigin::Resampled));
         assert_eq!(verdict.rejected.len(), 1);
     }
@@ -497,8 +502,8 @@ mod tests {
         tree.push(Some(first), 2, DraftProb::Certain);
         tree.push(Some(second), 2, DraftProb::Certain);
         tree.push(None, 2, DraftProb::Certain);
-        let laws: [&[f32]; 6] = [&[0.25, 0.5, 0.25]; 6];
-        let verdict = run(&tree, &laws, &[0.5, 0.1, 0.3, 0.1]);
+        let distributions: [&[f32]; 6] = [&[0.25, 0.5, 0.25]; 6];
+        let verdict = run(&tree, &distributions, &[0.5, 0.1, 0.3, 0.1]);
         let fates: Vec<_> = verdict.fates(&tree).iter().map(|d| (d.id, d.parent, d.fate)).collect();
         let expected = [
             (0, None, Rejected),
@@ -514,8 +519,8 @@ mod tests {
     #[test]
     fn a_rejected_certain_token_cannot_come_back() {
         let tree = DraftTree::certain_chain([1, 0]);
-        let laws: [&[f32]; 3] = [&[0.25, 0.5, 0.25], &[1.0, 0.0, 0.0], &[1.0, 0.0, 0.0]];
-        let verdict = run(&tree, &laws, &[0.5, 0.6]);
+        let distributions: [&[f32]; 3] = [&[0.25, 0.5, 0.25], &[1.0, 0.0, 0.0], &[1.0, 0.0, 0.0]];
+        let verdict = run(&tree, &distributions, &[0.5, 0.6]);
         assert_eq!((verdict.last, verdict.last_origin), (2, TokenOrigin::Resampled));
         assert_eq!(verdict.last_p, 0.25);
         let rejected = &verdict.rejected[0];
@@ -527,15 +532,15 @@ mod tests {
         let q: Arc<[f32]> = vec![0.75, 0.25, 0.0].into();
         let mut tree = DraftTree::new();
         tree.push(None, 0, DraftProb::Sampled(q));
-        let laws: [&[f32]; 2] = [&[0.25, 0.5, 0.25], &[1.0, 0.0, 0.0]];
-        let kept = run(&tree, &laws, &[0.33, 0.0]);
+        let distributions: [&[f32]; 2] = [&[0.25, 0.5, 0.25], &[1.0, 0.0, 0.0]];
+        let kept = run(&tree, &distributions, &[0.33, 0.0]);
         assert_eq!((kept.accepted[0].p, kept.accepted[0].q), (0.25, Some(0.75)));
         // Residual (0, 0.25, 0.25): the border is at one half.
-        assert_eq!(run(&tree, &laws, &[0.34, 0.49]).last, 1);
-        assert_eq!(run(&tree, &laws, &[0.34, 0.5]).last, 2);
+        assert_eq!(run(&tree, &distributions, &[0.34, 0.49]).last, 1);
+        assert_eq!(run(&tree, &distributions, &[0.34, 0.5]).last, 2);
     }
 
-    /// Three siblings of one law, children of two of them: against many walks.
+    /// Three siblings of one distribution, children of two of them: against many walks.
     #[test]
     fn what_is_expected_is_what_is_accepted_on_average() {
         let q: Arc<[f32]> = vec![0.5, 0.25, 0.125, 0.125].into();
@@ -547,47 +552,49 @@ mod tests {
         tree.push(Some(second), 1, DraftProb::Certain);
         tree.push(None, 1, DraftProb::Sampled(q));
         tree.push(Some(second), 0, DraftProb::Sampled(other));
-        let mut laws = GivenLaws(vec![vec![0.2, 0.3, 0.4, 0.1], vec![0.25; 4], vec![0.0, 0.1, 0.2, 0.7]]);
-        laws.0.resize(tree.len() + 1, vec![0.3, 0.3, 0.3, 0.1]);
+        let mut distributions =
+            GivenDistributions(vec![vec![0.2, 0.3, 0.4, 0.1], vec![0.25; 4], vec![0.0, 0.1, 0.2, 0.7]]);
+        distributions.0.resize(tree.len() + 1, vec![0.3, 0.3, 0.3, 0.1]);
         let (verifier, mut rng) = (Verifier::default(), ChaCha8Rng::seed_from_u64(3));
         let walks = 40_000;
-        let accepted: usize =
-            (0..walks).map(|_| verifier.verify(&tree, &mut laws, 0, &mut rng).unwrap().accepted.len()).sum();
-        let expected = expected_accepted(&tree, &mut laws).unwrap();
+        let accepted: usize = (0..walks)
+            .map(|_| verifier.verify(&tree, &mut distributions, 0, &mut rng).unwrap().accepted.len())
+            .sum();
+        let expected = expected_accepted(&tree, &mut distributions).unwrap();
         assert!((accepted as f64 / f64::from(walks) - expected).abs() < 0.02, "{accepted} {expected}");
-        assert_eq!(expected_accepted(&DraftTree::new(), &mut laws).unwrap(), 0.0);
+        assert_eq!(expected_accepted(&DraftTree::new(), &mut distributions).unwrap(), 0.0);
         // By hand: 0.2, and 0.2 x 0.3 behind it.
         let chain = DraftTree::certain_chain([0, 1]);
-        let mut laws = GivenLaws(vec![vec![0.2, 0.8], vec![0.7, 0.3], vec![1.0, 0.0]]);
-        assert!((expected_accepted(&chain, &mut laws).unwrap() - 0.26).abs() < 1e-6);
+        let mut distributions = GivenDistributions(vec![vec![0.2, 0.8], vec![0.7, 0.3], vec![1.0, 0.0]]);
+        assert!((expected_accepted(&chain, &mut distributions).unwrap() - 0.26).abs() < 1e-6);
     }
 
     #[test]
-    fn siblings_of_one_law_are_renormalised() {
+    fn siblings_of_one_distribution_are_renormalised() {
         let q: Arc<[f32]> = vec![0.5, 0.25, 0.25].into();
         let mut tree = DraftTree::new();
         tree.push(None, 0, DraftProb::Sampled(q.clone()));
         tree.push(None, 1, DraftProb::Sampled(q));
-        let laws: [&[f32]; 3] = [&[0.0, 0.375, 0.625], &[1.0, 0.0, 0.0], &[1.0, 0.0, 0.0]];
+        let distributions: [&[f32]; 3] = [&[0.0, 0.375, 0.625], &[1.0, 0.0, 0.0], &[1.0, 0.0, 0.0]];
         // After the first: p = norm(0, 0.125, 0.375) = (0, 1/4, 3/4), q = (0, 1/2, 1/2).
-        let verdict = run(&tree, &laws, &[0.0, 0.49, 0.0]);
+        let verdict = run(&tree, &distributions, &[0.0, 0.49, 0.0]);
         let second = verdict.accepted[0];
         assert_eq!((second.node, second.p, second.q), (1, 0.375, Some(0.5)));
         assert_eq!((second.u, second.threshold), (Some(0.49), Some(0.5)), "as it was tested");
-        let verdict = run(&tree, &laws, &[0.0, 0.5, 0.0]);
+        let verdict = run(&tree, &distributions, &[0.0, 0.5, 0.0]);
         assert_eq!(verdict.rejected.len(), 2);
         assert_eq!((verdict.rejected[1].p, verdict.rejected[1].q), (0.25, Some(0.5)));
         assert_eq!(verdict.last, 2);
     }
 
     #[test]
-    fn without_a_residual_the_law_stays() {
+    fn without_a_residual_the_distribution_stays() {
         // p(0) < q(0) by rounding only, and nothing else has mass.
         let q: Arc<[f32]> = vec![1.0, 0.0].into();
         let mut tree = DraftTree::new();
         tree.push(None, 0, DraftProb::Sampled(q));
-        let laws: [&[f32]; 2] = [&[1.0 - f32::EPSILON, 0.0], &[1.0, 0.0]];
-        let verdict = run(&tree, &laws, &[1.0 - 1e-9, 0.9]);
+        let distributions: [&[f32]; 2] = [&[1.0 - f32::EPSILON, 0.0], &[1.0, 0.0]];
+        let verdict = run(&tree, &distributions, &[1.0 - 1e-9, 0.9]);
         assert_eq!((verdict.last, verdict.last_origin), (0, TokenOrigin::Resampled));
     }
 
@@ -599,33 +606,35 @@ mod tests {
         for (token, prob) in cases {
             let mut tree = DraftTree::new();
             tree.push(None, token, prob);
-            let mut target = GivenLaws(vec![vec![0.5, 0.5]]);
+            let mut target = GivenDistributions(vec![vec![0.5, 0.5]]);
             let mut rng = ChaCha8Rng::seed_from_u64(1);
             assert!(Verifier::default().verify(&tree, &mut target, 0, &mut rng).is_err());
         }
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let tree = DraftTree::certain_chain([0]);
-        assert!(Verifier::default().verify(&tree, &mut GivenLaws(vec![vec![1.0]]), 0, &mut rng).is_err());
+        assert!(
+            Verifier::default().verify(&tree, &mut GivenDistributions(vec![vec![1.0]]), 0, &mut rng).is_err()
+        );
     }
 
     #[test]
     fn by_match_a_draft_stands_where_it_is_what_the_target_drew() {
         let tree = DraftTree::certain_chain([1, 0]);
-        let laws: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
-        let both = run_by(AcceptanceRule::Match, &tree, &laws, &[0.6, 0.7, 0.3]);
+        let distributions: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
+        let both = run_by(AcceptanceRule::Match, &tree, &distributions, &[0.6, 0.7, 0.3]);
         assert_eq!((both.kept(), both.last, both.last_origin), (vec![0, 1], 1, TokenOrigin::Bonus));
-        let one = run_by(AcceptanceRule::Match, &tree, &laws, &[0.6, 0.8]);
+        let one = run_by(AcceptanceRule::Match, &tree, &distributions, &[0.6, 0.8]);
         assert_eq!((one.kept(), one.last, one.last_origin), (vec![0], 1, TokenOrigin::Resampled));
         assert_eq!((one.rejected[0].id, one.rejected[0].p), (0, 0.75));
     }
 
     #[test]
     fn by_coupling_the_token_of_a_position_does_not_depend_on_the_draft() {
-        let law: &[f32] = &[0.25, 0.25, 0.25, 0.25];
-        let plain = run_by(AcceptanceRule::Coupled, &DraftTree::new(), &[law], &[]).last;
+        let distribution: &[f32] = &[0.25, 0.25, 0.25, 0.25];
+        let plain = run_by(AcceptanceRule::Coupled, &DraftTree::new(), &[distribution], &[]).last;
         for drafted in 0..4 {
             let tree = DraftTree::certain_chain([drafted]);
-            let verdict = run_by(AcceptanceRule::Coupled, &tree, &[law, law], &[]);
+            let verdict = run_by(AcceptanceRule::Coupled, &tree, &[distribution, distribution], &[]);
             let first = verdict.accepted.first().map_or(verdict.last, |a| a.token);
             assert_eq!((first, verdict.accepted.len()), (plain, usize::from(drafted == plain)));
         }
@@ -655,9 +664,9 @@ mod tests {
         let sampler = Sampler::new(params).unwrap();
         let logits = Rows::new(3, vec![1.0, 0.5, 0.0, 1.0, 0.5, 0.0]);
         let mut rows = SampledRows::new(&logits, &sampler, &[0, 2, 2]);
-        assert_eq!(rows.law(0, &[]).unwrap(), [1.0, 0.0, 0.0]);
-        assert_eq!(rows.law(1, &[0]).unwrap(), [0.0, 1.0, 0.0]);
-        assert_eq!(rows.law(1, &[1, 0]).unwrap(), [0.0, 0.0, 1.0]);
-        assert!(rows.law(2, &[]).is_err());
+        assert_eq!(rows.distribution(0, &[]).unwrap(), [1.0, 0.0, 0.0]);
+        assert_eq!(rows.distribution(1, &[0]).unwrap(), [0.0, 1.0, 0.0]);
+        assert_eq!(rows.distribution(1, &[1, 0]).unwrap(), [0.0, 0.0, 1.0]);
+        assert!(rows.distribution(2, &[]).is_err());
     }
 }

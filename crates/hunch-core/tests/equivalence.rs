@@ -55,10 +55,10 @@ fn drafts_are_weighed_along_a_text_that_is_given() {
         let clock = Ticks::default();
         let sampler = greedy();
         let mut session = Session::new(&mut target, &sampler, &clock, config(5, 40, 2)).unwrap();
-        stages.iter_mut().for_each(|proposer| session.ask(proposer.as_mut(), None));
+        stages.iter_mut().for_each(|proposer| session.add_proposer(proposer.as_mut(), None));
         assert!(session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
         for tokens in plain[..24].chunks(3) {
-            let worth = session.weigh().unwrap();
+            let worth = session.evaluate_draft().unwrap();
             assert!(worth.tokens.fract() == 0.0 && worth.overlap.is_none(), "{name}");
             assert!(worth.tokens <= 1.0 + worth.depth as f64 && worth.depth <= worth.nodes, "{name}");
             if name == "draft model, the same" {
@@ -70,7 +70,7 @@ fn drafts_are_weighed_along_a_text_that_is_given() {
         let ids: Vec<TokenId> =
             rounds.iter().flat_map(|round| &round.emitted).map(|token| token.id).collect();
         assert_eq!(ids, plain[24..], "{name}");
-        assert!(session.weigh().is_err() && session.follow(&[1]).is_err(), "it is over");
+        assert!(session.evaluate_draft().is_err() && session.follow(&[1]).is_err(), "it is over");
     }
 }
 
@@ -100,10 +100,10 @@ fn a_read_can_be_interrupted() {
     let mut target = table(16, 0.0);
     let mut draft = DraftModel::new(Box::new(table(16, 0.0))).unwrap();
     let (sampler, clock) = (greedy(), Ticks::default());
-    let mut depth = DepthController::new();
+    let mut depth = DepthController::default();
     let mut session = Session::new(&mut target, &sampler, &clock, config(4, 20, 0)).unwrap();
-    session.ask(&mut draft, Some(&mut depth));
-    session.interrupted_by(&|| true);
+    session.add_proposer(&mut draft, Some(&mut depth));
+    session.set_cancel(&|| true);
     let read = session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     assert!(read.is_continue());
     for _ in 0..3 {

@@ -20,7 +20,7 @@ use hunch_core::table::TableModel;
 use hunch_core::theory::goodness_of_fit;
 use hunch_core::token::{TokenId, TokenOrigin};
 
-use crate::lossless::{index, joint_law};
+use crate::lossless::{index, joint_distribution};
 use crate::toy::{Generated, Stages, config, generate, generate_at, greedy_continuation, only, table};
 
 const VOCAB: usize = 16;
@@ -82,7 +82,7 @@ impl LanguageModel for Faulty {
     fn cache_len(&self) -> usize {
         self.inner.cache_len()
     }
-    fn twin(&self) -> Box<dyn LanguageModel> {
+    fn fork(&self) -> Box<dyn LanguageModel> {
         Box::new(self.clone())
     }
     fn memory(&self) -> ModelMemory {
@@ -205,7 +205,7 @@ enum Breach {
     TooMany,
     UnknownToken,
     ImpossibleToken,
-    ShortLaw,
+    ShortDistribution,
     SameSiblings,
     FailsToAccept,
 }
@@ -249,7 +249,7 @@ impl Proposer for Rude {
             }
             Breach::UnknownToken => DraftTree::certain_chain([VOCAB as TokenId]),
             Breach::ImpossibleToken => drawn(vec![0.0; VOCAB], 1),
-            Breach::ShortLaw => drawn(vec![0.5; 2], 1),
+            Breach::ShortDistribution => drawn(vec![0.5; 2], 1),
             // Only the verifier sees that.
             Breach::SameSiblings => drawn(certain, 2),
             Breach::FailsToAccept => DraftTree::certain_chain([1]),
@@ -274,7 +274,7 @@ fn answers_as_plain_when_a_proposer_breaks_its_contract() {
         Breach::TooMany,
         Breach::UnknownToken,
         Breach::ImpossibleToken,
-        Breach::ShortLaw,
+        Breach::ShortDistribution,
         Breach::SameSiblings,
         Breach::FailsToAccept,
     ] {
@@ -303,7 +303,7 @@ fn fails_with_the_target() {
     let mut proposer = DraftModel::new(Box::new(table(VOCAB, 0.4))).unwrap();
     let mut session =
         hunch_core::session::Session::new(&mut target, &sampler, &clock, config(3, TOKENS, 0)).unwrap();
-    session.ask(&mut proposer, None);
+    session.add_proposer(&mut proposer, None);
     let _ = session.prefill(&PROMPT, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     let rounds: Vec<_> = session.by_ref().collect();
     assert!(matches!(rounds.last(), Some(Err(Error::Model(_)))));
@@ -325,8 +325,8 @@ fn drafts_again_in_the_next_answer() {
         fn cache_len(&self) -> usize {
             self.0.cache_len()
         }
-        fn twin(&self) -> Box<dyn LanguageModel> {
-            self.0.twin()
+        fn fork(&self) -> Box<dyn LanguageModel> {
+            self.0.fork()
         }
         fn memory(&self) -> ModelMemory {
             self.0.memory()
@@ -365,7 +365,7 @@ fn keeps_the_distribution_when_the_failure_depends_on_what_was_drawn() {
     const SMALL: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
     let prompt = [0, 3, 1, 2, 0, 3, 1];
-    let exact = joint_law(&sampler, SMALL, &prompt, 3);
+    let exact = joint_distribution(&sampler, SMALL, &prompt, 3);
     let mut target = table(SMALL, 0.0);
     for fault in [Fault::Error, Fault::NotANumber] {
         let draft = Faulty::new(table(SMALL, 0.4), fault, When::Reads(2));

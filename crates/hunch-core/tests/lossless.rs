@@ -1,4 +1,4 @@
-//! The law of the output is the target's, whatever was drafted: by exact enumeration of the
+//! The distribution of the output is the target's, whatever was drafted: by exact enumeration of the
 //! acceptance rule, and by chi-square tests of whole sessions against the closed form.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use hunch_core::theory::{
     acceptance, goodness_of_fit, lenient_acceptance, total_variation, typical_acceptance,
 };
 use hunch_core::token::{TokenId, TokenOrigin};
-use hunch_core::verify::{GivenLaws, Verdict, Verifier};
+use hunch_core::verify::{GivenDistributions, Verdict, Verifier};
 use proptest::prelude::*;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -40,10 +40,10 @@ impl RngCore for Scripted<'_> {
     }
 }
 
-/// The law of the first token out of the verifier for a fixed tree, exactly but for the last draw,
+/// The distribution of the first token out of the verifier for a fixed tree, exactly but for the last draw,
 /// which is scanned. In a run whose numbers are all next to 1, every test that can fail does, and
 /// the verdict tells p and q of each, so the probability of passing it.
-fn first_token_law(siblings: &[(TokenId, DraftProb)], p: &[f32]) -> Vec<f64> {
+fn first_token_distribution(siblings: &[(TokenId, DraftProb)], p: &[f32]) -> Vec<f64> {
     const STEPS: usize = 1 << 14;
     let mut tree = DraftTree::new();
     for (token, prob) in siblings {
@@ -51,26 +51,26 @@ fn first_token_law(siblings: &[(TokenId, DraftProb)], p: &[f32]) -> Vec<f64> {
     }
     let mut numbers = vec![1.0 - f64::EPSILON / 2.0; siblings.len() + 1];
     let verdict = verify(&tree, p, &numbers);
-    let mut law = vec![0.0; p.len()];
+    let mut distribution = vec![0.0; p.len()];
     let mut weight = 1.0;
     for rejected in &verdict.rejected {
         let ratio = (f64::from(rejected.p) / rejected.q.map_or(1.0, f64::from)).min(1.0);
-        law[rejected.id as usize] += weight * ratio;
+        distribution[rejected.id as usize] += weight * ratio;
         weight *= 1.0 - ratio;
     }
     if let Some(certain) = verdict.accepted.first() {
-        law[certain.token as usize] += weight;
-        return law;
+        distribution[certain.token as usize] += weight;
+        return distribution;
     }
     for step in 0..STEPS {
         numbers[siblings.len()] = (step as f64 + 0.5) / STEPS as f64;
-        law[verify(&tree, p, &numbers).last as usize] += weight / STEPS as f64;
+        distribution[verify(&tree, p, &numbers).last as usize] += weight / STEPS as f64;
     }
-    law
+    distribution
 }
 
 fn verify(tree: &DraftTree, p: &[f32], numbers: &[f64]) -> Verdict {
-    let mut target = GivenLaws(vec![p.to_vec(); tree.len() + 1]);
+    let mut target = GivenDistributions(vec![p.to_vec(); tree.len() + 1]);
     Verifier::default().verify(tree, &mut target, 0, &mut Scripted(numbers.iter())).unwrap()
 }
 
@@ -89,7 +89,7 @@ fn draws(q: &[f32], left: usize, drawn: &[TokenId]) -> Vec<(Vec<TokenId>, f64)> 
     ways
 }
 
-fn law_strategy(n: usize) -> impl Strategy<Value = Vec<f32>> {
+fn distribution_strategy(n: usize) -> impl Strategy<Value = Vec<f32>> {
     prop::collection::vec(0u32..10, n).prop_map(|mut counts| {
         if counts.iter().all(|&c| c == 0) {
             counts[0] = 1;
@@ -99,14 +99,14 @@ fn law_strategy(n: usize) -> impl Strategy<Value = Vec<f32>> {
     })
 }
 
-fn laws() -> impl Strategy<Value = (Vec<f32>, Vec<f32>)> {
-    (2usize..5).prop_flat_map(|n| (law_strategy(n), law_strategy(n)))
+fn distributions() -> impl Strategy<Value = (Vec<f32>, Vec<f32>)> {
+    (2usize..5).prop_flat_map(|n| (distribution_strategy(n), distribution_strategy(n)))
 }
 
-fn assert_close(law: &[f64], p: &[f32]) {
-    for (a, &b) in law.iter().zip(p) {
+fn assert_close(distribution: &[f64], p: &[f32]) {
+    for (a, &b) in distribution.iter().zip(p) {
         // The final draw is scanned in steps of 2^-14.
-        assert!((a - f64::from(b)).abs() < 4e-4, "{law:?} is not {p:?}");
+        assert!((a - f64::from(b)).abs() < 4e-4, "{distribution:?} is not {p:?}");
     }
 }
 
@@ -114,62 +114,69 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn certain_siblings_keep_the_law((p, _) in laws(), order in prop::collection::vec(0u32..5, 1..5)) {
+    fn certain_siblings_keep_the_distribution((p, _) in distributions(), order in prop::collection::vec(0u32..5, 1..5)) {
         let kids: Vec<_> = order.iter().filter(|&&x| (x as usize) < p.len()).collect();
         let kids: Vec<_> = kids.into_iter().map(|&x| (x, DraftProb::Certain)).collect();
-        assert_close(&first_token_law(&kids, &p), &p);
+        assert_close(&first_token_distribution(&kids, &p), &p);
     }
 
     #[test]
-    fn sampled_siblings_keep_the_law((p, q) in laws(), k in 1usize..4) {
+    fn sampled_siblings_keep_the_distribution((p, q) in distributions(), k in 1usize..4) {
         let shared: Arc<[f32]> = q.clone().into();
-        let mut law = vec![0.0; p.len()];
+        let mut distribution = vec![0.0; p.len()];
         for (way, weight) in draws(&q, k, &[]) {
             let kids: Vec<_> =
                 way.iter().map(|&x| (x, DraftProb::Sampled(shared.clone()))).collect();
-            for (total, part) in law.iter_mut().zip(first_token_law(&kids, &p)) {
+            for (total, part) in distribution.iter_mut().zip(first_token_distribution(&kids, &p)) {
                 *total += weight * part;
             }
         }
-        assert_close(&law, &p);
+        assert_close(&distribution, &p);
     }
 
     #[test]
-    fn mixed_siblings_keep_the_law(
-        (p, q) in laws(),
+    fn mixed_siblings_keep_the_distribution(
+        (p, q) in distributions(),
         certain in 0u32..4,
         certain_at in 0usize..3,
         k in 1usize..3,
     ) {
         let shared: Arc<[f32]> = q.clone().into();
         let certain = certain % p.len() as u32;
-        let mut law = vec![0.0; p.len()];
+        let mut distribution = vec![0.0; p.len()];
         for (way, weight) in draws(&q, k, &[]) {
             let mut kids: Vec<_> =
                 way.iter().map(|&x| (x, DraftProb::Sampled(shared.clone()))).collect();
             kids.insert(certain_at.min(kids.len()), (certain, DraftProb::Certain));
-            for (total, part) in law.iter_mut().zip(first_token_law(&kids, &p)) {
+            for (total, part) in distribution.iter_mut().zip(first_token_distribution(&kids, &p)) {
                 *total += weight * part;
             }
         }
-        assert_close(&law, &p);
+        assert_close(&distribution, &p);
     }
 }
 
-/// The exact law of the next `n` tokens, by the chain rule over the closed form. Index: the tokens
+/// The exact distribution of the next `n` tokens, by the chain rule over the closed form. Index: the tokens
 /// as digits in base `n_vocab`, the first the most significant.
-pub(crate) fn joint_law(sampler: &Sampler, n_vocab: usize, context: &[TokenId], n: usize) -> Vec<f64> {
+pub(crate) fn joint_distribution(
+    sampler: &Sampler,
+    n_vocab: usize,
+    context: &[TokenId],
+    n: usize,
+) -> Vec<f64> {
     if n == 0 {
         return vec![1.0];
     }
-    let law = sampler.law(&table(n_vocab, 0.0).logits_after(context), context).unwrap();
+    let distribution = sampler.distribution(&table(n_vocab, 0.0).logits_after(context), context).unwrap();
     let mut joint = Vec::new();
-    for (token, &p) in law.iter().enumerate() {
+    for (token, &p) in distribution.iter().enumerate() {
         let longer = [context, &[token as TokenId]].concat();
         if p == 0.0 {
             joint.extend(vec![0.0; n_vocab.pow(n as u32 - 1)]);
         } else {
-            joint.extend(joint_law(sampler, n_vocab, &longer, n - 1).iter().map(|q| q * f64::from(p)));
+            joint.extend(
+                joint_distribution(sampler, n_vocab, &longer, n - 1).iter().map(|q| q * f64::from(p)),
+            );
         }
     }
     joint
@@ -184,7 +191,7 @@ const PROMPT: [TokenId; 7] = [0, 3, 1, 2, 0, 3, 1];
 /// siblings at more than one level.
 const DEEP: (usize, usize) = (8, 6);
 
-/// What a method has to have drafted, or its law was not tried.
+/// What a method has to have drafted, or its distribution was not tried.
 #[derive(Default)]
 struct Tried {
     drafted: u32,
@@ -210,7 +217,7 @@ impl Tried {
 }
 
 #[test]
-fn the_joint_law_of_three_tokens_is_exact_for_every_proposer() {
+fn the_joint_distribution_of_three_tokens_is_exact_for_every_proposer() {
     const VOCAB: usize = 5;
     const RUNS: u64 = 6000;
     let penalised = SamplingParams {
@@ -228,7 +235,7 @@ fn the_joint_law_of_three_tokens_is_exact_for_every_proposer() {
     };
     for params in [SamplingParams::unfiltered(), filtered, penalised] {
         let sampler = Sampler::new(params).unwrap();
-        let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
+        let exact = joint_distribution(&sampler, VOCAB, &PROMPT, 3);
         let mut target = table(VOCAB, 0.0);
         let script = greedy_continuation(&target, &PROMPT, DEEP.1);
         for (name, mut stages) in methods(VOCAB, &script) {
@@ -250,10 +257,10 @@ fn the_joint_law_of_three_tokens_is_exact_for_every_proposer() {
 
 /// Also where the depth is chosen as it goes, and a draft ends where it is unsure of itself.
 #[test]
-fn a_depth_that_is_chosen_as_it_goes_keeps_the_law() {
+fn a_depth_that_is_chosen_as_it_goes_keeps_the_distribution() {
     const VOCAB: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
-    let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
+    let exact = joint_distribution(&sampler, VOCAB, &PROMPT, 3);
     let mut target = table(VOCAB, 0.0);
     let script = greedy_continuation(&target, &PROMPT, 8);
     for (name, mut stages) in methods(VOCAB, &script) {
@@ -261,7 +268,7 @@ fn a_depth_that_is_chosen_as_it_goes_keeps_the_law() {
         let mut counts = vec![0; exact.len()];
         let mut seen = BTreeSet::new();
         for seed in 0..6000 {
-            // The first token comes without a draft, so the law of what follows it is looked at.
+            // The first token comes without a draft, so the distribution of what follows it is looked at.
             let config = config(DEEP.0, DEEP.1, seed);
             let run = generate_at(Some(&mut depths), &mut target, &mut stages, &sampler, &PROMPT, config);
             counts[index(&run.ids()[..3], VOCAB)] += 1;
@@ -275,10 +282,10 @@ fn a_depth_that_is_chosen_as_it_goes_keeps_the_law() {
 
 /// The other lossless rules, with every proposer.
 #[test]
-fn match_and_coupled_keep_the_law() {
+fn match_and_coupled_keep_the_distribution() {
     const VOCAB: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
-    let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
+    let exact = joint_distribution(&sampler, VOCAB, &PROMPT, 3);
     let mut target = table(VOCAB, 0.0);
     let script = greedy_continuation(&target, &PROMPT, DEEP.1);
     for rule in [AcceptanceRule::Match, AcceptanceRule::Coupled] {
@@ -325,8 +332,8 @@ fn rules_accept_what_theory_says() {
     const VOCAB: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
     let (mut target, draft) = (table(VOCAB, 0.0), table(VOCAB, 0.8));
-    let p = sampler.law(&target.logits_after(&PROMPT), &[]).unwrap();
-    let q = sampler.law(&draft.logits_after(&PROMPT), &[]).unwrap();
+    let p = sampler.distribution(&target.logits_after(&PROMPT), &[]).unwrap();
+    let q = sampler.distribution(&draft.logits_after(&PROMPT), &[]).unwrap();
     let mut proposer = only(DraftModel::new(Box::new(draft)).unwrap());
     let mut accepted = |rule| {
         let first = |seed| {
@@ -354,11 +361,11 @@ fn rules_accept_what_theory_says() {
 
 /// The tests above have teeth: a loop that accepted every draft would not pass them.
 #[test]
-fn the_joint_law_of_the_draft_is_refuted() {
+fn the_joint_distribution_of_the_draft_is_refuted() {
     const VOCAB: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
-    let exact = joint_law(&sampler, VOCAB, &PROMPT, 1);
-    let q = sampler.law(&table(VOCAB, 0.4).logits_after(&PROMPT), &[]).unwrap();
+    let exact = joint_distribution(&sampler, VOCAB, &PROMPT, 1);
+    let q = sampler.distribution(&table(VOCAB, 0.4).logits_after(&PROMPT), &[]).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let mut counts = vec![0; VOCAB];
     for _ in 0..6000 {
@@ -372,7 +379,7 @@ fn the_joint_law_of_the_draft_is_refuted() {
 fn lossy_rules_are_refuted() {
     const VOCAB: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
-    let exact = joint_law(&sampler, VOCAB, &PROMPT, 3);
+    let exact = joint_distribution(&sampler, VOCAB, &PROMPT, 3);
     let mut target = table(VOCAB, 0.0);
     let mut proposer = only(DraftModel::new(Box::new(table(VOCAB, 0.8))).unwrap());
     let typical = AcceptanceRule::LossyTypical { epsilon: 0.09, delta: 0.3 };
@@ -387,7 +394,7 @@ fn lossy_rules_are_refuted() {
     }
 }
 
-/// Every origin's tokens together follow the law; each origin alone need not. This one checks that
+/// Every origin's tokens together follow the distribution; each origin alone need not. This one checks that
 /// the numbers a token carries are those of its position.
 #[test]
 fn a_token_carries_the_probabilities_of_its_position() {
@@ -401,8 +408,8 @@ fn a_token_carries_the_probabilities_of_its_position() {
         let mut context = PROMPT.to_vec();
         for (i, token) in run.tokens.iter().enumerate() {
             let logits = target.logits_after(&context);
-            let p = sampler.law(&logits, &context).unwrap()[token.id as usize];
-            let confidence = plain.law(&logits, &context).unwrap()[token.id as usize];
+            let p = sampler.distribution(&logits, &context).unwrap()[token.id as usize];
+            let confidence = plain.distribution(&logits, &context).unwrap()[token.id as usize];
             assert_eq!(token.p, p, "{name}: token {i}");
             assert!((token.confidence - confidence).abs() < 1e-6, "{name}: token {i}");
             assert!(token.q.is_none() || token.origin == TokenOrigin::Accepted, "{name}");

@@ -86,11 +86,11 @@ fn withdrawn_tokens_leave_no_trace() {
     let sampler = Sampler::new(SamplingParams::greedy()).unwrap();
     let mut proposer = Ngram::default();
     let mut session = Session::new(&mut target, &sampler, &clock, config(4, 20, 0)).unwrap();
-    session.ask(&mut proposer, None);
+    session.add_proposer(&mut proposer, None);
     let _ = session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     let emitted: Vec<_> = session.by_ref().flat_map(|r| r.unwrap().emitted).collect();
-    assert!(session.withdraw(&emitted[..3]).is_err(), "these are not the last");
-    session.withdraw(&emitted[15..]).unwrap();
+    assert!(session.retract_tail(&emitted[..3]).is_err(), "these are not the last");
+    session.retract_tail(&emitted[15..]).unwrap();
     assert_eq!(session.generated(), 15);
     assert_eq!(session.committed(), [&prompt[..], &plain[..15]].concat());
     assert_eq!(session.cached().len(), prompt.len() + 14);

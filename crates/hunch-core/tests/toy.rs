@@ -34,7 +34,7 @@ impl Stopwatch for Ticks {
     }
 }
 
-/// A toy model; `noise` makes a worse draft of the same law.
+/// A toy model; `noise` makes a worse draft of the same distribution.
 pub(crate) fn table(n_vocab: usize, noise: f32) -> TableModel {
     TableModel::new(TableConfig { seed: 11, n_vocab, noise, ..TableConfig::default() })
 }
@@ -51,7 +51,7 @@ pub(crate) fn greedy_continuation(model: &TableModel, prompt: &[TokenId], n: usi
 /// Siblings without replacement from q at every node: a tree proposer, to try the loop's tree path
 /// with sampled nodes. Certain when the sampler is greedy: then the likeliest ones.
 pub(crate) struct Branching {
-    /// The law it drafts with.
+    /// The distribution it drafts with.
     pub(crate) model: TableModel,
     /// Children of each node.
     pub(crate) width: usize,
@@ -73,13 +73,13 @@ impl Proposer for Branching {
                     return Ok(tree);
                 }
                 let logits = self.model.logits_after(&path);
-                let law = if cx.sampler.is_greedy() {
-                    Sampler::new(SamplingParams::unfiltered())?.law(&logits, &path)?
+                let distribution = if cx.sampler.is_greedy() {
+                    Sampler::new(SamplingParams::unfiltered())?.distribution(&logits, &path)?
                 } else {
-                    cx.sampler.law(&logits, &path)?
+                    cx.sampler.distribution(&logits, &path)?
                 };
-                let q: std::sync::Arc<[f32]> = law.clone().into();
-                let mut rest = law;
+                let q: std::sync::Arc<[f32]> = distribution.clone().into();
+                let mut rest = distribution;
                 for _ in 0..self.width {
                     if rest.iter().all(|&w| w == 0.0) {
                         break;
@@ -182,7 +182,7 @@ pub(crate) fn generate_at(
     let mut session = Session::new(target, sampler, &clock, config).unwrap();
     let mut depths = depths.into_iter().flatten();
     for proposer in stages {
-        session.ask(proposer.as_mut(), depths.next());
+        session.add_proposer(proposer.as_mut(), depths.next());
     }
     let flow = session.prefill(prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     assert!(flow.is_continue());
@@ -223,7 +223,7 @@ impl LanguageModel for Failing {
     fn cache_len(&self) -> usize {
         self.inner.cache_len()
     }
-    fn twin(&self) -> Box<dyn LanguageModel> {
+    fn fork(&self) -> Box<dyn LanguageModel> {
         Box::new(Self { inner: self.inner.clone(), passes: self.passes })
     }
     fn memory(&self) -> ModelMemory {

@@ -52,7 +52,7 @@ pub enum ErrorCode {
     /// What was fetched is not what the hub has.
     WrongChecksum,
     /// The hub has another file than the one the catalogue was checked against.
-    NotOfCatalogue,
+    CatalogueMismatch,
     /// The disk has no room.
     DiskFull,
     /// Of an unfinished download nothing is known any more but its bytes.
@@ -215,7 +215,7 @@ pub enum Error {
          with {found} in place of {expected}). Nothing was fetched, and what is here stays. Its owners may have \
          published another one: to have that, look the repository up by its name and choose the file there."
     )]
-    NotOfCatalogue {
+    CatalogueMismatch {
         /// The file on the hub, with its repository.
         file: String,
         /// The beginning of the catalogue's SHA-256.
@@ -332,7 +332,7 @@ impl Error {
             Error::HubGated { .. } => ErrorCode::HubGated,
             Error::HubToken(_) => ErrorCode::HubToken,
             Error::WrongChecksum { .. } => ErrorCode::WrongChecksum,
-            Error::NotOfCatalogue { .. } => ErrorCode::NotOfCatalogue,
+            Error::CatalogueMismatch { .. } => ErrorCode::CatalogueMismatch,
             Error::DownloadUnreadable { .. } => ErrorCode::DownloadUnreadable,
             Error::DiskFull { .. } => ErrorCode::DiskFull,
             Error::DownloadElsewhere { .. } => ErrorCode::DownloadElsewhere,
@@ -381,7 +381,7 @@ impl Error {
                 ("found", found.clone()),
                 ("path", path(kept)),
             ],
-            Error::NotOfCatalogue { file, expected, found } => {
+            Error::CatalogueMismatch { file, expected, found } => {
                 vec![("file", file.clone()), ("expected", expected.clone()), ("found", found.clone())]
             }
             Error::DiskFull { folder, missing, promised } => vec![
@@ -443,7 +443,7 @@ mod tests {
             Error::HubGated { repository: text(), remedy: text() },
             Error::HubToken(text()),
             Error::WrongChecksum { file: text(), expected: text(), found: text(), path: path() },
-            Error::NotOfCatalogue { file: text(), expected: text(), found: text() },
+            Error::CatalogueMismatch { file: text(), expected: text(), found: text() },
             Error::DiskFull { folder: path(), missing: 12_000_001, promised: 0 },
             Error::DownloadUnreadable { folder: path(), bytes: 7 },
             Error::DownloadElsewhere { name: text() },

@@ -18,9 +18,9 @@ const ROOM: f64 = 0.1;
 const PREFILL_ROWS: (u64, u64) = (32, 256);
 /// Positions of a span of attention on the CPU.
 const SPAN: u64 = 128;
-/// The program itself: code, threads, and what loading needs for a moment. Measured on Linux.
+/// The program itself: code, threads, and what loading needs for a moment. SpeedLog on Linux.
 const PROGRAM: u64 = 16 << 20;
-/// Tokeniser and header for each entry of the vocabulary: text, merges, tables of both. Measured with
+/// Tokeniser and header for each entry of the vocabulary: text, merges, tables of both. SpeedLog with
 /// vocabularies of 49,152 and 151,936 entries.
 const PER_ENTRY: u64 = 440;
 
@@ -143,7 +143,7 @@ fn work_of(spec: &ModelSpec, on_gpu: bool) -> (u64, f64) {
         + 2 * heads * width
         + 2 * (spec.n_kv_head * spec.head_dim) as u64
         + 3 * spec.n_ff as u64;
-    // The logits of a verify pass, and the law made of each row.
+    // The logits of a verify pass, and the distribution made of each row.
     let logits = 2 * MAX_ROWS as u64 * spec.n_vocab as u64;
     let attention = if on_gpu {
         // Scores before and after the softmax, with and without the mask; keys and values side by side.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{data_folder, locked_json};
 use crate::types::ModelEntry;
-use crate::types::{MeasuredSpeedup, RanAs};
+use crate::types::{MeasuredSpeedup, SpeedRole};
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::GenerationStats;
@@ -21,14 +21,14 @@ pub const LEAST_TOKENS: u32 = 32;
 
 /// A model as it is remembered: another quantisation of it has its name, and another speed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ran<'a> {
+pub struct ModelId<'a> {
     /// Its short name.
     pub name: &'a str,
     /// Bytes of its file, or of all its parts.
     pub size_bytes: u64,
 }
 
-impl<'a> Ran<'a> {
+impl<'a> ModelId<'a> {
     /// The model of an entry.
     pub fn of(entry: &'a ModelEntry) -> Self {
         Self { name: &entry.name, size_bytes: entry.size_bytes }
@@ -137,26 +137,26 @@ impl File {
     }
 
     /// What is to be told of a model: how fast it is by itself, if that is known, for that depends on nothing else.
-    fn speed(&self, model: &str) -> Option<(f64, RanAs)> {
-        let target = |method| RanAs::Target { method };
+    fn speed(&self, model: &str) -> Option<(f64, SpeedRole)> {
+        let target = |method| SpeedRole::Target { method };
         let plain = || self.get(PLAIN, model).map(|rate| (rate, target(Method::Plain)));
         let speculative = || {
             let with: WithMethod = self.get(SPECULATIVE, model)?;
             Some((with.tokens_per_second, target(with.method)))
         };
-        let drafting = || self.get(DRAFTING, model).map(|rate| (rate, RanAs::Draft));
+        let drafting = || self.get(DRAFTING, model).map(|rate| (rate, SpeedRole::Draft));
         plain().or_else(speculative).or_else(drafting)
     }
 }
 
 /// What has run on one device.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct SpeedLog {
     path: PathBuf,
     device: String,
 }
 
-impl Measured {
+impl SpeedLog {
     /// What has run on `device` ("cpu" or "metal"), by the file in Hunch's data folder.
     ///
     /// # Errors
@@ -170,11 +170,11 @@ impl Measured {
         Self { path: folder.join("measured.json"), device: device.into() }
     }
 
-    fn model_key(&self, model: &Ran<'_>) -> String {
+    fn model_key(&self, model: &ModelId<'_>) -> String {
         format!("{} {}", self.device, model.key())
     }
 
-    fn pair_key(&self, target: &Ran<'_>, draft: &Ran<'_>) -> String {
+    fn pair_key(&self, target: &ModelId<'_>, draft: &ModelId<'_>) -> String {
         format!("{} {} + {}", self.device, target.key(), draft.key())
     }
 
@@ -182,13 +182,13 @@ impl Measured {
     pub fn fill(&self, entries: &mut [ModelEntry]) {
         let file = locked_json::read::<File>(&self.path);
         for entry in entries {
-            let found = file.speed(&self.model_key(&Ran::of(entry)));
+            let found = file.speed(&self.model_key(&ModelId::of(entry)));
             (entry.tokens_per_second, entry.ran_as) = found.unzip();
         }
     }
 
     /// The speedup of the last comparison of a pair.
-    pub fn speedup(&self, target: &Ran<'_>, draft: &Ran<'_>) -> Option<MeasuredSpeedup> {
+    pub fn speedup(&self, target: &ModelId<'_>, draft: &ModelId<'_>) -> Option<MeasuredSpeedup> {
         locked_json::read::<File>(&self.path).get(PAIRS, &self.pair_key(target, draft))
     }
 
@@ -197,7 +197,7 @@ impl Measured {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn remember(&self, target: &Ran<'_>, draft: Option<&Ran<'_>>, rates: Rates) -> Result<()> {
+    pub fn remember(&self, target: &ModelId<'_>, draft: Option<&ModelId<'_>>, rates: Rates) -> Result<()> {
         if rates == Rates::default() {
             return Ok(());
         }
@@ -219,7 +219,12 @@ impl Measured {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn remember_pair(&self, target: &Ran<'_>, draft: &Ran<'_>, speedup: MeasuredSpeedup) -> Result<()> {
+    pub fn remember_pair(
+        &self,
+        target: &ModelId<'_>,
+        draft: &ModelId<'_>,
+        speedup: MeasuredSpeedup,
+    ) -> Result<()> {
         let key = self.pair_key(target, draft);
         locked_json::update(&self.path, |file: &mut File| {
             file.set(PAIRS, key, json!(speedup));
@@ -272,26 +277,27 @@ mod tests {
     #[test]
     fn plain_decoding_goes_before_a_method_and_that_before_drafting() {
         let folder = tempfile::tempdir().unwrap();
-        let measured = Measured::at(folder.path(), "cpu");
-        let (target, draft) = (Ran { name: "Big", size_bytes: 900 }, Ran { name: "Small", size_bytes: 300 });
+        let measured = SpeedLog::at(folder.path(), "cpu");
+        let (target, draft) =
+            (ModelId { name: "Big", size_bytes: 900 }, ModelId { name: "Small", size_bytes: 300 });
         let speed =
-            |model: &Ran<'_>| locked_json::read::<File>(&measured.path).speed(&measured.model_key(model));
+            |model: &ModelId<'_>| locked_json::read::<File>(&measured.path).speed(&measured.model_key(model));
         let with = Rates { speculative: Some((Method::DraftModel, 20.0)), drafting: Some(90.0), plain: None };
         measured.remember(&target, Some(&draft), with).unwrap();
-        assert_eq!(speed(&target), Some((20.0, RanAs::Target { method: Method::DraftModel })));
-        assert_eq!(speed(&draft), Some((90.0, RanAs::Draft)));
+        assert_eq!(speed(&target), Some((20.0, SpeedRole::Target { method: Method::DraftModel })));
+        assert_eq!(speed(&draft), Some((90.0, SpeedRole::Draft)));
         measured.remember(&target, None, plain(12.0)).unwrap();
         measured.remember(&target, None, Rates { drafting: None, ..with }).unwrap();
-        assert_eq!(speed(&target), Some((12.0, RanAs::Target { method: Method::Plain })));
+        assert_eq!(speed(&target), Some((12.0, SpeedRole::Target { method: Method::Plain })));
         measured.remember(&draft, None, plain(80.0)).unwrap();
-        assert_eq!(speed(&draft), Some((80.0, RanAs::Target { method: Method::Plain })));
+        assert_eq!(speed(&draft), Some((80.0, SpeedRole::Target { method: Method::Plain })));
     }
 
     #[test]
     fn what_a_later_version_wrote_hides_nothing_else_and_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let measured = Measured::at(folder.path(), "cpu");
-        let target = Ran { name: "Big", size_bytes: 900 };
+        let measured = SpeedLog::at(folder.path(), "cpu");
+        let target = ModelId { name: "Big", size_bytes: 900 };
         let later = json!({
             "plain": { "cpu 900 Big": 12.5, "cpu 7 Odd": { "rate": 3.0 } },
             "speculative": {
@@ -304,12 +310,12 @@ mod tests {
         });
         std::fs::write(&measured.path, later.to_string()).unwrap();
         let speed = |name, size_bytes| {
-            let model = measured.model_key(&Ran { name, size_bytes });
+            let model = measured.model_key(&ModelId { name, size_bytes });
             locked_json::read::<File>(&measured.path).speed(&model)
         };
-        assert_eq!(speed("Big", 900), Some((12.5, RanAs::Target { method: Method::Plain })));
+        assert_eq!(speed("Big", 900), Some((12.5, SpeedRole::Target { method: Method::Plain })));
         assert_eq!((speed("New", 300), speed("Odd", 7)), (None, None));
-        assert_eq!(measured.speedup(&target, &Ran { name: "New", size_bytes: 300 }), None);
+        assert_eq!(measured.speedup(&target, &ModelId { name: "New", size_bytes: 300 }), None);
         measured.remember(&target, Some(&target), Rates { drafting: Some(9.0), ..plain(13.0) }).unwrap();
         let mut expected = later;
         expected["plain"]["cpu 900 Big"] = json!(13.0);
@@ -320,9 +326,10 @@ mod tests {
     #[test]
     fn what_ran_is_remembered_by_file_and_device() {
         let folder = tempfile::tempdir().unwrap();
-        let (cpu, metal) = (Measured::at(folder.path(), "cpu"), Measured::at(folder.path(), "metal"));
-        let (target, draft) = (Ran { name: "Qwen", size_bytes: 900 }, Ran { name: "Qwen", size_bytes: 300 });
-        let rate = |on: &Measured, model: &Ran<'_>| {
+        let (cpu, metal) = (SpeedLog::at(folder.path(), "cpu"), SpeedLog::at(folder.path(), "metal"));
+        let (target, draft) =
+            (ModelId { name: "Qwen", size_bytes: 900 }, ModelId { name: "Qwen", size_bytes: 300 });
+        let rate = |on: &SpeedLog, model: &ModelId<'_>| {
             locked_json::read::<File>(&on.path).get::<f64>(PLAIN, &on.model_key(model))
         };
         assert_eq!((rate(&cpu, &target), cpu.speedup(&target, &draft)), (None, None));

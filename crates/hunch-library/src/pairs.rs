@@ -6,7 +6,7 @@ use std::path::Path;
 use super::catalogue::{self, TargetVocabulary, footprint_of};
 use super::fit::{self, Footprint, Instead, usual_context};
 use super::inspect::inspect_header;
-use super::measured::{Measured, Ran};
+use super::measured::{ModelId, SpeedLog};
 use super::vocabularies::Vocabularies;
 use crate::types::ModelEntry;
 use crate::types::{
@@ -43,7 +43,7 @@ pub struct Pairs<'a> {
     /// Which of them share a vocabulary.
     pub vocabularies: &'a Vocabularies,
     /// What has run here.
-    pub measured: Option<&'a Measured>,
+    pub measured: Option<&'a SpeedLog>,
     /// Cost curves that were measured on this machine.
     pub costs: &'a dyn Fn(CostsOf<'_>) -> Option<CostCurve>,
 }
@@ -202,7 +202,7 @@ impl Pairs<'_> {
                 let draft = Some((draft.spec.name.as_str(), draft.footprint.read_by_a_pass));
                 self.predicted(target, draft, offer.size_ratio, of_one_family)
             }),
-            measured: measured.and_then(|all| all.speedup(&Ran::of(&target.entry), &Ran::of(entry))),
+            measured: measured.and_then(|all| all.speedup(&ModelId::of(&target.entry), &ModelId::of(entry))),
             verdict,
             ..offer
         }
@@ -348,7 +348,7 @@ fn usual_cost(compute: &Compute) -> PassCost {
     PassCost::new(points.iter().copied()).expect("one row is among the points, and all are positive")
 }
 
-/// Measured ones first, by speedup; then by predicted speedup, of equals what is recommended, what is here and
+/// SpeedLog ones first, by speedup; then by predicted speedup, of equals what is recommended, what is here and
 /// what is smaller; those that do not suit last.
 fn in_order(a: &DraftOffer, b: &DraftOffer) -> std::cmp::Ordering {
     let suits = |offer: &DraftOffer| {

@@ -41,7 +41,7 @@ pub struct ModelEntry {
     /// How it ran then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
-    pub ran_as: Option<RanAs>,
+    pub ran_as: Option<SpeedRole>,
     /// Whether it is the model Hunch starts with.
     pub is_default: bool,
     /// Why it cannot be used, if so.
@@ -142,7 +142,7 @@ pub struct PredictedMemory {
 /// How a model ran when its speed was measured here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum RanAs {
+pub enum SpeedRole {
     /// It answered.
     Target {
         /// With this method; plain = by itself.
@@ -312,7 +312,7 @@ pub struct DraftOffers {
     pub target: ModelEntry,
     /// Tokens that memory is predicted for.
     pub context: u32,
-    /// Measured ones first, by speedup; then by predicted speedup; those that do not suit last, each with why.
+    /// SpeedLog ones first, by speedup; then by predicted speedup; those that do not suit last, each with why.
     pub offers: Vec<DraftOffer>,
     /// Methods that need no draft model.
     pub without_draft: Vec<Method>,

@@ -120,7 +120,7 @@ impl Executor for TensorExecutor {
         to_rows(&self.weights.head.forward(&normed)?)
     }
 
-    fn twin(&self) -> Box<dyn Executor> {
+    fn fork(&self) -> Box<dyn Executor> {
         Box::new(Self {
             spec: self.spec.clone(),
             device: self.device.clone(),

@@ -205,7 +205,7 @@ impl Executor for HostExecutor {
         Ok(Rows::new(self.spec.n_vocab, logits))
     }
 
-    fn twin(&self) -> Box<dyn Executor> {
+    fn fork(&self) -> Box<dyn Executor> {
         Box::new(Self {
             spec: self.spec.clone(),
             compute: self.compute.clone(),

@@ -161,11 +161,11 @@ impl LanguageModel for Decoder {
         self.executor.cache().len()
     }
 
-    fn twin(&self) -> Box<dyn LanguageModel> {
+    fn fork(&self) -> Box<dyn LanguageModel> {
         Box::new(Self {
             spec: self.spec.clone(),
             info: self.info.clone(),
-            executor: self.executor.twin(),
+            executor: self.executor.fork(),
             prefill_rows: self.prefill_rows,
             memory: self.memory,
         })

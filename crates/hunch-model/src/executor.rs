@@ -58,7 +58,7 @@ pub trait Executor: Send {
     /// When the device fails.
     fn logits(&mut self, rows: LogitRows, among: Option<&VocabSubset>) -> Result<Rows>;
     /// The same weights, with an empty cache of its own.
-    fn twin(&self) -> Box<dyn Executor>;
+    fn fork(&self) -> Box<dyn Executor>;
     /// The cache.
     fn cache(&self) -> &KvCache;
     /// The cache.

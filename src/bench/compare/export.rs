@@ -146,9 +146,9 @@ fn label(x: f64, y: f64, size: u32, colour: &str, text: &str) -> String {
 }
 
 fn name(lane: &LaneReport) -> String {
-    match lane.contender.method {
+    match lane.config.method {
         Method::Plain => "plain".into(),
-        method => format!("{method}, K {}", lane.contender.max_draft),
+        method => format!("{method}, K {}", lane.config.max_draft),
     }
 }
 

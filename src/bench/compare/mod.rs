@@ -1,5 +1,5 @@
 //! A comparison, side by side: one prompt by plain decoding and by other methods, in lanes that take turns,
-//! slice by slice, so that heat, clocks and other programs hit all of them alike. Each lane is a twin of the
+//! slice by slice, so that heat, clocks and other programs hit all of them alike. Each lane is a fork of the
 //! loaded models: the same weights, caches of its own, a clock that stands while others run. What is told and
 //! kept is in [`report`], what is made of the answers in [`summary`]; nothing here prints.
 
@@ -11,7 +11,7 @@ mod turn;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use crate::bench::Contender;
+use crate::bench::MethodConfig;
 use crate::bench::figures::CostTable;
 use crate::bench::lanes::SLICE;
 use crate::bench::model::ModelPasses;
@@ -84,7 +84,7 @@ pub fn run(
     listener: &mut Listener<'_>,
 ) -> Result<Outcome> {
     let setting = setting(models, request, machine)?;
-    let mut lanes = setting.lanes.iter().map(|_| models.twin()).collect::<Result<Vec<_>>>()?;
+    let mut lanes = setting.lanes.iter().map(|_| models.fork()).collect::<Result<Vec<_>>>()?;
     for (models, &lane) in lanes.iter_mut().zip(&setting.lanes) {
         models.can_run(&plan(&setting, options, lane, 0))?;
     }
@@ -92,7 +92,7 @@ pub fn run(
     let nothing = Outcome { report: None, stopped: true, trouble: None };
     let mut passes = PassTimer::new(&setting.lanes, options);
     // No lane: what is in its caches stays there.
-    let mut timed = models.twin()?;
+    let mut timed = models.fork()?;
     let mut bench = pass_bench(&mut timed, &setting);
     if !begin_costs(&mut passes, &mut bench, listener)? || !warm_up(&mut lanes, &setting, options, listener)?
     {
@@ -186,7 +186,7 @@ impl Course<'_> {
 
 /// The request, complete and checked.
 fn setting(models: &Models, request: &CompareRequest, machine: Machine) -> Result<ComparisonSetting> {
-    let plain = Contender { method: Method::Plain, max_draft: MaxDraft::Auto };
+    let plain = MethodConfig { method: Method::Plain, max_draft: MaxDraft::Auto };
     let mut lanes = vec![plain];
     for &lane in &request.lanes {
         if lane.method == Method::Plain || lanes.contains(&lane) {
@@ -247,7 +247,12 @@ fn prompts(asked: &ComparedPrompts) -> Result<Vec<ComparedPrompt>> {
 }
 
 /// How a lane answers in a run. Run 0 has the setting's seed, run 1 the next.
-fn plan(setting: &ComparisonSetting, options: &MethodOptions, lane: Contender, run: u32) -> GenerationPlan {
+fn plan(
+    setting: &ComparisonSetting,
+    options: &MethodOptions,
+    lane: MethodConfig,
+    run: u32,
+) -> GenerationPlan {
     let seed = setting.sampling.seed.unwrap_or(0).wrapping_add(run.into()) & MAX_SEED;
     GenerationPlan {
         method: lane.method,

@@ -7,8 +7,8 @@ use hunch_library::measured::{LEAST_TOKENS, Rates};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::bench::Contender;
 use crate::bench::IdentityReport;
+use crate::bench::MethodConfig;
 use crate::event::{GenerationEvent, StopReason};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
@@ -40,7 +40,7 @@ pub struct CompareRequest {
     /// The prompts.
     pub prompts: ComparedPrompts,
     /// What runs beside plain decoding: one to five.
-    pub lanes: Vec<Contender>,
+    pub lanes: Vec<MethodConfig>,
     /// How tokens are drawn. All lanes of a run use one seed; the next run uses the next.
     pub sampling: SamplingParams,
     /// Which drafted tokens stand.
@@ -74,7 +74,7 @@ pub struct ComparisonSetting {
     /// CPU threads.
     pub threads: u32,
     /// The lanes; the first is plain.
-    pub lanes: Vec<Contender>,
+    pub lanes: Vec<MethodConfig>,
     /// The prompts.
     pub prompts: Vec<ComparedPrompt>,
     /// How tokens are drawn; the seed is that of the first run.
@@ -183,7 +183,7 @@ pub struct ComparisonReport {
     pub memory: ComparisonMemory,
     /// The lanes, plain first.
     pub lanes: Vec<LaneReport>,
-    /// Whether all lanes wrote the same tokens; `None` where they only follow the same law (above
+    /// Whether all lanes wrote the same tokens; `None` where they only follow the same distribution (above
     /// temperature 0 without the coupled rule).
     pub identity: Option<IdentityReport>,
     /// Every answer.
@@ -276,7 +276,7 @@ pub struct PositionReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LaneReport {
     /// Method and depth.
-    pub contender: Contender,
+    pub config: MethodConfig,
     /// Tokens a second after prefill: the median over all answers.
     pub tok_s: f64,
     /// To the first token, in milliseconds: the median.
@@ -359,7 +359,7 @@ pub struct ComparisonEntry {
     /// Name of the draft model, if one was loaded.
     pub draft: Option<String>,
     /// The fastest lane but plain.
-    pub best: Contender,
+    pub best: MethodConfig,
     /// Its speedup.
     pub speedup: f64,
 }
@@ -385,10 +385,10 @@ impl ComparisonReport {
             tokens >= u64::from(LEAST_TOKENS) * answers_of(lane).count() as u64
         };
         let lanes: Vec<_> = self.lanes.iter().enumerate().filter(|(lane, _)| long_enough(*lane)).collect();
-        let answers = lanes.iter().flat_map(|(number, lane)| {
-            answers_of(*number).map(|answer| (lane.contender.method, &answer.stats))
-        });
-        let rates = lanes.iter().map(|(_, lane)| (lane.contender.method, lane.tok_s));
+        let answers = lanes
+            .iter()
+            .flat_map(|(number, lane)| answers_of(*number).map(|answer| (lane.config.method, &answer.stats)));
+        let rates = lanes.iter().map(|(_, lane)| (lane.config.method, lane.tok_s));
         Rates::of_methods(rates, self.setting.rule).with_drafting(answers, self.setting.rule)
     }
 }

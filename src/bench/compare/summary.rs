@@ -6,7 +6,7 @@ use super::report::{
     TimeSplit, Verdict,
 };
 use super::turn::{Turn, rates};
-use crate::bench::Contender;
+use crate::bench::MethodConfig;
 use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantile};
 use crate::bench::{Difference, IdentityReport};
 use crate::generate::Models;
@@ -81,7 +81,7 @@ fn identity(setting: &ComparisonSetting, turns: &[Turn]) -> IdentityReport {
     let mut report = IdentityReport::default();
     for turn in turns {
         let plain = &turn.answers[0].ids;
-        for (&Contender { method, max_draft }, answer) in setting.lanes.iter().zip(&turn.answers).skip(1) {
+        for (&MethodConfig { method, max_draft }, answer) in setting.lanes.iter().zip(&turn.answers).skip(1) {
             report.compared += 1;
             let ids = &answer.ids;
             if ids != plain {
@@ -114,7 +114,7 @@ fn samples(setting: &ComparisonSetting, turns: &[Turn], of_turn: impl Fn(&Turn) 
 }
 
 fn lane_report(setting: &ComparisonSetting, lane: usize, turns: &[Turn]) -> Result<LaneReport> {
-    let contender = setting.lanes[lane];
+    let config = setting.lanes[lane];
     let stats: Vec<&GenerationStats> = turns.iter().map(|turn| &turn.answers[lane].stats).collect();
     let plain: Vec<&GenerationStats> = turns.iter().map(|turn| &turn.answers[0].stats).collect();
     let over_plain = |ratio: fn(&GenerationStats, &GenerationStats) -> Option<f64>| {
@@ -123,12 +123,12 @@ fn lane_report(setting: &ComparisonSetting, lane: usize, turns: &[Turn]) -> Resu
     let (speedups, decode) = (over_plain(figures::speedup), over_plain(figures::decode_speedup));
     let predicted = samples(setting, turns, |turn| {
         let [plain, own] = [0, lane].map(|lane| PooledWork::of(&turn.answers[lane].stats));
-        turn.costs.predicted_speedup(contender.method, &plain, &own)
+        turn.costs.predicted_speedup(config.method, &plain, &own)
     });
     let nothing = || {
         Error::invalid(format!(
             "The method {} generated nothing that could be measured. Choose another prompt.",
-            contender.method
+            config.method
         ))
     };
     let of = |values: &[f64], at: f64| quantile(values, at).ok_or_else(nothing);
@@ -138,7 +138,7 @@ fn lane_report(setting: &ComparisonSetting, lane: usize, turns: &[Turn]) -> Resu
     let (speedup, low, high) = (of(&speedups, 0.5)?, of(&speedups, SPREAD.0)?, of(&speedups, SPREAD.1)?);
     let sureness = Sureness::of(&speedups);
     Ok(LaneReport {
-        contender,
+        config,
         tok_s: of(&rates_of(&stats), 0.5)?,
         ttft_ms: of(&each(|s| s.ttft_ms), 0.5)?,
         speedup,
@@ -151,7 +151,7 @@ fn lane_report(setting: &ComparisonSetting, lane: usize, turns: &[Turn]) -> Resu
         mean_acceptance_length: pooled.counts.mean_acceptance_length(),
         positions: positions(&stats),
         split: split(&stats),
-        verdict: (contender.method != Method::Plain)
+        verdict: (config.method != Method::Plain)
             .then(|| verdict(speedup, sureness, Work::of(&plain), Work::of(&stats))),
     })
 }
@@ -326,8 +326,8 @@ mod tests {
             device: "cpu".into(),
             threads: 2,
             lanes: vec![
-                Contender { method: Method::Plain, max_draft: MaxDraft::Auto },
-                Contender { method: Method::Ngram, max_draft: MaxDraft::Fixed(4) },
+                MethodConfig { method: Method::Plain, max_draft: MaxDraft::Auto },
+                MethodConfig { method: Method::Ngram, max_draft: MaxDraft::Fixed(4) },
             ],
             prompts: (0..prompts).map(prompt).collect(),
             sampling: SamplingParams { temperature, ..SamplingParams::greedy() },

@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use super::Listener;
 use super::report::{CompareEvent, ComparedPrompt, TimedEvent};
 use crate::bench::figures::CostTable;
-use crate::bench::lanes::{self, Course, Lane};
+use crate::bench::lanes::{self, Lane, LaneRun};
 use crate::bench::suite::SuitePrompt;
-use crate::engine::TurnClock;
+use crate::engine::PausableStopwatch;
 use crate::event::{EventSink, GenerationEvent, StopReason};
 use crate::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::stats::{GenerationStats, Stopwatch, millis};
@@ -82,8 +82,8 @@ pub(super) fn run(
     listener: &mut Listener<'_>,
 ) -> Result<Option<Vec<LaneAnswer>>> {
     let ids = lanes[0].prompt_ids(&Prompt::Chat(asked(prompt).messages()))?;
-    let clocks: Vec<TurnClock> = lanes.iter().map(|_| TurnClock::default()).collect();
-    let course = Course { prompt: &ids, number, stopped: listener.stopped };
+    let clocks: Vec<PausableStopwatch> = lanes.iter().map(|_| PausableStopwatch::default()).collect();
+    let course = LaneRun { prompt: &ids, number, stopped: listener.stopped };
     let tell: Tell<'_> = Mutex::new(&mut *listener.tell);
     let taking_part = (0..).zip(lanes.iter_mut()).zip(plans).zip(&clocks);
     let lanes = taking_part.map(|(((lane, models), plan), clock)| {
@@ -108,7 +108,7 @@ type Tell<'t> = Mutex<&'t mut (dyn FnMut(CompareEvent) + Send + 't)>;
 /// Keeps what a lane tells, with its own time, and tells it on while the lane's clock stands.
 struct LaneSink<'a, 't> {
     lane: u32,
-    clock: &'a TurnClock,
+    clock: &'a PausableStopwatch,
     tell: &'a Tell<'t>,
     told: Vec<TimedEvent>,
 }
@@ -121,10 +121,10 @@ fn say(tell: &Tell<'_>, event: CompareEvent) {
 
 impl EventSink for LaneSink<'_, '_> {
     fn send(&mut self, event: GenerationEvent) {
-        self.clock.stand();
+        self.clock.pause();
         let told = TimedEvent { at_ms: millis(self.clock.elapsed()), event };
         self.told.push(told.clone());
         say(self.tell, CompareEvent::Lane { lane: self.lane, told });
-        self.clock.go();
+        self.clock.resume();
     }
 }

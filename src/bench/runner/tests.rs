@@ -139,9 +139,9 @@ fn suite(ids: &[&str]) -> Suite {
 fn plan(methods: &[(Method, u32)], ids: &[&str], runs: usize) -> BenchPlan {
     BenchPlan {
         suites: vec![suite(ids)],
-        contenders: methods
+        configs: methods
             .iter()
-            .map(|&(method, k)| Contender { method, max_draft: MaxDraft::Fixed(k) })
+            .map(|&(method, k)| MethodConfig { method, max_draft: MaxDraft::Fixed(k) })
             .collect(),
         runs,
         turn_cost_rounds: 2,

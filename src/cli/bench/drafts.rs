@@ -10,7 +10,7 @@ use hunch::generate::Models;
 
 use crate::cli::render;
 
-/// A row for each suite and contender.
+/// A row for each suite and config.
 pub(super) fn run(models: &mut Models, plan: &BenchPlan, json: bool) -> Result<()> {
     let interactive = std::io::stderr().is_terminal();
     let reports = drafts::measure(models, plan, &mut |done, total| {

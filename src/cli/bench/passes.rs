@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::Result;
 #[cfg(feature = "candle-baseline")]
 use hunch::bench::candle::{Candle, CandleModel};
-use hunch::bench::passes::{self, Beside, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
+use hunch::bench::passes::{self, ExternalRunner, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
 use hunch_error::Error;
 use hunch_model::weights::WeightFile;
 
@@ -58,13 +58,13 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
 }
 
 /// `NAME=PROGRAM ARGUMENT...`; words are separated by blanks.
-fn beside(line: &str, model: &str, threads: usize) -> Result<Beside> {
+fn beside(line: &str, model: &str, threads: usize) -> Result<ExternalRunner> {
     let words = line.split_once('=').map(|(name, command)| (name, command.split_whitespace()));
     let Some((name, Some(program), rest)) = words.map(|(name, mut words)| (name, words.next(), words)) else {
         return Err(Error::invalid(format!("--beside \"{line}\" is not NAME=COMMAND.")).into());
     };
     let fill = |word: &str| word.replace("{model}", model).replace("{threads}", &threads.to_string());
-    Ok(Beside::start(name, program, &rest.map(fill).collect::<Vec<_>>())?)
+    Ok(ExternalRunner::start(name, program, &rest.map(fill).collect::<Vec<_>>())?)
 }
 
 fn pass_table(report: &PassReport) -> String {

@@ -20,13 +20,13 @@ struct SecondTurnRow<'a> {
     turn: SecondTurn,
 }
 
-/// A row for each suite and contender.
+/// A row for each suite and config.
 pub(super) fn run(models: &mut Models, plan: &BenchPlan, json: bool) -> Result<()> {
     let mut turns = Vec::new();
     for suite in &plan.suites {
-        for &contender in &plan.contenders {
-            let turn = second_turn::measure(models, &suite.prompts, &plan.generation(contender, 0))?;
-            turns.push(SecondTurnRow { suite: &suite.name, method: contender.method, turn });
+        for &config in &plan.configs {
+            let turn = second_turn::measure(models, &suite.prompts, &plan.generation(config, 0))?;
+            turns.push(SecondTurnRow { suite: &suite.name, method: config.method, turn });
         }
     }
     let cells = |SecondTurnRow { suite, method, turn }: &SecondTurnRow<'_>| {

@@ -6,9 +6,9 @@ use anyhow::Result;
 use clap::Args;
 use hunch_core::method::Method;
 use hunch_library::Places;
-use hunch_library::measured::Measured;
+use hunch_library::measured::SpeedLog;
 use hunch_library::types::ModelEntry;
-use hunch_library::types::{ModelSource, RanAs};
+use hunch_library::types::{ModelSource, SpeedRole};
 use hunch_model::device::{Compute, DeviceChoice};
 
 use crate::cli::render;
@@ -85,7 +85,7 @@ fn rest_of_row(model: &ModelEntry) -> [String; 4] {
 /// Tells entries how fast they were when they last ran on this device.
 pub(super) fn fill_speeds(models: &mut [ModelEntry], compute: &Compute) {
     // Without a data folder nothing was measured.
-    if let Ok(measured) = Measured::of_this_machine(compute.name()) {
+    if let Ok(measured) = SpeedLog::of_this_machine(compute.name()) {
         measured.fill(models);
     }
 }
@@ -94,9 +94,9 @@ pub(super) fn fill_speeds(models: &mut [ModelEntry], compute: &Compute) {
 pub(super) fn speed(model: &ModelEntry) -> Option<String> {
     let rate = format!("{:.1}", model.tokens_per_second?);
     Some(match model.ran_as? {
-        RanAs::Target { method: Method::Plain } => rate,
-        RanAs::Target { method } => format!("{rate} with {method}"),
-        RanAs::Draft => format!("{rate} drafting"),
+        SpeedRole::Target { method: Method::Plain } => rate,
+        SpeedRole::Target { method } => format!("{rate} with {method}"),
+        SpeedRole::Draft => format!("{rate} drafting"),
     })
 }
 

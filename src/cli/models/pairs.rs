@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use hunch::store::{CurveOf, Store};
 use hunch_error::Error;
-use hunch_library::measured::Measured;
+use hunch_library::measured::SpeedLog;
 use hunch_library::pairs::{CostsOf, Pairs};
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{DraftOffer, Fit, FitVerdict, PairVerdict};
@@ -71,7 +71,7 @@ fn ask_pairs<T>(
         compute,
         machine: machine::memory(0, compute),
         vocabularies: &Vocabularies::beside(hunch_library::data_folder().ok().as_deref()),
-        measured: Measured::of_this_machine(compute.name()).ok().as_ref(),
+        measured: SpeedLog::of_this_machine(compute.name()).ok().as_ref(),
         costs: &costs,
     })
 }

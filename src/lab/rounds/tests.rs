@@ -13,12 +13,12 @@ const MANY: u32 = 1_000_000;
 const TYPICAL: AcceptanceRule = AcceptanceRule::LossyTypical { epsilon: 0.09, delta: 0.3 };
 const LENIENT: AcceptanceRule = AcceptanceRule::LossyLenience { lenience: 0.5 };
 
-fn laws() -> Laws {
-    Laws::new(toy(), SamplingParams::unfiltered()).unwrap()
+fn distributions() -> Distributions {
+    Distributions::new(toy(), SamplingParams::unfiltered()).unwrap()
 }
 
-fn rounds(laws: &Laws, rule: AcceptanceRule, rounds: u32, seed: u64) -> LabRounds {
-    Rounds::new(7, laws, rule, seed).unwrap().run(rounds).unwrap()
+fn rounds(distributions: &Distributions, rule: AcceptanceRule, rounds: u32, seed: u64) -> LabRounds {
+    Rounds::new(7, distributions, rule, seed).unwrap().run(rounds).unwrap()
 }
 
 /// Whether `share` of the rounds is what theory says, within four standard errors.
@@ -42,41 +42,47 @@ fn is_refuted(outcome: &LabRounds) {
 
 #[test]
 fn a_million_rounds_of_rejection_sampling_follow_p() {
-    let (laws, outcome) = (laws(), rounds(&laws(), AcceptanceRule::Lossless, MANY, 1));
+    let (distributions, outcome) =
+        (distributions(), rounds(&distributions(), AcceptanceRule::Lossless, MANY, 1));
     follows_p(&outcome);
-    accepts(&outcome, theory::acceptance(laws.p(), laws.q()));
+    accepts(&outcome, theory::acceptance(distributions.p(), distributions.q()));
 }
 
 #[test]
 fn a_million_rounds_of_matching_follow_p() {
-    let (laws, outcome) = (laws(), rounds(&laws(), AcceptanceRule::Match, MANY, 2));
+    let (distributions, outcome) =
+        (distributions(), rounds(&distributions(), AcceptanceRule::Match, MANY, 2));
     follows_p(&outcome);
-    accepts(&outcome, theory::matching(laws.p(), laws.q()));
+    accepts(&outcome, theory::matching(distributions.p(), distributions.q()));
 }
 
 /// How often it accepts has bounds only: (1 - TV) / (1 + TV) (Daliri et al., theorem 1), and what the best
 /// rule accepts.
 #[test]
 fn a_million_rounds_of_coupling_follow_p() {
-    let (laws, outcome) = (laws(), rounds(&laws(), AcceptanceRule::Coupled, MANY, 3));
+    let (distributions, outcome) =
+        (distributions(), rounds(&distributions(), AcceptanceRule::Coupled, MANY, 3));
     follows_p(&outcome);
     let share = f64::from(outcome.accepted) / f64::from(MANY);
-    let distance = theory::total_variation(laws.p(), laws.q());
+    let distance = theory::total_variation(distributions.p(), distributions.q());
     assert!(share > (1.0 - distance) / (1.0 + distance) - 0.005 && share < 1.0 - distance, "{share}");
 }
 
 #[test]
 fn a_million_rounds_refute_the_lossy_rules() {
-    let laws = laws();
-    let typical = rounds(&laws, TYPICAL, MANY, 4);
+    let distributions = distributions();
+    let typical = rounds(&distributions, TYPICAL, MANY, 4);
     is_refuted(&typical);
-    accepts(&typical, theory::typical_acceptance(laws.p(), laws.q(), 0.09f32.into(), 0.3f32.into()));
-    let lenient = rounds(&laws, LENIENT, MANY, 5);
+    accepts(
+        &typical,
+        theory::typical_acceptance(distributions.p(), distributions.q(), 0.09f32.into(), 0.3f32.into()),
+    );
+    let lenient = rounds(&distributions, LENIENT, MANY, 5);
     is_refuted(&lenient);
-    accepts(&lenient, theory::lenient_acceptance(laws.p(), laws.q(), 0.5));
+    accepts(&lenient, theory::lenient_acceptance(distributions.p(), distributions.q(), 0.5));
 }
 
-/// The tokens that neither law can draw change nothing: a filtered law in a large vocabulary against the
+/// The tokens that neither distribution can draw change nothing: a filtered distribution in a large vocabulary against the
 /// same one alone.
 #[test]
 fn what_cannot_be_drawn_may_be_left_out() {
@@ -86,15 +92,15 @@ fn what_cannot_be_drawn_may_be_left_out() {
         spread
     };
     let spread = Scores { target: far(toy().target), draft: far(toy().draft), context: Vec::new() };
-    let spread = Laws::new(spread, SamplingParams::unfiltered()).unwrap();
+    let spread = Distributions::new(spread, SamplingParams::unfiltered()).unwrap();
     let compact = Compact::new(&spread);
-    assert_eq!((compact.p.len(), &compact.p[..]), (10, laws().p()));
+    assert_eq!((compact.p.len(), &compact.p[..]), (10, distributions().p()));
     // The verifier on the whole vocabulary, without this module.
     for (rule, seed) in [(AcceptanceRule::Lossless, 8), (TYPICAL, 9), (LENIENT, 10)] {
         let verifier = Verifier::new(rule, seed);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let q: Arc<[f32]> = spread.q().into();
-        let mut target = GivenLaws(vec![spread.p().to_vec(); 2]);
+        let mut target = GivenDistributions(vec![spread.p().to_vec(); 2]);
         let mut whole = vec![0u64; spread.listed().len()];
         for at in 0..20_000 {
             let mut tree = DraftTree::new();
@@ -105,22 +111,22 @@ fn what_cannot_be_drawn_may_be_left_out() {
         }
         let ours: Vec<u64> =
             rounds(&spread, rule, 20_000, seed + 50).counts.into_iter().map(u64::from).collect();
-        assert!(theory::same_law(&whole, &ours).p_value > 1e-3, "{rule}: {whole:?} {ours:?}");
+        assert!(theory::same_distribution(&whole, &ours).p_value > 1e-3, "{rule}: {whole:?} {ours:?}");
     }
 }
 
 #[test]
 fn a_round_tells_what_it_did() {
-    let laws = laws();
+    let distributions = distributions();
     for rule in [AcceptanceRule::Lossless, LENIENT] {
-        let mut lab = Rounds::new(7, &laws, rule, 11).unwrap();
+        let mut lab = Rounds::new(7, &distributions, rule, 11).unwrap();
         let (mut kept, mut replaced) = (0, 0);
         for n in 1..=200 {
             let outcome = lab.run(1).unwrap();
             assert_eq!((outcome.position, outcome.rounds), (7, n));
             let round = outcome.last.unwrap();
             assert_eq!(round.accepted, round.u.unwrap() < round.threshold.unwrap(), "{round:?}");
-            assert_eq!(round.p, f64::from(laws.p()[round.drafted as usize]));
+            assert_eq!(round.p, f64::from(distributions.p()[round.drafted as usize]));
             if round.accepted {
                 assert_eq!(round.emitted, round.drafted);
                 kept += 1;
@@ -135,7 +141,7 @@ fn a_round_tells_what_it_did() {
         assert_eq!((all.rounds, all.last), (210, None));
     }
     for rule in [AcceptanceRule::Match, AcceptanceRule::Coupled, TYPICAL] {
-        let round = rounds(&laws, rule, 1, 12).last.unwrap();
+        let round = rounds(&distributions, rule, 1, 12).last.unwrap();
         assert_eq!((round.u, round.threshold), (None, None), "{rule} compares");
         assert!(round.q > 0.0);
     }
@@ -145,20 +151,21 @@ fn a_round_tells_what_it_did() {
 fn what_is_not_listed_is_counted_together() {
     let target: Vec<f32> = (0..200).map(|i| -0.01 * i as f32).collect();
     let draft = target.iter().rev().copied().collect();
-    let laws =
-        Laws::new(Scores { target, draft, context: Vec::new() }, SamplingParams::unfiltered()).unwrap();
-    let outcome = rounds(&laws, AcceptanceRule::Lossless, 20_000, 13);
+    let distributions =
+        Distributions::new(Scores { target, draft, context: Vec::new() }, SamplingParams::unfiltered())
+            .unwrap();
+    let outcome = rounds(&distributions, AcceptanceRule::Lossless, 20_000, 13);
     follows_p(&outcome);
     assert!(outcome.rest > 10_000 && outcome.counts.len() == crate::lab::position::LISTED);
 }
 
 #[test]
 fn certainty_and_nothing_are_no_numbers_that_are_none() {
-    let laws = Laws::new(toy(), SamplingParams::greedy()).unwrap();
-    let outcome = rounds(&laws, AcceptanceRule::Lossless, 50, 1);
+    let distributions = Distributions::new(toy(), SamplingParams::greedy()).unwrap();
+    let outcome = rounds(&distributions, AcceptanceRule::Lossless, 50, 1);
     assert_eq!((outcome.accepted, outcome.total_variation, outcome.expected_variation), (50, 0.0, 0.0));
     assert_eq!((outcome.p_value, outcome.degrees), (1.0, 0));
-    let none = rounds(&laws, AcceptanceRule::Lossless, 0, 1);
+    let none = rounds(&distributions, AcceptanceRule::Lossless, 0, 1);
     assert_eq!((none.rounds, none.total_variation, none.p_value), (0, 0.0, 1.0));
 }
 
@@ -170,8 +177,8 @@ fn requests_are_checked() {
         assert!(check(&request(rounds, AcceptanceRule::Match)).unwrap_err().to_string().contains("10000"));
     }
     let wrong = AcceptanceRule::LossyLenience { lenience: 0.0 };
-    assert!(check(&request(1, wrong)).is_err() && Rounds::new(1, &laws(), wrong, 1).is_err());
-    let mut lab = Rounds::new(1, &laws(), AcceptanceRule::Match, 1).unwrap();
+    assert!(check(&request(1, wrong)).is_err() && Rounds::new(1, &distributions(), wrong, 1).is_err());
+    let mut lab = Rounds::new(1, &distributions(), AcceptanceRule::Match, 1).unwrap();
     lab.run(1).unwrap();
     assert!(lab.run(u32::MAX).unwrap_err().to_string().contains("afresh"));
 }
@@ -179,11 +186,11 @@ fn requests_are_checked() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn any_law_comes_out_as_p(scores in any_scores(), sampling in any_sampling(), seed in any::<u64>()) {
-        let laws = Laws::new(scores, sampling).unwrap();
+    fn any_distribution_comes_out_as_p(scores in any_scores(), sampling in any_sampling(), seed in any::<u64>()) {
+        let distributions = Distributions::new(scores, sampling).unwrap();
         for rule in [AcceptanceRule::Lossless, AcceptanceRule::Match, AcceptanceRule::Coupled] {
-            let outcome = rounds(&laws, rule, 2_000, seed);
-            // Many laws are tried: one in a thousand would be refuted by chance too often.
+            let outcome = rounds(&distributions, rule, 2_000, seed);
+            // Many distributions are tried: one in a thousand would be refuted by chance too often.
             prop_assert!(outcome.p_value > 1e-7, "{rule}: {outcome:?}");
             prop_assert!(outcome.total_variation.is_finite() && outcome.expected_variation.is_finite());
         }

@@ -97,7 +97,9 @@ fn rules_that_draw_no_number_count_by_their_outcome() {
 
 /// A place with the target's and the draft's likeliest tokens at temperature 1.
 fn place(mut token: TokenEvent, top: &[f32], guesses: &[f32]) -> TokenEvent {
-    let listed = |law: &[f32]| (0..).zip(law).map(|(id, p)| Alternative(id, String::new(), *p)).collect();
+    let listed = |distribution: &[f32]| {
+        (0..).zip(distribution).map(|(id, p)| Alternative(id, String::new(), *p)).collect()
+    };
     (token.top, token.guesses) = (listed(top), listed(guesses));
     token
 }
@@ -164,14 +166,14 @@ fn what_cannot_be_answered_is_refused() {
 proptest! {
     #[test]
     fn no_answer_gives_a_number_that_is_none(
-        laws in prop::collection::vec((0.0f32..=1.0, prop::option::of(0.0f32..=1.0), any::<bool>()), 1..12),
+        distributions in prop::collection::vec((0.0f32..=1.0, prop::option::of(0.0f32..=1.0), any::<bool>()), 1..12),
         listed in prop::collection::vec(0.0f32..=1.0, 0..4),
         (depth, old, new) in (1u32..=15, 0.0f32..=5.0, prop::option::of(0.0f32..=5.0)),
     ) {
         let mut events = vec![started(1, Method::DraftModel, AcceptanceRule::Lossless)];
         let mut sorted = listed;
         sorted.sort_by(|a, b| b.total_cmp(a));
-        for (i, (p, q, kept)) in (0..).zip(laws) {
+        for (i, (p, q, kept)) in (0..).zip(distributions) {
             let origin = if kept { Accepted } else { Resampled };
             let stands = place(token((i, 0), "a", origin, p, q), &sorted, &sorted);
             let instead = if kept { vec![] } else { vec![rejected(0, "x", p, q)] };

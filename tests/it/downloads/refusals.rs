@@ -166,7 +166,7 @@ fn a_file_that_is_not_the_one_of_the_catalogue_is_fetched_only_when_it_is_asked_
     let id = desk.downloads.start(&of_catalogue(&checked)).unwrap().id;
     let refused = desk.end(&id);
     let error = refused.error.unwrap();
-    assert_eq!((refused.phase, error.code), (DownloadPhase::Failed, ErrorCode::NotOfCatalogue));
+    assert_eq!((refused.phase, error.code), (DownloadPhase::Failed, ErrorCode::CatalogueMismatch));
     let words = error.message;
     assert!(words.contains(&published.sha256[..12]) && words.contains("Nothing was fetched"), "{words}");
     assert!(words.contains(REPOSITORY) && words.contains("choose the file there"), "{words}");
@@ -174,7 +174,7 @@ fn a_file_that_is_not_the_one_of_the_catalogue_is_fetched_only_when_it_is_asked_
     // Nor when it is tried again, after a restart too.
     let desk = desk.restart(hub.config());
     desk.downloads.resume(&id).unwrap();
-    assert_eq!(desk.end(&id).error.unwrap().code, ErrorCode::NotOfCatalogue);
+    assert_eq!(desk.end(&id).error.unwrap().code, ErrorCode::CatalogueMismatch);
     assert!(hub.starts().is_empty());
     // As a file of any repository it is what the hub has.
     is(&desk.fetch("m.gguf"), &published);

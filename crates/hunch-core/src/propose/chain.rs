@@ -59,7 +59,7 @@ impl ChainDraft<'_> {
                 let (token, confidence) = ranking[0];
                 (tree.push_certain(parent, token, confidence), ranking)
             } else {
-                let q = sampler.law(&logits, &recent)?;
+                let q = sampler.distribution(&logits, &recent)?;
                 let guesses = likeliest_of(&q, GUESSES);
                 let node = if let Some(noise) = self.noise {
                     // By the target's own noise the draft has no choice left.
@@ -74,7 +74,7 @@ impl ChainDraft<'_> {
             tree.set_guesses(node, guesses.into());
             let token = tree.tokens()[node];
             let over = tree.len() == depth || self.end_tokens.contains(&token);
-            if over || !self.plan.goes_on(tree.confidence()[node].unwrap_or(1.0)) {
+            if over || !self.plan.should_continue(tree.confidence()[node].unwrap_or(1.0)) {
                 return Ok(());
             }
             parent = Some(node);

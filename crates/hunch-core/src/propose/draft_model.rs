@@ -53,8 +53,8 @@ impl DraftModel {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn twin(&self) -> Result<Self> {
-        Self::new(self.model.twin())
+    pub fn fork(&self) -> Result<Self> {
+        Self::new(self.model.fork())
     }
 
     /// Drafts trees of this shape from now on, or chains.
@@ -74,7 +74,7 @@ impl DraftModel {
 
     /// The model, for whoever measures it alone, with whatever its cache holds. Whatever happens to that, the next
     /// proposal starts from an empty one.
-    pub fn lend_model(&mut self) -> &mut dyn LanguageModel {
+    pub fn model_mut(&mut self) -> &mut dyn LanguageModel {
         self.seen.clear();
         self.grown = None;
         &mut *self.model
@@ -84,8 +84,8 @@ impl DraftModel {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn borrow_model(&mut self) -> Result<&mut dyn LanguageModel> {
-        let model = self.lend_model();
+    pub fn model_with_empty_cache(&mut self) -> Result<&mut dyn LanguageModel> {
+        let model = self.model_mut();
         model.truncate(0)?;
         Ok(model)
     }
@@ -158,20 +158,20 @@ impl Proposer for DraftModel {
         if self.tree.is_some() { Method::DraftTree } else { Method::DraftModel }
     }
 
-    fn branches(&self) -> bool {
+    fn is_tree(&self) -> bool {
         self.tree.is_some()
     }
 
     fn begin(&mut self, prompt: &[TokenId]) {
         self.shortlist.clear();
-        self.shortlist.hear(prompt);
+        self.shortlist.observe(prompt);
         // What a round that failed has left.
         self.work.clear();
         self.grown = None;
         self.failure = None;
     }
 
-    fn unlearn(&mut self) {
+    fn reset_stats(&mut self) {
         self.calibration = Calibration::default();
     }
 
@@ -185,7 +185,7 @@ impl Proposer for DraftModel {
         self.failure.take()
     }
 
-    fn unread(&self, committed: &[TokenId]) -> usize {
+    fn pending_len(&self, committed: &[TokenId]) -> usize {
         // What the last generation left and this one shares need not run again.
         committed.len().saturating_sub(1 + shared_len(&self.seen, committed))
     }
@@ -201,14 +201,14 @@ impl Proposer for DraftModel {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn work(&mut self) -> Vec<usize> {
+    fn take_pass_log(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.work)
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let committed = cx.committed;
         let depth = cx.plan.max_draft.min(self.room(committed));
-        self.shortlist.hear(&committed[self.shortlist.heard().min(committed.len())..]);
+        self.shortlist.observe(&committed[self.shortlist.heard().min(committed.len())..]);
         let shared = self.rewind(&committed[..committed.len().saturating_sub(1)])?;
         let pending = &committed[shared..];
         if depth == 0 || !self.can_read(pending) {
@@ -302,10 +302,10 @@ mod tests {
     #[test]
     fn it_drafts_its_own_continuation_whatever_its_cache_held() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
-        assert_eq!(draft.unread(&[1, 2, 3, 4]), 3);
+        assert_eq!(draft.pending_len(&[1, 2, 3, 4]), 3);
         begin(&mut draft, &[1, 2, 3, 4]);
-        assert_eq!((draft.model().cache_len(), draft.unread(&[1, 2, 3, 4])), (3, 0));
-        assert_eq!((draft.unread(&[1, 2, 8, 9, 10]), draft.unread(&[])), (2, 0));
+        assert_eq!((draft.model().cache_len(), draft.pending_len(&[1, 2, 3, 4])), (3, 0));
+        assert_eq!((draft.pending_len(&[1, 2, 8, 9, 10]), draft.pending_len(&[])), (2, 0));
         for committed in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 9, 9], &[1, 2, 8], &[5], &[5, 6, 7]] {
             let tree = propose(&mut draft, committed, SamplingParams::greedy());
             assert_eq!(tree.tokens(), greedy_continuation(committed, 4));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn sampled_drafts_carry_the_law_they_came_from() {
+    fn sampled_drafts_carry_the_distribution_they_came_from() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
         let params = SamplingParams { presence_penalty: 1.0, ..SamplingParams::unfiltered() };
         let tree = propose(&mut draft, &[1, 2], params.clone());
@@ -340,7 +340,7 @@ mod tests {
         let mut path = vec![1, 2];
         for (node, &token) in tree.tokens().iter().enumerate() {
             let DraftProb::Sampled(q) = tree.prob(node) else { panic!("sampled") };
-            let exact = sampler.law(&table(64, 16).logits_after(&path), &path).unwrap();
+            let exact = sampler.distribution(&table(64, 16).logits_after(&path), &path).unwrap();
             assert_eq!(q[..], exact[..]);
             path.push(token);
         }
@@ -375,12 +375,12 @@ mod tests {
     fn a_borrowed_model_does_not_confuse_it() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
         propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
-        let model = draft.borrow_model().unwrap();
+        let model = draft.model_with_empty_cache().unwrap();
         assert_eq!(model.cache_len(), 0);
         model.forward(Step::chain(&[9, 9, 9], LogitRows::None)).unwrap();
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         assert_eq!(tree.tokens(), greedy_continuation(&[1, 2, 3], 4));
-        let model = draft.lend_model();
+        let model = draft.model_mut();
         let held = model.cache_len();
         assert!(held > 0, "what it holds stays");
         model.truncate(held - 1).unwrap();

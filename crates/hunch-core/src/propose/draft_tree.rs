@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use super::chain::GUESSES;
 use super::{ProposeContext, RoundOutcome};
-use crate::depth::{CLASSES, DraftPlan, PRIOR, Share, class_of, class_prior};
+use crate::depth::{CONFIDENCE_BINS, DraftPlan, SuccessRate, bin_of, bin_prior};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
 use crate::model::{LogitRows, RowLayout, Rows, Step};
 use crate::rule::PositionNoise;
 use crate::sample::{Sampler, draw, likeliest_of, unit};
-use crate::token::{Likely, TokenId};
+use crate::token::{TokenId, TokenProb};
 
 /// How a tree branches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,14 +79,18 @@ const CANDIDATES: usize = 8;
 /// How many tests the draft's own opinion counts: the best of many slots is taken, and with fewer that would be one
 /// which was lucky.
 const OPINION: f64 = 8.0;
+/// Acceptance of an eldest child before any test, and how many tests that counts.
+const USUAL: (f64, f64) = (0.6, 2.0);
+/// Tests that a rate remembers.
+const MEMORY: f64 = 32.0;
 
 /// How often a child was accepted when it was tested, by its share of what its elder siblings left: what
 /// the draft's opinion is worth. Kept from tree to tree.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calibration {
-    kinds: [[Share; CLASSES]; 4],
+    kinds: [[SuccessRate; CONFIDENCE_BINS]; 4],
     /// Eldest children of late, whatever their share.
-    of_late: Share,
+    of_late: SuccessRate,
 }
 
 /// Children whose shares are worth the same.
@@ -119,11 +123,11 @@ impl Kind {
     /// The probability that one of a class is accepted, before anything is known of the draft.
     fn prior(self, class: usize) -> f64 {
         match self {
-            Self::Likeliest | Self::NextLikeliest => class_prior(class, false),
-            Self::Drawn => class_prior(class, true),
+            Self::Likeliest | Self::NextLikeliest => bin_prior(class, false),
+            Self::Drawn => bin_prior(class, true),
             // What rejections leave of p is where q was too low, so a large share of what they leave of q is worth
             // less, and a small one more. Measured on prose: 0.16 to 0.56, in a straight line.
-            Self::NextDrawn => 0.15 + 0.45 * class_prior(class, false),
+            Self::NextDrawn => 0.15 + 0.45 * bin_prior(class, false),
         }
     }
 }
@@ -131,19 +135,19 @@ impl Kind {
 impl Calibration {
     /// The probability that a child is accepted when it is tested.
     fn acceptance(&self, kind: Kind, share: f64) -> f64 {
-        let class = class_of(share as f32);
-        self.kinds[kind as usize][class].mean((kind.prior(class), OPINION))
+        let class = bin_of(share as f32);
+        self.kinds[kind as usize][class].mean(kind.prior(class), OPINION)
     }
 
     /// The acceptance of an eldest child of which nothing is known yet.
     fn usual(&self) -> f64 {
-        self.of_late.mean(PRIOR)
+        self.of_late.mean(USUAL.0, USUAL.1)
     }
 
     fn add(&mut self, node: &GrownNode, passed: bool) {
-        self.kinds[node.kind as usize][class_of(node.share)].add(passed);
+        self.kinds[node.kind as usize][bin_of(node.share)].add(passed, MEMORY);
         if node.kind.is_eldest() {
-            self.of_late.add(passed);
+            self.of_late.add(passed, MEMORY);
         }
     }
 }
@@ -200,7 +204,7 @@ struct Branch {
     node: Option<usize>,
     children: Children,
     /// What the draft thinks likeliest here.
-    guesses: Arc<[Likely]>,
+    guesses: Arc<[TokenProb]>,
     /// Children drawn.
     drawn: usize,
     /// The probability that the target comes here and rejects all children drawn so far.
@@ -221,7 +225,7 @@ enum Children {
         squares: f64,
     },
     /// Chosen, in this order, with their probabilities.
-    Ranked(Vec<Likely>),
+    Ranked(Vec<TokenProb>),
 }
 
 impl Branch {
@@ -473,7 +477,7 @@ impl Growth<'_, '_> {
             let guesses = ranking.iter().copied().take(GUESSES).collect();
             (Children::Ranked(ranking), guesses)
         } else {
-            let q = self.sampler.law(&logits, &recent)?;
+            let q = self.sampler.distribution(&logits, &recent)?;
             let guesses = likeliest_of(&q, GUESSES);
             let children = match self.noise {
                 Some(noise) => {
@@ -592,17 +596,17 @@ mod tests {
     }
 
     #[test]
-    fn every_node_comes_from_the_law_of_its_own_path() {
+    fn every_node_comes_from_the_distribution_of_its_own_path() {
         for shape in [TreeShape::Dynamic, TreeShape::Static(vec![3, 2, 1])] {
             let mut draft = draft(shape);
             let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 12);
             assert_eq!(tree.len(), 12);
-            assert!(!tree.is_chain() && draft.work().len() < tree.len());
+            assert!(!tree.is_chain() && draft.take_pass_log().len() < tree.len());
             for node in 0..tree.len() {
                 let DraftProb::Sampled(q) = tree.prob(node) else { panic!("sampled") };
                 let before = [&[1, 2, 3], &path(&tree, node)[..tree.depth(node)]].concat();
                 let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
-                let exact = sampler.law(&table(64).logits_after(&before), &before).unwrap();
+                let exact = sampler.distribution(&table(64).logits_after(&before), &before).unwrap();
                 assert_eq!(q[..], exact[..], "node {node}");
                 let siblings = tree.children(tree.parents()[node]).map(|node| tree.tokens()[node]);
                 let all: Vec<_> = siblings.collect();
@@ -617,7 +621,7 @@ mod tests {
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy(), 9);
         assert!(tree.is_certain());
         // The committed tokens, then the first level in one pass.
-        assert_eq!((tree.children(None).count(), tree.len(), draft.work()), (3, 9, vec![3, 3]));
+        assert_eq!((tree.children(None).count(), tree.len(), draft.take_pass_log()), (3, 9, vec![3, 3]));
         let mut order: Vec<TokenId> = (0..16).collect();
         let logits = table(64).logits_after(&[1, 2, 3]);
         order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
@@ -642,11 +646,11 @@ mod tests {
                 side: 0,
             })
             .unwrap();
-        assert_eq!((draft.model().cache_len(), draft.unread(&committed)), (5, 0));
+        assert_eq!((draft.model().cache_len(), draft.pending_len(&committed)), (5, 0));
         let next = propose(&mut draft, &committed, SamplingParams::unfiltered(), 10);
         let DraftProb::Sampled(q) = next.prob(0) else { panic!("sampled") };
         let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
-        assert_eq!(q[..], sampler.law(&table(64).logits_after(&committed), &[]).unwrap()[..]);
+        assert_eq!(q[..], sampler.distribution(&table(64).logits_after(&committed), &[]).unwrap()[..]);
     }
 
     /// Of a tree that nobody settled nothing stays but what was committed.
@@ -708,7 +712,7 @@ mod tests {
         let mut draft = draft(TreeShape::Dynamic);
         let (committed, target) = (&[1, 2, 3], &StepOutput::default());
         let answer = |draft: &mut DraftModel| {
-            draft.unlearn();
+            draft.reset_stats();
             draft.begin(committed);
             std::iter::repeat_with(|| {
                 let tree = propose(draft, committed, SamplingParams::unfiltered(), 12);

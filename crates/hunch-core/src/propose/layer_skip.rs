@@ -105,12 +105,12 @@ impl Proposer for LayerSkip {
 
     fn begin(&mut self, prompt: &[TokenId]) {
         self.shortlist.clear();
-        self.shortlist.hear(prompt);
+        self.shortlist.observe(prompt);
         self.work.clear();
         self.failure = None;
     }
 
-    fn work(&mut self) -> Vec<usize> {
+    fn take_pass_log(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.work)
     }
 
@@ -120,7 +120,7 @@ impl Proposer for LayerSkip {
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
-        self.shortlist.hear(&committed[self.shortlist.heard().min(committed.len())..]);
+        self.shortlist.observe(&committed[self.shortlist.heard().min(committed.len())..]);
         let (Some(&last), depth) = (committed.last(), plan.max_draft) else {
             return Ok(DraftTree::new());
         };

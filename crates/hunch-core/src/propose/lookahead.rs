@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Method, ProposeContext, Proposer, RoundOutcome, SideRows, TargetDemand};
+use super::{AuxRows, Method, ProposeContext, Proposer, RoundOutcome, TargetDemand};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
 use crate::limits::MAX_DRAFT;
@@ -104,7 +104,7 @@ impl Proposer for Lookahead {
     }
 
     fn demand(&self) -> TargetDemand {
-        let mut side = SideRows::default();
+        let mut side = AuxRows::default();
         if self.riding {
             for (l, level) in self.levels.iter().enumerate() {
                 for (j, &token) in level.iter().enumerate() {
@@ -116,11 +116,11 @@ impl Proposer for Lookahead {
         TargetDemand { side, ..TargetDemand::default() }
     }
 
-    fn rows_beside(&self) -> usize {
+    fn extra_rows(&self) -> usize {
         BESIDE
     }
 
-    fn deepest(&self) -> usize {
+    fn max_depth(&self) -> usize {
         NGRAM - 1
     }
 
@@ -139,7 +139,7 @@ impl Proposer for Lookahead {
         self.riding = false;
     }
 
-    fn unlearn(&mut self) {
+    fn reset_stats(&mut self) {
         *self = Self::default();
     }
 
@@ -267,7 +267,7 @@ mod tests {
             lookahead.begin(&committed);
             lookahead.learn([9, 9, 9, 9]);
             if unlearns {
-                lookahead.unlearn();
+                lookahead.reset_stats();
             }
             lookahead.begin(&committed);
             assert_eq!(lookahead.pool.len(), 1 + found);

@@ -45,19 +45,19 @@ pub struct TargetDemand {
     /// Layers of the target whose residual stream it reads.
     pub taps: Vec<usize>,
     /// Rows of its own, which are not part of the draft.
-    pub side: SideRows,
+    pub side: AuxRows,
 }
 
 /// Rows that ride along in a target pass: a tree behind the root that nobody verifies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SideRows {
+pub struct AuxRows {
     /// Their tokens.
     pub tokens: Vec<TokenId>,
     /// Their parents among themselves; `None` is the root.
     pub parents: Vec<Option<usize>>,
 }
 
-impl SideRows {
+impl AuxRows {
     /// How many.
     pub fn len(&self) -> usize {
         self.tokens.len()
@@ -112,15 +112,15 @@ pub trait Proposer: Send {
         TargetDemand::default()
     }
     /// How many rows of its own it usually wants.
-    fn rows_beside(&self) -> usize {
+    fn extra_rows(&self) -> usize {
         0
     }
     /// How deep its drafts can be at all: what is expected of deeper ones is not to be believed.
-    fn deepest(&self) -> usize {
+    fn max_depth(&self) -> usize {
         MAX_DRAFT
     }
     /// Whether its drafts are trees: then [`DraftPlan::max_draft`] bounds their nodes, and their depth apart.
-    fn branches(&self) -> bool {
+    fn is_tree(&self) -> bool {
         false
     }
     /// Starts a generation: forget what belonged to the last one, if anything did. `prompt` is the whole
@@ -130,11 +130,11 @@ pub trait Proposer: Send {
     }
     /// Forgets what earlier answers have taught it: asked before [`begin`](Self::begin) where the text depends on the
     /// drafts and a seed is to repeat it.
-    fn unlearn(&mut self) {}
+    fn reset_stats(&mut self) {}
     /// Returns to the state of a proposer that has read nothing: called when it failed, before it is asked again
     /// in a later answer.
     fn reset(&mut self) {
-        self.unlearn();
+        self.reset_stats();
     }
     /// Takes the error that cut the last draft short. The tokens drafted before it are part of the draft, because
     /// dropping tokens that were drawn by chance would bias the answer.
@@ -142,7 +142,7 @@ pub trait Proposer: Send {
         None
     }
     /// How many committed tokens a model of its own has not read yet, the last one not counted.
-    fn unread(&self, committed: &[TokenId]) -> usize {
+    fn pending_len(&self, committed: &[TokenId]) -> usize {
         let _ = committed;
         0
     }
@@ -161,7 +161,7 @@ pub trait Proposer: Send {
     }
     /// The rows of every pass that a model ran for it since this was asked last: what its drafts cost.
     /// Nothing where drafts are looked up.
-    fn work(&mut self) -> Vec<usize> {
+    fn take_pass_log(&mut self) -> Vec<usize> {
         Vec::new()
     }
     /// Proposes a continuation of the committed tokens. An empty tree = nothing now: a plain step.

@@ -1,7 +1,7 @@
 //! Which tokens a draft model scores (frequency-ranked drafting, FR-Spec, Zhao et al., arXiv
 //! 2502.14856). The head of a small model with a large vocabulary is a large part of what a draft
-//! token costs, and most of the vocabulary is hardly ever written. The draft's law q lives on the
-//! shortlist then; what it is drawn from is what the verifier is told, so the output law stays the
+//! token costs, and most of the vocabulary is hardly ever written. The draft's distribution q lives on the
+//! shortlist then; what it is drawn from is what the verifier is told, so the output distribution stays the
 //! target's.
 //!
 //! Tokenisers of the byte-pair kind number their tokens in the order they were merged, the frequent
@@ -51,7 +51,7 @@ impl Shortlist {
     /// The tokens to score after a text; `None` = all.
     pub(super) fn after(text: &[TokenId], n_vocab: usize) -> Option<VocabSubset> {
         let mut list = Self::new(n_vocab);
-        list.hear(text);
+        list.observe(text);
         list.list.map(|(_, list)| list)
     }
 
@@ -68,7 +68,7 @@ impl Shortlist {
     }
 
     /// Hears the next tokens of the conversation.
-    pub(super) fn hear(&mut self, tokens: &[TokenId]) {
+    pub(super) fn observe(&mut self, tokens: &[TokenId]) {
         if self.lengths.is_empty() {
             return;
         }
@@ -112,21 +112,21 @@ mod tests {
         let new = |from: TokenId, count: TokenId| (0..count).map(|i| from + 16 * i).collect::<Vec<_>>();
         assert_eq!(list.tokens(), Some(&VocabSubset::first(32_768)));
         // Of 172 tokens, 64 of them taken on trust, 8 were not on the list when they came: 95.3%.
-        list.hear(&[1; 100]);
-        list.hear(&new(40_000, 8));
+        list.observe(&[1; 100]);
+        list.observe(&new(40_000, 8));
         assert_eq!(list.heard(), 108);
         let text: Vec<TokenId> = [1; 100].into_iter().chain(new(40_000, 8)).collect();
         assert_eq!(Shortlist::after(&text, 150_000).as_ref(), list.tokens());
         let tokens = list.tokens().unwrap();
         assert!(tokens.contains(32_767) && tokens.contains(40_000) && !tokens.contains(41_000));
         // One more makes 94.8%, and the next length begins. What was seen before is on the list.
-        list.hear(&[140_000, 140_000, 140_000]);
+        list.observe(&[140_000, 140_000, 140_000]);
         let tokens = list.tokens().unwrap();
         assert!(tokens.contains(49_151) && tokens.contains(140_000) && !tokens.contains(60_000));
         // Another language: the whole vocabulary.
-        list.hear(&new(110_000, 60));
+        list.observe(&new(110_000, 60));
         assert_eq!(list.tokens(), None);
-        list.hear(&[2; 10_000]);
+        list.observe(&[2; 10_000]);
         assert!(list.tokens().unwrap().contains(110_000));
         list.clear();
         assert_eq!((list.tokens(), list.heard()), (Some(&VocabSubset::first(32_768)), 0));
@@ -136,12 +136,12 @@ mod tests {
     fn small_vocabularies_are_scored_whole() {
         for n_vocab in [16, 32_000, 43_000] {
             let mut list = Shortlist::new(n_vocab);
-            list.hear(&[1, 2, 3]);
+            list.observe(&[1, 2, 3]);
             assert_eq!(list.tokens(), None);
         }
         let mut list = Shortlist::new(49_152);
         assert!(list.tokens().is_some());
-        list.hear(&(0..9).map(|i| 40_000 + 16 * i).collect::<Vec<_>>());
+        list.observe(&(0..9).map(|i| 40_000 + 16 * i).collect::<Vec<_>>());
         assert_eq!(list.tokens(), None);
     }
 }

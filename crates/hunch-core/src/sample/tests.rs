@@ -29,12 +29,12 @@ fn reference(params: &SamplingParams, logits: &[f32]) -> Vec<f64> {
         order.truncate(keep);
     }
     order.retain(|&i| weight(i) >= f64::from(params.min_p));
-    let mut law = vec![0.0; logits.len()];
+    let mut distribution = vec![0.0; logits.len()];
     for &i in &order {
-        law[i] = ((clean(logits[i]) - max) / f64::from(params.temperature)).exp();
+        distribution[i] = ((clean(logits[i]) - max) / f64::from(params.temperature)).exp();
     }
-    let total: f64 = law.iter().sum();
-    law.iter().map(|w| w / total).collect()
+    let total: f64 = distribution.iter().sum();
+    distribution.iter().map(|w| w / total).collect()
 }
 
 #[test]
@@ -59,44 +59,45 @@ fn exp_is_within_two_units_in_the_last_place() {
 
 #[test]
 fn greedy_takes_the_lowest_of_equal_maxima() {
-    let law = sampler(SamplingParams::greedy()).law(&[1.0, f32::NAN, 3.0, 3.0], &[]).unwrap();
-    assert_eq!(law, [0.0, 0.0, 1.0, 0.0]);
+    let distribution =
+        sampler(SamplingParams::greedy()).distribution(&[1.0, f32::NAN, 3.0, 3.0], &[]).unwrap();
+    assert_eq!(distribution, [0.0, 0.0, 1.0, 0.0]);
     assert_eq!(argmax(&[1.0, f32::NAN, 3.0, 3.0]), 2);
 }
 
 #[test]
 fn a_row_without_a_usable_logit_is_an_error() {
     for params in [SamplingParams::greedy(), SamplingParams::default()] {
-        let error = sampler(params).law(&[f32::NAN, f32::NEG_INFINITY], &[]).unwrap_err();
+        let error = sampler(params).distribution(&[f32::NAN, f32::NEG_INFINITY], &[]).unwrap_err();
         assert!(matches!(error, Error::Internal(_)));
     }
 }
 
 #[test]
 fn infinite_logits_share_the_mass() {
-    let law = sampler(SamplingParams::unfiltered())
-        .law(&[f32::INFINITY, 0.0, f32::INFINITY, f32::NEG_INFINITY], &[])
+    let distribution = sampler(SamplingParams::unfiltered())
+        .distribution(&[f32::INFINITY, 0.0, f32::INFINITY, f32::NEG_INFINITY], &[])
         .unwrap();
-    assert_eq!(law, [0.5, 0.0, 0.5, 0.0]);
+    assert_eq!(distribution, [0.5, 0.0, 0.5, 0.0]);
 }
 
 #[test]
 fn ties_at_the_edge_go_to_the_lower_token() {
     let logits = vec![0.0; 300];
     let top_k = SamplingParams { top_k: 3, ..SamplingParams::unfiltered() };
-    let law = sampler(top_k).law(&logits, &[]).unwrap();
-    let kept: Vec<usize> = (0..300).filter(|&i| law[i] > 0.0).collect();
+    let distribution = sampler(top_k).distribution(&logits, &[]).unwrap();
+    let kept: Vec<usize> = (0..300).filter(|&i| distribution[i] > 0.0).collect();
     assert_eq!(kept, [0, 1, 2]);
     let top_p = SamplingParams { top_p: 0.25, ..SamplingParams::unfiltered() };
-    let law = sampler(top_p).law(&logits, &[]).unwrap();
-    assert!((0..300).all(|i| (law[i] > 0.0) == (i < 75)));
+    let distribution = sampler(top_p).distribution(&logits, &[]).unwrap();
+    assert!((0..300).all(|i| (distribution[i] > 0.0) == (i < 75)));
 }
 
 #[test]
 fn a_zero_top_p_still_keeps_the_likeliest() {
     for top_k in [0, 2] {
         let params = SamplingParams { top_p: 0.0, top_k, ..SamplingParams::unfiltered() };
-        assert_eq!(sampler(params).law(&[0.5, 2.0, 1.0], &[]).unwrap(), [0.0, 1.0, 0.0]);
+        assert_eq!(sampler(params).distribution(&[0.5, 2.0, 1.0], &[]).unwrap(), [0.0, 1.0, 0.0]);
     }
 }
 
@@ -121,9 +122,9 @@ fn penalties_follow_their_definitions() {
 fn bias_moves_a_logit_and_refuses_an_unknown_token() {
     let mut params = SamplingParams::greedy();
     params.logit_bias.insert(0, 5.0);
-    assert_eq!(sampler(params.clone()).law(&[0.0, 4.0], &[]).unwrap(), [1.0, 0.0]);
+    assert_eq!(sampler(params.clone()).distribution(&[0.0, 4.0], &[]).unwrap(), [1.0, 0.0]);
     params.logit_bias.insert(2, 1.0);
-    let error = sampler(params).law(&[0.0, 4.0], &[]).unwrap_err();
+    let error = sampler(params).distribution(&[0.0, 4.0], &[]).unwrap_err();
     assert!(error.to_string().contains("token 2"), "{error}");
 }
 
@@ -167,8 +168,8 @@ fn params_survive_json_and_missing_fields_take_the_default() {
 
 #[test]
 fn draw_inverts_the_cumulative_sum() {
-    let law = [0.0, 0.25, 0.0, 0.5, 0.25, 0.0];
-    assert_eq!([0.0, 0.24, 0.25, 0.74, 0.75, 0.999_999].map(|u| draw(&law, u)), [1, 1, 3, 3, 4, 4]);
+    let distribution = [0.0, 0.25, 0.0, 0.5, 0.25, 0.0];
+    assert_eq!([0.0, 0.24, 0.25, 0.74, 0.75, 0.999_999].map(|u| draw(&distribution, u)), [1, 1, 3, 3, 4, 4]);
     let mut long = vec![0.0; 1000];
     long[300] = 1.0;
     long[900] = 3.0;
@@ -190,7 +191,7 @@ fn the_outlook_is_that_of_the_plain_softmax() {
     }
     assert_eq!(LogitRow::new(&logits).outlook(2, 9).confidence, 0.0);
     assert_eq!(LogitRow::new(&logits).outlook(2, 9).top.len(), 3, "what is impossible is no alternative");
-    assert_eq!(LogitRow::new(&[f32::NAN]).outlook(0, 5), Outlook::default());
+    assert_eq!(LogitRow::new(&[f32::NAN]).outlook(0, 5), TokenLogprobs::default());
     let flat = LogitRow::new(&[0.5; 5000]).outlook(3, 1);
     assert!((flat.entropy - 5000f32.ln()).abs() < 1e-4 && flat.top == [(0, flat.confidence)]);
     assert_eq!(likeliest_of(&[0.25, 0.0, 0.5, 0.25], 9), [(2, 0.5), (0, 0.25), (3, 0.25)]);
@@ -221,15 +222,15 @@ fn params() -> impl Strategy<Value = SamplingParams> {
 
 proptest! {
     #[test]
-    fn the_fast_law_is_the_sorted_law(
+    fn the_fast_distribution_is_the_sorted_distribution(
         logits in prop::collection::vec(logit(), 1..400),
         params in params(),
     ) {
         prop_assume!(logits.iter().any(|l| l.is_finite()));
-        let law = sampler(params.clone()).law(&logits, &[]).unwrap();
+        let distribution = sampler(params.clone()).distribution(&logits, &[]).unwrap();
         let exact = reference(&params, &logits);
         // A cut that falls within rounding of a border may differ by the token at the border.
-        let differing = law.iter().zip(&exact).filter(|(a, b)| (f64::from(**a) - **b).abs() > 2e-6).count();
+        let differing = distribution.iter().zip(&exact).filter(|(a, b)| (f64::from(**a) - **b).abs() > 2e-6).count();
         if differing > 0 {
             let nudge = |by: f32| {
                 let moved = SamplingParams {
@@ -240,11 +241,11 @@ proptest! {
                 reference(&moved, &logits)
             };
             let near = [nudge(1e-6), nudge(-1e-6)].into_iter().any(|near| {
-                law.iter().zip(&near).all(|(a, b)| (f64::from(*a) - b).abs() <= 2e-6)
+                distribution.iter().zip(&near).all(|(a, b)| (f64::from(*a) - b).abs() <= 2e-6)
             });
-            prop_assert!(near, "{law:?}\n{exact:?}");
+            prop_assert!(near, "{distribution:?}\n{exact:?}");
         }
-        prop_assert!((sum(&law) - 1.0).abs() < 1e-5);
+        prop_assert!((sum(&distribution) - 1.0).abs() < 1e-5);
     }
 
     #[test]
@@ -266,13 +267,13 @@ proptest! {
     ) {
         let logits: Vec<f32> = bits.into_iter().map(f32::from_bits).collect();
         let params = SamplingParams { repeat_penalty: 1.3, frequency_penalty: 0.5, ..params };
-        if let Ok(law) = sampler(params).law(&logits, &context) {
-            prop_assert!((sum(&law) - 1.0).abs() < 1e-5);
-            prop_assert!(law.iter().all(|&p| p >= 0.0));
+        if let Ok(distribution) = sampler(params).distribution(&logits, &context) {
+            prop_assert!((sum(&distribution) - 1.0).abs() < 1e-5);
+            prop_assert!(distribution.iter().all(|&p| p >= 0.0));
             // Whoever reads the row first changes nothing for the others.
             let row = LogitRow::new(&logits);
             let unfiltered = sampler(SamplingParams::unfiltered());
-            prop_assert!(unfiltered.law_of(&row, &[]).unwrap() == unfiltered.law(&logits, &[]).unwrap());
+            prop_assert!(unfiltered.distribution_of(&row, &[]).unwrap() == unfiltered.distribution(&logits, &[]).unwrap());
             prop_assert!(row.outlook(0, 3) == LogitRow::new(&logits).outlook(0, 3));
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::RngCore;
 
 use super::MAX_DRAFT;
-use crate::depth::{DepthController, DepthState, DraftPlan, FEW, Observation};
+use crate::depth::{DepthController, DepthState, DraftPlan, FREE_READ, Observation};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::method::Method;
@@ -129,9 +129,10 @@ impl<'a> Stages<'a> {
             match &mut stage.depth {
                 // What is looked up is not drawn.
                 Some(depth) => {
-                    depth.begin(!sampler.is_greedy() && stage.proposer.method().drafter().is_some());
+                    let has_model = stage.proposer.method().drafter().is_some();
+                    depth.begin(has_model, has_model && !sampler.is_greedy());
                 }
-                None if text_depends => stage.proposer.unlearn(),
+                None if text_depends => stage.proposer.reset_stats(),
                 None => {}
             }
             stage.proposer.begin(prompt);
@@ -151,7 +152,7 @@ impl<'a> Stages<'a> {
             }
             let read = stage.proposer.read(prompt, go_on);
             // That was prefill, no round's.
-            stage.proposer.work();
+            stage.proposer.take_pass_log();
             match read {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(stopped) => return stopped,
@@ -179,7 +180,7 @@ impl<'a> Stages<'a> {
             let stage = &mut self.stages[i];
             let begun = cx.clock.elapsed();
             let asked = stage.ask(plan.clone(), &mut cx);
-            stage.asked.work.extend(stage.proposer.work());
+            stage.asked.work.extend(stage.proposer.take_pass_log());
             let failure = stage.proposer.take_failure();
             let mut tree = match asked {
                 Ok(Some(tree)) => tree,
@@ -193,11 +194,11 @@ impl<'a> Stages<'a> {
             if let Some(depth) = &mut stage.depth
                 && tree.is_chain()
                 && tree.is_certain()
-                && !stage.proposer.branches()
-                && stage.proposer.rows_beside() == 0
+                && !stage.proposer.is_tree()
+                && stage.proposer.extra_rows() == 0
             {
                 // What comes after may promise more.
-                let rival = plans[i + 1..].iter().filter_map(DraftPlan::promise);
+                let rival = plans[i + 1..].iter().filter_map(DraftPlan::expected);
                 let rival = rival.max_by(|a, b| a.rate().total_cmp(&b.rate()));
                 tree.cut(depth.keep(tree.confidence(), rival));
             }
@@ -260,7 +261,6 @@ impl<'a> Stages<'a> {
                 propose_ms: millis(took),
                 rows,
                 target_ms: timing.target_ms,
-                round_ms: timing.propose_ms + timing.target_ms,
                 emitted: 1 + verdict.accepted.len(),
                 acted,
                 ..Observation::default()
@@ -271,7 +271,7 @@ impl<'a> Stages<'a> {
             }
             depth.observe(&seen);
             let mut told = depth.state();
-            told.gains.truncate(stage.proposer.deepest());
+            told.gains.truncate(stage.proposer.max_depth());
             parked &= told.parked;
             if acted || state.is_none() || proposal.stage.is_none() {
                 state = Some(told);
@@ -318,28 +318,28 @@ impl Stage<'_> {
         if self.dropped {
             return DraftPlan::fixed(0);
         }
-        let limit = if self.proposer.branches() { cx.limit } else { cx.limit.min(cx.wanted) };
+        let limit = if self.proposer.is_tree() { cx.limit } else { cx.limit.min(cx.wanted) };
         let plan = match &mut self.depth {
             None => DraftPlan::fixed(limit),
             Some(depth) => {
-                self.asked.read = self.proposer.unread(cx.committed);
-                let limit = limit.min(self.proposer.deepest());
-                let plan = depth.plan(limit, self.asked.read, self.proposer.rows_beside());
+                self.asked.read = self.proposer.pending_len(cx.committed);
+                let limit = limit.min(self.proposer.max_depth());
+                let plan = depth.plan(limit, self.asked.read, self.proposer.extra_rows(), cx.wanted);
                 // The first token should not wait until a second model has read the prompt.
-                if cx.first && self.asked.read > FEW { DraftPlan::fixed(0) } else { plan }
+                if cx.first && self.asked.read > FREE_READ { DraftPlan::fixed(0) } else { plan }
             }
         };
-        plan.no_deeper_than(cx.wanted)
+        plan.with_max_depth(cx.wanted)
     }
 
     /// Asks for a draft, and checks that the proposer kept its contract.
     /// `None` when it was interrupted while its model read.
     fn ask(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<Option<DraftTree>> {
-        if self.depth.is_some() && self.asked.read > FEW {
+        if self.depth.is_some() && self.asked.read > FREE_READ {
             let interrupted = cx.interrupted;
             let mut go_on = || if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
             let read = self.proposer.read(cx.committed, &mut go_on)?;
-            self.asked.work = self.proposer.work();
+            self.asked.work = self.proposer.take_pass_log();
             if read.is_break() {
                 return Ok(None);
             }
@@ -367,7 +367,7 @@ impl Stage<'_> {
             let left = cx.target.cache_len();
             return Err(self.broken(&format!("left {left} rows in the target's cache and found {base}")));
         }
-        let work = self.proposer.work();
+        let work = self.proposer.take_pass_log();
         let passes = if work.is_empty() { tree.height() } else { work.len() };
         (self.asked.drafted, self.asked.passes) = (tree.len(), passes);
         self.asked.work.extend(work);

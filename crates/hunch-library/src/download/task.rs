@@ -171,7 +171,7 @@ impl Run {
             let found = part.sha256.get_or_insert_with(|| expected.to_ascii_lowercase());
             if !found.eq_ignore_ascii_case(expected) {
                 let beginning = |sha256: &str| sha256.chars().take(12).collect();
-                return Err(Error::NotOfCatalogue {
+                return Err(Error::CatalogueMismatch {
                     file: format!("{} of {}", self.request.file, self.request.repository),
                     expected: beginning(expected),
                     found: beginning(found),

@@ -26,9 +26,10 @@ pub(super) const SPLIT_KEYS: &str = "split.";
 /// Reads the header from the first bytes of a file of `file_len` bytes and checks the place of every
 /// tensor. `None` when the header goes on beyond `bytes`.
 pub(super) fn header(path: &Path, bytes: &[u8], file_len: usize) -> Result<Option<Gguf>> {
-    let mut cursor = Cursor { path, bytes, file_len, at: 0, goes_on: false, split_ranges: Vec::new() };
+    let mut cursor =
+        Cursor { path, bytes, file_len, at: 0, should_continue: false, split_ranges: Vec::new() };
     match whole(&mut cursor) {
-        Err(_) if cursor.goes_on => Ok(None),
+        Err(_) if cursor.should_continue => Ok(None),
         read => read.map(Some),
     }
 }
@@ -116,7 +117,7 @@ struct Cursor<'a> {
     file_len: usize,
     at: usize,
     /// Whether reading failed only because `bytes` is not the whole file.
-    goes_on: bool,
+    should_continue: bool,
     /// Where metadata lie that only split files have.
     split_ranges: Vec<Range<usize>>,
 }
@@ -140,7 +141,7 @@ impl<'a> Cursor<'a> {
         if len <= self.bytes.len() - self.at {
             return Ok(());
         }
-        self.goes_on = true;
+        self.should_continue = true;
         self.invalid("its header goes on".into())
     }
 

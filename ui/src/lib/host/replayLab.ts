@@ -31,7 +31,7 @@ export interface RecordedLab {
   rules: LabRuleRow[];
   /** What comes out under the rules that change it, by kind of source: token by token, all others last, and how
    * often a draft is accepted. Under the other rules it is p. */
-  changed: Partial<Record<SpotKind, Partial<Record<AcceptanceRule['name'], { law: number[]; acceptance: number }>>>>;
+  changed: Partial<Record<SpotKind, Partial<Record<AcceptanceRule['name'], { distribution: number[]; acceptance: number }>>>>;
   landscapes: Record<LabMachine['kind'], Landscape>;
   sessions: LabSession[];
   maps: { conversation: AcceptanceMap; all: AcceptanceMap };
@@ -113,7 +113,7 @@ export class ReplayLab {
 
   #look({ source, sampling }: LabRequest): LabPosition {
     const recorded = this.#lab.positions[source.kind];
-    if (!recorded) throw refusal('no_model', 'There is no draft model to look at both laws with. Open a draft first.');
+    if (!recorded) throw refusal('no_model', 'There is no draft model to look at both distributions with. Open a draft first.');
     const position = { ...recorded, id: this.#positions.length + 1, source, sampling };
     this.#positions.push(position);
     return position;
@@ -172,7 +172,7 @@ export class ReplayLab {
     }
     const changed = this.#lab.changed[source.kind]?.[rule.name];
     const accepted = random() < (changed?.acceptance ?? acceptance * 0.8);
-    return { drafted, p, q, u: null, threshold: null, accepted, emitted: pick(changed?.law ?? all.map((token) => token.p)).id };
+    return { drafted, p, q, u: null, threshold: null, accepted, emitted: pick(changed?.distribution ?? all.map((token) => token.p)).id };
   }
 }
 
@@ -198,19 +198,19 @@ function uniform(seed: number): () => number {
 
 type Distance = Pick<LabRounds, 'chi_square' | 'degrees' | 'p_value' | 'refuted' | 'total_variation' | 'expected_variation'>;
 
-/** How far counts are from the law they should be of. The engine's own figures are exact; these stand in. */
+/** How far counts are from the distribution they should be of. The engine's own figures are exact; these stand in. */
 function against(position: LabPosition, counts: readonly number[], rest: number): Distance {
-  const law = [...position.tokens.map(({ p }) => p), position.rest.p];
+  const distribution = [...position.tokens.map(({ p }) => p), position.rest.p];
   const all = [...counts, rest];
   const rounds = all.reduce((sum, count) => sum + count, 0);
   let [chi_square, total_variation, expected_variation] = [0, 0, 0];
-  for (const [i, p] of law.entries()) {
+  for (const [i, p] of distribution.entries()) {
     const count = all[i] ?? 0;
     if (p > 0) chi_square += (count - rounds * p) ** 2 / (rounds * p);
     total_variation += Math.abs(count / rounds - p) / 2;
     expected_variation += Math.sqrt((p * (1 - p)) / (2 * Math.PI * rounds));
   }
-  const degrees = law.filter((p) => p > 0).length - 1;
+  const degrees = distribution.filter((p) => p > 0).length - 1;
   const p_value = upperTail(chi_square, degrees);
   return { chi_square, degrees, p_value, refuted: p_value < 1e-6, total_variation, expected_variation };
 }

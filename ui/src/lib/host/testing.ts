@@ -27,7 +27,7 @@ export class SilentHost implements Host {
   async openLink(_href: string): Promise<void> {}
 }
 
-/** How tokens are drawn where nothing is chosen: as the law says. */
+/** How tokens are drawn where nothing is chosen: as the distribution says. */
 export const sampling: SamplingParams = {
   temperature: 1,
   top_k: 0,

@@ -16,7 +16,7 @@ export type Method = "plain" | "draft-model" | "draft-tree" | "ngram" | "suffix"
 export type MaxDraft = number | "auto";
 
 /**
- * Which drafted tokens stand. Whatever can change the law of the output says `lossy`.
+ * Which drafted tokens stand. Whatever can change the distribution of the output says `lossy`.
  */
 export type AcceptanceRule = { "name": "lossless" } | { "name": "match" } | { "name": "coupled" } | { "name": "lossy-typical", 
 /**
@@ -59,11 +59,11 @@ params?: { [key in string]: string }, };
  * How tokens are drawn. Settings form, command line and bench plan share this one struct.
  *
  * The stages run in llama.cpp's order: penalties, logit bias, top-k, top-p, min-p, temperature;
- * so the filters judge the law at temperature 1.
+ * so the filters judge the distribution at temperature 1.
  */
 export type SamplingParams = { 
 /**
- * Flattens (above 1) or sharpens (below 1) the law; 0 always takes the likeliest token.
+ * Flattens (above 1) or sharpens (below 1) the distribution; 0 always takes the likeliest token.
  */
 temperature: number, 
 /**
@@ -971,7 +971,7 @@ text: string,
  */
 origin: TokenOrigin, 
 /**
- * Target probability under the law it was tested with.
+ * Target probability under the distribution it was tested with.
  */
 p: number, 
 /**
@@ -1876,7 +1876,7 @@ memory: ComparisonMemory,
  */
 lanes: Array<LaneReport>, 
 /**
- * Whether all lanes wrote the same tokens; `None` where they only follow the same law (above
+ * Whether all lanes wrote the same tokens; `None` where they only follow the same distribution (above
  * temperature 0 without the coupled rule).
  */
 identity: IdentityReport | null, 
@@ -2228,7 +2228,7 @@ export type LabRequest = {
  */
 source: LabSource, 
 /**
- * How both laws are made from the logits.
+ * How both distributions are made from the logits.
  */
 sampling: SamplingParams, };
 
@@ -2257,7 +2257,7 @@ q: number,
  */
 overlap: number, 
 /**
- * max(0, p - q) / Z: its share of the residual law.
+ * max(0, p - q) / Z: its share of the residual distribution.
  */
 residual: number, 
 /**
@@ -2270,7 +2270,7 @@ total: number, };
  */
 export type LabRest = { 
 /**
- * How many can be drawn from either law.
+ * How many can be drawn from either distribution.
  */
 tokens: number, 
 /**
@@ -2286,16 +2286,16 @@ q: number,
  */
 overlap: number, 
 /**
- * Their share of the residual law.
+ * Their share of the residual distribution.
  */
 residual: number, };
 
 /**
- * Both laws at a position.
+ * Both distributions at a position.
  */
 export type LabPosition = { 
 /**
- * Names the laws for what is asked next; the last few are kept.
+ * Names the distributions for what is asked next; the last few are kept.
  */
 id: number, 
 /**
@@ -2303,7 +2303,7 @@ id: number,
  */
 source: LabSource, 
 /**
- * Name of the target; `None` for made-up laws.
+ * Name of the target; `None` for made-up distributions.
  */
 target: string | null, 
 /**
@@ -2311,7 +2311,7 @@ target: string | null,
  */
 draft: string | null, 
 /**
- * How the laws were made.
+ * How the distributions were made.
  */
 sampling: SamplingParams, 
 /**
@@ -2430,7 +2430,7 @@ chi_square: number,
  */
 degrees: number, 
 /**
- * The probability of as much or more if the law is p.
+ * The probability of as much or more if the distribution is p.
  */
 p_value: number, 
 /**
@@ -2455,7 +2455,7 @@ last: LabRound | null, };
  */
 export type LabRuleRow = { 
 /**
- * The temperature of both laws.
+ * The temperature of both distributions.
  */
 temperature: number, 
 /**
@@ -2471,11 +2471,11 @@ argmax: number,
  */
 matching: number, 
 /**
- * Typical acceptance of a sampled draft, which changes the law.
+ * Typical acceptance of a sampled draft, which changes the distribution.
  */
 typical: number, 
 /**
- * Lenience, which changes the law.
+ * Lenience, which changes the distribution.
  */
 lenience: number, };
 
@@ -2687,7 +2687,7 @@ would: WhatIfFigures,
  */
 known: number, 
 /**
- * Share of the target's law that the stored alternatives cover, the mean: how far to trust another
+ * Share of the target's distribution that the stored alternatives cover, the mean: how far to trust another
  * temperature.
  */
 covered: number, };

@@ -37,7 +37,7 @@ export class Lab {
     this.costs = new Costs(host, pace.clock);
   }
 
-  /** Follows the models: with others the costs are others, and so are the laws. */
+  /** Follows the models: with others the costs are others, and so are the distributions. */
   follow(): void {
     const { loaded, loading } = this.#models;
     if (loading !== null) return;

@@ -129,8 +129,8 @@ export const compareEn = {
     differs: (different: string, compared: string) => `Not the same text: ${different} of ${compared} compared with plain’s differ.`,
     where: (lane: string, prompt: string | null, run: number, position: number) =>
       `${lane}${prompt === null ? '' : `, ${prompt}`}, run ${run}: differs first at token ${position}`,
-    unknown: 'Texts may differ from lane to lane: above temperature 0 a lossless rule keeps the law of the text, not the text itself. The coupled rule keeps the text too.',
-    lossy: 'Texts may differ from lane to lane: this rule changes the law of the text.',
+    unknown: 'Texts may differ from lane to lane: above temperature 0 a lossless rule keeps the distribution of the text, not the text itself. The coupled rule keeps the text too.',
+    lossy: 'Texts may differ from lane to lane: this rule changes the distribution of the text.',
   },
   figures: {
     title: 'Figures',

@@ -573,7 +573,7 @@ export const en = {
       rejected: 'rejected',
       ratio: (certain: boolean): string => (certain ? 'p' : 'min(1, p/q)'),
       lenient: (lenience: string, certain: boolean) => (certain ? `min(1, p/${lenience})` : `min(1, p/(${lenience} q))`),
-      /** H is the entropy of the target's law. */
+      /** H is the entropy of the target's distribution. */
       typical: (epsilon: string, delta: string) => `min(${epsilon}, ${delta} · e^−H)`,
       matched: 'The target drew it too',
       unmatched: 'The target drew another token',

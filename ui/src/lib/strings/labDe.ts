@@ -75,7 +75,7 @@ export const labDe: LabStrings = {
     temperatureNote: 'von p und q',
     before: 'Nach',
     drawn: (token) => `die Antwort geht weiter mit „${token}“`,
-    laws: (target, draft) => `p von ${target}, q von ${draft}`,
+    distributions: (target, draft) => `p von ${target}, q von ${draft}`,
     looking: 'Beide Modelle lesen den Text bis dorthin.',
     showInLab: 'Im Labor zeigen',
   },

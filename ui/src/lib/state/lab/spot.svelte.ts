@@ -1,4 +1,4 @@
-// The position that the lab looks at: where it is, both laws there, what the acceptance rules make of them,
+// The position that the lab looks at: where it is, both distributions there, what the acceptance rules make of them,
 // and the rounds drawn there. No DOM.
 
 import type { Host } from '../../host';
@@ -37,7 +37,7 @@ export class Spot {
   text = $state('');
   /** The token that is chosen: its answer's message and its number. */
   chosen = $state.raw<{ message: number; token: number } | null>(null);
-  /** Of both laws. At 0 each is one token, so the lab begins with 1 where answers are drawn at 0. */
+  /** Of both distributions. At 0 each is one token, so the lab begins with 1 where answers are drawn at 0. */
   temperature = $state(1);
   position = $state.raw<LabPosition | null>(null);
   rules = $state.raw<readonly LabRuleRow[]>([]);
@@ -71,7 +71,7 @@ export class Spot {
     this.trials = new Trials(host, nextFrame);
   }
 
-  /** Whether there are two models whose laws can be looked at. */
+  /** Whether there are two models whose distributions can be looked at. */
   get paired(): boolean {
     return this.#pair !== null;
   }
@@ -117,7 +117,7 @@ export class Spot {
     await this.#look({ kind: 'text', text: this.text });
   }
 
-  /** Makes both laws of the same place at another temperature. */
+  /** Makes both distributions of the same place at another temperature. */
   async warm(temperature: number): Promise<void> {
     this.temperature = temperature;
     if (this.#source) await this.#look(this.#source, this.#instead);
@@ -129,7 +129,7 @@ export class Spot {
     if (this.#settings.temperature > 0) this.temperature = this.#settings.temperature;
   }
 
-  /** What the laws are of; null without a pair of models. */
+  /** What the distributions are of; null without a pair of models. */
   get #pair(): string | null {
     const { loaded } = this.#models;
     return loaded?.draft ? `${loaded.target.path}\n${loaded.draft.path}` : null;

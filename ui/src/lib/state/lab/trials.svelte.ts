@@ -1,5 +1,5 @@
 // Rounds at one position, by acceptance rule: one, some more, or as many as a check asks for. They are asked
-// for in chunks with a frame between, so that the law fills up before the eyes and a stop works at once. No DOM.
+// for in chunks with a frame between, so that the distribution fills up before the eyes and a stop works at once. No DOM.
 
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';

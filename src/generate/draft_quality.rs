@@ -6,12 +6,12 @@ use hunch_core::depth::MaxDraft;
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::Sampler;
-use hunch_core::session::{DraftWorth, Session, SessionConfig};
+use hunch_core::session::{DraftQuality, Session, SessionConfig};
 use hunch_core::stats::Stopwatch;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-use super::models::Working;
+use super::models::GenerationResources;
 use super::{GenerationPlan, Models};
 
 /// Weighs a draft where `text` begins behind `prompt`, and again after every `every` tokens of it. Seeds belong to
@@ -20,13 +20,13 @@ use super::{GenerationPlan, Models};
 /// # Errors
 /// [`Error::InvalidRequest`] when the plan chooses its depth as it goes or accepts by another rule than the lossless
 /// one; else as [`generate`](super::generate).
-pub fn weigh_drafts(
+pub fn evaluate_drafts(
     models: &mut Models,
     (prompt, text): (&[TokenId], &[TokenId]),
     every: usize,
     plan: &GenerationPlan,
     clock: &dyn Stopwatch,
-) -> Result<Vec<DraftWorth>> {
+) -> Result<Vec<DraftQuality>> {
     plan.validate()?;
     let MaxDraft::Fixed(max_draft) = plan.max_draft else {
         return Err(Error::invalid("Drafts are weighed at a fixed size, such as --max-draft 8."));
@@ -35,9 +35,9 @@ pub fn weigh_drafts(
         return Err(Error::invalid("Drafts are weighed under the rule lossless."));
     }
     let sampler = Sampler::new(plan.sampling.clone())?;
-    let mut working = models.working(plan)?;
-    let reuse = working.rewind(prompt)?;
-    let Working { target, stages, cached, tokenizer, .. } = working;
+    let mut resources = models.prepare(plan)?;
+    let reuse = resources.rewind(prompt)?;
+    let GenerationResources { target, stages, cached, tokenizer, .. } = resources;
     let config = SessionConfig {
         max_draft: max_draft as usize,
         // No draft is cut because the answer would be over.
@@ -48,14 +48,14 @@ pub fn weigh_drafts(
     };
     let mut session = Session::new(target, &sampler, clock, config)?;
     for proposer in stages {
-        session.ask(proposer, None);
+        session.add_proposer(proposer, None);
     }
     let mut worth = Vec::new();
     if session.prefill(prompt, reuse, &mut |_, _| ControlFlow::Continue(()))?.is_break() {
         return Err(Error::Internal("nobody stops the reading of a text whose drafts are weighed".into()));
     }
     for tokens in text.chunks(every.max(1)) {
-        worth.push(session.weigh()?);
+        worth.push(session.evaluate_draft()?);
         session.follow(tokens)?;
     }
     *cached = session.cached().to_vec();

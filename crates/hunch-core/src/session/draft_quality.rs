@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::model::{LogitRows, Step};
 use crate::propose::RoundOutcome;
 use crate::sample::argmax;
+use crate::stats::millis;
 use crate::theory;
 use crate::token::TokenId;
 use crate::verify::{SampledRows, TargetRows, expected_accepted};
@@ -16,19 +17,27 @@ use crate::verify::{SampledRows, TargetRows, expected_accepted};
 use super::Session;
 
 /// A draft behind a place of a text.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DraftWorth {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DraftQuality {
     /// Its tokens.
     pub nodes: usize,
     /// Its longest path.
     pub depth: usize,
     /// The tokens that a round with it gives on average: those that rejection sampling accepts, and one more.
     pub tokens: f64,
-    /// How alike draft and target are here, where the draft's first token was drawn from a law.
+    /// How alike draft and target are here, where the draft's first token was drawn from a distribution.
     pub overlap: Option<Overlap>,
+    /// The draft's confidence in each token of a chain, in order. Empty for a tree.
+    pub confidence: Vec<Option<f32>>,
+    /// Tokens accepted when it was verified once, with the random numbers of this place.
+    pub accepted: usize,
+    /// Milliseconds that drafting took.
+    pub propose_ms: f64,
+    /// Milliseconds of the target pass, which has one row more than `nodes`.
+    pub target_ms: f64,
 }
 
-/// A draft's law q of the next token beside the target's p.
+/// A draft's distribution q of the next token beside the target's p.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overlap {
     /// The sum of min(p, q).
@@ -52,24 +61,33 @@ impl Session<'_> {
     ///
     /// # Errors
     /// As [`round`](Self::round).
-    pub fn weigh(&mut self) -> Result<DraftWorth> {
+    pub fn evaluate_draft(&mut self) -> Result<DraftQuality> {
         let base = self.between_rounds()?;
         self.rng = ChaCha8Rng::seed_from_u64(self.config.seed.wrapping_add(base as u64));
+        let start = self.clock.elapsed();
         let proposal = self.propose(base)?;
+        let proposed = self.clock.elapsed();
         if let Some(dropped) = self.take_dropped().pop() {
             // A measurement of a method that does not draft would mislead.
             return Err(dropped.error);
         }
         let output = self.forward(&proposal)?;
+        let passed = self.clock.elapsed();
         let tree = &proposal.tree;
         let mut target = SampledRows::new(&output.logits, &self.sampler, &self.committed);
-        let worth = DraftWorth {
+        let tokens = 1.0 + expected_accepted(tree, &mut target)?;
+        let overlap = overlap(tree, &mut target)?;
+        let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
+        let quality = DraftQuality {
             nodes: tree.len(),
             depth: tree.height(),
-            tokens: 1.0 + expected_accepted(tree, &mut target)?,
-            overlap: overlap(tree, &mut target)?,
+            tokens,
+            overlap,
+            confidence: if tree.is_chain() { tree.confidence().to_vec() } else { Vec::new() },
+            accepted: verdict.accepted.len(),
+            propose_ms: millis(proposed.saturating_sub(start)),
+            target_ms: millis(passed.saturating_sub(proposed)),
         };
-        let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
         self.target.truncate(base)?;
         let outcome = RoundOutcome {
             accepted: &verdict.kept(),
@@ -80,7 +98,7 @@ impl Session<'_> {
             side: tree.len() + 1,
         };
         self.stages.accept(&proposal, &outcome);
-        Ok(worth)
+        Ok(quality)
     }
 
     /// Goes on with these tokens, whatever the target would have said.
@@ -105,5 +123,5 @@ impl Session<'_> {
 fn overlap(tree: &DraftTree, target: &mut dyn TargetRows) -> Result<Option<Overlap>> {
     let eldest = tree.children(None).next().map(|child| tree.prob(child));
     let Some(DraftProb::Sampled(q)) = eldest else { return Ok(None) };
-    Ok(Some(Overlap::of(&target.law(0, &[])?, q)))
+    Ok(Some(Overlap::of(&target.distribution(0, &[])?, q)))
 }

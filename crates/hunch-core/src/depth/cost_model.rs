@@ -1,0 +1,208 @@
+//! Times of passes on this machine, estimated from the rounds as they run. No decisions here.
+//!
+//! Other programs, heat and power modes change the speed of a whole machine. So an estimate has two factors: a time
+//! for each kind of pass, which changes slowly, and one slowdown shared by all kinds, which follows the last few
+//! passes. Without the shared factor, a stretch of plain decoding on a busy machine would make drafts that were timed
+//! on an idle one look cheap.
+
+use crate::limits::MAX_ROWS;
+
+/// A time counts as at most this many times the estimate, and as at least its inverse.
+const OUTLIER: f64 = 2.0;
+
+/// The time of one kind of pass.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timed {
+    /// Milliseconds at slowdown 1; `None` before the first measurement.
+    ms: Option<f64>,
+    measurements: f64,
+}
+
+/// Milliseconds of a target pass by its rows, of a drafted token, and of a token that a draft model reads.
+#[derive(Clone, Debug)]
+pub(super) struct CostModel {
+    passes: [Timed; MAX_ROWS + 1],
+    draft: Timed,
+    read: Timed,
+    /// How slow the machine is now, relative to its first passes.
+    slowdown: f64,
+    /// Cost of a drafted token before it is measured, in plain passes.
+    expected_draft: f64,
+}
+
+impl Default for CostModel {
+    fn default() -> Self {
+        Self {
+            passes: Default::default(),
+            draft: Timed::default(),
+            read: Timed::default(),
+            slowdown: 1.0,
+            expected_draft: 0.0,
+        }
+    }
+}
+
+impl CostModel {
+    /// Sets the cost of a drafted token, in plain passes, that is assumed until one is measured. Predicted from the
+    /// bytes of weights that the passes read.
+    pub(super) fn expect_draft(&mut self, passes: f64) {
+        self.expected_draft = passes;
+    }
+
+    /// Adds the time of a target pass over `rows` rows.
+    pub(super) fn add_pass(&mut self, rows: usize, ms: f64, memory: (f64, f64)) {
+        let expected = self.pass(rows);
+        let known = self.knows_plain();
+        if let Some(timed) = self.passes.get_mut(rows) {
+            learn(timed, &mut self.slowdown, ms, known.then_some(expected), memory);
+        }
+    }
+
+    /// Adds the time of a drafted token.
+    pub(super) fn add_draft(&mut self, ms: f64, memory: (f64, f64)) {
+        let expected = self.draft();
+        learn(&mut self.draft, &mut self.slowdown, ms, Some(expected), memory);
+    }
+
+    /// Adds the time in which a draft model read one token.
+    pub(super) fn add_read(&mut self, ms: f64, memory: (f64, f64)) {
+        let expected = self.read();
+        learn(&mut self.read, &mut self.slowdown, ms, Some(expected), memory);
+    }
+
+    /// Whether a plain pass was measured.
+    pub(super) fn knows_plain(&self) -> bool {
+        self.passes[1].ms.is_some()
+    }
+
+    /// Milliseconds of a target pass of `rows` rows: measured, or on the line through measured neighbours. While only
+    /// plain passes are measured, a row is taken to cost 1/16 of one. In plain passes while nothing is measured.
+    pub(super) fn pass(&self, rows: usize) -> f64 {
+        let known = |rows: usize| self.passes.get(rows)?.ms.map(|ms| (rows as f64, ms * self.slowdown));
+        if let Some((_, ms)) = known(rows) {
+            return ms;
+        }
+        let at = rows as f64;
+        let below = (1..rows.min(MAX_ROWS + 1)).rev().find_map(known);
+        let above = (rows + 1..=MAX_ROWS).find_map(known);
+        let plain = known(1).map_or(1.0, |(_, ms)| ms);
+        match (below, above) {
+            (Some((m0, t0)), Some((m1, t1))) => t0 + (t1 - t0) * (at - m0) / (m1 - m0),
+            (Some((m0, t0)), None) if m0 > 1.0 => t0 + (t0 - plain).max(0.0) * (at - m0) / (m0 - 1.0),
+            (Some((m0, t0)), None) => t0 + plain / MAX_ROWS as f64 * (at - m0),
+            (None, Some((m1, t1))) => t1 / (1.0 + (m1 - at) / MAX_ROWS as f64),
+            (None, None) => 1.0 + (at - 1.0) / MAX_ROWS as f64,
+        }
+    }
+
+    /// Milliseconds of a drafted token.
+    pub(super) fn draft(&self) -> f64 {
+        self.draft.ms.map_or_else(|| self.expected_draft * self.pass(1), |ms| ms * self.slowdown)
+    }
+
+    /// Milliseconds in which a draft model reads a token of the conversation. Before it is measured, the draft model's
+    /// row is taken to cost as much as an unmeasured row of the target: 16 rows take as long as two passes.
+    pub(super) fn read(&self) -> f64 {
+        self.read.ms.map_or_else(|| 2.0 / MAX_ROWS as f64 * self.draft(), |ms| ms * self.slowdown)
+    }
+}
+
+/// Updates a time and the shared slowdown. `memory` counts the measurements that each of them remembers. The part of a
+/// deviation that does not change the kind's own time changes the slowdown.
+fn learn(timed: &mut Timed, slowdown: &mut f64, ms: f64, expected: Option<f64>, memory: (f64, f64)) {
+    if !(ms > 0.0 && ms.is_finite()) {
+        return;
+    }
+    let Some(known) = timed.ms else {
+        // A first time well above what was expected is often an accident, and would not be measured again.
+        let first = match expected {
+            Some(expected) if expected > 0.0 => ms.min((ms + expected) / 2.0),
+            _ => ms,
+        };
+        *timed = Timed { ms: Some(first / *slowdown), measurements: 1.0 };
+        return;
+    };
+    timed.measurements = (timed.measurements + 1.0).min(memory.0);
+    let deviation = (ms / (known * *slowdown)).clamp(1.0 / OUTLIER, OUTLIER);
+    let own = 1.0 / timed.measurements;
+    timed.ms = Some(known * deviation.powf(own));
+    *slowdown *= deviation.powf((1.0 - own) / memory.1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: (f64, f64) = (32.0, 5.0);
+
+    /// Plain passes of 10 ms and passes of three rows of 12 ms, in turn, with drafted tokens of 3 ms.
+    fn learned() -> CostModel {
+        let mut costs = CostModel::default();
+        for _ in 0..20 {
+            costs.add_pass(1, 10.0, MEMORY);
+            costs.add_pass(3, 12.0, MEMORY);
+            costs.add_draft(3.0, MEMORY);
+        }
+        costs
+    }
+
+    fn near(value: f64, wanted: f64) -> bool {
+        (value / wanted - 1.0).abs() < 0.04
+    }
+
+    #[test]
+    fn constant_times_are_learned_and_interpolated() {
+        let costs = learned();
+        assert!(near(costs.pass(1), 10.0) && near(costs.pass(3), 12.0) && near(costs.draft(), 3.0));
+        assert!(near(costs.pass(2), 11.0), "between measured rows");
+        assert!(costs.pass(5) > 12.0, "beyond measured rows");
+    }
+
+    #[test]
+    fn a_slower_machine_slows_every_estimate() {
+        let mut costs = learned();
+        (0..40).for_each(|_| costs.add_pass(1, 17.0, MEMORY));
+        assert!(near(costs.pass(1), 17.0));
+        let relative = (costs.pass(3) / costs.pass(1), costs.draft() / costs.pass(1));
+        assert!((relative.0 / 1.2 - 1.0).abs() < 0.3 && (relative.1 / 0.3 - 1.0).abs() < 0.3, "{relative:?}");
+    }
+
+    #[test]
+    fn a_kind_that_becomes_slower_is_told_from_the_others() {
+        let mut costs = learned();
+        for _ in 0..60 {
+            costs.add_pass(1, 10.0, MEMORY);
+            costs.add_pass(3, 20.0, MEMORY);
+        }
+        let times = (costs.pass(1), costs.pass(3));
+        assert!((times.0 / 10.0 - 1.0).abs() < 0.1 && (times.1 / 20.0 - 1.0).abs() < 0.1, "{times:?}");
+    }
+
+    #[test]
+    fn a_slow_first_draft_counts_half() {
+        let mut costs = CostModel::default();
+        costs.expect_draft(0.3);
+        costs.add_pass(1, 10.0, MEMORY);
+        costs.add_draft(6.0, MEMORY);
+        assert!(near(costs.draft(), 4.5));
+        (0..12).for_each(|_| costs.add_draft(3.0, MEMORY));
+        assert!((costs.draft() - 3.0).abs() < 0.4, "{}", costs.draft());
+    }
+
+    #[test]
+    fn unmeasured_costs_are_in_plain_passes_and_nonsense_is_ignored() {
+        let mut costs = CostModel::default();
+        assert!(!costs.knows_plain());
+        assert!(costs.pass(1) == 1.0 && costs.pass(2) > 1.0 && costs.draft() == 0.0);
+        costs.expect_draft(0.5);
+        costs.add_pass(1, 10.0, MEMORY);
+        assert_eq!((costs.pass(1), costs.draft()), (10.0, 5.0));
+        for nonsense in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
+            costs.add_pass(1, nonsense, MEMORY);
+            assert_eq!(costs.pass(1), 10.0);
+        }
+        costs.add_pass(1, 1e6, MEMORY);
+        assert!(costs.pass(1) < 20.0, "an outlier counts as twice the estimate");
+        costs.add_pass(99, 1.0, MEMORY);
+    }
+}

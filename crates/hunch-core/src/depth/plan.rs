@@ -1,0 +1,112 @@
+//! A plan for one draft: how many tokens it may have, and when another token no longer pays.
+
+use super::acceptance::{CONFIDENCE_BINS, bin_of};
+use crate::limits::{MAX_DRAFT, MAX_ROWS};
+
+/// Tokens that a round is expected to yield, and its time.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpectedRound {
+    /// Tokens, the one that every round yields included.
+    pub tokens: f64,
+    /// Milliseconds.
+    pub ms: f64,
+}
+
+impl ExpectedRound {
+    /// Tokens per millisecond.
+    pub fn rate(self) -> f64 {
+        self.tokens / self.ms
+    }
+}
+
+/// How far a proposer may draft in this round.
+#[derive(Clone, Debug)]
+pub struct DraftPlan {
+    /// Most tokens: the length of a chain, all nodes of a tree. 0 drafts nothing.
+    pub max_draft: usize,
+    /// Longest path: tokens beyond it could not become part of the answer.
+    pub deepest: usize,
+    pub(super) stop: Option<StopRule>,
+}
+
+impl DraftPlan {
+    /// A plan for exactly `max_draft` tokens, whatever their confidence.
+    pub fn fixed(max_draft: usize) -> Self {
+        Self { max_draft, deepest: MAX_DRAFT, stop: None }
+    }
+
+    /// The same plan for paths of at most `deepest` tokens.
+    #[must_use]
+    pub fn with_max_depth(self, deepest: usize) -> Self {
+        Self { deepest, ..self }
+    }
+
+    /// The round that this plan is expected to lead to. `None` for fixed plans and plans for nothing.
+    pub(crate) fn expected(&self) -> Option<ExpectedRound> {
+        self.stop.as_ref().filter(|_| self.max_draft > 0).map(|stop| stop.expected)
+    }
+
+    /// Whether another token of a chain is worth drafting after one of this confidence.
+    ///
+    /// Call it once for each token, after the token is in the draft: a token that was sampled must stay, or the rest
+    /// would no longer follow its distribution.
+    pub fn should_continue(&mut self, confidence: f32) -> bool {
+        self.stop.as_mut().is_none_or(|stop| stop.should_continue(confidence))
+    }
+
+    /// Whether a token that is accepted with probability `value` is worth another row of the target pass, when the
+    /// draft has `len` tokens.
+    pub(crate) fn row_pays(&self, value: f64, len: usize) -> bool {
+        self.stop.as_ref().is_none_or(|stop| value >= stop.rate * stop.rows_ms(len, 1))
+    }
+
+    /// Whether `rows` tokens, whose acceptance probabilities add up to `value`, are worth a pass of the draft model
+    /// and a row each.
+    pub(crate) fn pass_pays(&self, value: f64, len: usize, rows: usize) -> bool {
+        self.stop.as_ref().is_none_or(|stop| value >= stop.rate * (stop.draft_ms + stop.rows_ms(len, rows)))
+    }
+}
+
+/// Ends a draft when the tokens it would gain come at less than the current rate.
+#[derive(Clone, Debug)]
+pub(super) struct StopRule {
+    /// Tokens per millisecond that a further token has to reach.
+    pub(super) rate: f64,
+    pub(super) expected: ExpectedRound,
+    /// Milliseconds of a pass of the draft model.
+    pub(super) draft_ms: f64,
+    /// Milliseconds of a target pass, by rows.
+    pub(super) pass_ms: [f64; MAX_ROWS + 1],
+    pub(super) by_confidence: [f64; CONFIDENCE_BINS],
+    pub(super) by_position: [f64; MAX_DRAFT],
+    /// Rows that go into the target pass next to the draft.
+    pub(super) extra_rows: usize,
+    /// Most tokens that may be drafted.
+    pub(super) max_draft: usize,
+    /// Tokens drafted so far, and the probability that all of them are accepted.
+    pub(super) len: usize,
+    pub(super) reach: f64,
+}
+
+impl StopRule {
+    fn should_continue(&mut self, confidence: f32) -> bool {
+        self.reach *= self.by_confidence[bin_of(confidence)];
+        self.len += 1;
+        // One more token may not pay where two more do: rows do not all cost the same.
+        let (mut reach, mut tokens) = (self.reach, 0.0);
+        (1..=self.max_draft.saturating_sub(self.len)).any(|more| {
+            reach *= self.by_position[self.len + more - 1];
+            tokens += reach;
+            tokens >= self.rate * (more as f64 * self.draft_ms + self.rows_ms(self.len, more))
+        })
+    }
+
+    /// Milliseconds that `more` rows add to a target pass over a draft of `len` tokens.
+    fn rows_ms(&self, len: usize, more: usize) -> f64 {
+        let at = 1 + self.extra_rows + len;
+        match (self.pass_ms.get(at), self.pass_ms.get(at + more)) {
+            (Some(without), Some(with)) => (with - without).max(0.0),
+            _ => f64::INFINITY,
+        }
+    }
+}

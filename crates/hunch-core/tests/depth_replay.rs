@@ -1,0 +1,318 @@
+//! The depth controller on recorded rounds: drafts along real answers, and pass times of real machines, idle and busy.
+//!
+//! `tests/golden/rounds` holds what `cargo run --example record-rounds` wrote. A recording has the draft at every
+//! position of an answer, so any sequence of depths can be replayed on it: after a round that yields three tokens, the
+//! next draft is the one recorded three positions later. Times are the median of each number of rows, multiplied by the
+//! deviations of the recorded passes in their order.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use hunch_core::depth::{DepthConfig, DepthController, DraftPlan, FREE_READ, Observation};
+use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
+use serde::Deserialize;
+
+/// Replays of each cell, which begin at different times of the recorded machine.
+const REPLAYS: usize = 16;
+
+/// One recorded answer.
+#[derive(Clone, Deserialize)]
+struct Answer {
+    method: String,
+    suite: String,
+    temperature: f64,
+    prompt_tokens: usize,
+    /// Accepted tokens of the draft at each position.
+    accepted: Vec<usize>,
+    /// Confidence of each of its tokens, in percent.
+    confidence: Vec<Vec<Option<u8>>>,
+}
+
+/// Recorded times of one machine with one pair of models.
+#[derive(Deserialize)]
+struct Times {
+    name: String,
+    /// Rows and milliseconds of target passes, in order.
+    passes: Vec<(usize, f64)>,
+    /// Tokens and milliseconds of drafts, in order.
+    drafts: Vec<(usize, f64)>,
+    /// Milliseconds in which the draft model reads a token.
+    read_ms: Option<f64>,
+}
+
+fn lines<T: for<'a> Deserialize<'a>>(name: &str) -> Vec<T> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/rounds").join(name);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// A machine that replays recorded times.
+struct Machine {
+    name: String,
+    pass_ms: [f64; MAX_ROWS + 1],
+    /// Deviations of passes from the median of their rows, in order.
+    pass_noise: Vec<f64>,
+    draft_ms: f64,
+    draft_noise: Vec<f64>,
+    read_ms: f64,
+}
+
+impl Machine {
+    fn new(times: &Times) -> Self {
+        let of_rows = |rows| median(times.passes.iter().filter(|pass| pass.0 == rows).map(|pass| pass.1).collect());
+        let mut pass_ms = [0.0; MAX_ROWS + 1];
+        for rows in 1..=MAX_ROWS {
+            // A draft may have been shorter than the longest one asked for.
+            pass_ms[rows] = of_rows(rows).unwrap_or(pass_ms[rows - 1]);
+        }
+        let per_token = |draft: &(usize, f64)| draft.1 / draft.0 as f64;
+        let draft_ms = median(times.drafts.iter().map(per_token).collect()).unwrap_or(0.01);
+        Self {
+            name: times.name.clone(),
+            pass_ms,
+            pass_noise: times.passes.iter().map(|&(rows, ms)| ms / pass_ms[rows]).collect(),
+            draft_ms,
+            draft_noise: times.drafts.iter().map(|draft| per_token(draft) / draft_ms).collect(),
+            read_ms: times.read_ms.unwrap_or(0.0),
+        }
+    }
+
+    fn pass(&self, rows: usize, at: usize) -> f64 {
+        self.pass_ms[rows] * self.pass_noise[at % self.pass_noise.len()]
+    }
+
+    fn draft(&self, tokens: usize, at: usize) -> f64 {
+        let noise = if self.draft_noise.is_empty() { 1.0 } else { self.draft_noise[at % self.draft_noise.len()] };
+        tokens as f64 * self.draft_ms * noise
+    }
+
+    /// Cost of a drafted token in plain passes.
+    fn draft_cost(&self) -> f64 {
+        self.draft_ms / self.pass_ms[1]
+    }
+}
+
+/// Chooses depths in a replay.
+trait Depth {
+    fn begin(&mut self, has_model: bool, sampled: bool);
+    fn plan(&mut self, limit: usize, unread: usize, remaining: usize) -> (usize, Box<dyn FnMut(f32) -> bool>);
+    fn keep(&mut self, confidence: &[Option<f32>]) -> usize;
+    fn observe(&mut self, seen: &Observation, round_ms: f64);
+    /// Whether the draft model reads the prompt before the first round, as fixed depths do.
+    fn reads_first(&self) -> bool {
+        false
+    }
+}
+
+impl Depth for DepthController {
+    fn begin(&mut self, has_model: bool, sampled: bool) {
+        DepthController::begin(self, has_model, sampled);
+    }
+    fn plan(&mut self, limit: usize, unread: usize, remaining: usize) -> (usize, Box<dyn FnMut(f32) -> bool>) {
+        let mut plan = DepthController::plan(self, limit, unread, 0, remaining);
+        (plan.max_draft, Box::new(move |confidence| plan.should_continue(confidence)))
+    }
+    fn keep(&mut self, confidence: &[Option<f32>]) -> usize {
+        DepthController::keep(self, confidence, None)
+    }
+    fn observe(&mut self, seen: &Observation, _: f64) {
+        DepthController::observe(self, seen);
+    }
+}
+
+/// Always the same depth.
+struct Fixed(usize);
+
+impl Depth for Fixed {
+    fn begin(&mut self, _: bool, _: bool) {}
+    fn plan(&mut self, limit: usize, _: usize, _: usize) -> (usize, Box<dyn FnMut(f32) -> bool>) {
+        (DraftPlan::fixed(self.0.min(limit)).max_draft, Box::new(|_| true))
+    }
+    fn keep(&mut self, confidence: &[Option<f32>]) -> usize {
+        confidence.len()
+    }
+    fn observe(&mut self, _: &Observation, _: f64) {}
+    fn reads_first(&self) -> bool {
+        true
+    }
+}
+
+/// Tokens and milliseconds of some answers.
+#[derive(Clone, Copy, Default)]
+struct Played {
+    tokens: f64,
+    ms: f64,
+    /// Plain decoding's milliseconds for the same tokens.
+    plain_ms: f64,
+}
+
+impl Played {
+    fn speedup(self) -> f64 {
+        self.plain_ms / self.ms
+    }
+}
+
+/// Replays answers one after the other with one controller. `start` is where in the recorded times they begin.
+fn play(answers: &[&Answer], machine: &Machine, depth: &mut dyn Depth, start: usize) -> Played {
+    let mut played = Played::default();
+    let mut at = start;
+    for answer in answers {
+        let has_model = answer.method == "draft-model";
+        let sampled = has_model && answer.temperature > 0.0;
+        let n = answer.accepted.len();
+        depth.begin(has_model, sampled);
+        let mut unread = if has_model { answer.prompt_tokens } else { 0 };
+        if has_model && depth.reads_first() {
+            played.ms += unread as f64 * machine.read_ms;
+            unread = 0;
+        }
+        let mut position = 0;
+        while position < n {
+            let remaining = n - position - 1;
+            let recorded = &answer.confidence[position];
+            let limit = MAX_DRAFT.min(remaining);
+            let (mut most, mut should_continue) = if limit == 0 {
+                (0, Box::new(|_| false) as Box<dyn FnMut(f32) -> bool>)
+            } else {
+                depth.plan(limit, unread, remaining)
+            };
+            if position == 0 && unread > FREE_READ {
+                most = 0;
+            }
+            most = most.min(recorded.len());
+            let confidence: Vec<Option<f32>> =
+                recorded[..most].iter().map(|c| c.map(|c| f32::from(c) / 100.0 + 0.005)).collect();
+            let mut drafted = if has_model { 0 } else { most };
+            while drafted < most {
+                drafted += 1;
+                if !should_continue(confidence[drafted - 1].unwrap_or(1.0)) {
+                    break;
+                }
+            }
+            let kept = if sampled || drafted == 0 { drafted } else { depth.keep(&confidence[..drafted]) };
+            let accepted = answer.accepted[position].min(kept);
+            let tested = kept.min(accepted + 1);
+            let read = if has_model && drafted > 0 && unread > FREE_READ { unread } else { 0 };
+            let drafting_ms = match (has_model, drafted) {
+                (true, _) => machine.draft(drafted, at) + read as f64 * machine.read_ms,
+                (false, _) => 0.002 * drafted as f64,
+            };
+            let target_ms = machine.pass(kept + 1, at);
+            depth.observe(
+                &Observation {
+                    drafted,
+                    passes: drafted,
+                    read,
+                    propose_ms: drafting_ms,
+                    acted: kept > 0,
+                    height: kept,
+                    rows: kept + 1,
+                    target_ms,
+                    emitted: 1 + accepted,
+                    tested: (0..tested).map(|i| i < accepted).collect(),
+                    confidence: confidence[..tested].to_vec(),
+                },
+                drafting_ms + target_ms,
+            );
+            played.ms += drafting_ms + target_ms;
+            played.tokens += 1.0 + accepted as f64;
+            let noise = machine.pass(1, at);
+            played.plain_ms += (1.0 + accepted as f64) * noise;
+            unread = match (has_model, drafted) {
+                (false, _) => 0,
+                (true, 0) => unread + 1,
+                (true, _) => 1,
+            };
+            position += 1 + accepted;
+            at += 1;
+        }
+    }
+    played
+}
+
+/// All replays of some answers.
+fn replay(answers: &[&Answer], machine: &Machine, depth: &mut dyn FnMut() -> Box<dyn Depth>) -> Played {
+    let mut all = Played::default();
+    for replay in 0..REPLAYS {
+        let start = replay * machine.pass_noise.len() / REPLAYS;
+        let one = play(answers, machine, depth().as_mut(), start);
+        all.tokens += one.tokens;
+        all.ms += one.ms;
+        all.plain_ms += one.plain_ms;
+    }
+    all
+}
+
+/// A method on a suite at a temperature.
+type Cell = (String, String, String);
+
+fn cells(answers: &[Answer]) -> BTreeMap<Cell, Vec<&Answer>> {
+    let mut cells: BTreeMap<Cell, Vec<&Answer>> = BTreeMap::new();
+    for answer in answers {
+        let cell = (answer.method.clone(), answer.suite.clone(), answer.temperature.to_string());
+        cells.entry(cell).or_default().push(answer);
+    }
+    cells
+}
+
+fn new_controller(machine: &Machine, has_model: bool) -> Box<dyn Depth> {
+    let mut config = DepthConfig::default();
+    let set = |name: &str, value: &mut f64| if let Ok(v) = std::env::var(name) { *value = v.parse().unwrap(); };
+    set("MEM", &mut config.memory); set("SPEED", &mut config.speed_memory); set("PRIOR", &mut config.prior_acceptance);
+    set("ALLOW", &mut config.loss_allowance); set("SHARE", &mut config.loss_share); set("HOR", &mut config.horizon); set("CAP", &mut config.cap); set("OPT", &mut config.optimism); set("RISK", &mut config.risk);
+    let mut controller = DepthController::new(config);
+    controller.expect_cost(if has_model { machine.draft_cost() } else { 0.0 });
+    Box::new(controller)
+}
+
+// TEMPORARY: the old controller, and the exploration of parameters.
+mod old {
+    use super::*;
+    use hunch_core::depth_old as d;
+    impl Depth for d::DepthController {
+        fn begin(&mut self, _: bool, sampled: bool) { d::DepthController::begin(self, sampled); }
+        fn plan(&mut self, limit: usize, unread: usize, _: usize) -> (usize, Box<dyn FnMut(f32) -> bool>) {
+            let mut plan = d::DepthController::plan(self, limit, unread, 0);
+            (plan.max_draft, Box::new(move |c| plan.should_continue(c)))
+        }
+        fn keep(&mut self, confidence: &[Option<f32>]) -> usize { d::DepthController::keep(self, confidence, None) }
+        fn observe(&mut self, s: &Observation, round_ms: f64) {
+            d::DepthController::observe(self, &d::Observation { drafted: s.drafted, passes: s.passes, read: s.read, propose_ms: s.propose_ms, acted: s.acted, height: s.height, rows: s.rows, target_ms: s.target_ms, round_ms, emitted: s.emitted, tested: s.tested.clone(), confidence: s.confidence.clone() });
+        }
+    }
+}
+
+#[test]
+fn compare_controllers() {
+    let (mut ratios, mut vs_best, mut speeds) = (Vec::new(), Vec::new(), Vec::new());
+    let quiet = std::env::var("QUIET").is_ok();
+    for (drafts, costs) in [("syn.jsonl", "syn-times.jsonl")] {
+        let answers: Vec<Answer> = lines(drafts);
+        for times in lines::<Times>(costs) {
+            let machine = Machine::new(&times);
+            if !quiet { println!("== {} t(2) {:.2} t(3) {:.2} t(5) {:.2} t(9) {:.2} t(16) {:.2} c {:.3} read {:.3}", machine.name, machine.pass_ms[2] / machine.pass_ms[1], machine.pass_ms[3] / machine.pass_ms[1], machine.pass_ms[5] / machine.pass_ms[1], machine.pass_ms[9] / machine.pass_ms[1], machine.pass_ms[16] / machine.pass_ms[1], machine.draft_cost(), machine.read_ms / machine.pass_ms[1]); }
+            for (cell, answers) in cells(&answers) {
+                let has_model = cell.0 == "draft-model";
+                let new = replay(&answers, &machine, &mut || new_controller(&machine, has_model));
+                let old = replay(&answers, &machine, &mut || {
+                    let mut c = hunch_core::depth_old::DepthController::new();
+                    c.expect_cost(has_model.then(|| machine.draft_cost()));
+                    Box::new(c)
+                });
+                let fixed: Vec<(usize, f64)> = (0..=8).map(|k| (k, replay(&answers, &machine, &mut || Box::new(Fixed(k))).speedup())).collect();
+                let best = fixed.iter().copied().fold((0, 1.0), |b, f| if f.1 > b.1 { f } else { b });
+                ratios.push(new.speedup() / old.speedup()); vs_best.push(new.speedup() / best.1); speeds.push(new.speedup());
+                if !quiet { println!("{:12} {:6} {:4} new {:.3} old {:.3} ratio {:.3} best fixed K={} {:.3}{}", cell.0, cell.1, cell.2, new.speedup(), old.speedup(), new.speedup() / old.speedup(), best.0, best.1, if new.speedup() < 0.99 * old.speedup() { "  <<<" } else if new.speedup() < 0.97 * best.1 { "  <" } else { "" }); }
+            }
+        }
+    }
+    let geo = |v: &[f64]| (v.iter().map(|x| x.ln()).sum::<f64>() / v.len() as f64).exp();
+    let min = |v: &[f64]| v.iter().copied().fold(9.0, f64::min);
+    println!("TOTAL new/old geo {:.4} min {:.3} | under .99: {} | vs best geo {:.4} min {:.3} under .97: {} | slowest {:.3}", geo(&ratios), min(&ratios), ratios.iter().filter(|r| **r < 0.99).count(), geo(&vs_best), min(&vs_best), vs_best.iter().filter(|r| **r < 0.97).count(), min(&speeds));
+}

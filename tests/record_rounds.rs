@@ -1,0 +1,214 @@
+//! Records what the depth controller is tested on: drafts along real answers, and what passes cost on this machine.
+//!
+//! `record-rounds drafts TARGET DRAFT|- OUT` writes one JSON line for each answer: at every position the draft's
+//! confidences and how many of its tokens the target accepted. `record-rounds times TARGET DRAFT|- THREADS NAME OUT`
+//! appends one JSON line of pass times, taken in turn. The recordings are in `tests/golden/rounds`.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use hunch::bench::Suite;
+use hunch::engine::WallClock;
+use hunch::event::GenerationEvent;
+use hunch::generate::{GenerationContext, GenerationPlan, Models, Prompt, evaluate_drafts, generate};
+use hunch_core::depth::MaxDraft;
+use hunch_core::limits::MAX_DRAFT;
+use hunch_core::method::Method;
+use hunch_core::model::{LogitRows, Step};
+use hunch_core::propose::MethodOptions;
+use hunch_core::rule::AcceptanceRule;
+use hunch_core::sample::SamplingParams;
+use hunch_core::session::DraftQuality;
+use hunch_core::stats::Stopwatch;
+use hunch_core::token::TokenId;
+use hunch_model::device::{Compute, DeviceChoice};
+use hunch_model::text::template::child;
+use serde_json::json;
+
+/// Prompts of each suite.
+const PROMPTS: usize = 3;
+/// Tokens of each answer.
+const TOKENS: usize = 56;
+/// Tokens drafted at each position by a model, and by a lookup.
+const MODEL_DRAFT: usize = 8;
+const LOOKUP_DRAFT: usize = MAX_DRAFT;
+/// Rounds of timed passes. Every number of rows is passed several times.
+const TIMED_ROUNDS: usize = 96;
+/// Tokens that a draft model reads at once when its reading is timed.
+const READ: usize = 64;
+
+fn main() -> ExitCode {
+    child::offer();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments[..] {
+        ["drafts", target, draft, out] => record_drafts(target, draft, Path::new(out)),
+        ["times", target, draft, threads, name, out] => {
+            record_times(target, draft, threads.parse().ok(), name, Path::new(out))
+        }
+        _ => {
+            eprintln!("usage: record-rounds drafts TARGET DRAFT|- OUT | times TARGET DRAFT|- THREADS NAME OUT");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn load(target: &str, draft: &str, threads: Option<usize>) -> Result<Models> {
+    let compute = Compute::open(DeviceChoice::Cpu, threads)?;
+    let draft = (draft != "-").then_some(Path::new(draft));
+    Ok(Models::load(Path::new(target), draft, &compute)?)
+}
+
+fn plan(method: Method, max_draft: usize, temperature: f32) -> GenerationPlan {
+    let sampling = match temperature {
+        0.0 => SamplingParams::greedy(),
+        temperature => SamplingParams { temperature, ..SamplingParams::unfiltered() },
+    };
+    GenerationPlan {
+        method,
+        max_draft: MaxDraft::Fixed(max_draft as u32),
+        options: MethodOptions::default(),
+        max_tokens: TOKENS,
+        sampling: SamplingParams { seed: Some(7), ..sampling },
+        rule: AcceptanceRule::Lossless,
+        stop: Vec::new(),
+    }
+}
+
+/// Plain decoding's answer to a prompt.
+fn answer(models: &mut Models, prompt: &[TokenId], temperature: f32, clock: &WallClock) -> Result<Vec<TokenId>> {
+    let mut text = Vec::new();
+    let mut sink = |event: GenerationEvent| text.extend(event.tokens().iter().map(|token| token.id));
+    let context = GenerationContext {
+        id: 0,
+        clock,
+        begun: 0,
+        dropped: 0,
+        cancelled: &|| false,
+        strict_drafts: true,
+        template_note: None,
+    };
+    let finished = generate(models, prompt, &plan(Method::Plain, 1, temperature), &context, &mut sink)?;
+    sink(finished.into_event());
+    Ok(text)
+}
+
+fn record_drafts(target: &str, draft: &str, out: &Path) -> Result<()> {
+    let mut models = load(target, draft, None)?;
+    let clock = WallClock::start();
+    let methods = match draft {
+        "-" => &[(Method::Ngram, LOOKUP_DRAFT), (Method::Suffix, LOOKUP_DRAFT)][..],
+        _ => &[(Method::DraftModel, MODEL_DRAFT)],
+    };
+    let mut out = BufWriter::new(File::create(out)?);
+    for suite in Suite::names() {
+        for temperature in [0.0f32, 0.7, 1.0] {
+            for prompt in Suite::named(suite)?.prompts.iter().take(PROMPTS) {
+                let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
+                let text = answer(&mut models, &ids, temperature, &clock)?;
+                for &(method, max_draft) in methods {
+                    let plan = plan(method, max_draft, temperature);
+                    let drafts = evaluate_drafts(&mut models, (&ids, &text), 1, &plan, &clock)?;
+                    let line = json!({
+                        "method": method.name(),
+                        "suite": suite,
+                        "temperature": (f64::from(temperature) * 10.0).round() / 10.0,
+                        "prompt_tokens": ids.len(),
+                        "accepted": drafts.iter().map(|draft| draft.accepted).collect::<Vec<_>>(),
+                        "confidence": drafts.iter().map(confidences).collect::<Vec<_>>(),
+                    });
+                    writeln!(out, "{line}")?;
+                }
+                eprintln!("{suite} at {temperature}: {} tokens", text.len());
+            }
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Confidences in percent, rounded down as the controller's bins are.
+fn confidences(draft: &DraftQuality) -> Vec<Option<u8>> {
+    draft.confidence.iter().map(|c| c.map(|c| (c.clamp(0.0, 1.0) * 100.0) as u8)).collect()
+}
+
+fn record_times(target: &str, draft: &str, threads: Option<usize>, name: &str, out: &Path) -> Result<()> {
+    let mut models = load(target, draft, threads)?;
+    let clock = WallClock::start();
+    let prompt = &Suite::named("prose")?.prompts[0];
+    let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
+    let text = answer(&mut models, &ids, 0.0, &clock)?;
+    let Some(text) = text.get(..2) else { bail!("the answer is too short to time passes after it") };
+    let method = if draft == "-" { Method::Synthetic } else { Method::DraftModel };
+    let (mut passes, mut drafts) = (Vec::new(), Vec::new());
+    for round in 0..TIMED_ROUNDS {
+        // Steps of 7 visit every number of rows in an order that is not sorted.
+        let rows = 2 + round * 7 % MAX_DRAFT;
+        let mut run = |method, max_draft: usize| -> Result<Vec<DraftQuality>> {
+            let plan = plan(method, max_draft, 0.0);
+            Ok(evaluate_drafts(&mut models, (&ids, text), 1, &plan, &clock)?)
+        };
+        let plain = run(Method::Plain, 1)?;
+        passes.extend(plain.iter().map(|draft| (1, rounded(draft.target_ms))));
+        if method == Method::DraftModel {
+            let drafted = run(method, rows - 1)?;
+            // The first of a call may have to read the prompt again.
+            let draft = &drafted[1];
+            if draft.nodes > 0 {
+                passes.push((draft.nodes + 1, rounded(draft.target_ms)));
+                drafts.push((draft.nodes, rounded(draft.propose_ms)));
+            }
+        } else {
+            passes.push((rows, rounded(pass_ms(&mut models, &ids, rows, &clock)?)));
+        }
+    }
+    let read_ms = models.with_drafter(Method::DraftModel, &MethodOptions::default(), &ids, |model, layers, _| {
+        let mut times = Vec::new();
+        for _ in 0..5 {
+            model.truncate(0)?;
+            let start = clock.elapsed();
+            let tokens: Vec<TokenId> = ids.iter().copied().cycle().take(READ).collect();
+            model.forward(Step { layers, ..Step::chain(&tokens, LogitRows::None) })?;
+            times.push((clock.elapsed() - start).as_secs_f64() * 1000.0 / READ as f64);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
+    })?;
+    let line = json!({ "name": name, "passes": passes, "drafts": drafts, "read_ms": read_ms.map(rounded) });
+    let mut out = File::options().create(true).append(true).open(out)?;
+    writeln!(out, "{line}")?;
+    Ok(())
+}
+
+/// Milliseconds of a target pass of `rows` rows after the prompt.
+fn pass_ms(models: &mut Models, ids: &[TokenId], rows: usize, clock: &WallClock) -> Result<f64> {
+    let target = models.target();
+    if target.cache_len() < ids.len() {
+        target.truncate(0)?;
+        for chunk in ids.chunks(target.prefill_rows().max(1)) {
+            target.forward(Step::chain(chunk, LogitRows::None))?;
+        }
+    }
+    target.truncate(ids.len())?;
+    let tokens: Vec<TokenId> = ids.iter().copied().cycle().take(rows).collect();
+    let start = clock.elapsed();
+    target.forward(Step::chain(&tokens, LogitRows::All))?;
+    let took = clock.elapsed() - start;
+    target.truncate(ids.len())?;
+    Ok(took.as_secs_f64() * 1000.0)
+}
+
+/// To microseconds.
+fn rounded(ms: f64) -> f64 {
+    (ms * 1000.0).round() / 1000.0
+}
