@@ -5,6 +5,7 @@ import { HandClock } from './testing';
 
 const prefill = (done: number): GenerationEvent => ({ type: 'prefill', done, total: 100 });
 const failed: GenerationEvent = { type: 'failed', error: { code: 'device', message: 'gone' } };
+const kept: GenerationEvent = { type: 'kept' };
 const message = (seq: number, ...events: GenerationEvent[]): Numbered<GenerationEvent> => ({ seq, events });
 
 function follow(said: GenerationEvent[] = []) {
@@ -134,10 +135,39 @@ describe('EventStream', () => {
     stream.receive(7, message(0, failed));
     expect(stream.over).toBe(true);
     expect(clock.waiting).toBe(0);
-    stream.receive(7, message(1, prefill(1)));
     await clock.advance(silenceMs * 3);
     expect(seen).toEqual([failed]);
     expect(asked).toEqual([]);
+  });
+
+  it('delivers what comes after the last event, once, and fills gaps there', async () => {
+    const { stream, seen, clock, asked, said } = follow();
+    stream.begin(7);
+    stream.receive(7, message(0, failed));
+    stream.receive(7, message(0, failed));
+    said.push(failed, prefill(1), kept);
+    stream.receive(7, message(2, kept));
+    await clock.advance(0);
+    expect([seen, asked]).toEqual([[failed, prefill(1), kept], [7]]);
+    expect(clock.waiting).toBe(0);
+  });
+
+  it('is not lost once it is over', async () => {
+    const { stream, lost, clock, refuse } = follow();
+    stream.begin(7);
+    stream.receive(7, message(0, failed));
+    refuse({ code: 'invalid_request', message: 'no such generation' });
+    stream.receive(7, message(2, kept));
+    await clock.advance(silenceMs);
+    expect(lost).toEqual([]);
+  });
+
+  it('delivers nothing after it was closed', () => {
+    const { stream, seen } = follow();
+    stream.begin(7);
+    stream.close();
+    stream.receive(7, message(0, failed));
+    expect(seen).toEqual([]);
   });
 
   it('ends when the last event was lost and a snapshot brings it', async () => {

@@ -47,7 +47,8 @@ export const silenceMs = 2000;
 /** How often it asks once the channel is known to have lost something, in milliseconds. */
 export const lossySilenceMs = 250;
 
-/** Follows one generation or measurement until it has finished or failed. */
+/** Follows one generation or measurement until it has finished or failed. What the channel brings after that, such as
+ * that an answer is saved at last, is delivered as well; a silence is no longer asked about. */
 export class EventStream<E extends StreamedEvent> {
   readonly #port: StreamPort<E>;
   #id: number | null = null;
@@ -56,6 +57,7 @@ export class EventStream<E extends StreamedEvent> {
   #asking = false;
   #channelLoses = false;
   #over = false;
+  #closed = false;
   #cancelTimer: () => void = () => {};
 
   constructor(port: StreamPort<E>) {
@@ -80,7 +82,7 @@ export class EventStream<E extends StreamedEvent> {
 
   /** Takes a message from the channel; `id` is of what it tells. */
   receive(id: number, message: Numbered<E>): void {
-    if (this.#over || (this.#id !== null && id !== this.#id)) return;
+    if (this.#closed || (this.#id !== null && id !== this.#id)) return;
     this.#id = id;
     if (message.seq > this.#next) {
       this.#early.set(message.seq, message);
@@ -94,6 +96,7 @@ export class EventStream<E extends StreamedEvent> {
 
   /** Follows no longer. */
   close(): void {
+    this.#closed = true;
     this.#over = true;
     this.#early.clear();
     this.#cancelTimer();
@@ -104,17 +107,18 @@ export class EventStream<E extends StreamedEvent> {
     const fresh = events.slice(this.#next - seq);
     if (fresh.length === 0) return false;
     this.#next += fresh.length;
-    const last = fresh[fresh.length - 1];
-    const ended = last?.type === 'finished' || last?.type === 'failed';
+    if (fresh.some(({ type }) => type === 'finished' || type === 'failed')) {
+      this.#over = true;
+      this.#cancelTimer();
+    }
     this.#port.deliver(fresh);
-    if (ended) this.close();
     return true;
   }
 
   #takeEarly(): void {
     const waiting = [...this.#early.values()].sort((a, b) => a.seq - b.seq);
     for (const message of waiting) {
-      if (this.#over || message.seq > this.#next) break;
+      if (this.#closed || message.seq > this.#next) break;
       this.#early.delete(message.seq);
       this.#take(message.seq, message.events);
     }
@@ -128,16 +132,19 @@ export class EventStream<E extends StreamedEvent> {
   }
 
   async #ask(): Promise<void> {
-    if (this.#asking || this.#over || this.#id === null) return;
+    if (this.#asking || this.#closed || this.#id === null) return;
     this.#asking = true;
     try {
       const { seq, events } = await this.#port.snapshot(this.#id, this.#next);
-      if (this.#over) return;
+      if (this.#closed) return;
       if (this.#take(seq, events)) this.#channelLoses = true;
       this.#takeEarly();
     } catch (thrown) {
-      if (this.#over) return;
+      if (this.#closed) return;
+      // Nothing of the answer is missing once it is over.
+      const over = this.#over;
       this.close();
+      if (over) return;
       this.#port.lost(toErrorInfo(thrown));
     } finally {
       this.#asking = false;
