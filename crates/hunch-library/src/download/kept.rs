@@ -73,11 +73,18 @@ impl Drop for Held {
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     folder: PathBuf,
+    /// Makes the volume one without locks, with this folder for the locks of the machine.
+    #[cfg(test)]
+    lockless: Option<PathBuf>,
 }
 
 impl Place {
     pub(super) fn new(models: &Path, id: &str) -> Self {
-        Self { folder: models.join(FOLDER).join(id) }
+        Self {
+            folder: models.join(FOLDER).join(id),
+            #[cfg(test)]
+            lockless: None,
+        }
     }
 
     /// Where all of it lies.
@@ -105,12 +112,20 @@ impl Place {
         // Another one that only looks whether it is held does so for an instant.
         for _ in 0..3 {
             let file = self.lock_file()?;
-            match file.try_lock() {
+            match self.try_lock(&file) {
                 // Whoever held it before may have removed it with the download, and a third one have made another.
                 Ok(()) if !is_at(&file, &self.lock_path()) => {}
-                // A file system without locks, as some of a network are: better than no downloads there.
-                Ok(()) | Err(TryLockError::Error(_)) => return Ok(Held(file)),
+                Ok(()) => return Ok(Held(file)),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+                // A volume without locks, as some of a network are.
+                Err(TryLockError::Error(_)) => match self.machine_lock() {
+                    // Better than no downloads there.
+                    None => return Ok(Held(file)),
+                    Some(lock) => match lock.try_lock() {
+                        Ok(()) | Err(TryLockError::Error(_)) => return Ok(Held(lock)),
+                        Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+                    },
+                },
             }
         }
         Err(Error::DownloadElsewhere { name: name.to_owned() })
@@ -124,13 +139,54 @@ impl Place {
     /// Whether another one is at it.
     pub(super) fn is_held(&self) -> bool {
         let Ok(file) = File::open(self.lock_path()) else { return false };
-        match file.try_lock_shared() {
+        match self.try_lock_shared(&file) {
             Ok(()) => {
                 let _ = file.unlock();
                 false
             }
-            Err(error) => matches!(error, TryLockError::WouldBlock),
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(_)) => self.machine_lock().is_some_and(|lock| {
+                let held = matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock));
+                let _ = lock.unlock();
+                held
+            }),
         }
+    }
+
+    /// The lock of a download on a volume without locks: a file in the data folder of this user, so that at least two
+    /// programs of one machine do not append to the same part. None where that folder cannot be written to.
+    fn machine_lock(&self) -> Option<File> {
+        let locks = self.machine_locks()?;
+        let models = self.folder.parent()?.canonicalize().ok()?;
+        let path = models.join(self.folder.file_name()?);
+        let name = &hex(&Sha256::digest(path.as_os_str().as_encoded_bytes()))[..16];
+        std::fs::create_dir_all(&locks).ok()?;
+        let path = locks.join(format!("{name}.lock"));
+        OpenOptions::new().create(true).truncate(false).write(true).open(path).ok()
+    }
+
+    fn machine_locks(&self) -> Option<PathBuf> {
+        #[cfg(test)]
+        if self.lockless.is_some() {
+            return self.lockless.clone();
+        }
+        Some(crate::data_folder().ok()?.join("locks"))
+    }
+
+    fn try_lock(&self, file: &File) -> Result<(), TryLockError> {
+        #[cfg(test)]
+        if self.lockless.is_some() {
+            return Err(TryLockError::Error(std::io::ErrorKind::Unsupported.into()));
+        }
+        file.try_lock()
+    }
+
+    fn try_lock_shared(&self, file: &File) -> Result<(), TryLockError> {
+        #[cfg(test)]
+        if self.lockless.is_some() {
+            return Err(TryLockError::Error(std::io::ErrorKind::Unsupported.into()));
+        }
+        file.try_lock_shared()
     }
 
     fn lock_path(&self) -> PathBuf {
@@ -275,6 +331,27 @@ mod tests {
         drop(held);
         assert!(!place.is_held());
         place.hold("m").unwrap();
+    }
+
+    #[test]
+    fn one_at_a_time_is_at_a_download_on_a_volume_without_locks() {
+        let (folder, locks) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let place =
+            |id: &str| Place { lockless: Some(locks.path().join("locks")), ..Place::new(folder.path(), id) };
+        let id = id(&request());
+        let held = place(&id).hold("m").unwrap();
+        assert!(place(&id).is_held());
+        assert!(matches!(place(&id).hold("m"), Err(Error::DownloadElsewhere { .. })));
+        let other = place("0123456789abcdef");
+        other.hold("m").unwrap();
+        assert!(!other.is_held());
+        drop(held);
+        assert!(!place(&id).is_held());
+        place(&id).hold("m").unwrap();
+        // Where the machine has no place for locks either there are downloads all the same.
+        std::fs::write(locks.path().join("file"), "").unwrap();
+        let nowhere = Place { lockless: Some(locks.path().join("file")), ..place(&id) };
+        nowhere.hold("m").unwrap();
     }
 
     #[cfg(unix)]
