@@ -222,17 +222,21 @@ impl ChatTemplate {
         let Some(program) = child::program() else {
             return place.renderer.render(request).map_err(Failure::Refused);
         };
-        let mut child = match place.child.take() {
-            Some(child) => child,
-            None => RenderingChild::start(program, stopped)?,
+        let child = place.child.take().map_or_else(|| RenderingChild::start(program, stopped), Ok);
+        let (child, rendered) = match child {
+            Ok(mut child) => {
+                let rendered = child.render(request, stopped);
+                (Some(child), rendered)
+            }
+            Err(failure) => (None, Err(failure)),
         };
-        let rendered = child.render(request, stopped);
         match &rendered {
+            // A child that does not start counts too: each further start may take as long.
             Err(Failure::Broken(problem)) => place.broken = (place.broken.0 + 1, problem.clone()),
             // What is stopped is in the middle of something.
             Err(Failure::Stopped) => {}
             Ok(_) | Err(Failure::Refused(_)) => {
-                place.child = Some(child);
+                place.child = child;
                 place.broken.0 = 0;
             }
         }

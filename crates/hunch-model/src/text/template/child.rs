@@ -40,7 +40,7 @@ static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 /// started to render does that here, and ends.
 pub fn offer() {
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(ARGUMENT)) {
-        let ended = serve(&mut io::stdin().lock(), &mut io::stdout().lock());
+        let ended = serve(&mut io::stdin().lock(), &mut io::stdout().lock(), &ProcessLimits);
         std::process::exit(i32::from(ended.is_err()));
     }
     // The name of the running file stays true when an update replaces it.
@@ -184,13 +184,26 @@ fn talk(
     }
 }
 
-/// What a child does until its parent has no more to say.
-fn serve(input: &mut impl Read, output: &mut impl Write) -> io::Result<()> {
-    limit_memory()?;
+/// The limits a child sets on its own process.
+trait Limits {
+    /// Limits memory and core dumps.
+    fn limit_memory(&self) -> io::Result<()>;
+    /// Limits the processor time of the next rendering.
+    fn limit_time(&self) -> io::Result<()>;
+}
+
+/// Limits by `setrlimit`, where the system has it.
+struct ProcessLimits;
+
+/// Renders the requests of the parent process until it closes the pipe.
+fn serve(input: &mut impl Read, output: &mut impl Write, limits: &impl Limits) -> io::Result<()> {
+    // A system may refuse a limit: macOS does not support all of them. Fuel, the size of the result and the
+    // parent's timeout still hold, so rendering goes on without it.
+    let _ = limits.limit_memory();
     write_frame(output, READY)?;
     let mut renderer = Renderer::default();
     while let Some(request) = read_frame(input, MOST_REQUEST)? {
-        limit_time()?;
+        let _ = limits.limit_time();
         let request: Request = serde_json::from_slice(&request)?;
         write_frame(output, &serde_json::to_vec(&renderer.render(&request))?)?;
     }
@@ -198,38 +211,40 @@ fn serve(input: &mut impl Read, output: &mut impl Write) -> io::Result<()> {
 }
 
 #[cfg(unix)]
-fn limit_memory() -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = |resource, most: u64| {
-        let allowed = getrlimit(resource).maximum;
-        let most = Some(allowed.map_or(most, |allowed| allowed.min(most)));
-        setrlimit(resource, Rlimit { current: most, maximum: most })
-    };
-    // Nobody looks into what is left of a template.
-    limit(Resource::Core, 0)?;
-    limit(Resource::Data, MEMORY)?;
-    Ok(())
-}
+impl Limits for ProcessLimits {
+    fn limit_memory(&self) -> io::Result<()> {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = |resource, most: u64| {
+            let allowed = getrlimit(resource).maximum;
+            let most = Some(allowed.map_or(most, |allowed| allowed.min(most)));
+            setrlimit(resource, Rlimit { current: most, maximum: most })
+        };
+        // Each is tried, whatever became of the other. A core dump of a template is of no use.
+        let core = limit(Resource::Core, 0);
+        limit(Resource::Data, MEMORY)?;
+        Ok(core?)
+    }
 
-#[cfg(unix)]
-fn limit_time() -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    use rustix::time::{ClockId, clock_gettime};
-    let spent = u64::try_from(clock_gettime(ClockId::ProcessCPUTime).tv_sec).unwrap_or(0);
-    let maximum = getrlimit(Resource::Cpu).maximum;
-    let seconds = (spent + 1 + PROCESSOR_SECONDS).min(maximum.unwrap_or(u64::MAX));
-    setrlimit(Resource::Cpu, Rlimit { current: Some(seconds), maximum })?;
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn limit_memory() -> io::Result<()> {
-    Ok(())
+    fn limit_time(&self) -> io::Result<()> {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        use rustix::time::{ClockId, clock_gettime};
+        let spent = u64::try_from(clock_gettime(ClockId::ProcessCPUTime).tv_sec).unwrap_or(0);
+        let maximum = getrlimit(Resource::Cpu).maximum;
+        let seconds = (spent + 1 + PROCESSOR_SECONDS).min(maximum.unwrap_or(u64::MAX));
+        setrlimit(Resource::Cpu, Rlimit { current: Some(seconds), maximum })?;
+        Ok(())
+    }
 }
 
 #[cfg(not(unix))]
-fn limit_time() -> io::Result<()> {
-    Ok(())
+impl Limits for ProcessLimits {
+    fn limit_memory(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn limit_time(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Writes bytes behind their number.
@@ -257,6 +272,43 @@ fn read_frame(input: &mut impl Read, most: usize) -> io::Result<Option<Vec<u8>>>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A system that supports no limit, as macOS answers with EINVAL.
+    struct Refused;
+
+    impl Limits for Refused {
+        fn limit_memory(&self) -> io::Result<()> {
+            Err(io::ErrorKind::InvalidInput.into())
+        }
+
+        fn limit_time(&self) -> io::Result<()> {
+            Err(io::ErrorKind::InvalidInput.into())
+        }
+    }
+
+    #[test]
+    fn renders_where_the_system_refuses_limits() {
+        let request = Request {
+            source: "{{ messages[0].content }}".into(),
+            bos: String::new(),
+            eos: String::new(),
+            time: None,
+            messages: vec![hunch_core::chat::ChatMessage {
+                role: hunch_core::chat::Role::User,
+                content: "Hi".into(),
+            }],
+            add_generation_prompt: true,
+        };
+        let mut input = Vec::new();
+        write_frame(&mut input, &serde_json::to_vec(&request).unwrap()).unwrap();
+        let mut output = Vec::new();
+        serve(&mut &input[..], &mut output, &Refused).unwrap();
+        let mut output = &output[..];
+        assert_eq!(read_frame(&mut output, 64).unwrap().unwrap(), READY);
+        let reply = read_frame(&mut output, 64).unwrap().unwrap();
+        let reply: Result<String, String> = serde_json::from_slice(&reply).unwrap();
+        assert_eq!(reply, Ok("Hi".to_owned()));
+    }
 
     #[test]
     fn reads_back_the_frames_it_writes_and_no_others() {
