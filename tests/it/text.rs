@@ -91,6 +91,23 @@ fn merges_and_special_tokens_make_the_expected_ids() {
 }
 
 #[test]
+fn tokenising_can_be_stopped() {
+    for writer in [byte_level(), scored()] {
+        let tokenizer = tokenizer(&writer);
+        let text = "ab ba ".repeat(1 << 19);
+        let literals = tokenizer.literals(std::iter::once(text.as_str())).unwrap();
+        let asked = std::cell::Cell::new(0);
+        let stopped = || {
+            asked.set(asked.get() + 1);
+            true
+        };
+        let ids = tokenizer.encode_with_literals(&text, RAW, &literals, &stopped).unwrap();
+        assert!(!ids.is_empty(), "an empty prompt would be refused");
+        assert_eq!(asked.get(), 2, "once inside the text and once after it");
+    }
+}
+
+#[test]
 fn what_ends_an_answer_is_known_by_key_and_by_text() {
     let tokenizer = tokenizer(&byte_level());
     // <|im_end|> is an ordinary token in this file, as some files have it.

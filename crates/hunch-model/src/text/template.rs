@@ -190,7 +190,7 @@ impl ChatTemplate {
 
     /// The tokens of a conversation up to where its next answer begins, and what a person should know of the
     /// template. Control tokens that are written out in a message stay text: only those of the template are
-    /// control tokens.
+    /// control tokens. When `stopped`, rendering and tokenising end early and the tokens are of no use.
     ///
     /// # Errors
     /// As [`ChatTemplate::render`] and [`Tokenizer::encode`].
@@ -211,7 +211,7 @@ impl ChatTemplate {
             .collect();
         let RenderedPrompt { text, note, .. } = self.render(&masked, true, stopped)?;
         let options = EncodeOptions { parse_special: true, add_bos: true };
-        Ok((tokenizer.encode_with_literals(&text, options, &literals)?, note))
+        Ok((tokenizer.encode_with_literals(&text, options, &literals, stopped)?, note))
     }
 
     fn render_own(&self, request: &Request, stopped: &dyn Fn() -> bool) -> Result<String, Failure> {

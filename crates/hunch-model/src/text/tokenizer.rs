@@ -158,7 +158,7 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Internal`] when the tokeniser library fails.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<TokenId>> {
-        self.encode_pieces(text, options, None)
+        self.encode_pieces(text, options, None, &|| false)
     }
 
     /// Finds the control tokens that are written out in the messages of a conversation.
@@ -169,7 +169,8 @@ impl Tokenizer {
         Literals::of(&self.special, contents)
     }
 
-    /// Turns a rendered chat template into tokens: what the literals stand for is ordinary text.
+    /// Turns a rendered chat template into tokens: what the literals stand for is ordinary text. When `stopped`,
+    /// which is asked every MiB of text or less, the rest of the text is left out.
     ///
     /// # Errors
     /// As [`Tokenizer::encode`].
@@ -178,8 +179,9 @@ impl Tokenizer {
         text: &str,
         options: EncodeOptions,
         literals: &Literals<'_>,
+        stopped: &dyn Fn() -> bool,
     ) -> Result<Vec<TokenId>> {
-        self.encode_pieces(text, options, Some(literals).filter(|literals| !literals.is_empty()))
+        self.encode_pieces(text, options, Some(literals).filter(|literals| !literals.is_empty()), stopped)
     }
 
     fn encode_pieces(
@@ -187,6 +189,7 @@ impl Tokenizer {
         text: &str,
         options: EncodeOptions,
         literals: Option<&Literals<'_>>,
+        stopped: &dyn Fn() -> bool,
     ) -> Result<Vec<TokenId>> {
         let mut ids = Vec::with_capacity(text.len() / 3 + 2);
         let mut after_special = true;
@@ -197,12 +200,16 @@ impl Tokenizer {
                     let text =
                         literals.map_or(Cow::Borrowed(text), |literals| Cow::Owned(literals.unmask(text)));
                     match &self.encoder {
-                        Encoder::ByteLevel(encoder) => encoder.encode(&text, &mut ids)?,
-                        Encoder::Scored(encoder) => encoder.encode(&text, after_special, &mut ids),
+                        Encoder::ByteLevel(encoder) => encoder.encode(&text, &mut ids, stopped)?,
+                        Encoder::Scored(encoder) => encoder.encode(&text, after_special, &mut ids, stopped),
                     }
                 }
             }
             after_special = matches!(piece, Piece::Special(_));
+            // After a piece, not before it: a prompt without tokens would be refused as empty.
+            if stopped() {
+                break;
+            }
         }
         if let Some(bos) = self.bos
             && options.add_bos

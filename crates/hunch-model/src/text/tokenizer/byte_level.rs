@@ -133,13 +133,21 @@ impl ByteLevel {
         Ok((Self { inner }, family.adds_bos))
     }
 
-    /// Appends the tokens of ordinary text.
-    pub(super) fn encode(&self, text: &str, ids: &mut Vec<TokenId>) -> Result<()> {
+    /// Appends the tokens of ordinary text, until `stopped`, which is asked after each stretch.
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        ids: &mut Vec<TokenId>,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<()> {
         let mut rest = text;
         while !rest.is_empty() {
             let (stretch, after) = rest.split_at(end_of_stretch(rest));
             let encoding = self.inner.encode_fast(stretch, false).map_err(|e| internal("the text", &e))?;
             ids.extend_from_slice(encoding.get_ids());
+            if stopped() {
+                break;
+            }
             rest = after;
         }
         Ok(())

@@ -10,6 +10,9 @@ use crate::gguf::Gguf;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
+/// Merges between two looks at whether somebody has stopped it.
+const MERGES_A_LOOK: usize = 1 << 14;
+
 /// A SentencePiece BPE encoder.
 pub(super) struct Scored {
     ids: HashMap<String, TokenId>,
@@ -46,11 +49,11 @@ impl Scored {
     }
 
     /// Appends the tokens of ordinary text; `first` when it starts the text or follows a special
-    /// token, where this kind of tokeniser puts a space before it.
-    pub(super) fn encode(&self, text: &str, first: bool, ids: &mut Vec<TokenId>) {
+    /// token, where this kind of tokeniser puts a space before it. Once `stopped`, it merges no further.
+    pub(super) fn encode(&self, text: &str, first: bool, ids: &mut Vec<TokenId>, stopped: &dyn Fn() -> bool) {
         let space = if first && self.adds_space { " " } else { "" };
         let escaped = format!("{space}{text}").replace(' ', "\u{2581}");
-        for symbol in self.merged(&escaped) {
+        for symbol in self.merged(&escaped, stopped) {
             match self.ids.get(symbol) {
                 Some(&id) => ids.push(id),
                 None => ids.extend(symbol.bytes().map(|byte| self.byte_ids[usize::from(byte)])),
@@ -58,13 +61,18 @@ impl Scored {
         }
     }
 
-    fn merged<'a>(&self, text: &'a str) -> Vec<&'a str> {
+    fn merged<'a>(&self, text: &'a str, stopped: &dyn Fn() -> bool) -> Vec<&'a str> {
         let mut symbols = Symbols::new(text);
         let mut queue = BinaryHeap::new();
         for right in 1..symbols.list.len() {
             queue.extend(self.merge(&symbols, right - 1, right));
         }
+        let mut merges = 0usize;
         while let Some(Merge { left, right, len, .. }) = queue.pop() {
+            merges += 1;
+            if merges.is_multiple_of(MERGES_A_LOOK) && stopped() {
+                break;
+            }
             // A symbol that has changed since makes the merge stale.
             let (l, r) = (&symbols.list[left], &symbols.list[right]);
             if l.len == 0 || r.len == 0 || l.len + r.len != len {
