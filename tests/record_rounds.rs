@@ -17,7 +17,7 @@ use hunch::generate::{GenerationContext, GenerationPlan, Models, Prompt, evaluat
 use hunch_core::depth::MaxDraft;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
-use hunch_core::model::{LogitRows, Step};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
 use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
@@ -37,8 +37,10 @@ const MODEL_DRAFT: usize = 8;
 const LOOKUP_DRAFT: usize = MAX_DRAFT;
 /// Rounds of timed passes. Every number of rows is passed several times.
 const TIMED_ROUNDS: usize = 96;
-/// Tokens that a draft model reads at once when its reading is timed.
+/// Tokens that a model reads at once when its reading is timed.
 const READ: usize = 64;
+/// Readings of which the median counts.
+const READINGS: usize = 5;
 
 fn main() -> ExitCode {
     child::offer();
@@ -172,22 +174,40 @@ fn record_times(target: &str, draft: &str, threads: Option<usize>, name: &str, o
             passes.push((rows, rounded(pass_ms(&mut models, &ids, rows, &clock)?)));
         }
     }
-    let read_ms = models.with_drafter(Method::DraftModel, &MethodOptions::default(), &ids, |model, layers, _| {
-        let mut times = Vec::new();
-        for _ in 0..5 {
-            model.truncate(0)?;
-            let start = clock.elapsed();
-            let tokens: Vec<TokenId> = ids.iter().copied().cycle().take(READ).collect();
-            model.forward(Step { layers, ..Step::chain(&tokens, LogitRows::None) })?;
-            times.push((clock.elapsed() - start).as_secs_f64() * 1000.0 / READ as f64);
-        }
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
+    let prefill_ms = read_ms(models.target(), LayerPlan::All, &ids, &clock)?;
+    let draft_read_ms = models.with_drafter(Method::DraftModel, &MethodOptions::default(), &ids, |model, layers, _| {
+        Ok(read_ms(model, layers, &ids, &clock)?)
     })?;
-    let line = json!({ "name": name, "passes": passes, "drafts": drafts, "read_ms": read_ms.map(rounded) });
+    let line = json!({
+        "name": name,
+        "passes": passes,
+        "drafts": drafts,
+        "prefill_ms": rounded(prefill_ms),
+        "read_ms": draft_read_ms.map(rounded),
+    });
     let mut out = File::options().create(true).append(true).open(out)?;
     writeln!(out, "{line}")?;
     Ok(())
+}
+
+/// Milliseconds in which a model reads a token of a prompt: the median of a few readings.
+fn read_ms(
+    model: &mut dyn LanguageModel,
+    layers: LayerPlan<'_>,
+    ids: &[TokenId],
+    clock: &WallClock,
+) -> hunch_core::error::Result<f64> {
+    let tokens: Vec<TokenId> = ids.iter().copied().cycle().take(READ).collect();
+    let mut times = Vec::new();
+    for _ in 0..READINGS {
+        model.truncate(0)?;
+        let start = clock.elapsed();
+        model.forward(Step { layers, ..Step::chain(&tokens, LogitRows::None) })?;
+        times.push((clock.elapsed() - start).as_secs_f64() * 1000.0 / READ as f64);
+    }
+    model.truncate(0)?;
+    times.sort_by(f64::total_cmp);
+    Ok(times[READINGS / 2])
 }
 
 /// Milliseconds of a target pass of `rows` rows after the prompt.

@@ -21,7 +21,7 @@ mod plan;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::limits::MAX_DRAFT;
+use crate::limits::{MAX_DRAFT, MAX_ROWS};
 use acceptance::AcceptanceModel;
 pub(crate) use acceptance::{SuccessRate, bin_of, bin_prior, CONFIDENCE_BINS};
 use cost_model::CostModel;
@@ -180,6 +180,13 @@ impl DepthController {
         self.costs.expect_draft(passes);
     }
 
+    /// Learns from a prefill of the target: `tokens` took `ms` milliseconds.
+    pub fn observe_prefill(&mut self, tokens: usize, ms: f64) {
+        if tokens >= MAX_ROWS {
+            self.costs.set_prefill_row(ms / tokens as f64);
+        }
+    }
+
     /// Plans the next draft of at most `limit` tokens. The proposer's model has `unread` tokens to read first, every
     /// draft comes with `extra_rows` rows, and the answer has room for `remaining` tokens.
     pub fn plan(&mut self, limit: usize, unread: usize, extra_rows: usize, remaining: usize) -> DraftPlan {
@@ -325,7 +332,7 @@ impl DepthController {
         let without = self.costs.pass(1);
         let loss = |tokens: usize| {
             let draft = if self.is_free() { 0.0 } else { tokens as f64 / self.width * self.costs.draft() };
-            draft + self.costs.pass((1 + self.extra_rows + tokens).min(crate::limits::MAX_ROWS)) - without
+            draft + self.costs.pass((1 + self.extra_rows + tokens).min(MAX_ROWS)) - without
         };
         let risk = if self.config.risk > 0.0 { self.config.risk } else { 1.0 };
         (1..=limit).take_while(|&tokens| loss(tokens) <= if tokens == 1 { budget } else { risk * budget }).last().unwrap_or(0)

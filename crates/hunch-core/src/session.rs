@@ -208,6 +208,7 @@ impl<'a> Session<'a> {
         if !self.over {
             let text_depends = self.verifier.noise().is_none() && !self.sampler.is_greedy();
             self.stages.begin(prompt, &self.sampler, text_depends);
+            self.stages.observe_prefill(done, took);
             if self.config.max_draft > 0 {
                 self.over = self.stages.read(prompt, &mut || progress(done, last - reuse)).is_break();
             }

@@ -37,6 +37,8 @@ struct Times {
     passes: Vec<(usize, f64)>,
     /// Tokens and milliseconds of drafts, in order.
     drafts: Vec<(usize, f64)>,
+    /// Milliseconds of a token in a prefill of the target.
+    prefill_ms: f64,
     /// Milliseconds in which the draft model reads a token.
     read_ms: Option<f64>,
 }
@@ -60,6 +62,7 @@ struct Machine {
     pass_noise: Vec<f64>,
     draft_ms: f64,
     draft_noise: Vec<f64>,
+    prefill_ms: f64,
     read_ms: f64,
 }
 
@@ -79,6 +82,7 @@ impl Machine {
             pass_noise: times.passes.iter().map(|&(rows, ms)| ms / pass_ms[rows]).collect(),
             draft_ms,
             draft_noise: times.drafts.iter().map(|draft| per_token(draft) / draft_ms).collect(),
+            prefill_ms: times.prefill_ms,
             read_ms: times.read_ms.unwrap_or(0.0),
         }
     }
@@ -101,6 +105,7 @@ impl Machine {
 /// Chooses depths in a replay.
 trait Depth {
     fn begin(&mut self, has_model: bool, sampled: bool);
+    fn observe_prefill(&mut self, _tokens: usize, _ms: f64) {}
     fn plan(&mut self, limit: usize, unread: usize, remaining: usize) -> (usize, Box<dyn FnMut(f32) -> bool>);
     fn keep(&mut self, confidence: &[Option<f32>]) -> usize;
     fn observe(&mut self, seen: &Observation, round_ms: f64);
@@ -113,6 +118,9 @@ trait Depth {
 impl Depth for DepthController {
     fn begin(&mut self, has_model: bool, sampled: bool) {
         DepthController::begin(self, has_model, sampled);
+    }
+    fn observe_prefill(&mut self, tokens: usize, ms: f64) {
+        DepthController::observe_prefill(self, tokens, ms);
     }
     fn plan(&mut self, limit: usize, unread: usize, remaining: usize) -> (usize, Box<dyn FnMut(f32) -> bool>) {
         let mut plan = DepthController::plan(self, limit, unread, 0, remaining);
@@ -167,6 +175,7 @@ fn play(answers: &[&Answer], machine: &Machine, depth: &mut dyn Depth, start: us
         let sampled = has_model && answer.temperature > 0.0;
         let n = answer.accepted.len();
         depth.begin(has_model, sampled);
+        depth.observe_prefill(answer.prompt_tokens, answer.prompt_tokens as f64 * machine.prefill_ms);
         let mut unread = if has_model { answer.prompt_tokens } else { 0 };
         if has_model && depth.reads_first() {
             played.ms += unread as f64 * machine.read_ms;
@@ -292,7 +301,7 @@ mod old {
 fn compare_controllers() {
     let (mut ratios, mut vs_best, mut speeds) = (Vec::new(), Vec::new(), Vec::new());
     let quiet = std::env::var("QUIET").is_ok();
-    for (drafts, costs) in [("syn.jsonl", "syn-times.jsonl")] {
+    for (drafts, costs) in [("smollm2.jsonl","smollm2-times.jsonl"),("qwen.jsonl","qwen-times.jsonl")] {
         let answers: Vec<Answer> = lines(drafts);
         for times in lines::<Times>(costs) {
             let machine = Machine::new(&times);

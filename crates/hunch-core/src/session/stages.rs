@@ -139,6 +139,13 @@ impl<'a> Stages<'a> {
         }
     }
 
+    /// Lets the controllers learn what the target's prefill of `tokens` took.
+    pub(super) fn observe_prefill(&mut self, tokens: usize, took: Duration) {
+        for depth in self.stages.iter_mut().filter_map(|stage| stage.depth.as_mut()) {
+            depth.observe_prefill(tokens, millis(took));
+        }
+    }
+
     /// Lets models of proposers read the prompt, unless it is chosen as it goes whether that pays.
     pub(super) fn read(
         &mut self,
