@@ -70,7 +70,10 @@ pub(super) fn make(connection: &Connection, path: &Path) -> Result<PathBuf> {
         let _ = fs::remove_file(&unfinished);
         return Err(error.into());
     }
+    // SQLite does not flush the file: after a power cut the name could be there without the bytes.
+    fs::File::open(&unfinished).and_then(|file| file.sync_all()).map_err(io)?;
     fs::rename(&unfinished, &copy).map_err(io)?;
+    hunch_library::atomic_file::sync_folder_of(&copy);
     let copies = list(path);
     for old in &copies[..copies.len().saturating_sub(KEPT)] {
         let _ = fs::remove_file(old);

@@ -75,7 +75,7 @@ fn write_through(path: &Path, text: &str) -> std::io::Result<()> {
 
 /// Has the name of a file survive a power cut. Some file systems cannot promise that: then no more than the name
 /// is lost.
-pub(super) fn sync_folder_of(path: &Path) {
+pub fn sync_folder_of(path: &Path) {
     #[cfg(unix)]
     if let Some(folder) = path.parent() {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
