@@ -131,10 +131,23 @@ enum Job {
         sink: Box<dyn EventSink>,
     },
     Measure {
+        id: u32,
         work: MeasureWork,
         cancel: Arc<AtomicBool>,
     },
     Shutdown,
+}
+
+impl Job {
+    /// The generation or measurement that it is, and what stops it.
+    fn running(&self) -> Option<(u32, Arc<AtomicBool>)> {
+        match self {
+            Self::Generate { id, cancel, .. } | Self::Measure { id, cancel, .. } => {
+                Some((*id, cancel.clone()))
+            }
+            Self::Load { .. } | Self::Unload { .. } | Self::Shutdown => None,
+        }
+    }
 }
 
 /// Works with the models, asks whether to stop, and gives what is to be told once the engine is free again.
@@ -202,7 +215,10 @@ impl Engine {
         if worker.shut_down {
             return Err(ended());
         }
+        // The old thread first takes back that something runs, which would hold for the new one otherwise.
+        let _ = worker.ended.recv();
         *worker = spawn(&self.compute, &self.models, &self.occupied)?;
+        lock(&self.occupied).running = unsent.0.running();
         worker.jobs.send(unsent.0).map_err(|_| ended())
     }
 
@@ -274,7 +290,7 @@ impl Engine {
             let result = guarded(|| work(models.as_mut().ok_or(Error::NoModel)?, stopped));
             Box::new(move || ended(result))
         });
-        self.send(Job::Measure { work, cancel }).inspect_err(|_| release(&self.occupied))
+        self.send(Job::Measure { id, work, cancel }).inspect_err(|_| release(&self.occupied))
     }
 
     /// Has the models do something that takes a moment, and waits for it. The work asks the function it is
@@ -346,8 +362,10 @@ fn spawn(compute: &Compute, models: &Arc<Mutex<Option<Models>>>, occupied: &Occu
     let (alive, ended) = channel();
     let (compute, models, occupied) = (compute.clone(), models.clone(), occupied.clone());
     let run = move || {
-        let at_end = ThreadEnd { occupied, _alive: alive };
-        work(&compute, &inbox, &at_end.occupied, &mut lock(&models));
+        let end = ThreadEnd { inbox: Some(inbox), occupied, _alive: alive };
+        if let Some(inbox) = &end.inbox {
+            work(&compute, inbox, &end.occupied, &mut lock(&models));
+        }
     };
     thread::Builder::new()
         .name("hunch-engine".into())
@@ -358,12 +376,16 @@ fn spawn(compute: &Compute, models: &Arc<Mutex<Option<Models>>>, occupied: &Occu
 
 /// Says that the thread has ended and that nothing runs on it any more, however it ended.
 struct ThreadEnd {
+    inbox: Option<Receiver<Job>>,
     occupied: Occupied,
+    /// Dropped last.
     _alive: Sender<()>,
 }
 
 impl Drop for ThreadEnd {
     fn drop(&mut self) {
+        // After the inbox: a job that is lost with it must not leave the engine busy.
+        self.inbox = None;
         release(&self.occupied);
     }
 }
@@ -402,7 +424,7 @@ impl Job {
                 }
                 let _ = reply.send(idle);
             }
-            Self::Measure { work, cancel } => {
+            Self::Measure { work, cancel, .. } => {
                 let told = work(models, &|| cancel.load(Ordering::Relaxed));
                 release(occupied);
                 told();

@@ -99,6 +99,23 @@ fn thread_that_ended_is_started_again() {
     assert_eq!(engine.running(), None);
 }
 
+/// A job that arrives while the thread ends may be lost; it must not leave the engine busy.
+#[test]
+fn job_sent_while_the_thread_ends_does_not_block_the_next_one() {
+    let engine = engine();
+    for id in 0..200 {
+        let ends = |_: Result<()>| panic_any(PanicsWhenDropped);
+        let begun = Instant::now();
+        while engine.measure(2 * id, |_, _| Ok(()), ends).is_err() {
+            assert!(begun.elapsed() < PATIENCE, "busy for ever");
+        }
+        while !matches!(engine.ask(2 * id + 1, |_, _| Ok(())), Err(Error::NoModel)) {
+            assert!(begun.elapsed() < PATIENCE, "busy for ever");
+        }
+    }
+    assert_eq!(engine.running(), None);
+}
+
 #[test]
 fn shutdown_does_not_wait_for_a_thread_that_hangs() {
     let engine = engine();
