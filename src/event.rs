@@ -224,6 +224,12 @@ pub enum GenerationEvent {
     },
     /// Everything of the answer so far is written again, after [`NotKept`](Self::NotKept).
     Kept,
+    /// The answer could not be written to the store and no further attempt follows. Sent after the last event, after
+    /// [`NotKept`](Self::NotKept). Never part of what is stored.
+    GivenUp {
+        /// The store's last reason.
+        error: ErrorInfo,
+    },
 }
 
 /// Receives the events of one generation, in order, on the engine's thread: be quick.

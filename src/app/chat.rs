@@ -69,7 +69,7 @@ impl App {
     /// # Errors
     /// [`Error::Store`] when the file cannot be read or written; so for all below.
     pub fn list_conversations(&self) -> Result<Vec<ConversationEntry>> {
-        Ok(self.store().conversations()?)
+        self.noted(self.store().conversations())
     }
 
     /// A conversation with all of its branches.
@@ -77,7 +77,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn open_conversation(&self, id: i64) -> Result<Conversation> {
-        Ok(self.store().conversation(id)?)
+        self.noted(self.store().conversation(id))
     }
 
     /// The events of an answer, as its generation told them.
@@ -85,7 +85,7 @@ impl App {
     /// # Errors
     /// When there is no such message.
     pub fn answer_events(&self, message: i64) -> Result<Vec<GenerationEvent>> {
-        Ok(self.store().events(message)?)
+        self.noted(self.store().events(message))
     }
 
     /// Gives a conversation a title.
@@ -93,7 +93,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn rename_conversation(&self, id: i64, title: &str) -> Result<()> {
-        Ok(self.store().rename_conversation(id, title)?)
+        self.noted(self.store().rename_conversation(id, title))
     }
 
     /// Keeps a conversation on top, or not any more.
@@ -101,7 +101,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn pin_conversation(&self, id: i64, pinned: bool) -> Result<()> {
-        Ok(self.store().pin_conversation(id, pinned)?)
+        self.noted(self.store().pin_conversation(id, pinned))
     }
 
     /// Deletes a conversation; it can be restored until the next start.
@@ -109,7 +109,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn delete_conversation(&self, id: i64) -> Result<()> {
-        Ok(self.store().delete_conversation(id, now())?)
+        self.noted(self.store().delete_conversation(id, now()))
     }
 
     /// Puts a deleted conversation back.
@@ -117,7 +117,7 @@ impl App {
     /// # Errors
     /// When there is none of this number.
     pub fn restore_conversation(&self, id: i64) -> Result<()> {
-        Ok(self.store().restore_conversation(id)?)
+        self.noted(self.store().restore_conversation(id))
     }
 
     /// Sets the instructions for a whole conversation; begins one when `id` is `None`. Gives its number.
@@ -137,7 +137,7 @@ impl App {
     /// # Errors
     /// When there is no such message.
     pub fn choose_branch(&self, leaf: i64) -> Result<()> {
-        Ok(self.store().set_leaf(leaf)?)
+        self.noted(self.store().set_leaf(leaf))
     }
 
     /// How the person likes the window, by key.
@@ -145,7 +145,7 @@ impl App {
     /// # Errors
     /// When the file cannot be read.
     pub fn preferences(&self) -> Result<BTreeMap<String, serde_json::Value>> {
-        Ok(self.store().preferences()?)
+        self.noted(self.store().preferences())
     }
 
     /// Finds words in titles and messages.
@@ -153,7 +153,7 @@ impl App {
     /// # Errors
     /// When the file cannot be read.
     pub fn search_conversations(&self, query: &str) -> Result<Vec<SearchHit>> {
-        Ok(self.store().search(query)?)
+        self.noted(self.store().search(query))
     }
 
     /// Writes a conversation to a file; one for people speaks in `words`.
@@ -167,10 +167,10 @@ impl App {
         words: &ExportWords,
         path: &Path,
     ) -> Result<()> {
-        let text = match format {
+        let text = self.noted(match format {
             ExportFormat::Markdown => self.store().export_markdown(id, words),
             ExportFormat::Json => self.store().export_json(id),
-        }?;
+        })?;
         atomic_file::write(path, &text)
     }
 
@@ -188,7 +188,7 @@ impl App {
     /// [`Error::InvalidRequest`] when it is no such file; nothing was added then.
     pub fn import_conversation(&self, path: &Path) -> Result<i64> {
         self.check_kept()?;
-        Ok(self.store().import_json(open_import(path)?)?)
+        self.noted(self.store().import_json(open_import(path)?))
     }
 
     /// Begins an answer in a conversation. The question and everything the answer says are kept; `sink`
@@ -229,7 +229,7 @@ impl App {
             (Ok(begun), Some(said)) => drop(self.store().title_conversation(begun.conversation, &said)),
             (Ok(_), None) => {}
         }
-        begun
+        self.noted(begun)
     }
 
     fn begin(

@@ -1,5 +1,6 @@
 //! Writes the events of an answer to the store, from a thread of its own: the engine never waits for the disk.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,8 +11,9 @@ use super::pairing::AnswerMemory;
 use super::stream::{EventLog, Writer};
 use crate::api::MessageState;
 use crate::event::{EventSink, GenerationEvent};
+use crate::log::panic_text;
 use crate::store::{Store, StoreError};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, ErrorInfo, Result};
 
 /// Time between two writes: the most of an answer that a crash may cost.
 const WRITTEN_EVERY: Duration = Duration::from_millis(200);
@@ -35,6 +37,7 @@ struct Open {
     unwritten: usize,
     /// Threads, those included that try again what the store refused.
     threads: usize,
+    /// Whether every keeper is to try for the last time.
     closing: bool,
 }
 
@@ -52,11 +55,15 @@ impl Keepers {
         drop(self.changed.wait_timeout_while(open, patience, |open| open.threads > 0));
     }
 
-    /// Waits until nothing is written or tried again, at most for `patience`. Says whether it came to that.
-    pub(super) fn rest(&self, patience: Duration) -> bool {
-        let open = lock(&self.open);
+    /// Makes every keeper try for the last time and waits until none is left, at most for `patience`. Returns whether
+    /// it came to that. New answers can be kept afterwards.
+    pub(super) fn give_up(&self, patience: Duration) -> bool {
+        let mut open = lock(&self.open);
+        let before = std::mem::replace(&mut open.closing, true);
         let waited = self.changed.wait_timeout_while(open, patience, |open| open.threads > 0);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let (mut open, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        open.closing = before;
+        !waited.timed_out()
     }
 
     fn change(&self, change: impl FnOnce(&mut Open)) {
@@ -89,7 +96,7 @@ enum EndState {
 }
 
 impl Keeper {
-    /// Starts to write what comes into `log` to the message `answer`.
+    /// Starts to write what comes into `log` to the message `answer`. `on_refusal` hears why the store refuses.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -99,6 +106,7 @@ impl Keeper {
         answer: i64,
         log: Arc<EventLog<GenerationEvent>>,
         writer: Writer<GenerationEvent>,
+        on_refusal: Box<dyn Fn(&Error) + Send>,
     ) -> Result<Self> {
         let end = Arc::<End>::default();
         let work = Work {
@@ -110,6 +118,7 @@ impl Keeper {
             end: end.clone(),
             read: 0,
             refused: false,
+            on_refusal,
             pause: WRITTEN_EVERY,
         };
         keepers.change(|open| {
@@ -173,6 +182,8 @@ struct Work {
     read: usize,
     /// Whether the window was told that the answer is not kept.
     refused: bool,
+    /// Called with the reason of each refusal.
+    on_refusal: Box<dyn Fn(&Error) + Send>,
     pause: Duration,
 }
 
@@ -182,11 +193,11 @@ impl Work {
             if let Some(last) = self.end.within(self.pause) {
                 break last;
             }
-            let written = self.write();
+            let written = guarded(|| self.write());
             self.tell(written);
         };
         let mut unwritten = last.clone();
-        let written = self.finish(&mut unwritten, last.as_ref());
+        let written = guarded(|| self.finish(&mut unwritten, last.as_ref()));
         let failed = written.is_err();
         self.tell(written);
         if let Some(last) = &last {
@@ -244,6 +255,7 @@ impl Work {
                 }
             }
             Err(error) => {
+                (self.on_refusal)(&error);
                 self.pause = (2 * self.pause).min(LONGEST_PAUSE);
                 // An answer whose question was taken back is not missed.
                 if !std::mem::replace(&mut self.refused, true) && !self.is_gone() {
@@ -254,7 +266,8 @@ impl Work {
     }
 
     fn is_gone(&self) -> bool {
-        matches!(self.store.message(self.answer), Err(StoreError(Error::InvalidRequest(_))))
+        let message = guarded(|| Ok(self.store.message(self.answer)));
+        matches!(message, Ok(Err(StoreError(Error::InvalidRequest(_)))))
     }
 
     /// Tries to write the end again until it succeeds, the application ends, or it is given up.
@@ -266,25 +279,35 @@ impl Work {
                 thread::sleep(WRITTEN_EVERY);
             }
             let closing = self.keepers.closing();
-            let written = self.finish(&mut unwritten, last);
-            let (kept, problem) = (written.is_ok(), written.as_ref().err().map(ToString::to_string));
+            let written = guarded(|| self.finish(&mut unwritten, last));
+            let problem = written.as_ref().err().map(ErrorInfo::from);
             self.tell(written);
-            if kept {
-                return;
-            }
+            let Some(error) = problem else { return };
             if closing || ended.elapsed() > GIVEN_UP_AFTER {
-                tracing::warn!("The answer could not be kept. {}", problem.unwrap_or_default());
+                tracing::warn!("The answer could not be kept. {}", error.message);
+                self.writer.put(GenerationEvent::GivenUp { error });
                 return;
             }
         }
     }
 }
 
+/// Turns a panic of the store into an error: the answer must have an end whatever happens.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic_text(panic.as_ref());
+        Err(Error::Internal(format!("writing the answer stopped unexpectedly ({text})")))
+    })
+}
+
 /// Whether an event of the log is to be written: not progress, not what is told of the writing itself, and not
 /// the last event, which is written on its own.
 fn is_kept(event: &GenerationEvent) -> bool {
-    use GenerationEvent::{Failed, Finished, Kept, NotKept, Prefill};
-    !matches!(event, Prefill { .. } | NotKept { .. } | Kept | Finished { .. } | Failed { .. })
+    use GenerationEvent::{Failed, Finished, GivenUp, Kept, NotKept, Prefill};
+    !matches!(
+        event,
+        Prefill { .. } | NotKept { .. } | Kept | GivenUp { .. } | Finished { .. } | Failed { .. }
+    )
 }
 
 /// Where the engine puts the events of an answer. The keeper tells the last one, once it is written.
@@ -388,7 +411,9 @@ mod tests {
         let answer = store.begin_answer(chat, question, &settings, 1).unwrap();
         let (log, writer) = EventLog::open(1);
         let keepers = Arc::<Keepers>::default();
-        let keeper = Keeper::start(&keepers, store.clone(), answer, log.clone(), writer.clone()).unwrap();
+        let keeper =
+            Keeper::start(&keepers, store.clone(), answer, log.clone(), writer.clone(), Box::new(|_| ()))
+                .unwrap();
         Writing { _folder: folder, store, keepers, answer, log, writer, keeper }
     }
 
@@ -446,6 +471,39 @@ mod tests {
         assert_eq!(store.message(answer).unwrap().1.state, MessageState::Complete);
         keepers.close(PATIENCE);
         assert_eq!(Arc::strong_count(&store), 1, "no thread is left");
+    }
+
+    #[test]
+    fn tells_when_it_gives_up_an_answer() {
+        let Writing { _folder, store, log, writer, keeper, keepers, .. } = writing();
+        store.set_full(true);
+        (0..20).for_each(|number| writer.put(round(number)));
+        keeper.end(finished());
+        drop(keeper);
+        until(&log, |events| events.contains(&finished()));
+        assert!(keepers.give_up(PATIENCE), "it tries once more and ends");
+        let told = log.after(0, usize::MAX);
+        let last = told.last().unwrap();
+        assert!(
+            matches!(last, GenerationEvent::GivenUp { error } if error.code == ErrorCode::Store),
+            "{last:?}"
+        );
+        assert!(!keepers.closing(), "the next answer is kept");
+    }
+
+    #[test]
+    fn panic_of_the_store_is_told_and_does_not_cost_the_end() {
+        let Writing { _folder, store, answer, log, writer, keeper, keepers } = writing();
+        store.set_panicking(true);
+        writer.put(round(0));
+        keeper.end(finished());
+        drop(keeper);
+        let told = until(&log, |events| events.contains(&finished()));
+        assert!(told.iter().any(|event| matches!(event, GenerationEvent::NotKept { .. })));
+        store.set_panicking(false);
+        until(&log, |events| events.last() == Some(&GenerationEvent::Kept));
+        keepers.close(PATIENCE);
+        assert!(store.events(answer).unwrap() == [round(0), finished()]);
     }
 
     #[test]

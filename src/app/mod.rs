@@ -246,7 +246,14 @@ impl App {
         let id = self.next_id();
         let (log, writer) = EventLog::open(id);
         let store = self.store();
-        let keeper = Keeper::start(&self.shared.keepers, store, answer, log.clone(), writer.clone())?;
+        let shared = Arc::downgrade(&self.shared);
+        let on_refusal = Box::new(move |error: &Error| {
+            if let Some(shared) = shared.upgrade() {
+                (App { shared }).note_damage(error);
+            }
+        });
+        let keeper =
+            Keeper::start(&self.shared.keepers, store, answer, log.clone(), writer.clone(), on_refusal)?;
         // The pump first: an answer nobody hears must not run. A refused one ends the pump.
         let memory = self.memory_of_answer(plan.method, plan.rule);
         let events = KeptSink { keeper, memory, log: writer, begun: false };

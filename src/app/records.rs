@@ -66,8 +66,8 @@ impl Record {
 
 /// Whether the keeper writes this event to the store.
 fn is_stored(event: &GenerationEvent) -> bool {
-    use GenerationEvent::{Kept, NotKept, Prefill};
-    !matches!(event, Prefill { .. } | NotKept { .. } | Kept)
+    use GenerationEvent::{GivenUp, Kept, NotKept, Prefill};
+    !matches!(event, Prefill { .. } | NotKept { .. } | Kept | GivenUp { .. })
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@ use std::thread;
 
 use super::{App, QUIT_WITHIN, lock};
 use crate::api::{AppInfo, StoreProblem, StoreRemedy};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, is_damage};
 use hunch_error::ErrorInfo;
 use hunch_error::{Error, Result};
+use hunch_library::types::LibraryEvent;
 
 /// The store that is in use, and what is wrong with it.
 pub(super) struct StoreInUse {
@@ -105,41 +106,66 @@ impl App {
         })
     }
 
+    /// Passes a result of the store on. The first error that says that the file is damaged becomes the store's problem,
+    /// which the window is told.
+    pub(super) fn noted<T, E: Into<Error>>(&self, result: Result<T, E>) -> Result<T> {
+        result.map_err(Into::into).inspect_err(|error| self.note_damage(error))
+    }
+
+    /// Makes an error that says that the file is damaged the store's problem, and tells the window once.
+    pub(super) fn note_damage(&self, error: &Error) {
+        if !is_damage(error) {
+            return;
+        }
+        let mut in_use = lock(&self.shared.store);
+        if in_use.problem.is_some() {
+            return;
+        }
+        in_use.problem = Some(Problem { error: error.into(), in_memory: false, accepted: true });
+        drop(in_use);
+        tracing::error!("The file of conversations is damaged. {error}");
+        self.announce(LibraryEvent::StoreProblem);
+    }
+
     /// Does what a person chose about the file of conversations. What was said in memory meanwhile goes into
-    /// the file that is opened.
+    /// the file that is opened. An answer that the file has refused so far is tried once more and then given up.
     ///
     /// # Errors
     /// [`Error::Busy`] while an answer is written; [`Error::Store`] when it does not help. What was in use is in use
-    /// then, and the file is as it was.
+    /// then, if it can be opened again, and the file is as it was.
     pub fn mend_store(&self, remedy: &StoreRemedy) -> Result<AppInfo> {
-        if self.shared.engine.running().is_some() || !self.shared.keepers.rest(QUIT_WITHIN) {
+        if self.shared.engine.running().is_some() || !self.shared.keepers.give_up(QUIT_WITHIN) {
             return Err(Error::Busy);
         }
-        let path = self.shared.store_path.as_deref();
-        let mut in_use = lock(&self.shared.store);
-        if let StoreRemedy::GoWithout = remedy {
-            if let Some(problem) = &mut in_use.problem {
-                problem.accepted = true;
-            }
-        } else {
-            let opened = match remedy {
-                StoreRemedy::Retry if !in_use.in_memory() => None,
-                StoreRemedy::Retry => Some(open_and_purge(path.ok_or_else(no_folder)?)?),
-                StoreRemedy::Restore { copy } => Some(self.replace(&mut in_use, Some(copy))?),
-                StoreRemedy::StartAnew | StoreRemedy::GoWithout => Some(self.replace(&mut in_use, None)?),
-            };
-            if let Some(opened) = opened {
-                if in_use.in_memory() {
-                    for entry in in_use.store.conversations()? {
-                        opened.import_json(in_use.store.export_json(entry.id)?.as_bytes())?;
-                    }
-                }
-                *in_use = StoreInUse { store: Arc::new(opened), problem: None };
-            }
+        if let Err(error) = self.apply(remedy) {
+            // The problem may be another one now.
+            self.announce(LibraryEvent::StoreProblem);
+            return Err(error);
         }
-        drop(in_use);
         self.look_after_store();
         Ok(self.info())
+    }
+
+    fn apply(&self, remedy: &StoreRemedy) -> Result<()> {
+        let path = self.shared.store_path.as_deref();
+        let mut in_use = lock(&self.shared.store);
+        let opened = match remedy {
+            StoreRemedy::GoWithout => {
+                if let Some(problem) = &mut in_use.problem {
+                    problem.accepted = true;
+                }
+                return Ok(());
+            }
+            StoreRemedy::Retry if !in_use.in_memory() => return Ok(()),
+            StoreRemedy::Retry => open_and_purge(path.ok_or_else(no_folder)?)?,
+            StoreRemedy::Restore { copy } => self.replace(&mut in_use, Some(copy))?,
+            StoreRemedy::StartAnew => self.replace(&mut in_use, None)?,
+        };
+        if in_use.in_memory() {
+            bring_all(&in_use.store, &opened)?;
+        }
+        *in_use = StoreInUse { store: Arc::new(opened), problem: None };
+        Ok(())
     }
 
     /// Sets the file aside; one that is open here is closed first, and opened again where that fails.
@@ -153,7 +179,11 @@ impl App {
         match Store::replace(path, copy) {
             Ok((store, _)) => Ok(store),
             Err(error) => {
-                in_use.store = StoreInUse::open(Some(path))?.store();
+                let StoreInUse { store, problem } = StoreInUse::open(Some(path))?;
+                in_use.store = store;
+                if problem.is_some() {
+                    in_use.problem = problem;
+                }
                 Err(error.into())
             }
         }
@@ -172,17 +202,106 @@ impl App {
         };
         let app = Arc::downgrade(&self.shared);
         let mend_search = move || store.upgrade().map_or(Ok(false), |store| store.mend_search());
-        let look =
-            move || match Store::check(&path).and_then(|()| mend_search()).and_then(|_| Store::copy(&path)) {
+        let look = move || {
+            let copied = Store::check(&path).and_then(|()| mend_search()).and_then(|_| Store::copy(&path));
+            match copied.map_err(Error::from) {
                 Ok(()) => {}
-                Err(StoreError(Error::Store(reason))) if Store::check(&path).is_err() => {
-                    let Some(shared) = app.upgrade() else { return };
-                    let error = ErrorInfo::from(&Error::Store(reason));
-                    let mut in_use = lock(&shared.store);
-                    in_use.problem.get_or_insert(Problem { error, in_memory: false, accepted: true });
+                Err(error) if is_damage(&error) => {
+                    if let Some(shared) = app.upgrade() {
+                        (App { shared }).note_damage(&error);
+                    }
                 }
                 Err(error) => tracing::warn!("No weekly copy of the conversations was made. {error}"),
-            };
+            }
+        };
         drop(thread::Builder::new().name("hunch-copy".into()).spawn(look));
+    }
+}
+
+/// Copies every conversation to another store. Where one fails, none is there: the next attempt brings all of them.
+fn bring_all(from: &Store, to: &Store) -> Result<()> {
+    let mut brought = Vec::new();
+    for entry in from.conversations()? {
+        let text = from.export_json(entry.id)?;
+        match to.import_json(text.as_bytes()) {
+            Ok(id) => brought.push(id),
+            Err(error) => {
+                for id in brought {
+                    // One that stays is there twice after the next attempt, which is better than lost.
+                    let _ = to.remove_conversation(id);
+                }
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+    use crate::app::AppConfig;
+    use hunch_model::device::DeviceChoice;
+
+    fn started() -> (tempfile::TempDir, PathBuf, App, Receiver<LibraryEvent>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("conversations.db");
+        let app = App::start(AppConfig {
+            models_folder: Some(folder.path().into()),
+            store: Some(path.clone()),
+            threads: Some(1),
+            device: DeviceChoice::Cpu,
+            ..AppConfig::default()
+        })
+        .unwrap();
+        let (sender, told) = channel();
+        app.hear_library(Box::new(move |event| drop(sender.send(event))));
+        (folder, path, app, told)
+    }
+
+    fn damaged() -> Error {
+        Error::Store("the file is damaged (row 7 missing from index)".into())
+    }
+
+    #[test]
+    fn damage_met_while_running_is_told_once_and_questions_are_still_taken() {
+        let (_folder, _, app, told) = started();
+        assert!(app.noted::<(), _>(Err(Error::Store("database or disk is full".into()))).is_err());
+        assert_eq!((app.store_problem(), told.try_recv().ok()), (None, None));
+        for _ in 0..2 {
+            assert!(app.noted::<(), _>(Err(damaged())).is_err());
+        }
+        let problem = app.store_problem().unwrap();
+        assert!(!problem.in_memory && problem.replaceable, "{problem:?}");
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [LibraryEvent::StoreProblem]);
+        app.check_kept().unwrap();
+    }
+
+    #[test]
+    fn remedy_that_leaves_no_file_to_open_is_told_and_questions_wait() {
+        let (_folder, path, app, told) = started();
+        app.note_damage(&damaged());
+        // Damaged further while it is open.
+        std::fs::write(&path, "this is no database, and long enough to be seen").unwrap();
+        let refused = app.mend_store(&StoreRemedy::Restore { copy: "none.db".into() });
+        assert!(refused.is_err());
+        assert!(app.store_problem().unwrap().in_memory);
+        assert!(app.check_kept().is_err(), "nothing is lost unsaid");
+        assert_eq!(told.try_iter().count(), 2);
+    }
+
+    #[test]
+    fn failed_move_of_conversations_leaves_none_behind() {
+        let (from, to) = (Store::in_memory().unwrap(), Store::in_memory().unwrap());
+        from.create_conversation(1).unwrap();
+        from.create_conversation(2).unwrap();
+        to.set_refusing_after(1);
+        assert!(bring_all(&from, &to).is_err());
+        assert!(to.conversations().unwrap().is_empty());
+        to.set_refusing_after(9);
+        bring_all(&from, &to).unwrap();
+        assert_eq!(to.conversations().unwrap().len(), 2);
     }
 }

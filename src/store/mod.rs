@@ -42,6 +42,9 @@ pub struct Store {
     reader: Option<Mutex<Connection>>,
     /// Says that this program uses the file, as long as the store lives.
     lock: Option<File>,
+    /// Whether each use panics.
+    #[cfg(test)]
+    panicking: std::sync::atomic::AtomicBool,
 }
 
 impl Store {
@@ -99,7 +102,7 @@ impl Store {
     pub fn open_read_only(path: &Path) -> Result<Self> {
         let connection = read_only(path)?;
         migrations::check_current(&connection)?;
-        Ok(Self { connection: Mutex::new(connection), reader: None, lock: None })
+        Ok(Self::of(connection, None))
     }
 
     /// A store that is gone with the program.
@@ -124,9 +127,42 @@ impl Store {
              PRAGMA busy_timeout = 5000;",
         )?;
         migrations::run(&mut connection)?;
-        let store = Self { connection: Mutex::new(connection), reader: None, lock };
-        store.interrupt_unfinished()?;
+        let store = Self::of(connection, lock);
+        match store.interrupt_unfinished() {
+            // Such as on a full disk. The next start marks them; nobody must be locked out until then.
+            Err(StoreError(error)) if !is_damage(&error) => {
+                tracing::warn!("Unfinished answers are not marked as interrupted yet. {error}");
+            }
+            marked => marked?,
+        }
         Ok(store)
+    }
+
+    fn of(connection: Connection, lock: Option<File>) -> Self {
+        Self {
+            connection: Mutex::new(connection),
+            reader: None,
+            lock,
+            #[cfg(test)]
+            panicking: std::sync::atomic::AtomicBool::default(),
+        }
+    }
+
+    /// Makes the store refuse another conversation once it has `most`.
+    #[cfg(test)]
+    pub(crate) fn set_refusing_after(&self, most: u32) {
+        let refuse = format!(
+            "DROP TRIGGER IF EXISTS refuse;
+             CREATE TRIGGER refuse BEFORE INSERT ON conversations
+             WHEN (SELECT count(*) FROM conversations) >= {most} BEGIN SELECT RAISE(ABORT, 'full'); END"
+        );
+        self.connection().execute_batch(&refuse).unwrap();
+    }
+
+    /// Makes each use of the store panic, or no longer.
+    #[cfg(test)]
+    pub(crate) fn set_panicking(&self, panicking: bool) {
+        self.panicking.store(panicking, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Has the file take no more pages, as on a disk that is full, or take them again.
@@ -145,6 +181,8 @@ impl Store {
     }
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
+        #[cfg(test)]
+        assert!(!self.panicking.load(std::sync::atomic::Ordering::Relaxed), "the store broke");
         // A transaction that was under way when a thread panicked has been rolled back.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -193,8 +231,31 @@ pub struct StoreError(pub Error);
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
-        Self(Error::Store(error.to_string()))
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        use rusqlite::ffi::SQLITE_CORRUPT_VTAB;
+        match &error {
+            // A damaged search index is made anew, so it is no damage of the file.
+            rusqlite::Error::SqliteFailure(failure, _)
+                if matches!(failure.code, DatabaseCorrupt | NotADatabase)
+                    && failure.extended_code != SQLITE_CORRUPT_VTAB =>
+            {
+                damage(&error)
+            }
+            _ => Self(Error::Store(error.to_string())),
+        }
     }
+}
+
+/// First words of the reason when the file is damaged.
+const DAMAGED: &str = "the file is damaged";
+
+fn damage(found: impl std::fmt::Display) -> StoreError {
+    StoreError(Error::Store(format!("{DAMAGED} ({found})")))
+}
+
+/// Returns whether an error says that the file is damaged: a copy can be restored then.
+pub fn is_damage(error: &Error) -> bool {
+    matches!(error, Error::Store(reason) if reason.starts_with(DAMAGED))
 }
 
 impl From<Error> for StoreError {
@@ -216,6 +277,38 @@ fn not_there(what: &str, id: i64) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn opens_though_unfinished_answers_cannot_be_marked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hunch.db");
+        let store = Store::open(&path).unwrap();
+        let chat = store.create_conversation(1).unwrap();
+        let question = store.add_question(chat, None, "Why?", 2).unwrap();
+        let answer = store.begin_answer(chat, question, &messages::tests::settings(), 3).unwrap();
+        store.append_events(answer, &[messages::tests::round("Because")]).unwrap();
+        drop(store);
+        let refuse = "CREATE TRIGGER refuse BEFORE UPDATE ON messages BEGIN SELECT RAISE(ABORT, 'full'); END";
+        Connection::open(&path).unwrap().execute_batch(refuse).unwrap();
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.conversation(chat).unwrap().messages.len(), 2);
+        assert_eq!(store.events(answer).unwrap().len(), 1);
+        drop(store);
+        Connection::open(&path).unwrap().execute_batch("DROP TRIGGER refuse").unwrap();
+        let state = Store::open(&path).unwrap().message(answer).unwrap().1.state;
+        assert_eq!(state, crate::api::MessageState::Interrupted);
+    }
+
+    #[test]
+    fn tells_a_damaged_file_from_other_failures() {
+        let failed = |code: i32| {
+            let failure = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+            Error::from(StoreError::from(failure))
+        };
+        use rusqlite::ffi::{SQLITE_CORRUPT, SQLITE_CORRUPT_VTAB, SQLITE_FULL, SQLITE_NOTADB};
+        assert!(is_damage(&failed(SQLITE_CORRUPT)) && is_damage(&failed(SQLITE_NOTADB)));
+        assert!(!is_damage(&failed(SQLITE_FULL)) && !is_damage(&failed(SQLITE_CORRUPT_VTAB)));
+    }
 
     /// Fails by waiting for ever where they share a connection.
     #[test]

@@ -7,7 +7,7 @@ use std::sync::MutexGuard;
 
 use rusqlite::{Connection, Transaction};
 
-use super::{LOCK_PATIENCE, Store, copies, lock, migrations, read_only};
+use super::{LOCK_PATIENCE, Store, copies, damage, lock, migrations, read_only};
 use crate::api::StoreCopy;
 use hunch_error::Error;
 
@@ -41,13 +41,15 @@ impl Store {
         }
         let aside = set_aside(path)?;
         // The log belongs to the old file: left beside another one it would be taken for its.
-        for part in parts(path) {
-            if part.exists() {
-                fs::remove_file(&part).map_err(io("move aside", &part))?;
-            }
+        let [file, log @ ..] = parts(path);
+        for part in log.iter().filter(|part| part.exists()) {
+            fs::remove_file(part).map_err(io("move aside", part))?;
         }
         if copy.is_some() {
+            // In one step: a crash must not leave an empty list.
             fs::rename(&restored, path).map_err(io("write", path))?;
+        } else if file.exists() {
+            fs::remove_file(&file).map_err(io("move aside", &file))?;
         }
         Ok((Self::open_locked(path, held)?, aside))
     }
@@ -146,7 +148,7 @@ fn check(connection: &Connection) -> Result<()> {
     if found == "ok" {
         return Ok(());
     }
-    Err(StoreError(Error::Store(format!("the file is damaged ({found})"))))
+    Err(damage(found))
 }
 
 /// Runs a statement that does its work row by row.
@@ -254,8 +256,8 @@ mod tests {
         let middle = bytes.len() / 2 / 4096 * 4096;
         bytes[middle..middle + 8192].fill(0xaa);
         fs::write(&path, bytes).unwrap();
-        let refused = Store::check(&path).unwrap_err().to_string();
-        assert!(refused.contains("damaged") || refused.contains("malformed"), "{refused}");
+        let refused = Error::from(Store::check(&path).unwrap_err());
+        assert!(crate::store::is_damage(&refused), "{refused}");
     }
 
     #[test]

@@ -387,6 +387,7 @@ fn outline(event: &GenerationEvent) -> String {
         GenerationEvent::Prefill { done, total } => format!("prefill {done}/{total}"),
         GenerationEvent::NotKept { error } => format!("not kept: {}", error.message),
         GenerationEvent::Kept => "kept".into(),
+        GenerationEvent::GivenUp { error } => format!("given up: {}", error.message),
         GenerationEvent::Round(round) => {
             let tokens: Vec<_> = round.tokens.iter().map(|t| (t.id, t.origin, t.position)).collect();
             let draft: Vec<_> = round.draft.iter().map(|node| (node.id, node.parent, node.fate)).collect();

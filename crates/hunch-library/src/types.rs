@@ -564,4 +564,6 @@ pub enum LibraryEvent {
     },
     /// The models in memory were let go, by the person or because nobody used them for the keep-warm time.
     Unloaded,
+    /// The file of conversations is damaged, or another one is in use: ask again what the application says of itself.
+    StoreProblem,
 }

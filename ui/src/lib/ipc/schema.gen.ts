@@ -829,7 +829,7 @@ id: string, } | { "kind": "loading",
 /**
  * As it is now.
  */
-progress: LoadProgress, } | { "kind": "unloaded" };
+progress: LoadProgress, } | { "kind": "unloaded" } | { "kind": "store_problem" };
 
 /**
  * Allowed values of a numeric setting, both ends included.
@@ -1356,7 +1356,11 @@ error: ErrorInfo, } | { "type": "not_kept",
 /**
  * The store's reason.
  */
-error: ErrorInfo, } | { "type": "kept" };
+error: ErrorInfo, } | { "type": "kept" } | { "type": "given_up", 
+/**
+ * The store's last reason.
+ */
+error: ErrorInfo, };
 
 /**
  * Events on the channel, several at a time. `seq` of a message is the number of the first event

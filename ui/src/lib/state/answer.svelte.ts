@@ -118,6 +118,8 @@ export class Answer {
   droppedDrafts = $state.raw<readonly DroppedDraft[]>([]);
   /** Why the answer is not being written to the store at present. */
   notKept = $state.raw<ErrorInfo | null>(null);
+  /** Whether it will not be written any more. */
+  givenUp = $state(false);
   /** Whether most rounds were plain because plain decoding was faster; known when the answer is over. */
   rested = $state(false);
 
@@ -297,6 +299,11 @@ export class Answer {
         break;
       case 'kept':
         this.notKept = null;
+        this.givenUp = false;
+        break;
+      case 'given_up':
+        this.notKept = event.error;
+        this.givenUp = true;
         break;
     }
   }

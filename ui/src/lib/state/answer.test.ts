@@ -175,6 +175,17 @@ describe('Answer', () => {
     expect(answer.saidText).toBe('a -> b\n\nc -> d and on');
   });
 
+  it('tells whether it is not written yet, not any more, or after all', () => {
+    const answer = new Answer();
+    const error = { code: 'store', message: 'The disk is full.' } as const;
+    answer.apply([{ type: 'not_kept', error }, finished([])]);
+    expect([answer.notKept, answer.givenUp, answer.phase]).toEqual([error, false, 'finished']);
+    answer.apply([{ type: 'given_up', error }]);
+    expect([answer.notKept, answer.givenUp, answer.phase]).toEqual([error, true, 'finished']);
+    answer.apply([{ type: 'kept' }]);
+    expect([answer.notKept, answer.givenUp]).toEqual([null, false]);
+  });
+
   it('goes from waiting to prefill to streaming', () => {
     const answer = new Answer();
     const phases = [answer.phase];

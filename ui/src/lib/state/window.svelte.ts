@@ -184,6 +184,8 @@ export class WindowState {
       case 'loading':
         this.comparison.hearLoading();
         return this.models.hearProgress(event.progress);
+      case 'store_problem':
+        return void this.models.refreshInfo();
       case 'unloaded':
         return this.models.hearUnloaded(this.models.loading !== null || this.comparison.running);
     }

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import { SilentHost } from '../host/testing';
-import type { CompareRequest, ConversationEntry, ErrorInfo, StoredMessage } from '../ipc/schema.gen';
+import type { CompareRequest, ConversationEntry, ErrorInfo, LibraryEvent, StoredMessage } from '../ipc/schema.gen';
 import { de } from '../strings/de';
 import { en } from '../strings/en';
 import { setLanguage } from '../strings/index.svelte';
@@ -27,6 +27,9 @@ class KeepingHost extends SilentHost {
   refusal: Promise<ErrorInfo> | null = null;
   words: Readonly<Record<string, string>> = {};
   opened: string[] = [];
+  info: unknown = app.info;
+  /** Tells whoever watches the library. */
+  tell: (event: LibraryEvent) => void = () => {};
   #deleted = new Set<unknown>();
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
@@ -34,7 +37,7 @@ class KeepingHost extends SilentHost {
     if (this.failing.includes(command)) throw { code: 'store', message: 'The disk is full.' };
     switch (command) {
       case 'app_info':
-        return app.info;
+        return this.info;
       case 'library':
         return { models: app.models, folders: [], machine: { total: 16e9, usable: 11e9 } };
       case 'watch_library':
@@ -59,6 +62,11 @@ class KeepingHost extends SilentHost {
       default:
         return null;
     }
+  }
+
+  override openChannel<T>(receive: (message: T) => void): unknown {
+    this.tell = receive as (event: LibraryEvent) => void;
+    return 0;
   }
 
   override labelMenu(words: Readonly<Record<string, string>>): void {
@@ -194,6 +202,19 @@ describe('a window that is hidden', () => {
     await started;
     const order = host.calls.map(([command]) => command).filter((command) => /watch|hidden/.test(command));
     expect(order).toEqual(['watch_library', 'set_window_hidden', 'set_window_hidden']);
+  });
+});
+
+describe('a file of conversations that turns out to be damaged', () => {
+  it('is shown once the engine tells of it', async () => {
+    const host = new KeepingHost();
+    const state = new WindowState(host);
+    await state.start();
+    expect(state.models.info?.store_problem ?? null).toBeNull();
+    const error = { code: 'store', message: 'The file is damaged.' } as const;
+    host.info = { ...app.info, store_problem: { error, in_memory: false, accepted: true, replaceable: true, copies: [] } };
+    host.tell({ kind: 'store_problem' });
+    await expect.poll(() => state.models.info?.store_problem?.error).toEqual(error);
   });
 });
 

@@ -249,6 +249,7 @@ export const de: Strings = {
     templateNote: 'Die Chatvorlage des Modells ließ sich nicht unverändert verwenden',
     draftDropped: (method) => `${method} ist ausgefallen; die Antwort geht ohne weiter`,
     notKept: 'Diese Antwort ist noch nicht gespeichert; Hunch versucht es weiter.',
+    givenUp: 'Diese Antwort wurde nicht gespeichert. Sichere sie als Datei, um sie zu behalten.',
     saveAs: 'Speichern als…',
     saveAsName: 'Antwort',
     interrupted: 'Unterbrochen: Das Programm endete, während dies geschrieben wurde. Was hier steht, bleibt erhalten.',

@@ -306,6 +306,8 @@ export const en = {
     draftDropped: (method: string) => `${method} failed; the answer goes on without it`,
     /** The reason follows. */
     notKept: 'This answer is not saved yet; Hunch keeps trying.',
+    /** The reason follows. */
+    givenUp: 'This answer was not saved. Save it as a file to keep it.',
     saveAs: 'Save as…',
     saveAsName: 'Answer',
     interrupted: 'Interrupted: the program ended while this was being written. What is here is kept.',
