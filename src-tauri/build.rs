@@ -18,6 +18,7 @@ const COMMANDS: &[&str] = &[
     "remove_model_folder",
     "remove_model",
     "reveal_model",
+    "template_note",
     "watch_library",
     "load_models",
     "cancel_loading",

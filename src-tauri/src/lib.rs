@@ -76,6 +76,7 @@ pub fn run() -> tauri::Result<()> {
             library::remove_model_folder,
             library::remove_model,
             library::reveal_model,
+            library::template_note,
             library::watch_library,
             library::load_models,
             library::cancel_loading,

@@ -59,6 +59,20 @@ pub(crate) async fn reveal_model<R: Runtime>(
     .await
 }
 
+/// Why the chat template of a model cannot be used as it is, if it cannot.
+#[tauri::command]
+pub(crate) async fn template_note<R: Runtime>(
+    app: AppHandle<R>,
+    engine: State<'_, Engine>,
+    path: String,
+) -> Answer<Option<String>> {
+    blocking(&engine, move |engine| {
+        desk::check_models(&app, engine.app()?, [&*path])?;
+        engine.app()?.template_note(&path).map_err(info)
+    })
+    .await
+}
+
 /// Sends what happens to the library to `channel` from now on; gives the downloads as they are.
 #[tauri::command]
 pub(crate) async fn watch_library(

@@ -43,7 +43,7 @@ pub struct Command {
 }
 
 /// Every command the window may call. The shell adapts each with one line.
-pub const COMMANDS: [Command; 65] = [
+pub const COMMANDS: [Command; 66] = [
     Command { name: "app_info", args: "Record<string, never>", result: "AppInfo" },
     Command {
         name: "report_problem",
@@ -68,6 +68,7 @@ pub const COMMANDS: [Command; 65] = [
     Command { name: "remove_model_folder", args: "{ path: string }", result: "Library" },
     Command { name: "remove_model", args: "{ path: string }", result: "Library" },
     Command { name: "reveal_model", args: "{ path: string }", result: "null" },
+    Command { name: "template_note", args: "{ path: string }", result: "string | null" },
     Command { name: "watch_library", args: "Record<string, never>", result: "Download[]" },
     Command { name: "load_models", args: "{ request: LoadRequest }", result: "LoadedModels" },
     Command { name: "cancel_loading", args: "Record<string, never>", result: "null" },

@@ -9,7 +9,7 @@ use hunch_error::{Error, Result};
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{Download, Library, LibraryEvent};
 use hunch_library::watch::{PERIOD, Watch};
-use hunch_library::{add_folder, are_known, removable, remove, remove_folder, scan};
+use hunch_library::{add_folder, are_known, removable, remove, remove_folder, scan, template_note};
 use hunch_model::split;
 
 impl App {
@@ -65,6 +65,15 @@ impl App {
         }
         remove(Path::new(path), &self.shared.places)?;
         self.library()
+    }
+
+    /// Why the chat template of a model cannot be used as it is, found by rendering a short conversation with it. None
+    /// where it can be used, or there is none. Takes up to some seconds with a hostile template.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is unsound.
+    pub fn template_note(&self, path: &str) -> Result<Option<String>> {
+        template_note(&self.find_model(path)?)
     }
 
     /// The name of the loaded model that one of these files belongs to.

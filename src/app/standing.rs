@@ -283,8 +283,9 @@ mod tests {
     fn remedy_that_leaves_no_file_to_open_is_told_and_questions_wait() {
         let (_folder, path, app, told) = started();
         app.note_damage(&damaged());
-        // Damaged further while it is open.
-        std::fs::write(&path, "this is no database, and long enough to be seen").unwrap();
+        // Something else takes its place while it is open.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
         let refused = app.mend_store(&StoreRemedy::Restore { copy: "none.db".into() });
         assert!(refused.is_err());
         assert!(app.store_problem().unwrap().in_memory);

@@ -41,6 +41,8 @@ export interface RecordedLibrary {
   padding: Record<string, number>;
   /** What was measured before, by the two names with a blank between them. */
   measured: Record<string, MeasuredSpeedup>;
+  /** Why chat templates cannot be used as they are, by path. */
+  template_notes?: Record<string, string>;
   /** Downloads from before. */
   downloads: Download[];
 }
@@ -81,6 +83,8 @@ export class ReplayLibrary {
         return this.listing();
       case 'remove_model':
         return this.#removeModel(args['path'] as string);
+      case 'template_note':
+        return this.#recorded.template_notes?.[args['path'] as string] ?? null;
       case 'fit':
         return this.fit(args['request'] as FitRequest);
       case 'fit_verdicts':

@@ -2800,6 +2800,7 @@ export interface Commands {
   remove_model_folder: { args: { path: string }; result: Library };
   remove_model: { args: { path: string }; result: Library };
   reveal_model: { args: { path: string }; result: null };
+  template_note: { args: { path: string }; result: string | null };
   watch_library: { args: Record<string, never>; result: Download[] };
   load_models: { args: { request: LoadRequest }; result: LoadedModels };
   cancel_loading: { args: Record<string, never>; result: null };

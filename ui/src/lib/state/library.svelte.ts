@@ -19,6 +19,8 @@ export class Library {
   known = $state(false);
   /** Whether each fits without a draft at its usual context, by path; one that is not there is not known yet. */
   fits = $state.raw<Readonly<Record<string, FitVerdict>>>({});
+  /** Why the chat templates of models cannot be used as they are, by path; null where nothing is wrong. */
+  templateNotes = $state.raw<Readonly<Record<string, string | null>>>({});
   error = $state.raw<ErrorInfo | null>(null);
 
   readonly #host: Host;
@@ -28,6 +30,10 @@ export class Library {
   // Looked up, never drawn from.
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #judged = new Map<string, string>();
+  /** Models whose chat template was tried, by path and size. */
+  // Looked up, never drawn from.
+  // eslint-disable-next-line svelte/prefer-svelte-reactivity
+  readonly #tried = new Set<string>();
   /** Counts the lists: what was asked about an older one comes too late. */
   #lists = 0;
   #asking: Promise<void> | null = null;
@@ -75,6 +81,19 @@ export class Library {
   /** Shows a model's file in the system's file manager. */
   async reveal(path: string): Promise<void> {
     await this.#try(async () => void (await call(this.#host, 'reveal_model', { path })));
+  }
+
+  /** Has a model's chat template tried, once. Where that cannot be done, nothing is said of it. */
+  async tryTemplate({ path, size_bytes: bytes, has_template: has, problem }: ModelEntry): Promise<void> {
+    const file = `${path} ${bytes}`;
+    if (!has || problem !== null || this.#tried.has(file)) return;
+    this.#tried.add(file);
+    try {
+      const note = await call(this.#host, 'template_note', { path });
+      this.templateNotes = { ...this.templateNotes, [path]: note };
+    } catch {
+      this.#tried.delete(file);
+    }
   }
 
   /** From now on it is asked of every model whether it fits. */

@@ -51,6 +51,25 @@ describe('the library', () => {
     expect(calls).toEqual(['library', 'library', 'fit_verdicts']);
   });
 
+  it('has the chat template of a model tried once, and again where that failed', async () => {
+    const { engine, library, calls } = make();
+    await library.ask();
+    const [good, bad] = library.models.filter(({ has_template: has, problem }) => has && problem === null);
+    if (!good || !bad) throw new Error('two models with templates');
+    (engine as unknown as { answer: (command: string, args: Record<string, unknown>) => unknown }).answer = (command, args) => {
+      if (calls.filter((name) => name === 'template_note').length === 1) throw { code: 'io', message: 'The disk is gone.' };
+      return command === 'template_note' && args['path'] === bad.path ? 'It ended the process.' : null;
+    };
+    await library.tryTemplate(bad);
+    expect(library.templateNotes).toEqual({});
+    await library.tryTemplate(bad);
+    await library.tryTemplate(bad);
+    await library.tryTemplate(good);
+    await library.tryTemplate({ ...good, problem: 'It is damaged.' });
+    expect(calls).toEqual(['library', 'template_note', 'template_note', 'template_note']);
+    expect(library.templateNotes).toEqual({ [bad.path]: 'It ended the process.', [good.path]: null });
+  });
+
   it('adds a folder that was chosen, takes it off again, and says why it could not', async () => {
     const { library, picks } = make();
     picks.push('/more', null, '/more');
