@@ -1,5 +1,4 @@
-//! Measurements: comparisons, newest first, and the cost curves of this machine. What their figures mean is
-//! the business of whoever measured.
+//! Stored measurements: comparisons and the cost curves of this machine.
 
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
@@ -12,10 +11,10 @@ use hunch_core::pass_cost::CostCurve;
 use hunch_model::device::Compute;
 
 impl Store {
-    /// Keeps a comparison; the entry's number is not looked at. Gives its number.
+    /// Stores a comparison and returns its id. The id in `entry` is ignored.
     ///
     /// # Errors
-    /// [`Error::Store`] when the file cannot be written; so for all below.
+    /// [`Error::Store`] when the file cannot be written. The same holds for the methods below.
     pub fn add_comparison(&self, entry: &ComparisonEntry, report: &ComparisonReport) -> Result<i64> {
         let connection = self.connection();
         connection.execute(
@@ -25,7 +24,7 @@ impl Store {
         Ok(connection.last_insert_rowid())
     }
 
-    /// The comparisons, newest first. Those that this version cannot read are left out.
+    /// Lists the comparisons, newest first. Entries this version cannot read are skipped.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -42,10 +41,10 @@ impl Store {
         Ok(rows.into_iter().filter_map(entry).collect())
     }
 
-    /// A comparison's report.
+    /// Returns the report of a comparison.
     ///
     /// # Errors
-    /// When there is none of this number, or it is damaged.
+    /// When there is no such comparison, or it is damaged.
     pub fn comparison(&self, id: i64) -> Result<ComparisonReport> {
         let packed: Option<Vec<u8>> = self
             .connection()
@@ -55,7 +54,7 @@ impl Store {
         Ok(unpack(&packed)?)
     }
 
-    /// Forgets a comparison; one that is not there is forgotten already.
+    /// Removes a comparison, if it exists.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -64,7 +63,7 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps a cost curve in place of the one before for the same models and device.
+    /// Stores a cost curve, replacing the previous one for the same models and device.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -77,7 +76,7 @@ impl Store {
         Ok(())
     }
 
-    /// The last cost curve of these models on this device.
+    /// Returns the last cost curve of these models on this device.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -86,18 +85,18 @@ impl Store {
             .connection()
             .query_row("SELECT curve FROM cost_curves WHERE key = ?1", [json(of)?], |row| row.get(0))
             .optional()?;
-        // One that this version cannot read is as good as none.
+        // A curve this version cannot read is treated as missing.
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// What is known of the costs of a pair; without a draft, of its target beside whatever it was measured with.
-    /// A curve that cannot be read is as good as none.
+    /// Returns the costs of a pair. Without a draft, returns those of the target as measured with any draft. A curve
+    /// that cannot be read is treated as missing.
     pub fn known_costs(&self, of: &CurveOf<'_>) -> Option<CostCurve> {
         let curve = if of.draft.is_some() { self.cost_curve(of) } else { self.cost_curve_of_target(of) };
         curve.ok().flatten()
     }
 
-    /// The last cost curve of this target on this device, whatever drafted for it when it was measured.
+    /// Returns the last cost curve of this target on this device, measured with any draft.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -117,7 +116,7 @@ impl Store {
     }
 }
 
-/// A cost curve's key as it is read back.
+/// Key of a cost curve, as read from the file.
 #[derive(Deserialize)]
 struct StoredCurveOf {
     target: String,
@@ -126,23 +125,23 @@ struct StoredCurveOf {
     threads: u32,
 }
 
-/// Of what a cost curve is: another quantisation of a model has its name, and costs something else.
+/// Key of a cost curve. Includes sizes, because another quantisation has the same name and other costs.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct CurveOf<'a> {
     /// Name of the target.
     pub target: &'a str,
     /// Name of the draft model.
     pub draft: Option<&'a str>,
-    /// Bytes of weights that a pass of the target reads, and of the draft.
+    /// Bytes of weights read by a pass of the target, and of the draft.
     pub read_by_a_pass: (u64, Option<u64>),
     /// "cpu" or "metal".
     pub device: &'a str,
-    /// CPU threads.
+    /// Number of CPU threads.
     pub threads: u32,
 }
 
 impl<'a> CurveOf<'a> {
-    /// Of a target and maybe a draft on a device, each with its name and the bytes that a pass of it reads.
+    /// Makes the key of a target and an optional draft on a device. Each has a name and the bytes read by a pass.
     pub fn on(compute: &Compute, target: (&'a str, u64), draft: Option<(&'a str, u64)>) -> Self {
         Self {
             target: target.0,

@@ -1,4 +1,4 @@
-//! Conversations: what they are called, where the reader is, what was deleted.
+//! Conversations as entries of a list: titles, pins, instructions, deletion.
 
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -6,9 +6,9 @@ use super::Result;
 use super::{Store, not_there};
 use crate::api::ConversationEntry;
 
-/// The title of a conversation that has none yet: whoever shows it names it, in the language of the person.
+/// Title of an untitled conversation. The window shows a name in its own language instead.
 const UNTITLED: &str = "";
-/// Characters of an automatic title.
+/// Maximum length of an automatic title, in characters.
 const TITLE_CHARS: usize = 60;
 
 const ENTRY: &str = "SELECT id, title, pinned, created_ms, updated_ms FROM conversations";
@@ -24,10 +24,10 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<ConversationEntry> {
 }
 
 impl Store {
-    /// Begins a conversation.
+    /// Creates a conversation and returns its id.
     ///
     /// # Errors
-    /// When the file cannot be written; so below.
+    /// When the file cannot be written. The same holds for the methods below.
     pub fn create_conversation(&self, now: i64) -> Result<i64> {
         self.write(|transaction| {
             transaction.execute(
@@ -38,7 +38,7 @@ impl Store {
         })
     }
 
-    /// All conversations that were not deleted: the pinned first, then the latest.
+    /// Lists all conversations that are not deleted, pinned ones first, then by last use.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -51,7 +51,7 @@ impl Store {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// One conversation, deleted or not.
+    /// Returns one conversation, deleted or not.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`](hunch_error::Error::InvalidRequest) when there is none.
@@ -61,7 +61,7 @@ impl Store {
         found.ok_or_else(|| not_there("conversation", id))
     }
 
-    /// Gives a conversation the title that a person chose. An empty one is not taken.
+    /// Sets the title a person chose. An empty title is ignored.
     ///
     /// # Errors
     /// When there is no such conversation.
@@ -73,7 +73,7 @@ impl Store {
         self.change(id, "UPDATE conversations SET title = ?2, named = 1 WHERE id = ?1", title)
     }
 
-    /// Gives a conversation a title made of what was said first, unless a person chose one.
+    /// Makes a title from the first message, unless a person chose one.
     ///
     /// # Errors
     /// When there is no such conversation.
@@ -84,7 +84,7 @@ impl Store {
         self.write(|transaction| Ok(transaction.execute(sql, params![id, title])?)).map(drop)
     }
 
-    /// Keeps a conversation on top of the list, or not any more.
+    /// Pins a conversation to the top of the list, or unpins it.
     ///
     /// # Errors
     /// When there is no such conversation.
@@ -92,7 +92,7 @@ impl Store {
         self.change(id, "UPDATE conversations SET pinned = ?2 WHERE id = ?1", pinned)
     }
 
-    /// Sets the instructions for the whole conversation.
+    /// Sets the system prompt of a conversation.
     ///
     /// # Errors
     /// When there is no such conversation.
@@ -100,7 +100,7 @@ impl Store {
         self.change(id, "UPDATE conversations SET system = ?2 WHERE id = ?1", system)
     }
 
-    /// Takes a conversation out of the list. It can be restored until the next start.
+    /// Marks a conversation as deleted. It can be restored until the next start.
     ///
     /// # Errors
     /// When there is no such conversation.
@@ -108,7 +108,7 @@ impl Store {
         self.change(id, "UPDATE conversations SET deleted_ms = ?2 WHERE id = ?1", now)
     }
 
-    /// Puts a deleted conversation back.
+    /// Restores a deleted conversation.
     ///
     /// # Errors
     /// When there is no such conversation.
@@ -116,7 +116,7 @@ impl Store {
         self.change(id, "UPDATE conversations SET deleted_ms = ?2 WHERE id = ?1", None::<i64>)
     }
 
-    /// Forgets a conversation for good.
+    /// Removes a conversation permanently.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -125,7 +125,7 @@ impl Store {
         self.write(|transaction| Ok(transaction.execute(sql, [id])?)).map(drop)
     }
 
-    /// Forgets for good what was deleted. Gives how many conversations that were.
+    /// Removes all deleted conversations permanently and returns their number.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -134,7 +134,7 @@ impl Store {
         self.write(|transaction| Ok(transaction.execute(sql, [])?))
     }
 
-    /// Runs a change of one conversation, `?1` its number and `?2` the value.
+    /// Runs an update of one conversation. `?1` is its id, `?2` the value.
     fn change(&self, id: i64, sql: &str, value: impl rusqlite::ToSql) -> Result<()> {
         match self.write(|transaction| Ok(transaction.execute(sql, params![id, value])?))? {
             0 => Err(not_there("conversation", id)),
@@ -143,7 +143,7 @@ impl Store {
     }
 }
 
-/// The first line that says something, cut at a word.
+/// Returns the first line with a letter or digit, cut at a word boundary.
 fn automatic_title(said: &str) -> String {
     let line = said.lines().map(str::trim).find(|line| line.chars().any(char::is_alphanumeric));
     let Some(line) = line else {
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn titles_are_automatic_until_a_person_chooses_one() {
+    fn title_is_automatic_until_a_person_chooses_one() {
         let store = Store::in_memory().unwrap();
         let id = store.create_conversation(5).unwrap();
         assert_eq!(store.conversations().unwrap()[0].title, "");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_has_pinned_ones_first_and_no_deleted_ones() {
+    fn lists_pinned_conversations_first_and_omits_deleted_ones() {
         let store = Store::in_memory().unwrap();
         let ids: Vec<i64> = (1..=3).map(|now| store.create_conversation(now).unwrap()).collect();
         store.pin_conversation(ids[0], true).unwrap();

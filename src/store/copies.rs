@@ -1,4 +1,4 @@
-//! Dated copies of the file, in the folder `backups` beside it: before each migration, and weekly.
+//! Dated copies of the file in the folder `backups` next to it, made before each migration and weekly.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use hunch_error::Error;
 
 use super::Result;
 
-/// Copies kept.
+/// Number of copies kept.
 const KEPT: usize = 3;
-/// Age of the newest copy at which another one is made.
+/// Age of the newest copy at which the next one is made.
 const WEEKLY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The copies of a file, oldest first: their names are their dates.
+/// Lists the copies of a file, oldest first. Their names are dates.
 pub(super) fn list(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder(path)).into_iter().flatten().flatten();
     let mut copies: Vec<PathBuf> = entries
@@ -27,12 +27,12 @@ pub(super) fn list(path: &Path) -> Vec<PathBuf> {
     copies
 }
 
-/// The copy of this name; none where the name is not that of a copy.
+/// Finds the copy with this name. Returns `None` for any other name, so a path cannot be passed.
 pub(super) fn named(path: &Path, name: &str) -> Option<PathBuf> {
     list(path).into_iter().find(|copy| copy.file_name().is_some_and(|known| known == name))
 }
 
-/// What is told of a copy; none where it cannot be read.
+/// Describes a copy for the window. Returns `None` when its metadata cannot be read.
 pub(super) fn about(copy: &Path) -> Option<StoreCopy> {
     let file = fs::metadata(copy).ok()?;
     let made = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -43,7 +43,7 @@ pub(super) fn about(copy: &Path) -> Option<StoreCopy> {
     })
 }
 
-/// The present moment, as names of files tell it.
+/// Formats the current time for a file name.
 pub(super) fn date_now() -> Result<String> {
     Ok(Connection::open_in_memory()?
         .query_row("SELECT strftime('%Y-%m-%d-%H%M%f', 'now')", [], |row| row.get(0))?)
@@ -53,16 +53,16 @@ fn folder(path: &Path) -> PathBuf {
     path.with_file_name("backups")
 }
 
-/// Copies the file, and removes the oldest copies but three.
+/// Copies the file and removes all but the three newest copies.
 ///
 /// # Errors
-/// When the copy cannot be written, as on a full disk; the older copies are there then.
+/// When the copy cannot be written, for example on a full disk. The older copies are kept then.
 pub(super) fn make(connection: &Connection, path: &Path) -> Result<PathBuf> {
     let folder = folder(path);
     let io = |source| Error::Io { action: "write", path: folder.clone(), source };
     fs::create_dir_all(&folder).map_err(io)?;
     let copy = folder.join(format!("{}.db", date_now()?));
-    // Renamed once it is whole: a crash must not leave half a copy under a name that can be restored.
+    // Renamed when complete: a crash must not leave half a copy under a name that can be restored.
     let unfinished = folder.join("unfinished.part");
     let _ = fs::remove_file(&unfinished);
     let copied = connection.execute("VACUUM INTO ?1", [unfinished.to_string_lossy()]);
@@ -70,7 +70,7 @@ pub(super) fn make(connection: &Connection, path: &Path) -> Result<PathBuf> {
         let _ = fs::remove_file(&unfinished);
         return Err(error.into());
     }
-    // SQLite does not flush the file: after a power cut the name could be there without the bytes.
+    // SQLite does not flush this file. After a power cut, the name could exist without the content.
     fs::File::open(&unfinished).and_then(|file| file.sync_all()).map_err(io)?;
     fs::rename(&unfinished, &copy).map_err(io)?;
     hunch_library::atomic_file::sync_folder_of(&copy);
@@ -81,7 +81,7 @@ pub(super) fn make(connection: &Connection, path: &Path) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Whether the newest copy is a week old, or there is none.
+/// Returns whether the newest copy is a week old, or missing.
 pub(super) fn is_due(path: &Path) -> bool {
     let newest = list(path).pop();
     let age = newest.and_then(|copy| fs::metadata(copy).ok()?.modified().ok()?.elapsed().ok());
@@ -94,7 +94,7 @@ mod tests {
     use crate::store::Store;
 
     #[test]
-    fn keeps_three_whole_copies() {
+    fn keeps_the_three_newest_copies() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hunch.db");
         let store = Store::open(&path).unwrap();
@@ -102,7 +102,7 @@ mod tests {
         let mut made = Vec::new();
         for number in 1..=5 {
             store.create_conversation(number).unwrap();
-            // Names have milliseconds.
+            // Names have a resolution of milliseconds.
             std::thread::sleep(Duration::from_millis(5));
             made.push(make(&store.connection(), &path).unwrap());
         }

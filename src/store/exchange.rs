@@ -1,4 +1,4 @@
-//! Conversations as files: JSON, which can be read back whole, and Markdown, which is for people.
+//! Export and import of conversations: JSON, which is complete, and Markdown, for people.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use hunch_error::Error;
 
 use super::{Result, StoreError};
 
-/// What the file says it is.
+/// Value of the field `format`.
 const FORMAT: &str = "hunch-conversation";
 const VERSION: u32 = 1;
 
@@ -41,7 +41,7 @@ struct ConversationFile<M> {
 
 #[derive(Serialize, Deserialize)]
 struct MessageRecord<E> {
-    /// A number of its own, inside this file.
+    /// Id within this file.
     id: i64,
     #[serde(default)]
     parent: Option<i64>,
@@ -56,11 +56,11 @@ struct MessageRecord<E> {
     events: E,
 }
 
-/// Messages whose events are read from the store one answer at a time, as they are written out.
+/// Messages to export. Their events are read from the store one answer at a time.
 struct StoredMessages<'a> {
     store: &'a Store,
     messages: Vec<StoredMessage>,
-    /// The store's error, which the serializer would turn into text.
+    /// Error of the store, which the serializer would turn into text.
     failure: &'a Cell<Option<Error>>,
 }
 
@@ -89,7 +89,7 @@ impl Serialize for StoredMessages<'_> {
     }
 }
 
-/// Events that are packed one by one as they are read: unpacked, those of a long answer take gigabytes.
+/// Imported events, packed one by one. Unpacked, those of a long answer take gigabytes.
 #[derive(Default)]
 struct PackedEvents(Vec<u8>);
 
@@ -107,7 +107,7 @@ impl<'de> Deserialize<'de> for PackedEvents {
                 let mut packer = Packer::default();
                 while let Some(event) = list.next_element::<GenerationEvent>()? {
                     let text = json(&event).map_err(de::Error::custom)?;
-                    // A number too large for its place, say, could not be read back.
+                    // For example, a number too large for its type could not be read back.
                     read_json::<GenerationEvent>(&text)
                         .map_err(|_| de::Error::custom("an event has numbers that cannot be kept"))?;
                     packer.add(&text).map_err(de::Error::custom)?;
@@ -120,7 +120,7 @@ impl<'de> Deserialize<'de> for PackedEvents {
 }
 
 impl Store {
-    /// A conversation as JSON, with all branches, settings and events.
+    /// Exports a conversation as JSON, with all branches, settings and events.
     ///
     /// # Errors
     /// When there is no such conversation, or one of its answers is damaged.
@@ -141,7 +141,7 @@ impl Store {
             .map_err(|e| failure.take().unwrap_or(Error::Internal(e.to_string())))?)
     }
 
-    /// The branch of a conversation that is read, as Markdown, with `words` over its parts.
+    /// Exports the selected branch of a conversation as Markdown. `words` are its headings.
     ///
     /// # Errors
     /// When there is no such conversation.
@@ -163,11 +163,11 @@ impl Store {
         Ok(out)
     }
 
-    /// Adds a conversation from a file that [`export_json`](Self::export_json) wrote. Returns its number. Needs memory for
-    /// the packed events only.
+    /// Imports a conversation from the output of [`export_json`](Self::export_json) and returns its id. Needs memory
+    /// for the packed events only.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when it is no such file or contradicts itself; nothing was added then.
+    /// [`Error::InvalidRequest`] when the text is no such export or is inconsistent. Nothing is added then.
     pub fn import_json(&self, text: impl Read) -> Result<i64> {
         let unreadable = |e: serde_json::Error| {
             Error::invalid(format!(
@@ -194,7 +194,7 @@ impl Store {
             let conversation = transaction.last_insert_rowid();
             let mut ids: HashMap<i64, i64> = HashMap::new();
             for message in &messages {
-                // Parents stand before their children, so there is no circle.
+                // Parents come before their children, so there are no cycles.
                 let parent = message.parent.map(|parent| {
                     ids.get(&parent).copied().ok_or_else(|| {
                         Error::invalid(format!(
@@ -204,7 +204,7 @@ impl Store {
                     })
                 });
                 let state = match message.state {
-                    // Nobody goes on writing it.
+                    // Nobody continues writing it.
                     MessageState::Streaming => MessageState::Interrupted,
                     state => state,
                 };

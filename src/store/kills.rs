@@ -1,5 +1,5 @@
-//! Kills a process in the middle of what takes the store long, and checks that nothing is lost. Kills while an answer
-//! streams are in `tests/it/kept.rs`.
+//! Kills a process during long operations of the store and checks that nothing is lost. Kills while an answer streams
+//! are in `tests/it/kept.rs`.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,15 +14,15 @@ use crate::api::MessageState;
 use crate::event::GenerationEvent;
 
 const FOLDER: &str = "HUNCH_TEST_KILLED_IN";
-/// Kills of one operation that have to fall inside of it.
+/// Number of kills that must fall inside of an operation.
 const KILLS: usize = 25;
-/// Kills after which too few fell inside.
+/// Number of kills after which the test fails, because too few fell inside.
 const MOST_KILLS: usize = 500;
 
-/// Answers or conversations whose events are compared after each kill.
+/// Number of answers or conversations compared after each kill.
 const LATEST: usize = 4;
 
-/// The operations that children began and ended, by number, over all kills.
+/// Operations that children began and ended, by number, over all kills.
 #[derive(Default)]
 struct Told {
     begun: Vec<i64>,
@@ -30,9 +30,9 @@ struct Told {
 }
 
 impl Told {
-    /// Takes a line of a child. Returns whether it was one of [`say`].
+    /// Reads a line of a child. Returns whether [`say`] wrote it.
     fn take(&mut self, line: &str) -> bool {
-        // The test harness may have printed before it.
+        // The test harness may have printed on the same line before.
         let Some((_, said)) = line.split_once("said ") else { return false };
         let (what, number) = said.split_once(' ').unwrap();
         let list = if what == "begin" { &mut self.begun } else { &mut self.ended };
@@ -41,13 +41,13 @@ impl Told {
     }
 }
 
-/// Says in a child that an operation begins or has ended.
+/// Reports from a child that an operation begins or has ended.
 fn say(what: &str, number: i64) {
     println!("said {what} {number}");
 }
 
-/// Has a child process run `work`, which never ends, and kills it inside of an operation, [`KILLS`] times in all.
-/// `check` looks at the folder after each kill.
+/// Runs the endless `work` in a child process and kills it inside of an operation, [`KILLS`] times. Calls `check` with
+/// the folder after each kill.
 fn kill_inside(name: &str, prepare: fn(&Path), work: fn(&Path), mut check: impl FnMut(&Path, &Told)) {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return work(Path::new(&folder));
@@ -57,7 +57,7 @@ fn kill_inside(name: &str, prepare: fn(&Path), work: fn(&Path), mut check: impl 
     let mut random = rand::rng();
     let (mut inside, mut kills) = (0, 0);
     let mut told = Told::default();
-    // Time that one operation takes, from those that ended.
+    // Duration of an operation, from those that ended.
     let mut usual = Duration::from_millis(20);
     while inside < KILLS {
         kills += 1;
@@ -65,7 +65,7 @@ fn kill_inside(name: &str, prepare: fn(&Path), work: fn(&Path), mut check: impl 
         let mut child = child(name, folder.path());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let mut next = |told: &mut Told| lines.by_ref().any(|line| told.take(&line));
-        // Some are let go by, so that each kill meets another state.
+        // Some operations are left alone, so that each kill meets another state.
         for _ in 0..random.random_range(0..3) {
             assert!(next(&mut told), "the child ended by itself");
             let begun = Instant::now();
@@ -94,24 +94,24 @@ fn child(name: &str, folder: &Path) -> Child {
         .unwrap()
 }
 
-/// Opens the file as a start does.
+/// Opens the file as at a start.
 fn open(folder: &Path) -> Store {
     Store::open(&folder.join("conversations.db")).unwrap()
 }
 
-/// Opens the file as the next start does, and checks its structure.
+/// Opens the file as at the next start and checks its structure.
 fn reopen(folder: &Path) -> Store {
     let store = open(folder);
     Store::check(&folder.join("conversations.db")).unwrap();
     store
 }
 
-/// The events of an answer of some 50 KB.
+/// Makes the events of an answer of about 50 KB.
 fn events() -> Vec<GenerationEvent> {
     (0..80).map(|number| round(&format!("{number} ").repeat(200))).chain([finished()]).collect()
 }
 
-/// Writes an answer up to its end, which is not told yet.
+/// Writes an answer up to its end, which is not reported yet.
 fn write_answer(store: &Store, conversation: i64) -> i64 {
     let question = store.add_question(conversation, None, "Why?", 1).unwrap();
     let answer = store.begin_answer(conversation, question, &settings(), 1).unwrap();
@@ -127,7 +127,7 @@ fn assert_answer_is_whole(store: &Store, answer: i64) {
     assert!(message.content == text.collect::<String>(), "answer {answer} has lost text");
 }
 
-/// Answers of the conversation that is imported.
+/// Number of answers in the imported conversation.
 const ANSWERS: usize = 6;
 
 /// Writes a conversation to `chat.json`.
@@ -229,7 +229,7 @@ fn keeps_other_conversations_when_killed_while_deleted_ones_are_purged() {
             store.purge_deleted().unwrap();
             let messages: i64 =
                 store.connection().query_row("SELECT count(*) FROM messages", [], |row| row.get(0)).unwrap();
-            // A chat that was imported and not yet deleted is an ordinary one.
+            // An imported chat that is not deleted yet is an ordinary one.
             assert!(
                 !kept.is_empty() && messages as usize == 2 * ANSWERS * kept.len(),
                 "{messages} of {} chats",
@@ -263,7 +263,7 @@ fn brings_old_file_up_to_date_when_killed_in_the_middle() {
         |folder| drop(migrations::tests::old_file(&folder.join("old.db"), 1, MESSAGES as i64)),
         work,
         |folder, _| {
-            // The child may have just removed it, to begin again.
+            // The child may have just removed it to begin again.
             if folder.join("conversations.db").exists() {
                 complete(&reopen(folder));
             }

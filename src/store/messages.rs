@@ -1,5 +1,5 @@
-//! Messages: a tree by parent, so that a question asked again and an answer written anew are branches.
-//! An answer is begun, grows part by part while it is written, and is finished once.
+//! Messages, a tree by parent: asking or answering again makes a branch. An answer is begun, grows by parts, and is
+//! finished once.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -29,12 +29,12 @@ fn message(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
             "failed" => MessageState::Failed,
             _ => MessageState::Complete,
         },
-        // Settings that this version cannot read any more are as good as none.
+        // Settings this version cannot read are treated as missing.
         settings: settings.and_then(|text| serde_json::from_str(&text).ok()),
     })
 }
 
-/// Who said a message; instructions are kept with the conversation.
+/// Returns the stored name of a role. System prompts are stored with the conversation.
 pub(super) fn role_name(role: Role) -> &'static str {
     if role == Role::User { "user" } else { "assistant" }
 }
@@ -48,18 +48,18 @@ pub(super) fn state_name(state: MessageState) -> &'static str {
     }
 }
 
-/// An answer of a conversation.
+/// Reference to an answer of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
-    /// Its message.
+    /// Id of its message.
     pub message: i64,
-    /// Its conversation.
+    /// Id of its conversation.
     pub conversation: i64,
-    /// What that is called.
+    /// Title of the conversation.
     pub title: String,
 }
 
-/// Where a conversation stood before something was asked in it.
+/// State of a conversation before a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     conversation: i64,
@@ -68,7 +68,7 @@ pub struct Standing {
 }
 
 impl Store {
-    /// A conversation with all of its messages, oldest first.
+    /// Returns a conversation with all its messages, oldest first.
     ///
     /// # Errors
     /// When there is no such conversation.
@@ -85,7 +85,7 @@ impl Store {
         Ok(Conversation { entry, system, leaf, messages })
     }
 
-    /// One message and the conversation it is in.
+    /// Returns a message and the id of its conversation.
     ///
     /// # Errors
     /// When there is no such message.
@@ -96,7 +96,7 @@ impl Store {
         found.ok_or_else(|| not_there("message", id))
     }
 
-    /// The latest answers, of one conversation or of all, newest first; not those of deleted conversations.
+    /// Lists the latest answers of one conversation or of all, newest first, without deleted conversations.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -115,10 +115,10 @@ impl Store {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Adds what a person said, as an answer to `parent`, and makes it the branch that is read.
+    /// Adds a question after `parent` and selects its branch.
     ///
     /// # Errors
-    /// When the conversation or the parent is not there.
+    /// When the conversation or the parent does not exist.
     pub fn add_question(
         &self,
         conversation: i64,
@@ -129,10 +129,10 @@ impl Store {
         self.add(conversation, parent, Role::User, content, MessageState::Complete, None, now)
     }
 
-    /// Begins an answer to `parent`, and makes it the branch that is read.
+    /// Begins an answer to `parent` and selects its branch.
     ///
     /// # Errors
-    /// When the conversation or the parent is not there.
+    /// When the conversation or the parent does not exist.
     pub fn begin_answer(
         &self,
         conversation: i64,
@@ -185,7 +185,7 @@ impl Store {
         })
     }
 
-    /// Adds events to an answer that is being written. They are there after a crash.
+    /// Appends events to an unfinished answer. They survive a crash.
     ///
     /// # Errors
     /// When there is no such message.
@@ -201,12 +201,12 @@ impl Store {
         Ok(())
     }
 
-    /// Ends an answer that was being written: what it says, and all of its events.
+    /// Finishes an answer: stores its text and all its events.
     ///
     /// # Errors
     /// When there is no such message.
     pub fn finish_answer(&self, message: i64, state: MessageState, now: i64) -> Result<()> {
-        // Unpacked and packed outside of the lock: nobody else changes an answer that is being written.
+        // Unpacked and packed outside the lock: only the caller changes an unfinished answer.
         let parts = part_texts(&self.connection(), message)?;
         let packed = whole_answer(&parts)?;
         self.write(|transaction| {
@@ -220,7 +220,7 @@ impl Store {
         })
     }
 
-    /// Ends the answers that were being written when the program ended.
+    /// Marks the answers that were unfinished when the program ended as interrupted.
     pub(super) fn interrupt_unfinished(&self) -> Result<()> {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
@@ -229,7 +229,7 @@ impl Store {
             statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?
         };
         for message in unfinished {
-            // An answer that cannot be read must not cost the others.
+            // An unreadable answer must not affect the others.
             let whole = part_texts(&transaction, message).and_then(|parts| whole_answer(&parts));
             let finished =
                 whole.and_then(|whole| finish(&transaction, message, MessageState::Interrupted, &whole));
@@ -242,7 +242,7 @@ impl Store {
         Ok(())
     }
 
-    /// The events of an answer, in order; none for a question.
+    /// Returns the events of an answer in order. A question has none.
     ///
     /// # Errors
     /// When there is no such message, or its events are damaged.
@@ -266,7 +266,7 @@ impl Store {
         }
     }
 
-    /// Where a conversation stands, to be handed to [`take_back`](Self::take_back).
+    /// Returns the state of a conversation, for [`take_back`](Self::take_back).
     ///
     /// # Errors
     /// When there is no such conversation.
@@ -277,11 +277,10 @@ impl Store {
         found.ok_or_else(|| not_there("conversation", conversation))
     }
 
-    /// Takes back a message with all that followed it, and has its conversation stand where it stood before:
-    /// as if nothing had been asked.
+    /// Removes a message with all its successors and resets the conversation to the state `before`.
     ///
     /// # Errors
-    /// When there is no such message; nothing has changed then.
+    /// When there is no such message. Nothing has changed then.
     pub fn take_back(&self, message: i64, before: &Standing) -> Result<()> {
         self.write(|transaction| {
             let deleted = transaction.execute(
@@ -303,7 +302,7 @@ impl Store {
         })
     }
 
-    /// Makes `leaf` the message at whose branch the reader is.
+    /// Selects the branch that ends at `leaf`.
     ///
     /// # Errors
     /// When there is no such message.
@@ -317,9 +316,9 @@ impl Store {
     }
 }
 
-/// The text of an answer and its events, packed, from its parts.
+/// Joins the parts of an answer. Returns its text and its packed events.
 fn whole_answer(parts: &[String]) -> Result<(String, Vec<u8>)> {
-    // A part that this version cannot read must not keep the others from being read.
+    // A part this version cannot read must not affect the others.
     let events: Vec<GenerationEvent> =
         parts.iter().filter_map(|text| read_json::<Vec<_>>(text).ok()).flatten().collect();
     let content: String =
@@ -419,7 +418,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_answer_grows_and_is_finished_with_everything_it_told() {
+    fn finished_answer_has_all_its_events() {
         let store = Store::in_memory().unwrap();
         let chat = store.create_conversation(1).unwrap();
         let question = store.add_question(chat, None, "Hi", 2).unwrap();
@@ -440,7 +439,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_being_written_is_there_after_a_crash_and_says_so() {
+    fn unfinished_answer_is_interrupted_after_a_crash() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hunch.db");
         let store = Store::open(&path).unwrap();
@@ -448,7 +447,7 @@ pub(super) mod tests {
         let question = store.add_question(chat, None, "Hi", 2).unwrap();
         let answer = store.begin_answer(chat, question, &settings(), 3).unwrap();
         store.append_events(answer, &[round("Hel")]).unwrap();
-        // Not finished, as when the program is killed; that is done for real in tests/it/kept.rs.
+        // Left unfinished, as by a kill. tests/it/kept.rs kills real processes.
         store.connection().execute("INSERT INTO answer_parts VALUES (?1, 9, 'not json')", [answer]).unwrap();
         drop(store);
         let store = Store::open(&path).unwrap();
@@ -467,7 +466,7 @@ pub(super) mod tests {
         let damaged = store.begin_answer(chat, question, &settings(), 3).unwrap();
         let sound = store.begin_answer(chat, question, &settings(), 3).unwrap();
         store.append_events(sound, &[round("Hel")]).unwrap();
-        // Text that is not UTF-8, as a damaged page may hold.
+        // Invalid UTF-8, as in a damaged page.
         let add = "INSERT INTO answer_parts VALUES (?1, 0, CAST(x'ff22' AS TEXT))";
         store.connection().execute(add, [damaged]).unwrap();
         drop(store);
@@ -509,7 +508,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn branches_have_one_parent_and_the_reader_is_at_one_leaf() {
+    fn branches_share_a_parent_and_one_leaf_is_selected() {
         let store = Store::in_memory().unwrap();
         let chat = store.create_conversation(1).unwrap();
         let question = store.add_question(chat, None, "One", 2).unwrap();
@@ -532,7 +531,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_asked_in_vain_is_taken_back_and_the_reader_is_where_they_were() {
+    fn take_back_restores_the_previous_state() {
         let store = Store::in_memory().unwrap();
         let chat = store.create_conversation(1).unwrap();
         let question = store.add_question(chat, None, "One", 2).unwrap();
@@ -552,7 +551,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_conversation_goes_out_and_comes_back_whole() {
+    fn exported_conversation_is_imported_unchanged() {
         let store = Store::in_memory().unwrap();
         let chat = store.create_conversation(1).unwrap();
         store.rename_conversation(chat, "Greeting").unwrap();
@@ -568,7 +567,7 @@ pub(super) mod tests {
         let again = store.export_json(copy).unwrap();
         let parsed = |text: &str| {
             let mut file: serde_json::Value = serde_json::from_str(text).unwrap();
-            // Numbers are the file's own.
+            // Ids are local to the file.
             let base = file["messages"][0]["id"].as_i64().unwrap();
             file["leaf"] = (file["leaf"].as_i64().unwrap() - base).into();
             for message in file["messages"].as_array_mut().unwrap() {
@@ -587,7 +586,7 @@ pub(super) mod tests {
         store.remove_conversation(empty).unwrap();
         let before = store.conversations().unwrap().len();
         let circular = exported.replacen("\"parent\":null", "\"parent\":2", 1);
-        // No f32 is as large; it would be kept as no number at all.
+        // Too large for an f32: it would be stored as null.
         let endless = exported.replacen("\"p\":0.5", "\"p\":1e300", 1);
         let newer = exported.replace("\"version\":1", "\"version\":2");
         for wrong in ["", "{}", &newer, &circular, &endless] {

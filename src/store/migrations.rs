@@ -1,5 +1,4 @@
-//! The shape of the file, version by version. What a version did is never changed once it was published;
-//! a new one is added.
+//! Schema of the file, as one migration for each version. A published migration never changes; a new one is added.
 
 use rusqlite::{Connection, Transaction};
 
@@ -8,10 +7,10 @@ use hunch_error::Error;
 
 use super::{Result, StoreError};
 
-/// Each brings a file from the version before it to its own.
+/// Migrations in order. Each brings a file from the previous version to the next.
 const MIGRATIONS: [&str; 7] =
     [VERSION_1, VERSION_2, VERSION_3, UNTITLED_IS_EMPTY, UNSPACED, FLAT_DELETION, DELETED_WORDS];
-/// The version whose step also changes the definition of a table: see [`drop_parent_cascade`].
+/// Version whose migration also changes the definition of a table, see [`drop_parent_cascade`].
 const FLAT_DELETION_VERSION: u32 = 6;
 
 const VERSION_1: &str = "
@@ -107,7 +106,7 @@ const UNTITLED_IS_EMPTY: &str = "
 UPDATE conversations SET title = '' WHERE named = 0 AND title = 'New conversation';
 ";
 
-/// Makes the search index anew from what is there.
+/// Rebuilds the search index from messages and titles.
 pub(super) const SEARCH_ANEW: &str = "
 DROP TABLE search;
 CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2');
@@ -116,7 +115,7 @@ INSERT INTO search(rowid, text) SELECT 2 * id, content FROM messages WHERE conte
 INSERT INTO search(rowid, text) SELECT 2 * id + 1, title FROM conversations;
 ";
 
-/// What [`super::search`] takes for text without spaces: its `UNSPACED` and `stands_unspaced`.
+/// Indexes of texts without spaces, by the pattern `UNSPACED` of [`super::search`].
 const UNSPACED: &str = concat!(
     "
 -- Texts that hold a script without spaces between words: to the index of words a sentence of them is one.
@@ -129,11 +128,10 @@ CREATE INDEX titles_unspaced ON conversations(id) WHERE title GLOB ",
 "
 );
 
-/// Deleting a message clears `leaf` of the conversations that point at it: without an index each deletion
-/// reads all conversations.
+/// Index on `leaf`. Deleting a message clears the `leaf` that points at it, which would scan all conversations.
 const FLAT_DELETION: &str = "CREATE INDEX conversations_by_leaf ON conversations(leaf);";
 
-/// Deleted words leave the search index at once; otherwise they stay until it is merged.
+/// Removes deleted words from the search index at once. Otherwise they stay until it is merged.
 const DELETED_WORDS: &str = "INSERT INTO search(search, rank) VALUES ('secure-delete', 1);";
 
 /// Removes the cascade on `messages.parent`.
@@ -153,7 +151,7 @@ fn drop_parent_cascade(transaction: &Transaction<'_>) -> Result<()> {
          WHERE type = 'table' AND name = 'messages' AND instr(sql, ?1) > 0",
         [CASCADE, PLAIN],
     );
-    // Has this connection and all others read the definition again.
+    // Makes all connections read the definition again.
     transaction.pragma_update(None, "schema_version", schema + 1)?;
     transaction.pragma_update(None, "writable_schema", false)?;
     match changed? {
@@ -162,7 +160,7 @@ fn drop_parent_cascade(transaction: &Transaction<'_>) -> Result<()> {
     }
 }
 
-/// Brings a file up to date.
+/// Migrates a file to the current version.
 pub(super) fn run(connection: &mut Connection) -> Result<()> {
     let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let version = version as usize;
@@ -184,13 +182,13 @@ pub(super) fn run(connection: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file was made by an older version.
+/// Returns whether a file is of an older version.
 pub(super) fn is_older(connection: &Connection) -> Result<bool> {
     let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     Ok(version > 0 && (version as usize) < MIGRATIONS.len())
 }
 
-/// Checks that a file is of this version, for who may not change it.
+/// Checks that a file is of the current version, for callers that cannot migrate it.
 pub(super) fn check_current(connection: &Connection) -> Result<()> {
     let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if version as usize == MIGRATIONS.len() {
@@ -208,7 +206,7 @@ pub(super) mod tests {
     use crate::store::Store;
 
     #[test]
-    fn the_english_words_for_no_title_go_and_a_title_that_a_person_chose_stays() {
+    fn migration_clears_english_default_titles_but_not_chosen_ones() {
         let mut connection = Connection::open_in_memory().unwrap();
         for migration in &MIGRATIONS[..3] {
             connection.execute_batch(migration).unwrap();
@@ -226,7 +224,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn texts_without_spaces_of_older_files_are_found() {
+    fn finds_text_without_spaces_in_older_files() {
         let connection = Connection::open_in_memory().unwrap();
         for migration in &MIGRATIONS[..4] {
             connection.execute_batch(migration).unwrap();
@@ -238,7 +236,7 @@ pub(super) mod tests {
         assert_eq!(store.search("python").unwrap().len(), 1);
     }
 
-    /// Makes a file of a `version` with one conversation of `messages` messages on one branch.
+    /// Creates a file of a `version` with one conversation of `messages` messages on one branch.
     pub(in crate::store) fn old_file(path: &std::path::Path, version: u32, messages: i64) -> Connection {
         let mut connection = Connection::open(path).unwrap();
         connection.pragma_update(None, "foreign_keys", true).unwrap();
@@ -307,7 +305,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_file_is_made_once_and_a_newer_one_is_left_alone() {
+    fn creates_a_file_once_and_refuses_a_newer_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new").join("hunch.db");
         let store = Store::open(&path).unwrap();

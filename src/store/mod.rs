@@ -1,9 +1,9 @@
-//! What outlives the window: conversations, preferences and measurements, in one SQLite file. Each answer keeps the events of its
-//! generation, so colours and figures are there after a restart. No engine here, and no clock: times are
-//! handed in, as milliseconds since 1970.
+//! Storage of conversations, preferences and measurements in one SQLite file. Each answer is stored with the
+//! events of its generation, so colours and figures survive a restart. The module knows neither engine nor clock:
+//! callers pass times as milliseconds since 1970.
 //!
-//! The file is in WAL mode and every call is one transaction, so whatever was told to be written is there
-//! after a crash, and nothing is there by half.
+//! The file is in WAL mode and every call is one transaction. After a crash, each call has taken effect completely
+//! or not at all.
 
 mod comparisons;
 mod conversations;
@@ -30,30 +30,30 @@ use hunch_error::Error;
 pub use comparisons::CurveOf;
 pub use messages::{KeptAnswer, Standing};
 
-/// Longest wait for another program that holds the file: one that only looks is done in a moment.
+/// Timeout for a lock held by another program. A program that only reads is done in a moment.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// Time between two tries of the lock.
+/// Pause between two attempts to take the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// The file. Shared between threads; calls wait for each other.
+/// An open store, shared between threads. Calls wait for each other.
 pub struct Store {
     connection: Mutex<Connection>,
-    /// For searches and answers, which take long to read: no write waits for them. None in memory.
+    /// Second connection for slow reads (searches, answers), so that no write waits for them. `None` in memory.
     reader: Option<Mutex<Connection>>,
-    /// Says that this program uses the file, as long as the store lives.
+    /// Lock that marks the file as in use while the store is open.
     lock: Option<File>,
-    /// Whether each use panics.
+    /// Makes each use panic.
     #[cfg(test)]
     panicking: std::sync::atomic::AtomicBool,
 }
 
 impl Store {
-    /// Opens the file, makes it when it is not there, brings an older one up to date, and marks answers
-    /// that were being written when the program last ended as interrupted.
+    /// Opens the file, or creates it, and migrates an older one. Answers that were unfinished when the program last
+    /// ended are marked as interrupted.
     ///
     /// # Errors
-    /// [`Error::Store`] when the file cannot be opened or written, is damaged, is from a newer Hunch, or
-    /// when another program that runs is using it: its answer would be taken for an interrupted one.
+    /// [`Error::Store`] when the file cannot be opened or written, is damaged, or is from a newer version of Hunch.
+    /// Also when another running program uses it, because its answer would be marked as interrupted.
     pub fn open(path: &Path) -> Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|source| Error::Io {
@@ -69,7 +69,7 @@ impl Store {
     fn open_locked(path: &Path, lock: File) -> Result<Self> {
         let connection = Connection::open(path)?;
         if migrations::is_older(&connection)? {
-            // A disk without room for a copy must not lock anybody out: a migration is one transaction.
+            // A full disk must not keep the file closed. The migration is a transaction, so it is safe without a copy.
             if let Err(error) = copies::make(&connection, path) {
                 tracing::warn!(
                     "No copy of the conversations was made before their file is brought up to date. {error}"
@@ -81,31 +81,30 @@ impl Store {
         Ok(store)
     }
 
-    /// Copies the file at `path` into `backups` beside it. Reads on a connection of its own, so nothing waits for it.
+    /// Copies the file at `path` into the folder `backups` next to it. Uses its own connection, so no call waits.
     ///
     /// # Errors
-    /// When it cannot be read, or the copy cannot be written.
+    /// When the file cannot be read or the copy cannot be written.
     pub fn copy(path: &Path) -> Result<()> {
         copies::make(&read_only(path)?, path).map(drop)
     }
 
-    /// Whether the newest copy of the file at `path` is a week old, or there is none.
+    /// Returns whether the newest copy of the file at `path` is a week old, or missing.
     pub fn is_copy_due(path: &Path) -> bool {
         copies::is_due(path)
     }
 
-    /// Opens the file for reading, while another program may be writing to it. Takes no lock, migrates nothing
-    /// and changes no answer.
+    /// Opens the file for reading only, even while another program writes to it. Takes no lock and does not migrate.
     ///
     /// # Errors
-    /// [`Error::Store`] when there is no such file, it cannot be read, or it is of another version of Hunch.
+    /// [`Error::Store`] when the file is missing, cannot be read, or is from another version of Hunch.
     pub fn open_read_only(path: &Path) -> Result<Self> {
         let connection = read_only(path)?;
         migrations::check_current(&connection)?;
         Ok(Self::of(connection, None))
     }
 
-    /// A store that is gone with the program.
+    /// Creates a store in memory, which is lost when the program ends.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -114,13 +113,13 @@ impl Store {
     }
 
     fn prepare(mut connection: Connection, lock: Option<File>) -> Result<Self> {
-        // A power cut may take the last transactions, never the file; a crash takes nothing.
+        // A crash loses nothing. A power cut may lose the last transactions, but never the file.
         connection.execute_batch(
-            "-- Only a file that is made now takes it.
+            "-- Takes effect in new files only.
              PRAGMA auto_vacuum = INCREMENTAL;
              PRAGMA journal_mode = WAL;
              PRAGMA synchronous = NORMAL;
-             -- On a Mac a checkpoint without it may be reordered by the disk: a power cut could damage the file.
+             -- Without it, a Mac's disk may reorder the writes of a checkpoint, and a power cut damages the file.
              PRAGMA checkpoint_fullfsync = ON;
              PRAGMA secure_delete = ON;
              PRAGMA foreign_keys = ON;
@@ -129,7 +128,7 @@ impl Store {
         migrations::run(&mut connection)?;
         let store = Self::of(connection, lock);
         match store.interrupt_unfinished() {
-            // Such as on a full disk. The next start marks them; nobody must be locked out until then.
+            // For example on a full disk. The next start marks them; until then the file must stay usable.
             Err(StoreError(error)) if !is_damage(&error) => {
                 tracing::warn!("Unfinished answers are not marked as interrupted yet. {error}");
             }
@@ -148,7 +147,7 @@ impl Store {
         }
     }
 
-    /// Makes the store refuse another conversation once it has `most`.
+    /// Makes the store refuse further conversations once it has `most`.
     #[cfg(test)]
     pub(crate) fn set_refusing_after(&self, most: u32) {
         let refuse = format!(
@@ -159,13 +158,13 @@ impl Store {
         self.connection().execute_batch(&refuse).unwrap();
     }
 
-    /// Makes each use of the store panic, or no longer.
+    /// Makes each use of the store panic, or stops that.
     #[cfg(test)]
     pub(crate) fn set_panicking(&self, panicking: bool) {
         self.panicking.store(panicking, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Has the file take no more pages, as on a disk that is full, or take them again.
+    /// Simulates a full disk, or ends the simulation.
     #[cfg(test)]
     pub(crate) fn set_full(&self, full: bool) {
         let connection = self.connection();
@@ -174,7 +173,7 @@ impl Store {
         connection.query_row(&format!("PRAGMA max_page_count = {most}"), [], |_| Ok(())).unwrap();
     }
 
-    /// The connection for what takes long to read.
+    /// Locks the connection for slow reads.
     fn reader(&self) -> MutexGuard<'_, Connection> {
         let reader = self.reader.as_ref().unwrap_or(&self.connection);
         reader.lock().unwrap_or_else(PoisonError::into_inner)
@@ -183,7 +182,7 @@ impl Store {
     fn connection(&self) -> MutexGuard<'_, Connection> {
         #[cfg(test)]
         assert!(!self.panicking.load(std::sync::atomic::Ordering::Relaxed), "the store broke");
-        // A transaction that was under way when a thread panicked has been rolled back.
+        // A panic rolls the open transaction back, so the connection is usable after it.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -195,7 +194,7 @@ fn read_only(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Takes the lock beside the file, trying for `patience`. A volume without locks is used without one.
+/// Takes the lock file next to `path`, retrying for `patience`. On a volume without locks, goes on without it.
 fn lock(path: &Path, patience: Duration) -> Result<File> {
     let path = path.with_extension("lock");
     let opened = File::options().create(true).truncate(false).write(true).open(&path);
@@ -214,17 +213,17 @@ fn lock(path: &Path, patience: Duration) -> Result<File> {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Closing the file would not do while a process that is just being started has a copy of it.
+        // Closing is not enough: a process that is just being started may hold a copy of the file descriptor.
         if let Some(lock) = &self.lock {
             let _ = lock.unlock();
         }
     }
 }
 
-/// A result of the store.
+/// Result type of the store.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// A failure of the store: an [`Error`] to which SQLite's own errors convert, as [`Error::Store`].
+/// Error type of the store: an [`Error`] that SQLite's errors convert to, as [`Error::Store`].
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct StoreError(pub Error);
@@ -234,7 +233,7 @@ impl From<rusqlite::Error> for StoreError {
         use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
         use rusqlite::ffi::SQLITE_CORRUPT_VTAB;
         match &error {
-            // A damaged search index is made anew, so it is no damage of the file.
+            // A damaged search index is rebuilt, so it does not count.
             rusqlite::Error::SqliteFailure(failure, _)
                 if matches!(failure.code, DatabaseCorrupt | NotADatabase)
                     && failure.extended_code != SQLITE_CORRUPT_VTAB =>
@@ -246,14 +245,14 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// First words of the reason when the file is damaged.
+/// Prefix of the reason when the file is damaged.
 const DAMAGED: &str = "the file is damaged";
 
 fn damage(found: impl std::fmt::Display) -> StoreError {
     StoreError(Error::Store(format!("{DAMAGED} ({found})")))
 }
 
-/// Returns whether an error says that the file is damaged: a copy can be restored then.
+/// Returns whether an error reports a damaged file, for which a copy can be restored.
 pub fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Store(reason) if reason.starts_with(DAMAGED))
 }
@@ -279,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opens_though_unfinished_answers_cannot_be_marked() {
+    fn opens_when_unfinished_answers_cannot_be_marked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hunch.db");
         let store = Store::open(&path).unwrap();
@@ -310,7 +309,7 @@ mod tests {
         assert!(!is_damage(&failed(SQLITE_FULL)) && !is_damage(&failed(SQLITE_CORRUPT_VTAB)));
     }
 
-    /// Fails by waiting for ever where they share a connection.
+    /// Would wait forever if both used one connection.
     #[test]
     fn searches_and_reads_answers_while_a_write_is_under_way() {
         let folder = tempfile::tempdir().unwrap();
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_a_lock_that_is_held_for_a_moment() {
+    fn waits_for_a_lock_held_briefly() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hunch.db");
         let held = lock(&path, Duration::ZERO).unwrap();
@@ -364,9 +363,9 @@ mod tests {
         assert!(refused.contains("version 1"), "{refused}");
     }
 
-    /// As a process has that is started in the same moment: it shares the open file until it is itself.
+    /// A process that is just being started shares the open file until it runs its own program.
     #[test]
-    fn a_store_that_is_gone_can_be_opened_though_a_copy_of_its_lock_is_open() {
+    fn reopens_while_a_copy_of_its_lock_is_still_open() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hunch.db");
         let store = Store::open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Records as JSON, and as JSON compressed.
+//! Records as JSON and as compressed JSON.
 
 use std::io::{Read, Write};
 
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use hunch_error::{Error, Result};
 
-/// Bytes that a record may unpack to: more than a million tokens, the longest answer, with all that is told of them.
+/// Maximum size of an unpacked record, in bytes. The longest answer, a million tokens with their events, is smaller.
 const MOST_BYTES: u64 = 4 << 30;
 
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
@@ -31,7 +31,7 @@ pub(super) fn pack<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>> {
     encoder.finish().map_err(internal)
 }
 
-/// Packs a list item by item.
+/// Compresses a list of records one by one.
 pub(super) struct Packer {
     encoder: DeflateEncoder<Vec<u8>>,
     items: usize,
@@ -44,7 +44,7 @@ impl Default for Packer {
 }
 
 impl Packer {
-    /// Adds an item, as JSON.
+    /// Appends a record, given as JSON.
     pub(super) fn add(&mut self, json: &str) -> Result<()> {
         let before: &[u8] = if self.items == 0 { b"[" } else { b"," };
         self.items += 1;
@@ -54,7 +54,7 @@ impl Packer {
             .map_err(internal)
     }
 
-    /// The list, as [`pack`] packs it.
+    /// Returns the list in the format of [`pack`].
     pub(super) fn finish(mut self) -> Result<Vec<u8>> {
         let end: &[u8] = if self.items == 0 { b"[]" } else { b"]" };
         self.encoder.write_all(end).map_err(internal)?;

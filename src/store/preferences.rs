@@ -1,4 +1,4 @@
-//! How a person likes the window, by key. What the values mean is the window's business.
+//! Preferences of the window: JSON values by key. Their meaning is up to the window.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use hunch_error::Error;
 
 use super::{Result, StoreError};
 
-/// Bytes of one value; presets are the largest.
+/// Maximum size of a value, in bytes. Presets are the largest.
 const MOST: usize = 1 << 20;
 
 impl Store {
-    /// All preferences.
+    /// Returns all preferences. Values that are not JSON are skipped.
     ///
     /// # Errors
-    /// When the file cannot be read. A value that is no JSON is left out.
+    /// When the file cannot be read.
     pub fn preferences(&self) -> Result<BTreeMap<String, Value>> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached("SELECT key, value FROM preferences")?;
@@ -29,10 +29,10 @@ impl Store {
             .collect())
     }
 
-    /// Keeps a preference; `null` forgets it.
+    /// Stores a preference. `null` removes it.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] for a value of more than a megabyte; else when the file cannot be written.
+    /// [`Error::InvalidRequest`] for a value of more than a megabyte, and when the file cannot be written.
     pub fn set_preference(&self, key: &str, value: &Value) -> Result<()> {
         if value.is_null() {
             self.connection().execute("DELETE FROM preferences WHERE key = ?1", [key])?;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preferences_are_kept_by_key() {
+    fn stores_preferences_by_key() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hunch.db");
         let store = Store::open(&path).unwrap();

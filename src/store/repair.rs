@@ -1,5 +1,5 @@
-//! What is done about a file that is damaged, or holds more room than it uses. Nothing here deletes a
-//! conversation: a damaged file is set aside, whole.
+//! Repair of a damaged file, and compaction of one with unused space. Nothing here deletes a conversation: a
+//! damaged file is moved aside, complete.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,16 @@ use hunch_error::Error;
 
 use super::{Result, StoreError};
 
-/// Unused bytes from which the file is rewritten to give them back, once: files of earlier versions cannot
-/// give back single pages.
+/// Unused bytes above which a file of an earlier version is rewritten, once. Such files cannot free single pages.
 const WORTH_REWRITING: i64 = 16 << 20;
 
 impl Store {
-    /// Moves the file at `path` aside, into `set-aside` beside it, and opens `copy` in its place, or a new file.
-    /// Gives the store and where the old file lies now.
+    /// Moves the file at `path` into the folder `set-aside` next to it, and opens `copy`, or a new file, in its place.
+    /// Returns the store and the new path of the old file.
     ///
     /// # Errors
-    /// When another program uses the file, the copy cannot be read, or there is no room for it: the file is where it
-    /// was then.
+    /// When another program uses the file, or the copy cannot be read, or there is no room for it. The file stays in
+    /// place then.
     pub fn replace(path: &Path, copy: Option<&str>) -> Result<(Self, Option<PathBuf>)> {
         let held = lock(path, LOCK_PATIENCE)?;
         let io = |action: &'static str, path: &Path| {
@@ -40,13 +39,13 @@ impl Store {
             fs::File::open(&restored).and_then(|file| file.sync_all()).map_err(io("write", &restored))?;
         }
         let aside = set_aside(path)?;
-        // The log belongs to the old file: left beside another one it would be taken for its.
+        // SQLite would apply the old file's log to the new file.
         let [file, log @ ..] = parts(path);
         for part in log.iter().filter(|part| part.exists()) {
             fs::remove_file(part).map_err(io("move aside", part))?;
         }
         if copy.is_some() {
-            // In one step: a crash must not leave an empty list.
+            // Replaced in one step: a crash in between must not leave an empty list.
             fs::rename(&restored, path).map_err(io("write", path))?;
         } else if file.exists() {
             fs::remove_file(&file).map_err(io("move aside", &file))?;
@@ -54,22 +53,22 @@ impl Store {
         Ok((Self::open_locked(path, held)?, aside))
     }
 
-    /// Whether the file at `path` can be replaced: no other program uses it.
+    /// Returns whether the file at `path` can be replaced, because no other program uses it.
     pub fn is_replaceable(path: &Path) -> bool {
         lock(path, std::time::Duration::ZERO).is_ok()
     }
 
-    /// The copies of the file at `path`, newest first.
+    /// Lists the copies of the file at `path`, newest first.
     pub fn copies(path: &Path) -> Vec<StoreCopy> {
         copies::list(path).iter().rev().filter_map(|copy| copies::about(copy)).collect()
     }
 
-    /// Bytes of the file at `path`, with its log.
+    /// Returns the size of the file at `path` with its log, in bytes.
     pub fn bytes(path: &Path) -> u64 {
         parts(path).iter().filter_map(|part| fs::metadata(part).ok()).map(|part| part.len()).sum()
     }
 
-    /// Checks the structure of the whole file at `path`, on a connection of its own.
+    /// Checks the structure of the whole file at `path` on its own connection.
     ///
     /// # Errors
     /// [`Error::Store`] when it is damaged.
@@ -77,10 +76,10 @@ impl Store {
         check(&read_only(path)?)
     }
 
-    /// Gives the room of what was deleted back to the disk.
+    /// Returns the space of deleted records to the disk.
     ///
     /// # Errors
-    /// When the file cannot be written, or there is no room to rewrite it; it is as it was then.
+    /// When the file cannot be written, or there is no room to rewrite it. The file is unchanged then.
     pub fn give_back_room(&self) -> Result<()> {
         let connection = self.connection();
         let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
@@ -95,11 +94,11 @@ impl Store {
         run_through(&connection, "PRAGMA wal_checkpoint(TRUNCATE)")
     }
 
-    /// Runs `work` in one transaction. Where it fails and the search index is damaged, makes that anew from the
-    /// messages and runs `work` again: the index must not keep anything from being written.
+    /// Runs `work` in one transaction. If it fails because the search index is damaged, rebuilds the index and runs
+    /// `work` again: a damaged index must not prevent writes.
     ///
     /// # Errors
-    /// That of `work`; nothing was written then.
+    /// The error of `work`. Nothing was written then.
     pub(super) fn write<T>(&self, work: impl Fn(&Transaction<'_>) -> Result<T>) -> Result<T> {
         let mut connection = self.connection();
         let tried = in_transaction(&mut connection, &work);
@@ -111,7 +110,7 @@ impl Store {
         }
     }
 
-    /// Makes the search index anew where it is damaged. Says whether it was.
+    /// Rebuilds the search index if it is damaged. Returns whether it was.
     ///
     /// # Errors
     /// When the file cannot be read or written.
@@ -151,7 +150,7 @@ fn check(connection: &Connection) -> Result<()> {
     Err(damage(found))
 }
 
-/// Runs a statement that does its work row by row.
+/// Runs a statement to its last row. Some pragmas do one piece of work a row.
 fn run_through(connection: &Connection, sql: &str) -> Result<()> {
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query([])?;
@@ -159,7 +158,7 @@ fn run_through(connection: &Connection, sql: &str) -> Result<()> {
     Ok(())
 }
 
-/// The file and what SQLite keeps beside it.
+/// Lists the paths of the file, its log and its shared memory.
 fn parts(path: &Path) -> [PathBuf; 3] {
     ["", "-wal", "-shm"].map(|ending| {
         let mut part = path.as_os_str().to_owned();
@@ -168,7 +167,7 @@ fn parts(path: &Path) -> [PathBuf; 3] {
     })
 }
 
-/// Puts the file and its log under other names, too; nothing is taken away. Gives the new name of the file.
+/// Links the file and its log under new names and leaves the old names in place. Returns the new path of the file.
 fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
     if !path.exists() {
         return Ok(None);
@@ -181,7 +180,7 @@ fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
     })?;
     let aside = folder.join(format!("{}.db", copies::date_now()?));
     for (from, to) in parts(path).iter().zip(parts(&aside)).filter(|(from, _)| from.exists()) {
-        // A second name costs no room; a copy does where the volume knows no second names.
+        // A hard link takes no space. Volumes without hard links get a copy.
         fs::hard_link(from, &to).or_else(|_| fs::copy(from, &to).map(drop)).map_err(|source| Error::Io {
             action: "move aside",
             path: from.clone(),
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn makes_damaged_search_index_anew_and_keeps_the_question() {
+    fn rebuilds_damaged_search_index_and_keeps_the_question() {
         let (_folder, _, store) = opened();
         let chat = store.create_conversation(1).unwrap();
         store.add_question(chat, None, "Where do swifts sleep?", 2).unwrap();
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn restores_copy_and_sets_damaged_file_aside_whole() {
+    fn restores_copy_and_moves_damaged_file_aside() {
         let (_folder, path, store) = opened();
         store.create_conversation(1).unwrap();
         copies::make(&store.connection(), &path).unwrap();
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_room_of_deleted_conversations_back() {
+    fn frees_the_space_of_deleted_conversations() {
         let (_folder, path, store) = opened();
         let chat = store.create_conversation(1).unwrap();
         for number in 0..50 {
@@ -277,10 +276,10 @@ mod tests {
     }
 
     #[test]
-    fn rewrites_file_of_earlier_version_that_holds_much_unused_room() {
+    fn rewrites_file_of_earlier_version_with_much_unused_space() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("conversations.db");
-        // Earlier versions made files that cannot give back single pages.
+        // Earlier versions created files that cannot free single pages.
         Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x); DROP TABLE t;").unwrap();
         let store = Store::open(&path).unwrap();
         let chat = store.create_conversation(1).unwrap();

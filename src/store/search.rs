@@ -1,5 +1,5 @@
-//! Full-text search over titles and messages: by words where words stand apart, by what is contained where
-//! they do not, as in Chinese and Japanese.
+//! Full-text search over titles and messages. Scripts with spaces are searched by words, others, such as Chinese and
+//! Japanese, by substrings.
 
 use icu_properties::props::{EnumeratedProperty, GeneralCategory, GeneralCategoryGroup};
 use rusqlite::{Row, params, params_from_iter};
@@ -10,22 +10,22 @@ use hunch_error::Error;
 
 use super::{Result, StoreError};
 
-/// Around what was found, where the window highlights: characters for private use.
+/// Private-use characters around a hit, which the window highlights.
 const HIT: (char, char) = ('\u{e000}', '\u{e001}');
-/// Hits given at most.
+/// Maximum number of hits.
 const MOST: usize = 50;
-/// Words around what was found.
+/// Number of words in an excerpt.
 const AROUND: usize = 12;
-/// Characters before and after what was found, where words do not stand apart.
+/// Number of characters before and after a hit in text without spaces.
 const CHARS_BEFORE: usize = 16;
 const CHARS_AFTER: usize = 48;
-/// What of a query is looked for, in characters and in words: a page may be pasted, and SQLite takes neither
-/// patterns nor conditions of any length.
+/// Maximum length of a query, in characters and words. A person may paste a page, and SQLite limits the length of
+/// patterns and conditions.
 const LONGEST_QUERY: usize = 1000;
 const MOST_WORDS: usize = 64;
 
-/// What [`stands_unspaced`] as SQLite's `GLOB` says it of a text. The indexes of such texts are made with this, so
-/// it changes by a migration only.
+/// Pattern for SQLite's `GLOB` that matches texts with characters of [`stands_unspaced`]. Two indexes use it, so it
+/// may only change with a migration.
 macro_rules! unspaced {
     () => {
         "'*[\u{0e00}-\u{0eff}\u{1000}-\u{109f}\u{1780}-\u{17ff}\
@@ -35,8 +35,7 @@ macro_rules! unspaced {
 }
 pub(super) use unspaced;
 
-/// Titles and messages that hold text without spaces, by the indexes of these; what they have to contain is to be
-/// added.
+/// Queries for titles and messages with text without spaces, by their indexes. Conditions are appended.
 const UNSPACED_TITLES: &str = concat!(
     "SELECT id, title, NULL, title FROM conversations INDEXED BY titles_unspaced
      WHERE deleted_ms IS NULL AND title GLOB ",
@@ -50,10 +49,8 @@ const UNSPACED_MESSAGES: &str = concat!(
 );
 
 impl Store {
-    /// Titles and messages that hold all words of `query`, the last one perhaps unfinished; the best first, then
-    /// those where they stand within text without spaces, the latest first. A query in a script without spaces
-    /// between words finds every text that contains its parts. What was found stands between [`HIT`] in the
-    /// excerpts.
+    /// Finds titles and messages that contain all words of `query`. The last word may be incomplete. Hits by words come
+    /// first, best match first, then hits within text without spaces, latest first. Excerpts mark hits with [`HIT`].
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -74,7 +71,7 @@ impl Store {
             let same =
                 |other: &SearchHit| (other.conversation, other.message) == (hit.conversation, hit.message);
             if let Some(at) = contained.iter().position(same) {
-                // The index of words marks a whole sentence that begins with one.
+                // The word index marks the whole sentence if it begins with the word.
                 *hit = contained.remove(at);
             }
         }
@@ -87,7 +84,7 @@ impl Store {
     fn with_words(&self, words: &[&str]) -> Result<Vec<SearchHit>> {
         let connection = self.reader();
         let mut statement = connection.prepare_cached(
-            // The excerpt is made of what is shown alone.
+            // Excerpts are made for the returned rows only.
             "SELECT top.conversation, top.title, top.message,
                     (SELECT snippet(search, 0, ?2, ?3, '…', ?4) FROM search
                      WHERE search MATCH ?1 AND search.rowid = top.found)
@@ -110,8 +107,8 @@ impl Store {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Up to [`MOST`] titles and as many messages of those that hold text without spaces. Reads them all, which the
-    /// index of words cannot spare: to it a whole sentence is one word.
+    /// Finds up to [`MOST`] titles and messages with text without spaces. Reads all of them, because the word index
+    /// takes a whole sentence for one word.
     fn containing(&self, parts: &[&str]) -> Result<Vec<SearchHit>> {
         let connection = self.reader();
         let mut found = Vec::new();
@@ -119,7 +116,7 @@ impl Store {
         {
             let contains = format!(" AND {text} LIKE ?").repeat(parts.len());
             let mut statement = connection.prepare(&format!("{texts}{contains} ORDER BY {id} DESC"))?;
-            // Letters, digits and marks only, so there is nothing in them that LIKE takes for a sign of its own.
+            // They consist of letters, digits and marks, so they contain no wildcard of LIKE.
             let patterns = params_from_iter(parts.iter().map(|part| format!("%{part}%")));
             let hits = statement.query_map(patterns, hit)?.filter_map(|row| {
                 row.map(|whole| {
@@ -143,7 +140,7 @@ fn hit(row: &Row<'_>) -> rusqlite::Result<SearchHit> {
     })
 }
 
-/// What a person searches for, without the signs between.
+/// Splits a query into words, without punctuation.
 fn words(query: &str) -> Vec<&str> {
     let end = query.char_indices().nth(LONGEST_QUERY).map_or(query.len(), |(at, _)| at);
     let words =
@@ -151,24 +148,23 @@ fn words(query: &str) -> Vec<&str> {
     words.take(MOST_WORDS).collect()
 }
 
-/// Whether a character is of a word: a letter, a digit, or a mark on one, as the tones of Thai are.
+/// Returns whether a character is part of a word: a letter, a digit, or a mark on one, such as a Thai tone.
 fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || is_mark(c)
 }
 
-/// Whether a character only stands with the one before it.
+/// Returns whether a character combines with the previous one.
 fn is_mark(c: char) -> bool {
     !c.is_ascii() && GeneralCategoryGroup::Mark.contains(GeneralCategory::for_char(c))
 }
 
-/// Every word quoted, so that nothing a person types is taken for the query language; the last one matches
-/// words that begin with it.
+/// Makes an FTS5 query. Words are quoted, so that no input is read as query syntax. The last word matches as a prefix.
 fn as_fts(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
     format!("{}*", quoted.join(" "))
 }
 
-/// An excerpt of the index of words, to which some marks end a word, with them inside of what is marked.
+/// Extends the highlights of an excerpt over combining marks, which end a word in the word index.
 fn closed_after_marks(excerpt: &str) -> String {
     let mut out = String::with_capacity(excerpt.len());
     let mut chars = excerpt.chars().peekable();
@@ -183,22 +179,21 @@ fn closed_after_marks(excerpt: &str) -> String {
     out
 }
 
-/// Whether a character is of a script that sets no spaces between words, or, as Hangul, runs words together.
+/// Returns whether a character belongs to a script without spaces between words, or with compound words, as Hangul.
 fn stands_unspaced(c: char) -> bool {
     matches!(c,
-        // Thai and Lao, Burmese, Khmer.
+        // Thai, Lao, Burmese, Khmer.
         '\u{0e00}'..='\u{0eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}'
-        // Kana, Han, Hangul, and Kana of half width.
+        // Kana, Han, Hangul, half-width Kana.
         | '\u{3040}'..='\u{30ff}' | '\u{31f0}'..='\u{31ff}' | '\u{3400}'..='\u{9fff}'
         | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{ff66}'..='\u{ff9f}'
         | '\u{20000}'..='\u{3ffff}')
 }
 
-/// Where the parts of a query are in a text, in order; `None` where one of them is not. A part in a script without
-/// spaces may be anywhere. Any other is a word as for the index of words, but that it may have such a script beside
-/// it; only the last one may be unfinished.
+/// Finds the parts of a query in a text, in order. Returns `None` if one is missing. A part in a script without spaces
+/// may be anywhere. Any other part must be a whole word, or border on such a script. The last one may be incomplete.
 fn places(text: &str, parts: &[&str]) -> Option<Vec<(usize, usize)>> {
-    // As LIKE compares them; and it changes no place in the text.
+    // Compares as LIKE does, and keeps byte positions.
     let folded = text.to_ascii_lowercase();
     let continues = |c: char| is_of_word(c) && !stands_unspaced(c);
     let end_of_word = |at: usize| text[at..].find(|c| !continues(c)).map_or(text.len(), |rest| at + rest);
@@ -224,9 +219,9 @@ fn places(text: &str, parts: &[&str]) -> Option<Vec<(usize, usize)>> {
     Some(found)
 }
 
-/// The text around the first of these places in it, with all of them marked.
+/// Makes an excerpt around the first hit, with all hits marked.
 fn excerpt(text: &str, found: &[(usize, usize)]) -> String {
-    // What a mark stands on is not without it.
+    // A letter keeps its combining marks.
     let past_marks =
         |at: usize| text[at..].find(|c: char| !is_mark(c)).map_or(text.len(), |marks| at + marks);
     let first = found.first().map_or(0, |&(at, _)| at);
@@ -237,7 +232,7 @@ fn excerpt(text: &str, found: &[(usize, usize)]) -> String {
     let mut out = String::from(if begin > 0 { "…" } else { "" });
     let mut at = begin;
     for &(from, to) in found {
-        // Parts may overlap, and the last one may be cut.
+        // Hits may overlap, and the last one may be cut off.
         let (from, to) = (from.max(at), past_marks(to).min(end));
         if from >= to {
             continue;
@@ -258,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_found_in_titles_and_messages_and_marked() {
+    fn finds_and_marks_words_in_titles_and_messages() {
         let store = Store::in_memory().unwrap();
         let sky = store.create_conversation(1).unwrap();
         store.rename_conversation(sky, "About the sky").unwrap();
@@ -271,7 +266,7 @@ mod tests {
         assert_eq!((hits[0].message, &hits[0].excerpt), (None, &marked("About the [sky]")));
         assert_eq!((hits[1].conversation, hits[1].message), (sky, Some(question)));
         assert_eq!(hits[1].excerpt, marked("Why is the [sky] blue, and café red?"));
-        // Accents do not matter, the last word may be unfinished, all words must be there.
+        // Accents are ignored, the last word may be incomplete, and all words must match.
         assert_eq!(store.search("blu").unwrap().len(), 1);
         assert_eq!(store.search("cafe").unwrap().len(), 1);
         assert_eq!(store.search("sky haiku").unwrap().len(), 0);
@@ -289,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_without_spaces_is_found_anywhere_in_it() {
+    fn finds_substrings_in_text_without_spaces() {
         let store = Store::in_memory().unwrap();
         let marked = |text: &str| text.replace('[', "\u{e000}").replace(']', "\u{e001}");
         let weather = store.create_conversation(1).unwrap();
@@ -307,26 +302,26 @@ mod tests {
             [(None, marked("北京[天气]")), said("今天北京的[天气]怎么样？用Python循环写")]
         );
         assert_eq!(found("样"), [said("今天北京的天气怎么[样]？用Python循环写")]);
-        // All parts must be there, in any order; letters among the signs are found in either case.
+        // All parts must match, in any order. Latin letters are found in either case.
         assert_eq!(found("循环 今天"), [said("[今天]北京的天气怎么样？用Python[循环]写")]);
         assert_eq!(found("python循"), [said("今天北京的天气怎么样？用[Python循]环写")]);
         assert_eq!(found("天气 東京"), []);
         assert_eq!(found("タワー"), [(Some(kana), marked("東京[タワー]はどこですか"))]);
-        // Parts that overlap are marked once.
+        // Overlapping parts are marked once.
         assert_eq!(found("北京天 京天气"), [(None, marked("[北京天][气]"))]);
-        // Far into a long text.
+        // Near the end of a long text.
         let long = format!("{}天坛{}", "前".repeat(100), "后".repeat(100));
         store.add_question(other, Some(kana), &long, 5).unwrap();
         let around = format!("…{}[天坛]{}…", "前".repeat(CHARS_BEFORE), "后".repeat(CHARS_AFTER - 2));
         assert_eq!(found("天坛")[0].1, marked(&around));
         store.delete_conversation(weather, 6).unwrap();
         assert_eq!(found("天气"), []);
-        // Signs that LIKE knows are none here, and nothing else is found by them.
+        // Wildcards of LIKE match nothing.
         assert_eq!(found("%天坛_").len(), 1);
         assert_eq!(found("%_"), []);
     }
 
-    /// The excerpts that a query finds in messages with these texts, the latest first, with brackets for marks.
+    /// Searches messages with these texts. Returns the excerpts, latest first, with brackets for marks.
     fn excerpts(texts: &[&str], query: &str) -> Vec<String> {
         let store = Store::in_memory().unwrap();
         let conversation = store.create_conversation(1).unwrap();
@@ -338,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_another_script_is_found_within_text_without_spaces() {
+    fn finds_a_latin_word_within_text_without_spaces() {
         let found = |text: &str, query: &str| excerpts(&[text], query);
         for query in ["Python", "python", "pyt"] {
             assert_eq!(found("用Python循环写", query), ["用[Python]循环写"], "{query}");
@@ -346,7 +341,7 @@ mod tests {
         assert_eq!(found("用Python循环写 C代码", "python c"), ["用[Python]循环写 [C]代码"]);
         assert_eq!(found("第3天", "3"), ["第[3]天"]);
         assert_eq!(found("파이썬Python을", "python"), ["파이썬[Python]을"]);
-        // As a word, as it would be with spaces around it.
+        // It must be a whole word, as with spaces around it.
         for (text, query) in [
             ("用Python循环写", "thon"),
             ("第13天", "3"),
@@ -355,7 +350,7 @@ mod tests {
         ] {
             assert_eq!(found(text, query), [""; 0], "{query}");
         }
-        // A sentence that begins with it is found by the index of words as well, and is one hit with the word marked.
+        // The word index also finds a sentence that begins with it. That is one hit, with the word marked.
         assert_eq!(found("Python循环写", "python"), ["[Python]循环写"]);
         let texts = ["循环用Python写", "No spaces, no Python here", "Python循环写"];
         let mut all = excerpts(&texts, "python");
@@ -365,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_in_text_without_spaces_is_the_text_as_it_is_now() {
+    fn finds_the_current_text_without_spaces() {
         let store = Store::in_memory().unwrap();
         let id = store.create_conversation(1).unwrap();
         let titled = |title: &str| {
@@ -384,20 +379,20 @@ mod tests {
     }
 
     #[test]
-    fn marks_stay_with_the_letters_that_they_stand_on() {
+    fn keeps_combining_marks_with_their_letters() {
         let whole = ["น้ำ", "ที่", "မြန်မာ", "ខ្ញុំ", "ຊື່", "हिन्दी", "e\u{301}te\u{301}"];
         assert_eq!(words(&whole.join(" , ")), whole);
         assert_eq!(words("\u{0e49} \u{301}"), [""; 0], "nothing to stand on");
         assert_eq!(excerpts(&["ดื่มน้ำมาก", "นำมา"], "น้ำ"), ["ดื่ม[น้ำ]มาก"]);
         assert_eq!(excerpts(&["ดื่มน้ำ"], "น"), ["ดื่ม[น้]ำ"]);
         assert_eq!(excerpts(&["यह हिन्दी है"], "हिन्दी"), ["यह [हिन्दी] है"]);
-        // Nor does an excerpt begin between the two.
+        // An excerpt does not begin between the two either.
         let long = format!("{}{}น้ำ", "ก้".repeat(20), "ก".repeat(CHARS_BEFORE - 1));
         assert_eq!(excerpts(&[&long], "น้ำ"), [format!("…{}[น้ำ]", "ก".repeat(CHARS_BEFORE - 1))]);
     }
 
     #[test]
-    fn texts_without_spaces_are_the_same_for_the_indexes_of_them() {
+    fn index_pattern_matches_the_characters_of_stands_unspaced() {
         let store = Store::in_memory().unwrap();
         let connection = store.connection();
         let mut glob = connection.prepare(concat!("SELECT 'a' || ?1 || 'b' GLOB ", unspaced!())).unwrap();
@@ -412,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_typed_breaks_a_search() {
+    fn no_query_breaks_the_search() {
         let store = Store::in_memory().unwrap();
         let conversation = store.create_conversation(1).unwrap();
         store.add_question(conversation, None, "天气 word", 2).unwrap();
@@ -436,7 +431,7 @@ mod tests {
         ] {
             assert!(store.search(query).unwrap().is_empty(), "{query}");
         }
-        // As long as what may be pasted: its beginning is looked for.
+        // Of a pasted page, only the beginning is searched for.
         for query in ["天气 ", "天 气，", "word ", "word 天 "] {
             assert_eq!(store.search(&query.repeat(5000)).unwrap().len(), 1, "{query}");
         }
