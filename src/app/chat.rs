@@ -1,5 +1,4 @@
-//! Conversations of the application: what is asked is kept, and so is every event of the answer, while it
-//! is written and not only when it is over.
+//! Conversations. Questions are stored when asked, and every event of an answer while it is generated.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -21,19 +20,19 @@ use hunch_error::{Error, Result};
 use hunch_library::atomic_file;
 use hunch_model::text::{Detokenizer, Tokenizer};
 
-/// Longest wait for the end of the answer before to be written.
+/// Timeout for the previous answer to be written.
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 
-/// Bytes of a file that is read as a conversation: more than Hunch writes for a million tokens.
+/// Maximum size of an imported file, in bytes. An export with a million tokens is smaller.
 const MOST_IMPORTED: u64 = 2 << 30;
 
-/// Milliseconds since 1970.
+/// Returns the current time in milliseconds since 1970.
 pub(super) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// What an answer needs before it can begin.
+/// Prepared request for an answer.
 struct Ground {
     conversation: i64,
     question: i64,
@@ -41,19 +40,19 @@ struct Ground {
     prefix: Vec<GenerationEvent>,
 }
 
-/// What asking has written down, for when no answer comes of it.
+/// Records written for a question, to be removed if the answer cannot start.
 #[derive(Default)]
 struct Written {
-    /// The conversation that was begun for it.
+    /// The conversation created for it.
     begun: Option<i64>,
-    /// Where the conversation stood that was there before.
+    /// State of an existing conversation before the question.
     before: Option<Standing>,
-    /// The first message that was added.
+    /// The first message added.
     message: Option<i64>,
 }
 
 impl Written {
-    /// Takes it all back.
+    /// Removes all of them.
     fn take_back(self, store: &Store) -> Result<()> {
         match (self.begun, self.message.zip(self.before)) {
             (Some(conversation), _) => Ok(store.remove_conversation(conversation)?),
@@ -64,23 +63,23 @@ impl Written {
 }
 
 impl App {
-    /// The conversations, pinned ones first, then the latest.
+    /// Lists the conversations, pinned ones first, then by last use.
     ///
     /// # Errors
-    /// [`Error::Store`] when the file cannot be read or written; so for all below.
+    /// [`Error::Store`] when the file cannot be read or written. The same holds for the methods below.
     pub fn list_conversations(&self) -> Result<Vec<ConversationEntry>> {
         self.noted(self.store().conversations())
     }
 
-    /// A conversation with all of its branches.
+    /// Returns a conversation with all its branches.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// When there is no such conversation.
     pub fn open_conversation(&self, id: i64) -> Result<Conversation> {
         self.noted(self.store().conversation(id))
     }
 
-    /// The events of an answer, as its generation told them.
+    /// Returns the events of an answer in their original order.
     ///
     /// # Errors
     /// When there is no such message.
@@ -88,42 +87,42 @@ impl App {
         self.noted(self.store().events(message))
     }
 
-    /// Gives a conversation a title.
+    /// Renames a conversation.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// When there is no such conversation.
     pub fn rename_conversation(&self, id: i64, title: &str) -> Result<()> {
         self.noted(self.store().rename_conversation(id, title))
     }
 
-    /// Keeps a conversation on top, or not any more.
+    /// Pins a conversation to the top of the list, or unpins it.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// When there is no such conversation.
     pub fn pin_conversation(&self, id: i64, pinned: bool) -> Result<()> {
         self.noted(self.store().pin_conversation(id, pinned))
     }
 
-    /// Deletes a conversation; it can be restored until the next start.
+    /// Deletes a conversation. It can be restored until the next start.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// When there is no such conversation.
     pub fn delete_conversation(&self, id: i64) -> Result<()> {
         self.noted(self.store().delete_conversation(id, now()))
     }
 
-    /// Puts a deleted conversation back.
+    /// Restores a deleted conversation.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// When there is no such conversation.
     pub fn restore_conversation(&self, id: i64) -> Result<()> {
         self.noted(self.store().restore_conversation(id))
     }
 
-    /// Sets the instructions for a whole conversation; begins one when `id` is `None`. Gives its number.
+    /// Sets the system prompt of a conversation and returns its id. Without an `id`, creates a conversation.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// When there is no such conversation.
     pub fn set_system_prompt(&self, id: Option<i64>, system: &str) -> Result<i64> {
         self.check_kept()?;
         let store = self.store();
@@ -132,7 +131,7 @@ impl App {
         Ok(id)
     }
 
-    /// Makes a message the one at whose branch the reader is.
+    /// Selects the branch that ends at `leaf`.
     ///
     /// # Errors
     /// When there is no such message.
@@ -140,7 +139,7 @@ impl App {
         self.noted(self.store().set_leaf(leaf))
     }
 
-    /// How the person likes the window, by key.
+    /// Returns the preferences by key.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -148,7 +147,7 @@ impl App {
         self.noted(self.store().preferences())
     }
 
-    /// Finds words in titles and messages.
+    /// Searches titles and messages.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -156,10 +155,10 @@ impl App {
         self.noted(self.store().search(query))
     }
 
-    /// Writes a conversation to a file; one for people speaks in `words`.
+    /// Exports a conversation to a file. `words` are the headings of the Markdown format.
     ///
     /// # Errors
-    /// When there is none of this number, or the file cannot be written; an older one is whole then.
+    /// When there is no such conversation, or the file cannot be written. An older file is unchanged then.
     pub fn export_conversation(
         &self,
         id: i64,
@@ -174,7 +173,7 @@ impl App {
         atomic_file::write(path, &text)
     }
 
-    /// Writes the text of an answer to a file: for one that the store does not take.
+    /// Writes the text of an answer to a file. For answers that cannot be stored.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -182,21 +181,21 @@ impl App {
         atomic_file::write(path, text)
     }
 
-    /// Adds a conversation from a file that was exported as JSON. Gives its number.
+    /// Imports a conversation that was exported as JSON and returns its id.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when it is no such file; nothing was added then.
+    /// [`Error::InvalidRequest`] when the file is not such an export. Nothing is added then.
     pub fn import_conversation(&self, path: &Path) -> Result<i64> {
         self.check_kept()?;
         self.noted(self.store().import_json(open_import(path)?))
     }
 
-    /// Begins an answer in a conversation. The question and everything the answer says are kept; `sink`
-    /// receives the events a frame's worth at a time.
+    /// Starts an answer in a conversation. The question and the events of the answer are stored. `sink` receives the
+    /// events once a frame.
     ///
     /// # Errors
-    /// When the request is invalid, no model is loaded, or another answer is being generated. Nothing is kept
-    /// of what was asked then; whoever asked still has it.
+    /// When the request is invalid, no model is loaded, or another answer is being generated. The question is removed
+    /// from the store then and stays in the composer.
     pub fn answer(
         &self,
         request: AnswerRequest,
@@ -209,7 +208,7 @@ impl App {
         if self.shared.engine.running().is_some() {
             return Err(Error::Busy);
         }
-        // The question may follow an answer whose end is only just being written.
+        // The previous answer may still be written.
         self.shared.keepers.settle(SETTLES_WITHIN);
         let first_words = match &request.asking {
             Asking::Question { parent: None, text } => Some(text.clone()),
@@ -220,12 +219,12 @@ impl App {
             .ground(request.conversation, request.asking, &settings.target, &mut written)
             .and_then(|ground| self.begin(ground, &settings, plan, sink, &mut written));
         match (&begun, first_words) {
-            // What cannot be taken back now is there at the next start; why nothing was asked matters more.
+            // A question that cannot be removed stays in the list. The reason for the refusal matters more.
             (Err(_), _) => {
                 self.shared.keepers.settle(SETTLES_WITHIN);
                 drop(written.take_back(&self.store()));
             }
-            // An answer is no worse for a conversation without a title.
+            // A missing title must not cost the answer.
             (Ok(begun), Some(said)) => drop(self.store().title_conversation(begun.conversation, &said)),
             (Ok(_), None) => {}
         }
@@ -249,7 +248,7 @@ impl App {
         Ok(Answering { conversation, question, answer, generation_id, prefix })
     }
 
-    /// The settings with the names of the models.
+    /// Completes the settings with the names of the loaded models.
     fn completed(&self, settings: AnswerSettings) -> Result<AnswerSettings> {
         let loaded = lock(&self.shared.loaded);
         let loaded = loaded.as_ref().ok_or(Error::NoModel)?;
@@ -257,7 +256,7 @@ impl App {
         Ok(AnswerSettings { target: loaded.target.name.clone(), draft, ..settings })
     }
 
-    /// Writes down what is asked, and finds what the model is to read.
+    /// Stores the question and collects the prompt.
     fn ground(
         &self,
         conversation: Option<i64>,
@@ -311,8 +310,8 @@ impl App {
         }
     }
 
-    /// What was read before an answer, which was not the first `dropped` messages behind the instructions, with
-    /// the first of its tokens.
+    /// Rebuilds the prompt of an answer, without the `dropped` messages after the system prompt, followed by the given
+    /// tokens of the answer.
     pub(super) fn prompt_of_answer(
         &self,
         answer: i64,
@@ -330,7 +329,7 @@ impl App {
         Ok(if tokens.is_empty() { Prompt::Chat(messages) } else { Prompt::Continued(messages, tokens) })
     }
 
-    /// The ground of an answer to `question` that begins with `prefix`.
+    /// Prepares an answer to `question` that begins with `prefix`.
     fn reading(&self, conversation: i64, question: i64, prefix: Vec<GenerationEvent>) -> Result<Ground> {
         let messages = self.messages(conversation, question)?;
         let answer: Vec<TokenId> = tokens(&prefix).map(|token| token.id).collect();
@@ -339,7 +338,7 @@ impl App {
         Ok(Ground { conversation, question, prompt, prefix })
     }
 
-    /// What is said up to a question, instructions first.
+    /// Returns the messages up to a question, system prompt first.
     fn messages(&self, conversation: i64, question: i64) -> Result<Vec<ChatMessage>> {
         let whole = self.store().conversation(conversation)?;
         let system = Some(&whole.system).filter(|system| !system.trim().is_empty());
@@ -354,7 +353,7 @@ impl App {
 /// Opens a regular file of at most [`MOST_IMPORTED`] bytes.
 fn open_import(path: &Path) -> Result<impl Read> {
     let io = |source| Error::Io { action: "read", path: path.into(), source };
-    // Before it is opened: opening a pipe waits for somebody to write to it.
+    // Checked before opening, because opening a pipe waits for a writer.
     let file = std::fs::metadata(path).map_err(io)?;
     let refused = |why: String| Error::invalid(format!("{} {why}. Nothing was added.", path.display()));
     if !file.is_file() {
@@ -369,7 +368,7 @@ fn open_import(path: &Path) -> Result<impl Read> {
     Ok(std::fs::File::open(path).map_err(io)?.take(MOST_IMPORTED))
 }
 
-/// An answer's tokens mean something else to another model than the one that wrote it.
+/// Checks that the loaded target wrote the answer. Its tokens have another meaning for another model.
 fn check_writer(answer: &StoredMessage, target: &str) -> Result<()> {
     let by = answer.settings.as_ref().map_or("", |settings| settings.target.as_str());
     if by == target {
@@ -380,15 +379,14 @@ fn check_writer(answer: &StoredMessage, target: &str) -> Result<()> {
     )))
 }
 
-/// The token that a reader puts in place of number `at` of an answer: one of those the models thought likely
-/// there, or drafted and rejected.
+/// Makes the token that replaces token `at` of an answer. It must be one of the alternatives stored for that position.
 fn chosen_token(
     events: &[GenerationEvent],
     at: usize,
     id: TokenId,
     tokenizer: &Arc<Tokenizer>,
 ) -> Result<TokenEvent> {
-    // An answer that went on has rounds of several generations.
+    // An answer that was continued has rounds of several generations.
     let mut generations = events.chunk_by(|_, next| !matches!(next, GenerationEvent::Started { .. }));
     let mut left = at;
     let found = generations.find_map(|generation| {
@@ -415,7 +413,7 @@ fn chosen_token(
             "That token ends the answer, so nothing can follow it. Choose another one.",
         ));
     }
-    // Its text in this place: it may complete a character, or begin one.
+    // Its text depends on the position: the token may complete a character, or begin one.
     let mut detokenizer = Detokenizer::new(tokenizer.clone());
     tokens(events).take(at).for_each(|token| drop(detokenizer.push(token.id)));
     Ok(TokenEvent {
@@ -436,17 +434,17 @@ fn tokens(events: &[GenerationEvent]) -> impl Iterator<Item = &TokenEvent> {
     events.iter().flat_map(GenerationEvent::tokens)
 }
 
-/// The number that the next round would have.
+/// Returns the number of the next round.
 fn rounds(events: &[GenerationEvent]) -> u32 {
     let last = |event: &GenerationEvent| match event {
-        // A file that was imported may say any number.
+        // An imported file may contain any number.
         GenerationEvent::Round(round) => Some(round.round.saturating_add(1)),
         _ => None,
     };
     events.iter().filter_map(last).max().unwrap_or(0)
 }
 
-/// The events of an answer up to its first `kept` tokens, without its end.
+/// Returns the events of an answer up to its first `kept` tokens, without its end.
 fn first_tokens(events: Vec<GenerationEvent>, kept: usize) -> Vec<GenerationEvent> {
     let mut left = kept;
     let mut first = Vec::new();
@@ -460,7 +458,7 @@ fn first_tokens(events: Vec<GenerationEvent>, kept: usize) -> Vec<GenerationEven
                 left -= round.tokens.len();
                 first.push(GenerationEvent::Round(round));
             }
-            // Tokens that were held until the end belong to it; they become a round of their own.
+            // Tokens held back until the end belong to the last event. They become a round.
             GenerationEvent::Finished { tokens, .. } if left > 0 && !tokens.is_empty() => {
                 let round = rounds(&first);
                 first.push(GenerationEvent::Round(RoundEvent::of_tokens(

@@ -1,5 +1,4 @@
-//! Fetching models: what the hub has, and the downloads from it. Whatever a person begins here that needs the hub
-//! has a keychain that stayed shut asked once more.
+//! The hub and downloads from it. Actions of a person that need the hub ask a locked keychain once more.
 
 use super::{App, lock};
 use hunch_error::Result;
@@ -8,10 +7,10 @@ use hunch_library::hub::HubConfig;
 use hunch_library::types::{Download, DownloadRequest, HubRepository, HubState};
 
 impl App {
-    /// The downloads, opened when they are first asked for. Whoever watches the library subscribes here.
+    /// Returns the downloads, opened on first use.
     ///
     /// # Errors
-    /// When the environment's hub or proxy makes no sense.
+    /// When the environment names an invalid hub or proxy.
     pub fn downloader(&self) -> Result<Downloads> {
         let mut downloads = lock(&self.shared.downloads);
         if let Some(downloads) = &*downloads {
@@ -22,26 +21,26 @@ impl App {
         Ok(downloads.insert(opened).clone())
     }
 
-    /// The downloads, for something that a person begins.
+    /// Returns the downloads, for an action of a person.
     fn downloader_anew(&self) -> Result<Downloads> {
         let downloads = self.downloader()?;
         downloads.ask_keychain_again();
         Ok(downloads)
     }
 
-    /// Downloads from another hub than the environment's, or in another way.
+    /// Replaces the downloads, for example to use another hub than the environment's.
     ///
     /// # Errors
-    /// When its address makes no sense.
+    /// When the address of the hub is invalid.
     pub fn use_hub(&self, hub: HubConfig, settings: DownloadSettings) -> Result<()> {
         let opened = Downloads::open(&self.shared.places.models, hub, settings)?;
-        // Closed outside the lock: closing waits for what is being told, and who is told may ask for them.
+        // Closed outside the lock: closing waits for listeners, and they may ask for the downloads.
         let before = lock(&self.shared.downloads).replace(opened);
         drop(before);
         Ok(())
     }
 
-    /// The GGUF models of a repository on the hub. Waits for the hub.
+    /// Lists the GGUF models of a repository on the hub. Waits for the hub.
     ///
     /// # Errors
     /// As [`Downloads::repository`].
@@ -49,7 +48,7 @@ impl App {
         self.downloader_anew()?.repository(repository)
     }
 
-    /// The hub, and where its token is from. May wait for the person to open the keychain, the first time.
+    /// Returns the hub and the source of its token. The first call may wait for the person to unlock the keychain.
     ///
     /// # Errors
     /// As [`App::downloader`].
@@ -57,7 +56,7 @@ impl App {
         Ok(self.downloader()?.hub_state())
     }
 
-    /// Keeps the hub's token in the keychain, or forgets it.
+    /// Stores the hub's token in the keychain, or removes it.
     ///
     /// # Errors
     /// As [`Downloads::set_hub_token`].
@@ -65,7 +64,7 @@ impl App {
         self.downloader()?.set_hub_token(token)
     }
 
-    /// Every download.
+    /// Lists all downloads.
     ///
     /// # Errors
     /// As [`App::downloader`].
@@ -81,7 +80,7 @@ impl App {
         self.downloader_anew()?.start(request)
     }
 
-    /// Stops a download; what is here of it stays.
+    /// Pauses a download. The bytes fetched so far are kept.
     ///
     /// # Errors
     /// As [`Downloads::pause`].
@@ -89,7 +88,7 @@ impl App {
         self.downloader()?.pause(id)
     }
 
-    /// Goes on with a download.
+    /// Resumes a download.
     ///
     /// # Errors
     /// As [`Downloads::pause`].
@@ -97,7 +96,7 @@ impl App {
         self.downloader_anew()?.resume(id)
     }
 
-    /// Takes a download away, with what is here of it.
+    /// Removes a download and the bytes fetched so far.
     ///
     /// # Errors
     /// As [`Downloads::pause`].

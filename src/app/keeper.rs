@@ -1,4 +1,4 @@
-//! Writes the events of an answer to the store, from a thread of its own: the engine never waits for the disk.
+//! Writes the events of an answer to the store from its own thread, so that the engine never waits for the disk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -15,16 +15,16 @@ use crate::log::panic_text;
 use crate::store::{Store, StoreError};
 use hunch_error::{Error, ErrorInfo, Result};
 
-/// Time between two writes: the most of an answer that a crash may cost.
+/// Time between two writes: the most a crash can cost of an answer.
 const WRITTEN_EVERY: Duration = Duration::from_millis(200);
-/// Longest time between two tries while the store refuses.
+/// Maximum delay between two attempts while the store refuses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Time after the end of an answer until it is given up.
+/// Time from the end of an answer until it is given up.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(600);
-/// Most events written at once: bounds the memory of a write and the time that others wait for it.
+/// Maximum number of events a write, which bounds its memory and the time others wait for it.
 const BATCH: usize = 256;
 
-/// Counts the answers that are being written.
+/// Counts the answers being written.
 #[derive(Default)]
 pub(super) struct Keepers {
     open: Mutex<Open>,
@@ -33,30 +33,30 @@ pub(super) struct Keepers {
 
 #[derive(Default)]
 struct Open {
-    /// Answers whose end was not tried to be written yet.
+    /// Answers whose end has not been attempted yet.
     unwritten: usize,
-    /// Threads, those included that try again what the store refused.
+    /// Running threads, including those that retry.
     threads: usize,
-    /// Whether every keeper is to try for the last time.
+    /// Whether the next attempt of every keeper is its last.
     closing: bool,
 }
 
 impl Keepers {
-    /// Waits until the end of every answer was written or refused, at most for `patience`.
+    /// Waits until the end of every answer is written or refused, at most for `patience`.
     pub(super) fn settle(&self, patience: Duration) {
         let open = lock(&self.open);
         drop(self.changed.wait_timeout_while(open, patience, |open| open.unwritten > 0));
     }
 
-    /// Has every keeper try for the last time, and waits for them, at most for `patience`.
+    /// Makes every keeper attempt its last write, and waits at most for `patience`.
     pub(super) fn close(&self, patience: Duration) {
         let mut open = lock(&self.open);
         open.closing = true;
         drop(self.changed.wait_timeout_while(open, patience, |open| open.threads > 0));
     }
 
-    /// Makes every keeper try for the last time and waits until none is left, at most for `patience`. Returns whether
-    /// it came to that. New answers can be kept afterwards.
+    /// Makes every keeper attempt its last write. Returns whether all of them ended within `patience`. New answers
+    /// can be kept afterwards.
     pub(super) fn give_up(&self, patience: Duration) -> bool {
         let mut open = lock(&self.open);
         let before = std::mem::replace(&mut open.closing, true);
@@ -76,7 +76,7 @@ impl Keepers {
     }
 }
 
-/// The engine's side of an answer that is being written. Dropping it without an end interrupts the answer.
+/// Engine's handle to an answer being written. Dropping it without an end interrupts the answer.
 pub(super) struct Keeper(Arc<End>);
 
 #[derive(Default)]
@@ -89,14 +89,14 @@ struct End {
 enum EndState {
     #[default]
     Open,
-    /// The last event, which the window is told once it is written or refused.
+    /// The last event, sent to the window once it is written or refused.
     Event(Box<GenerationEvent>),
-    /// Nobody goes on, and there is no last event.
+    /// The handle was dropped without a last event.
     Dropped,
 }
 
 impl Keeper {
-    /// Starts to write what comes into `log` to the message `answer`. `on_refusal` hears why the store refuses.
+    /// Starts writing the events of `log` to the message `answer`. `on_refusal` is called with each refusal.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -149,7 +149,7 @@ impl Drop for Keeper {
 }
 
 impl End {
-    /// Sets the end, unless there is one.
+    /// Sets the end, unless it is set.
     fn set(&self, end: EndState) {
         let mut state = lock(&self.state);
         if matches!(*state, EndState::Open) {
@@ -158,7 +158,7 @@ impl End {
         }
     }
 
-    /// The end, if it comes within `patience`.
+    /// Waits for the end, at most for `patience`.
     fn within(&self, patience: Duration) -> Option<Option<GenerationEvent>> {
         let state = lock(&self.state);
         let open = |state: &mut EndState| matches!(state, EndState::Open);
@@ -178,9 +178,9 @@ struct Work {
     log: Arc<EventLog<GenerationEvent>>,
     writer: Writer<GenerationEvent>,
     end: Arc<End>,
-    /// Events of the log that are written.
+    /// Number of events of the log already written.
     read: usize,
-    /// Whether the window was told that the answer is not kept.
+    /// Whether the window was told that the store refuses the answer.
     refused: bool,
     /// Called with the reason of each refusal.
     on_refusal: Box<dyn Fn(&Error) + Send>,
@@ -210,7 +210,7 @@ impl Work {
         self.keepers.change(|open| open.threads -= 1);
     }
 
-    /// Writes what the log has by now.
+    /// Writes the new events of the log.
     fn write(&mut self) -> Result<()> {
         loop {
             let events = self.log.after(self.read, BATCH);
@@ -224,7 +224,7 @@ impl Work {
         }
     }
 
-    /// Writes what is left, then `unwritten`, the last event, once; and ends the answer.
+    /// Writes the remaining events, then the last event if it is still in `unwritten`, and finishes the answer.
     fn finish(
         &mut self,
         unwritten: &mut Option<GenerationEvent>,
@@ -245,7 +245,7 @@ impl Work {
         Ok(self.store.finish_answer(self.answer, state, now())?)
     }
 
-    /// Tells the window when the store begins to refuse and when it takes the answer again.
+    /// Tells the window when the store begins to refuse writes and when it accepts them again.
     fn tell(&mut self, written: Result<()>) {
         match written {
             Ok(()) => {
@@ -257,7 +257,7 @@ impl Work {
             Err(error) => {
                 (self.on_refusal)(&error);
                 self.pause = (2 * self.pause).min(LONGEST_PAUSE);
-                // An answer whose question was taken back is not missed.
+                // An answer whose question was removed is not missed.
                 if !std::mem::replace(&mut self.refused, true) && !self.is_gone() {
                     self.writer.put(GenerationEvent::NotKept { error: (&error).into() });
                 }
@@ -270,7 +270,7 @@ impl Work {
         matches!(message, Ok(Err(StoreError(Error::InvalidRequest(_)))))
     }
 
-    /// Tries to write the end again until it succeeds, the application ends, or it is given up.
+    /// Retries until the answer is written, given up, or the application ends.
     fn try_again(&mut self, mut unwritten: Option<GenerationEvent>, last: Option<&GenerationEvent>) {
         let ended = Instant::now();
         while !self.is_gone() {
@@ -292,7 +292,7 @@ impl Work {
     }
 }
 
-/// Turns a panic of the store into an error: the answer must have an end whatever happens.
+/// Turns a panic of the store into an error, so that the answer always has an end.
 fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic_text(panic.as_ref());
@@ -300,8 +300,8 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Whether an event of the log is to be written: not progress, not what is told of the writing itself, and not
-/// the last event, which is written on its own.
+/// Returns whether an event of the log is written to the store. Excludes progress, events about the writing itself,
+/// and the last event, which is written separately.
 fn is_kept(event: &GenerationEvent) -> bool {
     use GenerationEvent::{Failed, Finished, GivenUp, Kept, NotKept, Prefill};
     !matches!(
@@ -310,17 +310,17 @@ fn is_kept(event: &GenerationEvent) -> bool {
     )
 }
 
-/// Where the engine puts the events of an answer. The keeper tells the last one, once it is written.
+/// Sink for the events of an answer. The keeper sends the last one once it is written.
 pub(super) struct KeptSink {
     pub(super) keeper: Keeper,
     pub(super) memory: AnswerMemory,
     pub(super) log: Writer<GenerationEvent>,
-    /// Whether there was an event.
+    /// Whether an event was sent.
     pub(super) begun: bool,
 }
 
 impl Drop for KeptSink {
-    /// Fails the answer if it has begun and has no end: whoever follows it must not wait for ever.
+    /// Fails an answer that has begun and has no end, so that no reader waits forever.
     fn drop(&mut self) {
         if self.begun || thread::panicking() {
             let error = Error::Internal("the engine ended in the middle of the answer".into());
@@ -335,7 +335,7 @@ impl EventSink for KeptSink {
         match event {
             GenerationEvent::Finished { .. } => {
                 self.keeper.end(event.clone());
-                // What is remembered goes into a file; nobody waits for that before the end is told.
+                // Written to a file after the end is passed on, because it may take a while.
                 self.memory.keep(&event);
             }
             GenerationEvent::Failed { .. } => self.keeper.end(event),
@@ -358,7 +358,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A round of one token with more text than fits a page of the file.
+    /// Makes a round of one token whose text exceeds a page of the file.
     fn round(number: u32) -> GenerationEvent {
         let token = TokenEvent {
             id: 7,
@@ -417,7 +417,7 @@ mod tests {
         Writing { _folder: folder, store, keepers, answer, log, writer, keeper }
     }
 
-    /// Waits until the log has what is wanted. Gives all of it.
+    /// Waits until the events of the log meet a condition, and returns them.
     fn until(
         log: &EventLog<GenerationEvent>,
         wanted: impl Fn(&[GenerationEvent]) -> bool,
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn full_disk_is_told_once_and_the_answer_is_whole_when_there_is_room_again() {
+    fn reports_full_disk_once_and_writes_the_whole_answer_later() {
         let Writing { _folder, store, answer, log, writer, keeper, keepers } = writing();
         store.set_full(true);
         writer.put(round(0));
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn full_disk_at_the_end_is_told_before_the_end_and_tried_again_after_it() {
+    fn reports_full_disk_before_the_end_and_retries_after_it() {
         let Writing { _folder, store, answer, log, writer, keeper, keepers } = writing();
         store.set_full(true);
         (0..20).for_each(|number| writer.put(round(number)));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_when_it_gives_up_an_answer() {
+    fn reports_an_answer_it_gives_up() {
         let Writing { _folder, store, log, writer, keeper, keepers, .. } = writing();
         store.set_full(true);
         (0..20).for_each(|number| writer.put(round(number)));
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn panic_of_the_store_is_told_and_does_not_cost_the_end() {
+    fn reports_a_panic_of_the_store_and_still_sends_the_end() {
         let Writing { _folder, store, answer, log, writer, keeper, keepers } = writing();
         store.set_panicking(true);
         writer.put(round(0));
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_without_an_end_is_interrupted() {
+    fn interrupts_an_answer_without_an_end() {
         let Writing { _folder, store, answer, writer, keeper, keepers, .. } = writing();
         writer.put(round(0));
         drop(keeper);

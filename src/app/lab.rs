@@ -1,5 +1,5 @@
-//! The lab of the application: positions of answers by the loaded models, and what the store knows of the
-//! answers there were. The arithmetic is that of [`crate::lab`].
+//! The lab: positions in answers of the loaded models, and statistics over stored answers. The arithmetic is in
+//! [`crate::lab`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,23 +21,23 @@ use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-/// Positions whose distributions are kept.
+/// Number of positions whose distributions are kept.
 const KEPT: usize = 4;
-/// Answers that are looked at, the latest first.
+/// Number of latest answers used for statistics.
 const MOST_ANSWERS: usize = 500;
-/// Rules whose rounds are kept for a position; those that ran longest ago are forgotten.
+/// Number of rules whose rounds are kept for a position. The least recently run one is dropped.
 const MOST_RULES: usize = 8;
-/// Characters of the text before a position.
+/// Length of the text shown before a position, in characters.
 const BEFORE: usize = 160;
 
-/// The positions that were looked at last.
+/// Recently viewed positions.
 #[derive(Default)]
 pub(super) struct Positions(VecDeque<Position>);
 
 struct Position {
     id: u32,
     distributions: Arc<Distributions>,
-    /// What came out so far, by rule.
+    /// Results so far, by rule.
     rounds: Vec<Rounds>,
 }
 
@@ -49,7 +49,7 @@ impl Positions {
     }
 }
 
-/// A place in a text, before the models have read it.
+/// A position in a text that the models have not read yet.
 struct Reading {
     prompt: Prompt,
     before: String,
@@ -57,10 +57,10 @@ struct Reading {
 }
 
 impl App {
-    /// Both distributions at a position. Reads its text with target and draft, unless it is made up.
+    /// Returns the distributions of target and draft at a position. Runs both models, unless the position is synthetic.
     ///
     /// # Errors
-    /// When no pair of models is loaded or the engine is busy, and when there is no such place.
+    /// When no pair is loaded, the engine is busy, or there is no such position.
     pub fn lab_position(&self, request: LabRequest) -> Result<LabPosition> {
         let id = self.next_id();
         let reading = match &request.source {
@@ -115,7 +115,7 @@ impl App {
         distributions.position(place, text_of)
     }
 
-    /// The text of an answer up to one of its tokens.
+    /// Finds the text of an answer up to one of its tokens.
     fn reading_answer(&self, message: i64, token: usize) -> Result<Reading> {
         let events = self.store().events(message)?;
         let tokens: Vec<_> = events.iter().flat_map(GenerationEvent::tokens).collect();
@@ -132,13 +132,13 @@ impl App {
         Ok(Reading { prompt, before, drawn: tokens.get(token).map(|token| token.id) })
     }
 
-    /// Runs more rounds at a position, and gives all there were under the rule.
+    /// Runs more rounds at a position and returns all rounds under the rule.
     ///
     /// # Errors
-    /// When the position is not kept any more, or a number is out of its range.
+    /// When the position is no longer kept, or a number is out of range.
     pub fn lab_rounds(&self, request: LabRoundsRequest) -> Result<LabRounds> {
         rounds::check(&request)?;
-        // Taken out while they run, so that nobody else waits.
+        // Taken out of the lock while they run, so that no other call waits.
         let (distributions, before) = {
             let mut positions = lock(&self.shared.positions);
             let position = positions.find(request.position)?;
@@ -151,7 +151,7 @@ impl App {
         };
         let report = rounds.run(request.rounds);
         if let Ok(position) = lock(&self.shared.positions).find(request.position) {
-            // A call that overlapped may have put others there: the last one counts.
+            // Of overlapping calls, the last one counts.
             position.rounds.retain(|other| other.rule() != request.rule);
             position.rounds.push(rounds);
             if position.rounds.len() > MOST_RULES {
@@ -161,19 +161,19 @@ impl App {
         report
     }
 
-    /// What the acceptance rules make of a position's scores as the temperature moves.
+    /// Returns the acceptance of each rule at a position, by temperature.
     ///
     /// # Errors
-    /// When the position is not kept any more, or a temperature is out of its range.
+    /// When the position is no longer kept, or a temperature is out of range.
     pub fn lab_rules(&self, position: u32, temperatures: &[f64]) -> Result<Vec<LabRuleRow>> {
         let distributions = lock(&self.shared.positions).find(position)?.distributions.clone();
         rules::rows(&distributions, temperatures)
     }
 
-    /// Predicted speedup over alpha and K, by the costs measured here or made up.
+    /// Predicts the speedup over alpha and K from measured or given costs.
     ///
     /// # Errors
-    /// When the loaded models' costs were not measured yet, or a number is out of its range.
+    /// When the costs of the loaded models are not measured yet, or a number is out of range.
     pub fn landscape(&self, machine: LabMachine) -> Result<Landscape> {
         let costs = match machine {
             LabMachine::MadeUp { draft_cost, row_cost } => MachineCosts::made_up(draft_cost, row_cost)?,
@@ -189,7 +189,7 @@ impl App {
         Ok(landscape(&costs))
     }
 
-    /// The person's latest answers that drafted, as places in the landscape.
+    /// Places the latest answers with drafts in the landscape.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -197,7 +197,7 @@ impl App {
         let store = self.store();
         let mut sessions = Vec::new();
         for answer in store.answers(None, MOST_ANSWERS)? {
-            // An answer whose record is damaged has no place here.
+            // Answers with damaged records are skipped.
             let Some(figures) = store.events(answer.message).ok().and_then(|events| session_of(&events))
             else {
                 continue;
@@ -216,7 +216,7 @@ impl App {
         Ok(sessions)
     }
 
-    /// Acceptance over the latest answers of a conversation, or of all.
+    /// Returns the acceptance over the latest answers of one conversation or of all.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -231,10 +231,10 @@ impl App {
         Ok(tally.map())
     }
 
-    /// What an answer would have been with other settings, from what was kept of it.
+    /// Estimates the figures of an answer under other settings, from its stored events.
     ///
     /// # Errors
-    /// When there is no such answer, or a number is out of its range.
+    /// When there is no such answer, or a number is out of range.
     pub fn what_if(&self, request: WhatIfRequest) -> Result<WhatIf> {
         let (_, message) = self.store().message(request.message)?;
         let settings = message.settings.map_or_else(SamplingParams::default, |settings| settings.sampling);
@@ -242,7 +242,7 @@ impl App {
     }
 }
 
-/// Messages that the last generation of an answer did not read.
+/// Returns the number of messages that the last generation of an answer dropped.
 fn dropped(events: &[GenerationEvent]) -> usize {
     let told = events.iter().rev().find_map(|event| match event {
         GenerationEvent::Started { dropped_messages, .. } => Some(*dropped_messages as usize),
@@ -251,7 +251,7 @@ fn dropped(events: &[GenerationEvent]) -> usize {
     told.unwrap_or(0)
 }
 
-/// The last of a text.
+/// Returns the end of a text.
 fn ending(text: &str) -> String {
     let skipped = text.chars().count().saturating_sub(BEFORE);
     text.chars().skip(skipped).collect()

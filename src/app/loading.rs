@@ -1,5 +1,5 @@
-//! Bringing models into memory and letting them go: loading with its progress, and the time for which models
-//! that nobody uses stay. What loading is lives in [`crate::generate`], on which thread in [`crate::engine`].
+//! Loading and unloading of models, with progress and an idle timeout. [`crate::generate`] reads the files, on the
+//! thread of [`crate::engine`].
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -24,30 +24,29 @@ use hunch_library::types::{LoadRequest, ModelEntry};
 use hunch_library::{Inspection, load_marker};
 use hunch_model::spec::ModelSpec;
 
-/// Minutes for which models that nobody uses stay in memory; absent or 0 = until they are let go.
+/// Preference: minutes until idle models are unloaded. Absent or 0 means never.
 const KEEP_WARM: &str = "keep_warm_minutes";
 
-/// Between two words on how far loading is.
+/// Time between two progress events.
 const WORD: Duration = Duration::from_millis(100);
 
 impl App {
-    /// Loads a target and, if asked, a draft; of a target that is in memory already only the draft changes.
-    /// What was loaded before is there when this fails, though it may have had to be read again. Blocks for as
-    /// long as loading takes; whoever watches the library hears how far it is. Another loading that is under way
-    /// is stopped.
+    /// Loads a target and optionally a draft. If the target is loaded already, only the draft changes. Blocks until
+    /// loading ends and sends progress events. Stops another load that is in progress. If it fails, the previous
+    /// models are still loaded, though they may have been read again.
     ///
     /// # Errors
-    /// When a file is missing, unsound or unsupported, the pair does not share a vocabulary or does not fit, an
-    /// answer is being generated, or it was stopped.
+    /// When a file is missing, invalid or unsupported, or the pair has different vocabularies or does not fit in
+    /// memory. Also while an answer is generated, and when it was stopped.
     pub fn load_models(&self, request: LoadRequest) -> Result<LoadedModels> {
         let stop = Arc::new(AtomicBool::new(false));
         if let Some(before) = lock(&self.shared.stop_loading).replace(stop.clone()) {
             before.store(true, Ordering::Relaxed);
         }
-        // One at a time, so that what is said to be in memory is.
+        // One at a time, so that `loaded` matches the engine.
         let _turn = lock(&self.shared.in_turn);
         let loaded = self.load_in_turn(&request, &stop);
-        // The program survived it, whatever came of it.
+        // The program survived the load, successful or not.
         *lock(&self.shared.unfinished_load) = None;
         self.unmark_load();
         lock(&self.shared.stop_loading).take_if(|last| Arc::ptr_eq(last, &stop));
@@ -94,7 +93,7 @@ impl App {
         Ok(loaded)
     }
 
-    /// Remembers models from outside of the library, so that they may be loaded again at the next start.
+    /// Remembers models outside the library, so that they may be loaded again at the next start.
     fn remember_loaded(&self, loaded: &LoadedModels) {
         let entries = [Some(&loaded.target), loaded.draft.as_ref()];
         let paths: Vec<&Path> = entries.into_iter().flatten().map(|entry| Path::new(&entry.path)).collect();
@@ -106,7 +105,7 @@ impl App {
         }
     }
 
-    /// The context that is asked for; else the one that the target in memory has, else the usual one.
+    /// Returns the requested context, else the one of the loaded target, else the default.
     fn context_for(&self, request: &LoadRequest, target: &ModelEntry, spec: &ModelSpec) -> u32 {
         let as_it_is = || {
             let loaded = lock(&self.shared.loaded);
@@ -116,10 +115,10 @@ impl App {
         context.min(target.context_length)
     }
 
-    /// Whether the models in memory have to go before these can come.
+    /// Returns whether the loaded models must be unloaded to make room.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when these do not fit even then; nothing has changed.
+    /// [`Error::OutOfMemory`] when the new ones do not fit even then. Nothing has changed.
     fn has_to_make_room(&self, request: &LoadRequest, context: u32) -> Result<bool> {
         let LoadRequest { target, draft, .. } = request.clone();
         let fit = self.fit(&FitRequest { target, draft, context: Some(context) })?;
@@ -127,7 +126,7 @@ impl App {
             let why = too_large(&fit);
             return Err(Error::OutOfMemory(format!("{why}, and what was in memory is still there")));
         }
-        // What is usable counts what the models in memory would give back.
+        // The usable memory includes that of the loaded models.
         Ok(fit.total + self.held_by_models() > fit.machine.usable)
     }
 
@@ -138,7 +137,7 @@ impl App {
         self.announce(LibraryEvent::Unloaded);
     }
 
-    /// Marks models as being loaded, for the next start to find if this ends the program.
+    /// Marks models as being loaded, so that the next start knows if they ended the program.
     fn mark_load(&self, target: &ModelEntry, draft: Option<&ModelEntry>, context: Option<u32>) {
         let Some(folder) = &self.shared.side_folder else { return };
         let draft = draft.map(|draft| draft.path.clone());
@@ -155,17 +154,17 @@ impl App {
         }
     }
 
-    /// Stops the loading that is under way, also when it has only been asked for. What was in memory stays.
+    /// Stops the load in progress, even one that has not begun. The previous models stay loaded.
     pub fn cancel_loading(&self) {
         if let Some(stop) = &*lock(&self.shared.stop_loading) {
             stop.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Lets the models in memory go.
+    /// Unloads the models.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something runs with them, or others are being loaded.
+    /// [`Error::Busy`] while they are in use, or others are being loaded.
     pub fn unload_models(&self) -> Result<()> {
         let _turn = self.shared.in_turn.try_lock().map_err(|_| Error::Busy)?;
         self.shared.engine.unload()?;
@@ -173,7 +172,7 @@ impl App {
         Ok(())
     }
 
-    /// Keeps a preference; what it changes takes effect at once.
+    /// Stores a preference and applies it at once.
     ///
     /// # Errors
     /// When it is too large, or the file cannot be written.
@@ -185,7 +184,7 @@ impl App {
         Ok(())
     }
 
-    /// What tells whoever watches the library how far loading is.
+    /// Makes the callback that sends progress events.
     fn told_progress(&self, stop: Arc<AtomicBool>) -> LoadWatch {
         let shared = Arc::downgrade(&self.shared);
         let last = Mutex::new(None::<Instant>);
@@ -207,7 +206,7 @@ impl App {
         })
     }
 
-    /// Starts the thread that lets models go which nobody uses.
+    /// Starts the thread that unloads idle models.
     pub(super) fn watch_warmth(&self) -> Result<()> {
         let (warmth, shared) = (self.shared.warmth.clone(), Arc::downgrade(&self.shared));
         thread::Builder::new()
@@ -224,7 +223,7 @@ impl Drop for Shared {
     }
 }
 
-/// For how long models stay that nobody uses, as the person has set it.
+/// Returns the idle timeout the person has set.
 pub(super) fn keep_warm(store: &Store) -> Option<Duration> {
     store.preferences().ok().and_then(|preferences| minutes(preferences.get(KEEP_WARM)?))
 }
@@ -236,14 +235,14 @@ fn minutes(value: &Value) -> Option<Duration> {
         .map(|m| Duration::from_secs_f64(m * 60.0))
 }
 
-/// For how long models stay that nobody uses. Cheap to clone; all clones are the same one.
+/// Unloads models after an idle timeout. Clones share their state.
 #[derive(Clone)]
 pub(super) struct IdleUnloader(Arc<(Mutex<Keeping>, Condvar)>);
 
 struct Keeping {
-    /// `None` = until they are let go.
+    /// Idle timeout. `None` means never.
     keep: Option<Duration>,
-    /// How often there was a reason to look again.
+    /// Counts changes that require a new look.
     reasons: u64,
     ended: bool,
 }
@@ -253,31 +252,31 @@ impl IdleUnloader {
         Self(Arc::new((Mutex::new(Keeping { keep, reasons: 0, ended: false }), Condvar::new())))
     }
 
-    /// Changes the time.
+    /// Sets the idle timeout.
     fn keep_for(&self, keep: Option<Duration>) {
         lock(&self.0.0).keep = keep;
         self.look_again();
     }
 
-    /// Models have come, or the time has changed.
+    /// Wakes the thread after models were loaded or the timeout changed.
     fn look_again(&self) {
         lock(&self.0.0).reasons += 1;
         self.0.1.notify_all();
     }
 
-    /// Ends the watch.
+    /// Ends the thread.
     pub(super) fn end(&self) {
         lock(&self.0.0).ended = true;
         self.look_again();
     }
 
-    /// Waits until the models have not been used for the time, lets them go, and so on until the end.
+    /// Unloads idle models until [`end`](Self::end) is called.
     fn watch(&self, shared: &Weak<Shared>) {
         let (keeping, changed) = &*self.0;
         let mut kept = lock(keeping);
         while !kept.ended {
             let (keep, reasons) = (kept.keep, kept.reasons);
-            // Without the lock: letting models go takes a moment.
+            // Without the lock, because unloading takes a moment.
             drop(kept);
             let wait = keep.and_then(|keep| rest(shared, keep));
             kept = lock(keeping);
@@ -292,14 +291,14 @@ impl IdleUnloader {
     }
 }
 
-/// Lets the models go if they have not been used for `keep`. Gives the time after which to look again; `None`
-/// when there is nothing to let go.
+/// Unloads the models if they have been idle for `keep`. Returns the time until the next look, or `None` if no models
+/// are loaded.
 fn rest(shared: &Weak<Shared>, keep: Duration) -> Option<Duration> {
     let app = App { shared: shared.upgrade()? };
     lock(&app.shared.loaded).as_ref()?;
     match app.shared.engine.idle_for() {
         Some(idle) if idle >= keep => {
-            // Something was asked for in this very moment: they are in use.
+            // A failure means that a request arrived just now, so they are in use.
             let _ = app.unload_models();
             Some(keep)
         }

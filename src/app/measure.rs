@@ -1,5 +1,5 @@
-//! Measurements of the application: comparisons and the cost curve, run by the engine, told as they go, and
-//! kept in the store.
+//! Measurements: comparisons and the cost curve. The engine runs them, the window receives their events, and the
+//! store keeps the results.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use hunch_error::{Error, Result};
 use hunch_library::atomic_file;
 use hunch_model::device::{Compute, peak_memory_bytes};
 
-/// Characters of a prompt that name a comparison.
+/// Maximum length of a comparison's name, in characters of its prompt.
 const TITLE_CHARS: usize = 80;
 
-/// What the last measurements told.
+/// Events of the last measurement of each kind.
 #[derive(Default)]
 pub(super) struct Measurements {
     comparison: Option<Arc<EventLog<CompareEvent>>>,
     costs: Option<Arc<EventLog<CostEvent>>>,
 }
 
-/// Receives the messages of a measurement, in order.
+/// Callback for the messages of a measurement, in order.
 pub type MeasurementSink<E> = Box<dyn FnMut(MeasurementMessage<E>) + Send>;
 
 fn receiver<E: 'static>(id: u32, mut sink: MeasurementSink<E>) -> Receiver<E> {
@@ -48,10 +48,10 @@ where
 }
 
 impl App {
-    /// Begins a comparison and gives its number. What it finds is kept in the store; `sink` hears how it goes.
+    /// Starts a comparison and returns its id. The result is stored; `sink` receives the events.
     ///
     /// # Errors
-    /// When no model is loaded or the engine is busy. What is wrong with the request itself is told as an event.
+    /// When no model is loaded or the engine is busy. An invalid request is reported as an event.
     pub fn compare(&self, request: CompareRequest, sink: MeasurementSink<CompareEvent>) -> Result<u32> {
         lock(&self.shared.loaded).as_ref().ok_or(Error::NoModel)?;
         let id = self.next_id();
@@ -76,7 +76,7 @@ impl App {
                         compare::report::ComparisonMemory { peak: peak_memory_bytes(), ..report.memory };
                     ComparisonReport { ended_ms: chat::now(), memory, ..report }
                 });
-                // A comparison that cannot be kept is shown all the same.
+                // A comparison that cannot be stored is still shown.
                 let kept = report
                     .as_ref()
                     .and_then(|report| store.add_comparison(&entry(report, title)?, report).ok());
@@ -84,7 +84,7 @@ impl App {
             },
             move |ended| {
                 let ended = ended.unwrap_or_else(|error| CompareEvent::Failed { error: (&error).into() });
-                // Nobody waits for a file before the end is told.
+                // Written after the end is sent, so that nobody waits for a file.
                 let remember = memory.keep(&ended);
                 last.put(ended);
                 remember();
@@ -102,7 +102,7 @@ impl App {
         snapshot(lock(&self.shared.measurements).comparison.clone(), id, from)
     }
 
-    /// Begins to measure what passes cost and gives the measurement's number. The curve is kept in the store.
+    /// Starts measuring the cost of passes and returns the measurement's id. The curve is stored.
     ///
     /// # Errors
     /// When no model is loaded or the engine is busy.
@@ -141,7 +141,7 @@ impl App {
         snapshot(lock(&self.shared.measurements).costs.clone(), id, from)
     }
 
-    /// The last cost curve of the loaded models on this device.
+    /// Returns the last cost curve of the loaded models on this device.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -150,32 +150,32 @@ impl App {
         Ok(self.store().cost_curve(&curve_of(&loaded, &self.shared.compute))?)
     }
 
-    /// Stops a measurement: it ends within one pass. Stopping one that has ended does nothing.
+    /// Stops a measurement within one pass. Has no effect on one that has ended.
     ///
     /// # Errors
-    /// None today; a host that is remote would have some.
+    /// None at present.
     pub fn stop_measurement(&self, id: u32) -> Result<()> {
         self.shared.engine.cancel(id);
         Ok(())
     }
 
-    /// The comparisons, newest first.
+    /// Lists the comparisons, newest first.
     ///
     /// # Errors
-    /// [`Error::Store`] when the file cannot be read or written; so for all below.
+    /// [`Error::Store`] when the file cannot be read or written. The same holds for the methods below.
     pub fn list_comparisons(&self) -> Result<Vec<ComparisonEntry>> {
         Ok(self.store().comparisons()?)
     }
 
-    /// A comparison from the history.
+    /// Returns a stored comparison.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// When there is no such comparison.
     pub fn open_comparison(&self, id: i64) -> Result<ComparisonReport> {
         Ok(self.store().comparison(id)?)
     }
 
-    /// Forgets a comparison.
+    /// Removes a comparison.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -186,7 +186,7 @@ impl App {
     /// Writes a comparison to a file.
     ///
     /// # Errors
-    /// When there is none of this number, or the file cannot be written; an older one is whole then.
+    /// When there is no such comparison, or the file cannot be written. An older file is unchanged then.
     pub fn export_comparison(&self, id: i64, format: ComparisonFormat, path: &Path) -> Result<()> {
         let text = export::export(&self.store().comparison(id)?, format)?;
         atomic_file::write(path, &text)
@@ -206,7 +206,7 @@ fn title(prompts: &ComparedPrompts) -> String {
     }
 }
 
-/// What the history shows of a comparison.
+/// Makes the entry of a comparison in the history.
 fn entry(report: &ComparisonReport, title: String) -> Option<ComparisonEntry> {
     let best = report.best()?;
     Some(ComparisonEntry {

@@ -1,5 +1,5 @@
-//! The application, without a host: what the window does with the engine. No Tauri; the shell adapts each
-//! method to a command.
+//! The application without a host: everything the window does with the engine. It knows no Tauri; the shell adapts
+//! each method to a command.
 
 mod chat;
 mod downloads;
@@ -43,29 +43,28 @@ use records::Record;
 use standing::StoreInUse;
 use stream::EventLog;
 
-/// Generations whose events a reader that missed some can ask for again.
+/// Number of recent generations whose events can be fetched again.
 const RECORDS_KEPT: usize = 4;
 
-/// Longest wait for what runs, downloads and unwritten answers when the application ends.
+/// Timeout on quitting for the engine, downloads and unwritten answers.
 const QUIT_WITHIN: Duration = Duration::from_secs(2);
 
-/// How to start the application.
+/// Configuration of the application.
 #[derive(Clone, Debug, Default)]
 pub struct AppConfig {
-    /// Where models are looked for, and nowhere else; the user's data folder and what other programs have
-    /// when absent.
+    /// Only folder searched for models. If absent, the user's data folder and those of other programs are searched.
     pub models_folder: Option<PathBuf>,
-    /// Where models are looked for, in full; goes before `models_folder`.
+    /// All places searched for models. Takes precedence over `models_folder`.
     pub places: Option<Places>,
-    /// The file of conversations; in the user's data folder when absent.
+    /// File of conversations. If absent, the one in the user's data folder.
     pub store: Option<PathBuf>,
-    /// CPU threads; chosen by the machine when absent.
+    /// Number of CPU threads. If absent, chosen for this machine.
     pub threads: Option<usize>,
-    /// Which device to run on.
+    /// Device to run on.
     pub device: DeviceChoice,
 }
 
-/// The running application. Cheap to clone; all clones are the same one.
+/// The running application. Clones are cheap and share its state.
 #[derive(Clone)]
 pub struct App {
     shared: Arc<Shared>,
@@ -75,43 +74,43 @@ struct Shared {
     engine: Engine,
     compute: Compute,
     places: Places,
-    /// Who listens to what comes and goes there.
+    /// Watches the model folders for changes.
     watch: Mutex<Option<Watch>>,
-    /// What has them hear of downloads.
+    /// Passes events of downloads on to the listener.
     heard: Mutex<Option<Subscription>>,
     store: Mutex<StoreInUse>,
-    /// Its file; none where this user has no folder for it.
+    /// File of the store. `None` when this user has no data folder.
     store_path: Option<PathBuf>,
-    /// Where small files are kept that the command line reads and writes too: beside the store.
+    /// Folder of small files shared with the command line, next to the store.
     side_folder: Option<PathBuf>,
     loaded: Mutex<Option<LoadedModels>>,
-    /// What the engine has of it.
+    /// Details of the loaded models, from the engine.
     in_memory: Mutex<Option<Arc<Loaded>>>,
-    /// What `hunch skip-search` found for the target.
+    /// Layers that `hunch skip-search` found for the target.
     skipped_layers: Mutex<Option<Vec<usize>>>,
     records: Mutex<VecDeque<Record>>,
-    /// The last measurements.
+    /// Recent measurements.
     measurements: Mutex<Measurements>,
     keepers: Arc<Keepers>,
     positions: Mutex<Positions>,
-    /// Opened when they are first asked for.
+    /// Opened on first use.
     downloads: Mutex<Option<Downloads>>,
     next_id: AtomicU32,
-    /// Who hears what happens to the library.
+    /// Receives events of the library.
     listener: Mutex<Option<LibraryListener>>,
     warmth: IdleUnloader,
-    /// Held by whoever changes what is in memory.
+    /// Held while models are loaded or unloaded.
     in_turn: Mutex<()>,
-    /// Models that the last run did not survive loading, until something else is loaded.
+    /// Models that ended the last run while they loaded. Cleared when something is loaded.
     unfinished_load: Mutex<Option<LoadRequest>>,
-    /// What stops the loading that was asked for last.
+    /// Stops the most recent request to load models.
     stop_loading: Mutex<Option<Arc<AtomicBool>>>,
 }
 
-/// Hears what happens to the library, as it happens.
+/// Callback for events of the library.
 pub type LibraryListener = Box<dyn FnMut(LibraryEvent) + Send>;
 
-/// Nothing that panics runs under these locks, so a poisoned one still holds sound data.
+/// Locks a mutex. No code that can panic runs under these locks, so poisoned data is still valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -165,20 +164,20 @@ impl App {
         Ok(app)
     }
 
-    /// Has `listener` hear what happens to the library from now on, in place of the one before. It is called on
-    /// the thread on which it happens: be quick, and change nothing about the library there.
+    /// Replaces the listener for events of the library. It is called on the thread that causes the event, so it must
+    /// return quickly and must not change the library.
     pub fn hear_library(&self, listener: LibraryListener) {
         *lock(&self.shared.listener) = Some(listener);
     }
 
-    /// Tells whoever watches the library.
+    /// Passes an event to the listener.
     fn announce(&self, event: LibraryEvent) {
         if let Some(listener) = &mut *lock(&self.shared.listener) {
             listener(event);
         }
     }
 
-    /// What the window asks once at the start.
+    /// Returns what the window needs at its start.
     pub fn info(&self) -> AppInfo {
         let sampling = SamplingParams::ranges().iter().map(|range| (range.name, range.min, range.max));
         let others = [("max_draft", 1.0, MAX_DRAFT as f64), ("max_tokens", 1.0, 1_048_576.0)];
@@ -199,7 +198,7 @@ impl App {
         }
     }
 
-    /// The file of a model given by path or short name.
+    /// Finds the file of a model by path or short name.
     ///
     /// # Errors
     /// [`Error::ModelNotFound`], and when several models have that name.
@@ -207,7 +206,7 @@ impl App {
         hunch_library::find(name, &self.shared.places)
     }
 
-    /// What methods are told besides.
+    /// Returns the options for all methods.
     fn method_options(&self) -> MethodOptions {
         MethodOptions {
             skipped_layers: lock(&self.shared.skipped_layers).clone(),
@@ -215,7 +214,7 @@ impl App {
         }
     }
 
-    /// How an answer is generated with these settings.
+    /// Turns settings into a plan for the engine.
     fn plan(&self, settings: &AnswerSettings) -> GenerationPlan {
         GenerationPlan {
             method: settings.method,
@@ -228,13 +227,13 @@ impl App {
         }
     }
 
-    /// A number no generation and no measurement has had.
+    /// Returns an unused id for a generation or measurement.
     fn next_id(&self) -> u32 {
         self.shared.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts a generation and gives its number at once. Its events are kept in the message `answer`, after the
-    /// `begun_with` that are there already, and go to `sink`, from a thread of its own, a frame's worth at a time.
+    /// Starts a generation and returns its id at once. Its events are stored in the message `answer`, after the
+    /// `begun_with` events stored before. They are also sent to `sink`, once a frame, from another thread.
     fn start_generation(
         &self,
         prompt: Prompt,
@@ -254,7 +253,7 @@ impl App {
         });
         let keeper =
             Keeper::start(&self.shared.keepers, store, answer, log.clone(), writer.clone(), on_refusal)?;
-        // The pump first: an answer nobody hears must not run. A refused one ends the pump.
+        // The pump starts first, so that no answer runs without a reader. If the engine refuses, the pump ends.
         let memory = self.memory_of_answer(plan.method, plan.rule);
         let events = KeptSink { keeper, memory, log: writer, begun: false };
         let sink = Box::new(move |seq, events| sink(StreamMessage { generation_id: id, seq, events }));
@@ -277,7 +276,7 @@ impl App {
         queued.map(|()| id)
     }
 
-    /// Lets the events of an answer go if the store has them. It has ended, and nobody writes it any more.
+    /// Releases the events of an answer that has ended, if the store has them.
     fn let_go(&self, id: u32) {
         let mut records = lock(&self.shared.records);
         let Some(record) = records.iter_mut().find(|record| record.id() == id) else { return };
@@ -287,10 +286,10 @@ impl App {
         }
     }
 
-    /// Stops an answer: it ends within one round. Stopping one that has ended does nothing.
+    /// Stops an answer within one round. Has no effect on an answer that has ended.
     ///
     /// # Errors
-    /// None today; a host that is remote would have some.
+    /// None at present.
     pub fn stop_generation(&self, generation_id: u32) -> Result<()> {
         self.shared.engine.cancel(generation_id);
         Ok(())
@@ -299,7 +298,7 @@ impl App {
     /// Returns the events of a recent generation, from number `from` to the newest.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] for a generation that is not among the last ones.
+    /// [`Error::InvalidRequest`] when the generation is not among the recent ones.
     pub fn generation_snapshot(&self, generation_id: u32, from: u32) -> Result<StreamMessage> {
         let unknown =
             || Error::invalid(format!("Generation {generation_id} is not among the last {RECORDS_KEPT}."));
@@ -308,22 +307,21 @@ impl App {
         Ok(StreamMessage { generation_id, seq: from, events })
     }
 
-    /// Stops what runs and ends the engine. Waits for that, for downloads and for answers that are being written,
-    /// at most for [`QUIT_WITHIN`].
+    /// Stops the engine and downloads and writes unwritten answers. Waits at most for [`QUIT_WITHIN`].
     pub fn shutdown(&self) {
         self.cancel_loading();
         if lock(&self.shared.stop_loading).is_some() {
-            // Quitting in the middle of loading is no crash.
+            // Quitting while models load is not a crash.
             self.unmark_load();
         }
         self.shared.warmth.end();
-        // Taken out first: closing them waits for what they write.
+        // Taken out of the lock first: closing downloads waits for their writes.
         let downloads = lock(&self.shared.downloads).take();
         let (engine, keepers) = (self.clone(), self.shared.keepers.clone());
         side_by_side([
             Box::new(move || drop(downloads)),
             Box::new(move || {
-                // One that hangs ends with the process.
+                // A hanging engine ends with the process.
                 engine.shared.engine.shutdown(QUIT_WITHIN);
             }),
             Box::new(move || keepers.close(QUIT_WITHIN)),
@@ -331,7 +329,7 @@ impl App {
     }
 }
 
-/// Runs each piece of work on a thread of its own and waits for all, at most for [`QUIT_WITHIN`].
+/// Runs each task on its own thread and waits for all, at most for [`QUIT_WITHIN`].
 fn side_by_side<const N: usize>(works: [Box<dyn FnOnce() + Send>; N]) {
     let begun = Instant::now();
     let (done, ended) = channel::<()>();
@@ -346,7 +344,7 @@ fn side_by_side<const N: usize>(works: [Box<dyn FnOnce() + Send>; N]) {
         }
     }
     drop(done);
-    // Nothing is ever sent: it ends when the last thread does.
+    // Nothing is ever sent. The channel closes when the last thread ends.
     let _ = ended.recv_timeout(QUIT_WITHIN.saturating_sub(begun.elapsed()));
 }
 

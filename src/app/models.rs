@@ -1,5 +1,4 @@
-//! The library of the application: the models on this machine, the folders they lie in, and who listens to
-//! what comes and goes.
+//! The library: models on this machine, their folders, and the listener for changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -13,10 +12,10 @@ use hunch_library::{add_folder, are_known, removable, remove, remove_folder, sca
 use hunch_model::split;
 
 impl App {
-    /// The models on this machine, where they lie, and the machine. Reads the headers of files that are new.
+    /// Returns the models on this machine, their folders, and its memory. Reads the headers of new files.
     ///
     /// # Errors
-    /// None today: what cannot be read is told with the folder or the model.
+    /// None at present. Unreadable folders and models carry their error.
     pub fn library(&self) -> Result<Library> {
         let scanned = scan(&self.shared.places);
         let mut models = scanned.models;
@@ -26,7 +25,7 @@ impl App {
         Ok(Library { models, folders: scanned.folders, machine: self.machine() })
     }
 
-    /// The models on this machine, as in [`App::library`].
+    /// Lists the models on this machine, as in [`App::library`].
     ///
     /// # Errors
     /// As [`App::library`].
@@ -34,16 +33,16 @@ impl App {
         Ok(self.library()?.models)
     }
 
-    /// Looks through another folder from now on. Nothing is written to it.
+    /// Adds a folder to those searched for models. Nothing is written to it.
     ///
     /// # Errors
-    /// When it is no folder or is looked through already.
+    /// When it is not a folder, or is searched already.
     pub fn add_model_folder(&self, path: &str) -> Result<Library> {
         add_folder(&self.shared.places, Path::new(path))?;
         self.library()
     }
 
-    /// Looks through an added folder no longer; its files stay.
+    /// Removes an added folder from those searched. Its files stay.
     ///
     /// # Errors
     /// When it was not added.
@@ -52,10 +51,10 @@ impl App {
         self.library()
     }
 
-    /// Removes a model from Hunch's own folder, all its files, for good.
+    /// Deletes all files of a model from Hunch's own folder.
     ///
     /// # Errors
-    /// When it lies elsewhere, is in memory, or a file cannot be removed.
+    /// When it is in another folder, is loaded, or a file cannot be deleted.
     pub fn remove_model(&self, path: &str) -> Result<Library> {
         let files = removable(Path::new(path), &self.shared.places)?;
         if let Some(name) = self.in_use(&files) {
@@ -67,8 +66,8 @@ impl App {
         self.library()
     }
 
-    /// Why the chat template of a model cannot be used as it is, found by rendering a short conversation with it. None
-    /// where it can be used, or there is none. Takes up to some seconds with a hostile template.
+    /// Tries a model's chat template on a short conversation. Returns the problem, or `None` if it works or there is no
+    /// template. A hostile template takes a few seconds.
     ///
     /// # Errors
     /// When the file cannot be read or is unsound.
@@ -76,7 +75,7 @@ impl App {
         template_note(&self.find_model(path)?)
     }
 
-    /// The name of the loaded model that one of these files belongs to.
+    /// Returns the name of the loaded model that one of these files belongs to.
     fn in_use(&self, files: &[PathBuf]) -> Option<String> {
         let loaded = lock(&self.shared.loaded).clone()?;
         let real = |path: &PathBuf| path.canonicalize().ok();
@@ -87,8 +86,8 @@ impl App {
         [Some(loaded.target), loaded.draft].into_iter().flatten().find(uses).map(|entry| entry.name)
     }
 
-    /// Returns the first path of a file that is no model of the library, was never loaded before, and did not end the
-    /// last run while it was loaded. What is no file can only be the short name of a listed model.
+    /// Returns the first file that is not in the library, was never loaded, and did not end the last run while it was
+    /// loaded. A name that is not a file can only be the short name of a listed model.
     pub fn unknown_model<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         let unfinished = lock(&self.shared.unfinished_load).clone();
         let is_unfinished = |name: &str| {
@@ -101,15 +100,14 @@ impl App {
         files.into_iter().zip(known).find(|(_, known)| !known).map(|(file, _)| file)
     }
 
-    /// Has `listener` hear what happens to the library from now on, in place of the one before: models that come
-    /// and go, downloads, loading. Downloads that were under way when the program last ended go on. Gives the
-    /// downloads as they are.
+    /// Replaces the listener for changes of models, downloads and loading, and starts watching the folders. Resumes
+    /// downloads that were running when the program last ended. Returns all downloads.
     ///
     /// # Errors
-    /// When the system has no thread to give, or the environment's hub makes no sense.
+    /// When no thread can be started, or the environment names an invalid hub.
     pub fn watch_library(&self, listener: LibraryListener) -> Result<Vec<Download>> {
         self.hear_library(listener);
-        // Neither keeps the application alive.
+        // Weak, so that neither keeps the application alive.
         let tell = |shared: Weak<Shared>| {
             move |event| {
                 if let Some(shared) = shared.upgrade() {
@@ -128,8 +126,7 @@ impl App {
         Ok(downloads.list())
     }
 
-    /// Stops looking through the folders of models while nobody can see the window. When it is shown again, what
-    /// changed meanwhile is told at once.
+    /// Pauses watching the model folders while the window is hidden. Changes are reported when it is shown again.
     pub fn set_window_hidden(&self, hidden: bool) {
         if let Some(watch) = &*lock(&self.shared.watch) {
             watch.set_paused(hidden);

@@ -1,5 +1,4 @@
-//! What fits, what goes together, and how fast it was: the library's judgements for the window, and what the
-//! application remembers of what ran.
+//! Memory predictions, draft offers and remembered speeds for the window.
 
 use super::{App, lock};
 use crate::api::LoadedModels;
@@ -23,27 +22,27 @@ use hunch_library::types::{LoadRequest, ModelEntry};
 use hunch_library::vocabularies::Vocabularies;
 use hunch_library::{catalogue, machine};
 
-/// The comparison that measures a pair: half a minute on a fast machine. Programs and prose have little in
-/// common for a draft, so there is one prompt of each.
+/// Prompts of the comparison that measures a pair, about 30 seconds on a fast machine. Drafts do differently on code
+/// and on prose, so there is one of each.
 const PAIR_TOKENS: u32 = 96;
 const PAIR_RUNS: u32 = 2;
 
 impl App {
-    /// The memory that models will take, before they are loaded, and what would fit if they do not. Reads files.
+    /// Predicts the memory of models before they are loaded, and suggests smaller ones if they do not fit. Reads files.
     ///
     /// # Errors
-    /// When a file is missing or unusable, and when the context is longer than the target was made for.
+    /// When a file is missing or unusable, or the context is longer than the target supports.
     pub fn fit(&self, request: &FitRequest) -> Result<Fit> {
         let target = self.find_model(&request.target)?;
         let draft = request.draft.as_deref().map(|name| self.find_model(name)).transpose()?;
         let fit = |pairs: &Pairs<'_>| pairs.fit(&target, draft.as_deref(), request.context);
         let found = self.ask_pairs(&[], fit)?;
-        // Only what is to take its place needs the other models.
+        // The other models are only needed for suggestions.
         if found.verdict == FitVerdict::TooLarge { self.with_pairs(fit) } else { Ok(found) }
     }
 
-    /// How well each of some targets fits by itself, at its usual context; `None` of one that cannot be read. Reads
-    /// the headers of these files and of no others.
+    /// Returns for each target whether it fits alone at its default context, or `None` if it cannot be read. Reads only
+    /// the headers of these files.
     pub fn fit_verdicts(&self, targets: &[String]) -> Vec<Option<FitVerdict>> {
         let verdicts = |pairs: &Pairs<'_>| {
             let verdict =
@@ -53,7 +52,7 @@ impl App {
         self.ask_pairs(&[], verdicts).unwrap_or_default()
     }
 
-    /// What can draft for a target, on this machine and in the catalogue. Reads files.
+    /// Lists the drafts for a target, on this machine and in the catalogue. Reads files.
     ///
     /// # Errors
     /// As [`App::fit`].
@@ -62,7 +61,7 @@ impl App {
         self.with_pairs(|pairs| pairs.offers(&target, context))
     }
 
-    /// The catalogue.
+    /// Returns the catalogue of recommended models.
     pub fn catalogue(&self) -> Catalogue {
         catalogue::catalogue(self.machine())
     }
@@ -85,24 +84,24 @@ impl App {
         })
     }
 
-    /// The memory of this machine, as far as models may take it.
+    /// Returns the memory of this machine that models may use.
     pub(super) fn machine(&self) -> MachineMemory {
         machine::memory(self.held_by_models(), &self.shared.compute)
     }
 
-    /// What has run on this device.
+    /// Opens the log of speeds measured on this device.
     pub(super) fn measured(&self) -> Option<SpeedLog> {
         let folder = self.shared.side_folder.as_deref();
         folder.map(|folder| SpeedLog::at(folder, self.shared.compute.name()))
     }
 
-    /// Bytes that the models in memory would give back, caches included.
+    /// Returns the memory of the loaded models and their caches, in bytes.
     pub(super) fn held_by_models(&self) -> u64 {
         if lock(&self.shared.loaded).is_none() { 0 } else { machine::held(&self.shared.compute) }
     }
 
-    /// Measures a pair: loads it if it is not in memory, then compares the methods that use the draft with plain
-    /// decoding on two prompts. Gives the comparison's number; it is kept like any other.
+    /// Measures a pair: loads it if necessary and compares the methods that use the draft with plain decoding on two
+    /// prompts. Returns the comparison's id. It is stored like any other.
     ///
     /// # Errors
     /// As [`App::load_models`] and [`App::compare`].
@@ -125,7 +124,7 @@ impl App {
         self.compare(request, sink)
     }
 
-    /// Whether this target and this draft are the models in memory, with the context that is asked for.
+    /// Returns whether this target and draft are loaded with the requested context.
     fn is_loaded(&self, request: &LoadRequest) -> Result<bool> {
         let path = |name: &str| self.find_model(name).map(|path| path.display().to_string());
         let target = path(&request.target)?;
@@ -137,12 +136,12 @@ impl App {
         }))
     }
 
-    /// What is remembered of comparisons of the models in memory.
+    /// Makes the recorder for comparisons of the loaded models.
     pub(super) fn memory_of_pair(&self) -> PairMemory {
         PairMemory { loaded: lock(&self.shared.loaded).clone(), measured: self.measured() }
     }
 
-    /// What is remembered of an answer of the models in memory.
+    /// Makes the recorder for an answer of the loaded models.
     pub(super) fn memory_of_answer(&self, method: Method, rule: AcceptanceRule) -> AnswerMemory {
         AnswerMemory {
             loaded: lock(&self.shared.loaded).clone(),
@@ -152,15 +151,15 @@ impl App {
     }
 }
 
-/// Remembers what a comparison came to.
+/// Records the results of a comparison.
 pub(super) struct PairMemory {
     loaded: Option<LoadedModels>,
     measured: Option<SpeedLog>,
 }
 
 impl PairMemory {
-    /// What remembers how fast the lanes were and the best lane's speedup, where the draft model took part in it:
-    /// to be called once the event is told. What cannot be remembered does no harm.
+    /// Returns a callback that records the speed of each lane, and the best speedup if it used the draft model. To be
+    /// called after the event is sent. Failures are ignored.
     pub(super) fn keep(self, ended: &CompareEvent) -> impl FnOnce() + use<> {
         let found = match ended {
             CompareEvent::Finished { report: Some(report), kept: Some(comparison), stopped, trouble } => {
@@ -183,8 +182,7 @@ impl PairMemory {
     }
 }
 
-/// The speedup that a whole comparison found for a pair: under a rule that changes the output it is none of the
-/// pair's.
+/// Returns the speedup of a pair from a complete comparison. A comparison with a lossy rule has none.
 fn of_pair(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup> {
     let with_draft = report.lanes.iter().filter(|lane| lane.config.method.needs_draft());
     let best = with_draft.max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
@@ -196,7 +194,7 @@ fn of_pair(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup
     })
 }
 
-/// Remembers how fast an answer was.
+/// Records the speed of an answer.
 pub(super) struct AnswerMemory {
     loaded: Option<LoadedModels>,
     how: (Method, AcceptanceRule),
@@ -204,13 +202,13 @@ pub(super) struct AnswerMemory {
 }
 
 impl AnswerMemory {
-    /// Remembers the speed of an answer that has ended and was long enough.
+    /// Records the speed if the answer has ended and was long enough.
     pub(super) fn keep(&self, event: &GenerationEvent) {
         let (Some(loaded), GenerationEvent::Finished { stats, .. }) = (&self.loaded, event) else { return };
         if let Some(measured) = &self.measured {
             let draft = loaded.draft.as_ref().map(ModelId::of);
             let rates = Rates::of_answer(self.how.0, self.how.1, stats);
-            // What cannot be remembered does no harm.
+            // A speed that cannot be recorded does no harm.
             let _ = measured.remember(&ModelId::of(&loaded.target), draft.as_ref(), rates);
         }
     }

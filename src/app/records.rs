@@ -1,5 +1,5 @@
-//! What the last generations have told, for a reader that missed some of it. The events of an answer that is over
-//! and stored are let go and read from the store when they are asked for.
+//! Events of recent generations, for a reader that missed some. The events of a stored answer are released and read
+//! from the store on request.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::event::GenerationEvent;
 use crate::store::Store;
 use hunch_error::{Error, Result};
 
-/// The events of one generation, in memory or in the store.
+/// Events of a generation, in memory or in the store.
 #[derive(Clone)]
 pub(super) struct Record {
     id: u32,
     answer: i64,
-    /// Events that the store has of the answer from before this generation.
+    /// Number of events the store had of the answer before this generation.
     begun_with: usize,
     told: Told,
 }
@@ -21,12 +21,12 @@ pub(super) struct Record {
 #[derive(Clone)]
 enum Told {
     Log(Arc<EventLog<GenerationEvent>>),
-    /// Those that the store does not have, each in its place; `None` is the next one of the store.
+    /// Events that are not stored, at their positions. `None` stands for the next stored event.
     Stored(Arc<[Option<GenerationEvent>]>),
 }
 
 impl Record {
-    /// Of a generation whose events are kept in the message `answer`.
+    /// Makes the record of a generation whose events are stored in the message `answer`.
     pub(super) fn new(log: Arc<EventLog<GenerationEvent>>, answer: i64, begun_with: usize) -> Self {
         Self { id: log.id(), answer, begun_with, told: Told::Log(log) }
     }
@@ -42,7 +42,7 @@ impl Record {
     /// Returns the events from number `from` on, in order.
     ///
     /// # Errors
-    /// When the store cannot give back what it has of it.
+    /// When the stored events cannot be read.
     pub(super) fn events(&self, store: &Store, from: usize) -> Result<Vec<GenerationEvent>> {
         let slots = match &self.told {
             Told::Log(log) => return Ok(log.after(from, usize::MAX)),
@@ -55,7 +55,7 @@ impl Record {
         Ok(whole.into_iter().skip(from).collect())
     }
 
-    /// Lets go of what the store has.
+    /// Releases the events that are stored.
     pub(super) fn let_go(&mut self) {
         if let Told::Log(log) = &self.told {
             let slots = log.events().into_iter().map(|event| Some(event).filter(|event| !is_stored(event)));
@@ -64,7 +64,7 @@ impl Record {
     }
 }
 
-/// Whether the keeper writes this event to the store.
+/// Returns whether the keeper writes this event to the store.
 fn is_stored(event: &GenerationEvent) -> bool {
     use GenerationEvent::{GivenUp, Kept, NotKept, Prefill};
     !matches!(event, Prefill { .. } | NotKept { .. } | Kept | GivenUp { .. })
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_events_are_let_go_and_come_back_in_their_places() {
+    fn releases_stored_events_and_reads_them_back_in_order() {
         let store = Store::in_memory().unwrap();
         let chat = store.create_conversation(1).unwrap();
         let question = store.add_question(chat, None, "Hi", 1).unwrap();
@@ -127,7 +127,7 @@ mod tests {
         assert!(memory.upgrade().is_none(), "the log is still in memory");
         assert_eq!((from(&record, 0), from(&record, 3)), (told.to_vec(), told[3..].to_vec()));
         assert_eq!(from(&record, 99), []);
-        // What the store lost is an error, not a shorter answer.
+        // Missing stored events are an error, not a shorter answer.
         store.remove_conversation(chat).unwrap();
         assert!(record.events(&store, 0).is_err());
     }

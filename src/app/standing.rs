@@ -1,5 +1,4 @@
-//! The file of conversations over its life: how it is opened, what is wrong with it, and what a person has done
-//! about that.
+//! State of the file of conversations: opening it, its problems, and the remedies a person chooses.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use hunch_error::ErrorInfo;
 use hunch_error::{Error, Result};
 use hunch_library::types::LibraryEvent;
 
-/// The store that is in use, and what is wrong with it.
+/// The store in use and its problem, if it has one.
 pub(super) struct StoreInUse {
     store: Arc<Store>,
     problem: Option<Problem>,
@@ -20,17 +19,17 @@ pub(super) struct StoreInUse {
 
 struct Problem {
     error: ErrorInfo,
-    /// Whether conversations are in memory only.
+    /// Whether conversations are only in memory.
     in_memory: bool,
-    /// Whether the person chose to go on like that.
+    /// Whether the person chose to continue like that.
     accepted: bool,
 }
 
 impl StoreInUse {
-    /// Opens the file; where it cannot be used the store is in memory, and questions wait for the person's choice.
+    /// Opens the file. If that fails, uses a store in memory, and questions are refused until the person chooses.
     ///
     /// # Errors
-    /// When there is no memory for one either.
+    /// When the store in memory cannot be created either.
     pub(super) fn open(path: Option<&Path>) -> Result<Self> {
         match path.ok_or_else(no_folder).and_then(open_and_purge) {
             Ok(store) => Ok(Self { store: Arc::new(store), problem: None }),
@@ -60,7 +59,7 @@ fn open_and_purge(path: &Path) -> Result<Store> {
     Ok(store)
 }
 
-/// What is deleted can be purged at the next start as well.
+/// Removes deleted conversations permanently. A failure is logged only, because the next start can do it.
 fn purge(store: &Store) {
     if let Err(error) = store.purge_deleted() {
         tracing::warn!("Deleted conversations could not be purged; they stay hidden. {error}");
@@ -69,18 +68,18 @@ fn purge(store: &Store) {
     }
 }
 
-/// Where conversations are kept.
+/// Returns the path of the file of conversations.
 pub(super) fn store_path(chosen: Option<PathBuf>) -> Option<PathBuf> {
     chosen.or_else(|| hunch_library::conversations_path().ok())
 }
 
 impl App {
-    /// The store that is in use now.
+    /// Returns the store in use.
     pub(super) fn store(&self) -> Arc<Store> {
         lock(&self.shared.store).store()
     }
 
-    /// Refuses what would be lost: while conversations are in memory only, and nobody chose that.
+    /// Refuses changes that would be lost, while conversations are only in memory and nobody chose that.
     ///
     /// # Errors
     /// [`Error::Store`], with what to do.
@@ -100,19 +99,18 @@ impl App {
             error: problem.error.clone(),
             in_memory: problem.in_memory,
             accepted: problem.accepted,
-            // A file that is open here is let go before it is replaced.
+            // A file that is open here is closed before it is replaced.
             replaceable: path.is_some_and(|path| !problem.in_memory || Store::is_replaceable(path)),
             copies: path.map(Store::copies).unwrap_or_default(),
         })
     }
 
-    /// Passes a result of the store on. The first error that says that the file is damaged becomes the store's problem,
-    /// which the window is told.
+    /// Passes a result of the store on, and reports a damaged file with [`note_damage`](Self::note_damage).
     pub(super) fn noted<T, E: Into<Error>>(&self, result: Result<T, E>) -> Result<T> {
         result.map_err(Into::into).inspect_err(|error| self.note_damage(error))
     }
 
-    /// Makes an error that says that the file is damaged the store's problem, and tells the window once.
+    /// Records an error that reports a damaged file as the store's problem, and tells the window once.
     pub(super) fn note_damage(&self, error: &Error) {
         if !is_damage(error) {
             return;
@@ -127,18 +125,18 @@ impl App {
         self.announce(LibraryEvent::StoreProblem);
     }
 
-    /// Does what a person chose about the file of conversations. What was said in memory meanwhile goes into
-    /// the file that is opened. An answer that the file has refused so far is tried once more and then given up.
+    /// Applies the remedy a person chose for the file of conversations. Conversations in memory are moved into the
+    /// file that is opened. An answer the file refused so far is attempted once more and then given up.
     ///
     /// # Errors
-    /// [`Error::Busy`] while an answer is written; [`Error::Store`] when it does not help. What was in use is in use
-    /// then, if it can be opened again, and the file is as it was.
+    /// [`Error::Busy`] while an answer is written, [`Error::Store`] when the remedy fails. The file is unchanged then
+    /// and stays in use if it can be opened again.
     pub fn mend_store(&self, remedy: &StoreRemedy) -> Result<AppInfo> {
         if self.shared.engine.running().is_some() || !self.shared.keepers.give_up(QUIT_WITHIN) {
             return Err(Error::Busy);
         }
         if let Err(error) = self.apply(remedy) {
-            // The problem may be another one now.
+            // The problem may have changed.
             self.announce(LibraryEvent::StoreProblem);
             return Err(error);
         }
@@ -168,13 +166,13 @@ impl App {
         Ok(())
     }
 
-    /// Sets the file aside; one that is open here is closed first, and opened again where that fails.
+    /// Moves the file aside. A file that is open here is closed first, and reopened if that fails.
     fn replace(&self, in_use: &mut StoreInUse, copy: Option<&str>) -> Result<Store> {
         let path = self.shared.store_path.as_deref().ok_or_else(no_folder)?;
         if in_use.in_memory() {
             return Ok(Store::replace(path, copy)?.0);
         }
-        // Whoever still reads from it ends with this.
+        // Closes the file once its last reader is done.
         in_use.store = Arc::new(Store::in_memory()?);
         match Store::replace(path, copy) {
             Ok((store, _)) => Ok(store),
@@ -189,8 +187,8 @@ impl App {
         }
     }
 
-    /// Checks the file and copies it, weekly, on a thread of its own. A damaged one is not copied: it would take the
-    /// place of a sound copy.
+    /// Checks and copies the file on its own thread, once a week. A damaged file is not copied, because the copy would
+    /// replace a sound one.
     pub(super) fn look_after_store(&self) {
         let Some(path) = self.shared.store_path.clone() else { return };
         let store = {
@@ -218,7 +216,7 @@ impl App {
     }
 }
 
-/// Copies every conversation to another store. Where one fails, none is there: the next attempt brings all of them.
+/// Copies all conversations to another store, or none if one fails, so that a retry makes no duplicates.
 fn bring_all(from: &Store, to: &Store) -> Result<()> {
     let mut brought = Vec::new();
     for entry in from.conversations()? {
@@ -227,7 +225,7 @@ fn bring_all(from: &Store, to: &Store) -> Result<()> {
             Ok(id) => brought.push(id),
             Err(error) => {
                 for id in brought {
-                    // One that stays is there twice after the next attempt, which is better than lost.
+                    // One that cannot be removed is duplicated by the next attempt, which is better than lost.
                     let _ = to.remove_conversation(id);
                 }
                 return Err(error.into());
@@ -266,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_met_while_running_is_told_once_and_questions_are_still_taken() {
+    fn reports_damage_once_and_still_takes_questions() {
         let (_folder, _, app, told) = started();
         assert!(app.noted::<(), _>(Err(Error::Store("database or disk is full".into()))).is_err());
         assert_eq!((app.store_problem(), told.try_recv().ok()), (None, None));
@@ -280,10 +278,10 @@ mod tests {
     }
 
     #[test]
-    fn remedy_that_leaves_no_file_to_open_is_told_and_questions_wait() {
+    fn refuses_questions_when_a_failed_remedy_leaves_no_file() {
         let (_folder, path, app, told) = started();
         app.note_damage(&damaged());
-        // Something else takes its place while it is open.
+        // Something else takes the place of the open file.
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
         let refused = app.mend_store(&StoreRemedy::Restore { copy: "none.db".into() });
@@ -294,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_move_of_conversations_leaves_none_behind() {
+    fn failed_copy_of_conversations_leaves_none_behind() {
         let (from, to) = (Store::in_memory().unwrap(), Store::in_memory().unwrap());
         from.create_conversation(1).unwrap();
         from.create_conversation(2).unwrap();

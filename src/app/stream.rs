@@ -1,5 +1,4 @@
-//! From the engine's events to numbered messages: a log that a reader can ask for again, and a
-//! pump that sends what is new once a frame.
+//! Numbered streams of events: a log that can be read again, and a pump that sends new events once a frame.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -9,13 +8,13 @@ use serde::Serialize;
 
 use hunch_error::{Error, Result};
 
-/// Time between two messages: one frame at 60 Hz. More often cannot be seen.
+/// Time between two messages: a frame at 60 Hz. Nobody can see more.
 const FRAME: Duration = Duration::from_millis(16);
-/// Most bytes of JSON in one message. Tauri sends up to 8,192 by its fast path and holds back every
-/// later message while a larger one takes the slow one.
+/// Maximum size of a message, in bytes of JSON. Tauri sends up to 8,192 bytes by a fast path. A larger message takes
+/// a slow path and delays all later ones.
 const MESSAGE_BYTES: usize = 6 * 1024;
 
-/// The events of one generation or measurement.
+/// Log of the events of a generation or measurement.
 pub(super) struct EventLog<E> {
     id: u32,
     state: Mutex<State<E>>,
@@ -27,11 +26,11 @@ struct State<E> {
     ended: bool,
 }
 
-/// Where events go a frame's worth at a time: the number of the first, and the events.
+/// Callback for new events. Takes the number of the first event and the events.
 pub(super) type Receiver<E> = Box<dyn FnMut(u32, Vec<E>) + Send>;
 
 impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
-    /// A log, and what puts events into it: it ends when the last copy of that is dropped.
+    /// Creates a log and its writer. The log ends when the last clone of the writer is dropped.
     pub(super) fn open(id: u32) -> (Arc<Self>, Writer<E>) {
         let state = State { events: Vec::new(), ended: false };
         let log = Arc::new(Self { id, state: Mutex::new(state), grown: Condvar::new() });
@@ -47,17 +46,17 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything so far.
+    /// Returns all events so far.
     pub(super) fn events(&self) -> Vec<E> {
         self.state().events.clone()
     }
 
-    /// Returns up to `most` events behind the first `read`.
+    /// Returns up to `most` events after the first `read`.
     pub(super) fn after(&self, read: usize, most: usize) -> Vec<E> {
         self.state().events.iter().skip(read).take(most).cloned().collect()
     }
 
-    /// Sends every event to `receiver` from a thread of its own until the log has ended; then calls `ended`.
+    /// Sends every event to `receiver` from its own thread. Calls `ended` once the log has ended.
     pub(super) fn pump(
         self: &Arc<Self>,
         mut receiver: Receiver<E>,
@@ -73,7 +72,7 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
                 thread::sleep(FRAME);
             }
             ended();
-            // Last: whoever hears that nothing comes any more may count on the end having been dealt with.
+            // Dropped last, so that `ended` has run when the reader sees the channel closed.
             drop(receiver);
         };
         thread::Builder::new()
@@ -83,7 +82,7 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
             .map_err(|e| Error::Internal(format!("no thread for events: {e}")))
     }
 
-    /// Waits for events after the first `sent`; `None` once all of an ended log are sent.
+    /// Waits for events after the first `sent`. Returns `None` once the log has ended and all are sent.
     fn next_events(&self, sent: usize) -> Option<Vec<E>> {
         let mut state = self.state();
         while state.events.len() == sent && !state.ended {
@@ -94,7 +93,7 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
     }
 }
 
-/// The first events whose JSON fits one message; at least one if there is one.
+/// Returns the first events whose JSON fits a message, at least one if there is one.
 fn first_that_fit<E: Serialize>(events: &[E]) -> &[E] {
     let mut bytes = 0;
     let fit = events.iter().take_while(|event| {
@@ -104,7 +103,7 @@ fn first_that_fit<E: Serialize>(events: &[E]) -> &[E] {
     &events[..fit.count().max(events.len().min(1))]
 }
 
-/// Puts events into a log.
+/// Appends events to a log.
 pub(super) struct Writer<E>(Arc<OpenLog<E>>);
 
 impl<E> Clone for Writer<E> {
@@ -120,7 +119,7 @@ impl<E> Writer<E> {
     }
 }
 
-/// Ends its log when nobody writes any more.
+/// Ends its log when the last writer is dropped.
 struct OpenLog<E>(Arc<EventLog<E>>);
 
 impl<E> OpenLog<E> {
@@ -148,12 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn every_event_arrives_once_in_order_and_messages_stay_small() {
+    fn sends_each_event_once_in_order_in_small_messages() {
         let (log, writer) = EventLog::open(3);
         (0..500).for_each(|i| writer.put(progress(i)));
         let (sender, receiver) = mpsc::channel();
         log.pump(Box::new(move |seq, events| sender.send((seq, events)).unwrap()), || ()).unwrap();
-        // It goes on while anybody writes.
+        // The log stays open while a writer exists.
         let other = writer.clone();
         drop(writer);
         other.put(progress(500));
@@ -168,9 +167,9 @@ mod tests {
         assert_eq!((log.id(), log.events()), (3, received));
     }
 
-    /// The largest round there is, each token with all of its alternatives.
+    /// The largest round: every token has all alternatives.
     #[test]
-    fn a_round_of_sixteen_tokens_goes_by_the_fast_path() {
+    fn round_of_sixteen_tokens_fits_the_fast_path() {
         use crate::event::{Alternative, RoundEvent, TokenEvent};
         use hunch_core::token::TokenOrigin;
         let alternative = |id: u32| Alternative(150_000 + id, " word".into(), 0.12345);
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_too_large_for_a_message_still_goes() {
+    fn sends_an_event_larger_than_a_message() {
         let big = GenerationEvent::Failed {
             error: (&hunch_error::Error::Internal("x".repeat(2 * MESSAGE_BYTES))).into(),
         };
