@@ -177,8 +177,14 @@ export class Models {
     this.#remember();
   }
 
-  /** Brings back what was let go, so that a question can be answered. Rejects where that cannot be. */
+  /** Brings back what was let go, so that a question can be answered. Rejects where that cannot be, and for a model that
+   * ended the last run while it loaded: a question alone does not ask for that. */
   async restore(): Promise<void> {
+    if (this.letGo === 'crashed' && this.resting) throw ownError('no_model', language.strings.library.loading.crashed(this.resting.name));
+    await this.#bringBack();
+  }
+
+  async #bringBack(): Promise<void> {
     const last = this.#restorable();
     if (this.loaded || this.loading !== null || !last) return;
     const outcome = await this.#again(last, false);
@@ -191,7 +197,7 @@ export class Models {
   /** Brings back what was let go, because the person asks for it. What is in the way is shown. */
   async wake(): Promise<void> {
     try {
-      await this.restore();
+      await this.#bringBack();
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
     }

@@ -135,6 +135,9 @@ describe('what was loaded last', () => {
     host.unfinishedLoad = last;
     await models.start();
     expect([host.requests, models.letGo, models.resting?.name, models.ready]).toEqual([[], 'crashed', listed[1]!.name, true]);
+    // A question does not ask for it.
+    await expect(models.restore()).rejects.toMatchObject({ code: 'no_model', message: expect.stringContaining(listed[1]!.name) });
+    expect(host.requests).toEqual([]);
     await models.wake();
     expect([host.requests, models.letGo, models.loaded?.draft?.path]).toEqual([[last], null, last.draft]);
   });
