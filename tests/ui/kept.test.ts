@@ -29,14 +29,17 @@ const withProblem = (change: Partial<StoreProblem> = {}) => ({
   apps: { troubled: { ...app, info: { ...app.info, store_problem: { ...problem, ...change } } } },
 });
 
-/** An answer that the store refuses, and takes again before its end where it `recovers`. */
-function refused(recovers: boolean): string {
+/** An answer that the store refuses. It is written before the end, after it, or given up. */
+function refused(then: 'written' | 'written late' | 'refused' | 'given up'): string {
   const plan = plans['fixture-plain'];
   if (!plan) throw new Error('fixture-plain');
   const error = { code: 'store', message: 'The conversations cannot be read or written: database or disk is full.', params: { detail: 'database or disk is full' } } as const;
   const told = (event: GenerationEvent): GenerationEvent[] => {
     if (event.type === 'started') return [event, { type: 'not_kept', error }];
-    return event.type === 'finished' && recovers ? [{ type: 'kept' }, event] : [event];
+    if (event.type !== 'finished') return [event];
+    if (then === 'written') return [{ type: 'kept' }, event];
+    if (then === 'written late') return [event, { type: 'kept' }];
+    return then === 'given up' ? [event, { type: 'given_up', error }] : [event];
   };
   return toLines(record(plan).map((message) => ({ ...message, events: message.events.flatMap(told) })));
 }
@@ -80,7 +83,7 @@ describe('a file of conversations that cannot be used', () => {
 
 describe('an answer that cannot be written', () => {
   it('says so at once and can be saved as a file', async () => {
-    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused(false) } });
+    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('refused') } });
     await ask(page);
     await ended(page);
     await page.getByTestId('not-kept').getByText('database or disk is full').waitFor();
@@ -94,10 +97,28 @@ describe('an answer that cannot be written', () => {
   });
 
   it('says nothing more once it is written', async () => {
-    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused(true) } });
+    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('written') } });
     await ask(page);
     await ended(page);
     expect(await page.getByTestId('not-kept').count()).toBe(0);
+  });
+});
+
+describe('an answer that was not written when it ended', () => {
+  it('says nothing more once it is written', async () => {
+    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('written late') } });
+    await ask(page);
+    await ended(page);
+    await page.getByTestId('not-kept').waitFor({ state: 'detached' });
+  });
+
+  it('says so when it is given up, and can still be saved as a file', async () => {
+    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('given up') } });
+    await ask(page);
+    await ended(page);
+    await page.getByTestId('not-kept').getByText('This answer was not saved.').waitFor();
+    await page.getByTestId('save-answer').click();
+    await expect.poll(() => calls(page, 'save_answer')).toHaveLength(1);
   });
 });
 
