@@ -310,16 +310,22 @@ impl App {
     /// Stops the engine and downloads and writes unwritten answers. Waits at most for [`QUIT_WITHIN`].
     pub fn shutdown(&self) {
         self.cancel_loading();
-        if lock(&self.shared.stop_loading).is_some() {
-            // Quitting while models load is not a crash.
-            self.unmark_load();
-        }
         self.shared.warmth.end();
-        // Taken out of the lock first: closing downloads waits for their writes.
-        let downloads = lock(&self.shared.downloads).take();
         let (engine, keepers) = (self.clone(), self.shared.keepers.clone());
+        let (loading, downloads) = (self.clone(), self.clone());
         side_by_side([
-            Box::new(move || drop(downloads)),
+            Box::new(move || {
+                if lock(&loading.shared.stop_loading).is_some() {
+                    // Quitting while models load is not a crash.
+                    loading.unmark_load();
+                }
+            }),
+            Box::new(move || {
+                // Locked here: whoever opens the downloads holds the lock while it reads the disk. Taken out of the
+                // lock before they are closed, which waits for their writes.
+                let downloads = lock(&downloads.shared.downloads).take();
+                drop(downloads);
+            }),
             Box::new(move || {
                 // A hanging engine ends with the process.
                 engine.shared.engine.shutdown(QUIT_WITHIN);
@@ -351,6 +357,23 @@ fn side_by_side<const N: usize>(works: [Box<dyn FnOnce() + Send>; N]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quitting_does_not_wait_for_downloads_that_hang_while_they_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let app = App::start(AppConfig {
+            models_folder: Some(folder.path().into()),
+            store: Some(folder.path().join("conversations.db")),
+            threads: Some(1),
+            device: DeviceChoice::Cpu,
+            ..AppConfig::default()
+        })
+        .unwrap();
+        // As while the folder of downloads is read from a volume that is gone. Fails by waiting forever.
+        let opening = lock(&app.shared.downloads);
+        app.shutdown();
+        drop(opening);
+    }
 
     #[test]
     fn quitting_does_not_wait_for_work_that_hangs() {
