@@ -1,4 +1,4 @@
-//! From what a person writes to the file: a path, or a short name.
+//! Resolves a path or short name to a model file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,21 +8,21 @@ use super::{DEFAULT_MODEL, ollama};
 use crate::types::ModelSource;
 use hunch_error::{Error, Result};
 
-/// Names that an error lists.
+/// Names listed in an error message.
 const MOST_NAMES: usize = 40;
 
-/// The file of a model given by path, or by short name in any of the places. Hunch's own folder comes
-/// first; elsewhere a name has to be the only one. Of a split model the first file that is there.
+/// Returns the file of a model given by path or short name. Hunch's own folder is searched first. In other
+/// folders the name must be unique. For a split model, returns its first existing part.
 ///
 /// # Errors
-/// [`Error::ModelNotFound`] with the names that exist; [`Error::InvalidRequest`] with the paths when there
-/// are several models of that name.
+/// [`Error::ModelNotFound`] with the existing names; [`Error::InvalidRequest`] with the paths if several
+/// models have this name.
 pub fn find(name: &str, places: &Places) -> Result<PathBuf> {
     let path = Path::new(name);
     if path.is_file() {
         return Ok(path.to_path_buf());
     }
-    // Most names are of Hunch's own models: the other places need not be looked through for them.
+    // Most names are in Hunch's own folder, so the other folders are searched only if needed.
     if let Some(found) = only_one(name, &of_folder(&places.models, ModelSource::Hunch))? {
         return Ok(found);
     }
@@ -33,7 +33,7 @@ pub fn find(name: &str, places: &Places) -> Result<PathBuf> {
     }
 }
 
-/// The one model of that name, if there is one.
+/// Returns the only model of that name, if there is one.
 fn only_one(name: &str, candidates: &[Candidate]) -> Result<Option<PathBuf>> {
     let is_called = |candidate: &&Candidate| {
         let short = candidate.name.strip_suffix(ollama::LATEST).unwrap_or(&candidate.name);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_with_and_without_its_folder() {
+    fn finds_model_by_name_and_by_path() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         let file = places.models.join("Tiny-Q8_0.gguf");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn hunch_s_own_comes_first_and_elsewhere_a_name_must_be_the_only_one() {
+    fn own_folder_wins_and_ambiguous_names_are_refused() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         for folder in ["one", "two"] {

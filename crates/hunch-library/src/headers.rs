@@ -1,6 +1,6 @@
-//! What was read of headers before: a vocabulary of 150,000 tokens takes a while to get through, and files
-//! seldom change. A look is good as long as the files have the size and the time of writing they had then.
-//! The file is a convenience: one that is damaged, of another version or too long is as good as none.
+//! Cache of model headers, because parsing a vocabulary of 150,000 tokens is slow and files seldom change.
+//! An entry is valid while the sizes and modification times of its files match. A corrupt, outdated or
+//! oversized cache file is treated as missing.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use super::inspect::Look;
 use super::places::Places;
 use super::survey::Candidate;
 
-/// What a look says changes when this or the program's version does.
+/// Version of the cache: changes with the program and with this suffix.
 const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/1");
-/// Looks that are kept.
+/// Limit of cached entries.
 const MOST: usize = 2000;
-/// Bytes of the file that are believed.
+/// Limit of the cache file, in bytes.
 const LONGEST: u64 = 32 << 20;
 
-/// Size and time of writing of every file of a model, and how many there should be.
+/// Size and modification time of each file of a model, and the expected number of files.
 type Stamp = (Vec<(u64, u64)>, usize);
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ struct File {
     looks: HashMap<String, Known>,
 }
 
-/// The looks that are known.
+/// Cached file reports by path.
 #[derive(Default)]
 pub(super) struct Headers {
     file: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// Opens the file, if there is one.
+    /// Opens the cache file, if it exists.
     pub(super) fn open(places: &Places) -> Self {
         let file = places.data.as_ref().map(|data| data.join("headers.json"));
         let text = file.as_ref().and_then(|file| atomic_file::text_up_to(file, LONGEST));
@@ -52,13 +52,13 @@ impl Headers {
         Self { file, known, changed: false }
     }
 
-    /// The look at a model, if its files are as they were.
+    /// Returns the cached report of a model whose files have not changed.
     pub(super) fn get(&self, candidate: &Candidate) -> Option<Look> {
         let known = self.known.get(key(candidate.path())?)?;
         (known.stamp == stamp(candidate)).then(|| known.look.clone())
     }
 
-    /// Remembers a look. What could not be read is looked at again.
+    /// Caches a report, unless the file could not be read.
     pub(super) fn put(&mut self, candidate: &Candidate, look: &Look) {
         if let Some(key) = key(candidate.path()).filter(|_| !look.passing) {
             self.known.insert(key.to_owned(), Known { stamp: stamp(candidate), look: look.clone() });
@@ -66,8 +66,8 @@ impl Headers {
         }
     }
 
-    /// Writes the file, if there is something new. Of models that are not here now some are kept: a volume
-    /// that is away comes back.
+    /// Writes the file if it changed. Keeps some entries of missing models, because an unmounted volume may
+    /// return.
     pub(super) fn save(mut self, here: &[Candidate]) {
         let Some(file) = self.file.filter(|_| self.changed) else { return };
         if self.known.len() > MOST {
@@ -81,7 +81,7 @@ impl Headers {
         }
         let file_text = serde_json::to_string(&File { format: FORMAT.into(), looks: self.known });
         if let Ok(text) = file_text {
-            // Without it the next scan is slower, and nothing else.
+            // Without the cache the next scan is slower, no more.
             let _ = atomic_file::write(&file, &text);
         }
     }
@@ -91,7 +91,7 @@ fn stamp(candidate: &Candidate) -> Stamp {
     (candidate.files.iter().map(|mark| (mark.size, mark.modified)).collect(), candidate.parts)
 }
 
-/// A path that is no text is looked at every time.
+/// Returns the cache key of a path. Paths that are not UTF-8 are not cached.
 fn key(path: &Path) -> Option<&str> {
     path.to_str()
 }

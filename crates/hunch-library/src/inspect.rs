@@ -1,4 +1,4 @@
-//! What one model is, from its header.
+//! Reads one model's header.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,46 +15,46 @@ use hunch_model::spec::ModelSpec;
 use hunch_model::split;
 use hunch_model::text::{ChatTemplate, Tokenizer};
 
-/// A text of a header is shown up to so many characters: it is a stranger's.
+/// Limit of header text shown to the user, in characters: the file is untrusted.
 const LONGEST_TEXT: usize = 120;
 
-/// Everything the header of a model tells.
+/// Contents of a model's header.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inspection {
-    /// The card of the model.
+    /// The model's entry in the list.
     pub entry: ModelEntry,
     /// Its architecture.
     pub spec: ModelSpec,
-    /// Tensors of each type.
+    /// Number of tensors of each type.
     pub quantisations: BTreeMap<String, usize>,
     /// Bytes of all tensors.
     pub weight_bytes: u64,
 }
 
-/// What a GGUF file holds.
+/// Content of a GGUF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Holding {
-    /// A model.
+    /// A complete model.
     Model,
-    /// Part of one, or something for one.
+    /// Part of a model, or an accessory to one.
     Other,
 }
 
-/// What a look at a file gives, whatever is in it.
+/// Result of examining any file, valid or not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Look {
-    /// The card; of a file that cannot be used with why.
+    /// The list entry, with a problem if the file is unusable.
     pub(super) entry: ModelEntry,
     pub(super) holding: Holding,
-    /// Of a model that can be used: what it is.
+    /// Header contents, if the model is usable.
     pub(super) inspection: Option<Inspection>,
-    /// Whether another look may find something else though the file is the same: it could not be read.
+    /// Set if the file could not be read: another attempt may succeed though the file is unchanged.
     #[serde(skip)]
     pub(super) passing: bool,
 }
 
 impl Look {
-    /// At a file whose header could not be read.
+    /// Creates the report of a file whose header could not be read.
     pub(super) fn unread(path: &Path, problem: String, passing: bool) -> Self {
         let entry = ModelEntry {
             name: short_name(path),
@@ -78,32 +78,32 @@ impl Look {
     }
 }
 
-/// Reads the header of a model, given its file or any part of a split one.
+/// Reads the header of a model, given its file or any part of a split model.
 ///
 /// # Errors
-/// When a file cannot be read, is unsound, or is of a kind Hunch does not run.
+/// If a file cannot be read, is invalid, or holds an unsupported model.
 pub fn inspect(path: &Path) -> Result<Inspection> {
     inspect_header(path).map(|(inspection, _)| inspection)
 }
 
-/// What a person should know of the chat template of a model file, found by a trial of it; none where there is no
-/// template, or its tokeniser cannot be read.
+/// Tries a model file's chat template and returns a note for the user if it fails. Returns `None` without a
+/// template or a readable tokeniser.
 ///
 /// # Errors
-/// When the file cannot be read or is unsound.
+/// If the file cannot be read or is invalid.
 pub fn template_note(path: &Path) -> Result<Option<String>> {
     let gguf = split::read(path)?;
     let tokenizer = Tokenizer::from_gguf(&gguf).ok();
     Ok(tokenizer.and_then(|tokenizer| ChatTemplate::of(&tokenizer).trial()))
 }
 
-/// The same, with the header it was read from.
+/// Reads a model's header and returns it together with its inspection.
 pub(super) fn inspect_header(path: &Path) -> Result<(Inspection, Gguf)> {
     let gguf = split::read(path)?;
     Ok((inspection(path, &gguf)?, gguf))
 }
 
-/// Looks at a file that may be anything.
+/// Examines a file of any content.
 pub(super) fn look(path: &Path) -> Look {
     let gguf = match split::read(path) {
         Ok(gguf) => gguf,
@@ -135,7 +135,7 @@ fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
     Ok(Inspection { entry: entry(path, gguf), quantisations, weight_bytes, spec })
 }
 
-/// What a file is instead, if it is no model.
+/// Describes the content of a GGUF file that is not a model.
 fn other_than_model(gguf: &Gguf) -> Option<&'static str> {
     let says = |key: &str| gguf.str(key).unwrap_or_default();
     match (says("general.type"), says("general.architecture")) {
@@ -149,7 +149,7 @@ fn other_than_model(gguf: &Gguf) -> Option<&'static str> {
     }
 }
 
-/// The card of a file whose header is sound.
+/// Builds the list entry of a file with a valid header.
 fn entry(path: &Path, gguf: &Gguf) -> ModelEntry {
     let name = short_name(path);
     let architecture = gguf.str("general.architecture").unwrap_or_default();
@@ -157,7 +157,7 @@ fn entry(path: &Path, gguf: &Gguf) -> ModelEntry {
     ModelEntry {
         is_default: name == DEFAULT_MODEL,
         name,
-        // The first part's, whichever was given.
+        // The first part's path, whichever part was given.
         path: gguf.path.display().to_string(),
         source: ModelSource::Hunch,
         parts: split::files(path).len() as u32,
@@ -183,7 +183,7 @@ fn tokenizer_name(gguf: &Gguf) -> String {
     }
 }
 
-/// The first line of a text, and of that no more than a card has room for.
+/// Returns the first line of a text, cut to the length shown to the user.
 fn short(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim().chars().take(LONGEST_TEXT).collect()
 }

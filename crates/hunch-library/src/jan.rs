@@ -1,6 +1,5 @@
-//! Jan's data folder: a folder for each model with `model.yml`, which says where the file is, relative to the
-//! data folder. The description is a stranger's text: a path that leads out of the data folder is not
-//! followed.
+//! Jan's data folder. Each model has a folder with a `model.yml` that gives the file's path, relative to
+//! the data folder. The description is untrusted: a path that leaves the data folder is not followed.
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -9,21 +8,21 @@ use super::atomic_file;
 use super::walk::{Mark, walk};
 use hunch_model::split;
 
-/// Where models are in the data folder, now and in earlier versions.
+/// Model folders in the data folder, for current and earlier versions.
 const FOLDERS: [&str; 3] = ["llamacpp/models", "models", "cortex/models"];
-/// What Jan calls every file it has fetched itself.
+/// Name that Jan gives every file it downloads.
 const PLAIN_NAME: &str = "model";
 
-/// What is there.
+/// Models found in Jan's data folder.
 #[derive(Debug, Default)]
 pub(super) struct Jan {
-    /// The files, each with the name its model has in Jan.
+    /// The files, each with its model's name in Jan.
     pub(super) models: Vec<(String, Mark)>,
-    /// Why something was left out, if so.
+    /// Why something was skipped, if anything was.
     pub(super) problem: Option<String>,
 }
 
-/// Looks through the data folder; `wanted` says which files can be models.
+/// Scans the data folder. `wanted` accepts the file names of models.
 pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
     let mut jan = Jan::default();
     for folder in FOLDERS {
@@ -44,7 +43,7 @@ pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
                         format!("{path} names a file outside of Jan's folder; it was left out.")
                     });
                 }
-                // Of a file that is found by walking as well, one is left by what sorts twins out.
+                // A file found twice is deduplicated later, by identity.
                 Some(path) if path.file_name().is_some_and(&wanted) => {
                     jan.models.extend(Mark::of(&path).map(|file| (name(&path, &folder), file)));
                 }
@@ -55,7 +54,7 @@ pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
     jan
 }
 
-/// The model's name: that of its file, or where that says nothing, of its folder in Jan.
+/// Returns the model's name: its file stem, or its folder in Jan if the stem is generic.
 fn name(path: &Path, folder: &Path) -> String {
     let stem = split::stem(path);
     if stem != PLAIN_NAME {
@@ -66,7 +65,7 @@ fn name(path: &Path, folder: &Path) -> String {
     id.map_or(stem, |id| id.to_string_lossy().replace('\\', "/"))
 }
 
-/// The value of `model_path` in a description. Jan writes it on a line of its own, plain or in quotes.
+/// Returns the value of `model_path` in a description. Jan writes it on its own line, plain or quoted.
 fn model_path(description: &str) -> Option<String> {
     let value = description.lines().find_map(|line| line.strip_prefix("model_path:"))?.trim();
     let quoted = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
@@ -74,7 +73,7 @@ fn model_path(description: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// The path that a description says, if it stays inside the data folder.
+/// Resolves a path from a description, if it stays inside the data folder.
 fn inside(data: &Path, said: &str) -> Option<PathBuf> {
     let said = Path::new(said);
     let relative = said.strip_prefix(data).unwrap_or(said);
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn models_are_found_and_none_outside() {
+    fn finds_models_inside_the_data_folder_only() {
         let root = tempfile::tempdir().unwrap();
         let data = root.path().join("data");
         let write = |path: &str, text: &str| {
@@ -121,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_description_leads_out(text in "(\\.\\./|/|\\./|a|models|\\\\|\"|'| |\\PC){0,12}") {
+        fn description_paths_never_leave_the_data_folder(text in "(\\.\\./|/|\\./|a|models|\\\\|\"|'| |\\PC){0,12}") {
             let _ = model_path(&text);
             if let Some(path) = inside(Path::new("/data"), &text) {
                 prop_assert!(path.starts_with("/data"));

@@ -1,6 +1,6 @@
-//! What has run on this machine, and how fast: models by themselves, with a method and as drafts, and the last
-//! comparison by pair. Kept in one file, `measured.json` in the data folder; whoever measures something remembers
-//! it here. Nothing is measured here.
+//! Speeds measured on this machine, in `measured.json` in the data folder. Holds the last rate of each
+//! model by method and as a draft, and the last speedup of each pair. Every measurement stores its result
+//! here. Nothing is measured here.
 
 use std::path::{Path, PathBuf};
 
@@ -16,20 +16,20 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::GenerationStats;
 use hunch_error::Result;
 
-/// Answers shorter than this say too little about speed.
+/// Shortest answer whose speed is recorded, in tokens.
 pub const LEAST_TOKENS: u32 = 32;
 
-/// A model as it is remembered: another quantisation of it has its name, and another speed.
+/// Identifies a model in the log. Quantisations of the same name differ in size and speed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelId<'a> {
     /// Its short name.
     pub name: &'a str,
-    /// Bytes of its file, or of all its parts.
+    /// Bytes of its file, or of all parts.
     pub size_bytes: u64,
 }
 
 impl<'a> ModelId<'a> {
-    /// The model of an entry.
+    /// Identifies the model of an entry.
     pub fn of(entry: &'a ModelEntry) -> Self {
         Self { name: &entry.name, size_bytes: entry.size_bytes }
     }
@@ -39,19 +39,19 @@ impl<'a> ModelId<'a> {
     }
 }
 
-/// How fast models were, together or alone. Rates are tokens a second.
+/// Measured rates of a target and its draft, in tokens per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Of the target by plain decoding.
+    /// The target with plain decoding.
     pub plain: Option<f64>,
-    /// Of the target with the method that was fastest but plain.
+    /// The target with its fastest speculative method.
     pub speculative: Option<(Method, f64)>,
-    /// At which the draft model drafts: tokens drafted by the time that took.
+    /// The draft model: tokens drafted per second of drafting.
     pub drafting: Option<f64>,
 }
 
 impl Rates {
-    /// Of one answer; of one too short to tell, nothing.
+    /// Returns the rates of one answer, or none if it is too short.
     pub fn of_answer(method: Method, rule: AcceptanceRule, stats: &GenerationStats) -> Self {
         if stats.generated_tokens < LEAST_TOKENS {
             return Self::default();
@@ -59,12 +59,12 @@ impl Rates {
         Self::of_methods([(method, stats.decode_tok_s)], rule).with_drafting([(method, stats)], rule)
     }
 
-    /// Of the rates of several methods. Under a rule that changes the text, only plain decoding counts.
+    /// Returns the rates of several methods. Under a lossy rule, only plain decoding counts.
     pub fn of_methods(rates: impl IntoIterator<Item = (Method, f64)>, rule: AcceptanceRule) -> Self {
         let mut found = Self::default();
         let counts = |method| method == Method::Plain || rule.is_lossless();
         let rates = rates.into_iter().filter(|(method, _)| counts(*method));
-        // A made-up draft is no way to run.
+        // Synthetic drafts are not a real configuration.
         for (method, rate) in rates.filter(|(method, _)| *method != Method::Synthetic) {
             if method == Method::Plain {
                 found.plain = sound(rate).or(found.plain);
@@ -75,7 +75,7 @@ impl Rates {
         found
     }
 
-    /// With the rate of drafting over these answers; without it under a rule that changes the text.
+    /// Adds the drafting rate over these answers, or none under a lossy rule.
     pub fn with_drafting<'a>(
         self,
         answers: impl IntoIterator<Item = (Method, &'a GenerationStats)>,
@@ -86,7 +86,7 @@ impl Rates {
     }
 }
 
-/// The rate of drafting, over the answers in which the draft model alone drafted, token by token.
+/// Returns the drafting rate over answers where only the draft model drafted.
 fn drafting<'a>(answers: impl IntoIterator<Item = (Method, &'a GenerationStats)>) -> Option<f64> {
     let drafted = answers.into_iter().filter(|(method, _)| *method == Method::DraftModel);
     let (tokens, ms) = drafted.fold((0, 0.0), |(tokens, ms), (_, stats)| {
@@ -95,30 +95,30 @@ fn drafting<'a>(answers: impl IntoIterator<Item = (Method, &'a GenerationStats)>
     if tokens < u64::from(LEAST_TOKENS) { None } else { sound(1000.0 * tokens as f64 / ms) }
 }
 
-/// A rate that is a positive number.
+/// Returns a rate if it is positive and finite.
 fn sound(rate: f64) -> Option<f64> {
     (rate > 0.0 && rate.is_finite()).then_some(rate)
 }
 
-/// A rate, and with which method it was reached.
+/// A rate and the method that reached it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct WithMethod {
     method: Method,
     tokens_per_second: f64,
 }
 
-/// Tokens a second of plain decoding, by device and model.
+/// Table of plain decoding rates, in tokens per second, by device and model.
 const PLAIN: &str = "plain";
-/// The same, and the method, of the last answer, comparison or bench that was not plain decoding alone: of several
-/// methods the fastest.
+/// Table of rates and methods of the last run that was not only plain decoding, by device and model. Of
+/// several methods, the fastest.
 const SPECULATIVE: &str = "speculative";
-/// Tokens drafted a second, by device and draft model.
+/// Table of drafting rates, in tokens per second, by device and draft model.
 const DRAFTING: &str = "drafting";
-/// The last comparison, by device, target and draft.
+/// Table of the last comparison, by device, target and draft.
 const PAIRS: &str = "pairs";
 
-/// What the file says: a table for each of the names above. What a later version has written there, entries and
-/// tables, is passed over and stays.
+/// Content of `measured.json`: one table per name above. Tables and entries of later versions are ignored
+/// and preserved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 struct File(Map<String, Value>);
@@ -130,13 +130,14 @@ impl File {
 
     fn set(&mut self, table: &str, key: String, entry: Value) {
         let table = self.0.entry(table).or_insert_with(|| Map::new().into());
-        // What is no table is none of ours.
+        // A value that is not a table belongs to a later version.
         if let Some(table) = table.as_object_mut() {
             table.insert(key, entry);
         }
     }
 
-    /// What is to be told of a model: how fast it is by itself, if that is known, for that depends on nothing else.
+    /// Returns the rate to show for a model. Plain decoding is preferred, because it depends on nothing
+    /// else.
     fn speed(&self, model: &str) -> Option<(f64, SpeedRole)> {
         let target = |method| SpeedRole::Target { method };
         let plain = || self.get(PLAIN, model).map(|rate| (rate, target(Method::Plain)));
@@ -149,7 +150,7 @@ impl File {
     }
 }
 
-/// What has run on one device.
+/// Speeds measured on one device.
 #[derive(Clone, Debug)]
 pub struct SpeedLog {
     path: PathBuf,
@@ -157,15 +158,15 @@ pub struct SpeedLog {
 }
 
 impl SpeedLog {
-    /// What has run on `device` ("cpu" or "metal"), by the file in Hunch's data folder.
+    /// Opens the log of `device` ("cpu" or "metal") in Hunch's data folder.
     ///
     /// # Errors
-    /// When there is no data folder.
+    /// If there is no data folder.
     pub fn of_this_machine(device: &str) -> Result<Self> {
         Ok(Self::at(&data_folder()?, device))
     }
 
-    /// The same by the file in another folder.
+    /// Opens the log in another folder.
     pub fn at(folder: &Path, device: &str) -> Self {
         Self { path: folder.join("measured.json"), device: device.into() }
     }
@@ -178,7 +179,7 @@ impl SpeedLog {
         format!("{} {} + {}", self.device, target.key(), draft.key())
     }
 
-    /// Tells entries how fast they were when they last ran here.
+    /// Fills in each entry's last measured speed.
     pub fn fill(&self, entries: &mut [ModelEntry]) {
         let file = locked_json::read::<File>(&self.path);
         for entry in entries {
@@ -187,16 +188,15 @@ impl SpeedLog {
         }
     }
 
-    /// The speedup of the last comparison of a pair.
+    /// Returns the speedup of a pair's last comparison.
     pub fn speedup(&self, target: &ModelId<'_>, draft: &ModelId<'_>) -> Option<MeasuredSpeedup> {
         locked_json::read::<File>(&self.path).get(PAIRS, &self.pair_key(target, draft))
     }
 
-    /// Remembers how fast a target was, and the draft that was loaded with it. What was not measured stays as it
-    /// was before.
+    /// Stores the rates of a target and its draft. Rates that were not measured keep their last value.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn remember(&self, target: &ModelId<'_>, draft: Option<&ModelId<'_>>, rates: Rates) -> Result<()> {
         if rates == Rates::default() {
             return Ok(());
@@ -215,10 +215,10 @@ impl SpeedLog {
         })
     }
 
-    /// Remembers what a comparison of a pair came to.
+    /// Stores the result of a pair's comparison.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn remember_pair(
         &self,
         target: &ModelId<'_>,
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_belongs_to_the_method_that_gave_it() {
+    fn rate_is_stored_under_its_method() {
         let stats = |tokens, drafted, propose_ms| GenerationStats {
             generated_tokens: tokens,
             decode_tok_s: 50.0,
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(answer(Method::DraftModel, &long), drafted);
         let lossy = AcceptanceRule::LossyLenience { lenience: 0.5 };
         assert_eq!(Rates::of_answer(Method::DraftModel, lossy, &long), Rates::default());
-        // Nothing is known of the draft where others drafted, or it hardly did.
+        // The drafting rate needs many tokens drafted by the draft model alone.
         let rates = answer(Method::Cascade, &long);
         assert_eq!((rates.speculative, rates.drafting), (Some((Method::Cascade, 50.0)), None));
         assert_eq!(answer(Method::DraftModel, &stats(LEAST_TOKENS, 3, 1.0)).drafting, None);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_decoding_goes_before_a_method_and_that_before_drafting() {
+    fn shown_rate_prefers_plain_then_speculative_then_drafting() {
         let folder = tempfile::tempdir().unwrap();
         let measured = SpeedLog::at(folder.path(), "cpu");
         let (target, draft) =
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_wrote_hides_nothing_else_and_stays() {
+    fn entries_of_later_versions_are_ignored_and_preserved() {
         let folder = tempfile::tempdir().unwrap();
         let measured = SpeedLog::at(folder.path(), "cpu");
         let target = ModelId { name: "Big", size_bytes: 900 };
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_is_remembered_by_file_and_device() {
+    fn rates_are_stored_by_file_and_device() {
         let folder = tempfile::tempdir().unwrap();
         let (cpu, metal) = (SpeedLog::at(folder.path(), "cpu"), SpeedLog::at(folder.path(), "metal"));
         let (target, draft) =

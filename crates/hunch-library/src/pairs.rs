@@ -1,5 +1,5 @@
-//! Which draft goes with a target: every model of this machine and of the catalogue, each with a verdict, what
-//! both take and what to expect. Reads headers; loads nothing and measures nothing.
+//! Finds drafts for a target: every installed and catalogue model, with a verdict, predicted memory and
+//! predicted speedup. Reads headers. Loads and measures nothing.
 
 use std::path::Path;
 
@@ -23,28 +23,28 @@ use hunch_model::gguf::Gguf;
 use hunch_model::spec::ModelSpec;
 use hunch_model::text::{Vocabulary, VocabularyVerdict};
 
-/// Of what a cost curve is asked for: the names of the models and the bytes that a pass of them reads.
+/// Key of a measured cost curve: names of the models, and bytes that a pass of each reads.
 #[derive(Clone, Copy, Debug)]
 pub struct CostsOf<'a> {
     /// The target.
     pub target: (&'a str, u64),
-    /// The draft; `None` = with whatever draft it was measured.
+    /// The draft, or `None` for any.
     pub draft: Option<(&'a str, u64)>,
 }
 
-/// What pairs are judged by.
+/// Inputs for judging pairs.
 pub struct Pairs<'a> {
-    /// The models of this machine.
+    /// The installed models.
     pub models: &'a [ModelEntry],
-    /// Where they would run.
+    /// The device they would run on.
     pub compute: &'a Compute,
-    /// What memory there is.
+    /// The machine's memory.
     pub machine: MachineMemory,
-    /// Which of them share a vocabulary.
+    /// Cached vocabulary comparisons.
     pub vocabularies: &'a Vocabularies,
-    /// What has run here.
+    /// Measured speeds.
     pub measured: Option<&'a SpeedLog>,
-    /// Cost curves that were measured on this machine.
+    /// Looks up cost curves measured on this machine.
     pub costs: &'a dyn Fn(CostsOf<'_>) -> Option<CostCurve>,
 }
 
@@ -53,11 +53,11 @@ struct Read {
     entry: ModelEntry,
     spec: ModelSpec,
     footprint: Footprint,
-    /// What of the catalogue it is, in this quantisation or another.
+    /// The catalogue model it is, in any quantisation.
     kin: Option<&'static CatalogueModel>,
 }
 
-/// A model that drafts are looked for.
+/// A model to find drafts for.
 struct Target {
     read: Read,
     vocabulary: TargetVocabulary,
@@ -70,7 +70,7 @@ impl Pairs<'_> {
 
     fn read_header(&self, path: &Path) -> Result<(Read, Gguf)> {
         let (inspection, gguf) = inspect_header(path)?;
-        // Other programs' files do not have the names of their models: what the list calls it counts.
+        // In other programs' folders, file names do not name the model, so the listed name counts.
         let listed = |same: &dyn Fn(&str) -> bool| self.models.iter().find(|entry| same(&entry.path));
         let found = inspection.entry.path.as_str();
         let entry = listed(&|path| path == found).or_else(|| listed(&|path| same_file(path, found))).cloned();
@@ -89,26 +89,25 @@ impl Pairs<'_> {
     fn target(&self, path: &Path) -> Result<Target> {
         let (mut read, gguf) = self.read_header(path)?;
         let vocabulary = TargetVocabulary::new(Vocabulary::from_gguf(&gguf)?);
-        // A model of that name may have been given other tokens.
+        // A fine-tuned model may keep the name and change tokens.
         read.kin = read.kin.filter(|kin| expected(&vocabulary.verdict(kin)));
         Ok(Target { read, vocabulary })
     }
 
-    /// How well a target fits by itself, at its usual context.
+    /// Judges how well a target fits by itself, at its default context.
     ///
     /// # Errors
-    /// When its file cannot be read or is of a kind that Hunch does not run.
+    /// If its file cannot be read or its architecture is not supported.
     pub fn fit_verdict(&self, target: &Path) -> Result<FitVerdict> {
         let target = self.read(target)?;
         let context = context_of(&target.spec, None)?;
         Ok(fit::fit(&target.footprint, None, context, self.machine).verdict)
     }
 
-    /// The memory that target and draft will take, and what would fit if they do not.
+    /// Predicts the memory of target and draft, with alternatives if they do not fit.
     ///
     /// # Errors
-    /// When a file cannot be read or is of a kind that Hunch does not run, and when the context is longer than
-    /// the target was made for.
+    /// If a file cannot be read, its architecture is not supported, or the context exceeds the target's.
     pub fn fit(&self, target: &Path, draft: Option<&Path>, context: Option<u32>) -> Result<Fit> {
         let target = self.read(target)?;
         let draft = draft.map(|path| self.read(path)).transpose()?;
@@ -122,11 +121,11 @@ impl Pairs<'_> {
         Ok(Fit { smaller, ..wanted })
     }
 
-    /// Models that are smaller than `target`, of this machine and of the catalogue.
+    /// Returns smaller models than `target`, installed and in the catalogue.
     fn instead_of(&self, target: &Read) -> Vec<Instead> {
         let usable = self.models.iter().filter(|entry| entry.problem.is_none());
         let smaller = usable.filter(|entry| entry.size_bytes < target.entry.size_bytes);
-        // One that cannot be read now is no choice.
+        // A model that cannot be read is not an alternative.
         let here = smaller.filter_map(|entry| self.read(Path::new(&entry.path)).ok()).map(|read| Instead {
             choice: SmallerChoice::Model { name: read.entry.name, path: read.entry.path },
             footprint: read.footprint,
@@ -138,24 +137,24 @@ impl Pairs<'_> {
         here.chain(absent).collect()
     }
 
-    /// Whether a model of the catalogue is on this machine.
+    /// Checks whether a catalogue model is installed.
     fn has(&self, model: &CatalogueModel) -> bool {
         self.models.iter().any(|entry| {
             catalogue::of_file(&entry.name, entry.size_bytes).is_some_and(|known| known.id == model.id)
         })
     }
 
-    /// What can draft for a target.
+    /// Returns the possible drafts for a target.
     ///
     /// # Errors
-    /// As [`Pairs::fit`]. A draft that cannot be read is an offer with a reason.
+    /// As [`Pairs::fit`]. An unreadable draft is an offer with a reason.
     pub fn offers(&self, target: &Path, context: Option<u32>) -> Result<DraftOffers> {
         let target = self.target(target)?;
         let context = context_of(&target.read.spec, context)?;
         let path = target.read.entry.path.as_str();
         let others = self.models.iter().filter(|entry| !same_file(&entry.path, path));
         let here = others.map(|entry| self.offer_of(&target.read, entry, context));
-        // The target itself may be of the catalogue, and outside of the folders.
+        // The target may be a catalogue model outside the scanned folders.
         let itself = |model: &CatalogueModel| {
             let found = catalogue::of_file(&target.read.entry.name, target.read.entry.size_bytes);
             found.is_some_and(|found| found.id == model.id)
@@ -169,7 +168,7 @@ impl Pairs<'_> {
         Ok(DraftOffers { target: target.read.entry, context, offers, without_draft })
     }
 
-    /// A model of this machine as a draft.
+    /// Judges an installed model as a draft.
     fn offer_of(&self, target: &Read, entry: &ModelEntry, context: u32) -> DraftOffer {
         let of_sizes = Footprint::guessed(entry.size_bytes, 0);
         let unread = |verdict| {
@@ -221,7 +220,7 @@ impl Pairs<'_> {
         }
     }
 
-    /// A model of the catalogue that is not here as a draft.
+    /// Judges a catalogue model that is not installed as a draft.
     fn offer_to_fetch(&self, target: &Target, model: &CatalogueModel, context: u32) -> DraftOffer {
         let Target { read: target, vocabulary } = target;
         let footprint = footprint_of(model);
@@ -243,7 +242,7 @@ impl Pairs<'_> {
         }
     }
 
-    /// What sizes alone say of a draft.
+    /// Returns an offer with everything that follows from sizes alone.
     fn offer(&self, target: &Read, draft: &Footprint, context: u32) -> DraftOffer {
         let both = fit::fit(&target.footprint, Some(draft), context, self.machine);
         DraftOffer {
@@ -261,7 +260,7 @@ impl Pairs<'_> {
         }
     }
 
-    /// The speedup that the cost model promises at a typical acceptance, with what was measured of the costs.
+    /// Predicts the speedup at a typical acceptance rate, from measured costs where available.
     fn predicted(
         &self,
         target: &Read,
@@ -277,7 +276,7 @@ impl Pairs<'_> {
             PassCost::new(curve.target.points.iter().map(|point| (point.rows as usize, point.relative))).ok()
         };
         let measured = curve.as_ref().and_then(times);
-        // A drafted token costs what its bytes do, unless it was measured.
+        // Until measured, the cost of a drafted token is proportional to the bytes read.
         let c = of_pair.as_ref().and_then(cost_of_a_drafted_token).unwrap_or(size_ratio);
         let costs_measured = measured.is_some();
         let cost = measured.unwrap_or_else(|| usual_cost(self.compute));
@@ -286,17 +285,17 @@ impl Pairs<'_> {
     }
 }
 
-/// Whether a model that is not here is taken to suit.
+/// Checks whether a catalogue model is expected to share the vocabulary.
 fn expected(verdict: &PairVerdict) -> bool {
     matches!(verdict, PairVerdict::Expected { .. })
 }
 
-/// Whether the catalogue recommends this draft for the target, each in whatever quantisation.
+/// Checks whether the catalogue recommends this draft for the target, in any quantisation.
 fn recommends(target: &Read, draft: Option<&CatalogueModel>) -> bool {
     target.kin.zip(draft).is_some_and(|(target, draft)| target.draft.as_ref() == Some(&draft.id))
 }
 
-/// The context that is asked for, or the usual one.
+/// Returns the requested context, or the default one.
 fn context_of(spec: &ModelSpec, asked: Option<u32>) -> Result<u32> {
     let longest = spec.context_length;
     match asked {
@@ -309,7 +308,7 @@ fn context_of(spec: &ModelSpec, asked: Option<u32>) -> Result<u32> {
     }
 }
 
-/// Whether two paths lead to one file.
+/// Checks whether two paths lead to the same file.
 fn same_file(a: &str, b: &str) -> bool {
     let real = |path: &str| std::fs::canonicalize(path).ok();
     a == b || real(a).is_some_and(|a| Some(a) == real(b))
@@ -320,13 +319,13 @@ fn cost_of_a_drafted_token(curve: &CostCurve) -> Option<f64> {
     Some(one(&curve.draft.as_ref()?.points)? / one(&curve.target.points)?)
 }
 
-/// An assumption: the acceptance rate of a draft by its size beside the target. Published rates lie on both
-/// sides of this line: about 0.8 for Llama 3.1 8B with 1B, greedy (vllm-project/vllm#38174); 0.71 for GPT-2
-/// large with DistilGPT-2 (hurjun/speculative-decoding-lab); 0.45 to 0.63 as users of LM Studio report
-/// (lmstudio-ai/mlx-engine#113); 2.28 tokens a pass, which is 0.56, for Vicuna 7B with a draft of 68 M
-/// (Spec-Bench, SpS). A draft of another family of the same vocabulary guesses a little worse.
+/// Assumed acceptance rate of a draft, by its size relative to the target. Published rates scatter around
+/// this curve: about 0.8 for Llama 3.1 8B with 1B, greedy (vllm-project/vllm#38174); 0.71 for GPT-2 large
+/// with DistilGPT-2 (hurjun/speculative-decoding-lab); 0.45 to 0.63 reported by users of LM Studio
+/// (lmstudio-ai/mlx-engine#113); 0.56, from 2.28 tokens per pass, for Vicuna 7B with a 68M draft
+/// (Spec-Bench, SpS). A draft of another family with the same vocabulary is accepted slightly less often.
 pub fn typical_acceptance(size_ratio: f64, of_one_family: bool) -> f64 {
-    /// Acceptance by the logarithm of the size, straight between these.
+    /// Acceptance by size ratio, interpolated linearly over the logarithm of the ratio.
     const POINTS: [(f64, f64); 4] = [(0.01, 0.55), (0.04, 0.62), (0.15, 0.7), (0.5, 0.78)];
     let at = size_ratio.clamp(POINTS[0].0, POINTS[POINTS.len() - 1].0);
     let right = POINTS.iter().position(|point| point.0 >= at).unwrap_or(POINTS.len() - 1).max(1);
@@ -335,10 +334,9 @@ pub fn typical_acceptance(size_ratio: f64, of_one_family: bool) -> f64 {
     if of_one_family { typical } else { typical - 0.05 }
 }
 
-/// What a target pass costs by its rows while nobody has measured it here. On Metal the product of several rows
-/// is one of tiles, which for a few rows costs 4.9 passes of one (ggml-org/llama.cpp#4624, whose kernels these
-/// are); on the CPU these are the kernels' figures for Qwen2.5 1.5B in Q4_K_M on two cores (`hunch bench
-/// --passes`).
+/// Assumed cost of a target pass by rows, relative to one row, until it is measured here. On Metal, several
+/// rows use tiled kernels, which for a few rows cost 4.9 single-row passes (ggml-org/llama.cpp#4624, whose
+/// kernels these are). CPU figures are for Qwen2.5 1.5B in Q4_K_M on two cores (`hunch bench --passes`).
 fn usual_cost(compute: &Compute) -> PassCost {
     let points: &[(usize, f64)] = if compute.device().is_cpu() {
         &[(1, 1.0), (2, 1.15), (5, 1.2), (9, 1.8), (16, 2.85)]
@@ -348,8 +346,8 @@ fn usual_cost(compute: &Compute) -> PassCost {
     PassCost::new(points.iter().copied()).expect("one row is among the points, and all are positive")
 }
 
-/// SpeedLog ones first, by speedup; then by predicted speedup, of equals what is recommended, what is here and
-/// what is smaller; those that do not suit last.
+/// Orders offers: usable ones first, then by measured speedup, then by predicted speedup. Ties go to
+/// recommended, installed and smaller models, in that order.
 fn in_order(a: &DraftOffer, b: &DraftOffer) -> std::cmp::Ordering {
     let suits = |offer: &DraftOffer| {
         matches!(offer.verdict, PairVerdict::Suits { .. } | PairVerdict::Expected { .. })
@@ -372,7 +370,7 @@ mod tests {
     use hunch_model::device::DeviceChoice;
 
     #[test]
-    fn acceptance_rises_with_the_size_of_the_draft_and_never_much() {
+    fn typical_acceptance_rises_slowly_with_draft_size() {
         let ratios = [0.0, 0.01, 0.03, 0.1, 0.3, 0.5, 2.0];
         let typical: Vec<f64> = ratios.iter().map(|&ratio| typical_acceptance(ratio, true)).collect();
         assert!(typical.windows(2).all(|pair| pair[0] <= pair[1]), "{typical:?}");
@@ -381,13 +379,13 @@ mod tests {
     }
 
     #[test]
-    fn passes_that_nobody_measured_cost_what_is_known() {
+    fn default_cpu_cost_matches_published_points() {
         let cost = usual_cost(&Compute::open(DeviceChoice::Cpu, Some(1)).unwrap());
         assert!((cost.at(1) - 1.0).abs() < 1e-12 && (cost.at(5) - 1.2).abs() < 1e-12 && cost.at(7) > 1.2);
     }
 
     #[test]
-    fn measured_ones_come_first_and_unsuitable_ones_last() {
+    fn measured_offers_come_first_and_unusable_ones_last() {
         let offer = |name: &str, verdict, predicted: Option<f64>, measured: Option<f64>| DraftOffer {
             name: name.into(),
             path: Some(name.into()),

@@ -1,4 +1,4 @@
-//! Taking a model away for good. Only what lies in Hunch's own folder is Hunch's to remove.
+//! Deletes models. Only files in Hunch's own folder may be deleted.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,11 @@ use crate::types::ModelSource;
 use hunch_error::{Error, Result};
 use hunch_model::split;
 
-/// The files that removing the model at `path` would remove: all parts of a split one.
+/// Returns the files that deleting the model at `path` would delete: all parts of a split model.
 ///
 /// # Errors
-/// When there is no such model, or it is not Hunch's to remove; says where it can be removed.
+/// If there is no such model, or it is in another program's folder. The message says how to delete it
+/// there.
 pub fn removable(path: &Path, places: &Places) -> Result<Vec<PathBuf>> {
     let files: Vec<PathBuf> = split::files(path).into_iter().filter(|file| file.is_file()).collect();
     let is_model = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
@@ -21,7 +22,8 @@ pub fn removable(path: &Path, places: &Places) -> Result<Vec<PathBuf>> {
             remedy: "Nothing was removed. `hunch models` lists what is here.".into(),
         });
     }
-    // The folder without links, the file with: a link in the folder goes, what it leads to stays.
+    // Links are resolved for the folder but not for the file: a link in the folder is deleted, its target
+    // stays.
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
     let own = places.models.canonicalize().ok();
     match (folder, own) {
@@ -34,10 +36,10 @@ pub fn removable(path: &Path, places: &Places) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// Removes a model from Hunch's own folder.
+/// Deletes a model from Hunch's own folder.
 ///
 /// # Errors
-/// As [`removable`], and [`Error::Io`] when a file cannot be removed.
+/// As [`removable`], and [`Error::Io`] if a file cannot be deleted.
 pub fn remove(path: &Path, places: &Places) -> Result<()> {
     for file in removable(path, places)? {
         std::fs::remove_file(&file).map_err(|source| Error::Io { action: "remove", path: file, source })?;
@@ -45,7 +47,7 @@ pub fn remove(path: &Path, places: &Places) -> Result<()> {
     Ok(())
 }
 
-/// Whose folder a file lies in, as it is listed; an added folder's for one that is not.
+/// Returns the source of a listed file, or [`ModelSource::Added`] for any other.
 pub(super) fn source_of(path: &Path, places: &Places) -> ModelSource {
     let found = survey(places)
         .candidates
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_go_and_nothing_else() {
+    fn removes_all_parts_and_nothing_else() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         for name in ["sub/a-00001-of-00002.gguf", "sub/a-00002-of-00002.gguf", "sub/b.gguf"] {
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_hunch_s_stays_and_who_can_remove_it_is_said() {
+    fn refuses_foreign_models_and_says_how_to_remove_them() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         let (outside, lm) = (root.path().join("outside.gguf"), root.path().join("home/.lmstudio/models/o/r"));
@@ -118,7 +120,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_goes_and_what_it_leads_to_stays() {
+    fn removes_link_and_keeps_its_target() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         let outside = root.path().join("outside.gguf");

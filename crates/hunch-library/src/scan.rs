@@ -1,4 +1,4 @@
-//! The models of this machine: what lies in the places, with what the headers say.
+//! Lists the models on this machine: files found in the places, with their headers.
 
 use super::DEFAULT_MODEL;
 use super::headers::Headers;
@@ -8,27 +8,27 @@ use super::survey::{Candidate, survey};
 use crate::types::ModelEntry;
 use crate::types::{ModelFolder, ModelSource};
 
-/// Files whose headers are read at the same time: more of them do not make a disk faster.
+/// Headers read in parallel. More threads do not speed up a disk.
 const AT_ONCE: usize = 4;
 
-/// The models that were found.
+/// Result of a scan.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
-    /// Models that can be loaded, then those that cannot, each by name.
+    /// Usable models, then unusable ones, each by name.
     pub models: Vec<ModelEntry>,
-    /// Where was looked.
+    /// The folders searched.
     pub folders: Vec<ModelFolder>,
-    /// Everything the headers tell of the models that can be loaded, in the order of `models`.
+    /// Header contents of the usable models, in the order of `models`.
     pub inspections: Vec<Inspection>,
 }
 
-/// Looks through all places. Reads headers, but of files that have not changed since the last time.
+/// Scans all places. Reads only headers that changed since the last scan.
 pub fn scan(places: &Places) -> Scan {
     let found = survey(places);
     let mut headers = Headers::open(places);
     let mut looks: Vec<Option<Look>> = found.candidates.iter().map(|c| headers.get(c)).collect();
     for (candidate, known) in found.candidates.iter().zip(&mut looks) {
-        // Without a name of text a path cannot be said, and so nothing can be done with it.
+        // Paths are sent as text, so a file whose path is not UTF-8 cannot be opened.
         if candidate.path().to_str().is_none() {
             *known = Some(unnameable(candidate));
         }
@@ -44,7 +44,7 @@ pub fn scan(places: &Places) -> Scan {
     let mut listed: Vec<(ModelEntry, Option<Inspection>)> = Vec::new();
     for (candidate, look) in found.candidates.iter().zip(looks.into_iter().flatten()) {
         let own = matches!(candidate.source, ModelSource::Hunch | ModelSource::Added);
-        // What is no model is nothing to tell of in the cache of another program.
+        // In other programs' folders, files that are not models are hidden.
         if look.holding == Holding::Model || own {
             folders[candidate.folder].models += 1;
             listed.push(finished(candidate, look));
@@ -59,7 +59,7 @@ pub fn scan(places: &Places) -> Scan {
     Scan { models, folders, inspections: inspections.into_iter().flatten().collect() }
 }
 
-/// Reads headers on several threads; the looks in the order of `which`.
+/// Reads headers on several threads. Returns the reports in the order of `which`.
 fn read_all(which: &[usize], candidates: &[Candidate]) -> Vec<Look> {
     let each = which.len().div_ceil(AT_ONCE).max(1);
     let read = |indices: &[usize]| -> Vec<Look> {
@@ -71,7 +71,7 @@ fn read_all(which: &[usize], candidates: &[Candidate]) -> Vec<Look> {
     })
 }
 
-/// The card as it is listed: with what the place says, which the header does not know.
+/// Completes a list entry with facts from its location.
 fn finished(candidate: &Candidate, look: Look) -> (ModelEntry, Option<Inspection>) {
     let entry = ModelEntry {
         name: candidate.name.clone(),
@@ -90,7 +90,7 @@ fn unnameable(candidate: &Candidate) -> Look {
     Look::unread(candidate.path(), problem.into(), true)
 }
 
-/// The one that Hunch starts with is the one its name is found by.
+/// Marks the entry that the default model's name resolves to.
 fn mark_default(models: &mut [ModelEntry]) {
     let of_name = |entry: &&mut ModelEntry| entry.name == DEFAULT_MODEL;
     let mut named: Vec<_> = models.iter_mut().filter(of_name).collect();

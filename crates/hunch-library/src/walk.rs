@@ -1,6 +1,5 @@
-//! Walking through a folder that somebody else keeps: symbolic links are followed and cycles ended, depth
-//! and number are bounded, and what cannot be read is said and passed over. Names and sizes only; no file is
-//! opened.
+//! Walks a folder of unknown contents. Symbolic links are followed without looping. Depth and entry count
+//! are limited. Unreadable folders are reported and skipped. No file is opened.
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -8,37 +7,37 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// The cache of Hugging Face has models at the fifth level.
+/// Depth limit. Hugging Face's cache has models at the fifth level.
 const DEEPEST: usize = 10;
-/// Entries of folders that are looked at. A folder of models has hundreds; a home folder by mistake, more.
+/// Limit of entries. Models folders have hundreds; a home folder added by mistake has more.
 const MOST_ENTRIES: usize = 50_000;
 
-/// What a file is, whatever it is called: the same by every way that leads to it.
+/// Identity of a file, the same for every path to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Identity {
-    /// Device and number on it.
+    /// Device and inode.
     #[cfg(unix)]
     Number(u64, u64),
-    /// Where the system has no such numbers: the path without links.
+    /// Canonical path, on systems without inodes.
     #[cfg(not(unix))]
     Path(PathBuf),
 }
 
-/// A file, without its contents.
+/// Metadata of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// By the way it was found.
+    /// Path by which it was found.
     pub(super) path: PathBuf,
     /// Bytes.
     pub(super) size: u64,
-    /// When it was last written, in nanoseconds since 1970; 0 where the system does not tell.
+    /// Modification time in nanoseconds since 1970, or 0 if the system does not report it.
     pub(super) modified: u64,
-    /// Which file it is.
+    /// Identity of the file.
     pub(super) identity: Identity,
 }
 
 impl Mark {
-    /// Of a file at `path`; `None` when there is none, or something that is no file.
+    /// Returns the metadata of the file at `path`, or `None` if it is not a file.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let meta = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
         Some(Self::new(path.to_path_buf(), &meta))
@@ -62,29 +61,29 @@ fn identity(path: &Path, _: &Metadata) -> Identity {
     Identity::Path(path.canonicalize().unwrap_or_else(|_| path.to_path_buf()))
 }
 
-/// What was found.
+/// Result of a walk.
 #[derive(Debug, Default)]
 pub(super) struct Walked {
-    /// Files, those nearer to the top first, by name among their like.
+    /// The files, breadth first, by name within each folder.
     pub(super) files: Vec<Mark>,
-    /// Why something was not looked at, if so.
+    /// Why something was skipped, if anything was.
     pub(super) problem: Option<String>,
 }
 
 impl Walked {
-    /// The first problem is told: more of them seldom say more.
+    /// Records a problem. Only the first one is reported.
     fn say(&mut self, problem: impl FnOnce() -> String) {
         self.problem.get_or_insert_with(problem);
     }
 }
 
-/// The files below `root` that `wanted` says yes to by name. A root that is not there has none.
+/// Returns the files below `root` whose name `wanted` accepts. A missing root has none.
 pub(super) fn walk(root: &Path, wanted: impl Fn(&OsStr) -> bool) -> Walked {
     walk_where(root, wanted, |_, _| true)
 }
 
-/// The same in those folders alone that `entered` says yes to, by how deep below `root` they lie (0 right in it)
-/// and by name. What is in the others is not counted.
+/// Like [`walk`], entering only folders that `entered` accepts by depth below `root` (0 = direct child) and
+/// name. Entries of other folders do not count towards the limit.
 pub(super) fn walk_where(
     root: &Path,
     wanted: impl Fn(&OsStr) -> bool,
@@ -133,11 +132,11 @@ fn walk_within(
         names.sort();
         for path in names {
             let name = path.file_name().unwrap_or_default();
-            // Hidden ones are locks, thumbnails and what a Mac writes beside files on foreign volumes.
+            // Hidden entries are locks, thumbnails and macOS metadata on foreign volumes.
             if name.as_encoded_bytes().starts_with(b".") {
                 continue;
             }
-            // A link to nothing, and what went away meanwhile, is nothing.
+            // Skips broken links and files deleted during the walk.
             let Ok(meta) = std::fs::metadata(&path) else { continue };
             if meta.is_file() && wanted(name) {
                 walked.files.push(Mark::new(path, &meta));
@@ -153,7 +152,7 @@ fn walk_within(
     walked
 }
 
-/// Paths in a folder, at most so many.
+/// Returns at most `most` paths in a folder.
 fn names(folder: &Path, most: usize) -> std::io::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder)?;
     Ok(entries.take(most).filter_map(|entry| Some(entry.ok()?.path())).collect())
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_empty_and_a_file_is_no_folder() {
+    fn missing_root_is_empty_and_file_root_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
         let nowhere = walk(&folder.path().join("nowhere"), |_| true);
         assert!(nowhere.files.is_empty() && nowhere.problem.is_none());
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_and_number_are_bounded() {
+    fn depth_and_entry_count_are_limited() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("a/b/c")).unwrap();
         for name in ["top", "a/one", "a/b/two", "a/b/c/three"] {
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_entered_is_not_counted() {
+    fn skipped_folders_do_not_count_towards_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["data", "models--a", "models--a/data"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
@@ -211,7 +210,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_are_followed_and_cycles_end() {
+    fn follows_links_without_looping() {
         use std::os::unix::fs::symlink;
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("a/b");

@@ -1,8 +1,7 @@
-//! Noticing that models come and go. A thread looks at names, sizes and times every two seconds, while
-//! somebody listens and can see it. Looking is dearer than being told, but the caches of other programs are farms of
-//! symbolic links, and folders lie on network volumes and external disks: of changes behind a link or made
-//! by another machine, the system tells nothing. Where a look takes long, as on a slow volume, the next one
-//! waits longer.
+//! Watches for added and removed models by polling names, sizes and times every two seconds while the
+//! window is visible. File system events are not used: they do not report changes behind symbolic links,
+//! which caches of other programs consist of, nor changes on network volumes. On a slow volume the interval
+//! grows.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -14,19 +13,19 @@ use super::places::Places;
 use super::survey::survey;
 use hunch_error::{Error, Result};
 
-/// How often is looked.
+/// Default interval between polls.
 pub const PERIOD: Duration = Duration::from_secs(2);
-/// How long the first look is waited for.
+/// How long [`Watch::start`] waits for the first poll.
 const MOMENT: Duration = Duration::from_millis(100);
-/// Looking takes at most this part of the time.
+/// Minimum ratio of waiting to polling time.
 const SHARE: u32 = 10;
 
-/// A watch over the places; ends when it is dropped. A call that is under way then is the last one.
+/// Watches the places until dropped. A callback already running finishes.
 pub struct Watch {
     control: Arc<Control>,
 }
 
-/// Orders to the thread that looks.
+/// State shared with the polling thread.
 #[derive(Default)]
 struct Control {
     orders: Mutex<Orders>,
@@ -53,8 +52,7 @@ impl Control {
         self.lock().ended
     }
 
-    /// Waits for `time`, and longer while the watch is paused. After a pause it returns at once. Returns `false`
-    /// when the watch has ended.
+    /// Waits for `time`, or until resumed if paused. Returns `false` once the watch has ended.
     fn wait(&self, time: Duration) -> bool {
         let waiting = |orders: &mut Orders| !orders.ended && !orders.paused;
         let waited = self.changed.wait_timeout_while(self.lock(), time, waiting);
@@ -66,18 +64,18 @@ impl Control {
 }
 
 impl Watch {
-    /// Looks every `period` and calls `changed` when something else lies there than when it started, or than
-    /// it said last. A file that grows is said when it appears, and once more when it has settled. The first
-    /// look is waited for a moment and no longer, since a dead volume may hold it up for minutes; one that comes
-    /// later is followed by a call of `changed`, because what came meanwhile may have been missed.
+    /// Polls every `period` and calls `changed` when the files differ from the start or the last report. A
+    /// growing file is reported when it appears and again when its size settles. The first poll is awaited
+    /// only briefly, because an unresponsive volume may block it for minutes. If it finishes late,
+    /// `changed` is called, because changes may have been missed.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// If no thread can be started.
     pub fn start(places: Places, period: Duration, changed: impl FnMut() + Send + 'static) -> Result<Self> {
         Self::over(move || Fingerprint::of(&places), period, changed)
     }
 
-    /// The same over whatever `look` sees.
+    /// Like [`Watch::start`], with any source of fingerprints.
     fn over(
         mut look: impl FnMut() -> Fingerprint + Send + 'static,
         period: Duration,
@@ -85,7 +83,7 @@ impl Watch {
     ) -> Result<Self> {
         let control = Arc::new(Control::default());
         let watched = control.clone();
-        // Without room: what is sent has been received, or nobody waits for it any more.
+        // Unbuffered, so a failed send means that the first poll was late.
         let (looked, first_look) = sync_channel(0);
         let watching = move || {
             let begun = Instant::now();
@@ -111,7 +109,7 @@ impl Watch {
         Ok(Self { control })
     }
 
-    /// Stops looking, or looks again: at once, then every period.
+    /// Pauses or resumes polling. Resuming polls at once.
     pub fn set_paused(&self, paused: bool) {
         self.control.change(|orders| orders.paused = paused);
     }
@@ -119,17 +117,17 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // Not waited for: it may be looking at a volume that does not answer.
+        // The thread is not joined: it may be blocked on an unresponsive volume.
         self.control.change(|orders| orders.ended = true);
     }
 }
 
-/// What lies in the places, as numbers.
+/// Hashes of the files in the places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fingerprint {
-    /// Which files.
+    /// Hash of the file names.
     names: u64,
-    /// Which files, how large and from when.
+    /// Hash of names, sizes and modification times.
     contents: u64,
 }
 
@@ -153,11 +151,11 @@ impl Fingerprint {
     }
 }
 
-/// When a change is news.
+/// Decides when a change is reported.
 struct Settling {
-    /// What was said last.
+    /// Last reported fingerprint.
     said: Fingerprint,
-    /// What was seen last.
+    /// Last observed fingerprint.
     seen: Fingerprint,
 }
 
@@ -166,7 +164,8 @@ impl Settling {
         Self { said: first, seen: first }
     }
 
-    /// A file more or less is news at once; other contents are when they stay as they are for one look.
+    /// Returns whether to report this fingerprint: a changed set of files at once, changed contents once
+    /// they are stable for one poll.
     fn has_news(&mut self, now: Fingerprint) -> bool {
         let settled = now == self.seen;
         self.seen = now;
@@ -186,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_is_said_at_once_and_growing_when_it_has_ended() {
+    fn reports_new_files_at_once_and_growing_files_when_stable() {
         let print = |names, contents| Fingerprint { names, contents };
         let mut settling = Settling::new(print(1, 1));
         assert!(!settling.has_news(print(1, 1)));
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_sees_what_matters() {
+    fn fingerprint_covers_names_sizes_and_times() {
         let folder = tempfile::tempdir().unwrap();
         let places = Places::only(folder.path().into());
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -221,12 +220,12 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_does_not_answer_holds_nobody_up() {
+    fn unresponsive_folder_blocks_neither_start_nor_drop() {
         let (answer, answers) = channel();
         let (sender, changes) = channel();
         let print = |names| Fingerprint { names, contents: 0 };
         let look = move || answers.recv().unwrap_or(print(0));
-        // This comes back although no look has.
+        // Returns although no poll has finished.
         let watch = Watch::over(look, Duration::ZERO, move || {
             let _ = sender.send(());
         })
@@ -236,14 +235,14 @@ mod tests {
         changes.recv_timeout(Duration::from_secs(30)).expect("the first look came late");
         answer.send(print(2)).unwrap();
         changes.recv_timeout(Duration::from_secs(30)).expect("something else lies there");
-        // Nor is it waited for at the end: a look is under way, and will not come back by itself.
+        // Dropping does not wait for the running poll, which never finishes by itself.
         drop(watch);
         drop(answer);
         assert!(changes.recv().is_err(), "the last look tells nobody");
     }
 
     #[test]
-    fn paused_watch_does_not_look_and_tells_what_it_missed_when_resumed() {
+    fn paused_watch_does_not_poll_and_reports_changes_on_resume() {
         let (sender, changes) = channel();
         let (looked, looks) = channel();
         let names = Arc::new(Mutex::new(1));
@@ -261,7 +260,7 @@ mod tests {
             looks.recv_timeout(long).expect("it looks");
         }
         watch.set_paused(true);
-        // A look may have been under way.
+        // A poll may have been running.
         std::thread::sleep(Duration::from_millis(20));
         while looks.try_recv().is_ok() {}
         *names.lock().unwrap() = 2;
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_tells_until_it_is_dropped() {
+    fn reports_changes_until_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let (sender, changes) = channel();
         let places = Places::only(folder.path().into());
@@ -290,7 +289,7 @@ mod tests {
         std::fs::write(file, "x").unwrap();
         changes.recv_timeout(Duration::from_secs(30)).unwrap();
         drop(watch);
-        // The thread ends and with it the sender.
+        // The thread ends and drops the sender.
         while changes.recv_timeout(Duration::from_secs(30)).is_ok() {}
         std::fs::remove_file(file).unwrap();
         assert!(changes.recv().is_err());
