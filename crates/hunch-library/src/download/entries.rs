@@ -1,5 +1,5 @@
-//! The downloads by number: what each looks like from outside and what runs for it. A change is made and put
-//! where it is told from under one lock, so that what is heard last is what is.
+//! The downloads by id: their published state and their running tasks. State changes and their events are
+//! queued under one lock, so the last event always matches the state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -25,25 +25,25 @@ pub(super) struct Inner {
     pub(super) hub: Arc<Hub>,
     pub(super) settings: DownloadSettings,
     pub(super) runtime: Handle,
-    /// Files that may be fetched now.
+    /// Limits parallel file transfers.
     pub(super) slots: Arc<Semaphore>,
-    /// Of the disk, who may write how much.
+    /// Disk space reserved by active downloads.
     pub(super) room: Room,
     pub(super) sinks: Sinks,
-    /// Taken before `tasks`, where both are.
+    /// Locked before `tasks` where both are needed.
     pub(super) entries: Mutex<BTreeMap<String, Entry>>,
-    /// What was last started for each download.
+    /// Last task started for each download.
     pub(super) tasks: Mutex<HashMap<String, tokio::task::JoinHandle<()>>>,
     pub(super) next: AtomicU64,
 }
 
 pub(super) struct Entry {
     pub(super) view: Download,
-    /// Which of its runs may change it; an older one may still be coming to its end.
+    /// Task that may change this entry. An older task may still be finishing.
     pub(super) run: u64,
-    /// Whether nothing is known of it but its bytes.
+    /// Whether the state file is missing or corrupt.
     lost: bool,
-    /// Of all that was started for it one is at the files.
+    /// Held by the task that accesses the files.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -57,7 +57,7 @@ impl Inner {
         Place::new(&self.models, id)
     }
 
-    /// Looks at the disk for what other programs have begun, moved and ended.
+    /// Updates the entries from disk, for downloads of other programs.
     pub(super) fn look(&self) {
         let on_disk: BTreeMap<String, Found> = kept::all(&self.models).into_iter().collect();
         for (id, found) in &on_disk {
@@ -72,15 +72,15 @@ impl Inner {
             .map(|(id, entry)| (id.clone(), entry.run))
             .collect();
         for (id, run) in gone {
-            // One that was paused before it had begun has nothing on disk yet.
+            // A download paused before its first write has nothing on disk yet.
             if !self.is_busy(&id) {
                 self.forget(&id, run);
             }
         }
     }
 
-    /// Whether something that was started here for a download has not come to its end: it may still be at the files,
-    /// whatever the download looks like.
+    /// Checks whether a task of this program is still running for a download, whatever phase is shown. It
+    /// may still access the files.
     pub(super) fn is_busy(&self, id: &str) -> bool {
         lock(&self.tasks).get(id).is_some_and(|task| !task.is_finished())
     }
@@ -90,17 +90,17 @@ impl Inner {
         Entry { view, run: self.next.fetch_add(1, Ordering::Relaxed), lost, turn: Arc::default() }
     }
 
-    /// Whether nothing tells any more what the download was to fetch.
+    /// Checks whether the download's state file is unreadable.
     pub(super) fn is_lost(&self, id: &str) -> bool {
         lock(&self.entries).get(id).is_some_and(|entry| entry.lost)
     }
 
-    /// What is said of a download of which nothing is known but its bytes.
+    /// Returns the error for a download whose state file is unreadable.
     pub(super) fn unreadable(&self, id: &str, bytes: u64) -> Error {
         Error::DownloadUnreadable { folder: self.place(id).folder().to_owned(), bytes }
     }
 
-    /// A download of which nothing is known but its bytes. It can be taken away.
+    /// Returns the view of a download whose state file is unreadable. It can only be removed.
     fn as_lost(&self, id: &str, bytes: u64) -> Download {
         Download {
             id: id.to_owned(),
@@ -120,13 +120,13 @@ impl Inner {
         }
     }
 
-    /// Takes over that there are bytes on disk of which is not known what they are.
+    /// Takes over a download from disk whose state file is unreadable.
     fn learn_of_loss(&self, id: &str, bytes: u64) {
         let now = self.as_lost(id, bytes);
         let run = {
             let mut entries = lock(&self.entries);
             let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
-            // Of one that is known here it is written down again when it goes on.
+            // For a download known here, the state file is written again on resume.
             if !entry.lost {
                 return;
             }
@@ -135,7 +135,7 @@ impl Inner {
         self.publish(id, run, |view| *view = now);
     }
 
-    /// A download as it lies on disk, if this program is not at it.
+    /// Returns the view of a download on disk that is not active here.
     fn as_kept(&self, id: &str, kept: &Kept) -> Download {
         Download {
             id: id.to_owned(),
@@ -151,7 +151,7 @@ impl Inner {
         }
     }
 
-    /// Takes over what is known on disk of a download that this program is not at.
+    /// Takes over the state on disk of a download that is not active here.
     fn learn(&self, id: &str, kept: &Kept) {
         let now = self.as_kept(id, kept);
         let elsewhere = Error::DownloadElsewhere { name: now.name.clone() };
@@ -159,7 +159,7 @@ impl Inner {
             let mut entries = lock(&self.entries);
             let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
             if std::mem::take(&mut entry.lost) {
-                // Another program has begun it anew.
+                // Another program has restarted it.
                 entry.view = now.clone();
             }
             if is_active(entry.view.phase) || entry.view.phase == DownloadPhase::Done {
@@ -180,7 +180,7 @@ impl Inner {
         });
     }
 
-    /// Changes a download and tells it, if it changes and `run` is the run that may.
+    /// Changes a download and notifies subscribers, unless a newer task owns it or nothing changed.
     pub(super) fn publish(&self, id: &str, run: u64, change: impl FnOnce(&mut Download)) {
         {
             let mut entries = lock(&self.entries);
@@ -190,7 +190,7 @@ impl Inner {
         self.sinks.tell();
     }
 
-    /// Changes a download whose lock is held, and has it told if it changes.
+    /// Changes a locked entry, and queues an event if anything changed.
     fn change(&self, entry: &mut Entry, change: impl FnOnce(&mut Download)) {
         let before = entry.view.clone();
         change(&mut entry.view);
@@ -216,16 +216,17 @@ impl Inner {
         self.sinks.tell();
     }
 
-    /// Fetches, if nobody does. One that is not known yet is what `request` says.
+    /// Starts fetching unless the download is active. `request` creates or updates the entry.
     pub(super) fn launch(self: &Arc<Self>, id: &str, request: Option<&DownloadRequest>) {
         {
-            // In one step: of two at once one fetches, and nobody sees a new one that is not under way.
+            // Under one lock, so that concurrent calls start one task and subscribers never see a new entry
+            // idle.
             let mut entries = lock(&self.entries);
             if let Some(request) = request {
                 let new = || self.as_kept(id, &Kept::new(request));
                 let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(new()));
                 if std::mem::take(&mut entry.lost) {
-                    // Now it is known again.
+                    // The request replaces the unreadable state.
                     entry.view = new();
                 }
             }
@@ -233,7 +234,7 @@ impl Inner {
                 return;
             };
             self.change(entry, |view| {
-                // What was refused for its checksum may be asked for without one.
+                // After a checksum mismatch, the user may retry without one.
                 view.request = request.cloned().unwrap_or_else(|| view.request.clone());
                 (view.phase, view.error, view.path) = (DownloadPhase::Waiting, None, None);
             });
@@ -242,7 +243,7 @@ impl Inner {
         self.sinks.tell();
     }
 
-    /// Stops what runs for a download and does something else with it.
+    /// Aborts the running task of a download and starts `work` in its place.
     pub(super) fn replace<F: Future<Output = ()> + Send>(
         self: &Arc<Self>,
         id: &str,
@@ -260,14 +261,14 @@ impl Inner {
             if let Some(task) = lock(&self.tasks).get(id) {
                 task.abort();
             }
-            // Now, and not once the runtime lets go of it: what is started next may have the room.
+            // Released here, because the aborted task ends later and the next one may need the space.
             self.room.withdraw(entry.run);
             self.spawn(entry, work);
         }
         self.sinks.tell();
     }
 
-    /// Starts work for a download. It begins when what was started before has let go of the files.
+    /// Starts a task for a download. It begins once the previous task releases the files.
     fn spawn<F: Future<Output = ()> + Send>(
         self: &Arc<Self>,
         entry: &mut Entry,
@@ -280,7 +281,8 @@ impl Inner {
             Run { inner: Arc::clone(self), place: self.place(&id), request, run: entry.run, id: id.clone() };
         let turn = Arc::clone(&entry.turn);
         let task = self.runtime.spawn(async move {
-            // Waiting for the one before would not do: that may have been stopped while it waited itself.
+            // Joining the previous task is not enough: it may have been aborted while waiting for the one
+            // before.
             let _turn = turn.lock_owned().await;
             work(run).await;
         });
@@ -288,7 +290,7 @@ impl Inner {
     }
 }
 
-/// Whether there is no more to it than what lies on disk: paused, or another program was at it.
+/// Checks whether the entry mirrors the disk: paused, or active in another program.
 fn is_idle(view: &Download) -> bool {
     view.phase == DownloadPhase::Paused
         || view.error.as_ref().is_some_and(|error| error.code == ErrorCode::DownloadElsewhere)

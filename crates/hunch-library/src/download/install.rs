@@ -1,5 +1,5 @@
-//! From bytes that are all here to a model in the library: the checksum, the header, the name. No
-//! file that is there is written over, and of a model in parts the first comes last.
+//! Turns downloaded files into a model of the library: verifies checksum and header, then renames. Existing
+//! files are never overwritten. The first part of a split model is renamed last.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -14,22 +14,22 @@ use crate::hub::{RemoteFile, local_file};
 use hunch_error::{Error, Result};
 use hunch_model::gguf::Gguf;
 
-/// Names that are tried for a model before it is given up.
+/// Limit of alternative names tried for a model.
 const MOST_NAMES: usize = 100;
 
-/// Where a model is to lie.
+/// Final location of a model.
 #[derive(Clone, Debug)]
 pub(super) struct Goal {
     /// Its short name.
     pub(super) name: String,
     /// Its files.
     pub(super) files: Vec<PathBuf>,
-    /// Which of them are there already.
+    /// Whether each file already exists there.
     pub(super) here: Vec<bool>,
 }
 
 impl Goal {
-    /// The first name under which nothing else lies. Reads files of the same name and size.
+    /// Chooses the first name without a different file. Hashes existing files of the same name and size.
     pub(super) fn choose(
         models: &Path,
         stem: &str,
@@ -64,7 +64,7 @@ fn is_same(path: &Path, part: &RemoteFile, cancelled: &AtomicBool) -> Result<boo
     Ok(size == part.size && sha256(path, cancelled)? == *expected)
 }
 
-/// The SHA-256 of a file.
+/// Computes a file's SHA-256, in hexadecimal.
 fn sha256(path: &Path, cancelled: &AtomicBool) -> Result<String> {
     let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
     let mut file = File::open(path).map_err(io)?;
@@ -80,7 +80,7 @@ fn sha256(path: &Path, cancelled: &AtomicBool) -> Result<String> {
     }
 }
 
-/// Checks that a file is what the hub has, and a model. One that is not is set aside.
+/// Verifies a file's checksum and GGUF header. A bad file is quarantined.
 pub(super) fn check(place: &Place, index: usize, part: &RemoteFile, cancelled: &AtomicBool) -> Result<()> {
     let path = place.part(index);
     let name = part.path.rsplit('/').next().unwrap_or_default();
@@ -95,23 +95,23 @@ pub(super) fn check(place: &Place, index: usize, part: &RemoteFile, cancelled: &
             });
         }
     }
-    // This file's header alone: the name that says which part of a model it is comes with the others.
+    // Only this file's header: part numbers are checked once all parts have their names.
     match Gguf::read(&path) {
         Err(Error::InvalidModelFile { reason, .. }) => {
             let path = place.set_aside(index, &format!("{name}.not-a-model"))?;
             Err(Error::InvalidModelFile { path, reason })
         }
-        // Of an architecture that Hunch does not run: the library says so.
+        // The library reports unsupported architectures.
         Err(Error::UnsupportedModel { .. }) | Ok(_) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Gives the files their names, all or none. `false`: something else has come to lie there meanwhile.
+/// Renames all files to their final names, or none. Returns `false` if another file has appeared there.
 pub(super) fn install(place: &Place, goal: &Goal) -> Result<bool> {
     let missing = goal.files.iter().enumerate().filter(|(index, _)| !goal.here[*index]);
     let mut named: Vec<(usize, &Path)> = Vec::new();
-    // The first part makes a model of the others.
+    // The first part makes the model visible, so it comes last.
     for (index, target) in missing.rev() {
         match rename_to_new(&place.part(index), target) {
             Ok(true) => named.push((index, target)),
@@ -120,7 +120,7 @@ pub(super) fn install(place: &Place, goal: &Goal) -> Result<bool> {
                 return Ok(false);
             }
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 let _ = take_back(place, &named);
                 return Err(error);
             }
@@ -130,8 +130,8 @@ pub(super) fn install(place: &Place, goal: &Goal) -> Result<bool> {
     Ok(true)
 }
 
-/// Makes parts of a download of files that have their names already. One that stays where it is, as all do when the
-/// program is ended in between, is known again by its checksum.
+/// Moves renamed files back to the download folder. A file left behind, for example by a crash, is
+/// recognised later by its checksum.
 fn take_back(place: &Place, named: &[(usize, &Path)]) -> Result<()> {
     for (index, target) in named {
         let part = place.part(*index);
@@ -143,15 +143,15 @@ fn take_back(place: &Place, named: &[(usize, &Path)]) -> Result<()> {
     Ok(())
 }
 
-/// Renames a file unless there is one of that name, which a plain rename would replace; `false` if there is. Where
-/// the volume has neither such a rename nor hard links, as memory sticks have not, it looks first and renames then:
-/// what another program puts there in between is replaced.
+/// Renames a file without replacing an existing one. Returns `false` if one exists. Volumes without
+/// exclusive rename or hard links, such as memory sticks, are checked first: a file created between check
+/// and rename is replaced.
 fn rename_to_new(from: &Path, to: &Path) -> Result<bool> {
     let io = |source| Error::Io { action: "rename to", path: to.to_owned(), source };
     match rename_exclusively(from, to) {
         Ok(()) => return Ok(true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
-        // What follows can do without, and tells what is wrong if it is something else.
+        // The fallback works without it, and reports any other error.
         Err(_) => {}
     }
     let done = match std::fs::hard_link(from, to) {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_gets_a_name_that_nothing_else_has() {
+    fn chooses_a_name_without_a_different_file() {
         let folder = tempfile::tempdir().unwrap();
         let models = folder.path();
         let choose =
@@ -194,7 +194,7 @@ mod tests {
         std::fs::write(models.join("m.gguf"), b"one").unwrap();
         assert_eq!((choose(b"one").name, choose(b"one").here), ("m".into(), vec![true]));
         assert_eq!((choose(b"two").name, choose(b"two").here), ("m-2".into(), vec![false]));
-        // Something comes between choosing and naming.
+        // A file appears between choosing and renaming.
         let place = Place::new(models, "x");
         std::fs::create_dir_all(place.part(0).parent().unwrap()).unwrap();
         std::fs::write(place.part(0), b"two").unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_model_in_parts_all_get_their_names_or_none() {
+    fn installs_all_parts_or_none() {
         let folder = tempfile::tempdir().unwrap();
         let models = folder.path();
         let place = Place::new(models, "x");
@@ -220,7 +220,7 @@ mod tests {
         for (index, bytes) in bytes.iter().enumerate() {
             std::fs::write(place.part(index), bytes).unwrap();
         }
-        // Without checksums nobody could tell afterwards whose a file is.
+        // Without checksums, existing files cannot be recognised.
         let parts = bytes.map(|bytes| RemoteFile { sha256: None, ..part(bytes) });
         let choose = || Goal::choose(models, "m", &parts, &AtomicBool::new(false)).unwrap();
         let goal = choose();
@@ -234,7 +234,7 @@ mod tests {
             names
         };
         assert_eq!(names(), [first.file_name().unwrap()], "nothing of the model is left there");
-        // Nor where the disk refuses: the first part is gone.
+        // The disk refuses: the first part is gone.
         std::fs::rename(place.part(0), models.join("aside")).unwrap();
         std::fs::remove_file(&first).unwrap();
         assert!(matches!(install(&place, &goal), Err(Error::Io { .. })));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rename_replaces_nothing_not_even_a_link_to_nothing() {
+    fn rename_replaces_neither_files_nor_broken_links() {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));
         std::fs::write(&from, "new").unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_have_their_names_already_are_left_as_they_are() {
+    fn installed_parts_are_recognised_by_checksum() {
         let folder = tempfile::tempdir().unwrap();
         let models = folder.path();
         std::fs::write(models.join("m-00002-of-00002.gguf"), b"two").unwrap();

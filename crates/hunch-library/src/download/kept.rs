@@ -1,7 +1,6 @@
-//! A download on disk: `.downloads/<number>/` in the models folder, with what was asked for, what the
-//! hub said of it and the bytes so far, and a lock beside it that the program holds which is at it.
-//! No name from outside becomes the name of a file here, except that of a file set aside, which was
-//! checked.
+//! An unfinished download on disk: `.downloads/<id>/` in the models folder, and a lock file next to it.
+//! Holds the request, the Hub's file list and the partial files. File names are Hunch's own, except a
+//! quarantined file's, whose name was checked.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -16,18 +15,18 @@ use crate::hub::RemoteFile;
 use crate::types::DownloadRequest;
 use hunch_error::{Error, Result};
 
-/// The folder of unfinished downloads in the models folder. Whoever looks for models passes it by.
+/// Folder of unfinished downloads in the models folder. Scans skip it.
 pub(super) const FOLDER: &str = ".downloads";
-/// What is known of a download.
+/// Name of the state file.
 const STATE: &str = "state.json";
 
-/// What is known of a download. Never the token.
+/// Content of the state file. Never includes the token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
     pub(super) request: DownloadRequest,
-    /// Whether it was under way: the window goes on with it after a restart.
+    /// Whether the download was active: the window resumes it after a restart.
     pub(super) wanted: bool,
-    /// The files it consists of, as the hub told; none before it has.
+    /// Files to download, empty until the Hub has listed them.
     pub(super) parts: Vec<RemoteFile>,
 }
 
@@ -41,7 +40,7 @@ impl Kept {
         (!self.parts.is_empty()).then(|| self.parts.iter().fold(0, sum))
     }
 
-    /// The file may have been written by anybody.
+    /// Checks names read from disk, because the file is untrusted.
     fn is_sound(&self) -> bool {
         hub::repository(&self.request.repository).is_ok_and(|name| name == self.request.repository)
             && hub::check_path(&self.request.file).is_ok()
@@ -49,7 +48,7 @@ impl Kept {
     }
 }
 
-/// The number of a download: the same for the same file of the same repository.
+/// Returns the id of a download, the same for the same file of the same repository.
 pub(super) fn id(request: &DownloadRequest) -> String {
     hex(&Sha256::digest(format!("{}\n{}", request.repository, request.file)))[..16].to_owned()
 }
@@ -58,18 +57,18 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Held by the program that is at a download.
+/// Lock held by the program that works on a download.
 #[derive(Debug)]
 pub(super) struct Held(File);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Closing the file would not do while a process that is just being started has a copy of it.
+        // Closing is not enough: a child process being spawned may hold a copy of the descriptor.
         let _ = self.0.unlock();
     }
 }
 
-/// Where a download lies.
+/// Folder and lock file of a download.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     folder: PathBuf,
@@ -80,35 +79,36 @@ impl Place {
         Self { folder: models.join(FOLDER).join(id) }
     }
 
-    /// Where all of it lies.
+    /// Returns the folder.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The bytes of a part.
+    /// Returns the path of a partial file.
     pub(super) fn part(&self, index: usize) -> PathBuf {
         self.folder.join(format!("{index:05}.part"))
     }
 
-    /// Bytes of a part that are here.
+    /// Returns the size of a partial file, in bytes.
     pub(super) fn part_bytes(&self, index: usize) -> u64 {
         std::fs::metadata(self.part(index)).map_or(0, |file| file.len())
     }
 
-    /// Bytes of all parts that are here.
+    /// Returns the size of all partial files, in bytes.
     pub(super) fn bytes(&self, kept: &Kept) -> u64 {
         (0..kept.parts.len()).map(|index| self.part_bytes(index)).sum()
     }
 
-    /// Makes this program the only one that is at the download.
+    /// Takes the exclusive lock on the download.
     pub(super) fn hold(&self, name: &str) -> Result<Held> {
-        // Another one that only looks whether it is held does so for an instant.
+        // A short conflict is only another program checking the lock.
         for _ in 0..3 {
             let file = self.lock_file()?;
             match file.try_lock() {
-                // Whoever held it before may have removed it with the download, and a third one have made another.
+                // The previous holder may have deleted the lock file, and another program created a new
+                // one.
                 Ok(()) if !is_at(&file, &self.lock_path()) => {}
-                // A file system without locks, as some of a network are: better than no downloads there.
+                // Some network file systems have no locks. Downloads work there without one.
                 Ok(()) | Err(TryLockError::Error(_)) => return Ok(Held(file)),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
             }
@@ -116,12 +116,12 @@ impl Place {
         Err(Error::DownloadElsewhere { name: name.to_owned() })
     }
 
-    /// Whether the download has a folder.
+    /// Checks whether the folder exists.
     pub(super) fn exists(&self) -> bool {
         self.folder.is_dir()
     }
 
-    /// Whether another one is at it.
+    /// Checks whether another program or task holds the lock.
     pub(super) fn is_held(&self) -> bool {
         let Ok(file) = File::open(self.lock_path()) else { return false };
         match file.try_lock_shared() {
@@ -144,19 +144,19 @@ impl Place {
         OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(io)
     }
 
-    /// What is known of it, if that is sound.
+    /// Reads the state file, if it is valid.
     pub(super) fn load(&self) -> Option<Kept> {
         let bytes = std::fs::read(self.folder.join(STATE)).ok()?;
         serde_json::from_slice(&bytes).ok().filter(Kept::is_sound)
     }
 
-    /// Writes what is known of it: the old or the new is there, whatever happens.
+    /// Replaces the state file atomically.
     pub(super) fn store(&self, kept: &Kept) -> Result<()> {
         let text = serde_json::to_string_pretty(kept).expect("text and numbers have a form");
         atomic_file::write(&self.folder.join(STATE), &text)
     }
 
-    /// Throws away what is here of a part.
+    /// Deletes a partial file.
     pub(super) fn drop_part(&self, index: usize) -> Result<()> {
         let path = self.part(index);
         match std::fs::remove_file(&path) {
@@ -167,7 +167,7 @@ impl Place {
         }
     }
 
-    /// Keeps a part that must not become a model out of the way. An older one of that name goes.
+    /// Quarantines a partial file that must not become a model, replacing an older one.
     pub(super) fn set_aside(&self, index: usize, name: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         let io = |source| Error::Io { action: "rename", path: path.clone(), source };
@@ -175,7 +175,7 @@ impl Place {
         Ok(path)
     }
 
-    /// Throws all of it away, and last the lock, which whoever does this holds.
+    /// Deletes the download, then its lock file. The caller holds the lock.
     pub(super) fn remove(&self) -> Result<()> {
         match std::fs::remove_dir_all(&self.folder) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -183,14 +183,14 @@ impl Place {
             }
             _ => {}
         }
-        // An empty file that stays does no harm.
+        // A remaining empty lock file does no harm.
         #[cfg(unix)]
         let _ = std::fs::remove_file(self.lock_path());
         Ok(())
     }
 }
 
-/// Whether an open file is the one of that name.
+/// Checks whether an open file is still the one at `path`.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -198,25 +198,25 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().ok().map(number) == std::fs::metadata(path).ok().map(number)
 }
 
-/// Elsewhere it is never removed.
+/// On other systems, lock files are never deleted.
 #[cfg(not(unix))]
 fn is_at(_file: &File, _path: &Path) -> bool {
     true
 }
 
-/// What lies in the folder of a download.
+/// State of a download's folder.
 #[derive(Clone, Debug)]
 pub(super) enum Found {
-    /// What is known of it.
+    /// The state file is valid.
     Known(Kept),
-    /// Bytes, and nothing that tells what they are: the file that did was damaged, or is gone.
+    /// There are partial files, and the state file is missing or corrupt.
     Lost {
-        /// How many.
+        /// Size of all files.
         bytes: u64,
     },
 }
 
-/// Every download that lies in a models folder, by its number.
+/// Returns every download in a models folder, by id.
 pub(super) fn all(models: &Path) -> Vec<(String, Found)> {
     let Ok(entries) = std::fs::read_dir(models.join(FOLDER)) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -224,7 +224,7 @@ pub(super) fn all(models: &Path) -> Vec<(String, Found)> {
     names.filter(|name| is_id(name)).filter_map(found).collect()
 }
 
-/// Those of them of which is known what they are.
+/// Returns the downloads with a valid state file.
 pub(super) fn known(models: &Path) -> Vec<(String, Kept)> {
     let known = |(id, found)| match found {
         Found::Known(kept) => Some((id, kept)),
@@ -233,25 +233,25 @@ pub(super) fn known(models: &Path) -> Vec<(String, Kept)> {
     all(models).into_iter().filter_map(known).collect()
 }
 
-/// What lies in the folder of that name; `None` for nothing worth a word.
+/// Returns the state of a download's folder, or `None` if it is empty.
 fn found(models: &Path, name: &str) -> Option<Found> {
     let place = Place::new(models, name);
     if let Some(kept) = place.load().filter(|kept| id(&kept.request) == name) {
         return Some(Found::Known(kept));
     }
-    // A program that is at it is about to write that down, or to remove it all.
+    // The program holding the lock is about to write the state file, or to delete the folder.
     let bytes = if place.is_held() { 0 } else { bytes_in(&place.folder) };
     (bytes > 0).then_some(Found::Lost { bytes })
 }
 
-/// Bytes of the files in a folder.
+/// Returns the size of all files in a folder, in bytes.
 fn bytes_in(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| entry.metadata().ok()).filter(std::fs::Metadata::is_file);
     files.fold(0, |sum, file| sum.saturating_add(file.len()))
 }
 
-/// Whether that can be the number of a download.
+/// Checks whether a folder name is a download id.
 fn is_id(name: &str) -> bool {
     name.len() == 16 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_is_at_a_download() {
+    fn lock_is_exclusive() {
         let folder = tempfile::tempdir().unwrap();
         let place = Place::new(folder.path(), &id(&request()));
         assert!(!place.is_held());
@@ -279,7 +279,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn the_lock_goes_with_the_download_and_holds_all_the_same() {
+    fn lock_works_after_its_file_was_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let place = Place::new(folder.path(), &id(&request()));
         place.store(&Kept::new(&request())).unwrap();
@@ -288,7 +288,7 @@ mod tests {
         place.remove().unwrap();
         assert_eq!(std::fs::read_dir(folder.path().join(FOLDER)).unwrap().count(), 0);
         drop(held);
-        // Who has opened the old one holds nothing by it.
+        // A handle to the deleted lock file locks nothing.
         late.try_lock().unwrap();
         assert!(!is_at(&late, &place.lock_path()));
         let again = place.hold("m").unwrap();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_nothing_is_known_of_are_found_while_nobody_is_at_them() {
+    fn finds_unreadable_downloads_unless_locked() {
         let folder = tempfile::tempdir().unwrap();
         let place = Place::new(folder.path(), &id(&request()));
         place.store(&Kept::new(&request())).unwrap();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_back_unless_it_names_what_it_must_not() {
+    fn state_with_unsafe_paths_or_wrong_id_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let place = Place::new(folder.path(), &id(&request()));
         let part = RemoteFile { path: "m.gguf".into(), size: 7, sha256: None };
@@ -325,7 +325,7 @@ mod tests {
         place.store(&kept).unwrap();
         assert_eq!(place.load().unwrap().total(), Some(7));
         assert_eq!(all(folder.path()).len(), 1);
-        // Under the number of another one, and under none.
+        // With the id of another download, and without a valid one.
         for name in ["0123456789abcdef", "0123456789ABCDEF", "notes"] {
             Place::new(folder.path(), name).store(&kept).unwrap();
         }

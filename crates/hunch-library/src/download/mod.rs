@@ -1,6 +1,5 @@
-//! Downloads: which there are, how far they are, and what the person may do with them. They run on a
-//! thread of their own, a few files at a time; what is on disk is enough to go on after a restart.
-//! What the hub says and means is `hub`'s.
+//! Downloads: their list, progress and control. They run on their own thread, a few files at a time, and
+//! can resume after a restart from the state on disk. The Hub's protocol is in [`hub`](crate::hub).
 
 mod entries;
 mod install;
@@ -28,31 +27,31 @@ use hunch_error::{Error, Result};
 use room::Room;
 use sinks::Sinks;
 
-/// How long the end of the program waits for files to be closed.
+/// Time to wait for tasks to close their files at exit.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// Free bytes of the disk that a folder is on, if that is known.
+/// Returns the free bytes of a folder's volume, if known.
 pub type Space = Arc<dyn Fn(&Path) -> Option<u64> + Send + Sync>;
 
-/// Comes back after so long.
+/// Sleeps for a duration.
 pub type Wait = Arc<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// How to download.
+/// Settings for downloads.
 #[derive(Clone)]
 pub struct DownloadSettings {
-    /// Files that are fetched at the same time.
+    /// Files transferred in parallel.
     pub at_once: usize,
-    /// A connection over which nothing comes for so long has ended.
+    /// Time without data after which a connection counts as lost.
     pub stall: Duration,
-    /// How often something is tried again without a byte more.
+    /// Retries without progress before giving up.
     pub tries: usize,
-    /// How long before the first time; doubled with each, and longer by chance, so that not all come at once.
+    /// Wait before the first retry. It doubles with each retry, with jitter.
     pub first_wait: Duration,
-    /// The longest of these.
+    /// Longest wait between retries.
     pub longest_wait: Duration,
-    /// Tells the free space.
+    /// Reports free disk space.
     pub space: Space,
-    /// Waits before something is tried again.
+    /// Waits between retries.
     pub wait: Wait,
 }
 
@@ -70,15 +69,15 @@ impl Default for DownloadSettings {
     }
 }
 
-/// The downloads of a models folder. Cheap to clone; all clones are the same one, and when the last is gone
-/// everything stops where it is.
+/// The downloads of a models folder. Cheap to clone: all clones share one state. When the last one is
+/// dropped, all downloads stop and keep their files.
 #[derive(Clone)]
 pub struct Downloads {
     inner: Arc<Inner>,
     _worker: Arc<Worker>,
 }
 
-/// Nothing that panics runs under these locks but sinks, and what they are told of is sound before.
+/// Only subscribers can panic under these locks, and the state is consistent when they run.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -88,7 +87,7 @@ fn is_active(phase: DownloadPhase) -> bool {
     matches!(phase, Waiting | Running | Retrying | Checking)
 }
 
-/// Runs what would hold everything else up, off the thread. It is told when nobody waits for it any more.
+/// Runs blocking work off the download thread. The flag is set when the caller stops waiting.
 async fn blocking<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Result<T> {
     struct Cancel(Arc<AtomicBool>);
     impl Drop for Cancel {
@@ -102,7 +101,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> T + Send 
     done.map_err(|error| Error::Internal(format!("a download ended: {error}")))
 }
 
-/// The thread. Dropping it ends what runs.
+/// The download thread. Dropping it aborts active downloads.
 struct Worker {
     inner: Weak<Inner>,
     stop: Option<oneshot::Sender<()>>,
@@ -115,19 +114,19 @@ impl Drop for Worker {
             let entries = lock(&inner.entries);
             let tasks = lock(&inner.tasks);
             let active = entries.iter().filter(|(_, entry)| is_active(entry.view.phase));
-            // Those that only write down that they are paused come to their end.
+            // Tasks that only record a pause are allowed to finish.
             active.filter_map(|(id, _)| tasks.get(id)).for_each(tokio::task::JoinHandle::abort);
         }
         drop(self.stop.take());
         let thread = self.thread.take();
-        // A sink may have held the last clone.
+        // A subscriber may have owned the last clone.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
     }
 }
 
-/// While it lives, a sink is told what happens.
+/// Keeps a subscriber registered until dropped.
 #[must_use = "a sink hears nothing when this is dropped"]
 pub struct Subscription {
     inner: Weak<Inner>,
@@ -143,10 +142,10 @@ impl Drop for Subscription {
 }
 
 impl Downloads {
-    /// Opens the downloads of a models folder, with those that lie there unfinished. None is started.
+    /// Opens the downloads of a models folder, including unfinished ones. Starts none.
     ///
     /// # Errors
-    /// When the hub's or a proxy's address makes no sense, or the thread cannot be started.
+    /// If the Hub's or a proxy's address is invalid, or the thread cannot be started.
     pub fn open(models: &Path, hub: HubConfig, settings: DownloadSettings) -> Result<Self> {
         let hub = Arc::new(Hub::new(hub, settings.stall)?);
         let failed = |error| Error::Internal(format!("the thread of downloads cannot be started: {error}"));
@@ -181,25 +180,25 @@ impl Downloads {
         Ok(Self { inner, _worker: Arc::new(worker) })
     }
 
-    /// Tells a sink what happens, at most a few times a second for each download, until the subscription is
-    /// dropped, from whichever thread something happens on. A sink may ask for [`Downloads::list`] and drop what
-    /// it likes, subscriptions too; it must call nothing else here.
+    /// Registers a subscriber until the subscription is dropped. It is called a few times per second per
+    /// download at most, on any thread. It may call [`Downloads::list`] and drop subscriptions, and nothing
+    /// else of this type.
     pub fn subscribe(&self, sink: Box<dyn FnMut(LibraryEvent) + Send>) -> Subscription {
         let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         self.inner.sinks.add(number, sink);
         Subscription { inner: Arc::downgrade(&self.inner), number }
     }
 
-    /// Every download: those of this program as they are, others as they lie on disk.
+    /// Returns every download, including those of other programs as found on disk.
     pub fn list(&self) -> Vec<Download> {
         self.inner.look();
         lock(&self.inner.entries).values().map(|entry| entry.view.clone()).collect()
     }
 
-    /// What a repository holds. Waits for the hub.
+    /// Lists a repository's models. Blocks until the Hub responds.
     ///
     /// # Errors
-    /// When that is not the name of one, or the hub does not answer or does not let us in.
+    /// If the name is invalid, or the Hub is unreachable or denies access.
     pub fn repository(&self, repository: &str) -> Result<HubRepository> {
         let repository = self.inner.hub.repository(repository)?;
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -210,41 +209,41 @@ impl Downloads {
         receiver.recv().map_err(|_| Error::Internal("the thread of downloads has ended".into()))?
     }
 
-    /// What of a repository is meant where that is written behind it, as in "owner/name:Q8_0": a quantisation or a
-    /// file. Asks nobody.
+    /// Returns the quantisation or file after the colon of a name such as "owner/name:Q8_0". Makes no
+    /// request.
     ///
     /// # Errors
-    /// When that is not the name of a repository.
+    /// If the name is invalid.
     pub fn wanted(&self, repository: &str) -> Result<Option<String>> {
         self.inner.hub.wanted(repository)
     }
 
-    /// The hub, as this machine sees it. May wait for the person to open the keychain.
+    /// Returns the state of the Hub connection. May wait for the user to unlock the keychain.
     pub fn hub_state(&self) -> HubState {
         self.inner.hub.state()
     }
 
-    /// Has a keychain that stayed shut asked once more with the next request; else it is asked once and never again.
-    /// For a window, where a person does one thing after the other: to be called before each.
+    /// Lets the next request try a keychain again that could not be read. Otherwise it is tried once per
+    /// process. Interactive callers use this before each user action.
     pub fn ask_keychain_again(&self) {
         self.inner.hub.ask_keychain_again();
     }
 
-    /// Keeps the hub's token in the keychain, or forgets it.
+    /// Stores the Hub token in the keychain, or deletes it.
     ///
     /// # Errors
-    /// When it cannot be one, or there is no keychain or it stays shut.
+    /// If the token is malformed, or the keychain is missing or cannot be written.
     pub fn set_hub_token(&self, token: Option<&str>) -> Result<HubState> {
         let token = token.map(Token::new).transpose()?;
         self.inner.hub.set_token(token.as_ref())?;
         Ok(self.hub_state())
     }
 
-    /// Starts a download, or goes on with it, now with the checksum that is asked for, if any. Tells how it goes by
-    /// events; a download that runs is left alone.
+    /// Starts or resumes a download, with the requested checksum if any. Progress is reported by events. An
+    /// active download is not changed.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when the names cannot be those of a file in a repository.
+    /// [`Error::InvalidRequest`] if the repository or file name is invalid.
     pub fn start(&self, request: &DownloadRequest) -> Result<Download> {
         let repository = self.inner.hub.repository(&request.repository)?;
         hub::check_path(&request.file)?;
@@ -254,10 +253,10 @@ impl Downloads {
         self.inner.view(&id)
     }
 
-    /// Stops a download; what is here of it stays. One that does not run is left alone.
+    /// Pauses a download and keeps its partial files. Does nothing if it is not active.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when there is none of that number.
+    /// [`Error::InvalidRequest`] if there is no such download.
     pub fn pause(&self, id: &str) -> Result<()> {
         if is_active(self.inner.view(id)?.phase) {
             self.inner.replace(id, |run| async move { run.put_down() });
@@ -265,10 +264,10 @@ impl Downloads {
         Ok(())
     }
 
-    /// Goes on with a download.
+    /// Resumes a download.
     ///
     /// # Errors
-    /// As [`Downloads::pause`]; [`Error::DownloadUnreadable`] where nothing tells any more what was to be fetched.
+    /// As [`Downloads::pause`]; [`Error::DownloadUnreadable`] if its state file is unreadable.
     pub fn resume(&self, id: &str) -> Result<()> {
         let view = self.inner.view(id)?;
         if self.inner.is_lost(id) {
@@ -280,7 +279,7 @@ impl Downloads {
         Ok(())
     }
 
-    /// Goes on with what was under way when the program last ended.
+    /// Resumes the downloads that were active when the program last ended.
     pub fn resume_interrupted(&self) {
         for (id, kept) in kept::known(&self.inner.models) {
             if kept.wanted && self.inner.view(&id).is_ok_and(|view| view.phase == DownloadPhase::Paused) {
@@ -289,7 +288,7 @@ impl Downloads {
         }
     }
 
-    /// Takes a download away, with what is here of it; of one that is done only the entry, the model stays.
+    /// Removes a download and its partial files. If it is done, the model stays.
     ///
     /// # Errors
     /// As [`Downloads::pause`].

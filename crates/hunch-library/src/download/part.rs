@@ -1,5 +1,4 @@
-//! One file: asks for what is missing of it, writes what comes, and tries again when the connection
-//! is lost, until all bytes are here. What is on disk is always the beginning of the file.
+//! Downloads one file with resume and retries. A partial file is always a prefix of the whole.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -18,15 +17,15 @@ use crate::hub::{Answer, Cure, Failure, Hub, RemoteFile};
 use hunch_error::Error;
 use hunch_error::ErrorInfo;
 
-/// Why a file is not here.
+/// Why a file was not downloaded.
 pub(super) enum Ended {
-    /// It is not on the hub any more as it was told to be: ask again what it is.
+    /// The Hub's file has changed. List the repository again.
     Changed(Error),
-    /// Trying again does not help, or has not.
+    /// Retrying does not help, or the retries are used up.
     Failed(Error),
 }
 
-/// How often and after how long something is tried again.
+/// Exponential backoff with jitter and a retry limit.
 pub(super) struct Patience {
     builder: ExponentialBuilder,
     delays: ExponentialBackoff,
@@ -46,7 +45,7 @@ impl Patience {
         self.delays = self.builder.build();
     }
 
-    /// How long to wait before the next try; the error when that does not help or has been done often enough.
+    /// Returns the wait before the next attempt, or the error if there is none.
     pub(super) fn next(&mut self, failure: Failure) -> Result<Duration, Ended> {
         match failure.cure {
             Cure::None => Err(Ended::Failed(failure.error)),
@@ -59,7 +58,7 @@ impl Patience {
     }
 }
 
-/// What to fetch, and where to.
+/// A file to download and its destination.
 pub(super) struct PartJob {
     pub(super) hub: Arc<Hub>,
     pub(super) settings: DownloadSettings,
@@ -68,13 +67,13 @@ pub(super) struct PartJob {
     pub(super) revision: String,
     pub(super) remote: RemoteFile,
     pub(super) path: PathBuf,
-    /// Where the models lie, for what is said about the disk.
+    /// The models folder, for messages about disk space.
     pub(super) models: PathBuf,
     pub(super) meter: Arc<Meter>,
     pub(super) index: usize,
 }
 
-/// Fetches a file to its end. Can be dropped at any time: what has been written stays.
+/// Downloads a file to completion. Cancel-safe: dropping the future keeps the bytes written so far.
 pub(super) async fn fetch(job: PartJob) -> Result<(), Ended> {
     let _slot = Arc::clone(&job.slots).acquire_owned().await.expect("nobody closes it");
     let file = OpenOptions::new().create(true).append(true).open(&job.path);
@@ -88,7 +87,7 @@ pub(super) async fn fetch(job: PartJob) -> Result<(), Ended> {
             Trouble::Ended(ended) => return Err(ended),
             Trouble::Failure(failure) => failure,
         };
-        // A hub that sends the beginning over and over does not get on.
+        // A server that keeps sending the beginning makes no progress.
         if part.here > furthest {
             furthest = part.here;
             patience.renew();
@@ -122,7 +121,7 @@ impl From<Ended> for Trouble {
 }
 
 impl PartJob {
-    /// A failed write; `here` bytes are on disk.
+    /// Converts a write error, with `here` bytes on disk.
     fn disk_error(&self, source: std::io::Error, here: u64) -> Ended {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         if matches!(source.kind(), StorageFull | QuotaExceeded) {
@@ -134,12 +133,12 @@ impl PartJob {
     }
 }
 
-/// A file in the making.
+/// A partially downloaded file.
 struct Part {
     file: File,
-    /// Its length.
+    /// Its length in bytes.
     here: u64,
-    /// What the hub has called the content.
+    /// ETag of the first response.
     etag: Option<String>,
     job: PartJob,
 }
@@ -149,7 +148,7 @@ impl Part {
         self.job.meter.set(self.job.index, self.here, phase);
     }
 
-    /// Asks for what is missing and writes what comes.
+    /// Requests the missing bytes and writes them.
     async fn attempt(&mut self) -> Result<(), Trouble> {
         let size = self.job.remote.size;
         if self.here > size {
@@ -180,12 +179,12 @@ impl Part {
         Ok(())
     }
 
-    /// Whether what comes is still the file that was begun.
+    /// Checks that the response is for the same file content.
     fn check_identity(&mut self, answer: &Answer) -> Result<(), Ended> {
         let Some(etag) = &answer.etag else { return Ok(()) };
         let is_hash = etag.len() == 64 && etag.bytes().all(|b| b.is_ascii_hexdigit());
         let same = match &self.job.remote.sha256 {
-            // Other tags are the storage's own, and say nothing: the checksum decides in the end.
+            // Other ETags belong to the storage server and prove nothing. The checksum decides in the end.
             Some(sha256) => !is_hash || etag.eq_ignore_ascii_case(sha256),
             None => self.etag.get_or_insert_with(|| etag.clone()) == etag,
         };
@@ -197,7 +196,7 @@ impl Part {
         Ended::Changed(self.job.hub.again(why, None).error)
     }
 
-    /// Makes the file end where the answer begins.
+    /// Aligns the partial file with the start of the response.
     fn place(&mut self, answer: &Answer) -> Result<(), Trouble> {
         let size = self.job.remote.size;
         let response = &answer.response;
@@ -218,7 +217,7 @@ impl Part {
                 }
             };
         }
-        // The whole file, from its beginning, or the word that there is nothing after what is here.
+        // A complete response, or none for this range.
         self.begin_anew()?;
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             return Err(self.job.hub.again("it does not know the place to go on from", None).into());
@@ -246,7 +245,7 @@ impl Part {
     }
 }
 
-/// Start and total of "bytes 5-9/10".
+/// Parses start and total of "bytes 5-9/10".
 fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (range, total) = text.trim().strip_prefix("bytes")?.trim_start().split_once('/')?;
     let (start, _) = range.split_once('-')?;
@@ -257,14 +256,14 @@ fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
 mod tests {
     use super::*;
 
-    /// Of a hub that failed and may ask for a wait of so many seconds.
+    /// Returns a failure with a requested wait in seconds.
     fn failure(asked_for: Option<u64>) -> Failure {
         let error = Error::HubUnreachable { endpoint: "hub".into(), reason: "busy".into() };
         Failure { error, cure: Cure::Wait(asked_for.map(Duration::from_secs)) }
     }
 
     #[test]
-    fn waits_grow_to_a_bound_and_are_never_shorter_than_the_hub_asks_for() {
+    fn backoff_grows_to_its_limit_and_respects_retry_after() {
         let settings = DownloadSettings {
             tries: 5,
             first_wait: Duration::from_secs(1),
@@ -272,7 +271,7 @@ mod tests {
             ..DownloadSettings::default()
         };
         let mut patience = Patience::new(&settings);
-        // Each is longer by chance, up to twice as long.
+        // Jitter lengthens each wait, at most to double.
         let mut expect = |asked_for: Option<u64>, least: u64, most: u64| {
             let wait = patience.next(failure(asked_for)).ok().unwrap().as_secs_f64();
             assert!((least as f64..=most as f64).contains(&wait), "{wait} s in place of {least} to {most} s");
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_read() {
+    fn parses_content_range() {
         assert_eq!(content_range("bytes 5-9/10"), Some((5, Some(10))));
         assert_eq!(content_range("bytes 5-9/*"), Some((5, None)));
         for text in ["", "bytes */10", "5-9/10", "bytes x-9/10"] {

@@ -1,5 +1,5 @@
-//! Room on the disk: what is free, and what of that the downloads that are under way have been promised. All of
-//! them lie on one volume, that of the models folder.
+//! Disk space: free bytes, and the share reserved by active downloads. All downloads write to the volume of
+//! the models folder.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use super::lock;
 use super::progress::Meter;
 
-/// Bytes that are left free on the disk.
+/// Bytes left free on the disk.
 const SPARE: u64 = 64 << 20;
 
-/// Free bytes of the volume that a folder is on, or will be on once it is made; `None` where the system does not
-/// tell.
+/// Returns the free bytes of a folder's volume, or `None` if the system does not report them. The folder
+/// need not exist.
 pub(super) fn free_space(folder: &Path) -> Option<u64> {
     let folder = std::path::absolute(folder).ok()?;
     available(&folder.ancestors().find_map(|folder| folder.canonicalize().ok())?)
@@ -23,7 +23,7 @@ fn available(folder: &Path) -> Option<u64> {
     Some(volume.f_bavail.saturating_mul(volume.f_frsize))
 }
 
-/// On a Mac a volume gives more than it has free: what can be fetched again makes room. `sysinfo` counts that in.
+/// macOS frees purgeable space on demand. `sysinfo` includes it.
 #[cfg(not(target_os = "linux"))]
 fn available(folder: &Path) -> Option<u64> {
     let disks = sysinfo::Disks::new_with_refreshed_list().ok()?;
@@ -31,7 +31,7 @@ fn available(folder: &Path) -> Option<u64> {
     of_folder.max_by_key(|disk| disk.mount_point().components().count()).map(sysinfo::Disk::available_space)
 }
 
-/// What has been promised to the downloads of this program.
+/// Space reserved by this program's downloads.
 #[derive(Default)]
 pub(super) struct Room {
     promised: Mutex<Vec<Promise>>,
@@ -39,19 +39,19 @@ pub(super) struct Room {
 
 struct Promise {
     run: u64,
-    /// Bytes that it has when all are here.
+    /// Size of the complete files.
     size: u64,
     meter: Arc<Meter>,
 }
 
 impl Promise {
-    /// Bytes that have not been written yet; the others are no longer free.
+    /// Returns the bytes not yet written. Written bytes are no longer free.
     fn left(&self) -> u64 {
         self.size.saturating_sub(self.meter.bytes())
     }
 }
 
-/// Room that a download has been promised, until this is dropped.
+/// Releases its reservation when dropped.
 pub(super) struct Promised<'a> {
     room: &'a Room,
     run: u64,
@@ -63,24 +63,24 @@ impl Drop for Promised<'_> {
     }
 }
 
-/// Why there is no room.
+/// Why a reservation failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shortage {
-    /// Bytes that are missing.
+    /// Bytes missing.
     pub(super) missing: u64,
-    /// Bytes that other downloads still need of those that are free.
+    /// Free bytes reserved by other downloads.
     pub(super) promised: u64,
 }
 
 impl Room {
-    /// Promises run `run` nothing any more.
+    /// Releases the reservation of a task.
     pub(super) fn withdraw(&self, run: u64) {
         lock(&self.promised).retain(|promise| promise.run != run);
     }
 
-    /// Promises run `run` the room for what its meter says is missing of `size` bytes, if there is room beside what
-    /// others have been promised and the `elsewhere` bytes that other programs' downloads need. What is free is
-    /// asked once no other can be promised it; where that is not known, it is found out by writing.
+    /// Reserves space for the rest of a download of `size` bytes. Existing reservations and the `elsewhere`
+    /// bytes of other programs' downloads are subtracted from free space. `free` is called under the lock.
+    /// If it returns `None`, the reservation succeeds and writing may fail.
     pub(super) fn promise(
         &self,
         run: u64,
@@ -93,7 +93,8 @@ impl Room {
         let promise = Promise { run, size, meter: Arc::clone(meter) };
         let needed = promise.left();
         if needed > 0 {
-            // Before what is free: a byte that is written between the two counts as missing twice, not never.
+            // Computed before `free`: a byte written in between is then counted twice rather than not at
+            // all.
             let promised = all.iter().map(Promise::left).fold(elsewhere, u64::saturating_add);
             let wanted = needed.saturating_add(promised).saturating_add(SPARE);
             if let Some(free) = free().filter(|free| *free < wanted) {
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_free_is_known_of_a_folder_that_is_yet_to_be_made() {
+    fn free_space_is_known_for_missing_folders() {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("not/there/yet");
         for path in [folder.path(), &deep] {
@@ -123,19 +124,19 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_is_free_is_that_of_the_volume() {
-        // It lies in a folder of another one, and nothing can be written to it.
+    fn free_space_is_that_of_the_mounted_volume() {
+        // A mounted volume without free space.
         assert_eq!(free_space(Path::new("/proc/self")), Some(0));
     }
 
     #[test]
-    fn what_is_free_is_promised_once() {
+    fn free_space_is_reserved_once() {
         let room = Room::default();
         let meter = |here: u64| Arc::new(Meter::new([here].into_iter()));
         let free = || Some(SPARE + 100);
         let one = meter(10);
         let first = room.promise(1, 70, &one, 0, free).unwrap();
-        // 60 are to come there, which leaves 40.
+        // The first still needs 60, which leaves 40.
         assert_eq!(
             room.promise(2, 50, &meter(0), 0, free).err(),
             Some(Shortage { missing: 10, promised: 60 })
@@ -146,17 +147,17 @@ mod tests {
         );
         let second = room.promise(2, 40, &meter(0), 0, free).unwrap();
         drop(second);
-        // What has come of the first takes up room, and is promised no more.
+        // Received bytes are no longer reserved.
         one.set(0, 30, PartPhase::Running);
         let free = || Some(SPARE + 80);
         assert_eq!(room.promise(3, 41, &meter(0), 0, free).err().unwrap().missing, 1);
         drop(room.promise(3, 40, &meter(0), 0, free).unwrap());
-        // One that is stopped writes no more, before it has let go of everything too.
+        // Released explicitly, before the guard is dropped.
         room.withdraw(1);
         drop(room.promise(3, 80, &meter(0), 0, free).unwrap());
         drop(first);
         drop(room.promise(4, 80, &meter(0), 0, free).unwrap());
-        // One that has all its bytes needs none, and what is not known is not refused.
+        // A complete download needs nothing, and unknown free space is not refused.
         drop(room.promise(5, 80, &meter(80), 0, || Some(0)).unwrap());
         drop(room.promise(6, u64::MAX, &meter(0), u64::MAX, || None).unwrap());
     }

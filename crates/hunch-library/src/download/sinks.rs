@@ -1,6 +1,6 @@
-//! Who is told what happens, and in which order. No lock of the downloads is held while a sink is called, so
-//! that it may ask for the list, or let go of anything: what happens meanwhile waits in a queue, which whoever
-//! is telling empties.
+//! Delivers events to subscribers in order. No lock is held during a call, so a subscriber may list
+//! downloads or drop anything. Events that arrive meanwhile are queued, and the delivering thread empties
+//! the queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -11,7 +11,7 @@ use crate::types::LibraryEvent;
 
 pub(super) type Sink = Box<dyn FnMut(LibraryEvent) + Send>;
 
-/// One that is told; `None` once it is no more.
+/// A registered subscriber, `None` once removed.
 type Told = Arc<Mutex<Option<Sink>>>;
 
 #[derive(Default)]
@@ -23,11 +23,11 @@ pub(super) struct Sinks {
 #[derive(Default)]
 struct Untold {
     events: VecDeque<LibraryEvent>,
-    /// The thread that is telling: one at a time, or the order would be lost.
+    /// The delivering thread. There is only one, to keep the order.
     teller: Option<ThreadId>,
 }
 
-/// Where a sink panics, the next one who has something to tell goes on.
+/// Ends delivery when dropped, so that a panicking subscriber does not block the next delivery.
 struct Telling<'a>(&'a Sinks);
 
 impl Drop for Telling<'_> {
@@ -44,7 +44,7 @@ impl Sinks {
         lock(&self.all).push((number, Arc::new(Mutex::new(Some(sink)))));
     }
 
-    /// Afterwards the sink is not called any more. Waits for a call of it, unless that is what we are in.
+    /// Removes a subscriber. Waits for a running call to return, unless called from inside it.
     pub(super) fn remove(&self, number: u64) {
         let mut gone: Vec<Told> = Vec::new();
         lock(&self.all).retain(|(known, sink)| {
@@ -59,24 +59,23 @@ impl Sinks {
                 match told.try_lock() {
                     Ok(mut sink) => sink.take(),
                     Err(TryLockError::Poisoned(sink)) => sink.into_inner().take(),
-                    // It is running, and dropped when it has come to its end.
+                    // It is running, and is dropped when it returns.
                     Err(TryLockError::WouldBlock) => None,
                 }
             } else {
                 lock(&told).take()
             };
-            // It may own whatever it likes, even the last of these downloads: no lock is held here.
+            // Dropped without a lock, because the subscriber may own anything, including these downloads.
             drop(sink);
         }
     }
 
-    /// Puts an event behind those that wait. In the order of what happens, if the lock of what is changed is
-    /// held.
+    /// Queues an event. Call under the lock of the changed state to keep the order.
     pub(super) fn put(&self, event: LibraryEvent) {
         lock(&self.untold).events.push_back(event);
     }
 
-    /// Tells what waits, unless somebody is at it already. To be called without a lock.
+    /// Delivers queued events, unless another thread is delivering. Call without locks.
     pub(super) fn tell(&self) {
         {
             let mut untold = lock(&self.untold);
@@ -96,7 +95,8 @@ impl Sinks {
         }
     }
 
-    /// The next event; without one the telling is over, under the same lock, so that none stays behind.
+    /// Returns the next event. Without one, ends delivery under the same lock, so that no event is left
+    /// behind.
     fn next(&self) -> Option<LibraryEvent> {
         let mut untold = lock(&self.untold);
         let event = untold.events.pop_front();

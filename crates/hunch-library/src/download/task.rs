@@ -1,5 +1,5 @@
-//! One download from its beginning to its end: what is it now, is it here already, is there room,
-//! fetch, check, name.
+//! The steps of a download: list the repository, check for existing files, reserve space, fetch, verify and
+//! install.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ use crate::types::{Download, DownloadPhase, DownloadRequest, HubRepository, Libr
 use hunch_error::ErrorInfo;
 use hunch_error::{Error, Result};
 
-/// How often progress is told.
+/// Interval of progress events.
 const TICK: Duration = Duration::from_millis(200);
-/// How often a file may change while it is fetched.
+/// How often a file may change on the Hub during one download.
 const MOST_CHANGES: usize = 4;
-/// How often a question that a person waits for is asked.
+/// Retries of a listing that the user is waiting for.
 const TRIES_OF_A_QUESTION: usize = 2;
-/// How long somebody who waits for an answer waits before the question is asked again, whatever the hub asks for.
+/// Longest wait before such a retry, whatever the Hub asks for.
 const LONGEST_WAIT_FOR_AN_ANSWER: Duration = Duration::from_secs(5);
 
-/// What a repository holds, for somebody who waits.
+/// Lists a repository's models, with short retries.
 pub(super) async fn repository(inner: &Inner, repository: &str) -> Result<HubRepository> {
     let mut settings = inner.settings.clone();
     settings.tries = settings.tries.min(TRIES_OF_A_QUESTION);
@@ -43,11 +43,11 @@ pub(super) async fn repository(inner: &Inner, repository: &str) -> Result<HubRep
     }
 }
 
-/// A download that something is done with.
+/// A task of a download.
 pub(super) struct Run {
     pub(super) inner: Arc<Inner>,
     pub(super) id: String,
-    /// Its number among all runs.
+    /// Its number among all tasks.
     pub(super) run: u64,
     pub(super) request: DownloadRequest,
     pub(super) place: Place,
@@ -65,7 +65,7 @@ impl Run {
         });
     }
 
-    /// Short name of the model; of a download that nothing is known of, its number.
+    /// Returns the short name of the model, or the id if the state file is unreadable.
     fn name(&self) -> &str {
         if self.request.file.is_empty() { &self.id } else { short_name(&self.request.file) }
     }
@@ -74,8 +74,8 @@ impl Run {
         self.place.load().unwrap_or_else(|| Kept::new(&self.request))
     }
 
-    /// Records that the download is paused. Does nothing when its folder is gone: another Hunch has finished or
-    /// removed the download since, and a new folder would bring it back.
+    /// Records that the download is paused. Does nothing when its folder is gone: another Hunch has
+    /// finished or removed the download since, and a new folder would bring it back.
     pub(super) fn put_down(&self) {
         let had_folder = self.inner.view(&self.id).is_ok_and(|view| view.done_bytes > 0);
         // If this cannot be written, the download resumes after a restart, which does no harm.
@@ -86,7 +86,7 @@ impl Run {
         }
     }
 
-    /// Removes what is here of the download.
+    /// Deletes the download.
     pub(super) fn remove(&self) {
         match self.place.hold(self.name()).and_then(|_held| self.place.remove()) {
             Ok(()) => self.inner.forget(&self.id, self.run),
@@ -94,7 +94,7 @@ impl Run {
         }
     }
 
-    /// Fetches it.
+    /// Downloads and installs the model, and publishes the result.
     pub(super) async fn fetch(self) {
         let held = match self.place.hold(self.name()) {
             Ok(held) => held,
@@ -102,7 +102,7 @@ impl Run {
         };
         match self.to_the_end().await {
             Ok(goal) => {
-                // It is a model now; what is left of the download is litter.
+                // The model is installed. Remaining files are only clutter.
                 let _ = self.place.remove();
                 self.publish(|view| {
                     (view.phase, view.error) = (DownloadPhase::Done, None);
@@ -142,7 +142,7 @@ impl Run {
         Err(trouble.expect("a file has changed to get here"))
     }
 
-    /// What the repository holds now.
+    /// Lists the repository, with retries.
     async fn ask(&self) -> Result<Listing> {
         let mut patience = Patience::new(&self.inner.settings);
         loop {
@@ -160,13 +160,13 @@ impl Run {
         }
     }
 
-    /// The files of the model, each with its checksum if one is known.
+    /// Returns the files of the model, with the expected checksum if there is one.
     ///
     /// # Errors
-    /// When the hub has no such model, or another one than was asked for.
+    /// If the Hub has no such model, or one with a different checksum.
     fn parts(&self, listing: &Listing) -> Result<Vec<RemoteFile>> {
         let mut parts = listing.parts(&self.request.file)?.to_vec();
-        // The catalogue tells none of a model in parts.
+        // The catalogue has no checksums of split models.
         if let (Some(expected), [part]) = (&self.request.expected_sha256, &mut parts[..]) {
             let found = part.sha256.get_or_insert_with(|| expected.to_ascii_lowercase());
             if !found.eq_ignore_ascii_case(expected) {
@@ -181,13 +181,13 @@ impl Run {
         Ok(parts)
     }
 
-    /// Keeps what is here of files that are still the same, and throws the rest away.
+    /// Keeps partial files of unchanged files, and deletes the others.
     fn adopt(&self, listing: &Listing) -> Result<Vec<RemoteFile>> {
         let parts = self.parts(listing)?;
         let kept = self.kept();
         for index in 0..parts.len().max(kept.parts.len()) {
             let same = parts.get(index).is_some_and(|part| {
-                // Without a checksum nothing says that the beginning goes with the rest.
+                // Without a checksum, nothing proves that the bytes belong to the same file.
                 part.sha256.is_some() && kept.parts.get(index) == Some(part)
             });
             if !same {
@@ -214,7 +214,7 @@ impl Run {
         Arc::new(Meter::new((0..parts.len()).map(bytes)))
     }
 
-    /// Claims the room for what is missing, beside what all other downloads that are under way still need.
+    /// Reserves the disk space for the missing bytes.
     fn claim_room(&self, parts: &[RemoteFile], meter: &Arc<Meter>) -> Result<Promised<'_>> {
         let Inner { room, settings, models, .. } = &*self.inner;
         let size = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.size));
@@ -227,8 +227,8 @@ impl Run {
         })
     }
 
-    /// Bytes that downloads still need into this folder which other programs are at. What is stopped here holds its
-    /// files a moment longer.
+    /// Returns the bytes needed by active downloads of other programs. A stopped task of this program holds
+    /// its lock a moment longer and does not count.
     fn needed_elsewhere(&self) -> u64 {
         let active = |id: &str| self.inner.view(id).is_ok_and(|view| is_active(view.phase));
         let ours = |id: &str| active(id) || self.inner.is_busy(id);
@@ -240,7 +240,7 @@ impl Run {
         needed.fold(0, u64::saturating_add)
     }
 
-    /// Fetches what is missing, all files at once as far as slots are free, and tells how it goes.
+    /// Fetches the missing files in parallel and publishes progress.
     async fn fetch_parts(
         &self,
         listing: &Listing,
@@ -249,7 +249,7 @@ impl Run {
         meter: &Arc<Meter>,
     ) -> Result<(), Ended> {
         let inner = &self.inner;
-        // Dropping it ends them all.
+        // Dropping it aborts the transfers.
         let mut fetching = JoinSet::new();
         for (index, part) in parts.iter().enumerate().filter(|(index, _)| !goal.here[*index]) {
             fetching.spawn(fetch(PartJob {
@@ -290,7 +290,7 @@ impl Run {
         });
     }
 
-    /// Compares the bytes with the checksums and gives the files their names.
+    /// Verifies checksums and installs the files.
     async fn finish(&self, parts: &[RemoteFile]) -> Result<Goal> {
         self.publish(|view| {
             (view.phase, view.error) = (DownloadPhase::Checking, None);
@@ -315,9 +315,9 @@ mod tests {
     use crate::hub::{HubConfig, ProxyChoice, TokenPlaces};
 
     #[test]
-    fn what_is_stopped_here_is_no_other_programs_though_it_still_holds_its_files() {
+    fn stopped_download_holding_its_lock_is_not_another_programs() {
         let folder = tempfile::tempdir().unwrap();
-        // Nobody is asked.
+        // No request is made.
         let hub = HubConfig {
             endpoint: "http://127.0.0.1:1".into(),
             tokens: TokenPlaces::default(),
