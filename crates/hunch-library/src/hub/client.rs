@@ -1,6 +1,5 @@
-//! Requests to the hub and what its answers mean. Redirects are followed by hand: the token goes to
-//! the hub's own host, encrypted unless that is this machine, and never to the one that it sends us to;
-//! what the hub says about a file on the way (its checksum) is kept.
+//! HTTP client of the Hub. Redirects are followed here, so that the token goes only to the Hub's own
+//! origin, over TLS or on loopback. The checksum in a redirect's headers is kept.
 
 use std::error::Error as _;
 use std::net::IpAddr;
@@ -16,38 +15,38 @@ use super::{HubConfig, ProxyChoice, names};
 use crate::types::{HubState, HubTokenProblem, HubTokenSource};
 use hunch_error::{Error, Result};
 
-/// Redirects from one request to its answer.
+/// Limit of redirects per request.
 const MOST_REDIRECTS: usize = 10;
-/// How long a connection may take.
+/// Timeout of connecting.
 const CONNECTING: Duration = Duration::from_secs(20);
-/// Bytes of an answer that is read as a whole.
+/// Limit of a response read as a whole, in bytes.
 const LONGEST_ANSWER: usize = 32 << 20;
-/// Bytes of what the hub says about an error that are repeated.
+/// Limit of a quoted server message, in characters.
 const LONGEST_MESSAGE: usize = 200;
-/// The longest that a hub is waited for because it asks to.
+/// Longest wait requested by the Hub that is respected.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
 
-/// The hub.
+/// Client of one Hub.
 pub(crate) struct Hub {
     http: Client,
     endpoint: Url,
     tokens: Arc<Tokens>,
-    /// Nothing for so long is the end of a connection.
+    /// Time without data after which a connection counts as lost.
     stall: Duration,
 }
 
-/// What helps against a failure.
+/// When to retry after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cure {
-    /// Trying again, not before the time that the hub asks for.
+    /// Retry, not before the wait requested by the Hub.
     Wait(Option<Duration>),
-    /// Asking the hub again what the file is.
+    /// List the repository again.
     AskAgain,
-    /// Nothing here.
+    /// Do not retry.
     None,
 }
 
-/// A request that did not succeed.
+/// A failed request.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Error,
@@ -60,16 +59,16 @@ impl Failure {
     }
 }
 
-/// What came, before its body.
+/// A response without its body.
 pub(crate) struct Answer {
     pub(crate) response: Response,
-    /// What the hub calls the content; a SHA-256 for large files.
+    /// ETag of the content: a SHA-256 for large files.
     pub(crate) etag: Option<String>,
 }
 
 impl Hub {
     pub(crate) fn new(config: HubConfig, stall: Duration) -> Result<Self> {
-        // Another one that was installed before serves as well.
+        // Fails if a provider is already installed, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let endpoint = config.url()?;
         let invalid = |error: reqwest::Error| {
@@ -99,7 +98,7 @@ impl Hub {
         Ok(Self { http, endpoint, tokens: Arc::new(Tokens::new(config.tokens)), stall })
     }
 
-    /// What the window is told. May wait for the person to open the keychain.
+    /// Returns the connection's state. May wait for the user to unlock the keychain.
     pub(crate) fn state(&self) -> HubState {
         let (_, token) = self.tokens.current();
         let mut problems = self.tokens.problems();
@@ -114,18 +113,17 @@ impl Hub {
         }
     }
 
-    /// To be called when a person does something anew: a keychain that stayed shut before is asked once more then,
-    /// and not with each of the requests that follow.
+    /// Lets the next request try a keychain again that could not be read.
     pub(crate) fn ask_keychain_again(&self) {
         self.tokens.ask_again();
     }
 
-    /// A repository as people write it, as "owner/name".
+    /// Normalises a repository name or address to "owner/name".
     pub(crate) fn repository(&self, text: &str) -> Result<String> {
         names::repository_at(text, self.endpoint.as_str())
     }
 
-    /// What is meant of it, if that is written behind a colon.
+    /// Returns the part after the colon of a repository name.
     pub(crate) fn wanted(&self, text: &str) -> Result<Option<String>> {
         names::wanted_at(text, self.endpoint.as_str())
     }
@@ -134,14 +132,14 @@ impl Hub {
         self.tokens.keep(token)
     }
 
-    /// An address of the hub from the parts of its path, each escaped.
+    /// Builds an address of the Hub from path segments, each escaped.
     pub(super) fn url<'a>(&self, parts: impl IntoIterator<Item = &'a str>) -> Url {
         let mut url = self.endpoint.clone();
         url.path_segments_mut().expect("the scheme is http").pop_if_empty().extend(parts);
         url
     }
 
-    /// Asks for a whole, small answer.
+    /// Fetches a small response as a whole.
     pub(super) async fn read(&self, url: Url, of: &str) -> Result<Vec<u8>, Failure> {
         let mut answer = self.get(url, None, of).await?;
         let mut body = Vec::new();
@@ -154,8 +152,8 @@ impl Hub {
         Ok(body)
     }
 
-    /// Asks for a file from byte `from` on. An answer of 416 is handed back as it is: only who asks knows
-    /// whether that is bad.
+    /// Requests a file from byte `from` on. Status 416 is returned as a response, because only the caller
+    /// can judge it.
     pub(crate) async fn file(
         &self,
         repository: &str,
@@ -167,7 +165,7 @@ impl Hub {
         self.get(self.url(parts), (from > 0).then_some(from), repository).await
     }
 
-    /// The next bytes of a body.
+    /// Returns the next bytes of a body.
     pub(crate) async fn chunk(&self, response: &mut Response) -> Result<Option<impl AsRef<[u8]>>, Failure> {
         match tokio::time::timeout(self.stall, response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
@@ -209,13 +207,13 @@ impl Hub {
         }
         match tokio::time::timeout(self.stall + CONNECTING, request.send()).await {
             Ok(Ok(response)) => Ok(response),
-            // Addresses that the hub sends to carry signatures: they are nobody's business.
+            // Redirect addresses contain signatures, which must not appear in messages.
             Ok(Err(error)) => Err(self.lost(&error.without_url())),
             Err(_) => Err(self.again("it does not answer", None)),
         }
     }
 
-    /// Off the thread that everything runs on: a keychain may wait for the person.
+    /// Reads the token on a blocking thread, because a keychain may wait for the user.
     async fn token(&self) -> Option<Token> {
         let tokens = Arc::clone(&self.tokens);
         tokio::task::spawn_blocking(move || tokens.current().0).await.ok().flatten()
@@ -230,7 +228,7 @@ impl Hub {
         }
     }
 
-    /// What the hub itself says no with.
+    /// Converts an error status of the Hub itself.
     fn refusal(&self, response: &Response, repository: &str, token: Option<&Token>) -> Failure {
         let (status, headers) = (response.status(), response.headers());
         if let Some(failure) = self.passing(status, headers) {
@@ -268,13 +266,13 @@ impl Hub {
             )),
             _ => self.unusable(&format!("it answers {}{said}", status.as_u16())),
         };
-        // What is gone may have been replaced by another state of the repository.
+        // A missing file may have been replaced in a newer commit.
         let cure =
             if code == "EntryNotFound" || code == "RevisionNotFound" { Cure::AskAgain } else { Cure::None };
         Failure { error, cure }
     }
 
-    /// What the host says no with that the hub sends to. Its addresses expire; the hub hands out new ones.
+    /// Converts an error status of the storage server. Its addresses expire, and the Hub issues new ones.
     fn refusal_elsewhere(&self, response: &Response) -> Failure {
         let status = response.status();
         self.passing(status, response.headers()).unwrap_or_else(|| {
@@ -282,7 +280,7 @@ impl Hub {
         })
     }
 
-    /// What goes by.
+    /// Returns a retryable failure for overload and server errors.
     fn passing(&self, status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
         let why = match status.as_u16() {
             429 => "it has had too many requests from here and asks to wait".to_owned(),
@@ -292,7 +290,7 @@ impl Hub {
         Some(self.again(&why, wait_asked_for(headers)))
     }
 
-    /// A connection that failed.
+    /// Converts a connection error.
     fn lost(&self, error: &reqwest::Error) -> Failure {
         if let Some(untrusted) = untrusted(error) {
             return Failure::last(self.unusable(&format!(
@@ -327,7 +325,7 @@ fn same_origin(a: &Url, b: &Url) -> bool {
         == (b.scheme(), b.host_str(), b.port_or_known_default())
 }
 
-/// Checks that a request cannot be read on its way: the connection is encrypted, or stays on this machine.
+/// Checks that a request cannot be read in transit: it is encrypted or stays on this machine.
 fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -338,19 +336,19 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
-/// A tag without its quotes and without the mark that it is a weak one.
+/// Removes the quotes and weak marker of an ETag.
 fn bare(etag: &str) -> String {
     etag.trim().trim_start_matches("W/").trim_matches('"').to_owned()
 }
 
-/// What a hub says, short and in plain characters, and without a token that it may repeat.
+/// Quotes a server message: shortened, without control characters or token.
 fn said(text: &str, token: Option<&Token>) -> String {
     let hidden = token.map_or_else(|| text.to_owned(), |token| token.hide_in(text));
     let plain: String = hidden.chars().filter(|c| !c.is_control()).take(LONGEST_MESSAGE).collect();
     format!(" (\"{}\")", plain.trim())
 }
 
-/// The innermost reason, which is the one that says something: "Connection refused".
+/// Returns the innermost cause, such as "Connection refused".
 fn reason(error: &reqwest::Error) -> String {
     let mut source = error.source();
     let mut text = error.to_string();
@@ -361,7 +359,7 @@ fn reason(error: &reqwest::Error) -> String {
     text
 }
 
-/// What is wrong with a certificate, if that is why a connection was not made.
+/// Returns the certificate error that prevented a connection, if there is one.
 fn untrusted(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut source = error.source();
     while let Some(inner) = source {
@@ -373,7 +371,7 @@ fn untrusted(error: &reqwest::Error) -> Option<&rustls::Error> {
     None
 }
 
-/// The error of TLS in one of reading and writing, which does not name what is in it as its source.
+/// Returns the TLS error inside an IO error, which does not expose it as its source.
 fn of_tls<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
     if let Some(tls) = error.downcast_ref() {
         return Some(tls);
@@ -381,7 +379,7 @@ fn of_tls<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls
     of_tls(error.downcast_ref::<std::io::Error>()?.get_ref()?)
 }
 
-/// Seconds, as `Retry-After: 30` or, on the hub, `RateLimit: "api";r=0;t=30`.
+/// Returns the requested wait: `Retry-After: 30` or the Hub's `RateLimit: "api";r=0;t=30`.
 fn wait_asked_for(headers: &HeaderMap) -> Option<Duration> {
     let plain = header(headers, RETRY_AFTER.as_str());
     let limit = || {
@@ -397,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_read_in_both_ways() {
+    fn reads_wait_from_both_headers() {
         let mut headers = HeaderMap::new();
         assert_eq!(wait_asked_for(&headers), None);
         headers.insert("ratelimit", "\"api\";r=0;t=55".parse().unwrap());
@@ -409,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_hub_itself_is_the_hub() {
+    fn same_origin_compares_scheme_host_and_port() {
         let url = |text| Url::parse(text).unwrap();
         let hub = url("https://hub.example");
         assert!(same_origin(&hub, &url("https://hub.example:443/a?b")));
@@ -424,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn sends_the_token_encrypted_or_not_beyond_this_machine() {
+    fn only_tls_and_loopback_are_private() {
         let private = |text| is_private(&Url::parse(text).unwrap());
         for url in ["https://hub.example", "http://localhost:8080", "http://127.0.0.1:1", "http://[::1]"] {
             assert!(private(url), "{url}");
@@ -435,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_hub_says_is_short_and_plain() {
+    fn quoted_message_is_short_plain_and_without_token() {
         let token = Token::new("hf_secret").unwrap();
         let text = said(&format!("bad\u{7} hf_secret {}", "x".repeat(500)), Some(&token));
         assert!(text.starts_with(" (\"bad (token) xxx") && text.len() < 220, "{text}");

@@ -1,4 +1,4 @@
-//! What a repository holds: its GGUF models, each of one file or several parts.
+//! Models of a repository: its GGUF files, with the parts of split models joined.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,21 +10,21 @@ use super::names;
 use crate::types::{HubFile, HubRepository};
 use hunch_error::Error;
 
-/// A file on the hub.
+/// A file on the Hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RemoteFile {
-    /// Its path in the repository; [`names::check_path`] has let it pass.
+    /// Path in the repository, accepted by [`names::check_path`].
     pub(crate) path: String,
     pub(crate) size: u64,
-    /// In small letters; large files have one.
+    /// Lowercase. Large files have one.
     pub(crate) sha256: Option<String>,
 }
 
-/// A repository, and the files that its models consist of.
+/// A repository and the files of its models.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing {
     pub(crate) repository: HubRepository,
-    /// By the path of the first part.
+    /// Files of each model, by the path of its first part.
     models: BTreeMap<String, Vec<RemoteFile>>,
 }
 
@@ -55,7 +55,7 @@ struct ToldLfs {
 }
 
 impl Hub {
-    /// What a repository holds now. One request: the sizes and checksums of all files come with it.
+    /// Lists a repository. One request returns the sizes and checksums of all files.
     pub(crate) async fn listing(&self, repository: &str) -> Result<Listing, Failure> {
         let mut url = self.url(["api", "models"].into_iter().chain(repository.split('/')));
         url.set_query(Some("blobs=true"));
@@ -64,25 +64,25 @@ impl Hub {
     }
 }
 
-/// Reads the hub's answer about a repository, as `GET /api/models/{repository}?blobs=true` gives it.
+/// Parses the Hub's response to `GET /api/models/{repository}?blobs=true`.
 ///
-/// Lists whole GGUF models only, smallest first. Files with a path that [`check_path`](names::check_path) refuses
-/// are left out.
+/// Lists complete GGUF models only, smallest first. Files with a path that
+/// [`check_path`](names::check_path) refuses are skipped.
 ///
 /// # Errors
-/// The reason, as a phrase, when the answer is not JSON of that form or names no revision.
+/// The reason, as a phrase, if the response is not JSON of that form or names no revision.
 pub fn parse_listing(repository: &str, answer: &[u8]) -> Result<HubRepository, &'static str> {
     Listing::parse(repository, answer).map(|listing| listing.repository)
 }
 
-/// It becomes a part of addresses.
+/// Checks a commit id, which becomes part of addresses.
 fn is_revision(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
 impl Listing {
     fn parse(repository: &str, answer: &[u8]) -> Result<Self, &'static str> {
-        // A login page of a captive network, for example, is no JSON.
+        // A captive portal's login page, for example, is not JSON.
         let told: Told = serde_json::from_slice(answer).map_err(|_| "what answers there is not a hub")?;
         match is_revision(&told.sha) {
             true => Ok(Self::new(repository, told)),
@@ -103,7 +103,7 @@ impl Listing {
         Self { repository, models }
     }
 
-    /// The parts of a model, in order.
+    /// Returns the files of a model, in order.
     pub(crate) fn parts(&self, path: &str) -> Result<&[RemoteFile], Error> {
         self.models.get(path).map(Vec::as_slice).ok_or_else(|| Error::HubNotFound {
             what: format!("this file in {}", self.repository.repository),
@@ -112,14 +112,14 @@ impl Listing {
     }
 }
 
-/// The quantisation that is taken when none is asked for: the usual compromise.
+/// Quantisation chosen by default: a common compromise of size and quality.
 const USUAL: &str = "Q4_K_M";
 
-/// The model of a repository that a person means by a path, a file's name or its end, or a quantisation; without a
-/// word, its only one or the usual one.
+/// Chooses a model of a repository by path, file name, suffix of the name, or quantisation. Without any,
+/// the only model or the default quantisation.
 ///
 /// # Errors
-/// [`Error::HubNotFound`] with those that there are.
+/// [`Error::HubNotFound`] with the choices.
 pub fn choose<'a>(repository: &'a HubRepository, wanted: Option<&str>) -> Result<&'a HubFile, Error> {
     let files = &repository.files;
     let of_type = |file: &HubFile, wanted: &str| file.quantisation.eq_ignore_ascii_case(wanted);
@@ -147,8 +147,7 @@ pub fn choose<'a>(repository: &'a HubRepository, wanted: Option<&str>) -> Result
     }
 }
 
-/// Whether a file is meant by a path, by its name, or by the end of that: some write more of the quantisation there
-/// than its type, as "UD-Q4_K_XL".
+/// Checks whether a path, file name or suffix names this file. Suffixes tell "UD-Q4_K_XL" from "Q4_K_XL".
 fn is_named(file: &HubFile, wanted: &str) -> bool {
     let name = file.path.rsplit('/').next().unwrap_or_default();
     let stem = names::short_name(name);
@@ -159,7 +158,7 @@ fn is_named(file: &HubFile, wanted: &str) -> bool {
     [&*file.path, name, stem].contains(&wanted) || ends().unwrap_or(false)
 }
 
-/// What a person may choose from, for who has meant something else.
+/// Lists the quantisations and files to choose from.
 fn choices(files: &[HubFile]) -> String {
     if files.is_empty() {
         return "Choose a repository of GGUF files; their names often end with -GGUF.".into();
@@ -171,10 +170,10 @@ fn choices(files: &[HubFile]) -> String {
     if types.is_empty() { paths } else { format!("Its quantisations are {}. {paths}", types.join(", ")) }
 }
 
-/// Files that can be models. What has a name that no file may have here is left out.
+/// Converts a listed file that can be a model. Unsafe names are skipped.
 fn remote_file(told: ToldFile) -> Option<RemoteFile> {
     let name = told.rfilename.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-    // Beside models lie the eyes of some, and what they were quantised with.
+    // Multimodal projectors and importance matrices are not models.
     if names::check_path(&told.rfilename).is_err()
         || name.starts_with("mmproj")
         || name.starts_with("imatrix")
@@ -190,10 +189,9 @@ fn remote_file(told: ToldFile) -> Option<RemoteFile> {
     })
 }
 
-/// Files by model: the parts of a split one together, and only if each of them is there. Of a file or a part that
-/// is named twice the first counts.
+/// Groups files into models. Incomplete split models are skipped. Of duplicate names, the first counts.
 fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<RemoteFile>> {
-    // By name and number of parts; of each its parts by number.
+    // By name and part count, then by part number.
     let mut groups: BTreeMap<(String, u32), BTreeMap<u32, RemoteFile>> = BTreeMap::new();
     for file in files {
         let (key, number) = match names::part_number(&file.path) {
@@ -216,7 +214,7 @@ fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<Remot
 
 fn hub_file(parts: &[RemoteFile]) -> HubFile {
     let path = parts[0].path.clone();
-    // Of a folder that is named after its quantisation: "Q8_0/model-00001-of-00002.gguf".
+    // The folder may name the quantisation: "Q8_0/model-00001-of-00002.gguf".
     let folder = || {
         path.rsplit_once('/')
             .map_or(String::new(), |(folder, _)| names::quantisation(&format!("{folder}.gguf")))
@@ -236,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_are_listed_smallest_first_and_only_whole_ones() {
+    fn lists_complete_models_smallest_first() {
         let lfs = |name: &str, size: u64| serde_json::json!({"rfilename": name, "size": size, "lfs": {"sha256": "AB".repeat(32), "size": size}});
         let told = serde_json::json!({
             "sha": "abc123", "gated": "manual", "tags": ["gguf", "license:mit"],
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_twice_is_one_file_and_makes_no_model_whole() {
+    fn duplicate_names_do_not_complete_a_model() {
         let file = |path: &str, size| RemoteFile { path: path.into(), size, sha256: None };
         let listed = models(
             [
@@ -284,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_meant_by_its_name_its_quantisation_or_not_at_all() {
+    fn chooses_model_by_name_or_quantisation() {
         let sibling = |name: &str| serde_json::json!({"rfilename": name, "size": 1});
         let list = |names: &[&str]| {
             let siblings: Vec<Value> = names.iter().map(|name| sibling(name)).collect();
@@ -302,7 +300,7 @@ mod tests {
         assert!(error.contains("not got \"Q5_K_M\" in a/b"), "{error}");
         assert!(error.contains("quantisations are Q4_K_M, Q8_0."), "{error}");
         assert!(path(Some("z")).is_err() && path(Some("")).is_err() && path(Some("é")).is_err());
-        // What some write before the type tells two of one type apart.
+        // A prefix of the type distinguishes two files of one quantisation.
         let dynamic = list(&["x-Q4_K_XL.gguf", "x-UD-Q4_K_XL.gguf"]);
         assert_eq!(choose(&dynamic, Some("ud-q4_k_xl")).unwrap().path, "x-UD-Q4_K_XL.gguf");
         assert!(choose(&dynamic, Some("Q4_K_XL")).is_err());
@@ -311,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_nothing_but_letters_and_digits() {
+    fn revision_is_alphanumeric() {
         assert!(is_revision("0123456789abcdef") && !is_revision("") && !is_revision("../x"));
     }
 }

@@ -1,38 +1,37 @@
-//! Names from outside (typed, from the network, from a file) before anything is done with them: a
-//! repository's, a file's in it, and what a file is called here. Nothing that could leave a folder
-//! passes; what cannot be a name is refused and never bent into one.
+//! Validates names from users, the network and files: repositories, paths in them, and local file names.
+//! Paths that leave a folder are refused. Invalid names are never repaired.
 
 use std::path::Path;
 
 use hunch_error::{Error, Result};
 use hunch_model::split::PartName;
 
-/// Bytes that a path in a repository may have.
+/// Limit of a path in a repository, in bytes.
 const LONGEST_PATH: usize = 1024;
-/// Bytes that a file's name may have: what every file system takes, with room for an ending of ours.
+/// Limit of a file name, in bytes: accepted by every file system, with room for a suffix.
 const LONGEST_NAME: usize = 200;
-/// Characters that a part of a repository's name may have on the hub.
+/// The Hub's limit of each part of a repository name, in characters.
 const LONGEST_REPOSITORY_PART: usize = 96;
 
-/// Whose pages have addresses that name repositories of the hub.
+/// Hosts whose page addresses name repositories.
 const HOSTS: [&str; 2] = ["huggingface.co", "hf.co"];
 
-/// A repository as people write it, "owner/name" or the address of its page, as "owner/name".
+/// Normalises "owner/name" or the address of a repository's page to "owner/name".
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] when it cannot be one.
+/// [`Error::InvalidRequest`] if it is not a repository.
 pub fn repository(text: &str) -> Result<String> {
     repository_at(text, "")
 }
 
-/// The same where the hub is the one of this address: its own pages count as well. An address of any other host
-/// is refused: what it shows is not what this hub has under that name.
+/// Like [`repository`], also accepting page addresses of the Hub at `endpoint`. Addresses of other hosts
+/// are refused, because this Hub may have other content under the same name.
 pub(super) fn repository_at(text: &str, endpoint: &str) -> Result<String> {
     read(text, endpoint).map(|(repository, _)| repository)
 }
 
-/// What is meant of that repository where somebody has written it behind a colon, as some programs do:
-/// "owner/name:Q8_0", or the name of a file.
+/// Returns the part after the colon of a repository name, as Ollama and llama.cpp write it:
+/// "owner/name:Q8_0" or "owner/name:file.gguf".
 ///
 /// # Errors
 /// As [`repository`].
@@ -40,7 +39,7 @@ pub(super) fn wanted_at(text: &str, endpoint: &str) -> Result<Option<String>> {
     read(text, endpoint).map(|(_, wanted)| wanted)
 }
 
-/// A repository, and what stands behind a colon.
+/// Splits a repository and the part after its colon.
 fn read(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
     let refused = || {
         Error::invalid(
@@ -66,7 +65,7 @@ fn read(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
     };
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let mut parts: Vec<&str> = path.trim_end_matches('/').split('/').collect();
-    // The page of a folder, of a file or of the discussions names the repository first.
+    // Addresses of folders, files and discussions start with the repository.
     if parts.len() > 2 && ["tree", "blob", "resolve", "discussions"].contains(&parts[2]) {
         parts.truncate(2);
     }
@@ -75,7 +74,7 @@ fn read(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
         && let Some((before, behind)) = name.split_once(':')
     {
         *name = before;
-        // With "latest" Ollama says that none was chosen.
+        // Ollama's "latest" means that nothing was chosen.
         wanted = Some(behind.to_owned()).filter(|behind| !["", "latest"].contains(&behind.as_str()));
     }
     if parts.len() > 2 || !parts.iter().all(|part| is_repository_part(part)) {
@@ -84,7 +83,7 @@ fn read(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
     Ok((parts.join("/"), wanted))
 }
 
-/// The hub's own rule.
+/// Checks one part of a repository name by the Hub's rules.
 fn is_repository_part(part: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let edge = |c: char| c == '-' || c == '.';
@@ -96,24 +95,23 @@ fn is_repository_part(part: &str) -> bool {
         && !part.contains("--")
 }
 
-/// Says whether this is a path that stays inside its repository and ends with a name that a file can
-/// have here.
+/// Checks that a path stays in its repository and ends in a valid local file name.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] when it is not.
+/// [`Error::InvalidRequest`] if it does not.
 pub fn check_path(path: &str) -> Result<()> {
     let sound = path.len() <= LONGEST_PATH && path.split('/').all(is_file_part);
     let is_gguf = Path::new(path).extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
     if sound && is_gguf && file_name(path).len() <= LONGEST_NAME {
         return Ok(());
     }
-    // What was asked for may hold anything, control characters too.
+    // Not quoted, because it may contain control characters.
     Err(Error::invalid(
         "That is not the path of a GGUF file in a repository. Choose one of the files that the repository lists.",
     ))
 }
 
-/// No separators, no way up, nothing hidden, nothing that a system gives a meaning of its own.
+/// Checks one segment of a path: no separators, parent folders, hidden names or reserved characters.
 fn is_file_part(part: &str) -> bool {
     let trimmed = part.trim_matches(|c: char| c.is_whitespace() || c == '.');
     !trimmed.is_empty()
@@ -122,36 +120,34 @@ fn is_file_part(part: &str) -> bool {
         && !part.chars().any(|c| c.is_control() || is_direction(c) || "\\:*?\"<>|".contains(c))
 }
 
-/// Characters that turn the direction of writing: with them a name can look like another.
+/// Checks for characters that change the text direction and can disguise a name.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What a path tells of being one of several files.
+/// Parses the part number in a path.
 fn part_name(path: &str) -> Option<PartName> {
     PartName::of(Path::new(file_name(path)))
 }
 
-/// The last part of a path.
+/// Returns the last segment of a path.
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// What the model of a file is called here: the file's name without the ending, and without the number of
-/// its part.
+/// Returns the local name of a model: its file name without extension and part number.
 pub fn short_name(path: &str) -> &str {
     let name = file_name(path);
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     part_name(path).map_or(stem, |part| &stem[..part.model.len()])
 }
 
-/// Which part of how many a file of a split model is, by its name: "…-00001-of-00003.gguf" is the first of
-/// three.
+/// Returns the number and count of a split model's part: "…-00001-of-00003.gguf" is 1 of 3.
 pub fn part_number(path: &str) -> Option<(u32, u32)> {
     part_name(path).map(|part| (part.number as u32, part.count as u32))
 }
 
-/// What a file is called here: part `part` (the first is 0) of a model that is called `stem`.
+/// Returns the local name of a file: part `part` (from 0) of the model `stem`.
 pub fn local_file(stem: &str, part: usize, parts: usize) -> String {
     match parts {
         1 => format!("{stem}.gguf"),
@@ -159,14 +155,14 @@ pub fn local_file(stem: &str, part: usize, parts: usize) -> String {
     }
 }
 
-/// The quantisation that a file's name tells, as "Q4_K_M"; empty where it tells none.
+/// Returns the quantisation in a file name, such as "Q4_K_M", or an empty string.
 pub fn quantisation(path: &str) -> String {
     let stem = short_name(path).to_ascii_uppercase();
     let starts = stem.char_indices().filter(|&(at, c)| {
         c.is_ascii_alphanumeric()
             && !stem[..at].chars().next_back().is_some_and(|before| before.is_ascii_alphanumeric())
     });
-    // The last one: "f16-to-q4_0" is a Q4_0.
+    // The last one counts: "f16-to-q4_0" is Q4_0.
     let mut found = String::new();
     for (at, _) in starts {
         let word =
@@ -197,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repository_is_told_by_its_name_or_its_page() {
+    fn accepts_repository_names_and_page_addresses() {
         for text in [
             "Qwen/Qwen3-8B-GGUF",
             " Qwen/Qwen3-8B-GGUF ",
@@ -232,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_a_colon_is_what_is_meant_of_a_repository() {
+    fn reads_the_part_after_the_colon() {
         let wanted = |text: &str| wanted_at(text, "http://mirror.example:8080/hf/").unwrap();
         for (text, expected) in [
             ("hf.co/Qwen/Qwen3-8B-GGUF:Q8_0", Some("Q8_0")),
@@ -250,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_could_leave_its_folder_is_refused() {
+    fn refuses_paths_that_could_leave_the_folder() {
         for path in ["m.gguf", "q4/m-Q4_K_M.GGUF", "Modell für alle 日本.gguf"] {
             assert!(check_path(path).is_ok(), "{path}");
         }
@@ -279,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_parts_and_quantisation() {
+    fn parses_part_numbers_and_quantisations() {
         assert_eq!(part_number("a/big-Q8_0-00002-of-00003.gguf"), Some((2, 3)));
         for path in [
             "big-00004-of-00003.gguf",

@@ -1,6 +1,5 @@
-//! The hub's token: where it comes from, where it is kept, and that nobody gets to see it. It is in
-//! the environment, in the system's keychain or in the file of Hugging Face's programs; Hunch itself
-//! writes it into the keychain only.
+//! The Hub token: its sources and its protection. It is read from the environment, the system's keychain or
+//! the token file of Hugging Face's tools. Hunch writes it only to the keychain.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use reqwest::header::HeaderValue;
 use crate::types::{HubTokenProblem, HubTokenSource};
 use hunch_error::{Error, Result};
 
-/// A token. Printed, it says that it is one, and no more.
+/// A token. Its `Debug` output hides the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -23,10 +22,10 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// A token from its text; space around it is nothing.
+    /// Parses a token, ignoring surrounding whitespace.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when it cannot be one. The message does not repeat it.
+    /// [`Error::InvalidRequest`] if it is malformed. The message does not quote it.
     pub fn new(text: &str) -> Result<Self> {
         let text = text.trim();
         if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) {
@@ -38,7 +37,7 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// What a request says to be let in.
+    /// Returns the value of the `Authorization` header.
     pub(super) fn header(&self) -> HeaderValue {
         let mut value =
             HeaderValue::from_str(&format!("Bearer {}", self.0)).expect("a token is plain characters");
@@ -46,37 +45,37 @@ impl Token {
         value
     }
 
-    /// A text in which the token, should it be there, is not to be read.
+    /// Replaces the token in a text.
     pub(super) fn hide_in(&self, text: &str) -> String {
         text.replace(&self.0, "(token)")
     }
 }
 
-/// A place that keeps a token from one start to the next.
+/// Persistent storage of a token.
 pub trait Vault: Send + Sync {
-    /// What it keeps.
+    /// Reads the stored token.
     ///
     /// # Errors
-    /// Why it cannot be opened.
+    /// The reason if it cannot be read.
     fn read(&self) -> Result<Option<Token>, String>;
 
-    /// Keeps this token and no other, or none.
+    /// Replaces or deletes the stored token.
     ///
     /// # Errors
-    /// Why it cannot be written.
+    /// The reason if it cannot be written.
     fn write(&self, token: Option<&Token>) -> Result<(), String>;
 }
 
-/// Where to look for the token, in this order.
+/// Sources of the token, in order of precedence.
 #[derive(Clone, Default)]
 pub struct TokenPlaces {
-    /// What `HF_TOKEN` says.
+    /// Token in `HF_TOKEN`.
     pub environment: Option<Token>,
-    /// Whether `HF_TOKEN` says something that can be no token.
+    /// Whether `HF_TOKEN` is set to a malformed token.
     pub environment_is_unusable: bool,
-    /// The system's keychain, where there is one.
+    /// The system's keychain, if there is one.
     pub vault: Option<Arc<dyn Vault>>,
-    /// The file of Hugging Face's programs. Only ever read.
+    /// The token file of Hugging Face's tools, which is only read.
     pub file: Option<PathBuf>,
 }
 
@@ -92,20 +91,20 @@ impl std::fmt::Debug for TokenPlaces {
 }
 
 impl TokenPlaces {
-    /// The places of this machine.
+    /// Returns the sources of this machine.
     pub fn of_this_machine() -> Self {
         let home = BaseDirs::new().map(|dirs| dirs.home_dir().to_owned());
         Self::of(|name| std::env::var_os(name), home.as_deref(), keychain())
     }
 
-    /// The places that variables tell, which mean nothing where they are empty.
+    /// Returns the sources from environment variables. Empty ones count as unset.
     fn of(
         variable: impl Fn(&str) -> Option<OsString>,
         home: Option<&Path>,
         vault: Option<Arc<dyn Vault>>,
     ) -> Self {
         let set = |name| variable(name).filter(|value| !value.is_empty());
-        // A variable of spaces is one that somebody has emptied.
+        // Whitespace counts as unset.
         let said = set("HF_TOKEN").filter(|text| !text.to_string_lossy().trim().is_empty());
         let environment = said.as_ref().and_then(|text| Token::new(&text.to_string_lossy()).ok());
         let file = set("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| {
@@ -119,19 +118,19 @@ impl TokenPlaces {
     }
 }
 
-/// The token of now.
+/// Resolves the current token.
 pub(super) struct Tokens {
     places: TokenPlaces,
     of_vault: Mutex<OfVault>,
 }
 
-/// What the vault said; it is not asked with every request, since a keychain may ask the person.
+/// Result of reading the vault. It is read once, because a keychain may prompt the user.
 #[derive(Default)]
 enum OfVault {
     #[default]
     Unasked,
     Said(Option<Token>),
-    /// It could not be opened, for this reason.
+    /// Reading failed for this reason.
     Shut(String),
 }
 
@@ -140,7 +139,7 @@ impl Tokens {
         Self { places, of_vault: Mutex::default() }
     }
 
-    /// The token, and where it is from. May wait for the person to open the keychain.
+    /// Returns the token and its source. May wait for the user to unlock the keychain.
     pub(super) fn current(&self) -> (Option<Token>, HubTokenSource) {
         if let Some(token) = &self.places.environment {
             return (Some(token.clone()), HubTokenSource::Environment);
@@ -148,7 +147,7 @@ impl Tokens {
         if let Some(token) = self.of_vault() {
             return (Some(token), HubTokenSource::Keychain);
         }
-        // Read each time: the person may log in with another program meanwhile.
+        // Read each time, because the user may log in with another program.
         let text = self.places.file.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         match text.and_then(|text| Token::new(&text).ok()) {
             Some(token) => (Some(token), HubTokenSource::File),
@@ -156,7 +155,7 @@ impl Tokens {
         }
     }
 
-    /// Why tokens that somebody has set are not used, as far as was found out by [`Tokens::current`].
+    /// Returns why configured tokens are not used, as found by [`Tokens::current`].
     pub(super) fn problems(&self) -> Vec<HubTokenProblem> {
         let environment = self.places.environment_is_unusable.then_some(HubTokenProblem::Environment);
         let keychain = match &*self.known() {
@@ -166,7 +165,7 @@ impl Tokens {
         environment.into_iter().chain(keychain).collect()
     }
 
-    /// Has a keychain that stayed shut asked once more: the person does something anew, and may open it now.
+    /// Lets the next request read a vault again that could not be read.
     pub(super) fn ask_again(&self) {
         let mut known = self.known();
         if matches!(*known, OfVault::Shut(_)) {
@@ -186,7 +185,7 @@ impl Tokens {
         }
         match &*known {
             OfVault::Said(token) => token.clone(),
-            // As one without a token, meanwhile: most models need none.
+            // Continue without a token: most models need none.
             OfVault::Shut(_) | OfVault::Unasked => None,
         }
     }
@@ -195,7 +194,7 @@ impl Tokens {
         self.places.vault.is_some()
     }
 
-    /// Keeps a token, or forgets the one that is kept.
+    /// Stores a token in the vault, or deletes it.
     pub(super) fn keep(&self, token: Option<&Token>) -> Result<()> {
         let Some(vault) = &self.places.vault else {
             return Err(Error::invalid(
@@ -268,7 +267,7 @@ mod mac {
 mod tests {
     use super::*;
 
-    /// The places that these variables tell in the home folder `/home`.
+    /// Returns the sources for these variables and the home folder `/home`.
     fn of(variables: &[(&str, &str)]) -> TokenPlaces {
         let variable =
             |name: &str| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into());
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_say_what_the_token_is_and_where_its_file() {
+    fn reads_token_and_token_file_from_variables() {
         let token = |text: &str| Some(Token(text.into()));
         let file = |variables: &[(&str, &str)]| of(variables).file.unwrap();
         let nothing = of(&[]);
@@ -300,14 +299,14 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_variable_that_is_no_text_is_no_token() {
+    fn non_utf8_variable_is_a_malformed_token() {
         use std::os::unix::ffi::OsStringExt;
         let variable = |name: &str| (name == "HF_TOKEN").then(|| OsString::from_vec(b"hf_\xff".to_vec()));
         let places = TokenPlaces::of(variable, None, None);
         assert_eq!((places.environment, places.environment_is_unusable), (None, true));
     }
 
-    /// A keychain that stays shut until it has been asked a few times.
+    /// A vault that fails a number of times.
     struct Stuck(Mutex<usize>);
 
     impl Vault for Stuck {
@@ -326,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keychain_that_stays_shut_is_said_and_asked_again_when_the_person_does_something() {
+    fn failed_keychain_is_reported_and_retried_only_on_request() {
         let vault: Arc<Stuck> = Arc::new(Stuck(Mutex::new(2)));
         let places = TokenPlaces { vault: Some(vault.clone()), ..TokenPlaces::default() };
         let tokens = Tokens::new(places.clone());
@@ -342,11 +341,11 @@ mod tests {
         tokens.ask_again();
         assert_eq!(tokens.current(), (Some(Token("kept".into())), HubTokenSource::Keychain));
         assert_eq!(tokens.problems(), []);
-        // One that was opened stays open.
+        // A successful read is final.
         tokens.ask_again();
         *vault.0.lock().unwrap() = 1;
         assert_eq!(tokens.current().1, HubTokenSource::Keychain);
-        // A variable that can be no token hides nothing, and is said.
+        // A malformed variable does not hide the keychain, and is reported.
         *vault.0.lock().unwrap() = 0;
         let tokens = Tokens::new(TokenPlaces { environment_is_unusable: true, ..places });
         assert_eq!(tokens.current().1, HubTokenSource::Keychain);
@@ -370,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_never_printed() {
+    fn token_is_never_printed() {
         let token = Token::new(" hf_secret\n").unwrap();
         assert_eq!(format!("{token:?} {:?}", token.header()), "Token(hidden) Sensitive");
         let places = TokenPlaces { environment: Some(token.clone()), ..TokenPlaces::default() };
@@ -381,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_comes_before_the_keychain_and_that_before_the_file() {
+    fn environment_precedes_keychain_precedes_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         std::fs::write(&file, "of_file\n").unwrap();
