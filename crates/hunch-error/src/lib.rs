@@ -99,7 +99,7 @@ pub enum Error {
         remedy: String,
     },
     /// The file is not a GGUF, is truncated, or contradicts itself.
-    #[error("{} is not a usable GGUF model: {reason}. The file was left as it is; download it again or choose another one.", path.display())]
+    #[error("{} is not a usable GGUF model: {reason}. The file was not changed. Download it again or choose another one.", path.display())]
     InvalidModelFile {
         /// The file.
         path: PathBuf,
@@ -143,16 +143,16 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The conversation database cannot be read or written.
-    #[error("The conversations cannot be read or written: {0}. Nothing that was there has been changed.")]
+    #[error("The conversations cannot be read or written: {0}. Nothing was changed.")]
     Store(String),
     /// No model is loaded.
     #[error("No model is loaded. Open a model first.")]
     NoModel,
     /// A generation or measurement is already running.
-    #[error("The engine is busy with an answer or a measurement. Stop it or wait until it has finished.")]
+    #[error("The engine is busy with an answer or a measurement. Stop it or wait until it finishes.")]
     Busy,
     /// The user stopped loading.
-    #[error("Loading was stopped. What was in memory before is there.")]
+    #[error("Loading was stopped. The models loaded before are still in memory.")]
     Stopped,
     /// The compute device failed.
     #[error("The {device} device failed: {reason}. Try again with --device cpu.")]
@@ -164,7 +164,7 @@ pub enum Error {
     },
     /// The Hub cannot be reached or used.
     #[error(
-        "The hub {endpoint} cannot be used: {reason}. What is here already is kept. Check the connection (and \
+        "The Hub at {endpoint} cannot be used: {reason}. Downloaded data is kept. Check the connection (and \
          HF_ENDPOINT and HTTPS_PROXY, if they are set), then try again."
     )]
     HubUnreachable {
@@ -174,7 +174,7 @@ pub enum Error {
         reason: String,
     },
     /// The Hub has no such repository or file, or does not show it to this account.
-    #[error("The hub has not got {what}. {remedy}")]
+    #[error("Not found on the Hub: {what}. {remedy}")]
     HubNotFound {
         /// What was requested.
         what: String,
@@ -182,7 +182,7 @@ pub enum Error {
         remedy: String,
     },
     /// The repository requires accepting its terms.
-    #[error("The owners of {repository} give it only to those who agree to their terms. {remedy}")]
+    #[error("{repository} requires accepting its owners' terms. {remedy}")]
     HubGated {
         /// The repository.
         repository: String,
@@ -194,9 +194,9 @@ pub enum Error {
     HubToken(String),
     /// A downloaded file does not match the Hub's checksum.
     #[error(
-        "The checksum of {file} is not the one that the hub tells ({found} in place of {expected}). It is kept aside \
-         as {} and not used as a model. Try again to fetch it anew; if that ends like this too, something on the \
-         way changes it.",
+        "The checksum of {file} does not match the Hub's (expected {expected}, found {found}). The file is kept as \
+         {} and is not used as a model. Download it again. If the checksum is wrong again, something on the \
+         network changes the file.",
         path.display()
     )]
     WrongChecksum {
@@ -211,9 +211,9 @@ pub enum Error {
     },
     /// The Hub's file differs from the one the catalogue was checked against.
     #[error(
-        "{file} is no longer the file that the catalogue was checked against (its checksum begins \
-         with {found} in place of {expected}). Nothing was fetched, and what is here stays. Its owners may have \
-         published another one: to have that, look the repository up by its name and choose the file there."
+        "{file} differs from the file that the catalogue was checked against (expected checksum {expected}, found \
+         {found}). Nothing was downloaded or changed. Its owners may have published a new version. To download it, \
+         enter the repository's name and choose the file there."
     )]
     CatalogueMismatch {
         /// The file and its repository.
@@ -225,7 +225,7 @@ pub enum Error {
     },
     /// The disk is full.
     #[error(
-        "The disk of {} has too little room: {} more are needed{}. What is here already is kept. Make room, then go on.",
+        "Not enough space on the disk of {}: {} more are needed{}. Downloaded data is kept. Free some space, then resume.",
         folder.display(), megabytes(*missing), promised_words(*promised)
     )]
     DiskFull {
@@ -238,9 +238,8 @@ pub enum Error {
     },
     /// The state file of an unfinished download is missing or corrupt.
     #[error(
-        "What was written down of an unfinished download cannot be read, so it cannot go on. {} of it lie in {}; \
-         they are no model yet, and nothing else is affected. Discard it to free the room, then fetch the model \
-         again.",
+        "The state of an unfinished download cannot be read, so the download cannot be resumed. Its partial files take \
+         {} in {}. Nothing else is affected. Discard it to free the space, then download the model again.",
         megabytes(*bytes), folder.display()
     )]
     DownloadUnreadable {
@@ -251,7 +250,7 @@ pub enum Error {
     },
     /// Another running Hunch is downloading this file.
     #[error(
-        "{name} is being downloaded by another Hunch that is running. Wait for it, or pause it there and go on here."
+        "{name} is being downloaded by another running Hunch. Wait for it, or pause it there and resume here."
     )]
     DownloadElsewhere {
         /// Name of the model.
@@ -407,7 +406,7 @@ impl Error {
 fn promised_words(bytes: u64) -> String {
     match bytes {
         0 => String::new(),
-        bytes => format!(", beside the {} that other downloads still need", megabytes(bytes)),
+        bytes => format!(", in addition to the {} that other downloads still need", megabytes(bytes)),
     }
 }
 
@@ -480,7 +479,7 @@ mod tests {
         let (alone, beside) = (full(0).to_string(), full(3_000_000).to_string());
         assert!(!alone.contains("other downloads"), "{alone}");
         assert!(
-            beside.contains("1 MB more are needed, beside the 3 MB that other downloads still need"),
+            beside.contains("1 MB more are needed, in addition to the 3 MB that other downloads still need"),
             "{beside}"
         );
     }

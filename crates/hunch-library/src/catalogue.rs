@@ -53,7 +53,7 @@ struct Read {
 
 static FILE: LazyLock<Read> = LazyLock::new(|| {
     let file: File =
-        serde_json::from_str(include_str!("catalogue.json")).expect("a test reads the same file");
+        serde_json::from_str(include_str!("catalogue.json")).expect("the embedded catalogue is valid");
     let cache =
         |entry: &Entry| 2 * entry.layers * entry.kv_heads * entry.head_width * size_of::<f32>() as u64;
     Read {

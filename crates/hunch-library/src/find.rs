@@ -63,9 +63,9 @@ fn not_found(name: &str, places: &Places, known: &[Candidate]) -> Error {
     names.truncate(MOST_NAMES);
     let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
     let remedy = if name == DEFAULT_MODEL {
-        format!("`make setup` fetches it into {folder}.")
+        format!("Run `make setup` to download it into {folder}.")
     } else if names.is_empty() {
-        format!("Give the path of a GGUF file, or put one into {folder}.")
+        format!("Give the path of a GGUF file, or put one in {folder}.")
     } else {
         format!("Give the path of a GGUF file, or one of these names: {}{more}.", names.join(", "))
     };

@@ -41,8 +41,7 @@ fn kept(places: &Places) -> Result<Kept> {
     let kept = atomic_file::text(&file).and_then(|text| serde_json::from_str::<Kept>(&text).ok());
     kept.ok_or_else(|| {
         Error::invalid(format!(
-            "The list of added folders, {}, cannot be read. No model was touched. Move that file away and \
-             add the folders again.",
+            "The list of added folders, {}, cannot be read. No models were changed. Move that file away and add the folders again.",
             file.display()
         ))
     })
@@ -76,16 +75,16 @@ pub fn was_loaded(places: &Places, model: &Path) -> bool {
 /// If the path is not a folder, is already scanned, or the list cannot be written.
 pub fn add_folder(places: &Places, folder: &Path) -> Result<()> {
     let no_folder =
-        |_| Error::invalid(format!("There is no folder {}. Nothing was added.", folder.display()));
+        |_| Error::invalid(format!("The folder {} does not exist. Nothing was added.", folder.display()));
     let path = folder.canonicalize().map_err(no_folder)?;
     if !path.is_dir() {
         return Err(Error::invalid(format!(
-            "{} is not a folder. Choose the folder it lies in.",
+            "{} is not a folder. Choose the folder that contains it.",
             path.display()
         )));
     }
     if path.to_str().is_none() {
-        let text = "The name of this folder is not valid Unicode, so it cannot be kept. Rename it first.";
+        let text = "The name of this folder is not valid Unicode, so it cannot be saved. Rename it first.";
         return Err(Error::invalid(text));
     }
     let _lock = lock(places)?;
@@ -93,10 +92,10 @@ pub fn add_folder(places: &Places, folder: &Path) -> Result<()> {
     let known =
         places.roots(&folders).into_iter().any(|root| root.path.canonicalize().is_ok_and(|p| p == path));
     if known {
-        return Err(Error::invalid(format!("{} is looked through already.", path.display())));
+        return Err(Error::invalid(format!("{} is already searched.", path.display())));
     }
     if folders.len() >= MOST {
-        return Err(Error::invalid(format!("{MOST} folders are added already. Remove one first.")));
+        return Err(Error::invalid(format!("The limit of {MOST} added folders is reached. Remove one first.")));
     }
     folders.push(path);
     keep(places, folders)
@@ -113,7 +112,7 @@ pub fn remove_folder(places: &Places, folder: &Path) -> Result<()> {
     let before = folders.len();
     folders.retain(|kept| kept != folder && *kept != real);
     if folders.len() == before {
-        return Err(Error::invalid(format!("{} is not among the added folders.", folder.display())));
+        return Err(Error::invalid(format!("{} is not an added folder.", folder.display())));
     }
     keep(places, folders)
 }
@@ -129,7 +128,7 @@ fn keep(places: &Places, folders: Vec<PathBuf>) -> Result<()> {
 
 fn write(places: &Places, kept: &Kept) -> Result<()> {
     let file = file(places).ok_or_else(|| {
-        Error::invalid("Folders cannot be added here: Hunch was started with one folder of models.")
+        Error::invalid("Folders cannot be added: Hunch was started with a single models folder.")
     })?;
     let text = serde_json::to_string_pretty(kept)
         .map_err(|e| Error::Internal(format!("the list of folders cannot be written: {e}")))?;

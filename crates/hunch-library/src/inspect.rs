@@ -139,12 +139,12 @@ fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
 fn other_than_model(gguf: &Gguf) -> Option<&'static str> {
     let says = |key: &str| gguf.str(key).unwrap_or_default();
     match (says("general.type"), says("general.architecture")) {
-        ("adapter", _) => Some("it is an adapter, which changes another model and is none itself"),
+        ("adapter", _) => Some("it is an adapter for another model"),
         ("mmproj", _) | (_, "clip") => {
-            Some("it is a projector, which makes another model see or hear and is none itself")
+            Some("it is a projector, which adds vision or audio to another model")
         }
-        ("imatrix", _) | (_, "imatrix") => Some("it is a table for quantising another model"),
-        _ if gguf.tensors.is_empty() => Some("it holds a vocabulary and no weights"),
+        ("imatrix", _) | (_, "imatrix") => Some("it is an importance matrix for quantising another model"),
+        _ if gguf.tensors.is_empty() => Some("it contains a vocabulary and no weights"),
         _ => None,
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
                 None => {
                     let path = mark.path.display();
                     jan.problem.get_or_insert_with(|| {
-                        format!("{path} names a file outside of Jan's folder; it was left out.")
+                        format!("{path} names a file outside Jan's folder. It was skipped.")
                     });
                 }
                 // A file found twice is deduplicated later, by identity.

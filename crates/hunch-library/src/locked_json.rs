@@ -35,7 +35,7 @@ pub(super) fn update<T: DeserializeOwned + Default + Serialize>(
     let mut value: T = read(path);
     change(&mut value);
     let text = serde_json::to_string(&value)
-        .map_err(|e| Error::Internal(format!("{} cannot be written down: {e}", path.display())))?;
+        .map_err(|e| Error::Internal(format!("{} cannot be serialised: {e}", path.display())))?;
     atomic_file::write(path, &text)
 }
 

@@ -53,7 +53,7 @@ pub(super) fn read(root: &Path) -> Store {
         };
         let Some(hex) = hexadecimal(&digest) else {
             let path = manifest.path.display();
-            store.problem.get_or_insert_with(|| format!("{path} names no blob; it was left out."));
+            store.problem.get_or_insert_with(|| format!("{path} names no valid blob. It was skipped."));
             continue;
         };
         // Versions up to 0.1.30 wrote a colon.
@@ -63,7 +63,7 @@ pub(super) fn read(root: &Path) -> Store {
         match blob {
             Some(blob) => store.models.push((name, blob)),
             None => {
-                store.problem.get_or_insert_with(|| format!("The file of {name} is not there."));
+                store.problem.get_or_insert_with(|| format!("The file of {name} is missing."));
             }
         }
     }

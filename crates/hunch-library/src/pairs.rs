@@ -302,7 +302,7 @@ fn context_of(spec: &ModelSpec, asked: Option<u32>) -> Result<u32> {
         None => Ok(usual_context(spec) as u32),
         Some(context) if context >= 1 && context as usize <= longest => Ok(context),
         Some(context) => Err(Error::invalid(format!(
-            "{} was made for 1 to {longest} tokens; a context of {context} is not possible. Choose a smaller one.",
+            "{} supports 1 to {longest} tokens, not a context of {context}. Choose a smaller one.",
             spec.name
         ))),
     }
@@ -343,7 +343,7 @@ fn usual_cost(compute: &Compute) -> PassCost {
     } else {
         &[(1, 1.0), (2, 4.9), (16, 4.95)]
     };
-    PassCost::new(points.iter().copied()).expect("one row is among the points, and all are positive")
+    PassCost::new(points.iter().copied()).expect("the points include one row and are positive")
 }
 
 /// Orders offers: usable ones first, then by measured speedup, then by predicted speedup. Ties go to

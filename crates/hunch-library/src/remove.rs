@@ -29,7 +29,7 @@ pub fn removable(path: &Path, places: &Places) -> Result<Vec<PathBuf>> {
     match (folder, own) {
         (Some(folder), Some(own)) if folder.starts_with(&own) => Ok(files),
         _ => Err(Error::invalid(format!(
-            "{} does not lie in Hunch's folder, so Hunch does not remove it. {}",
+            "{} is not in Hunch's folder, so Hunch does not remove it. {}",
             path.display(),
             where_to(source_of(path, places))
         ))),
@@ -63,12 +63,12 @@ fn is_listed(path: &Path, places: &Places) -> bool {
 fn where_to(source: ModelSource) -> &'static str {
     match source {
         ModelSource::Hunch | ModelSource::Added => {
-            "Remove the file yourself, or take its folder off the list."
+            "Delete the file yourself, or remove its folder from the list."
         }
-        ModelSource::HuggingFace => "Remove it with `hf cache rm`, or the program that fetched it.",
+        ModelSource::HuggingFace => "Remove it with `hf cache rm`, or with the program that downloaded it.",
         ModelSource::LmStudio => "Remove it in LM Studio, under My Models.",
         ModelSource::Ollama => "Remove it with `ollama rm`.",
-        ModelSource::LlamaCpp => "Remove the file from llama.cpp's cache yourself.",
+        ModelSource::LlamaCpp => "Delete the file from llama.cpp's cache yourself.",
         ModelSource::Jan => "Remove it in Jan, under Settings, Model Providers.",
     }
 }

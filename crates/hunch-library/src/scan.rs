@@ -67,7 +67,7 @@ fn read_all(which: &[usize], candidates: &[Candidate]) -> Vec<Look> {
     };
     std::thread::scope(|scope| {
         let running: Vec<_> = which.chunks(each).map(|part| scope.spawn(move || read(part))).collect();
-        running.into_iter().flat_map(|part| part.join().expect("looking at a file does not panic")).collect()
+        running.into_iter().flat_map(|part| part.join().expect("reading a header does not panic")).collect()
     })
 }
 

@@ -123,8 +123,8 @@ fn walk_within(
         if entries >= most {
             walked.say(|| {
                 format!(
-                    "It holds more than {most} files and folders; what comes after them was not looked at. \
-                     Models in it may be missing from the list."
+                    "It contains more than {most} files and folders. The rest was skipped, so models may be missing from \
+                     the list."
                 )
             });
             return walked;
@@ -144,7 +144,7 @@ fn walk_within(
                 if depth < deepest {
                     folders.push_back((path, depth + 1));
                 } else {
-                    walked.say(|| format!("{} is too deep inside; it was not looked at.", path.display()));
+                    walked.say(|| format!("{} is nested too deeply and was skipped.", path.display()));
                 }
             }
         }
@@ -186,7 +186,7 @@ mod tests {
         let everywhere = |_: usize, _: &OsStr| true;
         let walked = walk_within(folder.path(), |_| true, everywhere, 1, 100);
         assert_eq!(found(&walked), ["top", "one"]);
-        assert!(walked.problem.unwrap().contains("too deep"));
+        assert!(walked.problem.unwrap().contains("too deeply"));
         let walked = walk_within(folder.path(), |_| true, everywhere, 9, 3);
         assert!(walked.problem.unwrap().contains("more than 3"));
         assert_eq!(walk(folder.path(), |_| true).problem, None);

@@ -49,7 +49,7 @@ pub(super) struct Entry {
 
 impl Inner {
     pub(super) fn view(&self, id: &str) -> Result<Download> {
-        let missing = || Error::invalid("There is no such download any more. Choose another one.");
+        let missing = || Error::invalid("This download no longer exists. Choose another one.");
         lock(&self.entries).get(id).map(|entry| entry.view.clone()).ok_or_else(missing)
     }
 

@@ -53,7 +53,7 @@ impl Goal {
             }
         }
         Err(Error::invalid(format!(
-            "There are {MOST_NAMES} models called {stem} already. Remove some of them, then try again."
+            "There are already {MOST_NAMES} models called {stem}. Remove some of them, then try again."
         )))
     }
 }

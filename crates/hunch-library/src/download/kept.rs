@@ -140,7 +140,7 @@ impl Place {
     fn lock_file(&self) -> Result<File> {
         let path = self.lock_path();
         let io = |source| Error::Io { action: "write", path: path.clone(), source };
-        std::fs::create_dir_all(path.parent().expect("it lies in a folder")).map_err(io)?;
+        std::fs::create_dir_all(path.parent().expect("a download has a parent folder")).map_err(io)?;
         OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(io)
     }
 
@@ -152,7 +152,7 @@ impl Place {
 
     /// Replaces the state file atomically.
     pub(super) fn store(&self, kept: &Kept) -> Result<()> {
-        let text = serde_json::to_string_pretty(kept).expect("text and numbers have a form");
+        let text = serde_json::to_string_pretty(kept).expect("text and numbers are serialisable");
         atomic_file::write(&self.folder.join(STATE), &text)
     }
 

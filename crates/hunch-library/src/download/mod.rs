@@ -98,7 +98,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> T + Send 
     let cancel = Cancel(Arc::default());
     let cancelled = Arc::clone(&cancel.0);
     let done = tokio::task::spawn_blocking(move || work(&cancelled)).await;
-    done.map_err(|error| Error::Internal(format!("a download ended: {error}")))
+    done.map_err(|error| Error::Internal(format!("a download task failed: {error}")))
 }
 
 /// The download thread. Dropping it aborts active downloads.
@@ -127,7 +127,7 @@ impl Drop for Worker {
 }
 
 /// Keeps a subscriber registered until dropped.
-#[must_use = "a sink hears nothing when this is dropped"]
+#[must_use = "dropping this removes the subscriber"]
 pub struct Subscription {
     inner: Weak<Inner>,
     number: u64,
@@ -148,7 +148,7 @@ impl Downloads {
     /// If the Hub's or a proxy's address is invalid, or the thread cannot be started.
     pub fn open(models: &Path, hub: HubConfig, settings: DownloadSettings) -> Result<Self> {
         let hub = Arc::new(Hub::new(hub, settings.stall)?);
-        let failed = |error| Error::Internal(format!("the thread of downloads cannot be started: {error}"));
+        let failed = |error| Error::Internal(format!("the download thread cannot be started: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let inner = Arc::new(Inner {
             models: models.to_owned(),
@@ -206,7 +206,7 @@ impl Downloads {
         self.inner.runtime.spawn(async move {
             let _ = sender.send(task::repository(&inner, &repository).await);
         });
-        receiver.recv().map_err(|_| Error::Internal("the thread of downloads has ended".into()))?
+        receiver.recv().map_err(|_| Error::Internal("the download thread has ended".into()))?
     }
 
     /// Returns the quantisation or file after the colon of a name such as "owner/name:Q8_0". Makes no

@@ -75,7 +75,7 @@ pub(super) struct PartJob {
 
 /// Downloads a file to completion. Cancel-safe: dropping the future keeps the bytes written so far.
 pub(super) async fn fetch(job: PartJob) -> Result<(), Ended> {
-    let _slot = Arc::clone(&job.slots).acquire_owned().await.expect("nobody closes it");
+    let _slot = Arc::clone(&job.slots).acquire_owned().await.expect("the semaphore is never closed");
     let file = OpenOptions::new().create(true).append(true).open(&job.path);
     let mut part = Part { file: file.map_err(|error| job.disk_error(error, 0))?, here: 0, etag: None, job };
     part.here = part.file.metadata().map_err(|error| part.job.disk_error(error, 0))?.len();
@@ -192,7 +192,7 @@ impl Part {
     }
 
     fn changed(&self) -> Ended {
-        let why = "the file is not the one that it says it is; it may just be being replaced";
+        let why = "the file differs from its listing and may be being replaced";
         Ended::Changed(self.job.hub.again(why, None).error)
     }
 
@@ -212,7 +212,7 @@ impl Part {
                     Err(self
                         .job
                         .hub
-                        .again("it sends another part of the file than it was asked for", None)
+                        .again("it sent a different range of the file than requested", None)
                         .into())
                 }
             };
@@ -220,7 +220,7 @@ impl Part {
         // A complete response, or none for this range.
         self.begin_anew()?;
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-            return Err(self.job.hub.again("it does not know the place to go on from", None).into());
+            return Err(self.job.hub.again("it cannot resume from the requested position", None).into());
         }
         match response.content_length() {
             Some(length) if length != size => Err(self.changed().into()),
@@ -231,7 +231,7 @@ impl Part {
     fn write(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
         if self.here + bytes.len() as u64 > self.job.remote.size {
             self.begin_anew()?;
-            return Err(self.job.hub.again("it sends more than the file has", None).into());
+            return Err(self.job.hub.again("it sent more bytes than the file has", None).into());
         }
         if let Err(error) = self.file.write_all(bytes) {
             // Some of it may have been written.

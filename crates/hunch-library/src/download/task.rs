@@ -139,7 +139,7 @@ impl Run {
                 Err(Ended::Changed(error)) => trouble = Some(error),
             }
         }
-        Err(trouble.expect("a file has changed to get here"))
+        Err(trouble.expect("the loop ends only after a change"))
     }
 
     /// Lists the repository, with retries.
@@ -273,7 +273,7 @@ impl Run {
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(Err(ended)))) => return Err(ended),
                 Ok(Some(Err(error))) => {
-                    return Err(Ended::Failed(Error::Internal(format!("a download ended: {error}"))));
+                    return Err(Ended::Failed(Error::Internal(format!("a download task failed: {error}"))));
                 }
             }
         }

@@ -79,8 +79,8 @@ impl Hub {
         };
         let unready = |error: reqwest::Error| {
             Error::invalid(format!(
-                "Secured connections to the hub cannot be set up: {}. Check that this system has its certificates \
-                 and, if they are set, SSL_CERT_FILE and SSL_CERT_DIR.",
+                "TLS cannot be set up: {}. Check the system's certificates and, if they are set, SSL_CERT_FILE and \
+                 SSL_CERT_DIR.",
                 reason(&error.without_url())
             ))
         };
@@ -146,7 +146,7 @@ impl Hub {
         while let Some(chunk) = self.chunk(&mut answer.response).await? {
             body.extend_from_slice(chunk.as_ref());
             if body.len() > LONGEST_ANSWER {
-                return Err(Failure::last(self.unusable("its answer has no end")));
+                return Err(Failure::last(self.unusable("its response is too long")));
             }
         }
         Ok(body)
@@ -170,7 +170,7 @@ impl Hub {
         match tokio::time::timeout(self.stall, response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
             Ok(Err(error)) => Err(self.lost(&error.without_url())),
-            Err(_) => Err(self.again("nothing came any more", None)),
+            Err(_) => Err(self.again("the connection stalled", None)),
         }
     }
 
@@ -194,7 +194,7 @@ impl Hub {
                 return Err(self.refusal_elsewhere(&response));
             }
         }
-        Err(Failure::last(self.unusable("it sends in circles")))
+        Err(Failure::last(self.unusable("it redirects in a loop")))
     }
 
     async fn send(&self, url: Url, from: Option<u64>, token: Option<&Token>) -> Result<Response, Failure> {
@@ -209,7 +209,7 @@ impl Hub {
             Ok(Ok(response)) => Ok(response),
             // Redirect addresses contain signatures, which must not appear in messages.
             Ok(Err(error)) => Err(self.lost(&error.without_url())),
-            Err(_) => Err(self.again("it does not answer", None)),
+            Err(_) => Err(self.again("it does not respond", None)),
         }
     }
 
@@ -221,10 +221,10 @@ impl Hub {
 
     fn redirected(&self, from: &Url, to: &str) -> Result<Url, Failure> {
         let refused = |why: &str| Failure::last(self.unusable(why));
-        let next = from.join(to).map_err(|_| refused("it sends to what is no address"))?;
+        let next = from.join(to).map_err(|_| refused("it redirects to an invalid address"))?;
         match (from.scheme(), next.scheme()) {
             ("https", "https") | ("http", "http" | "https") => Ok(next),
-            _ => Err(refused("it sends from a secured connection to one that is not")),
+            _ => Err(refused("it redirects from an encrypted to an unencrypted connection")),
         }
     }
 
@@ -242,29 +242,29 @@ impl Hub {
                 repository: repository.into(),
                 remedy: match token {
                     None => {
-                        format!("Agree to them on {page} and give Hunch a token of that account (HF_TOKEN).")
+                        format!("Accept them on {page} and give Hunch a token of that account (HF_TOKEN).")
                     }
                     Some(_) => format!(
-                        "The account of the token has not been let in: agree to them on {page}, wait if its owners \
-                         have to confirm, then try again."
+                        "The token's account has no access yet. Accept them on {page}, wait if the owners have to approve, then \
+                         try again."
                     ),
                 },
             },
             (404, "EntryNotFound") => not_there(format!("this file in {repository}")),
-            (404, "RevisionNotFound") => not_there(format!("this state of {repository}")),
-            (401 | 403, "RepoNotFound") | (404, _) => not_there(format!("a repository {repository}")),
+            (404, "RevisionNotFound") => not_there(format!("this version of {repository}")),
+            (401 | 403, "RepoNotFound") | (404, _) => not_there(format!("the repository {repository}")),
             (401, _) if token.is_none() => {
-                not_there(format!("a repository {repository} that is open to all"))
+                not_there(format!("a public repository {repository}"))
             }
             (401, _) => Error::HubToken(format!(
-                "The hub does not accept the token{said}; it may have expired or been withdrawn. What is here already \
-                 is kept. Make a new one in your settings on the hub and set it in place of the old one."
+                "The Hub rejects the token{said}. It may have expired or been revoked. Downloaded data is kept. Create a \
+                 new token in your settings on the Hub and replace the old one."
             )),
             (403, _) => Error::HubToken(format!(
-                "The hub does not let {} read {repository}{said}. What is here already is kept. Use a token that may.",
-                if token.is_some() { "this token" } else { "a guest" }
+                "{} has no access to {repository}{said}. Downloaded data is kept. Use a token with access.",
+                if token.is_some() { "This token" } else { "A guest" }
             )),
-            _ => self.unusable(&format!("it answers {}{said}", status.as_u16())),
+            _ => self.unusable(&format!("it responded with status {}{said}", status.as_u16())),
         };
         // A missing file may have been replaced in a newer commit.
         let cure =
@@ -276,15 +276,15 @@ impl Hub {
     fn refusal_elsewhere(&self, response: &Response) -> Failure {
         let status = response.status();
         self.passing(status, response.headers()).unwrap_or_else(|| {
-            self.again(&format!("the place that it keeps the file in answers {}", status.as_u16()), None)
+            self.again(&format!("its file storage responded with status {}", status.as_u16()), None)
         })
     }
 
     /// Returns a retryable failure for overload and server errors.
     fn passing(&self, status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
         let why = match status.as_u16() {
-            429 => "it has had too many requests from here and asks to wait".to_owned(),
-            code @ (408 | 500..) => format!("it answers {code}"),
+            429 => "it received too many requests from this address and asks to wait".to_owned(),
+            code @ (408 | 500..) => format!("it responded with status {code}"),
             _ => return None,
         };
         Some(self.again(&why, wait_asked_for(headers)))
@@ -294,9 +294,8 @@ impl Hub {
     fn lost(&self, error: &reqwest::Error) -> Failure {
         if let Some(untrusted) = untrusted(error) {
             return Failure::last(self.unusable(&format!(
-                "the certificate that is shown for it is not trusted ({untrusted}), so nothing was sent to it; where \
-                 a network looks into connections, the network's own certificate has to be among those that this \
-                 system trusts"
+                "its certificate is not trusted ({untrusted}), so nothing was sent. If your network inspects TLS connections, \
+                 add the network's certificate to those that this system trusts"
             )));
         }
         let what = if error.is_connect() { "no connection" } else { "the connection was lost" };
@@ -316,7 +315,7 @@ impl Hub {
 fn not_there(what: String) -> Error {
     Error::HubNotFound {
         what,
-        remedy: "Check the name; what is private is shown only to a token that may read it.".into(),
+        remedy: "Check the name. Private repositories need a token with access.".into(),
     }
 }
 

@@ -83,10 +83,10 @@ fn is_revision(text: &str) -> bool {
 impl Listing {
     fn parse(repository: &str, answer: &[u8]) -> Result<Self, &'static str> {
         // A captive portal's login page, for example, is not JSON.
-        let told: Told = serde_json::from_slice(answer).map_err(|_| "what answers there is not a hub")?;
+        let told: Told = serde_json::from_slice(answer).map_err(|_| "the response is not a Hub's")?;
         match is_revision(&told.sha) {
             true => Ok(Self::new(repository, told)),
-            false => Err("it does not say which state of the repository that is"),
+            false => Err("the response names no revision"),
         }
     }
 
@@ -107,7 +107,7 @@ impl Listing {
     pub(crate) fn parts(&self, path: &str) -> Result<&[RemoteFile], Error> {
         self.models.get(path).map(Vec::as_slice).ok_or_else(|| Error::HubNotFound {
             what: format!("this file in {}", self.repository.repository),
-            remedy: "It may have been renamed; choose one of the files that the repository lists now.".into(),
+            remedy: "It may have been renamed. Choose one of the files that the repository lists now.".into(),
         })
     }
 }
@@ -135,9 +135,9 @@ pub fn choose<'a>(repository: &'a HubRepository, wanted: Option<&str>) -> Result
             Err(Error::HubNotFound {
                 what: match (first, wanted) {
                     _ if files.is_empty() => format!("a GGUF model in {name}"),
-                    (_, None) => format!("a model in {name} that is meant without a word"),
+                    (_, None) => format!("a default model in {name}"),
                     (Some(_), Some(wanted)) => {
-                        format!("one model only in {name} that is meant by {wanted:?}")
+                        format!("a single model matching {wanted:?} in {name}")
                     }
                     (None, Some(wanted)) => format!("{wanted:?} in {name}"),
                 },
@@ -161,7 +161,7 @@ fn is_named(file: &HubFile, wanted: &str) -> bool {
 /// Lists the quantisations and files to choose from.
 fn choices(files: &[HubFile]) -> String {
     if files.is_empty() {
-        return "Choose a repository of GGUF files; their names often end with -GGUF.".into();
+        return "Choose a repository of GGUF files. Their names often end in -GGUF.".into();
     }
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let paths = format!("Choose one of its files: {}.", paths.join(", "));
@@ -297,7 +297,7 @@ mod tests {
         let error = path(Some("Q8_0")).unwrap_err().to_string();
         assert!(error.contains("y-Q8_0.gguf"), "{error}");
         let error = path(Some("Q5_K_M")).unwrap_err().to_string();
-        assert!(error.contains("not got \"Q5_K_M\" in a/b"), "{error}");
+        assert!(error.contains("Not found on the Hub: \"Q5_K_M\" in a/b"), "{error}");
         assert!(error.contains("quantisations are Q4_K_M, Q8_0."), "{error}");
         assert!(path(Some("z")).is_err() && path(Some("")).is_err() && path(Some("é")).is_err());
         // A prefix of the type distinguishes two files of one quantisation.

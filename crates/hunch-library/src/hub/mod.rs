@@ -61,7 +61,7 @@ impl HubConfig {
         // Not quoted, because it may contain a password.
         url.filter(usable).ok_or_else(|| {
             Error::invalid(
-                "HF_ENDPOINT is not the address of a hub. Write it as https://huggingface.co, or unset it.",
+                "HF_ENDPOINT is not a valid address. Write it like https://huggingface.co, or unset it.",
             )
         })
     }

@@ -43,8 +43,7 @@ pub(super) fn wanted_at(text: &str, endpoint: &str) -> Result<Option<String>> {
 fn read(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
     let refused = || {
         Error::invalid(
-            "That is not the name of a repository on the hub. Write it as on its page, for example \
-             Qwen/Qwen3-8B-GGUF.",
+            "This is not the name of a Hub repository. Write it as on its page, for example Qwen/Qwen3-8B-GGUF.",
         )
     };
     let without_scheme = |text: &str| {
@@ -107,7 +106,7 @@ pub fn check_path(path: &str) -> Result<()> {
     }
     // Not quoted, because it may contain control characters.
     Err(Error::invalid(
-        "That is not the path of a GGUF file in a repository. Choose one of the files that the repository lists.",
+        "This is not the path of a GGUF file in a repository. Choose one of the files that the repository lists.",
     ))
 }
 

@@ -30,8 +30,8 @@ impl Token {
         let text = text.trim();
         if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(Error::invalid(
-                "That is not a token of the hub: it has to be one word of plain characters, as hf_…. Copy it again \
-                 from your settings on the hub.",
+                "This is not a Hub token: it must be one word of plain characters, like hf_…. Copy it again from your \
+                 settings on the Hub.",
             ));
         }
         Ok(Self(text.to_owned()))
@@ -198,15 +198,15 @@ impl Tokens {
     pub(super) fn keep(&self, token: Option<&Token>) -> Result<()> {
         let Some(vault) = &self.places.vault else {
             return Err(Error::invalid(
-                "This system has no keychain that Hunch can keep a token in, and it keeps none anywhere else. Set \
-                 HF_TOKEN, or log in with `hf auth login`.",
+                "This system has no keychain, and Hunch stores a token nowhere else. Set HF_TOKEN, or log in with `hf auth \
+                 login`.",
             ));
         };
         let mut known = self.known();
         vault.write(token).map_err(|reason| {
             let hidden = token.map_or(reason.clone(), |token| token.hide_in(&reason));
             Error::HubToken(format!(
-                "The keychain could not be written: {hidden}. Nothing was changed; try again."
+                "The keychain could not be written: {hidden}. Nothing was changed. Try again."
             ))
         })?;
         *known = OfVault::Said(token.cloned());
@@ -243,7 +243,7 @@ mod mac {
     impl Vault for Keychain {
         fn read(&self) -> Result<Option<Token>, String> {
             match entry().and_then(|entry| entry.get_password()) {
-                Ok(text) => Token::new(&text).map(Some).map_err(|_| "it holds what can be no token".into()),
+                Ok(text) => Token::new(&text).map(Some).map_err(|_| "it contains a malformed token".into()),
                 Err(Error::NoEntry) => Ok(None),
                 Err(error) => Err(error.to_string()),
             }
