@@ -50,7 +50,9 @@ fn main() -> ExitCode {
             record_times(target, draft, threads.parse().ok(), name, Path::new(out))
         }
         _ => {
-            eprintln!("usage: record-rounds drafts TARGET DRAFT|- OUT | times TARGET DRAFT|- THREADS NAME OUT");
+            eprintln!(
+                "usage: record-rounds drafts TARGET DRAFT|- OUT | times TARGET DRAFT|- THREADS NAME OUT"
+            );
             return ExitCode::from(2);
         }
     };
@@ -86,7 +88,12 @@ fn plan(method: Method, max_draft: usize, temperature: f32) -> GenerationPlan {
 }
 
 /// Plain decoding's answer to a prompt.
-fn answer(models: &mut Models, prompt: &[TokenId], temperature: f32, clock: &WallClock) -> Result<Vec<TokenId>> {
+fn answer(
+    models: &mut Models,
+    prompt: &[TokenId],
+    temperature: f32,
+    clock: &WallClock,
+) -> Result<Vec<TokenId>> {
     let mut text = Vec::new();
     let mut sink = |event: GenerationEvent| text.extend(event.tokens().iter().map(|token| token.id));
     let context = GenerationContext {
@@ -172,18 +179,19 @@ fn record_times(target: &str, draft: &str, threads: Option<usize>, name: &str, o
             passes.push((rows, rounded(pass_ms(&mut models, &ids, rows, &clock)?)));
         }
     }
-    let read_ms = models.with_drafter(Method::DraftModel, &MethodOptions::default(), &ids, |model, layers, _| {
-        let mut times = Vec::new();
-        for _ in 0..5 {
-            model.truncate(0)?;
-            let start = clock.elapsed();
-            let tokens: Vec<TokenId> = ids.iter().copied().cycle().take(READ).collect();
-            model.forward(Step { layers, ..Step::chain(&tokens, LogitRows::None) })?;
-            times.push((clock.elapsed() - start).as_secs_f64() * 1000.0 / READ as f64);
-        }
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
-    })?;
+    let read_ms =
+        models.with_drafter(Method::DraftModel, &MethodOptions::default(), &ids, |model, layers, _| {
+            let mut times = Vec::new();
+            for _ in 0..5 {
+                model.truncate(0)?;
+                let start = clock.elapsed();
+                let tokens: Vec<TokenId> = ids.iter().copied().cycle().take(READ).collect();
+                model.forward(Step { layers, ..Step::chain(&tokens, LogitRows::None) })?;
+                times.push((clock.elapsed() - start).as_secs_f64() * 1000.0 / READ as f64);
+            }
+            times.sort_by(f64::total_cmp);
+            Ok(times[times.len() / 2])
+        })?;
     let line = json!({ "name": name, "passes": passes, "drafts": drafts, "read_ms": read_ms.map(rounded) });
     let mut out = File::options().create(true).append(true).open(out)?;
     writeln!(out, "{line}")?;

@@ -226,7 +226,7 @@ pub enum Error {
     /// The disk is full.
     #[error(
         "Not enough space on the disk of {}: {} more are needed{}. Downloaded data is kept. Free some space, then resume.",
-        folder.display(), megabytes(*missing), promised_words(*promised)
+        folder.display(), megabytes(*missing), reserved_clause(*reserved)
     )]
     DiskFull {
         /// The destination folder.
@@ -234,7 +234,7 @@ pub enum Error {
         /// Bytes to free.
         missing: u64,
         /// Free bytes reserved by other active downloads, 0 if there are none.
-        promised: u64,
+        reserved: u64,
     },
     /// The state file of an unfinished download is missing or corrupt.
     #[error(
@@ -374,19 +374,19 @@ impl Error {
             Error::HubGated { repository, remedy } => {
                 vec![("repository", repository.clone()), ("detail", remedy.clone())]
             }
-            Error::WrongChecksum { file, expected, found, path: kept } => vec![
+            Error::WrongChecksum { file, expected, found, path: quarantined } => vec![
                 ("file", file.clone()),
                 ("expected", expected.clone()),
                 ("found", found.clone()),
-                ("path", path(kept)),
+                ("path", path(quarantined)),
             ],
             Error::CatalogueMismatch { file, expected, found } => {
                 vec![("file", file.clone()), ("expected", expected.clone()), ("found", found.clone())]
             }
-            Error::DiskFull { folder, missing, promised } => vec![
+            Error::DiskFull { folder, missing, reserved } => vec![
                 ("folder", path(folder)),
                 ("missing", missing.to_string()),
-                ("promised", promised.to_string()),
+                ("promised", reserved.to_string()),
             ],
             Error::DownloadUnreadable { folder, bytes } => {
                 vec![("folder", path(folder)), ("bytes", bytes.to_string())]
@@ -403,7 +403,7 @@ impl Error {
 }
 
 /// Returns the clause about space reserved by other downloads, empty if there is none.
-fn promised_words(bytes: u64) -> String {
+fn reserved_clause(bytes: u64) -> String {
     match bytes {
         0 => String::new(),
         bytes => format!(", in addition to the {} that other downloads still need", megabytes(bytes)),
@@ -443,7 +443,7 @@ mod tests {
             Error::HubToken(text()),
             Error::WrongChecksum { file: text(), expected: text(), found: text(), path: path() },
             Error::CatalogueMismatch { file: text(), expected: text(), found: text() },
-            Error::DiskFull { folder: path(), missing: 12_000_001, promised: 0 },
+            Error::DiskFull { folder: path(), missing: 12_000_001, reserved: 0 },
             Error::DownloadUnreadable { folder: path(), bytes: 7 },
             Error::DownloadElsewhere { name: text() },
             Error::Compute(candle_core::Error::Msg(text())),
@@ -473,25 +473,25 @@ mod tests {
 
     #[test]
     fn disk_full_message_mentions_other_downloads_only_if_they_reserve_space() {
-        let full = |promised| Error::DiskFull { folder: "/d".into(), missing: 1, promised };
-        let told = |promised| full(promised).params()["promised"].clone();
-        assert_eq!((told(0), told(3_000_000)), ("0".into(), "3000000".into()));
-        let (alone, beside) = (full(0).to_string(), full(3_000_000).to_string());
+        let full = |reserved| Error::DiskFull { folder: "/d".into(), missing: 1, reserved };
+        let param = |reserved| full(reserved).params()["promised"].clone();
+        assert_eq!((param(0), param(3_000_000)), ("0".into(), "3000000".into()));
+        let (alone, shared) = (full(0).to_string(), full(3_000_000).to_string());
         assert!(!alone.contains("other downloads"), "{alone}");
         assert!(
-            beside.contains("1 MB more are needed, in addition to the 3 MB that other downloads still need"),
-            "{beside}"
+            shared.contains("1 MB more are needed, in addition to the 3 MB that other downloads still need"),
+            "{shared}"
         );
     }
 
     #[test]
     fn params_are_plain_decimals() {
-        let told = |error: Error, name: &str| error.params().get(name).cloned();
+        let param = |error: Error, name: &str| error.params().get(name).cloned();
         assert_eq!(
-            told(Error::ContextOverflow { prompt: 5000, context: 4096 }, "prompt").as_deref(),
+            param(Error::ContextOverflow { prompt: 5000, context: 4096 }, "prompt").as_deref(),
             Some("5000")
         );
-        let full = Error::DiskFull { folder: "/d".into(), missing: 12_000_001, promised: 0 };
-        assert_eq!(told(full, "missing").as_deref(), Some("12000001"));
+        let full = Error::DiskFull { folder: "/d".into(), missing: 12_000_001, reserved: 0 };
+        assert_eq!(param(full, "missing").as_deref(), Some("12000001"));
     }
 }

@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 use hunch_error::{Error, Result};
 
 /// Limit for manifests, descriptions and settings, in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Reads a text file of at most 1 MiB. Returns `None` if it is unreadable, longer, or not UTF-8.
-pub(super) fn text(path: &Path) -> Option<String> {
-    text_up_to(path, LONGEST)
+pub(super) fn read_text(path: &Path) -> Option<String> {
+    read_text_up_to(path, MAX_BYTES)
 }
 
 /// Reads a text file of at most `max_bytes` bytes.
-pub(super) fn text_up_to(path: &Path, longest: u64) -> Option<String> {
+pub(super) fn read_text_up_to(path: &Path, max_bytes: u64) -> Option<String> {
     // Checked before opening, because opening a named pipe blocks until a writer connects.
     let meta = std::fs::metadata(path).ok()?;
-    if !meta.is_file() || meta.len() > longest {
+    if !meta.is_file() || meta.len() > max_bytes {
         return None;
     }
     let mut text = String::new();
-    let read = File::open(path).ok()?.take(longest + 1).read_to_string(&mut text).ok()?;
-    (read as u64 <= longest).then_some(text)
+    let read = File::open(path).ok()?.take(max_bytes + 1).read_to_string(&mut text).ok()?;
+    (read as u64 <= max_bytes).then_some(text)
 }
 
 /// Replaces a file's text atomically: after a failure or power cut, the old text is intact. A symbolic link
@@ -37,22 +37,22 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(io)?;
     }
-    let place = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let unfinished = unfinished(&place);
-    let written = write_through(&unfinished, text)
-        .and_then(|()| keep_permissions(&place, &unfinished))
-        .and_then(|()| std::fs::rename(&unfinished, &place));
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let temporary = temporary_path(&target);
+    let written = write_and_sync(&temporary, text)
+        .and_then(|()| keep_permissions(&target, &temporary))
+        .and_then(|()| std::fs::rename(&temporary, &target));
     if written.is_err() {
         // The first error is the one to report.
-        let _ = std::fs::remove_file(&unfinished);
+        let _ = std::fs::remove_file(&temporary);
     }
     written.map_err(io)?;
-    sync_folder_of(&place);
+    sync_parent(&target);
     Ok(())
 }
 
 /// Returns the path of the temporary file that replaces `path`, in the same folder.
-fn unfinished(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     // Unique per process and thread, because the window and the command line may write at the same time.
     let own = format!("{}-{:?}.part", std::process::id(), std::thread::current().id());
     path.with_extension(own.replace(['(', ')'], "-"))
@@ -67,7 +67,7 @@ fn keep_permissions(old: &Path, new: &Path) -> std::io::Result<()> {
 }
 
 /// Writes and syncs a file. Without the sync, the rename may reach the disk before the contents.
-fn write_through(path: &Path, text: &str) -> std::io::Result<()> {
+fn write_and_sync(path: &Path, text: &str) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
@@ -75,7 +75,7 @@ fn write_through(path: &Path, text: &str) -> std::io::Result<()> {
 
 /// Syncs a file's parent folder, so that its name survives a power cut. Errors are ignored: some file
 /// systems cannot sync folders, and only the name is at risk.
-pub(super) fn sync_folder_of(path: &Path) {
+pub(super) fn sync_parent(path: &Path) {
     #[cfg(unix)]
     if let Some(folder) = path.parent() {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
@@ -94,7 +94,7 @@ mod tests {
         let path = folder.path().join("deep/state.json");
         for text in ["a longer text", "short", ""] {
             write(&path, text).unwrap();
-            assert_eq!(super::text(&path).as_deref(), Some(text));
+            assert_eq!(read_text(&path).as_deref(), Some(text));
         }
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
@@ -119,13 +119,16 @@ mod tests {
         let path = folder.path().join("export.json");
         write(&path, "the old text").unwrap();
         // Writes to this device fail with "no space left".
-        std::os::unix::fs::symlink("/dev/full", unfinished(&path.canonicalize().unwrap())).unwrap();
+        std::os::unix::fs::symlink("/dev/full", temporary_path(&path.canonicalize().unwrap())).unwrap();
         let error = write(&path, "the new text").unwrap_err();
-        assert!(matches!(&error, Error::Io { action: "write", path: told, .. } if *told == path), "{error}");
-        assert_eq!(super::text(&path).as_deref(), Some("the old text"));
+        assert!(
+            matches!(&error, Error::Io { action: "write", path: reported, .. } if *reported == path),
+            "{error}"
+        );
+        assert_eq!(read_text(&path).as_deref(), Some("the old text"));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         write(&path, "the new text").unwrap();
-        assert_eq!(super::text(&path).as_deref(), Some("the new text"));
+        assert_eq!(read_text(&path).as_deref(), Some("the new text"));
     }
 
     #[cfg(unix)]

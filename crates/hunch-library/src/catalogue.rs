@@ -13,7 +13,7 @@ use hunch_model::text::Vocabulary;
 
 /// Layout of `catalogue.json`.
 #[derive(Deserialize)]
-struct File {
+struct CatalogueFile {
     version: u32,
     reviewed: String,
     models: Vec<Entry>,
@@ -42,7 +42,7 @@ struct KnownVocabulary {
 }
 
 /// The parsed catalogue.
-struct Read {
+struct Index {
     version: u32,
     reviewed: String,
     models: Vec<CatalogueModel>,
@@ -51,12 +51,12 @@ struct Read {
     vocabularies: Vec<KnownVocabulary>,
 }
 
-static FILE: LazyLock<Read> = LazyLock::new(|| {
-    let file: File =
+static INDEX: LazyLock<Index> = LazyLock::new(|| {
+    let file: CatalogueFile =
         serde_json::from_str(include_str!("catalogue.json")).expect("the embedded catalogue is valid");
     let cache =
         |entry: &Entry| 2 * entry.layers * entry.kv_heads * entry.head_width * size_of::<f32>() as u64;
-    Read {
+    Index {
         version: file.version,
         reviewed: file.reviewed,
         cache_bytes: file.models.iter().map(cache).collect(),
@@ -68,15 +68,15 @@ static FILE: LazyLock<Read> = LazyLock::new(|| {
 
 /// Returns the catalogue's models, grouped by family, drafts first.
 pub fn models() -> &'static [CatalogueModel] {
-    &FILE.models
+    &INDEX.models
 }
 
 /// Returns the catalogue, with the memory class of this machine.
 pub fn catalogue(machine: MachineMemory) -> Catalogue {
     Catalogue {
-        version: FILE.version,
-        reviewed: FILE.reviewed.clone(),
-        models: FILE.models.clone(),
+        version: INDEX.version,
+        reviewed: INDEX.reviewed.clone(),
+        models: INDEX.models.clone(),
         machine: memory_class(machine.total),
     }
 }
@@ -87,7 +87,7 @@ pub fn by_id(id: &str) -> Option<&'static CatalogueModel> {
 }
 
 /// Returns the catalogue model that a local file is, by name and, if published, size.
-pub fn of_file(name: &str, size_bytes: u64) -> Option<&'static CatalogueModel> {
+pub fn match_file(name: &str, size_bytes: u64) -> Option<&'static CatalogueModel> {
     models().iter().find(|model| {
         let stem = model.file.rsplit('/').next().unwrap_or(&model.file).trim_end_matches(".gguf");
         stem.eq_ignore_ascii_case(name) && model.size_bytes.is_none_or(|size| size == size_bytes)
@@ -96,7 +96,7 @@ pub fn of_file(name: &str, size_bytes: u64) -> Option<&'static CatalogueModel> {
 
 /// Guesses the catalogue model that these names refer to, in any quantisation and from any publisher. For
 /// example, "qwen3:8b" and "Qwen3-8B-Q5_K_M" are both Qwen3 8B. Suitable for recommendations only.
-pub fn kin_of(names: &[&str]) -> Option<&'static CatalogueModel> {
+pub fn guess_by_name(names: &[&str]) -> Option<&'static CatalogueModel> {
     let words: Vec<String> = names.iter().flat_map(|name| words_of(name)).collect();
     let has = |wanted: &[String]| words.iter().any(|word| *word == wanted.concat());
     let is_named = |model: &&CatalogueModel| {
@@ -137,10 +137,10 @@ impl TargetVocabulary {
     /// proves it. Otherwise the known tokens of its family are compared, and a match is an expectation.
     pub fn verdict(&self, model: &CatalogueModel) -> PairVerdict {
         let at = models().iter().position(|known| known.id == model.id);
-        if at.and_then(|at| FILE.digests[at].as_ref()).is_some_and(|digest| *digest == self.digest) {
+        if at.and_then(|at| INDEX.digests[at].as_ref()).is_some_and(|digest| *digest == self.digest) {
             return PairVerdict::Expected { compared: true };
         }
-        let known = FILE.vocabularies.iter().find(|known| known.name == model.vocabulary);
+        let known = INDEX.vocabularies.iter().find(|known| known.name == model.vocabulary);
         match known.and_then(|known| self.vocabulary.first_unlike(&known.tokens)) {
             None => PairVerdict::Expected { compared: false },
             Some((first, of_draft)) => PairVerdict::OtherVocabulary {
@@ -154,7 +154,7 @@ impl TargetVocabulary {
 
 /// Estimates the memory footprint of a catalogue model.
 pub fn footprint_of(model: &CatalogueModel) -> Footprint {
-    Footprint::guessed(file_bytes(model), cache_bytes_per_token(&model.id))
+    Footprint::estimate(file_bytes(model), cache_bytes_per_token(&model.id))
 }
 
 /// Returns the size of a model's file in bytes: published, or estimated from parameters and quantisation.
@@ -171,7 +171,7 @@ pub fn file_bytes(model: &CatalogueModel) -> u64 {
 /// Returns the KV cache size of a catalogue model, in bytes per token.
 pub fn cache_bytes_per_token(id: &str) -> u64 {
     let at = models().iter().position(|model| model.id == id);
-    at.and_then(|at| FILE.cache_bytes.get(at)).copied().unwrap_or(0)
+    at.and_then(|at| INDEX.cache_bytes.get(at)).copied().unwrap_or(0)
 }
 
 /// Returns the catalogue's targets, largest first.
@@ -194,11 +194,11 @@ mod tests {
 
     #[test]
     fn catalogue_file_is_valid() {
-        assert!(FILE.version >= 1);
-        let (year, month) = FILE.reviewed.split_once('-').unwrap();
+        assert!(INDEX.version >= 1);
+        let (year, month) = INDEX.reviewed.split_once('-').unwrap();
         assert!(year.parse::<u32>().unwrap() >= 2026 && (1..=12).contains(&month.parse::<u32>().unwrap()));
         let ids: HashSet<_> = models().iter().map(|model| &model.id).collect();
-        assert_eq!(ids.len(), models().len(), "numbers are unique");
+        assert_eq!(ids.len(), models().len(), "ids are unique");
         for model in models() {
             let only = |text: &str, more: &str| {
                 text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c)) && !text.is_empty()
@@ -219,7 +219,7 @@ mod tests {
                 assert!(sha256.len() == 64 && sha256.chars().all(|c| c.is_ascii_hexdigit()), "{}", model.id);
                 assert!(model.size_bytes.is_some(), "{}: a checksum without a size", model.id);
                 // A download cannot check one checksum against several parts.
-                assert_eq!(part_number(&model.file), None, "{}: a checksum of a model in parts", model.id);
+                assert_eq!(part_number(&model.file), None, "{}: a checksum of a split model", model.id);
             }
             // A size far from the estimate is a typing error.
             if let Some(size) = model.size_bytes {
@@ -296,7 +296,7 @@ mod tests {
             // Its class must not be larger than necessary.
             let roomy =
                 smaller(model.memory_class).map(on).is_some_and(|fit| fit.verdict == FitVerdict::Fits);
-            assert!(!roomy, "{} is good on smaller machines", model.id);
+            assert!(!roomy, "{} fits in a smaller class", model.id);
         }
     }
 
@@ -310,36 +310,39 @@ mod tests {
 
     #[test]
     fn every_vocabulary_has_distinguishing_tokens() {
-        let known = |name: &str| FILE.vocabularies.iter().find(|known| known.name == name);
+        let known = |name: &str| INDEX.vocabularies.iter().find(|known| known.name == name);
         for model in models() {
             let tokens = &known(&model.vocabulary).unwrap_or_else(|| panic!("{}", model.id)).tokens;
             assert!(tokens.len() >= 4 && tokens.windows(2).all(|two| two[0].0 < two[1].0), "{}", model.id);
             assert!(tokens.iter().all(|(_, text)| !text.is_empty()), "{}", model.id);
         }
-        for digest in FILE.digests.iter().flatten() {
+        for digest in INDEX.digests.iter().flatten() {
             assert!(digest.len() == 64 && digest.chars().all(|c| c.is_ascii_hexdigit()), "{digest}");
         }
     }
 
     #[test]
     fn guesses_model_across_quantisations_and_publishers() {
-        let kin = |names: &[&str]| kin_of(names).map(|model| model.id.as_str());
-        assert_eq!(kin(&["Qwen3-8B-Q5_K_M"]), Some("qwen3-8b-q4_k_m"));
-        assert_eq!(kin(&["qwen3:8b", "Qwen3 8B"]), Some("qwen3-8b-q4_k_m"));
-        assert_eq!(kin(&["llama3.1:8b"]), Some("llama-3.1-8b-instruct-q4_k_m"));
-        assert_eq!(kin(&["Meta-Llama-3.1-8B-Instruct-IQ4_XS"]), Some("llama-3.1-8b-instruct-q4_k_m"));
-        assert_eq!(kin(&["qwen2.5-coder:7b"]), Some("qwen2.5-coder-7b-instruct-q4_k_m"));
-        assert_eq!(kin(&["Qwen2.5-7B-Instruct-Q6_K"]), Some("qwen2.5-7b-instruct-q4_k_m"));
-        assert_eq!((kin(&["Qwen3-30B-A3B"]), kin(&["target", "Tiny llama 1"]), kin(&[])), (None, None, None));
+        let guess = |names: &[&str]| guess_by_name(names).map(|model| model.id.as_str());
+        assert_eq!(guess(&["Qwen3-8B-Q5_K_M"]), Some("qwen3-8b-q4_k_m"));
+        assert_eq!(guess(&["qwen3:8b", "Qwen3 8B"]), Some("qwen3-8b-q4_k_m"));
+        assert_eq!(guess(&["llama3.1:8b"]), Some("llama-3.1-8b-instruct-q4_k_m"));
+        assert_eq!(guess(&["Meta-Llama-3.1-8B-Instruct-IQ4_XS"]), Some("llama-3.1-8b-instruct-q4_k_m"));
+        assert_eq!(guess(&["qwen2.5-coder:7b"]), Some("qwen2.5-coder-7b-instruct-q4_k_m"));
+        assert_eq!(guess(&["Qwen2.5-7B-Instruct-Q6_K"]), Some("qwen2.5-7b-instruct-q4_k_m"));
+        assert_eq!(
+            (guess(&["Qwen3-30B-A3B"]), guess(&["target", "Tiny llama 1"]), guess(&[])),
+            (None, None, None)
+        );
     }
 
     #[test]
     fn matches_file_by_name_and_size() {
         let known = by_id("qwen2.5-coder-0.5b-instruct-q4_k_m").unwrap();
         let name = "Qwen2.5-Coder-0.5B-Instruct-Q4_K_M";
-        assert_eq!(of_file(name, 491_400_064), Some(known));
-        assert_eq!(of_file(name, 491_400_065), None);
-        assert_eq!(of_file("another", 491_400_064), None);
+        assert_eq!(match_file(name, 491_400_064), Some(known));
+        assert_eq!(match_file(name, 491_400_065), None);
+        assert_eq!(match_file("another", 491_400_064), None);
         // 24 layers, 2 heads of width 64, keys and values, 4 bytes each.
         assert_eq!(cache_bytes_per_token(&known.id), 24 * 2 * 64 * 2 * 4);
     }
@@ -370,7 +373,7 @@ mod tests {
         // An equal digest outweighs differing known tokens.
         let coder = by_id("qwen2.5-coder-0.5b-instruct-q4_k_m").unwrap();
         let at = models().iter().position(|model| model.id == coder.id).unwrap();
-        let same = TargetVocabulary { digest: FILE.digests[at].clone().unwrap(), vocabulary: of(&ours) };
+        let same = TargetVocabulary { digest: INDEX.digests[at].clone().unwrap(), vocabulary: of(&ours) };
         assert_eq!(same.verdict(coder), PairVerdict::Expected { compared: true });
     }
 }

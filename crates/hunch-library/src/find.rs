@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use super::candidates::{Candidate, candidates_in, find_candidates};
 use super::places::Places;
-use super::survey::{Candidate, of_folder, survey};
 use super::{DEFAULT_MODEL, ollama};
 use crate::types::ModelSource;
 use hunch_error::{Error, Result};
 
 /// Names listed in an error message.
-const MOST_NAMES: usize = 40;
+const MAX_LISTED_NAMES: usize = 40;
 
 /// Returns the file of a model given by path or short name. Hunch's own folder is searched first. In other
 /// folders the name must be unique. For a split model, returns its first existing part.
@@ -23,10 +23,10 @@ pub fn find(name: &str, places: &Places) -> Result<PathBuf> {
         return Ok(path.to_path_buf());
     }
     // Most names are in Hunch's own folder, so the other folders are searched only if needed.
-    if let Some(found) = only_one(name, &of_folder(&places.models, ModelSource::Hunch))? {
+    if let Some(found) = only_one(name, &candidates_in(&places.models, ModelSource::Hunch))? {
         return Ok(found);
     }
-    let known = survey(places).candidates;
+    let known = find_candidates(places).candidates;
     match only_one(name, &known)? {
         Some(found) => Ok(found),
         None => Err(not_found(name, places, &known)),
@@ -59,8 +59,8 @@ fn not_found(name: &str, places: &Places, known: &[Candidate]) -> Error {
     let mut names: Vec<&str> = known.iter().map(|candidate| candidate.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    let rest = names.len().saturating_sub(MOST_NAMES);
-    names.truncate(MOST_NAMES);
+    let rest = names.len().saturating_sub(MAX_LISTED_NAMES);
+    names.truncate(MAX_LISTED_NAMES);
     let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
     let remedy = if name == DEFAULT_MODEL {
         format!("Run `make setup` to download it into {folder}.")

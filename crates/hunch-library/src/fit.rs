@@ -9,24 +9,24 @@ use hunch_model::gguf::{Gguf, TensorInfo};
 use hunch_model::spec::ModelSpec;
 
 /// Default limit of the context, in tokens: KV cache memory grows with it.
-const USUAL_CONTEXT: usize = 8192;
+const DEFAULT_CONTEXT: usize = 8192;
 /// Smallest context offered as an alternative, in tokens.
-const LEAST_CONTEXT: u32 = 1024;
+const MIN_CONTEXT: u32 = 1024;
 /// Below this share of free memory, the verdict is [`FitVerdict::Tight`].
-const ROOM: f64 = 0.1;
+const TIGHT_MARGIN: f64 = 0.1;
 /// Prefill batch on the CPU and on a GPU, in rows.
 const PREFILL_ROWS: (u64, u64) = (32, 256);
 /// Positions per attention block on the CPU.
-const SPAN: u64 = 128;
+const ATTENTION_BLOCK: u64 = 128;
 /// Bytes for the program itself: code, threads, temporary buffers during loading. Measured on Linux.
-const PROGRAM: u64 = 16 << 20;
+const PROGRAM_BYTES: u64 = 16 << 20;
 /// Bytes of tokeniser and header per vocabulary entry: text, merges, lookup tables. Measured with
 /// vocabularies of 49,152 and 151,936 entries.
-const PER_ENTRY: u64 = 440;
+const BYTES_PER_ENTRY: u64 = 440;
 
 /// Returns the context a model is loaded with by default, in tokens.
-pub fn usual_context(spec: &ModelSpec) -> usize {
-    spec.context_length.min(USUAL_CONTEXT)
+pub fn default_context(spec: &ModelSpec) -> usize {
+    spec.context_length.min(DEFAULT_CONTEXT)
 }
 
 /// Memory needs of one model on one device, from its header or from estimates.
@@ -39,11 +39,11 @@ pub struct Footprint {
     /// Number of layers, on a GPU. Each has two cache buffers, whose sizes are powers of two.
     gpu_layers: Option<u64>,
     /// Scratch bytes of a pass: fixed, and per token of context for attention.
-    work: (u64, f64),
+    scratch: (u64, f64),
     /// Vocabulary entries.
     entries: u64,
     /// Longest context, in tokens.
-    pub longest: usize,
+    pub max_context: usize,
     /// Bytes of weights read by a single-row pass.
     pub read_by_a_pass: u64,
     /// Bytes of all weights in the file.
@@ -55,7 +55,7 @@ impl Footprint {
     ///
     /// # Errors
     /// If the architecture is not supported.
-    pub fn of(gguf: &Gguf, on_gpu: bool) -> Result<Self> {
+    pub fn from_header(gguf: &Gguf, on_gpu: bool) -> Result<Self> {
         let spec = ModelSpec::from_gguf(gguf)?;
         let tensors = &gguf.tensors;
         let bytes = |info: &TensorInfo| info.range.len() as u64;
@@ -73,9 +73,9 @@ impl Footprint {
             weights,
             cache_per_token: spec.cache_bytes_per_token() as u64,
             gpu_layers: on_gpu.then_some(spec.n_layer as u64),
-            work: work_of(&spec, on_gpu),
+            scratch: scratch_of(&spec, on_gpu),
             entries: spec.n_vocab as u64,
-            longest: spec.context_length,
+            max_context: spec.context_length,
             read_by_a_pass,
             weight_bytes: tensors.values().map(bytes).sum(),
         })
@@ -83,15 +83,15 @@ impl Footprint {
 
     /// Estimates the footprint of a model that is not installed, from its file size and KV cache size per
     /// token.
-    pub fn guessed(size_bytes: u64, cache_per_token: u64) -> Self {
+    pub fn estimate(size_bytes: u64, cache_per_token: u64) -> Self {
         Self {
             weights: size_bytes,
             cache_per_token,
             gpu_layers: None,
             // A sixteenth of the weights for scratch: typical of models with a few billion parameters.
-            work: (size_bytes / 16, 0.0),
+            scratch: (size_bytes / 16, 0.0),
             entries: 0,
-            longest: usize::MAX,
+            max_context: usize::MAX,
             read_by_a_pass: size_bytes,
             weight_bytes: size_bytes,
         }
@@ -99,7 +99,7 @@ impl Footprint {
 
     /// Predicts memory with a cache of `context` tokens, capped at the model's longest context.
     pub fn predicted(&self, context: u32) -> PredictedMemory {
-        let context = context.min(u32::try_from(self.longest).unwrap_or(u32::MAX));
+        let context = context.min(u32::try_from(self.max_context).unwrap_or(u32::MAX));
         PredictedMemory { weights: self.weights, cache: self.cache_bytes(u64::from(context)) }
     }
 
@@ -112,8 +112,8 @@ impl Footprint {
     }
 
     /// Returns the scratch bytes of a pass.
-    fn work_bytes(&self, context: u32) -> u64 {
-        self.work.0 + (self.work.1 * f64::from(context)) as u64
+    fn scratch_bytes(&self, context: u32) -> u64 {
+        self.scratch.0 + (self.scratch.1 * f64::from(context)) as u64
     }
 }
 
@@ -137,7 +137,7 @@ fn in_memory(info: &TensorInfo, on_gpu: bool) -> u64 {
 }
 
 /// Returns the scratch bytes of a pass: fixed, and per token of context for attention.
-fn work_of(spec: &ModelSpec, on_gpu: bool) -> (u64, f64) {
+fn scratch_of(spec: &ModelSpec, on_gpu: bool) -> (u64, f64) {
     let rows = if on_gpu { PREFILL_ROWS.1 } else { PREFILL_ROWS.0 };
     let (heads, width) = (spec.n_head as u64, spec.head_dim as u64);
     let a_row = 3 * spec.n_embd as u64
@@ -150,7 +150,7 @@ fn work_of(spec: &ModelSpec, on_gpu: bool) -> (u64, f64) {
         // Scores before and after the softmax, with and without the mask; keys and values side by side.
         (4 * heads * rows + 4 * (spec.n_kv_head as u64) * width) as f64
     } else {
-        (rows * heads * (width + 2)) as f64 / SPAN as f64
+        (rows * heads * (width + 2)) as f64 / ATTENTION_BLOCK as f64
     };
     (4 * (rows * a_row + logits), 4.0 * attention)
 }
@@ -159,8 +159,8 @@ fn work_of(spec: &ModelSpec, on_gpu: bool) -> (u64, f64) {
 /// [`smaller`].
 pub fn fit(target: &Footprint, draft: Option<&Footprint>, context: u32, machine: MachineMemory) -> Fit {
     let (of_target, of_draft) = (target.predicted(context), draft.map(|draft| draft.predicted(context)));
-    let work = |model: &Footprint| model.work_bytes(context);
-    let other = PROGRAM + target.entries * PER_ENTRY + work(target) + draft.map_or(0, work);
+    let scratch = |model: &Footprint| model.scratch_bytes(context);
+    let other = PROGRAM_BYTES + target.entries * BYTES_PER_ENTRY + scratch(target) + draft.map_or(0, scratch);
     let model = |memory: PredictedMemory| memory.weights + memory.cache;
     let total = model(of_target) + of_draft.map_or(0, model) + other;
     Fit {
@@ -181,7 +181,7 @@ pub fn verdict(bytes: u64, machine: MachineMemory) -> FitVerdict {
         FitVerdict::Fits
     } else if bytes > machine.usable {
         FitVerdict::TooLarge
-    } else if bytes as f64 > (1.0 - ROOM) * machine.usable as f64 {
+    } else if bytes as f64 > (1.0 - TIGHT_MARGIN) * machine.usable as f64 {
         FitVerdict::Tight
     } else {
         FitVerdict::Fits
@@ -191,7 +191,7 @@ pub fn verdict(bytes: u64, machine: MachineMemory) -> FitVerdict {
 /// Returns the middle part of an [`Error::OutOfMemory`]: why the models do not fit, and what would.
 ///
 /// [`Error::OutOfMemory`]: hunch_error::Error::OutOfMemory
-pub fn too_large(fit: &Fit) -> String {
+pub fn too_large_message(fit: &Fit) -> String {
     let gb = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
     let instead = match fit.smaller.first() {
         Some(SmallerChoice::Context { context }) => format!(" A context of {context} tokens would fit."),
@@ -213,7 +213,7 @@ pub fn too_large(fit: &Fit) -> String {
 
 /// A model to offer in place of one that does not fit.
 #[derive(Clone, Debug)]
-pub struct Instead {
+pub struct Alternative {
     /// The choice as shown to the user.
     pub choice: SmallerChoice,
     /// Memory needs of the model.
@@ -226,14 +226,14 @@ pub fn smaller(
     target: &Footprint,
     draft: Option<&Footprint>,
     wanted: &Fit,
-    others: &[Instead],
+    others: &[Alternative],
 ) -> Vec<SmallerChoice> {
     let fits = |target: &Footprint, draft: Option<&Footprint>, context: u32| {
         fit(target, draft, context, wanted.machine).verdict != FitVerdict::TooLarge
     };
     let contexts = || {
         let half = std::iter::successors(Some(wanted.context.next_power_of_two() / 2), |c| Some(c / 2));
-        half.take_while(|context| *context >= LEAST_CONTEXT)
+        half.take_while(|context| *context >= MIN_CONTEXT)
     };
     let mut choices = Vec::new();
     choices.extend(
@@ -263,7 +263,7 @@ mod tests {
 
     /// A model of this many megabytes whose cache takes 1,000 bytes per token.
     fn model(megabytes: u64) -> Footprint {
-        Footprint { work: (0, 0.0), ..Footprint::guessed(megabytes * 1_000_000, 1000) }
+        Footprint { scratch: (0, 0.0), ..Footprint::estimate(megabytes * 1_000_000, 1000) }
     }
 
     fn machine(megabytes: u64) -> MachineMemory {
@@ -275,7 +275,7 @@ mod tests {
         let found = fit(&model(900), Some(&model(50)), 10_000, machine(2000));
         assert_eq!(found.target, PredictedMemory { weights: 900_000_000, cache: 10_000_000 });
         assert_eq!(found.draft, Some(PredictedMemory { weights: 50_000_000, cache: 10_000_000 }));
-        assert_eq!((found.total, found.other), (970_000_000 + PROGRAM, PROGRAM));
+        assert_eq!((found.total, found.other), (970_000_000 + PROGRAM_BYTES, PROGRAM_BYTES));
         assert_eq!(found.verdict, FitVerdict::Fits);
         let with = |usable| verdict(900, MachineMemory { total: 2000, usable });
         assert_eq!([1000, 999, 900, 899].map(with), {
@@ -283,7 +283,7 @@ mod tests {
             [Fits, Tight, Tight, TooLarge]
         });
         assert_eq!(verdict(900, MachineMemory { total: 0, usable: 0 }), FitVerdict::Fits);
-        let short = Footprint { longest: 100, ..model(1) };
+        let short = Footprint { max_context: 100, ..model(1) };
         assert_eq!(short.predicted(5000).cache, 100_000);
         // Two buffers of 500,000 bytes each.
         let on_gpu = Footprint { gpu_layers: Some(1), ..model(1) };
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn alternatives_are_listed_closest_first() {
-        let instead = |choice, megabytes| Instead { choice, footprint: model(megabytes) };
+        let instead = |choice, megabytes| Alternative { choice, footprint: model(megabytes) };
         let here = |name: &str| SmallerChoice::Model { name: name.into(), path: format!("/{name}") };
         let to_fetch = |id: &str| SmallerChoice::Catalogue { id: id.into(), name: id.into() };
         let others = [

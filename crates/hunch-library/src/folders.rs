@@ -10,13 +10,13 @@ use super::{atomic_file, locked_json};
 use hunch_error::{Error, Result};
 
 /// Limit of added folders, to bound the scan.
-const MOST: usize = 200;
+const MAX_FOLDERS: usize = 200;
 
 /// Limit of remembered models from elsewhere.
-const MOST_LOADED: usize = 50;
+const MAX_LOADED: usize = 50;
 
 #[derive(Default, Serialize, Deserialize)]
-struct Kept {
+struct LibraryFile {
     folders: Vec<PathBuf>,
     /// Models loaded from outside the scanned folders, newest first.
     #[serde(default)]
@@ -32,14 +32,15 @@ fn file(places: &Places) -> Option<PathBuf> {
 /// # Errors
 /// If the list exists but cannot be read.
 pub fn added_folders(places: &Places) -> Result<Vec<PathBuf>> {
-    Ok(kept(places)?.folders.into_iter().filter(|folder| folder.is_absolute()).take(MOST).collect())
+    Ok(load(places)?.folders.into_iter().filter(|folder| folder.is_absolute()).take(MAX_FOLDERS).collect())
 }
 
 /// Reads the file. A missing file is an empty list.
-fn kept(places: &Places) -> Result<Kept> {
-    let Some(file) = file(places).filter(|file| file.exists()) else { return Ok(Kept::default()) };
-    let kept = atomic_file::text(&file).and_then(|text| serde_json::from_str::<Kept>(&text).ok());
-    kept.ok_or_else(|| {
+fn load(places: &Places) -> Result<LibraryFile> {
+    let Some(file) = file(places).filter(|file| file.exists()) else { return Ok(LibraryFile::default()) };
+    let stored =
+        atomic_file::read_text(&file).and_then(|text| serde_json::from_str::<LibraryFile>(&text).ok());
+    stored.ok_or_else(|| {
         Error::invalid(format!(
             "The list of added folders, {}, cannot be read. No models were changed. Move that file away and add the folders again.",
             file.display()
@@ -52,21 +53,22 @@ fn kept(places: &Places) -> Result<Kept> {
 /// # Errors
 /// If the list cannot be read or written.
 pub fn remember_loaded(places: &Places, models: &[&Path]) -> Result<()> {
-    let is_new = |known: &Kept| models.iter().any(|path| !known.loaded.iter().any(|kept| kept == path));
-    if file(places).is_none() || !is_new(&kept(places)?) {
+    let is_new =
+        |known: &LibraryFile| models.iter().any(|path| !known.loaded.iter().any(|stored| stored == path));
+    if file(places).is_none() || !is_new(&load(places)?) {
         return Ok(());
     }
     let _lock = lock(places)?;
-    let mut known = kept(places)?;
+    let mut known = load(places)?;
     known.loaded.retain(|path| !models.contains(&path.as_path()));
     known.loaded.splice(0..0, models.iter().map(|path| path.to_path_buf()));
-    known.loaded.truncate(MOST_LOADED);
+    known.loaded.truncate(MAX_LOADED);
     write(places, &known)
 }
 
 /// Checks whether a model was loaded before from outside the scanned folders.
 pub fn was_loaded(places: &Places, model: &Path) -> bool {
-    kept(places).is_ok_and(|kept| kept.loaded.iter().any(|path| path == model))
+    load(places).is_ok_and(|stored| stored.loaded.iter().any(|path| path == model))
 }
 
 /// Adds a folder to scan. Hunch never writes to it.
@@ -94,11 +96,13 @@ pub fn add_folder(places: &Places, folder: &Path) -> Result<()> {
     if known {
         return Err(Error::invalid(format!("{} is already searched.", path.display())));
     }
-    if folders.len() >= MOST {
-        return Err(Error::invalid(format!("The limit of {MOST} added folders is reached. Remove one first.")));
+    if folders.len() >= MAX_FOLDERS {
+        return Err(Error::invalid(format!(
+            "The limit of {MAX_FOLDERS} added folders is reached. Remove one first."
+        )));
     }
     folders.push(path);
-    keep(places, folders)
+    store_folders(places, folders)
 }
 
 /// Removes a folder from the list. Its files stay.
@@ -110,11 +114,11 @@ pub fn remove_folder(places: &Places, folder: &Path) -> Result<()> {
     let mut folders = added_folders(places)?;
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     let before = folders.len();
-    folders.retain(|kept| kept != folder && *kept != real);
+    folders.retain(|stored| stored != folder && *stored != real);
     if folders.len() == before {
         return Err(Error::invalid(format!("{} is not an added folder.", folder.display())));
     }
-    keep(places, folders)
+    store_folders(places, folders)
 }
 
 /// Locks the list from read to write, because the window and the command line may both change it.
@@ -122,15 +126,15 @@ fn lock(places: &Places) -> Result<Option<std::fs::File>> {
     file(places).map(|file| locked_json::lock(&file)).transpose()
 }
 
-fn keep(places: &Places, folders: Vec<PathBuf>) -> Result<()> {
-    write(places, &Kept { folders, ..kept(places)? })
+fn store_folders(places: &Places, folders: Vec<PathBuf>) -> Result<()> {
+    write(places, &LibraryFile { folders, ..load(places)? })
 }
 
-fn write(places: &Places, kept: &Kept) -> Result<()> {
+fn write(places: &Places, stored: &LibraryFile) -> Result<()> {
     let file = file(places).ok_or_else(|| {
         Error::invalid("Folders cannot be added: Hunch was started with a single models folder.")
     })?;
-    let text = serde_json::to_string_pretty(kept)
+    let text = serde_json::to_string_pretty(stored)
         .map_err(|e| Error::Internal(format!("the list of folders cannot be written: {e}")))?;
     atomic_file::write(&file, &text)
 }

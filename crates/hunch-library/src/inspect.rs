@@ -16,7 +16,7 @@ use hunch_model::split;
 use hunch_model::text::{ChatTemplate, Tokenizer};
 
 /// Limit of header text shown to the user, in characters: the file is untrusted.
-const LONGEST_TEXT: usize = 120;
+const MAX_TEXT_CHARS: usize = 120;
 
 /// Contents of a model's header.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct Inspection {
 
 /// Content of a GGUF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Holding {
+pub(super) enum Content {
     /// A complete model.
     Model,
     /// Part of a model, or an accessory to one.
@@ -42,20 +42,20 @@ pub(super) enum Holding {
 
 /// Result of examining any file, valid or not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Look {
+pub(super) struct FileReport {
     /// The list entry, with a problem if the file is unusable.
     pub(super) entry: ModelEntry,
-    pub(super) holding: Holding,
+    pub(super) content: Content,
     /// Header contents, if the model is usable.
     pub(super) inspection: Option<Inspection>,
     /// Set if the file could not be read: another attempt may succeed though the file is unchanged.
     #[serde(skip)]
-    pub(super) passing: bool,
+    pub(super) transient: bool,
 }
 
-impl Look {
+impl FileReport {
     /// Creates the report of a file whose header could not be read.
-    pub(super) fn unread(path: &Path, problem: String, passing: bool) -> Self {
+    pub(super) fn unreadable(path: &Path, problem: String, transient: bool) -> Self {
         let entry = ModelEntry {
             name: short_name(path),
             path: path.display().to_string(),
@@ -74,7 +74,7 @@ impl Look {
             is_default: false,
             problem: Some(problem),
         };
-        Self { entry, holding: Holding::Model, inspection: None, passing }
+        Self { entry, content: Content::Model, inspection: None, transient }
     }
 }
 
@@ -104,26 +104,28 @@ pub(super) fn inspect_header(path: &Path) -> Result<(Inspection, Gguf)> {
 }
 
 /// Examines a file of any content.
-pub(super) fn look(path: &Path) -> Look {
+pub(super) fn examine(path: &Path) -> FileReport {
     let gguf = match split::read(path) {
         Ok(gguf) => gguf,
-        Err(error) => return Look::unread(path, error.to_string(), matches!(error, Error::Io { .. })),
+        Err(error) => {
+            return FileReport::unreadable(path, error.to_string(), matches!(error, Error::Io { .. }));
+        }
     };
-    let holding = if other_than_model(&gguf).is_some() { Holding::Other } else { Holding::Model };
+    let content = if non_model_kind(&gguf).is_some() { Content::Other } else { Content::Model };
     match inspection(path, &gguf) {
         Ok(inspection) => {
             let entry = inspection.entry.clone();
-            Look { entry, holding, inspection: Some(inspection), passing: false }
+            FileReport { entry, content, inspection: Some(inspection), transient: false }
         }
         Err(error) => {
             let entry = ModelEntry { problem: Some(error.to_string()), ..entry(path, &gguf) };
-            Look { entry, holding, inspection: None, passing: false }
+            FileReport { entry, content, inspection: None, transient: false }
         }
     }
 }
 
 fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
-    if let Some(what) = other_than_model(gguf) {
+    if let Some(what) = non_model_kind(gguf) {
         return Err(Error::UnsupportedModel { path: path.to_path_buf(), reason: what.into() });
     }
     let spec = ModelSpec::from_gguf(gguf)?;
@@ -136,13 +138,11 @@ fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
 }
 
 /// Describes the content of a GGUF file that is not a model.
-fn other_than_model(gguf: &Gguf) -> Option<&'static str> {
+fn non_model_kind(gguf: &Gguf) -> Option<&'static str> {
     let says = |key: &str| gguf.str(key).unwrap_or_default();
     match (says("general.type"), says("general.architecture")) {
         ("adapter", _) => Some("it is an adapter for another model"),
-        ("mmproj", _) | (_, "clip") => {
-            Some("it is a projector, which adds vision or audio to another model")
-        }
+        ("mmproj", _) | (_, "clip") => Some("it is a projector, which adds vision or audio to another model"),
         ("imatrix", _) | (_, "imatrix") => Some("it is an importance matrix for quantising another model"),
         _ if gguf.tensors.is_empty() => Some("it contains a vocabulary and no weights"),
         _ => None,
@@ -185,5 +185,5 @@ fn tokenizer_name(gguf: &Gguf) -> String {
 
 /// Returns the first line of a text, cut to the length shown to the user.
 fn short(text: &str) -> String {
-    text.lines().next().unwrap_or_default().trim().chars().take(LONGEST_TEXT).collect()
+    text.lines().next().unwrap_or_default().trim().chars().take(MAX_TEXT_CHARS).collect()
 }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 use super::atomic_file;
-use super::walk::{Mark, walk};
+use super::walk::{FileMeta, walk};
 use hunch_model::split;
 
 /// Model folders in the data folder, for current and earlier versions.
@@ -17,7 +17,7 @@ const PLAIN_NAME: &str = "model";
 #[derive(Debug, Default)]
 pub(super) struct Jan {
     /// The files, each with its model's name in Jan.
-    pub(super) models: Vec<(String, Mark)>,
+    pub(super) models: Vec<(String, FileMeta)>,
     /// Why something was skipped, if anything was.
     pub(super) problem: Option<String>,
 }
@@ -30,22 +30,24 @@ pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
         let is_description = |name: &OsStr| name == "model.yml";
         let walked = walk(&folder, |name| wanted(name) || is_description(name));
         jan.problem = jan.problem.or(walked.problem);
-        for mark in walked.files {
-            if !mark.path.file_name().is_some_and(is_description) {
-                jan.models.push((name(&mark.path, &folder), mark));
+        for file in walked.files {
+            if !file.path.file_name().is_some_and(is_description) {
+                jan.models.push((name(&file.path, &folder), file));
                 continue;
             }
-            let Some(said) = atomic_file::text(&mark.path).as_deref().and_then(model_path) else { continue };
+            let Some(said) = atomic_file::read_text(&file.path).as_deref().and_then(model_path) else {
+                continue;
+            };
             match inside(data, &said) {
                 None => {
-                    let path = mark.path.display();
+                    let path = file.path.display();
                     jan.problem.get_or_insert_with(|| {
                         format!("{path} names a file outside Jan's folder. It was skipped.")
                     });
                 }
                 // A file found twice is deduplicated later, by identity.
                 Some(path) if path.file_name().is_some_and(&wanted) => {
-                    jan.models.extend(Mark::of(&path).map(|file| (name(&path, &folder), file)));
+                    jan.models.extend(FileMeta::of(&path).map(|file| (name(&path, &folder), file)));
                 }
                 Some(_) => {}
             }

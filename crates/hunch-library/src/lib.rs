@@ -2,26 +2,26 @@
 //! weights, and loads nothing. Folders of other programs are only read.
 
 pub mod atomic_file;
+mod candidates;
 pub mod catalogue;
 pub mod download;
 mod find;
 pub mod fit;
 mod folders;
-mod headers;
+mod header_cache;
 pub mod hub;
 mod inspect;
 mod jan;
 pub mod load_marker;
 mod locked_json;
 pub mod machine;
-pub mod measured;
 mod ollama;
 pub mod pairs;
 mod places;
 mod quantisation;
 mod remove;
 mod scan;
-mod survey;
+pub mod speed_log;
 pub mod types;
 pub mod vocabularies;
 mod walk;
@@ -118,8 +118,8 @@ pub fn default_model_path() -> Result<PathBuf> {
 /// # Errors
 /// As [`inspect`].
 pub fn inspect_listed(path: &Path, places: &Places) -> Result<Inspection> {
-    let found = survey::around(&[path], places).candidates.into_iter();
-    let listed = found.into_iter().find(|c| c.files.iter().any(|mark| mark.path == path));
+    let found = candidates::candidates_near(&[path], places).candidates.into_iter();
+    let listed = found.into_iter().find(|c| c.files.iter().any(|file| file.path == path));
     let inspected = inspect(path)?;
     let entry = match listed {
         Some(candidate) => ModelEntry { name: candidate.name, source: candidate.source, ..inspected.entry },
@@ -136,9 +136,9 @@ pub fn are_known(paths: &[&Path], places: &Places) -> Vec<bool> {
 
 /// Checks for each file whether it belongs to a listed model.
 pub fn are_listed(paths: &[&Path], places: &Places) -> Vec<bool> {
-    let found = survey::around(paths, places).candidates;
+    let found = candidates::candidates_near(paths, places).candidates;
     let is_listed =
-        |path: &&Path| found.iter().any(|candidate| candidate.files.iter().any(|mark| mark.path == **path));
+        |path: &&Path| found.iter().any(|candidate| candidate.files.iter().any(|file| file.path == **path));
     paths.iter().map(is_listed).collect()
 }
 

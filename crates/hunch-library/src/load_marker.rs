@@ -9,7 +9,7 @@ use hunch_error::Result;
 
 /// Returns the models whose loading did not finish. A corrupt file is treated as missing.
 pub fn found(folder: &Path) -> Option<LoadRequest> {
-    serde_json::from_str(&atomic_file::text(&path(folder))?).ok()
+    serde_json::from_str(&atomic_file::read_text(&path(folder))?).ok()
 }
 
 /// Marks models as being loaded, until [`clear`].

@@ -19,7 +19,7 @@ const MOST_BYTES: u64 = 16 << 20;
 
 /// Reads the value, or its default if the file is missing or corrupt.
 pub(super) fn read<T: DeserializeOwned + Default>(path: &Path) -> T {
-    let text = atomic_file::text_up_to(path, MOST_BYTES);
+    let text = atomic_file::read_text_up_to(path, MOST_BYTES);
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 

@@ -8,7 +8,7 @@ use hunch_model::device::{Compute, own_memory_bytes};
 /// Returns the machine's memory in bytes, counting the `held_by_models` bytes that loaded models already
 /// use as usable. Totals are 0 if the system does not report them.
 pub fn memory(held_by_models: u64, compute: &Compute) -> MachineMemory {
-    let (total, available) = of_system();
+    let (total, available) = system_memory();
     let usable = match compute.working_set_bytes() {
         Some(bytes) => bytes.min(total),
         None => available.saturating_add(held_by_models).min(total),
@@ -18,7 +18,7 @@ pub fn memory(held_by_models: u64, compute: &Compute) -> MachineMemory {
 }
 
 /// Returns the bytes held by loaded models: GPU buffers, or the process's memory without mapped files.
-pub fn held(compute: &Compute) -> u64 {
+pub fn held_by_models(compute: &Compute) -> u64 {
     match compute.allocated_bytes() {
         0 => own_memory_bytes(),
         bytes => bytes,
@@ -26,7 +26,7 @@ pub fn held(compute: &Compute) -> u64 {
 }
 
 /// Returns total and available memory in bytes, limited to this process's cgroup.
-fn of_system() -> (u64, u64) {
+fn system_memory() -> (u64, u64) {
     let Ok(mut system) = System::new() else { return (0, 0) };
     system.refresh_memory();
     let (total, available) = (system.total_memory(), system.available_memory());

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::atomic_file;
-use super::walk::{Mark, walk};
+use super::walk::{FileMeta, walk};
 
 /// Media type of the GGUF layer.
 const MODEL: &str = "application/vnd.ollama.image.model";
@@ -35,7 +35,7 @@ struct Layer {
 #[derive(Debug, Default)]
 pub(super) struct Store {
     /// Each model's file, by its name in Ollama.
-    pub(super) models: Vec<(String, Mark)>,
+    pub(super) models: Vec<(String, FileMeta)>,
     /// Why something was skipped, if anything was.
     pub(super) problem: Option<String>,
 }
@@ -48,7 +48,7 @@ pub(super) fn read(root: &Path) -> Store {
     for manifest in walked.files {
         let Some(name) = name(&manifest.path, &manifests) else { continue };
         // Models without a GGUF layer, such as cloud models, are skipped silently.
-        let Some(digest) = atomic_file::text(&manifest.path).and_then(|text| model_digest(&text)) else {
+        let Some(digest) = atomic_file::read_text(&manifest.path).and_then(|text| model_digest(&text)) else {
             continue;
         };
         let Some(hex) = hexadecimal(&digest) else {
@@ -59,7 +59,7 @@ pub(super) fn read(root: &Path) -> Store {
         // Versions up to 0.1.30 wrote a colon.
         let blob = ["sha256-", "sha256:"]
             .iter()
-            .find_map(|prefix| Mark::of(&root.join("blobs").join(format!("{prefix}{hex}"))));
+            .find_map(|prefix| FileMeta::of(&root.join("blobs").join(format!("{prefix}{hex}"))));
         match blob {
             Some(blob) => store.models.push((name, blob)),
             None => {

@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use super::catalogue::{self, TargetVocabulary, footprint_of};
-use super::fit::{self, Footprint, Instead, usual_context};
+use super::fit::{self, Alternative, Footprint, default_context};
 use super::inspect::inspect_header;
-use super::measured::{ModelId, SpeedLog};
+use super::speed_log::{ModelId, SpeedLog};
 use super::vocabularies::Vocabularies;
 use crate::types::ModelEntry;
 use crate::types::{
@@ -25,7 +25,7 @@ use hunch_model::text::{Vocabulary, VocabularyVerdict};
 
 /// Key of a measured cost curve: names of the models, and bytes that a pass of each reads.
 #[derive(Clone, Copy, Debug)]
-pub struct CostsOf<'a> {
+pub struct CostQuery<'a> {
     /// The target.
     pub target: (&'a str, u64),
     /// The draft, or `None` for any.
@@ -45,30 +45,30 @@ pub struct Pairs<'a> {
     /// Measured speeds.
     pub measured: Option<&'a SpeedLog>,
     /// Looks up cost curves measured on this machine.
-    pub costs: &'a dyn Fn(CostsOf<'_>) -> Option<CostCurve>,
+    pub costs: &'a dyn Fn(CostQuery<'_>) -> Option<CostCurve>,
 }
 
 /// A model whose header was read.
-struct Read {
+struct ModelHeader {
     entry: ModelEntry,
     spec: ModelSpec,
     footprint: Footprint,
     /// The catalogue model it is, in any quantisation.
-    kin: Option<&'static CatalogueModel>,
+    known_model: Option<&'static CatalogueModel>,
 }
 
 /// A model to find drafts for.
 struct Target {
-    read: Read,
+    read: ModelHeader,
     vocabulary: TargetVocabulary,
 }
 
 impl Pairs<'_> {
-    fn read(&self, path: &Path) -> Result<Read> {
+    fn read(&self, path: &Path) -> Result<ModelHeader> {
         self.read_header(path).map(|(read, _)| read)
     }
 
-    fn read_header(&self, path: &Path) -> Result<(Read, Gguf)> {
+    fn read_header(&self, path: &Path) -> Result<(ModelHeader, Gguf)> {
         let (inspection, gguf) = inspect_header(path)?;
         // In other programs' folders, file names do not name the model, so the listed name counts.
         let listed = |same: &dyn Fn(&str) -> bool| self.models.iter().find(|entry| same(&entry.path));
@@ -76,10 +76,10 @@ impl Pairs<'_> {
         let entry = listed(&|path| path == found).or_else(|| listed(&|path| same_file(path, found))).cloned();
         let entry = entry.unwrap_or(inspection.entry);
         let spec = inspection.spec;
-        let known = catalogue::of_file(&entry.name, entry.size_bytes);
-        let read = Read {
-            footprint: Footprint::of(&gguf, !self.compute.device().is_cpu())?,
-            kin: known.or_else(|| catalogue::kin_of(&[&entry.name, &spec.name])),
+        let known = catalogue::match_file(&entry.name, entry.size_bytes);
+        let read = ModelHeader {
+            footprint: Footprint::from_header(&gguf, !self.compute.device().is_cpu())?,
+            known_model: known.or_else(|| catalogue::guess_by_name(&[&entry.name, &spec.name])),
             spec,
             entry,
         };
@@ -90,7 +90,7 @@ impl Pairs<'_> {
         let (mut read, gguf) = self.read_header(path)?;
         let vocabulary = TargetVocabulary::new(Vocabulary::from_gguf(&gguf)?);
         // A fine-tuned model may keep the name and change tokens.
-        read.kin = read.kin.filter(|kin| expected(&vocabulary.verdict(kin)));
+        read.known_model = read.known_model.filter(|known_model| expected(&vocabulary.verdict(known_model)));
         Ok(Target { read, vocabulary })
     }
 
@@ -117,20 +117,21 @@ impl Pairs<'_> {
         if wanted.verdict != FitVerdict::TooLarge {
             return Ok(wanted);
         }
-        let smaller = fit::smaller(&target.footprint, draft, &wanted, &self.instead_of(&target));
+        let smaller = fit::smaller(&target.footprint, draft, &wanted, &self.alternatives_to(&target));
         Ok(Fit { smaller, ..wanted })
     }
 
     /// Returns smaller models than `target`, installed and in the catalogue.
-    fn instead_of(&self, target: &Read) -> Vec<Instead> {
+    fn alternatives_to(&self, target: &ModelHeader) -> Vec<Alternative> {
         let usable = self.models.iter().filter(|entry| entry.problem.is_none());
         let smaller = usable.filter(|entry| entry.size_bytes < target.entry.size_bytes);
         // A model that cannot be read is not an alternative.
-        let here = smaller.filter_map(|entry| self.read(Path::new(&entry.path)).ok()).map(|read| Instead {
-            choice: SmallerChoice::Model { name: read.entry.name, path: read.entry.path },
-            footprint: read.footprint,
-        });
-        let absent = catalogue::targets().filter(|model| !self.has(model)).map(|model| Instead {
+        let here =
+            smaller.filter_map(|entry| self.read(Path::new(&entry.path)).ok()).map(|read| Alternative {
+                choice: SmallerChoice::Model { name: read.entry.name, path: read.entry.path },
+                footprint: read.footprint,
+            });
+        let absent = catalogue::targets().filter(|model| !self.has(model)).map(|model| Alternative {
             choice: SmallerChoice::Catalogue { id: model.id.clone(), name: model.name.clone() },
             footprint: footprint_of(model),
         });
@@ -140,7 +141,7 @@ impl Pairs<'_> {
     /// Checks whether a catalogue model is installed.
     fn has(&self, model: &CatalogueModel) -> bool {
         self.models.iter().any(|entry| {
-            catalogue::of_file(&entry.name, entry.size_bytes).is_some_and(|known| known.id == model.id)
+            catalogue::match_file(&entry.name, entry.size_bytes).is_some_and(|known| known.id == model.id)
         })
     }
 
@@ -156,21 +157,21 @@ impl Pairs<'_> {
         let here = others.map(|entry| self.offer_of(&target.read, entry, context));
         // The target may be a catalogue model outside the scanned folders.
         let itself = |model: &CatalogueModel| {
-            let found = catalogue::of_file(&target.read.entry.name, target.read.entry.size_bytes);
+            let found = catalogue::match_file(&target.read.entry.name, target.read.entry.size_bytes);
             found.is_some_and(|found| found.id == model.id)
         };
         let absent = catalogue::models().iter().filter(|model| !self.has(model) && !itself(model));
         let to_fetch = absent.map(|model| self.offer_to_fetch(&target, model, context));
         let mut offers: Vec<DraftOffer> = here.chain(to_fetch).collect();
-        offers.sort_by(in_order);
+        offers.sort_by(compare_offers);
         let without_draft = Method::usable(false).into_iter().filter(|method| *method != Method::Plain);
         let without_draft = without_draft.collect();
         Ok(DraftOffers { target: target.read.entry, context, offers, without_draft })
     }
 
     /// Judges an installed model as a draft.
-    fn offer_of(&self, target: &Read, entry: &ModelEntry, context: u32) -> DraftOffer {
-        let of_sizes = Footprint::guessed(entry.size_bytes, 0);
+    fn offer_of(&self, target: &ModelHeader, entry: &ModelEntry, context: u32) -> DraftOffer {
+        let of_sizes = Footprint::estimate(entry.size_bytes, 0);
         let unread = |verdict| {
             let offer = self.offer(target, &of_sizes, context);
             DraftOffer { name: entry.name.clone(), path: Some(entry.path.clone()), verdict, ..offer }
@@ -187,19 +188,19 @@ impl Pairs<'_> {
         };
         let verdict = self.verdict(target, &draft);
         let suits = matches!(verdict, PairVerdict::Suits { .. });
-        let known = catalogue::of_file(&entry.name, entry.size_bytes);
+        let known = catalogue::match_file(&entry.name, entry.size_bytes);
         let offer = self.offer(target, &draft.footprint, context);
-        let of_one_family = target.kin.zip(draft.kin).is_none_or(|(a, b)| a.family == b.family);
+        let same_family = target.known_model.zip(draft.known_model).is_none_or(|(a, b)| a.family == b.family);
         let measured = self.measured.filter(|_| suits);
         DraftOffer {
             name: entry.name.clone(),
             path: Some(entry.path.clone()),
             catalogue: known.map(|model| model.id.clone()),
             size_bytes: entry.size_bytes,
-            recommended: suits && recommends(target, draft.kin),
+            recommended: suits && recommends(target, draft.known_model),
             predicted: suits.then(|| {
                 let draft = Some((draft.spec.name.as_str(), draft.footprint.read_by_a_pass));
-                self.predicted(target, draft, offer.size_ratio, of_one_family)
+                self.predicted(target, draft, offer.size_ratio, same_family)
             }),
             measured: measured.and_then(|all| all.speedup(&ModelId::of(&target.entry), &ModelId::of(entry))),
             verdict,
@@ -207,7 +208,7 @@ impl Pairs<'_> {
         }
     }
 
-    fn verdict(&self, target: &Read, draft: &Read) -> PairVerdict {
+    fn verdict(&self, target: &ModelHeader, draft: &ModelHeader) -> PairVerdict {
         if draft.footprint.weight_bytes >= target.footprint.weight_bytes {
             return PairVerdict::NotSmaller;
         }
@@ -225,7 +226,7 @@ impl Pairs<'_> {
         let Target { read: target, vocabulary } = target;
         let footprint = footprint_of(model);
         let offer = self.offer(target, &footprint, context);
-        let of_one_family = target.kin.is_none_or(|kin| kin.family == model.family);
+        let same_family = target.known_model.is_none_or(|known_model| known_model.family == model.family);
         let verdict = if footprint.weight_bytes >= target.footprint.weight_bytes {
             PairVerdict::NotSmaller
         } else {
@@ -236,14 +237,14 @@ impl Pairs<'_> {
             name: model.name.clone(),
             catalogue: Some(model.id.clone()),
             recommended: suits && recommends(target, Some(model)),
-            predicted: suits.then(|| self.predicted(target, None, offer.size_ratio, of_one_family)),
+            predicted: suits.then(|| self.predicted(target, None, offer.size_ratio, same_family)),
             verdict,
             ..offer
         }
     }
 
     /// Returns an offer with everything that follows from sizes alone.
-    fn offer(&self, target: &Read, draft: &Footprint, context: u32) -> DraftOffer {
+    fn offer(&self, target: &ModelHeader, draft: &Footprint, context: u32) -> DraftOffer {
         let both = fit::fit(&target.footprint, Some(draft), context, self.machine);
         DraftOffer {
             name: String::new(),
@@ -263,15 +264,15 @@ impl Pairs<'_> {
     /// Predicts the speedup at a typical acceptance rate, from measured costs where available.
     fn predicted(
         &self,
-        target: &Read,
+        target: &ModelHeader,
         draft: Option<(&str, u64)>,
         size_ratio: f64,
-        of_one_family: bool,
+        same_family: bool,
     ) -> PredictedSpeedup {
-        let acceptance = typical_acceptance(size_ratio, of_one_family);
-        let of = CostsOf { target: (&target.spec.name, target.footprint.read_by_a_pass), draft };
+        let acceptance = typical_acceptance(size_ratio, same_family);
+        let of = CostQuery { target: (&target.spec.name, target.footprint.read_by_a_pass), draft };
         let of_pair = draft.and_then(|_| (self.costs)(of));
-        let curve = of_pair.clone().or_else(|| (self.costs)(CostsOf { draft: None, ..of }));
+        let curve = of_pair.clone().or_else(|| (self.costs)(CostQuery { draft: None, ..of }));
         let times = |curve: &CostCurve| {
             PassCost::new(curve.target.points.iter().map(|point| (point.rows as usize, point.relative))).ok()
         };
@@ -279,7 +280,7 @@ impl Pairs<'_> {
         // Until measured, the cost of a drafted token is proportional to the bytes read.
         let c = of_pair.as_ref().and_then(cost_of_a_drafted_token).unwrap_or(size_ratio);
         let costs_measured = measured.is_some();
-        let cost = measured.unwrap_or_else(|| usual_cost(self.compute));
+        let cost = measured.unwrap_or_else(|| default_cost(self.compute));
         let (depth, speedup) = theory::best_depth(acceptance, c, &cost, MAX_DRAFT);
         PredictedSpeedup { speedup, acceptance, depth: depth as u32, costs_measured }
     }
@@ -291,15 +292,15 @@ fn expected(verdict: &PairVerdict) -> bool {
 }
 
 /// Checks whether the catalogue recommends this draft for the target, in any quantisation.
-fn recommends(target: &Read, draft: Option<&CatalogueModel>) -> bool {
-    target.kin.zip(draft).is_some_and(|(target, draft)| target.draft.as_ref() == Some(&draft.id))
+fn recommends(target: &ModelHeader, draft: Option<&CatalogueModel>) -> bool {
+    target.known_model.zip(draft).is_some_and(|(target, draft)| target.draft.as_ref() == Some(&draft.id))
 }
 
 /// Returns the requested context, or the default one.
 fn context_of(spec: &ModelSpec, asked: Option<u32>) -> Result<u32> {
     let longest = spec.context_length;
     match asked {
-        None => Ok(usual_context(spec) as u32),
+        None => Ok(default_context(spec) as u32),
         Some(context) if context >= 1 && context as usize <= longest => Ok(context),
         Some(context) => Err(Error::invalid(format!(
             "{} supports 1 to {longest} tokens, not a context of {context}. Choose a smaller one.",
@@ -324,20 +325,20 @@ fn cost_of_a_drafted_token(curve: &CostCurve) -> Option<f64> {
 /// with DistilGPT-2 (hurjun/speculative-decoding-lab); 0.45 to 0.63 reported by users of LM Studio
 /// (lmstudio-ai/mlx-engine#113); 0.56, from 2.28 tokens per pass, for Vicuna 7B with a 68M draft
 /// (Spec-Bench, SpS). A draft of another family with the same vocabulary is accepted slightly less often.
-pub fn typical_acceptance(size_ratio: f64, of_one_family: bool) -> f64 {
+pub fn typical_acceptance(size_ratio: f64, same_family: bool) -> f64 {
     /// Acceptance by size ratio, interpolated linearly over the logarithm of the ratio.
     const POINTS: [(f64, f64); 4] = [(0.01, 0.55), (0.04, 0.62), (0.15, 0.7), (0.5, 0.78)];
     let at = size_ratio.clamp(POINTS[0].0, POINTS[POINTS.len() - 1].0);
     let right = POINTS.iter().position(|point| point.0 >= at).unwrap_or(POINTS.len() - 1).max(1);
     let ((x0, y0), (x1, y1)) = (POINTS[right - 1], POINTS[right]);
     let typical = y0 + (y1 - y0) * (at / x0).ln() / (x1 / x0).ln();
-    if of_one_family { typical } else { typical - 0.05 }
+    if same_family { typical } else { typical - 0.05 }
 }
 
 /// Assumed cost of a target pass by rows, relative to one row, until it is measured here. On Metal, several
 /// rows use tiled kernels, which for a few rows cost 4.9 single-row passes (ggml-org/llama.cpp#4624, whose
 /// kernels these are). CPU figures are for Qwen2.5 1.5B in Q4_K_M on two cores (`hunch bench --passes`).
-fn usual_cost(compute: &Compute) -> PassCost {
+fn default_cost(compute: &Compute) -> PassCost {
     let points: &[(usize, f64)] = if compute.device().is_cpu() {
         &[(1, 1.0), (2, 1.15), (5, 1.2), (9, 1.8), (16, 2.85)]
     } else {
@@ -348,7 +349,7 @@ fn usual_cost(compute: &Compute) -> PassCost {
 
 /// Orders offers: usable ones first, then by measured speedup, then by predicted speedup. Ties go to
 /// recommended, installed and smaller models, in that order.
-fn in_order(a: &DraftOffer, b: &DraftOffer) -> std::cmp::Ordering {
+fn compare_offers(a: &DraftOffer, b: &DraftOffer) -> std::cmp::Ordering {
     let suits = |offer: &DraftOffer| {
         matches!(offer.verdict, PairVerdict::Suits { .. } | PairVerdict::Expected { .. })
     };
@@ -379,8 +380,8 @@ mod tests {
     }
 
     #[test]
-    fn default_cpu_cost_matches_published_points() {
-        let cost = usual_cost(&Compute::open(DeviceChoice::Cpu, Some(1)).unwrap());
+    fn default_cpu_cost_interpolates_its_points() {
+        let cost = default_cost(&Compute::open(DeviceChoice::Cpu, Some(1)).unwrap());
         assert!((cost.at(1) - 1.0).abs() < 1e-12 && (cost.at(5) - 1.2).abs() < 1e-12 && cost.at(7) > 1.2);
     }
 
@@ -419,7 +420,7 @@ mod tests {
             offer("fast here", suits.clone(), Some(1.1), Some(1.5)),
             offer("promising", suits, Some(1.6), None),
         ];
-        offers.sort_by(in_order);
+        offers.sort_by(compare_offers);
         let names: Vec<_> = offers.iter().map(|offer| offer.name.as_str()).collect();
         assert_eq!(names, ["fast here", "slow here", "promising", "recommended", "equal", "not smaller"]);
     }

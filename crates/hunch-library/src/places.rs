@@ -183,7 +183,7 @@ impl Places {
 fn lm_studio(home: &Path) -> Vec<PathBuf> {
     let mut bases = vec![home.join(".lmstudio"), home.join(".cache/lm-studio")];
     // LM Studio writes its base folder into this file in the home folder.
-    let pointer = atomic_file::text(&home.join(".lmstudio-home-pointer")).unwrap_or_default();
+    let pointer = atomic_file::read_text(&home.join(".lmstudio-home-pointer")).unwrap_or_default();
     let pointer = PathBuf::from(pointer.trim());
     if pointer.is_absolute() {
         bases.insert(0, pointer);
@@ -198,7 +198,7 @@ fn lm_studio(home: &Path) -> Vec<PathBuf> {
 
 /// Returns an absolute path from another program's settings file.
 fn path_in_settings(file: &Path, key: &str) -> Option<PathBuf> {
-    let settings: Value = serde_json::from_str(&atomic_file::text(file)?).ok()?;
+    let settings: Value = serde_json::from_str(&atomic_file::read_text(file)?).ok()?;
     let path = PathBuf::from(settings.get(key)?.as_str()?);
     path.is_absolute().then_some(path)
 }
@@ -239,7 +239,7 @@ mod tests {
         assert_ne!(
             paths(&direct, ModelSource::LlamaCpp),
             [PathBuf::from("rel")],
-            "a relative path is no place"
+            "relative paths are ignored"
         );
     }
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::candidates::find_candidates;
 use super::places::Places;
-use super::survey::survey;
 use crate::types::ModelSource;
 use hunch_error::{Error, Result};
 use hunch_model::split;
@@ -49,15 +49,15 @@ pub fn remove(path: &Path, places: &Places) -> Result<()> {
 
 /// Returns the source of a listed file, or [`ModelSource::Added`] for any other.
 pub(super) fn source_of(path: &Path, places: &Places) -> ModelSource {
-    let found = survey(places)
+    let found = find_candidates(places)
         .candidates
         .into_iter()
-        .find(|candidate| candidate.files.iter().any(|mark| mark.path == path));
+        .find(|candidate| candidate.files.iter().any(|file| file.path == path));
     found.map_or(ModelSource::Added, |candidate| candidate.source)
 }
 
 fn is_listed(path: &Path, places: &Places) -> bool {
-    survey(places).candidates.iter().any(|candidate| candidate.path() == path)
+    find_candidates(places).candidates.iter().any(|candidate| candidate.path() == path)
 }
 
 fn where_to(source: ModelSource) -> &'static str {
@@ -106,8 +106,8 @@ mod tests {
         for path in [&outside, &lm] {
             std::fs::write(path, "x").unwrap();
         }
-        let around = places.models.join("sub/../../outside.gguf");
-        for path in [&outside, &around, &lm] {
+        let candidates_near = places.models.join("sub/../../outside.gguf");
+        for path in [&outside, &candidates_near, &lm] {
             assert!(remove(path, &places).is_err(), "{}", path.display());
         }
         assert!(outside.exists() && lm.exists());

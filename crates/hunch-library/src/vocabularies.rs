@@ -14,11 +14,11 @@ use hunch_model::split;
 use hunch_model::text::{Vocabulary, VocabularyVerdict};
 
 /// Limit of cached files. When it is reached, the cache is cleared.
-const MOST_FILES: usize = 1000;
+const MAX_FILES: usize = 1000;
 
 /// Content of the cache file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Known {
+struct Cache {
     /// Digest by file identity.
     #[serde(default)]
     digests: BTreeMap<String, String>,
@@ -32,12 +32,12 @@ struct Known {
 pub struct Vocabularies {
     /// Path of the cache file. `None` keeps the cache in memory only.
     path: Option<PathBuf>,
-    known: Mutex<Known>,
+    known: Mutex<Cache>,
 }
 
 impl Vocabularies {
     /// Opens the cache in Hunch's data folder, or in memory only.
-    pub fn beside(folder: Option<&Path>) -> Self {
+    pub fn open(folder: Option<&Path>) -> Self {
         let path = folder.map(|folder| folder.join("vocabularies.json"));
         let known = path.as_deref().map(locked_json::read).unwrap_or_default();
         Self { path, known: Mutex::new(known) }
@@ -70,9 +70,9 @@ impl Vocabularies {
                 of_target.compare(&of_draft)
             }
         };
-        let add = |known: &mut Known| {
-            if known.digests.len() >= MOST_FILES {
-                *known = Known::default();
+        let add = |known: &mut Cache| {
+            if known.digests.len() >= MAX_FILES {
+                *known = Cache::default();
             }
             known.digests.extend(files.iter().cloned().zip(digests.iter().cloned()));
             known.verdicts.insert(pair.clone(), verdict.clone());
@@ -138,21 +138,21 @@ mod tests {
         write(&other, &["a", "x"]);
         let same = VocabularyVerdict::Same { shared: 3, padding: 0 };
         let differs = VocabularyVerdict::Other { first: 1, of_target: "b".into(), of_draft: "x".into() };
-        let first = Vocabularies::beside(Some(folder.path()));
+        let first = Vocabularies::open(Some(folder.path()));
         assert_eq!(first.compare(&target, &draft).unwrap(), same);
         assert_eq!(first.compare(&target, &other).unwrap(), differs);
         // The cache file is shared between processes.
-        let known: Known = locked_json::read(&folder.path().join("vocabularies.json"));
+        let known: Cache = locked_json::read(&folder.path().join("vocabularies.json"));
         assert_eq!((known.digests.len(), known.verdicts.len()), (3, 2));
-        let second = Vocabularies::beside(Some(folder.path()));
+        let second = Vocabularies::open(Some(folder.path()));
         assert_eq!(second.compare(&target, &other).unwrap(), differs);
         write(&other, &["a", "b", "c", "d"]);
         let more = VocabularyVerdict::Same { shared: 3, padding: 1 };
         assert_eq!(second.compare(&target, &other).unwrap(), more);
         // Without a folder, comparisons work and nothing is persisted.
-        assert_eq!(Vocabularies::beside(None).compare(&draft, &target).unwrap(), same);
+        assert_eq!(Vocabularies::open(None).compare(&draft, &target).unwrap(), same);
         std::fs::write(folder.path().join("vocabularies.json"), b"[").unwrap();
-        assert_eq!(Vocabularies::beside(Some(folder.path())).compare(&target, &draft).unwrap(), same);
+        assert_eq!(Vocabularies::open(Some(folder.path())).compare(&target, &draft).unwrap(), same);
         assert!(second.compare(&target, &folder.path().join("gone")).is_err());
     }
 }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 /// Depth limit. Hugging Face's cache has models at the fifth level.
-const DEEPEST: usize = 10;
+const MAX_DEPTH: usize = 10;
 /// Limit of entries. Models folders have hundreds; a home folder added by mistake has more.
-const MOST_ENTRIES: usize = 50_000;
+const MAX_ENTRIES: usize = 50_000;
 
 /// Identity of a file, the same for every path to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ pub(super) enum Identity {
 
 /// Metadata of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct FileMeta {
     /// Path by which it was found.
     pub(super) path: PathBuf,
     /// Bytes.
@@ -36,7 +36,7 @@ pub(super) struct Mark {
     pub(super) identity: Identity,
 }
 
-impl Mark {
+impl FileMeta {
     /// Returns the metadata of the file at `path`, or `None` if it is not a file.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let meta = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
@@ -63,22 +63,22 @@ fn identity(path: &Path, _: &Metadata) -> Identity {
 
 /// Result of a walk.
 #[derive(Debug, Default)]
-pub(super) struct Walked {
+pub(super) struct WalkResult {
     /// The files, breadth first, by name within each folder.
-    pub(super) files: Vec<Mark>,
+    pub(super) files: Vec<FileMeta>,
     /// Why something was skipped, if anything was.
     pub(super) problem: Option<String>,
 }
 
-impl Walked {
+impl WalkResult {
     /// Records a problem. Only the first one is reported.
-    fn say(&mut self, problem: impl FnOnce() -> String) {
+    fn report(&mut self, problem: impl FnOnce() -> String) {
         self.problem.get_or_insert_with(problem);
     }
 }
 
 /// Returns the files below `root` whose name `wanted` accepts. A missing root has none.
-pub(super) fn walk(root: &Path, wanted: impl Fn(&OsStr) -> bool) -> Walked {
+pub(super) fn walk(root: &Path, wanted: impl Fn(&OsStr) -> bool) -> WalkResult {
     walk_where(root, wanted, |_, _| true)
 }
 
@@ -88,42 +88,42 @@ pub(super) fn walk_where(
     root: &Path,
     wanted: impl Fn(&OsStr) -> bool,
     entered: impl Fn(usize, &OsStr) -> bool,
-) -> Walked {
-    walk_within(root, wanted, entered, DEEPEST, MOST_ENTRIES)
+) -> WalkResult {
+    walk_within(root, wanted, entered, MAX_DEPTH, MAX_ENTRIES)
 }
 
 fn walk_within(
     root: &Path,
     wanted: impl Fn(&OsStr) -> bool,
     entered: impl Fn(usize, &OsStr) -> bool,
-    deepest: usize,
-    most: usize,
-) -> Walked {
-    let mut walked = Walked::default();
-    let (mut folders, mut known) = (VecDeque::new(), HashSet::new());
+    max_depth: usize,
+    max_entries: usize,
+) -> WalkResult {
+    let mut walked = WalkResult::default();
+    let (mut folders, mut visited) = (VecDeque::new(), HashSet::new());
     match std::fs::metadata(root) {
         Ok(meta) if meta.is_dir() => {
-            known.insert(identity(root, &meta));
+            visited.insert(identity(root, &meta));
             folders.push_back((root.to_path_buf(), 0));
         }
-        Ok(_) => walked.say(|| format!("{} is not a folder.", root.display())),
+        Ok(_) => walked.report(|| format!("{} is not a folder.", root.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => walked.say(|| format!("{} cannot be read: {error}.", root.display())),
+        Err(error) => walked.report(|| format!("{} cannot be read: {error}.", root.display())),
     }
     let mut entries = 0;
     while let Some((folder, depth)) = folders.pop_front() {
-        let mut names = match names(&folder, most - entries) {
+        let mut names = match names(&folder, max_entries - entries) {
             Ok(names) => names,
             Err(error) => {
-                walked.say(|| format!("{} cannot be read: {error}.", folder.display()));
+                walked.report(|| format!("{} cannot be read: {error}.", folder.display()));
                 continue;
             }
         };
         entries += names.len();
-        if entries >= most {
-            walked.say(|| {
+        if entries >= max_entries {
+            walked.report(|| {
                 format!(
-                    "It contains more than {most} files and folders. The rest was skipped, so models may be missing from \
+                    "It contains more than {max_entries} files and folders. The rest was skipped, so models may be missing from \
                      the list."
                 )
             });
@@ -139,12 +139,12 @@ fn walk_within(
             // Skips broken links and files deleted during the walk.
             let Ok(meta) = std::fs::metadata(&path) else { continue };
             if meta.is_file() && wanted(name) {
-                walked.files.push(Mark::new(path, &meta));
-            } else if meta.is_dir() && entered(depth, name) && known.insert(identity(&path, &meta)) {
-                if depth < deepest {
+                walked.files.push(FileMeta::new(path, &meta));
+            } else if meta.is_dir() && entered(depth, name) && visited.insert(identity(&path, &meta)) {
+                if depth < max_depth {
                     folders.push_back((path, depth + 1));
                 } else {
-                    walked.say(|| format!("{} is nested too deeply and was skipped.", path.display()));
+                    walked.report(|| format!("{} is nested too deeply and was skipped.", path.display()));
                 }
             }
         }
@@ -153,17 +153,17 @@ fn walk_within(
 }
 
 /// Returns at most `most` paths in a folder.
-fn names(folder: &Path, most: usize) -> std::io::Result<Vec<PathBuf>> {
+fn names(folder: &Path, max_entries: usize) -> std::io::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder)?;
-    Ok(entries.take(most).filter_map(|entry| Some(entry.ok()?.path())).collect())
+    Ok(entries.take(max_entries).filter_map(|entry| Some(entry.ok()?.path())).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn found(walked: &Walked) -> Vec<String> {
-        let name = |mark: &Mark| mark.path.file_name().unwrap().to_string_lossy().into_owned();
+    fn found(walked: &WalkResult) -> Vec<String> {
+        let name = |file: &FileMeta| file.path.file_name().unwrap().to_string_lossy().into_owned();
         walked.files.iter().map(name).collect()
     }
 

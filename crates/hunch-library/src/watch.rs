@@ -9,16 +9,16 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::candidates::find_candidates;
 use super::places::Places;
-use super::survey::survey;
 use hunch_error::{Error, Result};
 
 /// Default interval between polls.
-pub const PERIOD: Duration = Duration::from_secs(2);
+pub const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How long [`Watch::start`] waits for the first poll.
-const MOMENT: Duration = Duration::from_millis(100);
+const FIRST_POLL_WAIT: Duration = Duration::from_millis(100);
 /// Minimum ratio of waiting to polling time.
-const SHARE: u32 = 10;
+const MIN_IDLE_RATIO: u32 = 10;
 
 /// Watches the places until dropped. A callback already running finishes.
 pub struct Watch {
@@ -28,22 +28,22 @@ pub struct Watch {
 /// State shared with the polling thread.
 #[derive(Default)]
 struct Control {
-    orders: Mutex<Orders>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Orders {
+struct State {
     ended: bool,
     paused: bool,
 }
 
 impl Control {
-    fn lock(&self) -> MutexGuard<'_, Orders> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Orders)) {
+    fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
@@ -54,11 +54,11 @@ impl Control {
 
     /// Waits for `time`, or until resumed if paused. Returns `false` once the watch has ended.
     fn wait(&self, time: Duration) -> bool {
-        let waiting = |orders: &mut Orders| !orders.ended && !orders.paused;
+        let waiting = |state: &mut State| !state.ended && !state.paused;
         let waited = self.changed.wait_timeout_while(self.lock(), time, waiting);
-        let orders = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let paused = |orders: &mut Orders| !orders.ended && orders.paused;
-        let resumed = self.changed.wait_while(orders, paused);
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let paused = |state: &mut State| !state.ended && state.paused;
+        let resumed = self.changed.wait_while(state, paused);
         !resumed.unwrap_or_else(PoisonError::into_inner).ended
     }
 }
@@ -77,26 +77,26 @@ impl Watch {
 
     /// Like [`Watch::start`], with any source of fingerprints.
     fn over(
-        mut look: impl FnMut() -> Fingerprint + Send + 'static,
+        mut poll: impl FnMut() -> Fingerprint + Send + 'static,
         period: Duration,
         mut changed: impl FnMut() + Send + 'static,
     ) -> Result<Self> {
         let control = Arc::new(Control::default());
         let watched = control.clone();
         // Unbuffered, so a failed send means that the first poll was late.
-        let (looked, first_look) = sync_channel(0);
+        let (polled, first_poll) = sync_channel(0);
         let watching = move || {
             let begun = Instant::now();
-            let mut settling = Settling::new(look());
+            let mut filter = ChangeFilter::new(poll());
             let mut took = begun.elapsed();
-            if looked.send(()).is_err() && !watched.has_ended() {
+            if polled.send(()).is_err() && !watched.has_ended() {
                 changed();
             }
-            while watched.wait(period.max(took * SHARE)) {
+            while watched.wait(period.max(took * MIN_IDLE_RATIO)) {
                 let begun = Instant::now();
-                let now = look();
+                let now = poll();
                 took = begun.elapsed();
-                if settling.has_news(now) && !watched.has_ended() {
+                if filter.should_report(now) && !watched.has_ended() {
                     changed();
                 }
             }
@@ -105,20 +105,20 @@ impl Watch {
             .name("library-watch".into())
             .spawn(watching)
             .map_err(|e| Error::Internal(format!("the folders cannot be watched: {e}")))?;
-        let _ = first_look.recv_timeout(MOMENT);
+        let _ = first_poll.recv_timeout(FIRST_POLL_WAIT);
         Ok(Self { control })
     }
 
     /// Pauses or resumes polling. Resuming polls at once.
     pub fn set_paused(&self, paused: bool) {
-        self.control.change(|orders| orders.paused = paused);
+        self.control.change(|state| state.paused = paused);
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         // The thread is not joined: it may be blocked on an unresponsive volume.
-        self.control.change(|orders| orders.ended = true);
+        self.control.change(|state| state.ended = true);
     }
 }
 
@@ -133,16 +133,16 @@ struct Fingerprint {
 
 impl Fingerprint {
     fn of(places: &Places) -> Self {
-        let survey = survey(places);
+        let list = find_candidates(places);
         let (mut names, mut contents) = (DefaultHasher::new(), DefaultHasher::new());
-        for folder in &survey.folders {
+        for folder in &list.folders {
             (&folder.path, folder.exists, &folder.problem).hash(&mut names);
         }
-        for candidate in &survey.candidates {
+        for candidate in &list.candidates {
             candidate.name.hash(&mut names);
-            for mark in &candidate.files {
-                mark.path.hash(&mut names);
-                (mark.size, mark.modified).hash(&mut contents);
+            for file in &candidate.files {
+                file.path.hash(&mut names);
+                (file.size, file.modified).hash(&mut contents);
             }
         }
         let names = names.finish();
@@ -152,28 +152,28 @@ impl Fingerprint {
 }
 
 /// Decides when a change is reported.
-struct Settling {
+struct ChangeFilter {
     /// Last reported fingerprint.
-    said: Fingerprint,
+    reported: Fingerprint,
     /// Last observed fingerprint.
     seen: Fingerprint,
 }
 
-impl Settling {
+impl ChangeFilter {
     fn new(first: Fingerprint) -> Self {
-        Self { said: first, seen: first }
+        Self { reported: first, seen: first }
     }
 
     /// Returns whether to report this fingerprint: a changed set of files at once, changed contents once
     /// they are stable for one poll.
-    fn has_news(&mut self, now: Fingerprint) -> bool {
+    fn should_report(&mut self, now: Fingerprint) -> bool {
         let settled = now == self.seen;
         self.seen = now;
-        let news = now.names != self.said.names || (settled && now.contents != self.said.contents);
-        if news {
-            self.said = now;
+        let changed = now.names != self.reported.names || (settled && now.contents != self.reported.contents);
+        if changed {
+            self.reported = now;
         }
-        news
+        changed
     }
 }
 
@@ -187,17 +187,17 @@ mod tests {
     #[test]
     fn reports_new_files_at_once_and_growing_files_when_stable() {
         let print = |names, contents| Fingerprint { names, contents };
-        let mut settling = Settling::new(print(1, 1));
-        assert!(!settling.has_news(print(1, 1)));
-        assert!(settling.has_news(print(2, 2)), "a file came");
+        let mut filter = ChangeFilter::new(print(1, 1));
+        assert!(!filter.should_report(print(1, 1)));
+        assert!(filter.should_report(print(2, 2)), "a file appeared");
         for size in 3..6 {
-            assert!(!settling.has_news(print(2, size)), "it grows");
+            assert!(!filter.should_report(print(2, size)), "the file is growing");
         }
-        assert!(settling.has_news(print(2, 5)), "it has settled");
-        assert!(!settling.has_news(print(2, 5)));
-        assert!(!settling.has_news(print(2, 6)));
-        assert!(settling.has_news(print(3, 7)), "another file comes while one grows");
-        assert!(!settling.has_news(print(3, 7)));
+        assert!(filter.should_report(print(2, 5)), "the size has settled");
+        assert!(!filter.should_report(print(2, 5)));
+        assert!(!filter.should_report(print(2, 6)));
+        assert!(filter.should_report(print(3, 7)), "another file appears while one grows");
+        assert!(!filter.should_report(print(3, 7)));
     }
 
     #[test]
@@ -224,56 +224,56 @@ mod tests {
         let (answer, answers) = channel();
         let (sender, changes) = channel();
         let print = |names| Fingerprint { names, contents: 0 };
-        let look = move || answers.recv().unwrap_or(print(0));
+        let poll = move || answers.recv().unwrap_or(print(0));
         // Returns although no poll has finished.
-        let watch = Watch::over(look, Duration::ZERO, move || {
+        let watch = Watch::over(poll, Duration::ZERO, move || {
             let _ = sender.send(());
         })
         .unwrap();
         assert!(changes.try_recv().is_err());
         answer.send(print(1)).unwrap();
-        changes.recv_timeout(Duration::from_secs(30)).expect("the first look came late");
+        changes.recv_timeout(Duration::from_secs(30)).expect("the first poll was late");
         answer.send(print(2)).unwrap();
-        changes.recv_timeout(Duration::from_secs(30)).expect("something else lies there");
+        changes.recv_timeout(Duration::from_secs(30)).expect("the files changed");
         // Dropping does not wait for the running poll, which never finishes by itself.
         drop(watch);
         drop(answer);
-        assert!(changes.recv().is_err(), "the last look tells nobody");
+        assert!(changes.recv().is_err(), "no report after the drop");
     }
 
     #[test]
     fn paused_watch_does_not_poll_and_reports_changes_on_resume() {
         let (sender, changes) = channel();
-        let (looked, looks) = channel();
+        let (polled, polls) = channel();
         let names = Arc::new(Mutex::new(1));
         let seen = names.clone();
-        let look = move || {
-            let _ = looked.send(());
+        let poll = move || {
+            let _ = polled.send(());
             Fingerprint { names: *seen.lock().unwrap(), contents: 0 }
         };
-        let watch = Watch::over(look, Duration::from_millis(1), move || {
+        let watch = Watch::over(poll, Duration::from_millis(1), move || {
             let _ = sender.send(());
         })
         .unwrap();
         let long = Duration::from_secs(30);
         for _ in 0..3 {
-            looks.recv_timeout(long).expect("it looks");
+            polls.recv_timeout(long).expect("polls while running");
         }
         watch.set_paused(true);
         // A poll may have been running.
         std::thread::sleep(Duration::from_millis(20));
-        while looks.try_recv().is_ok() {}
+        while polls.try_recv().is_ok() {}
         *names.lock().unwrap() = 2;
         std::thread::sleep(Duration::from_millis(50));
-        assert!(looks.try_recv().is_err(), "it looked while paused");
+        assert!(polls.try_recv().is_err(), "polled while paused");
         assert!(changes.try_recv().is_err());
         watch.set_paused(false);
-        changes.recv_timeout(long).expect("what changed meanwhile");
+        changes.recv_timeout(long).expect("the change during the pause");
         // A paused watch ends too.
         watch.set_paused(true);
         drop(watch);
-        while looks.recv_timeout(long).is_ok() {}
-        assert!(looks.recv().is_err());
+        while polls.recv_timeout(long).is_ok() {}
+        assert!(polls.recv().is_err());
     }
 
     #[test]

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use super::kept::{self, Found, Kept, Place};
-use super::room::Room;
-use super::sinks::Sinks;
-use super::task::Run;
+use super::disk_space::SpaceReservations;
+use super::partial_state::{self, OnDisk, PartialDownload, PartialState};
+use super::subscribers::Subscribers;
+use super::task::Task;
 use super::{DownloadSettings, is_active, lock};
 use crate::hub;
 use crate::hub::Hub;
@@ -28,8 +28,8 @@ pub(super) struct Inner {
     /// Limits parallel file transfers.
     pub(super) slots: Arc<Semaphore>,
     /// Disk space reserved by active downloads.
-    pub(super) room: Room,
-    pub(super) sinks: Sinks,
+    pub(super) reservations: SpaceReservations,
+    pub(super) subscribers: Subscribers,
     /// Locked before `tasks` where both are needed.
     pub(super) entries: Mutex<BTreeMap<String, Entry>>,
     /// Last task started for each download.
@@ -40,11 +40,11 @@ pub(super) struct Inner {
 pub(super) struct Entry {
     pub(super) view: Download,
     /// Task that may change this entry. An older task may still be finishing.
-    pub(super) run: u64,
+    pub(super) generation: u64,
     /// Whether the state file is missing or corrupt.
-    lost: bool,
+    is_unreadable: bool,
     /// Held by the task that accesses the files.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    files_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Inner {
@@ -53,28 +53,28 @@ impl Inner {
         lock(&self.entries).get(id).map(|entry| entry.view.clone()).ok_or_else(missing)
     }
 
-    pub(super) fn place(&self, id: &str) -> Place {
-        Place::new(&self.models, id)
+    pub(super) fn partial(&self, id: &str) -> PartialDownload {
+        PartialDownload::new(&self.models, id)
     }
 
     /// Updates the entries from disk, for downloads of other programs.
-    pub(super) fn look(&self) {
-        let on_disk: BTreeMap<String, Found> = kept::all(&self.models).into_iter().collect();
+    pub(super) fn sync_from_disk(&self) {
+        let on_disk: BTreeMap<String, OnDisk> = partial_state::all(&self.models).into_iter().collect();
         for (id, found) in &on_disk {
             match found {
-                Found::Known(kept) => self.learn(id, kept),
-                Found::Lost { bytes } => self.learn_of_loss(id, *bytes),
+                OnDisk::Readable(state) => self.sync_entry(id, state),
+                OnDisk::Unreadable { bytes } => self.sync_unreadable(id, *bytes),
             }
         }
         let gone: Vec<(String, u64)> = lock(&self.entries)
             .iter()
-            .filter(|(id, entry)| (entry.lost || is_idle(&entry.view)) && !on_disk.contains_key(*id))
-            .map(|(id, entry)| (id.clone(), entry.run))
+            .filter(|(id, entry)| (entry.is_unreadable || is_idle(&entry.view)) && !on_disk.contains_key(*id))
+            .map(|(id, entry)| (id.clone(), entry.generation))
             .collect();
-        for (id, run) in gone {
+        for (id, generation) in gone {
             // A download paused before its first write has nothing on disk yet.
             if !self.is_busy(&id) {
-                self.forget(&id, run);
+                self.remove_entry(&id, generation);
             }
         }
     }
@@ -86,22 +86,27 @@ impl Inner {
     }
 
     fn entry(&self, view: Download) -> Entry {
-        let lost = view.request.file.is_empty();
-        Entry { view, run: self.next.fetch_add(1, Ordering::Relaxed), lost, turn: Arc::default() }
+        let is_unreadable = view.request.file.is_empty();
+        Entry {
+            view,
+            generation: self.next.fetch_add(1, Ordering::Relaxed),
+            is_unreadable,
+            files_lock: Arc::default(),
+        }
     }
 
     /// Checks whether the download's state file is unreadable.
-    pub(super) fn is_lost(&self, id: &str) -> bool {
-        lock(&self.entries).get(id).is_some_and(|entry| entry.lost)
+    pub(super) fn is_unreadable(&self, id: &str) -> bool {
+        lock(&self.entries).get(id).is_some_and(|entry| entry.is_unreadable)
     }
 
     /// Returns the error for a download whose state file is unreadable.
-    pub(super) fn unreadable(&self, id: &str, bytes: u64) -> Error {
-        Error::DownloadUnreadable { folder: self.place(id).folder().to_owned(), bytes }
+    pub(super) fn unreadable_error(&self, id: &str, bytes: u64) -> Error {
+        Error::DownloadUnreadable { folder: self.partial(id).folder().to_owned(), bytes }
     }
 
     /// Returns the view of a download whose state file is unreadable. It can only be removed.
-    fn as_lost(&self, id: &str, bytes: u64) -> Download {
+    fn unreadable_view(&self, id: &str, bytes: u64) -> Download {
         Download {
             id: id.to_owned(),
             request: DownloadRequest {
@@ -115,35 +120,35 @@ impl Inner {
             total_bytes: None,
             bytes_per_second: None,
             seconds_left: None,
-            error: Some(ErrorInfo::from(&self.unreadable(id, bytes))),
+            error: Some(ErrorInfo::from(&self.unreadable_error(id, bytes))),
             path: None,
         }
     }
 
     /// Takes over a download from disk whose state file is unreadable.
-    fn learn_of_loss(&self, id: &str, bytes: u64) {
-        let now = self.as_lost(id, bytes);
-        let run = {
+    fn sync_unreadable(&self, id: &str, bytes: u64) {
+        let now = self.unreadable_view(id, bytes);
+        let generation = {
             let mut entries = lock(&self.entries);
             let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
             // For a download known here, the state file is written again on resume.
-            if !entry.lost {
+            if !entry.is_unreadable {
                 return;
             }
-            entry.run
+            entry.generation
         };
-        self.publish(id, run, |view| *view = now);
+        self.publish(id, generation, |view| *view = now);
     }
 
     /// Returns the view of a download on disk that is not active here.
-    fn as_kept(&self, id: &str, kept: &Kept) -> Download {
+    fn disk_view(&self, id: &str, state: &PartialState) -> Download {
         Download {
             id: id.to_owned(),
-            request: kept.request.clone(),
-            name: hub::short_name(&kept.request.file).to_owned(),
+            request: state.request.clone(),
+            name: hub::short_name(&state.request.file).to_owned(),
             phase: DownloadPhase::Paused,
-            done_bytes: self.place(id).bytes(kept),
-            total_bytes: kept.total(),
+            done_bytes: self.partial(id).bytes(state),
+            total_bytes: state.total(),
             bytes_per_second: None,
             seconds_left: None,
             error: None,
@@ -152,27 +157,27 @@ impl Inner {
     }
 
     /// Takes over the state on disk of a download that is not active here.
-    fn learn(&self, id: &str, kept: &Kept) {
-        let now = self.as_kept(id, kept);
+    fn sync_entry(&self, id: &str, state: &PartialState) {
+        let now = self.disk_view(id, state);
         let elsewhere = Error::DownloadElsewhere { name: now.name.clone() };
-        let run = {
+        let generation = {
             let mut entries = lock(&self.entries);
             let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
-            if std::mem::take(&mut entry.lost) {
+            if std::mem::take(&mut entry.is_unreadable) {
                 // Another program has restarted it.
                 entry.view = now.clone();
             }
             if is_active(entry.view.phase) || entry.view.phase == DownloadPhase::Done {
                 return;
             }
-            entry.run
+            entry.generation
         };
-        let held = !self.is_busy(id) && self.place(id).is_held();
-        self.publish(id, run, |view| {
+        let is_foreign = !self.is_busy(id) && self.partial(id).is_locked();
+        self.publish(id, generation, |view| {
             view.done_bytes = now.done_bytes;
             view.total_bytes = now.total_bytes.or(view.total_bytes);
             let code = elsewhere.code();
-            if held {
+            if is_foreign {
                 (view.phase, view.error) = (DownloadPhase::Failed, Some(ErrorInfo::from(&elsewhere)));
             } else if view.error.as_ref().is_some_and(|error| error.code == code) {
                 (view.phase, view.error) = (DownloadPhase::Paused, None);
@@ -181,13 +186,15 @@ impl Inner {
     }
 
     /// Changes a download and notifies subscribers, unless a newer task owns it or nothing changed.
-    pub(super) fn publish(&self, id: &str, run: u64, change: impl FnOnce(&mut Download)) {
+    pub(super) fn publish(&self, id: &str, generation: u64, change: impl FnOnce(&mut Download)) {
         {
             let mut entries = lock(&self.entries);
-            let Some(entry) = entries.get_mut(id).filter(|entry| entry.run == run) else { return };
+            let Some(entry) = entries.get_mut(id).filter(|entry| entry.generation == generation) else {
+                return;
+            };
             self.change(entry, change);
         }
-        self.sinks.tell();
+        self.subscribers.deliver();
     }
 
     /// Changes a locked entry, and queues an event if anything changed.
@@ -195,37 +202,37 @@ impl Inner {
         let before = entry.view.clone();
         change(&mut entry.view);
         if entry.view != before {
-            self.sinks.put(LibraryEvent::Download { download: Box::new(entry.view.clone()) });
+            self.subscribers.enqueue(LibraryEvent::Download { download: Box::new(entry.view.clone()) });
         }
     }
 
-    pub(super) fn forget(&self, id: &str, run: u64) {
+    pub(super) fn remove_entry(&self, id: &str, generation: u64) {
         {
             let mut entries = lock(&self.entries);
-            if entries.get(id).is_none_or(|entry| entry.run != run) {
+            if entries.get(id).is_none_or(|entry| entry.generation != generation) {
                 return;
             }
             entries.remove(id);
-            self.sinks.put(LibraryEvent::DownloadGone { id: id.to_owned() });
+            self.subscribers.enqueue(LibraryEvent::DownloadGone { id: id.to_owned() });
         }
-        self.sinks.tell();
+        self.subscribers.deliver();
     }
 
-    pub(super) fn tell(&self, event: LibraryEvent) {
-        self.sinks.put(event);
-        self.sinks.tell();
+    pub(super) fn notify(&self, event: LibraryEvent) {
+        self.subscribers.enqueue(event);
+        self.subscribers.deliver();
     }
 
     /// Starts fetching unless the download is active. `request` creates or updates the entry.
-    pub(super) fn launch(self: &Arc<Self>, id: &str, request: Option<&DownloadRequest>) {
+    pub(super) fn start(self: &Arc<Self>, id: &str, request: Option<&DownloadRequest>) {
         {
             // Under one lock, so that concurrent calls start one task and subscribers never see a new entry
             // idle.
             let mut entries = lock(&self.entries);
             if let Some(request) = request {
-                let new = || self.as_kept(id, &Kept::new(request));
+                let new = || self.disk_view(id, &PartialState::new(request));
                 let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(new()));
-                if std::mem::take(&mut entry.lost) {
+                if std::mem::take(&mut entry.is_unreadable) {
                     // The request replaces the unreadable state.
                     entry.view = new();
                 }
@@ -238,16 +245,16 @@ impl Inner {
                 view.request = request.cloned().unwrap_or_else(|| view.request.clone());
                 (view.phase, view.error, view.path) = (DownloadPhase::Waiting, None, None);
             });
-            self.spawn(entry, |run| run.fetch());
+            self.spawn(entry, |task| task.fetch());
         }
-        self.sinks.tell();
+        self.subscribers.deliver();
     }
 
     /// Aborts the running task of a download and starts `work` in its place.
     pub(super) fn replace<F: Future<Output = ()> + Send>(
         self: &Arc<Self>,
         id: &str,
-        work: impl FnOnce(Run) -> F + Send + 'static,
+        work: impl FnOnce(Task) -> F + Send + 'static,
     ) {
         {
             let mut entries = lock(&self.entries);
@@ -262,29 +269,34 @@ impl Inner {
                 task.abort();
             }
             // Released here, because the aborted task ends later and the next one may need the space.
-            self.room.withdraw(entry.run);
+            self.reservations.release(entry.generation);
             self.spawn(entry, work);
         }
-        self.sinks.tell();
+        self.subscribers.deliver();
     }
 
     /// Starts a task for a download. It begins once the previous task releases the files.
     fn spawn<F: Future<Output = ()> + Send>(
         self: &Arc<Self>,
         entry: &mut Entry,
-        work: impl FnOnce(Run) -> F + Send + 'static,
+        work: impl FnOnce(Task) -> F + Send + 'static,
     ) {
-        entry.run = self.next.fetch_add(1, Ordering::Relaxed);
+        entry.generation = self.next.fetch_add(1, Ordering::Relaxed);
         let id = entry.view.id.clone();
         let request = entry.view.request.clone();
-        let run =
-            Run { inner: Arc::clone(self), place: self.place(&id), request, run: entry.run, id: id.clone() };
-        let turn = Arc::clone(&entry.turn);
+        let new = Task {
+            inner: Arc::clone(self),
+            partial: self.partial(&id),
+            request,
+            generation: entry.generation,
+            id: id.clone(),
+        };
+        let files_lock = Arc::clone(&entry.files_lock);
         let task = self.runtime.spawn(async move {
             // Joining the previous task is not enough: it may have been aborted while waiting for the one
             // before.
-            let _turn = turn.lock_owned().await;
-            work(run).await;
+            let _files = files_lock.lock_owned().await;
+            work(new).await;
         });
         lock(&self.tasks).insert(id, task);
     }

@@ -1,13 +1,13 @@
 //! Downloads: their list, progress and control. They run on their own thread, a few files at a time, and
 //! can resume after a restart from the state on disk. The Hub's protocol is in [`hub`](crate::hub).
 
+mod disk_space;
 mod entries;
+mod fetch;
 mod install;
-mod kept;
-mod part;
+mod partial_state;
 mod progress;
-mod room;
-mod sinks;
+mod subscribers;
 mod task;
 
 use std::path::Path;
@@ -22,49 +22,49 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::hub::{self, Hub, HubConfig, Token};
 use crate::types::{Download, DownloadPhase, DownloadRequest, HubRepository, HubState, LibraryEvent};
+use disk_space::SpaceReservations;
 use entries::Inner;
 use hunch_error::{Error, Result};
-use room::Room;
-use sinks::Sinks;
+use subscribers::Subscribers;
 
 /// Time to wait for tasks to close their files at exit.
-const CLOSING: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the free bytes of a folder's volume, if known.
-pub type Space = Arc<dyn Fn(&Path) -> Option<u64> + Send + Sync>;
+pub type FreeSpace = Arc<dyn Fn(&Path) -> Option<u64> + Send + Sync>;
 
 /// Sleeps for a duration.
-pub type Wait = Arc<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+pub type Sleep = Arc<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// Settings for downloads.
 #[derive(Clone)]
 pub struct DownloadSettings {
     /// Files transferred in parallel.
-    pub at_once: usize,
+    pub max_parallel: usize,
     /// Time without data after which a connection counts as lost.
-    pub stall: Duration,
+    pub stall_timeout: Duration,
     /// Retries without progress before giving up.
-    pub tries: usize,
+    pub max_retries: usize,
     /// Wait before the first retry. It doubles with each retry, with jitter.
-    pub first_wait: Duration,
+    pub min_backoff: Duration,
     /// Longest wait between retries.
-    pub longest_wait: Duration,
+    pub max_backoff: Duration,
     /// Reports free disk space.
-    pub space: Space,
+    pub free_space: FreeSpace,
     /// Waits between retries.
-    pub wait: Wait,
+    pub sleep: Sleep,
 }
 
 impl Default for DownloadSettings {
     fn default() -> Self {
         Self {
-            at_once: 3,
-            stall: Duration::from_secs(30),
-            tries: 8,
-            first_wait: Duration::from_secs(1),
-            longest_wait: Duration::from_secs(60),
-            space: Arc::new(room::free_space),
-            wait: Arc::new(|time| Box::pin(tokio::time::sleep(time))),
+            max_parallel: 3,
+            stall_timeout: Duration::from_secs(30),
+            max_retries: 8,
+            min_backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(60),
+            free_space: Arc::new(disk_space::free_space),
+            sleep: Arc::new(|time| Box::pin(tokio::time::sleep(time))),
         }
     }
 }
@@ -130,13 +130,13 @@ impl Drop for Worker {
 #[must_use = "dropping this removes the subscriber"]
 pub struct Subscription {
     inner: Weak<Inner>,
-    number: u64,
+    id: u64,
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade() {
-            inner.sinks.remove(self.number);
+            inner.subscribers.remove(self.id);
         }
     }
 }
@@ -147,33 +147,33 @@ impl Downloads {
     /// # Errors
     /// If the Hub's or a proxy's address is invalid, or the thread cannot be started.
     pub fn open(models: &Path, hub: HubConfig, settings: DownloadSettings) -> Result<Self> {
-        let hub = Arc::new(Hub::new(hub, settings.stall)?);
+        let hub = Arc::new(Hub::new(hub, settings.stall_timeout)?);
         let failed = |error| Error::Internal(format!("the download thread cannot be started: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let inner = Arc::new(Inner {
             models: models.to_owned(),
             hub,
             runtime: runtime.handle().clone(),
-            slots: Arc::new(Semaphore::new(settings.at_once)),
+            slots: Arc::new(Semaphore::new(settings.max_parallel)),
             settings,
-            room: Room::default(),
-            sinks: Sinks::default(),
+            reservations: SpaceReservations::default(),
+            subscribers: Subscribers::default(),
             entries: Mutex::default(),
             tasks: Mutex::default(),
             next: AtomicU64::new(1),
         });
-        inner.look();
+        inner.sync_from_disk();
         let (stop, stopped) = oneshot::channel();
-        let of_thread = Arc::clone(&inner);
+        let thread_inner = Arc::clone(&inner);
         let thread = std::thread::Builder::new().name("downloads".into()).spawn(move || {
             runtime.block_on(async {
                 let _ = stopped.await;
-                let tasks = std::mem::take(&mut *lock(&of_thread.tasks));
+                let tasks = std::mem::take(&mut *lock(&thread_inner.tasks));
                 for task in tasks.into_values() {
-                    let _ = tokio::time::timeout(CLOSING, task).await;
+                    let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, task).await;
                 }
             });
-            runtime.shutdown_timeout(CLOSING);
+            runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         });
         let worker =
             Worker { inner: Arc::downgrade(&inner), stop: Some(stop), thread: Some(thread.map_err(failed)?) };
@@ -183,15 +183,15 @@ impl Downloads {
     /// Registers a subscriber until the subscription is dropped. It is called a few times per second per
     /// download at most, on any thread. It may call [`Downloads::list`] and drop subscriptions, and nothing
     /// else of this type.
-    pub fn subscribe(&self, sink: Box<dyn FnMut(LibraryEvent) + Send>) -> Subscription {
-        let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
-        self.inner.sinks.add(number, sink);
-        Subscription { inner: Arc::downgrade(&self.inner), number }
+    pub fn subscribe(&self, subscriber: Box<dyn FnMut(LibraryEvent) + Send>) -> Subscription {
+        let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        self.inner.subscribers.add(id, subscriber);
+        Subscription { inner: Arc::downgrade(&self.inner), id }
     }
 
     /// Returns every download, including those of other programs as found on disk.
     pub fn list(&self) -> Vec<Download> {
-        self.inner.look();
+        self.inner.sync_from_disk();
         lock(&self.inner.entries).values().map(|entry| entry.view.clone()).collect()
     }
 
@@ -214,8 +214,8 @@ impl Downloads {
     ///
     /// # Errors
     /// If the name is invalid.
-    pub fn wanted(&self, repository: &str) -> Result<Option<String>> {
-        self.inner.hub.wanted(repository)
+    pub fn selector(&self, repository: &str) -> Result<Option<String>> {
+        self.inner.hub.selector(repository)
     }
 
     /// Returns the state of the Hub connection. May wait for the user to unlock the keychain.
@@ -225,8 +225,8 @@ impl Downloads {
 
     /// Lets the next request try a keychain again that could not be read. Otherwise it is tried once per
     /// process. Interactive callers use this before each user action.
-    pub fn ask_keychain_again(&self) {
-        self.inner.hub.ask_keychain_again();
+    pub fn retry_keychain(&self) {
+        self.inner.hub.retry_keychain();
     }
 
     /// Stores the Hub token in the keychain, or deletes it.
@@ -248,8 +248,8 @@ impl Downloads {
         let repository = self.inner.hub.repository(&request.repository)?;
         hub::check_path(&request.file)?;
         let request = DownloadRequest { repository, ..request.clone() };
-        let id = kept::id(&request);
-        self.inner.launch(&id, Some(&request));
+        let id = partial_state::download_id(&request);
+        self.inner.start(&id, Some(&request));
         self.inner.view(&id)
     }
 
@@ -259,7 +259,7 @@ impl Downloads {
     /// [`Error::InvalidRequest`] if there is no such download.
     pub fn pause(&self, id: &str) -> Result<()> {
         if is_active(self.inner.view(id)?.phase) {
-            self.inner.replace(id, |run| async move { run.put_down() });
+            self.inner.replace(id, |task| async move { task.record_pause() });
         }
         Ok(())
     }
@@ -270,20 +270,22 @@ impl Downloads {
     /// As [`Downloads::pause`]; [`Error::DownloadUnreadable`] if its state file is unreadable.
     pub fn resume(&self, id: &str) -> Result<()> {
         let view = self.inner.view(id)?;
-        if self.inner.is_lost(id) {
-            return Err(self.inner.unreadable(id, view.done_bytes));
+        if self.inner.is_unreadable(id) {
+            return Err(self.inner.unreadable_error(id, view.done_bytes));
         }
         if view.phase != DownloadPhase::Done {
-            self.inner.launch(id, None);
+            self.inner.start(id, None);
         }
         Ok(())
     }
 
     /// Resumes the downloads that were active when the program last ended.
     pub fn resume_interrupted(&self) {
-        for (id, kept) in kept::known(&self.inner.models) {
-            if kept.wanted && self.inner.view(&id).is_ok_and(|view| view.phase == DownloadPhase::Paused) {
-                self.inner.launch(&id, None);
+        for (id, state) in partial_state::all_readable(&self.inner.models) {
+            if state.resume_on_start
+                && self.inner.view(&id).is_ok_and(|view| view.phase == DownloadPhase::Paused)
+            {
+                self.inner.start(&id, None);
             }
         }
     }
@@ -294,7 +296,7 @@ impl Downloads {
     /// As [`Downloads::pause`].
     pub fn remove(&self, id: &str) -> Result<()> {
         self.inner.view(id)?;
-        self.inner.replace(id, |run| async move { run.remove() });
+        self.inner.replace(id, |task| async move { task.remove() });
         Ok(())
     }
 }

@@ -10,29 +10,29 @@ use hunch_error::ErrorInfo;
 /// Window of the speed average.
 const WINDOW: Duration = Duration::from_secs(5);
 /// Shortest interval to compute a speed from.
-const SHORTEST: Duration = Duration::from_millis(300);
+const MIN_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Average speed over the last seconds, absent when no data arrives.
 #[derive(Debug, Default)]
 pub(super) struct Speed {
     /// Times, and bytes received by then.
-    seen: VecDeque<(Instant, u64)>,
+    samples: VecDeque<(Instant, u64)>,
 }
 
 impl Speed {
     /// Adds a sample and returns the speed in bytes per second.
     pub(super) fn update(&mut self, now: Instant, bytes: u64) -> Option<f64> {
-        if self.seen.back().is_some_and(|(_, before)| *before > bytes) {
+        if self.samples.back().is_some_and(|(_, before)| *before > bytes) {
             // The download was restarted.
-            self.seen.clear();
+            self.samples.clear();
         }
-        self.seen.push_back((now, bytes));
-        while self.seen.len() > 1 && now.duration_since(self.seen[0].0) > WINDOW {
-            self.seen.pop_front();
+        self.samples.push_back((now, bytes));
+        while self.samples.len() > 1 && now.duration_since(self.samples[0].0) > WINDOW {
+            self.samples.pop_front();
         }
-        let (start, before) = self.seen[0];
+        let (start, before) = self.samples[0];
         let time = now.duration_since(start);
-        (time >= SHORTEST && bytes > before).then(|| (bytes - before) as f64 / time.as_secs_f64())
+        (time >= MIN_INTERVAL && bytes > before).then(|| (bytes - before) as f64 / time.as_secs_f64())
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
         let mut speed = Speed::default();
-        assert_eq!(speed.update(at(0.0), 0), None, "nothing is known yet");
+        assert_eq!(speed.update(at(0.0), 0), None, "one sample is not enough");
         assert_eq!(speed.update(at(1.0), 1000), Some(1000.0));
         assert_eq!(speed.update(at(4.0), 7000), Some(1750.0));
         // The first second is out of the window.
@@ -107,8 +107,8 @@ mod tests {
         for tenth in 56..110 {
             speed.update(at(f64::from(tenth) / 10.0), 10_000);
         }
-        assert_eq!(speed.update(at(11.0), 10_000), None, "nothing has come for five seconds");
-        assert_eq!(speed.update(at(11.2), 10), None, "it began anew");
+        assert_eq!(speed.update(at(11.0), 10_000), None, "no data for five seconds");
+        assert_eq!(speed.update(at(11.2), 10), None, "the download was restarted");
         assert_eq!(speed.update(at(12.2), 110), Some(100.0));
     }
 

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::install::{self, Goal};
-use super::kept::{self, Kept, Place};
-use super::part::{Ended, PartJob, Patience, fetch};
+use super::disk_space::{ReservationGuard, Shortage};
+use super::fetch::{Backoff, FetchError, FetchJob, fetch};
+use super::install::{self, Destination};
+use super::partial_state::{self, PartialDownload, PartialState};
 use super::progress::{Meter, Speed};
-use super::room::{Promised, Shortage};
 use super::{Inner, blocking, is_active};
 use crate::hub::{Listing, RemoteFile, short_name};
 use crate::types::{Download, DownloadPhase, DownloadRequest, HubRepository, LibraryEvent};
@@ -18,44 +18,44 @@ use hunch_error::ErrorInfo;
 use hunch_error::{Error, Result};
 
 /// Interval of progress events.
-const TICK: Duration = Duration::from_millis(200);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// How often a file may change on the Hub during one download.
-const MOST_CHANGES: usize = 4;
+const MAX_CHANGES: usize = 4;
 /// Retries of a listing that the user is waiting for.
-const TRIES_OF_A_QUESTION: usize = 2;
+const LISTING_RETRIES: usize = 2;
 /// Longest wait before such a retry, whatever the Hub asks for.
-const LONGEST_WAIT_FOR_AN_ANSWER: Duration = Duration::from_secs(5);
+const MAX_LISTING_WAIT: Duration = Duration::from_secs(5);
 
 /// Lists a repository's models, with short retries.
 pub(super) async fn repository(inner: &Inner, repository: &str) -> Result<HubRepository> {
     let mut settings = inner.settings.clone();
-    settings.tries = settings.tries.min(TRIES_OF_A_QUESTION);
-    settings.longest_wait = settings.first_wait;
-    let mut patience = Patience::new(&settings);
+    settings.max_retries = settings.max_retries.min(LISTING_RETRIES);
+    settings.max_backoff = settings.min_backoff;
+    let mut backoff = Backoff::new(&settings);
     loop {
         match inner.hub.listing(repository).await {
             Ok(listing) => return Ok(listing.repository),
-            Err(failure) => match patience.next(failure) {
-                Ok(wait) => (settings.wait)(wait.min(LONGEST_WAIT_FOR_AN_ANSWER)).await,
-                Err(Ended::Changed(error) | Ended::Failed(error)) => return Err(error),
+            Err(failure) => match backoff.next(failure) {
+                Ok(wait) => (settings.sleep)(wait.min(MAX_LISTING_WAIT)).await,
+                Err(FetchError::Changed(error) | FetchError::Failed(error)) => return Err(error),
             },
         }
     }
 }
 
 /// A task of a download.
-pub(super) struct Run {
+pub(super) struct Task {
     pub(super) inner: Arc<Inner>,
     pub(super) id: String,
     /// Its number among all tasks.
-    pub(super) run: u64,
+    pub(super) generation: u64,
     pub(super) request: DownloadRequest,
-    pub(super) place: Place,
+    pub(super) partial: PartialDownload,
 }
 
-impl Run {
+impl Task {
     fn publish(&self, change: impl FnOnce(&mut Download)) {
-        self.inner.publish(&self.id, self.run, change);
+        self.inner.publish(&self.id, self.generation, change);
     }
 
     fn fail(&self, error: &Error) {
@@ -70,81 +70,85 @@ impl Run {
         if self.request.file.is_empty() { &self.id } else { short_name(&self.request.file) }
     }
 
-    fn kept(&self) -> Kept {
-        self.place.load().unwrap_or_else(|| Kept::new(&self.request))
+    fn state(&self) -> PartialState {
+        self.partial.load().unwrap_or_else(|| PartialState::new(&self.request))
     }
 
     /// Records that the download is paused. Does nothing when its folder is gone: another Hunch has
     /// finished or removed the download since, and a new folder would bring it back.
-    pub(super) fn put_down(&self) {
+    pub(super) fn record_pause(&self) {
         let had_folder = self.inner.view(&self.id).is_ok_and(|view| view.done_bytes > 0);
         // If this cannot be written, the download resumes after a restart, which does no harm.
-        if let Ok(_held) = self.place.hold(self.name())
-            && (self.place.exists() || !had_folder)
+        if let Ok(_guard) = self.partial.lock(self.name())
+            && (self.partial.exists() || !had_folder)
         {
-            let _ = self.place.store(&Kept { wanted: false, ..self.kept() });
+            let _ = self.partial.store(&PartialState { resume_on_start: false, ..self.state() });
         }
     }
 
     /// Deletes the download.
     pub(super) fn remove(&self) {
-        match self.place.hold(self.name()).and_then(|_held| self.place.remove()) {
-            Ok(()) => self.inner.forget(&self.id, self.run),
+        match self.partial.lock(self.name()).and_then(|_guard| self.partial.remove()) {
+            Ok(()) => self.inner.remove_entry(&self.id, self.generation),
             Err(error) => self.fail(&error),
         }
     }
 
     /// Downloads and installs the model, and publishes the result.
     pub(super) async fn fetch(self) {
-        let held = match self.place.hold(self.name()) {
-            Ok(held) => held,
+        let guard = match self.partial.lock(self.name()) {
+            Ok(guard) => guard,
             Err(error) => return self.fail(&error),
         };
-        match self.to_the_end().await {
-            Ok(goal) => {
+        match self.complete().await {
+            Ok(destination) => {
                 // The model is installed. Remaining files are only clutter.
-                let _ = self.place.remove();
+                let _ = self.partial.remove();
                 self.publish(|view| {
                     (view.phase, view.error) = (DownloadPhase::Done, None);
                     (view.bytes_per_second, view.seconds_left) = (None, None);
-                    view.path = Some(goal.files[0].display().to_string());
-                    view.name = goal.name;
+                    view.path = Some(destination.files[0].display().to_string());
+                    view.name = destination.name;
                 });
-                self.inner.tell(LibraryEvent::Changed);
+                self.inner.notify(LibraryEvent::Changed);
             }
             Err(error) => {
-                let _ = self.place.store(&Kept { wanted: false, ..self.kept() });
-                self.publish(|view| view.done_bytes = self.place.bytes(&self.kept()));
+                let _ = self.partial.store(&PartialState { resume_on_start: false, ..self.state() });
+                self.publish(|view| view.done_bytes = self.partial.bytes(&self.state()));
                 self.fail(&error);
             }
         }
-        drop(held);
+        drop(guard);
     }
 
-    async fn to_the_end(&self) -> Result<Goal> {
-        self.place.store(&Kept { request: self.request.clone(), wanted: true, ..self.kept() })?;
-        let mut trouble = None;
-        for _ in 0..MOST_CHANGES {
-            let listing = self.ask().await?;
-            let parts = self.adopt(&listing)?;
-            let goal = self.goal(&parts).await?;
-            let meter = self.meter(&parts, &goal);
-            let promised = self.claim_room(&parts, &meter)?;
-            let fetched = self.fetch_parts(&listing, &parts, &goal, &meter).await;
+    async fn complete(&self) -> Result<Destination> {
+        self.partial.store(&PartialState {
+            request: self.request.clone(),
+            resume_on_start: true,
+            ..self.state()
+        })?;
+        let mut last_change = None;
+        for _ in 0..MAX_CHANGES {
+            let listing = self.list_repository().await?;
+            let parts = self.match_parts(&listing)?;
+            let destination = self.destination(&parts).await?;
+            let meter = self.meter(&parts, &destination);
+            let reserved = self.reserve_space(&parts, &meter)?;
+            let fetched = self.fetch_parts(&listing, &parts, &destination, &meter).await;
             // Nothing more is written.
-            drop(promised);
+            drop(reserved);
             match fetched {
                 Ok(()) => return self.finish(&parts).await,
-                Err(Ended::Failed(error)) => return Err(error),
-                Err(Ended::Changed(error)) => trouble = Some(error),
+                Err(FetchError::Failed(error)) => return Err(error),
+                Err(FetchError::Changed(error)) => last_change = Some(error),
             }
         }
-        Err(trouble.expect("the loop ends only after a change"))
+        Err(last_change.expect("the loop ends only after a change"))
     }
 
     /// Lists the repository, with retries.
-    async fn ask(&self) -> Result<Listing> {
-        let mut patience = Patience::new(&self.inner.settings);
+    async fn list_repository(&self) -> Result<Listing> {
+        let mut backoff = Backoff::new(&self.inner.settings);
         loop {
             let failure = match self.inner.hub.listing(&self.request.repository).await {
                 Ok(listing) => return Ok(listing),
@@ -153,9 +157,9 @@ impl Run {
             self.publish(|view| {
                 (view.phase, view.error) = (DownloadPhase::Retrying, Some(ErrorInfo::from(&failure.error)));
             });
-            match patience.next(failure) {
-                Ok(wait) => (self.inner.settings.wait)(wait).await,
-                Err(Ended::Changed(error) | Ended::Failed(error)) => return Err(error),
+            match backoff.next(failure) {
+                Ok(wait) => (self.inner.settings.sleep)(wait).await,
+                Err(FetchError::Changed(error) | FetchError::Failed(error)) => return Err(error),
             }
         }
     }
@@ -182,60 +186,64 @@ impl Run {
     }
 
     /// Keeps partial files of unchanged files, and deletes the others.
-    fn adopt(&self, listing: &Listing) -> Result<Vec<RemoteFile>> {
+    fn match_parts(&self, listing: &Listing) -> Result<Vec<RemoteFile>> {
         let parts = self.parts(listing)?;
-        let kept = self.kept();
-        for index in 0..parts.len().max(kept.parts.len()) {
+        let state = self.state();
+        for index in 0..parts.len().max(state.parts.len()) {
             let same = parts.get(index).is_some_and(|part| {
                 // Without a checksum, nothing proves that the bytes belong to the same file.
-                part.sha256.is_some() && kept.parts.get(index) == Some(part)
+                part.sha256.is_some() && state.parts.get(index) == Some(part)
             });
             if !same {
-                self.place.drop_part(index)?;
+                self.partial.delete_part(index)?;
             }
         }
-        let kept = Kept { request: self.request.clone(), wanted: true, parts: parts.clone() };
-        self.place.store(&kept)?;
+        let state =
+            PartialState { request: self.request.clone(), resume_on_start: true, parts: parts.clone() };
+        self.partial.store(&state)?;
         self.publish(|view| {
-            (view.total_bytes, view.done_bytes) = (kept.total(), self.place.bytes(&kept));
+            (view.total_bytes, view.done_bytes) = (state.total(), self.partial.bytes(&state));
             (view.phase, view.error) = (DownloadPhase::Waiting, None);
         });
         Ok(parts)
     }
 
-    async fn goal(&self, parts: &[RemoteFile]) -> Result<Goal> {
+    async fn destination(&self, parts: &[RemoteFile]) -> Result<Destination> {
         let (models, stem, parts) = (self.inner.models.clone(), self.name().to_owned(), parts.to_vec());
-        blocking(move |cancelled| Goal::choose(&models, &stem, &parts, cancelled)).await?
+        blocking(move |cancelled| Destination::choose(&models, &stem, &parts, cancelled)).await?
     }
 
-    fn meter(&self, parts: &[RemoteFile], goal: &Goal) -> Arc<Meter> {
-        let bytes =
-            |index: usize| if goal.here[index] { parts[index].size } else { self.place.part_bytes(index) };
+    fn meter(&self, parts: &[RemoteFile], destination: &Destination) -> Arc<Meter> {
+        let bytes = |index: usize| {
+            if destination.exists[index] { parts[index].size } else { self.partial.part_bytes(index) }
+        };
         Arc::new(Meter::new((0..parts.len()).map(bytes)))
     }
 
     /// Reserves the disk space for the missing bytes.
-    fn claim_room(&self, parts: &[RemoteFile], meter: &Arc<Meter>) -> Result<Promised<'_>> {
-        let Inner { room, settings, models, .. } = &*self.inner;
+    fn reserve_space(&self, parts: &[RemoteFile], meter: &Arc<Meter>) -> Result<ReservationGuard<'_>> {
+        let Inner { reservations, settings, models, .. } = &*self.inner;
         let size = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.size));
-        let promised =
-            room.promise(self.run, size, meter, self.needed_elsewhere(), || (settings.space)(models));
-        promised.map_err(|Shortage { missing, promised }| Error::DiskFull {
+        let reserved =
+            reservations.reserve(self.generation, size, meter, self.needed_by_other_programs(), || {
+                (settings.free_space)(models)
+            });
+        reserved.map_err(|Shortage { missing, reserved }| Error::DiskFull {
             folder: models.clone(),
             missing,
-            promised,
+            reserved,
         })
     }
 
     /// Returns the bytes needed by active downloads of other programs. A stopped task of this program holds
     /// its lock a moment longer and does not count.
-    fn needed_elsewhere(&self) -> u64 {
+    fn needed_by_other_programs(&self) -> u64 {
         let active = |id: &str| self.inner.view(id).is_ok_and(|view| is_active(view.phase));
         let ours = |id: &str| active(id) || self.inner.is_busy(id);
-        let needed = kept::known(&self.inner.models).into_iter().filter_map(|(id, kept)| {
-            let place = self.inner.place(&id);
-            let theirs = !ours(&id) && place.is_held();
-            theirs.then(|| kept.total().unwrap_or(0).saturating_sub(place.bytes(&kept)))
+        let needed = partial_state::all_readable(&self.inner.models).into_iter().filter_map(|(id, state)| {
+            let partial = self.inner.partial(&id);
+            let theirs = !ours(&id) && partial.is_locked();
+            theirs.then(|| state.total().unwrap_or(0).saturating_sub(partial.bytes(&state)))
         });
         needed.fold(0, u64::saturating_add)
     }
@@ -245,21 +253,21 @@ impl Run {
         &self,
         listing: &Listing,
         parts: &[RemoteFile],
-        goal: &Goal,
+        destination: &Destination,
         meter: &Arc<Meter>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), FetchError> {
         let inner = &self.inner;
         // Dropping it aborts the transfers.
         let mut fetching = JoinSet::new();
-        for (index, part) in parts.iter().enumerate().filter(|(index, _)| !goal.here[*index]) {
-            fetching.spawn(fetch(PartJob {
+        for (index, part) in parts.iter().enumerate().filter(|(index, _)| !destination.exists[*index]) {
+            fetching.spawn(fetch(FetchJob {
                 hub: Arc::clone(&inner.hub),
                 settings: inner.settings.clone(),
                 slots: Arc::clone(&inner.slots),
                 repository: self.request.repository.clone(),
                 revision: listing.repository.revision.clone(),
                 remote: part.clone(),
-                path: self.place.part(index),
+                path: self.partial.part_path(index),
                 models: inner.models.clone(),
                 meter: Arc::clone(meter),
                 index,
@@ -268,12 +276,14 @@ impl Run {
         let mut speed = Speed::default();
         loop {
             self.show(meter, &mut speed);
-            match tokio::time::timeout(TICK, fetching.join_next()).await {
+            match tokio::time::timeout(PROGRESS_INTERVAL, fetching.join_next()).await {
                 Err(_) | Ok(Some(Ok(Ok(())))) => {}
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(Err(ended)))) => return Err(ended),
                 Ok(Some(Err(error))) => {
-                    return Err(Ended::Failed(Error::Internal(format!("a download task failed: {error}"))));
+                    return Err(FetchError::Failed(Error::Internal(format!(
+                        "a download task failed: {error}"
+                    ))));
                 }
             }
         }
@@ -291,20 +301,20 @@ impl Run {
     }
 
     /// Verifies checksums and installs the files.
-    async fn finish(&self, parts: &[RemoteFile]) -> Result<Goal> {
+    async fn finish(&self, parts: &[RemoteFile]) -> Result<Destination> {
         self.publish(|view| {
             (view.phase, view.error) = (DownloadPhase::Checking, None);
             (view.bytes_per_second, view.seconds_left) = (None, None);
         });
-        let mut goal = self.goal(parts).await?;
-        for (index, part) in parts.iter().enumerate().filter(|(index, _)| !goal.here[*index]) {
-            let (place, part) = (self.place.clone(), part.clone());
-            blocking(move |cancelled| install::check(&place, index, &part, cancelled)).await??;
+        let mut destination = self.destination(parts).await?;
+        for (index, part) in parts.iter().enumerate().filter(|(index, _)| !destination.exists[*index]) {
+            let (partial, part) = (self.partial.clone(), part.clone());
+            blocking(move |cancelled| install::check(&partial, index, &part, cancelled)).await??;
         }
-        while !install::install(&self.place, &goal)? {
-            goal = self.goal(parts).await?;
+        while !install::install(&self.partial, &destination)? {
+            destination = self.destination(parts).await?;
         }
-        Ok(goal)
+        Ok(destination)
     }
 }
 
@@ -312,7 +322,7 @@ impl Run {
 mod tests {
     use super::super::{DownloadSettings, Downloads, lock};
     use super::*;
-    use crate::hub::{HubConfig, ProxyChoice, TokenPlaces};
+    use crate::hub::{HubConfig, ProxyChoice, TokenSources};
 
     #[test]
     fn stopped_download_holding_its_lock_is_not_another_programs() {
@@ -320,7 +330,7 @@ mod tests {
         // No request is made.
         let hub = HubConfig {
             endpoint: "http://127.0.0.1:1".into(),
-            tokens: TokenPlaces::default(),
+            tokens: TokenSources::default(),
             proxy: ProxyChoice::None,
         };
         let downloads = Downloads::open(folder.path(), hub, DownloadSettings::default()).unwrap();
@@ -330,22 +340,22 @@ mod tests {
             file: file.into(),
             expected_sha256: None,
         };
-        let run_of = |request: DownloadRequest| {
-            let id = kept::id(&request);
-            Run { inner: Arc::clone(inner), place: inner.place(&id), id, run: 1, request }
+        let task_of = |request: DownloadRequest| {
+            let id = partial_state::download_id(&request);
+            Task { inner: Arc::clone(inner), partial: inner.partial(&id), id, generation: 1, request }
         };
-        let (stopped, new) = (run_of(request("stopped.gguf")), run_of(request("new.gguf")));
+        let (stopped, new) = (task_of(request("stopped.gguf")), task_of(request("new.gguf")));
         let part = RemoteFile { path: "stopped.gguf".into(), size: 100, sha256: None };
-        stopped.place.store(&Kept { parts: vec![part], ..stopped.kept() }).unwrap();
-        inner.look();
-        assert_eq!(new.needed_elsewhere(), 0, "nobody is at it");
-        let held = stopped.place.hold("stopped").unwrap();
-        assert_eq!(new.needed_elsewhere(), 100, "another program is");
+        stopped.partial.store(&PartialState { parts: vec![part], ..stopped.state() }).unwrap();
+        inner.sync_from_disk();
+        assert_eq!(new.needed_by_other_programs(), 0, "it is not active");
+        let guard = stopped.partial.lock("stopped").unwrap();
+        assert_eq!(new.needed_by_other_programs(), 100, "another program holds it");
         let task = inner.runtime.spawn(std::future::pending());
         let end = task.abort_handle();
         lock(&inner.tasks).insert(stopped.id.clone(), task);
-        assert_eq!(new.needed_elsewhere(), 0, "it is ours, and about to be let go of");
+        assert_eq!(new.needed_by_other_programs(), 0, "a stopped task of this program holds it");
         end.abort();
-        drop(held);
+        drop(guard);
     }
 }

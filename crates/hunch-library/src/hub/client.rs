@@ -16,15 +16,15 @@ use crate::types::{HubState, HubTokenProblem, HubTokenSource};
 use hunch_error::{Error, Result};
 
 /// Limit of redirects per request.
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 /// Timeout of connecting.
-const CONNECTING: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Limit of a response read as a whole, in bytes.
-const LONGEST_ANSWER: usize = 32 << 20;
+const MAX_RESPONSE_BYTES: usize = 32 << 20;
 /// Limit of a quoted server message, in characters.
-const LONGEST_MESSAGE: usize = 200;
+const MAX_QUOTED_CHARS: usize = 200;
 /// Longest wait requested by the Hub that is respected.
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
+const MAX_REQUESTED_WAIT: Duration = Duration::from_secs(600);
 
 /// Client of one Hub.
 pub(crate) struct Hub {
@@ -32,42 +32,42 @@ pub(crate) struct Hub {
     endpoint: Url,
     tokens: Arc<Tokens>,
     /// Time without data after which a connection counts as lost.
-    stall: Duration,
+    stall_timeout: Duration,
 }
 
 /// When to retry after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cure {
+pub(crate) enum Retry {
     /// Retry, not before the wait requested by the Hub.
-    Wait(Option<Duration>),
+    After(Option<Duration>),
     /// List the repository again.
-    AskAgain,
+    Relist,
     /// Do not retry.
-    None,
+    Never,
 }
 
 /// A failed request.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    pub(crate) cure: Cure,
+    pub(crate) retry: Retry,
 }
 
 impl Failure {
-    pub(crate) fn last(error: Error) -> Self {
-        Self { error, cure: Cure::None }
+    pub(crate) fn permanent(error: Error) -> Self {
+        Self { error, retry: Retry::Never }
     }
 }
 
 /// A response without its body.
-pub(crate) struct Answer {
+pub(crate) struct HubResponse {
     pub(crate) response: Response,
     /// ETag of the content: a SHA-256 for large files.
     pub(crate) etag: Option<String>,
 }
 
 impl Hub {
-    pub(crate) fn new(config: HubConfig, stall: Duration) -> Result<Self> {
+    pub(crate) fn new(config: HubConfig, stall_timeout: Duration) -> Result<Self> {
         // Fails if a provider is already installed, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let endpoint = config.url()?;
@@ -88,14 +88,14 @@ impl Hub {
             .user_agent(concat!("hunch/", env!("CARGO_PKG_VERSION")))
             .redirect(Policy::none())
             .retry(reqwest::retry::never())
-            .connect_timeout(CONNECTING);
+            .connect_timeout(CONNECT_TIMEOUT);
         let builder = match &config.proxy {
             ProxyChoice::System => builder,
             ProxyChoice::None => builder.no_proxy(),
             ProxyChoice::Through(address) => builder.proxy(Proxy::all(address).map_err(invalid)?),
         };
         let http = builder.build().map_err(unready)?;
-        Ok(Self { http, endpoint, tokens: Arc::new(Tokens::new(config.tokens)), stall })
+        Ok(Self { http, endpoint, tokens: Arc::new(Tokens::new(config.tokens)), stall_timeout })
     }
 
     /// Returns the connection's state. May wait for the user to unlock the keychain.
@@ -108,14 +108,14 @@ impl Hub {
         HubState {
             endpoint: self.endpoint.as_str().trim_end_matches('/').to_owned(),
             token,
-            can_keep_token: self.tokens.can_keep(),
+            can_keep_token: self.tokens.can_store(),
             problems,
         }
     }
 
     /// Lets the next request try a keychain again that could not be read.
-    pub(crate) fn ask_keychain_again(&self) {
-        self.tokens.ask_again();
+    pub(crate) fn retry_keychain(&self) {
+        self.tokens.retry_vault();
     }
 
     /// Normalises a repository name or address to "owner/name".
@@ -124,12 +124,12 @@ impl Hub {
     }
 
     /// Returns the part after the colon of a repository name.
-    pub(crate) fn wanted(&self, text: &str) -> Result<Option<String>> {
-        names::wanted_at(text, self.endpoint.as_str())
+    pub(crate) fn selector(&self, text: &str) -> Result<Option<String>> {
+        names::selector_at(text, self.endpoint.as_str())
     }
 
     pub(crate) fn set_token(&self, token: Option<&Token>) -> Result<()> {
-        self.tokens.keep(token)
+        self.tokens.store(token)
     }
 
     /// Builds an address of the Hub from path segments, each escaped.
@@ -141,12 +141,12 @@ impl Hub {
 
     /// Fetches a small response as a whole.
     pub(super) async fn read(&self, url: Url, of: &str) -> Result<Vec<u8>, Failure> {
-        let mut answer = self.get(url, None, of).await?;
+        let mut response = self.get(url, None, of).await?;
         let mut body = Vec::new();
-        while let Some(chunk) = self.chunk(&mut answer.response).await? {
+        while let Some(chunk) = self.chunk(&mut response.response).await? {
             body.extend_from_slice(chunk.as_ref());
-            if body.len() > LONGEST_ANSWER {
-                return Err(Failure::last(self.unusable("its response is too long")));
+            if body.len() > MAX_RESPONSE_BYTES {
+                return Err(Failure::permanent(self.unreachable("its response is too long")));
             }
         }
         Ok(body)
@@ -160,41 +160,42 @@ impl Hub {
         revision: &str,
         path: &str,
         from: u64,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<HubResponse, Failure> {
         let parts = repository.split('/').chain(["resolve", revision]).chain(path.split('/'));
         self.get(self.url(parts), (from > 0).then_some(from), repository).await
     }
 
     /// Returns the next bytes of a body.
     pub(crate) async fn chunk(&self, response: &mut Response) -> Result<Option<impl AsRef<[u8]>>, Failure> {
-        match tokio::time::timeout(self.stall, response.chunk()).await {
+        match tokio::time::timeout(self.stall_timeout, response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
-            Ok(Err(error)) => Err(self.lost(&error.without_url())),
-            Err(_) => Err(self.again("the connection stalled", None)),
+            Ok(Err(error)) => Err(self.connection_error(&error.without_url())),
+            Err(_) => Err(self.transient("the connection stalled", None)),
         }
     }
 
-    async fn get(&self, url: Url, from: Option<u64>, repository: &str) -> Result<Answer, Failure> {
+    async fn get(&self, url: Url, from: Option<u64>, repository: &str) -> Result<HubResponse, Failure> {
         let (mut url, mut etag) = (url, None);
-        for _ in 0..MOST_REDIRECTS {
-            let at_home = same_origin(&url, &self.endpoint);
-            let token = if at_home && is_private(&url) { self.token().await } else { None };
+        for _ in 0..MAX_REDIRECTS {
+            let is_hub = same_origin(&url, &self.endpoint);
+            let token = if is_hub && is_private(&url) { self.token().await } else { None };
             let response = self.send(url.clone(), from, token.as_ref()).await?;
             let headers = response.headers();
-            etag = etag.or_else(|| header(headers, "x-linked-etag")).map(|etag| bare(&etag));
+            etag = etag.or_else(|| header(headers, "x-linked-etag")).map(|etag| unquoted_etag(&etag));
             let status = response.status();
             if let Some(next) = header(headers, LOCATION.as_str()).filter(|_| status.is_redirection()) {
                 url = self.redirected(&url, &next)?;
             } else if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
-                let etag = etag.or_else(|| header(response.headers(), "etag").map(|etag| bare(&etag)));
-                return Ok(Answer { response, etag });
-            } else if at_home {
-                return Err(self.refusal(&response, repository, token.as_ref()));
+                let etag =
+                    etag.or_else(|| header(response.headers(), "etag").map(|etag| unquoted_etag(&etag)));
+                return Ok(HubResponse { response, etag });
+            } else if is_hub {
+                return Err(self.hub_error(&response, repository, token.as_ref()));
             } else {
-                return Err(self.refusal_elsewhere(&response));
+                return Err(self.storage_error(&response));
             }
         }
-        Err(Failure::last(self.unusable("it redirects in a loop")))
+        Err(Failure::permanent(self.unreachable("it redirects in a loop")))
     }
 
     async fn send(&self, url: Url, from: Option<u64>, token: Option<&Token>) -> Result<Response, Failure> {
@@ -205,11 +206,11 @@ impl Hub {
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token.header());
         }
-        match tokio::time::timeout(self.stall + CONNECTING, request.send()).await {
+        match tokio::time::timeout(self.stall_timeout + CONNECT_TIMEOUT, request.send()).await {
             Ok(Ok(response)) => Ok(response),
             // Redirect addresses contain signatures, which must not appear in messages.
-            Ok(Err(error)) => Err(self.lost(&error.without_url())),
-            Err(_) => Err(self.again("it does not respond", None)),
+            Ok(Err(error)) => Err(self.connection_error(&error.without_url())),
+            Err(_) => Err(self.transient("it does not respond", None)),
         }
     }
 
@@ -220,7 +221,7 @@ impl Hub {
     }
 
     fn redirected(&self, from: &Url, to: &str) -> Result<Url, Failure> {
-        let refused = |why: &str| Failure::last(self.unusable(why));
+        let refused = |why: &str| Failure::permanent(self.unreachable(why));
         let next = from.join(to).map_err(|_| refused("it redirects to an invalid address"))?;
         match (from.scheme(), next.scheme()) {
             ("https", "https") | ("http", "http" | "https") => Ok(next),
@@ -229,13 +230,13 @@ impl Hub {
     }
 
     /// Converts an error status of the Hub itself.
-    fn refusal(&self, response: &Response, repository: &str, token: Option<&Token>) -> Failure {
+    fn hub_error(&self, response: &Response, repository: &str, token: Option<&Token>) -> Failure {
         let (status, headers) = (response.status(), response.headers());
-        if let Some(failure) = self.passing(status, headers) {
+        if let Some(failure) = self.overload(status, headers) {
             return failure;
         }
         let code = header(headers, "x-error-code").unwrap_or_default();
-        let said = header(headers, "x-error-message").map(|text| said(&text, token)).unwrap_or_default();
+        let quoted = header(headers, "x-error-message").map(|text| quoted(&text, token)).unwrap_or_default();
         let page = format!("{}/{repository}", self.endpoint.as_str().trim_end_matches('/'));
         let error = match (status.as_u16(), code.as_str()) {
             (401 | 403, "GatedRepo") => Error::HubGated {
@@ -250,69 +251,67 @@ impl Hub {
                     ),
                 },
             },
-            (404, "EntryNotFound") => not_there(format!("this file in {repository}")),
-            (404, "RevisionNotFound") => not_there(format!("this version of {repository}")),
-            (401 | 403, "RepoNotFound") | (404, _) => not_there(format!("the repository {repository}")),
-            (401, _) if token.is_none() => {
-                not_there(format!("a public repository {repository}"))
-            }
+            (404, "EntryNotFound") => not_found(format!("this file in {repository}")),
+            (404, "RevisionNotFound") => not_found(format!("this version of {repository}")),
+            (401 | 403, "RepoNotFound") | (404, _) => not_found(format!("the repository {repository}")),
+            (401, _) if token.is_none() => not_found(format!("a public repository {repository}")),
             (401, _) => Error::HubToken(format!(
-                "The Hub rejects the token{said}. It may have expired or been revoked. Downloaded data is kept. Create a \
+                "The Hub rejects the token{quoted}. It may have expired or been revoked. Downloaded data is kept. Create a \
                  new token in your settings on the Hub and replace the old one."
             )),
             (403, _) => Error::HubToken(format!(
-                "{} has no access to {repository}{said}. Downloaded data is kept. Use a token with access.",
+                "{} has no access to {repository}{quoted}. Downloaded data is kept. Use a token with access.",
                 if token.is_some() { "This token" } else { "A guest" }
             )),
-            _ => self.unusable(&format!("it responded with status {}{said}", status.as_u16())),
+            _ => self.unreachable(&format!("it responded with status {}{quoted}", status.as_u16())),
         };
         // A missing file may have been replaced in a newer commit.
-        let cure =
-            if code == "EntryNotFound" || code == "RevisionNotFound" { Cure::AskAgain } else { Cure::None };
-        Failure { error, cure }
+        let retry =
+            if code == "EntryNotFound" || code == "RevisionNotFound" { Retry::Relist } else { Retry::Never };
+        Failure { error, retry }
     }
 
     /// Converts an error status of the storage server. Its addresses expire, and the Hub issues new ones.
-    fn refusal_elsewhere(&self, response: &Response) -> Failure {
+    fn storage_error(&self, response: &Response) -> Failure {
         let status = response.status();
-        self.passing(status, response.headers()).unwrap_or_else(|| {
-            self.again(&format!("its file storage responded with status {}", status.as_u16()), None)
+        self.overload(status, response.headers()).unwrap_or_else(|| {
+            self.transient(&format!("its file storage responded with status {}", status.as_u16()), None)
         })
     }
 
     /// Returns a retryable failure for overload and server errors.
-    fn passing(&self, status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
+    fn overload(&self, status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
         let why = match status.as_u16() {
             429 => "it received too many requests from this address and asks to wait".to_owned(),
             code @ (408 | 500..) => format!("it responded with status {code}"),
             _ => return None,
         };
-        Some(self.again(&why, wait_asked_for(headers)))
+        Some(self.transient(&why, requested_wait(headers)))
     }
 
     /// Converts a connection error.
-    fn lost(&self, error: &reqwest::Error) -> Failure {
-        if let Some(untrusted) = untrusted(error) {
-            return Failure::last(self.unusable(&format!(
+    fn connection_error(&self, error: &reqwest::Error) -> Failure {
+        if let Some(untrusted) = certificate_error(error) {
+            return Failure::permanent(self.unreachable(&format!(
                 "its certificate is not trusted ({untrusted}), so nothing was sent. If your network inspects TLS connections, \
                  add the network's certificate to those that this system trusts"
             )));
         }
         let what = if error.is_connect() { "no connection" } else { "the connection was lost" };
-        self.again(&format!("{what} ({})", reason(error)), None)
+        self.transient(&format!("{what} ({})", reason(error)), None)
     }
 
-    pub(crate) fn again(&self, why: &str, wait: Option<Duration>) -> Failure {
-        Failure { error: self.unusable(why), cure: Cure::Wait(wait) }
+    pub(crate) fn transient(&self, why: &str, wait: Option<Duration>) -> Failure {
+        Failure { error: self.unreachable(why), retry: Retry::After(wait) }
     }
 
-    fn unusable(&self, why: &str) -> Error {
+    fn unreachable(&self, why: &str) -> Error {
         let endpoint = self.endpoint.as_str().trim_end_matches('/').to_owned();
         Error::HubUnreachable { endpoint, reason: why.to_owned() }
     }
 }
 
-fn not_there(what: String) -> Error {
+fn not_found(what: String) -> Error {
     Error::HubNotFound {
         what,
         remedy: "Check the name. Private repositories need a token with access.".into(),
@@ -336,14 +335,14 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
 }
 
 /// Removes the quotes and weak marker of an ETag.
-fn bare(etag: &str) -> String {
+fn unquoted_etag(etag: &str) -> String {
     etag.trim().trim_start_matches("W/").trim_matches('"').to_owned()
 }
 
 /// Quotes a server message: shortened, without control characters or token.
-fn said(text: &str, token: Option<&Token>) -> String {
-    let hidden = token.map_or_else(|| text.to_owned(), |token| token.hide_in(text));
-    let plain: String = hidden.chars().filter(|c| !c.is_control()).take(LONGEST_MESSAGE).collect();
+fn quoted(text: &str, token: Option<&Token>) -> String {
+    let hidden = token.map_or_else(|| text.to_owned(), |token| token.redact(text));
+    let plain: String = hidden.chars().filter(|c| !c.is_control()).take(MAX_QUOTED_CHARS).collect();
     format!(" (\"{}\")", plain.trim())
 }
 
@@ -359,10 +358,10 @@ fn reason(error: &reqwest::Error) -> String {
 }
 
 /// Returns the certificate error that prevented a connection, if there is one.
-fn untrusted(error: &reqwest::Error) -> Option<&rustls::Error> {
+fn certificate_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut source = error.source();
     while let Some(inner) = source {
-        if let Some(tls @ rustls::Error::InvalidCertificate(_)) = of_tls(inner) {
+        if let Some(tls @ rustls::Error::InvalidCertificate(_)) = tls_error(inner) {
             return Some(tls);
         }
         source = inner.source();
@@ -371,22 +370,22 @@ fn untrusted(error: &reqwest::Error) -> Option<&rustls::Error> {
 }
 
 /// Returns the TLS error inside an IO error, which does not expose it as its source.
-fn of_tls<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
     if let Some(tls) = error.downcast_ref() {
         return Some(tls);
     }
-    of_tls(error.downcast_ref::<std::io::Error>()?.get_ref()?)
+    tls_error(error.downcast_ref::<std::io::Error>()?.get_ref()?)
 }
 
 /// Returns the requested wait: `Retry-After: 30` or the Hub's `RateLimit: "api";r=0;t=30`.
-fn wait_asked_for(headers: &HeaderMap) -> Option<Duration> {
+fn requested_wait(headers: &HeaderMap) -> Option<Duration> {
     let plain = header(headers, RETRY_AFTER.as_str());
     let limit = || {
         let text = header(headers, "ratelimit")?;
         text.split(';').find_map(|part| part.trim().strip_prefix("t=").map(str::to_owned))
     };
     let seconds: u64 = plain.or_else(limit)?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
+    Some(Duration::from_secs(seconds).min(MAX_REQUESTED_WAIT))
 }
 
 #[cfg(test)]
@@ -396,13 +395,13 @@ mod tests {
     #[test]
     fn reads_wait_from_both_headers() {
         let mut headers = HeaderMap::new();
-        assert_eq!(wait_asked_for(&headers), None);
+        assert_eq!(requested_wait(&headers), None);
         headers.insert("ratelimit", "\"api\";r=0;t=55".parse().unwrap());
-        assert_eq!(wait_asked_for(&headers), Some(Duration::from_secs(55)));
+        assert_eq!(requested_wait(&headers), Some(Duration::from_secs(55)));
         headers.insert(RETRY_AFTER, "3".parse().unwrap());
-        assert_eq!(wait_asked_for(&headers), Some(Duration::from_secs(3)));
+        assert_eq!(requested_wait(&headers), Some(Duration::from_secs(3)));
         headers.insert(RETRY_AFTER, "999999999".parse().unwrap());
-        assert_eq!(wait_asked_for(&headers), Some(LONGEST_WAIT));
+        assert_eq!(requested_wait(&headers), Some(MAX_REQUESTED_WAIT));
     }
 
     #[test]
@@ -434,8 +433,8 @@ mod tests {
     #[test]
     fn quoted_message_is_short_plain_and_without_token() {
         let token = Token::new("hf_secret").unwrap();
-        let text = said(&format!("bad\u{7} hf_secret {}", "x".repeat(500)), Some(&token));
+        let text = quoted(&format!("bad\u{7} hf_secret {}", "x".repeat(500)), Some(&token));
         assert!(text.starts_with(" (\"bad (token) xxx") && text.len() < 220, "{text}");
-        assert_eq!(bare("W/\"abc\""), "abc");
+        assert_eq!(unquoted_etag("W/\"abc\""), "abc");
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Listing {
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct RepoResponse {
     sha: String,
     #[serde(default)]
     gated: Value,
@@ -38,18 +38,18 @@ struct Told {
     #[serde(default)]
     tags: Vec<String>,
     #[serde(default)]
-    siblings: Vec<ToldFile>,
+    siblings: Vec<RepoFile>,
 }
 
 #[derive(Deserialize)]
-struct ToldFile {
+struct RepoFile {
     rfilename: String,
     size: Option<u64>,
-    lfs: Option<ToldLfs>,
+    lfs: Option<LfsInfo>,
 }
 
 #[derive(Deserialize)]
-struct ToldLfs {
+struct LfsInfo {
     size: Option<u64>,
     sha256: Option<String>,
 }
@@ -60,7 +60,7 @@ impl Hub {
         let mut url = self.url(["api", "models"].into_iter().chain(repository.split('/')));
         url.set_query(Some("blobs=true"));
         let body = self.read(url, repository).await?;
-        Listing::parse(repository, &body).map_err(|why| self.again(why, None))
+        Listing::parse(repository, &body).map_err(|why| self.transient(why, None))
     }
 }
 
@@ -71,8 +71,8 @@ impl Hub {
 ///
 /// # Errors
 /// The reason, as a phrase, if the response is not JSON of that form or names no revision.
-pub fn parse_listing(repository: &str, answer: &[u8]) -> Result<HubRepository, &'static str> {
-    Listing::parse(repository, answer).map(|listing| listing.repository)
+pub fn parse_listing(repository: &str, body: &[u8]) -> Result<HubRepository, &'static str> {
+    Listing::parse(repository, body).map(|listing| listing.repository)
 }
 
 /// Checks a commit id, which becomes part of addresses.
@@ -81,25 +81,31 @@ fn is_revision(text: &str) -> bool {
 }
 
 impl Listing {
-    fn parse(repository: &str, answer: &[u8]) -> Result<Self, &'static str> {
+    fn parse(repository: &str, body: &[u8]) -> Result<Self, &'static str> {
         // A captive portal's login page, for example, is not JSON.
-        let told: Told = serde_json::from_slice(answer).map_err(|_| "the response is not a Hub's")?;
-        match is_revision(&told.sha) {
-            true => Ok(Self::new(repository, told)),
+        let response: RepoResponse =
+            serde_json::from_slice(body).map_err(|_| "the response is not a Hub's")?;
+        match is_revision(&response.sha) {
+            true => Ok(Self::new(repository, response)),
             false => Err("the response names no revision"),
         }
     }
 
-    fn new(repository: &str, told: Told) -> Self {
-        let licence_tag = || told.tags.iter().find_map(|tag| tag.strip_prefix("license:"));
+    fn new(repository: &str, response: RepoResponse) -> Self {
+        let licence_tag = || response.tags.iter().find_map(|tag| tag.strip_prefix("license:"));
         let licence =
-            told.card.get("license").and_then(Value::as_str).or_else(licence_tag).map(str::to_owned);
-        let models = models(told.siblings.into_iter().filter_map(remote_file));
+            response.card.get("license").and_then(Value::as_str).or_else(licence_tag).map(str::to_owned);
+        let models = models(response.siblings.into_iter().filter_map(remote_file));
         let mut files: Vec<HubFile> = models.values().map(|parts| hub_file(parts)).collect();
         files.sort_by(|a, b| (a.size_bytes, &a.path).cmp(&(b.size_bytes, &b.path)));
-        let gated = !matches!(told.gated, Value::Null | Value::Bool(false));
-        let repository =
-            HubRepository { repository: repository.to_owned(), revision: told.sha, gated, licence, files };
+        let gated = !matches!(response.gated, Value::Null | Value::Bool(false));
+        let repository = HubRepository {
+            repository: repository.to_owned(),
+            revision: response.sha,
+            gated,
+            licence,
+            files,
+        };
         Self { repository, models }
     }
 
@@ -113,33 +119,33 @@ impl Listing {
 }
 
 /// Quantisation chosen by default: a common compromise of size and quality.
-const USUAL: &str = "Q4_K_M";
+const DEFAULT_QUANTISATION: &str = "Q4_K_M";
 
 /// Chooses a model of a repository by path, file name, suffix of the name, or quantisation. Without any,
 /// the only model or the default quantisation.
 ///
 /// # Errors
 /// [`Error::HubNotFound`] with the choices.
-pub fn choose<'a>(repository: &'a HubRepository, wanted: Option<&str>) -> Result<&'a HubFile, Error> {
+pub fn choose_file<'a>(repository: &'a HubRepository, selector: Option<&str>) -> Result<&'a HubFile, Error> {
     let files = &repository.files;
-    let of_type = |file: &HubFile, wanted: &str| file.quantisation.eq_ignore_ascii_case(wanted);
-    let is_meant = |file: &&HubFile| match wanted {
-        Some(wanted) => of_type(file, wanted) || is_named(file, wanted),
-        None => files.len() == 1 || of_type(file, USUAL),
+    let of_type = |file: &HubFile, selector: &str| file.quantisation.eq_ignore_ascii_case(selector);
+    let is_match = |file: &&HubFile| match selector {
+        Some(selector) => of_type(file, selector) || is_named(file, selector),
+        None => files.len() == 1 || of_type(file, DEFAULT_QUANTISATION),
     };
-    let mut found = files.iter().filter(is_meant);
+    let mut found = files.iter().filter(is_match);
     match (found.next(), found.next()) {
         (Some(file), None) => Ok(file),
         (first, _) => {
             let name = &repository.repository;
             Err(Error::HubNotFound {
-                what: match (first, wanted) {
+                what: match (first, selector) {
                     _ if files.is_empty() => format!("a GGUF model in {name}"),
                     (_, None) => format!("a default model in {name}"),
-                    (Some(_), Some(wanted)) => {
-                        format!("a single model matching {wanted:?} in {name}")
+                    (Some(_), Some(selector)) => {
+                        format!("a single model matching {selector:?} in {name}")
                     }
-                    (None, Some(wanted)) => format!("{wanted:?} in {name}"),
+                    (None, Some(selector)) => format!("{selector:?} in {name}"),
                 },
                 remedy: choices(files),
             })
@@ -148,14 +154,14 @@ pub fn choose<'a>(repository: &'a HubRepository, wanted: Option<&str>) -> Result
 }
 
 /// Checks whether a path, file name or suffix names this file. Suffixes tell "UD-Q4_K_XL" from "Q4_K_XL".
-fn is_named(file: &HubFile, wanted: &str) -> bool {
+fn is_named(file: &HubFile, selector: &str) -> bool {
     let name = file.path.rsplit('/').next().unwrap_or_default();
     let stem = names::short_name(name);
     let ends = || {
-        let (before, end) = stem.split_at_checked(stem.len().checked_sub(wanted.len())?)?;
-        Some(before.ends_with(['-', '.']) && end.eq_ignore_ascii_case(wanted))
+        let (before, end) = stem.split_at_checked(stem.len().checked_sub(selector.len())?)?;
+        Some(before.ends_with(['-', '.']) && end.eq_ignore_ascii_case(selector))
     };
-    [&*file.path, name, stem].contains(&wanted) || ends().unwrap_or(false)
+    [&*file.path, name, stem].contains(&selector) || ends().unwrap_or(false)
 }
 
 /// Lists the quantisations and files to choose from.
@@ -171,20 +177,20 @@ fn choices(files: &[HubFile]) -> String {
 }
 
 /// Converts a listed file that can be a model. Unsafe names are skipped.
-fn remote_file(told: ToldFile) -> Option<RemoteFile> {
-    let name = told.rfilename.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+fn remote_file(response: RepoFile) -> Option<RemoteFile> {
+    let name = response.rfilename.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     // Multimodal projectors and importance matrices are not models.
-    if names::check_path(&told.rfilename).is_err()
+    if names::check_path(&response.rfilename).is_err()
         || name.starts_with("mmproj")
         || name.starts_with("imatrix")
     {
         return None;
     }
-    let (lfs_size, sha256) = told.lfs.map_or((None, None), |lfs| (lfs.size, lfs.sha256));
+    let (lfs_size, sha256) = response.lfs.map_or((None, None), |lfs| (lfs.size, lfs.sha256));
     let is_hash = |text: &String| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     Some(RemoteFile {
-        path: told.rfilename,
-        size: lfs_size.or(told.size)?,
+        path: response.rfilename,
+        size: lfs_size.or(response.size)?,
         sha256: sha256.map(|text| text.to_ascii_lowercase()).filter(is_hash),
     })
 }
@@ -236,7 +242,7 @@ mod tests {
     #[test]
     fn lists_complete_models_smallest_first() {
         let lfs = |name: &str, size: u64| serde_json::json!({"rfilename": name, "size": size, "lfs": {"sha256": "AB".repeat(32), "size": size}});
-        let told = serde_json::json!({
+        let response = serde_json::json!({
             "sha": "abc123", "gated": "manual", "tags": ["gguf", "license:mit"],
             "siblings": [
                 lfs("big-Q8_0-00001-of-00002.gguf", 50), lfs("big-Q8_0-00002-of-00002.gguf", 30),
@@ -245,7 +251,7 @@ mod tests {
                 {"rfilename": "README.md", "size": 5}, {"rfilename": "unknown.gguf"},
             ],
         });
-        let listing = Listing::new("a/b", serde_json::from_value(told).unwrap());
+        let listing = Listing::new("a/b", serde_json::from_value(response).unwrap());
         let repository = &listing.repository;
         assert!(repository.gated);
         assert_eq!(repository.licence.as_deref(), Some("mit"));
@@ -274,11 +280,11 @@ mod tests {
             ]
             .into_iter(),
         );
-        let told: Vec<(&str, Vec<u64>)> = listed
+        let sizes: Vec<(&str, Vec<u64>)> = listed
             .iter()
             .map(|(path, parts)| (path.as_str(), parts.iter().map(|part| part.size).collect()))
             .collect();
-        assert_eq!(told, [("both-00001-of-00002.gguf", vec![1, 2]), ("whole.gguf", vec![1])]);
+        assert_eq!(sizes, [("both-00001-of-00002.gguf", vec![1, 2]), ("whole.gguf", vec![1])]);
     }
 
     #[test]
@@ -286,11 +292,11 @@ mod tests {
         let sibling = |name: &str| serde_json::json!({"rfilename": name, "size": 1});
         let list = |names: &[&str]| {
             let siblings: Vec<Value> = names.iter().map(|name| sibling(name)).collect();
-            let told = serde_json::json!({"sha": "abc", "siblings": siblings});
-            Listing::new("a/b", serde_json::from_value(told).unwrap()).repository
+            let response = serde_json::json!({"sha": "abc", "siblings": siblings});
+            Listing::new("a/b", serde_json::from_value(response).unwrap()).repository
         };
         let several = list(&["x-Q8_0.gguf", "q4/x-Q4_K_M.gguf", "y-Q8_0.gguf"]);
-        let path = |wanted| choose(&several, wanted).map(|file| file.path.as_str());
+        let path = |selector| choose_file(&several, selector).map(|file| file.path.as_str());
         assert_eq!(path(None).unwrap(), "q4/x-Q4_K_M.gguf");
         assert_eq!(path(Some("q4_k_m")).unwrap(), "q4/x-Q4_K_M.gguf");
         assert_eq!(path(Some("y-Q8_0.gguf")).unwrap(), "y-Q8_0.gguf");
@@ -302,10 +308,10 @@ mod tests {
         assert!(path(Some("z")).is_err() && path(Some("")).is_err() && path(Some("é")).is_err());
         // A prefix of the type distinguishes two files of one quantisation.
         let dynamic = list(&["x-Q4_K_XL.gguf", "x-UD-Q4_K_XL.gguf"]);
-        assert_eq!(choose(&dynamic, Some("ud-q4_k_xl")).unwrap().path, "x-UD-Q4_K_XL.gguf");
-        assert!(choose(&dynamic, Some("Q4_K_XL")).is_err());
-        assert_eq!(choose(&list(&["only.gguf"]), None).unwrap().path, "only.gguf");
-        assert!(choose(&list(&[]), None).is_err());
+        assert_eq!(choose_file(&dynamic, Some("ud-q4_k_xl")).unwrap().path, "x-UD-Q4_K_XL.gguf");
+        assert!(choose_file(&dynamic, Some("Q4_K_XL")).is_err());
+        assert_eq!(choose_file(&list(&["only.gguf"]), None).unwrap().path, "only.gguf");
+        assert!(choose_file(&list(&[]), None).is_err());
     }
 
     #[test]

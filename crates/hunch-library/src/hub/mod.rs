@@ -10,14 +10,14 @@ use reqwest::Url;
 
 use hunch_error::{Error, Result};
 
-pub(crate) use client::{Answer, Cure, Failure, Hub};
+pub(crate) use client::{Failure, Hub, HubResponse, Retry};
 pub(crate) use listing::{Listing, RemoteFile};
-pub use listing::{choose, parse_listing};
+pub use listing::{choose_file, parse_listing};
 pub use names::{check_path, local_file, part_number, quantisation, repository, short_name};
-pub use token::{Token, TokenPlaces, Vault};
+pub use token::{Token, TokenSources, Vault};
 
 /// Hub used unless `HF_ENDPOINT` is set.
-const USUAL_ENDPOINT: &str = "https://huggingface.co";
+const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
 /// Proxy for requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct HubConfig {
     /// Address, without a trailing slash.
     pub endpoint: String,
     /// Sources of the token.
-    pub tokens: TokenPlaces,
+    pub tokens: TokenSources,
     /// Proxy for requests.
     pub proxy: ProxyChoice,
 }
@@ -47,8 +47,8 @@ impl HubConfig {
     pub fn from_env() -> Self {
         let endpoint = std::env::var("HF_ENDPOINT").ok().filter(|text| !text.trim().is_empty());
         Self {
-            endpoint: endpoint.unwrap_or_else(|| USUAL_ENDPOINT.into()),
-            tokens: TokenPlaces::of_this_machine(),
+            endpoint: endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.into()),
+            tokens: TokenSources::of_this_machine(),
             proxy: ProxyChoice::System,
         }
     }

@@ -7,11 +7,11 @@ use hunch_error::{Error, Result};
 use hunch_model::split::PartName;
 
 /// Limit of a path in a repository, in bytes.
-const LONGEST_PATH: usize = 1024;
+const MAX_PATH_BYTES: usize = 1024;
 /// Limit of a file name, in bytes: accepted by every file system, with room for a suffix.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 /// The Hub's limit of each part of a repository name, in characters.
-const LONGEST_REPOSITORY_PART: usize = 96;
+const MAX_REPOSITORY_PART_CHARS: usize = 96;
 
 /// Hosts whose page addresses name repositories.
 const HOSTS: [&str; 2] = ["huggingface.co", "hf.co"];
@@ -27,7 +27,7 @@ pub fn repository(text: &str) -> Result<String> {
 /// Like [`repository`], also accepting page addresses of the Hub at `endpoint`. Addresses of other hosts
 /// are refused, because this Hub may have other content under the same name.
 pub(super) fn repository_at(text: &str, endpoint: &str) -> Result<String> {
-    read(text, endpoint).map(|(repository, _)| repository)
+    parse(text, endpoint).map(|(repository, _)| repository)
 }
 
 /// Returns the part after the colon of a repository name, as Ollama and llama.cpp write it:
@@ -35,12 +35,12 @@ pub(super) fn repository_at(text: &str, endpoint: &str) -> Result<String> {
 ///
 /// # Errors
 /// As [`repository`].
-pub(super) fn wanted_at(text: &str, endpoint: &str) -> Result<Option<String>> {
-    read(text, endpoint).map(|(_, wanted)| wanted)
+pub(super) fn selector_at(text: &str, endpoint: &str) -> Result<Option<String>> {
+    parse(text, endpoint).map(|(_, selector)| selector)
 }
 
 /// Splits a repository and the part after its colon.
-fn read(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
+fn parse(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
     let refused = || {
         Error::invalid(
             "This is not the name of a Hub repository. Write it as on its page, for example Qwen/Qwen3-8B-GGUF.",
@@ -68,25 +68,25 @@ fn read(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
     if parts.len() > 2 && ["tree", "blob", "resolve", "discussions"].contains(&parts[2]) {
         parts.truncate(2);
     }
-    let mut wanted = None;
+    let mut selector = None;
     if let [_, name] = &mut parts[..]
-        && let Some((before, behind)) = name.split_once(':')
+        && let Some((before, after)) = name.split_once(':')
     {
         *name = before;
         // Ollama's "latest" means that nothing was chosen.
-        wanted = Some(behind.to_owned()).filter(|behind| !["", "latest"].contains(&behind.as_str()));
+        selector = Some(after.to_owned()).filter(|after| !["", "latest"].contains(&after.as_str()));
     }
     if parts.len() > 2 || !parts.iter().all(|part| is_repository_part(part)) {
         return Err(refused());
     }
-    Ok((parts.join("/"), wanted))
+    Ok((parts.join("/"), selector))
 }
 
 /// Checks one part of a repository name by the Hub's rules.
 fn is_repository_part(part: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let edge = |c: char| c == '-' || c == '.';
-    (1..=LONGEST_REPOSITORY_PART).contains(&part.len())
+    (1..=MAX_REPOSITORY_PART_CHARS).contains(&part.len())
         && part.chars().all(allowed)
         && !part.starts_with(edge)
         && !part.ends_with(edge)
@@ -99,9 +99,9 @@ fn is_repository_part(part: &str) -> bool {
 /// # Errors
 /// [`Error::InvalidRequest`] if it does not.
 pub fn check_path(path: &str) -> Result<()> {
-    let sound = path.len() <= LONGEST_PATH && path.split('/').all(is_file_part);
+    let is_safe = path.len() <= MAX_PATH_BYTES && path.split('/').all(is_file_part);
     let is_gguf = Path::new(path).extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
-    if sound && is_gguf && file_name(path).len() <= LONGEST_NAME {
+    if is_safe && is_gguf && file_name(path).len() <= MAX_NAME_BYTES {
         return Ok(());
     }
     // Not quoted, because it may contain control characters.
@@ -116,11 +116,11 @@ fn is_file_part(part: &str) -> bool {
     !trimmed.is_empty()
         && !part.starts_with('.')
         && !part.ends_with(['.', ' '])
-        && !part.chars().any(|c| c.is_control() || is_direction(c) || "\\:*?\"<>|".contains(c))
+        && !part.chars().any(|c| c.is_control() || is_direction_mark(c) || "\\:*?\"<>|".contains(c))
 }
 
 /// Checks for characters that change the text direction and can disguise a name.
-fn is_direction(c: char) -> bool {
+fn is_direction_mark(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn reads_the_part_after_the_colon() {
-        let wanted = |text: &str| wanted_at(text, "http://mirror.example:8080/hf/").unwrap();
+        let selector = |text: &str| selector_at(text, "http://mirror.example:8080/hf/").unwrap();
         for (text, expected) in [
             ("hf.co/Qwen/Qwen3-8B-GGUF:Q8_0", Some("Q8_0")),
             ("https://huggingface.co/a/b:q4_k_m?show=1", Some("q4_k_m")),
@@ -239,9 +239,9 @@ mod tests {
             ("hf.co/a/b:latest", None),
             ("hf.co/a/b/blob/main/m:x.gguf", None),
         ] {
-            assert_eq!(wanted(text).as_deref(), expected, "{text}");
+            assert_eq!(selector(text).as_deref(), expected, "{text}");
         }
-        assert!(wanted_at("a:Q8_0", "").is_err(), "that names no owner");
+        assert!(selector_at("a:Q8_0", "").is_err(), "an owner is required");
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         for path in ["m.gguf", "q4/m-Q4_K_M.GGUF", "Modell für alle 日本.gguf"] {
             assert!(check_path(path).is_ok(), "{path}");
         }
-        let long = format!("{}.gguf", "a".repeat(LONGEST_NAME));
+        let long = format!("{}.gguf", "a".repeat(MAX_NAME_BYTES));
         for path in [
             "",
             ".gguf",

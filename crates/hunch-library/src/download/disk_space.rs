@@ -8,7 +8,7 @@ use super::lock;
 use super::progress::Meter;
 
 /// Bytes left free on the disk.
-const SPARE: u64 = 64 << 20;
+const MIN_FREE_BYTES: u64 = 64 << 20;
 
 /// Returns the free bytes of a folder's volume, or `None` if the system does not report them. The folder
 /// need not exist.
@@ -33,33 +33,33 @@ fn available(folder: &Path) -> Option<u64> {
 
 /// Space reserved by this program's downloads.
 #[derive(Default)]
-pub(super) struct Room {
-    promised: Mutex<Vec<Promise>>,
+pub(super) struct SpaceReservations {
+    reserved: Mutex<Vec<Reservation>>,
 }
 
-struct Promise {
-    run: u64,
+struct Reservation {
+    generation: u64,
     /// Size of the complete files.
     size: u64,
     meter: Arc<Meter>,
 }
 
-impl Promise {
+impl Reservation {
     /// Returns the bytes not yet written. Written bytes are no longer free.
-    fn left(&self) -> u64 {
+    fn remaining(&self) -> u64 {
         self.size.saturating_sub(self.meter.bytes())
     }
 }
 
 /// Releases its reservation when dropped.
-pub(super) struct Promised<'a> {
-    room: &'a Room,
-    run: u64,
+pub(super) struct ReservationGuard<'a> {
+    reservations: &'a SpaceReservations,
+    generation: u64,
 }
 
-impl Drop for Promised<'_> {
+impl Drop for ReservationGuard<'_> {
     fn drop(&mut self) {
-        self.room.withdraw(self.run);
+        self.reservations.release(self.generation);
     }
 }
 
@@ -69,40 +69,40 @@ pub(super) struct Shortage {
     /// Bytes missing.
     pub(super) missing: u64,
     /// Free bytes reserved by other downloads.
-    pub(super) promised: u64,
+    pub(super) reserved: u64,
 }
 
-impl Room {
+impl SpaceReservations {
     /// Releases the reservation of a task.
-    pub(super) fn withdraw(&self, run: u64) {
-        lock(&self.promised).retain(|promise| promise.run != run);
+    pub(super) fn release(&self, generation: u64) {
+        lock(&self.reserved).retain(|reservation| reservation.generation != generation);
     }
 
     /// Reserves space for the rest of a download of `size` bytes. Existing reservations and the `elsewhere`
     /// bytes of other programs' downloads are subtracted from free space. `free` is called under the lock.
     /// If it returns `None`, the reservation succeeds and writing may fail.
-    pub(super) fn promise(
+    pub(super) fn reserve(
         &self,
-        run: u64,
+        generation: u64,
         size: u64,
         meter: &Arc<Meter>,
         elsewhere: u64,
         free: impl FnOnce() -> Option<u64>,
-    ) -> Result<Promised<'_>, Shortage> {
-        let mut all = lock(&self.promised);
-        let promise = Promise { run, size, meter: Arc::clone(meter) };
-        let needed = promise.left();
+    ) -> Result<ReservationGuard<'_>, Shortage> {
+        let mut all = lock(&self.reserved);
+        let reservation = Reservation { generation, size, meter: Arc::clone(meter) };
+        let needed = reservation.remaining();
         if needed > 0 {
             // Computed before `free`: a byte written in between is then counted twice rather than not at
             // all.
-            let promised = all.iter().map(Promise::left).fold(elsewhere, u64::saturating_add);
-            let wanted = needed.saturating_add(promised).saturating_add(SPARE);
+            let reserved = all.iter().map(Reservation::remaining).fold(elsewhere, u64::saturating_add);
+            let wanted = needed.saturating_add(reserved).saturating_add(MIN_FREE_BYTES);
             if let Some(free) = free().filter(|free| *free < wanted) {
-                return Err(Shortage { missing: wanted - free, promised });
+                return Err(Shortage { missing: wanted - free, reserved });
             }
         }
-        all.push(promise);
-        Ok(Promised { room: self, run })
+        all.push(reservation);
+        Ok(ReservationGuard { reservations: self, generation })
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         for path in [folder.path(), &deep] {
             assert!(free_space(path).unwrap() > 0, "{}", path.display());
         }
-        assert!(!deep.exists(), "asking makes nothing");
+        assert!(!deep.exists(), "the query creates no folder");
         assert!(free_space(Path::new("relative/and/not/there")).unwrap() > 0);
     }
 
@@ -131,34 +131,34 @@ mod tests {
 
     #[test]
     fn free_space_is_reserved_once() {
-        let room = Room::default();
+        let reservations = SpaceReservations::default();
         let meter = |here: u64| Arc::new(Meter::new([here].into_iter()));
-        let free = || Some(SPARE + 100);
+        let free = || Some(MIN_FREE_BYTES + 100);
         let one = meter(10);
-        let first = room.promise(1, 70, &one, 0, free).unwrap();
+        let first = reservations.reserve(1, 70, &one, 0, free).unwrap();
         // The first still needs 60, which leaves 40.
         assert_eq!(
-            room.promise(2, 50, &meter(0), 0, free).err(),
-            Some(Shortage { missing: 10, promised: 60 })
+            reservations.reserve(2, 50, &meter(0), 0, free).err(),
+            Some(Shortage { missing: 10, reserved: 60 })
         );
         assert_eq!(
-            room.promise(2, 40, &meter(0), 5, free).err(),
-            Some(Shortage { missing: 5, promised: 65 })
+            reservations.reserve(2, 40, &meter(0), 5, free).err(),
+            Some(Shortage { missing: 5, reserved: 65 })
         );
-        let second = room.promise(2, 40, &meter(0), 0, free).unwrap();
+        let second = reservations.reserve(2, 40, &meter(0), 0, free).unwrap();
         drop(second);
         // Received bytes are no longer reserved.
         one.set(0, 30, PartPhase::Running);
-        let free = || Some(SPARE + 80);
-        assert_eq!(room.promise(3, 41, &meter(0), 0, free).err().unwrap().missing, 1);
-        drop(room.promise(3, 40, &meter(0), 0, free).unwrap());
+        let free = || Some(MIN_FREE_BYTES + 80);
+        assert_eq!(reservations.reserve(3, 41, &meter(0), 0, free).err().unwrap().missing, 1);
+        drop(reservations.reserve(3, 40, &meter(0), 0, free).unwrap());
         // Released explicitly, before the guard is dropped.
-        room.withdraw(1);
-        drop(room.promise(3, 80, &meter(0), 0, free).unwrap());
+        reservations.release(1);
+        drop(reservations.reserve(3, 80, &meter(0), 0, free).unwrap());
         drop(first);
-        drop(room.promise(4, 80, &meter(0), 0, free).unwrap());
+        drop(reservations.reserve(4, 80, &meter(0), 0, free).unwrap());
         // A complete download needs nothing, and unknown free space is not refused.
-        drop(room.promise(5, 80, &meter(80), 0, || Some(0)).unwrap());
-        drop(room.promise(6, u64::MAX, &meter(0), u64::MAX, || None).unwrap());
+        drop(reservations.reserve(5, 80, &meter(80), 0, || Some(0)).unwrap());
+        drop(reservations.reserve(6, u64::MAX, &meter(0), u64::MAX, || None).unwrap());
     }
 }

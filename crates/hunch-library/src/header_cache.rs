@@ -8,60 +8,61 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::atomic_file;
-use super::inspect::Look;
+use super::candidates::Candidate;
+use super::inspect::FileReport;
 use super::places::Places;
-use super::survey::Candidate;
 
 /// Version of the cache: changes with the program and with this suffix.
-const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/1");
+const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/2");
 /// Limit of cached entries.
-const MOST: usize = 2000;
+const MAX_ENTRIES: usize = 2000;
 /// Limit of the cache file, in bytes.
-const LONGEST: u64 = 32 << 20;
+const MAX_BYTES: u64 = 32 << 20;
 
 /// Size and modification time of each file of a model, and the expected number of files.
 type Stamp = (Vec<(u64, u64)>, usize);
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Known {
+struct CachedHeader {
     stamp: Stamp,
-    look: Look,
+    report: FileReport,
 }
 
 #[derive(Serialize, Deserialize)]
 struct File {
     format: String,
-    looks: HashMap<String, Known>,
+    reports: HashMap<String, CachedHeader>,
 }
 
 /// Cached file reports by path.
 #[derive(Default)]
-pub(super) struct Headers {
+pub(super) struct HeaderCache {
     file: Option<PathBuf>,
-    known: HashMap<String, Known>,
+    known: HashMap<String, CachedHeader>,
     changed: bool,
 }
 
-impl Headers {
+impl HeaderCache {
     /// Opens the cache file, if it exists.
     pub(super) fn open(places: &Places) -> Self {
         let file = places.data.as_ref().map(|data| data.join("headers.json"));
-        let text = file.as_ref().and_then(|file| atomic_file::text_up_to(file, LONGEST));
+        let text = file.as_ref().and_then(|file| atomic_file::read_text_up_to(file, MAX_BYTES));
         let read = text.and_then(|text| serde_json::from_str::<File>(&text).ok());
-        let known = read.filter(|read| read.format == FORMAT).map(|read| read.looks).unwrap_or_default();
+        let known = read.filter(|read| read.format == FORMAT).map(|read| read.reports).unwrap_or_default();
         Self { file, known, changed: false }
     }
 
     /// Returns the cached report of a model whose files have not changed.
-    pub(super) fn get(&self, candidate: &Candidate) -> Option<Look> {
+    pub(super) fn get(&self, candidate: &Candidate) -> Option<FileReport> {
         let known = self.known.get(key(candidate.path())?)?;
-        (known.stamp == stamp(candidate)).then(|| known.look.clone())
+        (known.stamp == stamp(candidate)).then(|| known.report.clone())
     }
 
     /// Caches a report, unless the file could not be read.
-    pub(super) fn put(&mut self, candidate: &Candidate, look: &Look) {
-        if let Some(key) = key(candidate.path()).filter(|_| !look.passing) {
-            self.known.insert(key.to_owned(), Known { stamp: stamp(candidate), look: look.clone() });
+    pub(super) fn put(&mut self, candidate: &Candidate, report: &FileReport) {
+        if let Some(key) = key(candidate.path()).filter(|_| !report.transient) {
+            self.known
+                .insert(key.to_owned(), CachedHeader { stamp: stamp(candidate), report: report.clone() });
             self.changed = true;
         }
     }
@@ -70,16 +71,16 @@ impl Headers {
     /// return.
     pub(super) fn save(mut self, here: &[Candidate]) {
         let Some(file) = self.file.filter(|_| self.changed) else { return };
-        if self.known.len() > MOST {
+        if self.known.len() > MAX_ENTRIES {
             let here: std::collections::HashSet<_> = here.iter().filter_map(|c| key(c.path())).collect();
-            let mut room = MOST.saturating_sub(here.len());
+            let mut room = MAX_ENTRIES.saturating_sub(here.len());
             self.known.retain(|path, _| {
                 let stays = here.contains(path.as_str()) || room > 0;
                 room = room.saturating_sub(usize::from(!here.contains(path.as_str())));
                 stays
             });
         }
-        let file_text = serde_json::to_string(&File { format: FORMAT.into(), looks: self.known });
+        let file_text = serde_json::to_string(&File { format: FORMAT.into(), reports: self.known });
         if let Ok(text) = file_text {
             // Without the cache the next scan is slower, no more.
             let _ = atomic_file::write(&file, &text);
@@ -88,7 +89,7 @@ impl Headers {
 }
 
 fn stamp(candidate: &Candidate) -> Stamp {
-    (candidate.files.iter().map(|mark| (mark.size, mark.modified)).collect(), candidate.parts)
+    (candidate.files.iter().map(|file| (file.size, file.modified)).collect(), candidate.parts)
 }
 
 /// Returns the cache key of a path. Paths that are not UTF-8 are not cached.

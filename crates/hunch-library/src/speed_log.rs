@@ -17,7 +17,7 @@ use hunch_core::stats::GenerationStats;
 use hunch_error::Result;
 
 /// Shortest answer whose speed is recorded, in tokens.
-pub const LEAST_TOKENS: u32 = 32;
+pub const MIN_TOKENS: u32 = 32;
 
 /// Identifies a model in the log. Quantisations of the same name differ in size and speed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct Rates {
 impl Rates {
     /// Returns the rates of one answer, or none if it is too short.
     pub fn of_answer(method: Method, rule: AcceptanceRule, stats: &GenerationStats) -> Self {
-        if stats.generated_tokens < LEAST_TOKENS {
+        if stats.generated_tokens < MIN_TOKENS {
             return Self::default();
         }
         Self::of_methods([(method, stats.decode_tok_s)], rule).with_drafting([(method, stats)], rule)
@@ -67,9 +67,9 @@ impl Rates {
         // Synthetic drafts are not a real configuration.
         for (method, rate) in rates.filter(|(method, _)| *method != Method::Synthetic) {
             if method == Method::Plain {
-                found.plain = sound(rate).or(found.plain);
+                found.plain = positive(rate).or(found.plain);
             } else if found.speculative.is_none_or(|(_, best)| rate > best) {
-                found.speculative = sound(rate).map(|rate| (method, rate)).or(found.speculative);
+                found.speculative = positive(rate).map(|rate| (method, rate)).or(found.speculative);
             }
         }
         found
@@ -92,11 +92,11 @@ fn drafting<'a>(answers: impl IntoIterator<Item = (Method, &'a GenerationStats)>
     let (tokens, ms) = drafted.fold((0, 0.0), |(tokens, ms), (_, stats)| {
         (tokens + u64::from(stats.drafted), ms + stats.propose_ms)
     });
-    if tokens < u64::from(LEAST_TOKENS) { None } else { sound(1000.0 * tokens as f64 / ms) }
+    if tokens < u64::from(MIN_TOKENS) { None } else { positive(1000.0 * tokens as f64 / ms) }
 }
 
 /// Returns a rate if it is positive and finite.
-fn sound(rate: f64) -> Option<f64> {
+fn positive(rate: f64) -> Option<f64> {
     (rate > 0.0 && rate.is_finite()).then_some(rate)
 }
 
@@ -121,9 +121,9 @@ const PAIRS: &str = "pairs";
 /// and preserved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-struct File(Map<String, Value>);
+struct LogFile(Map<String, Value>);
 
-impl File {
+impl LogFile {
     fn get<T: DeserializeOwned>(&self, table: &str, key: &str) -> Option<T> {
         T::deserialize(self.0.get(table)?.get(key)?).ok()
     }
@@ -162,12 +162,12 @@ impl SpeedLog {
     ///
     /// # Errors
     /// If there is no data folder.
-    pub fn of_this_machine(device: &str) -> Result<Self> {
-        Ok(Self::at(&data_folder()?, device))
+    pub fn open(device: &str) -> Result<Self> {
+        Ok(Self::in_folder(&data_folder()?, device))
     }
 
     /// Opens the log in another folder.
-    pub fn at(folder: &Path, device: &str) -> Self {
+    pub fn in_folder(folder: &Path, device: &str) -> Self {
         Self { path: folder.join("measured.json"), device: device.into() }
     }
 
@@ -181,7 +181,7 @@ impl SpeedLog {
 
     /// Fills in each entry's last measured speed.
     pub fn fill(&self, entries: &mut [ModelEntry]) {
-        let file = locked_json::read::<File>(&self.path);
+        let file = locked_json::read::<LogFile>(&self.path);
         for entry in entries {
             let found = file.speed(&self.model_key(&ModelId::of(entry)));
             (entry.tokens_per_second, entry.ran_as) = found.unzip();
@@ -190,7 +190,7 @@ impl SpeedLog {
 
     /// Returns the speedup of a pair's last comparison.
     pub fn speedup(&self, target: &ModelId<'_>, draft: &ModelId<'_>) -> Option<MeasuredSpeedup> {
-        locked_json::read::<File>(&self.path).get(PAIRS, &self.pair_key(target, draft))
+        locked_json::read::<LogFile>(&self.path).get(PAIRS, &self.pair_key(target, draft))
     }
 
     /// Stores the rates of a target and its draft. Rates that were not measured keep their last value.
@@ -202,7 +202,7 @@ impl SpeedLog {
             return Ok(());
         }
         let (target, draft) = (self.model_key(target), draft.map(|draft| self.model_key(draft)));
-        locked_json::update(&self.path, |file: &mut File| {
+        locked_json::update(&self.path, |file: &mut LogFile| {
             if let Some((draft, rate)) = draft.zip(rates.drafting) {
                 file.set(DRAFTING, draft, rate.into());
             }
@@ -226,7 +226,7 @@ impl SpeedLog {
         speedup: MeasuredSpeedup,
     ) -> Result<()> {
         let key = self.pair_key(target, draft);
-        locked_json::update(&self.path, |file: &mut File| {
+        locked_json::update(&self.path, |file: &mut LogFile| {
             file.set(PAIRS, key, json!(speedup));
         })
     }
@@ -250,8 +250,8 @@ mod tests {
             ..GenerationStats::default()
         };
         let answer = |method, stats: &_| Rates::of_answer(method, AcceptanceRule::Lossless, stats);
-        let long = stats(LEAST_TOKENS, 100, 500.0);
-        assert_eq!(answer(Method::Plain, &stats(LEAST_TOKENS, 0, 0.0)), plain(50.0));
+        let long = stats(MIN_TOKENS, 100, 500.0);
+        assert_eq!(answer(Method::Plain, &stats(MIN_TOKENS, 0, 0.0)), plain(50.0));
         let drafted =
             Rates { speculative: Some((Method::DraftModel, 50.0)), drafting: Some(200.0), plain: None };
         assert_eq!(answer(Method::DraftModel, &long), drafted);
@@ -260,8 +260,8 @@ mod tests {
         // The drafting rate needs many tokens drafted by the draft model alone.
         let rates = answer(Method::Cascade, &long);
         assert_eq!((rates.speculative, rates.drafting), (Some((Method::Cascade, 50.0)), None));
-        assert_eq!(answer(Method::DraftModel, &stats(LEAST_TOKENS, 3, 1.0)).drafting, None);
-        assert_eq!(answer(Method::DraftModel, &stats(LEAST_TOKENS - 1, 100, 500.0)), Rates::default());
+        assert_eq!(answer(Method::DraftModel, &stats(MIN_TOKENS, 3, 1.0)).drafting, None);
+        assert_eq!(answer(Method::DraftModel, &stats(MIN_TOKENS - 1, 100, 500.0)), Rates::default());
         let rows = [
             (Method::Ngram, 60.0),
             (Method::Synthetic, 900.0),
@@ -277,26 +277,26 @@ mod tests {
     #[test]
     fn shown_rate_prefers_plain_then_speculative_then_drafting() {
         let folder = tempfile::tempdir().unwrap();
-        let measured = SpeedLog::at(folder.path(), "cpu");
+        let log = SpeedLog::in_folder(folder.path(), "cpu");
         let (target, draft) =
             (ModelId { name: "Big", size_bytes: 900 }, ModelId { name: "Small", size_bytes: 300 });
         let speed =
-            |model: &ModelId<'_>| locked_json::read::<File>(&measured.path).speed(&measured.model_key(model));
+            |model: &ModelId<'_>| locked_json::read::<LogFile>(&log.path).speed(&log.model_key(model));
         let with = Rates { speculative: Some((Method::DraftModel, 20.0)), drafting: Some(90.0), plain: None };
-        measured.remember(&target, Some(&draft), with).unwrap();
+        log.remember(&target, Some(&draft), with).unwrap();
         assert_eq!(speed(&target), Some((20.0, SpeedRole::Target { method: Method::DraftModel })));
         assert_eq!(speed(&draft), Some((90.0, SpeedRole::Draft)));
-        measured.remember(&target, None, plain(12.0)).unwrap();
-        measured.remember(&target, None, Rates { drafting: None, ..with }).unwrap();
+        log.remember(&target, None, plain(12.0)).unwrap();
+        log.remember(&target, None, Rates { drafting: None, ..with }).unwrap();
         assert_eq!(speed(&target), Some((12.0, SpeedRole::Target { method: Method::Plain })));
-        measured.remember(&draft, None, plain(80.0)).unwrap();
+        log.remember(&draft, None, plain(80.0)).unwrap();
         assert_eq!(speed(&draft), Some((80.0, SpeedRole::Target { method: Method::Plain })));
     }
 
     #[test]
     fn entries_of_later_versions_are_ignored_and_preserved() {
         let folder = tempfile::tempdir().unwrap();
-        let measured = SpeedLog::at(folder.path(), "cpu");
+        let log = SpeedLog::in_folder(folder.path(), "cpu");
         let target = ModelId { name: "Big", size_bytes: 900 };
         let later = json!({
             "plain": { "cpu 900 Big": 12.5, "cpu 7 Odd": { "rate": 3.0 } },
@@ -308,29 +308,30 @@ mod tests {
             "pairs": { "cpu 900 Big + 300 New": { "speedup": 2.0, "method": "from-tomorrow" } },
             "energy": { "cpu 900 Big": 5 },
         });
-        std::fs::write(&measured.path, later.to_string()).unwrap();
+        std::fs::write(&log.path, later.to_string()).unwrap();
         let speed = |name, size_bytes| {
-            let model = measured.model_key(&ModelId { name, size_bytes });
-            locked_json::read::<File>(&measured.path).speed(&model)
+            let model = log.model_key(&ModelId { name, size_bytes });
+            locked_json::read::<LogFile>(&log.path).speed(&model)
         };
         assert_eq!(speed("Big", 900), Some((12.5, SpeedRole::Target { method: Method::Plain })));
         assert_eq!((speed("New", 300), speed("Odd", 7)), (None, None));
-        assert_eq!(measured.speedup(&target, &ModelId { name: "New", size_bytes: 300 }), None);
-        measured.remember(&target, Some(&target), Rates { drafting: Some(9.0), ..plain(13.0) }).unwrap();
+        assert_eq!(log.speedup(&target, &ModelId { name: "New", size_bytes: 300 }), None);
+        log.remember(&target, Some(&target), Rates { drafting: Some(9.0), ..plain(13.0) }).unwrap();
         let mut expected = later;
         expected["plain"]["cpu 900 Big"] = json!(13.0);
-        let written: Value = serde_json::from_slice(&std::fs::read(&measured.path).unwrap()).unwrap();
+        let written: Value = serde_json::from_slice(&std::fs::read(&log.path).unwrap()).unwrap();
         assert_eq!(written, expected);
     }
 
     #[test]
     fn rates_are_stored_by_file_and_device() {
         let folder = tempfile::tempdir().unwrap();
-        let (cpu, metal) = (SpeedLog::at(folder.path(), "cpu"), SpeedLog::at(folder.path(), "metal"));
+        let (cpu, metal) =
+            (SpeedLog::in_folder(folder.path(), "cpu"), SpeedLog::in_folder(folder.path(), "metal"));
         let (target, draft) =
             (ModelId { name: "Qwen", size_bytes: 900 }, ModelId { name: "Qwen", size_bytes: 300 });
         let rate = |on: &SpeedLog, model: &ModelId<'_>| {
-            locked_json::read::<File>(&on.path).get::<f64>(PLAIN, &on.model_key(model))
+            locked_json::read::<LogFile>(&on.path).get::<f64>(PLAIN, &on.model_key(model))
         };
         assert_eq!((rate(&cpu, &target), cpu.speedup(&target, &draft)), (None, None));
         cpu.remember(&target, None, plain(12.5)).unwrap();
@@ -342,6 +343,6 @@ mod tests {
         metal.remember_pair(&target, &draft, speedup.clone()).unwrap();
         assert_eq!(metal.speedup(&target, &draft), Some(speedup));
         assert_eq!((metal.speedup(&draft, &target), cpu.speedup(&target, &draft)), (None, None));
-        assert_eq!(rate(&cpu, &target), Some(12.5), "the other entry is still there");
+        assert_eq!(rate(&cpu, &target), Some(12.5), "the other entry is preserved");
     }
 }
