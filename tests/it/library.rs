@@ -9,8 +9,9 @@ use std::time::Duration;
 use hunch::app::{App, AppConfig};
 use hunch_error::ErrorCode;
 use hunch_library::download::DownloadSettings;
-use hunch_library::types::{DownloadPhase, DownloadRequest, Library, LibraryEvent, ModelSource};
-use hunch_library::types::{LoadRequest, ModelEntry};
+use hunch_library::types::{
+    DownloadPhase, DownloadRequest, Library, LibraryEvent, LoadRequest, ModelEntry, ModelSource,
+};
 use hunch_library::watch::POLL_INTERVAL;
 use hunch_library::{Places, load_marker};
 use hunch_model::device::DeviceChoice;
@@ -367,11 +368,14 @@ fn model_of_another_program_is_inspected_under_its_listed_name() {
     let folder = tempfile::tempdir().unwrap();
     crowded_home(folder.path());
     for (name, source) in [("of-ollama:1b", "ollama"), ("of-hub", "hugging_face"), ("org/of-jan", "jan")] {
-        let told =
+        let output =
             last_json(&hunch(folder.path(), &["models", "inspect", name, "--context", "64", "--json"]));
-        assert_eq!((&told["model"]["name"], &told["model"]["source"]), (&json!(name), &json!(source)));
+        assert_eq!((&output["model"]["name"], &output["model"]["source"]), (&json!(name), &json!(source)));
         let fit = last_json(&hunch(folder.path(), &["models", "fit", name, "--context", "64", "--json"]));
-        assert_eq!((&told["predicted_memory_bytes"], &told["context"]), (&fit["fit"]["total"], &json!(64)));
+        assert_eq!(
+            (&output["predicted_memory_bytes"], &output["context"]),
+            (&fit["fit"]["total"], &json!(64))
+        );
     }
     let too_long = hunch(folder.path(), &["models", "inspect", "own", "--context", "4294967295"]);
     assert_eq!(too_long.status.code(), Some(4), "{}", text(&too_long.stderr));
@@ -673,8 +677,8 @@ fn unusual_file_names_are_listed_or_skipped() {
         let scan = hunch_library::scan(&places);
         prop_assert!(scan.models.iter().all(|model| model.problem.is_some()));
         for model in &scan.models {
-            let _ = hunch_library::find(&model.name, &places);
-            let _ = hunch_library::find(&model.path, &places);
+            let _ = hunch_library::resolve(&model.name, &places);
+            let _ = hunch_library::resolve(&model.path, &places);
         }
         prop_assert_eq!(hunch_library::scan(&places).models, scan.models);
         Ok(())

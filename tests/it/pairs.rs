@@ -1,5 +1,5 @@
-//! Memory fit and draft pairs: predictions compared with real memory use, draft verdicts, pair measurement,
-//! and the command line for them.
+//! Memory fit and draft pairs. Compares predictions with real memory use, and checks verdicts, pair
+//! measurement and the command line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -46,7 +46,7 @@ fn hunch(data: &Path, arguments: &[&str]) -> Json {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {errors}"))
 }
 
-/// Writes a target, a draft for it, a model with another vocabulary, a larger one and a broken one.
+/// Writes five models: target, draft, another vocabulary, larger, and broken.
 fn models(folder: &Path) {
     let tiny = Tiny { context: 4096, ..Tiny::default() };
     tiny.write(folder, "target");
@@ -255,7 +255,7 @@ fn listed_speed_includes_role_and_method() {
     let folder = tempfile::tempdir().unwrap();
     models(folder.path());
     let app = app(folder.path());
-    let told = |name: &str| {
+    let ran_as = |name: &str| {
         let models = app.library().unwrap().models;
         let model = models.into_iter().find(|model| model.name == name).unwrap();
         assert_eq!(model.tokens_per_second.is_some(), model.ran_as.is_some());
@@ -265,15 +265,15 @@ fn listed_speed_includes_role_and_method() {
     let load = LoadRequest { target: "target".into(), draft: Some("draft".into()), context: None };
     app.load_models(load).unwrap();
     answer(&app, Method::DraftModel, 20);
-    assert_eq!((told("target"), told("draft")), (None, None), "too short to record");
+    assert_eq!((ran_as("target"), ran_as("draft")), (None, None), "too short to record");
     answer(&app, Method::DraftModel, 64);
-    assert_eq!(told("target"), Some(SpeedRole::Target { method: Method::DraftModel }));
-    assert_eq!((told("draft"), told("larger")), (Some(SpeedRole::Draft), None));
+    assert_eq!(ran_as("target"), Some(SpeedRole::Target { method: Method::DraftModel }));
+    assert_eq!((ran_as("draft"), ran_as("larger")), (Some(SpeedRole::Draft), None));
     answer(&app, Method::Plain, 40);
-    assert_eq!(told("target"), Some(SpeedRole::Target { method: Method::Plain }));
+    assert_eq!(ran_as("target"), Some(SpeedRole::Target { method: Method::Plain }));
     // The plain rate is shown until it is measured again.
     answer(&app, Method::Suffix, 40);
-    assert_eq!(told("target"), Some(SpeedRole::Target { method: Method::Plain }));
+    assert_eq!(ran_as("target"), Some(SpeedRole::Target { method: Method::Plain }));
 }
 
 #[test]
@@ -313,7 +313,8 @@ fn speeds_measured_by_the_command_line_are_listed() {
     assert_eq!(inspected["model"]["ran_as"]["method"], "plain");
 }
 
-/// Writes a model whose header asks for more memory than any machine has, at full or any context.
+/// Writes a model whose header asks for more memory than any machine has. `sizes` decides whether a smaller
+/// context helps.
 fn greedy(folder: &Path, name: &str, sizes: &[(&str, u32)]) {
     let mut header = Tiny::default().writer();
     for (key, value) in sizes {

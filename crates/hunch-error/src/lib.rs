@@ -95,7 +95,7 @@ pub enum Error {
     ModelNotFound {
         /// The path or name that was requested.
         name: String,
-        /// What to do about it.
+        /// A remedy.
         remedy: String,
     },
     /// The file is not a GGUF, is truncated, or contradicts itself.
@@ -103,7 +103,7 @@ pub enum Error {
     InvalidModelFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the file.
         reason: String,
     },
     /// A valid model of an architecture or type that Hunch does not run.
@@ -170,15 +170,15 @@ pub enum Error {
     HubUnreachable {
         /// Address of the Hub.
         endpoint: String,
-        /// What happened.
+        /// The reason.
         reason: String,
     },
-    /// The Hub has no such repository or file, or does not show it to this account.
+    /// The Hub has no such repository or file, or hides it from this account.
     #[error("Not found on the Hub: {what}. {remedy}")]
     HubNotFound {
-        /// What was requested.
+        /// The requested item.
         what: String,
-        /// What to do about it.
+        /// A remedy.
         remedy: String,
     },
     /// The repository requires accepting its terms.
@@ -186,7 +186,7 @@ pub enum Error {
     HubGated {
         /// The repository.
         repository: String,
-        /// What to do about it.
+        /// A remedy.
         remedy: String,
     },
     /// The Hub rejects the token, or the token cannot be saved. The text never contains the token.

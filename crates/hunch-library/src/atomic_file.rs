@@ -27,7 +27,7 @@ pub(super) fn read_text_up_to(path: &Path, max_bytes: u64) -> Option<String> {
     (read as u64 <= max_bytes).then_some(text)
 }
 
-/// Replaces a file's text atomically: after a failure or power cut, the old text is intact. A symbolic link
+/// Replaces a file's text atomically. After a failure or power cut, the old text is intact. A symbolic link
 /// is followed, and an existing file keeps its permissions.
 ///
 /// # Errors

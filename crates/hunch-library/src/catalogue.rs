@@ -94,8 +94,8 @@ pub fn match_file(name: &str, size_bytes: u64) -> Option<&'static CatalogueModel
     })
 }
 
-/// Guesses the catalogue model that these names refer to, in any quantisation and from any publisher. For
-/// example, "qwen3:8b" and "Qwen3-8B-Q5_K_M" are both Qwen3 8B. Suitable for recommendations only.
+/// Guesses the catalogue model that these names refer to. Quantisation and publisher may differ: "qwen3:8b"
+/// and "Qwen3-8B-Q5_K_M" are both Qwen3 8B. Suitable for recommendations only.
 pub fn guess_by_name(names: &[&str]) -> Option<&'static CatalogueModel> {
     let words: Vec<String> = names.iter().flat_map(|name| words_of(name)).collect();
     let has = |wanted: &[String]| words.iter().any(|word| *word == wanted.concat());
@@ -157,7 +157,8 @@ pub fn footprint_of(model: &CatalogueModel) -> Footprint {
     Footprint::estimate(file_bytes(model), cache_bytes_per_token(&model.id))
 }
 
-/// Returns the size of a model's file in bytes: published, or estimated from parameters and quantisation.
+/// Returns the size of a model's file in bytes. Unpublished sizes are estimated from parameters and
+/// quantisation.
 pub fn file_bytes(model: &CatalogueModel) -> u64 {
     // Average bits per weight of such files, including embeddings and scales.
     let bits = match model.quantisation.as_str() {

@@ -1,5 +1,5 @@
-//! Predicts memory use from model headers: weights as laid out on the device, full KV caches, and scratch
-//! space. Loads nothing.
+//! Predicts memory use from model headers. Counts weights as laid out on the device, full KV caches, and
+//! scratch space. Loads nothing.
 
 use crate::types::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoice};
 use hunch_core::limits::MAX_ROWS;
@@ -81,8 +81,8 @@ impl Footprint {
         })
     }
 
-    /// Estimates the footprint of a model that is not installed, from its file size and KV cache size per
-    /// token.
+    /// Estimates the footprint of a model that is not installed. Inputs are the file size and the KV cache
+    /// size per token.
     pub fn estimate(size_bytes: u64, cache_per_token: u64) -> Self {
         Self {
             weights: size_bytes,
@@ -188,7 +188,7 @@ pub fn verdict(bytes: u64, machine: MachineMemory) -> FitVerdict {
     }
 }
 
-/// Returns the middle part of an [`Error::OutOfMemory`]: why the models do not fit, and what would.
+/// Explains why the models do not fit, and what would. Forms the middle part of an [`Error::OutOfMemory`].
 ///
 /// [`Error::OutOfMemory`]: hunch_error::Error::OutOfMemory
 pub fn too_large_message(fit: &Fit) -> String {

@@ -1,5 +1,5 @@
-//! Folders added by the user, and models loaded from elsewhere, in `library.json` in the data folder. A
-//! plain file, because the command line reads it while the window has the database open.
+//! Folders added by the user, and models loaded from elsewhere. Stored in `library.json` in the data
+//! folder. A plain file, because the command line reads it while the window has the database open.
 
 use std::path::{Path, PathBuf};
 
@@ -121,7 +121,7 @@ pub fn remove_folder(places: &Places, folder: &Path) -> Result<()> {
     store_folders(places, folders)
 }
 
-/// Locks the list from read to write, because the window and the command line may both change it.
+/// Locks the list from read to write. The window and the command line may both change it.
 fn lock(places: &Places) -> Result<Option<std::fs::File>> {
     file(places).map(|file| locked_json::lock(&file)).transpose()
 }

@@ -1,5 +1,5 @@
-//! Cache of model headers, because parsing a vocabulary of 150,000 tokens is slow and files seldom change.
-//! An entry is valid while the sizes and modification times of its files match. A corrupt, outdated or
+//! Cache of model headers. Parsing a vocabulary of 150,000 tokens is slow, and files seldom change. An
+//! entry is valid while the sizes and modification times of its files match. A corrupt, outdated or
 //! oversized cache file is treated as missing.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ const MAX_ENTRIES: usize = 2000;
 /// Limit of the cache file, in bytes.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Size and modification time of each file of a model, and the expected number of files.
+/// Size and modification time of each file, and the expected number of files.
 type Stamp = (Vec<(u64, u64)>, usize);
 
 #[derive(Clone, Serialize, Deserialize)]

@@ -6,8 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::quantisation;
-use crate::types::ModelEntry;
-use crate::types::ModelSource;
+use crate::types::{ModelEntry, ModelSource};
 use crate::{DEFAULT_MODEL, short_name};
 use hunch_error::{Error, Result};
 use hunch_model::gguf::Gguf;
@@ -48,7 +47,7 @@ pub(super) struct FileReport {
     pub(super) content: Content,
     /// Header contents, if the model is usable.
     pub(super) inspection: Option<Inspection>,
-    /// Set if the file could not be read: another attempt may succeed though the file is unchanged.
+    /// Set if the file could not be read. Another attempt may then succeed though the file is unchanged.
     #[serde(skip)]
     pub(super) transient: bool,
 }
@@ -86,7 +85,7 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
     inspect_header(path).map(|(inspection, _)| inspection)
 }
 
-/// Tries a model file's chat template and returns a note for the user if it fails. Returns `None` without a
+/// Tries a model file's chat template and describes a failure to the user. Returns `None` without a
 /// template or a readable tokeniser.
 ///
 /// # Errors
@@ -139,8 +138,8 @@ fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
 
 /// Describes the content of a GGUF file that is not a model.
 fn non_model_kind(gguf: &Gguf) -> Option<&'static str> {
-    let says = |key: &str| gguf.str(key).unwrap_or_default();
-    match (says("general.type"), says("general.architecture")) {
+    let value = |key: &str| gguf.str(key).unwrap_or_default();
+    match (value("general.type"), value("general.architecture")) {
         ("adapter", _) => Some("it is an adapter for another model"),
         ("mmproj", _) | (_, "clip") => Some("it is a projector, which adds vision or audio to another model"),
         ("imatrix", _) | (_, "imatrix") => Some("it is an importance matrix for quantising another model"),

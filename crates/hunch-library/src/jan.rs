@@ -18,7 +18,7 @@ const PLAIN_NAME: &str = "model";
 pub(super) struct Jan {
     /// The files, each with its model's name in Jan.
     pub(super) models: Vec<(String, FileMeta)>,
-    /// Why something was skipped, if anything was.
+    /// Reason for a skipped file, if there is one.
     pub(super) problem: Option<String>,
 }
 
@@ -35,10 +35,10 @@ pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
                 jan.models.push((name(&file.path, &folder), file));
                 continue;
             }
-            let Some(said) = atomic_file::read_text(&file.path).as_deref().and_then(model_path) else {
+            let Some(written) = atomic_file::read_text(&file.path).as_deref().and_then(model_path) else {
                 continue;
             };
-            match inside(data, &said) {
+            match inside(data, &written) {
                 None => {
                     let path = file.path.display();
                     jan.problem.get_or_insert_with(|| {
@@ -56,7 +56,7 @@ pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
     jan
 }
 
-/// Returns the model's name: its file stem, or its folder in Jan if the stem is generic.
+/// Returns the model's name. A generic file stem is replaced by the model's folder in Jan.
 fn name(path: &Path, folder: &Path) -> String {
     let stem = split::stem(path);
     if stem != PLAIN_NAME {
@@ -76,9 +76,9 @@ fn model_path(description: &str) -> Option<String> {
 }
 
 /// Resolves a path from a description, if it stays inside the data folder.
-fn inside(data: &Path, said: &str) -> Option<PathBuf> {
-    let said = Path::new(said);
-    let relative = said.strip_prefix(data).unwrap_or(said);
+fn inside(data: &Path, written: &str) -> Option<PathBuf> {
+    let written = Path::new(written);
+    let relative = written.strip_prefix(data).unwrap_or(written);
     let stays = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     relative.components().all(stays).then(|| data.join(relative))
 }

@@ -5,7 +5,6 @@ pub mod atomic_file;
 mod candidates;
 pub mod catalogue;
 pub mod download;
-mod find;
 pub mod fit;
 mod folders;
 mod header_cache;
@@ -20,6 +19,7 @@ pub mod pairs;
 mod places;
 mod quantisation;
 mod remove;
+mod resolve;
 mod scan;
 pub mod speed_log;
 pub mod types;
@@ -31,15 +31,14 @@ use std::path::{Path, PathBuf};
 
 use directories::BaseDirs;
 
-use crate::types::ModelEntry;
-use crate::types::ModelSource;
-pub use find::find;
+use crate::types::{ModelEntry, ModelSource};
 pub use folders::{add_folder, added_folders, remember_loaded, remove_folder, was_loaded};
 use hunch_error::{Error, Result};
 use hunch_model::{low_bit, split};
 pub use inspect::{Inspection, inspect, template_note};
 pub use places::Places;
 pub use remove::{removable, remove};
+pub use resolve::resolve;
 pub use scan::{Scan, scan};
 
 /// Short name of the default model: SmolLM2-135M-Instruct, Q4_1, Apache-2.0.
@@ -79,7 +78,7 @@ pub fn models_folder() -> Result<PathBuf> {
     Ok(data_folder()?.join("models"))
 }
 
-/// Returns the folder of skip sets: the layers a target skips in self-speculation.
+/// Returns the folder of skip sets. A skip set lists the layers that a target skips in self-speculation.
 ///
 /// # Errors
 /// As [`data_folder`].
@@ -113,7 +112,7 @@ pub fn default_model_path() -> Result<PathBuf> {
     Ok(models_folder()?.join(format!("{DEFAULT_MODEL}.gguf")))
 }
 
-/// Inspects a model given by path, with the name and source under which it is listed.
+/// Inspects a model given by path, under its listed name and source.
 ///
 /// # Errors
 /// As [`inspect`].
@@ -128,7 +127,7 @@ pub fn inspect_listed(path: &Path, places: &Places) -> Result<Inspection> {
     Ok(Inspection { entry, ..inspected })
 }
 
-/// Checks for each file whether it belongs to a listed model, or was loaded before from elsewhere.
+/// Checks for each file whether its model is listed or was loaded before.
 pub fn are_known(paths: &[&Path], places: &Places) -> Vec<bool> {
     let listed = are_listed(paths, places);
     paths.iter().zip(listed).map(|(path, listed)| listed || was_loaded(places, path)).collect()

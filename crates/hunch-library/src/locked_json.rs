@@ -46,9 +46,9 @@ pub(super) fn lock(path: &Path) -> Result<File> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(io)?;
     }
-    let beside = path.with_extension("lock");
-    let io = |source| Error::Io { action: "write", path: beside.clone(), source };
-    let file = File::options().create(true).truncate(false).write(true).open(&beside).map_err(io)?;
+    let lock_path = path.with_extension("lock");
+    let io = |source| Error::Io { action: "write", path: lock_path.clone(), source };
+    let file = File::options().create(true).truncate(false).write(true).open(&lock_path).map_err(io)?;
     for _ in 0..TRIES {
         match file.try_lock() {
             Ok(()) => return Ok(file),

@@ -5,8 +5,8 @@ use sysinfo::System;
 use crate::types::{MachineMemory, MemoryClass};
 use hunch_model::device::{Compute, own_memory_bytes};
 
-/// Returns the machine's memory in bytes, counting the `held_by_models` bytes that loaded models already
-/// use as usable. Totals are 0 if the system does not report them.
+/// Returns the machine's memory. The `held_by_models` bytes used by loaded models count as usable. Totals
+/// are 0 if the system does not report them.
 pub fn memory(held_by_models: u64, compute: &Compute) -> MachineMemory {
     let (total, available) = system_memory();
     let usable = match compute.working_set_bytes() {
@@ -17,7 +17,8 @@ pub fn memory(held_by_models: u64, compute: &Compute) -> MachineMemory {
     MachineMemory { total, usable: if usable == 0 { total } else { usable } }
 }
 
-/// Returns the bytes held by loaded models: GPU buffers, or the process's memory without mapped files.
+/// Returns the bytes held by loaded models. On a GPU, the size of its buffers. On the CPU, the process's
+/// memory without mapped files.
 pub fn held_by_models(compute: &Compute) -> u64 {
     match compute.allocated_bytes() {
         0 => own_memory_bytes(),

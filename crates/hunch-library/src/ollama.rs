@@ -36,7 +36,7 @@ struct Layer {
 pub(super) struct Store {
     /// Each model's file, by its name in Ollama.
     pub(super) models: Vec<(String, FileMeta)>,
-    /// Why something was skipped, if anything was.
+    /// Reason for a skipped manifest, if there is one.
     pub(super) problem: Option<String>,
 }
 

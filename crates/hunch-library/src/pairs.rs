@@ -1,4 +1,4 @@
-//! Finds drafts for a target: every installed and catalogue model, with a verdict, predicted memory and
+//! Finds drafts for a target among installed and catalogue models. Each has a verdict, predicted memory and
 //! predicted speedup. Reads headers. Loads and measures nothing.
 
 use std::path::Path;
@@ -8,10 +8,9 @@ use super::fit::{self, Alternative, Footprint, default_context};
 use super::inspect::inspect_header;
 use super::speed_log::{ModelId, SpeedLog};
 use super::vocabularies::Vocabularies;
-use crate::types::ModelEntry;
 use crate::types::{
-    CatalogueModel, DraftOffer, DraftOffers, Fit, FitVerdict, MachineMemory, PairVerdict, PredictedSpeedup,
-    SmallerChoice,
+    CatalogueModel, DraftOffer, DraftOffers, Fit, FitVerdict, MachineMemory, ModelEntry, PairVerdict,
+    PredictedSpeedup, SmallerChoice,
 };
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
@@ -23,7 +22,7 @@ use hunch_model::gguf::Gguf;
 use hunch_model::spec::ModelSpec;
 use hunch_model::text::{Vocabulary, VocabularyVerdict};
 
-/// Key of a measured cost curve: names of the models, and bytes that a pass of each reads.
+/// Key of a measured cost curve. Names of the models, and bytes that a pass of each reads.
 #[derive(Clone, Copy, Debug)]
 pub struct CostQuery<'a> {
     /// The target.
@@ -59,13 +58,13 @@ struct ModelHeader {
 
 /// A model to find drafts for.
 struct Target {
-    read: ModelHeader,
+    header: ModelHeader,
     vocabulary: TargetVocabulary,
 }
 
 impl Pairs<'_> {
     fn read(&self, path: &Path) -> Result<ModelHeader> {
-        self.read_header(path).map(|(read, _)| read)
+        self.read_header(path).map(|(header, _)| header)
     }
 
     fn read_header(&self, path: &Path) -> Result<(ModelHeader, Gguf)> {
@@ -77,21 +76,22 @@ impl Pairs<'_> {
         let entry = entry.unwrap_or(inspection.entry);
         let spec = inspection.spec;
         let known = catalogue::match_file(&entry.name, entry.size_bytes);
-        let read = ModelHeader {
+        let header = ModelHeader {
             footprint: Footprint::from_header(&gguf, !self.compute.device().is_cpu())?,
             known_model: known.or_else(|| catalogue::guess_by_name(&[&entry.name, &spec.name])),
             spec,
             entry,
         };
-        Ok((read, gguf))
+        Ok((header, gguf))
     }
 
     fn target(&self, path: &Path) -> Result<Target> {
-        let (mut read, gguf) = self.read_header(path)?;
+        let (mut header, gguf) = self.read_header(path)?;
         let vocabulary = TargetVocabulary::new(Vocabulary::from_gguf(&gguf)?);
         // A fine-tuned model may keep the name and change tokens.
-        read.known_model = read.known_model.filter(|known_model| expected(&vocabulary.verdict(known_model)));
-        Ok(Target { read, vocabulary })
+        header.known_model =
+            header.known_model.filter(|known_model| expected(&vocabulary.verdict(known_model)));
+        Ok(Target { header, vocabulary })
     }
 
     /// Judges how well a target fits by itself, at its default context.
@@ -126,16 +126,16 @@ impl Pairs<'_> {
         let usable = self.models.iter().filter(|entry| entry.problem.is_none());
         let smaller = usable.filter(|entry| entry.size_bytes < target.entry.size_bytes);
         // A model that cannot be read is not an alternative.
-        let here =
-            smaller.filter_map(|entry| self.read(Path::new(&entry.path)).ok()).map(|read| Alternative {
-                choice: SmallerChoice::Model { name: read.entry.name, path: read.entry.path },
-                footprint: read.footprint,
+        let installed =
+            smaller.filter_map(|entry| self.read(Path::new(&entry.path)).ok()).map(|header| Alternative {
+                choice: SmallerChoice::Model { name: header.entry.name, path: header.entry.path },
+                footprint: header.footprint,
             });
         let absent = catalogue::targets().filter(|model| !self.has(model)).map(|model| Alternative {
             choice: SmallerChoice::Catalogue { id: model.id.clone(), name: model.name.clone() },
             footprint: footprint_of(model),
         });
-        here.chain(absent).collect()
+        installed.chain(absent).collect()
     }
 
     /// Checks whether a catalogue model is installed.
@@ -151,22 +151,22 @@ impl Pairs<'_> {
     /// As [`Pairs::fit`]. An unreadable draft is an offer with a reason.
     pub fn offers(&self, target: &Path, context: Option<u32>) -> Result<DraftOffers> {
         let target = self.target(target)?;
-        let context = context_of(&target.read.spec, context)?;
-        let path = target.read.entry.path.as_str();
+        let context = context_of(&target.header.spec, context)?;
+        let path = target.header.entry.path.as_str();
         let others = self.models.iter().filter(|entry| !same_file(&entry.path, path));
-        let here = others.map(|entry| self.offer_of(&target.read, entry, context));
+        let installed = others.map(|entry| self.offer_of(&target.header, entry, context));
         // The target may be a catalogue model outside the scanned folders.
         let itself = |model: &CatalogueModel| {
-            let found = catalogue::match_file(&target.read.entry.name, target.read.entry.size_bytes);
+            let found = catalogue::match_file(&target.header.entry.name, target.header.entry.size_bytes);
             found.is_some_and(|found| found.id == model.id)
         };
         let absent = catalogue::models().iter().filter(|model| !self.has(model) && !itself(model));
         let to_fetch = absent.map(|model| self.offer_to_fetch(&target, model, context));
-        let mut offers: Vec<DraftOffer> = here.chain(to_fetch).collect();
+        let mut offers: Vec<DraftOffer> = installed.chain(to_fetch).collect();
         offers.sort_by(compare_offers);
         let without_draft = Method::usable(false).into_iter().filter(|method| *method != Method::Plain);
         let without_draft = without_draft.collect();
-        Ok(DraftOffers { target: target.read.entry, context, offers, without_draft })
+        Ok(DraftOffers { target: target.header.entry, context, offers, without_draft })
     }
 
     /// Judges an installed model as a draft.
@@ -223,7 +223,7 @@ impl Pairs<'_> {
 
     /// Judges a catalogue model that is not installed as a draft.
     fn offer_to_fetch(&self, target: &Target, model: &CatalogueModel, context: u32) -> DraftOffer {
-        let Target { read: target, vocabulary } = target;
+        let Target { header: target, vocabulary } = target;
         let footprint = footprint_of(model);
         let offer = self.offer(target, &footprint, context);
         let same_family = target.known_model.is_none_or(|known_model| known_model.family == model.family);
@@ -335,9 +335,10 @@ pub fn typical_acceptance(size_ratio: f64, same_family: bool) -> f64 {
     if same_family { typical } else { typical - 0.05 }
 }
 
-/// Assumed cost of a target pass by rows, relative to one row, until it is measured here. On Metal, several
-/// rows use tiled kernels, which for a few rows cost 4.9 single-row passes (ggml-org/llama.cpp#4624, whose
-/// kernels these are). CPU figures are for Qwen2.5 1.5B in Q4_K_M on two cores (`hunch bench --passes`).
+/// Assumed cost of a target pass by rows, relative to one row. Used until costs are measured on this
+/// machine. On Metal, several rows use tiled kernels, which for a few rows cost 4.9 single-row passes
+/// (ggml-org/llama.cpp#4624, whose kernels these are). CPU figures are for Qwen2.5 1.5B in Q4_K_M on two
+/// cores (`hunch bench --passes`).
 fn default_cost(compute: &Compute) -> PassCost {
     let points: &[(usize, f64)] = if compute.device().is_cpu() {
         &[(1, 1.0), (2, 1.15), (5, 1.2), (9, 1.8), (16, 2.85)]

@@ -1,6 +1,6 @@
-//! Folders to search for models: Hunch's own, those added by the user, and the caches of other programs,
-//! which are only read. Only this module asks the system for the home folder and environment. All other
-//! code takes [`Places`], so tests use their own folders.
+//! Folders to search for models. These are Hunch's own, those added by the user, and caches of other
+//! programs, which are only read. Only this module asks the system for the home folder and environment. All
+//! other code takes [`Places`], so tests use their own folders.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -54,8 +54,8 @@ pub(super) fn type_name(dtype: GgmlDType) -> String {
 
 /// Returns a model's quantisation: the file's own statement, or the type of most weights.
 pub(super) fn of(gguf: &Gguf) -> String {
-    let said = gguf.u32("general.file_type");
-    if let Some((_, name)) = FILE_TYPES.iter().find(|(number, _)| said == Some(*number)) {
+    let stated = gguf.u32("general.file_type");
+    if let Some((_, name)) = FILE_TYPES.iter().find(|(number, _)| stated == Some(*number)) {
         return (*name).to_owned();
     }
     let mut weights: BTreeMap<String, usize> = BTreeMap::new();

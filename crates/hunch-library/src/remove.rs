@@ -8,7 +8,7 @@ use crate::types::ModelSource;
 use hunch_error::{Error, Result};
 use hunch_model::split;
 
-/// Returns the files that deleting the model at `path` would delete: all parts of a split model.
+/// Returns the files that deleting a model would delete. A split model has several.
 ///
 /// # Errors
 /// If there is no such model, or it is in another program's folder. The message says how to delete it

@@ -5,8 +5,7 @@ use super::candidates::{Candidate, find_candidates};
 use super::header_cache::HeaderCache;
 use super::inspect::{Content, FileReport, Inspection, examine};
 use super::places::Places;
-use crate::types::ModelEntry;
-use crate::types::{ModelFolder, ModelSource};
+use crate::types::{ModelEntry, ModelFolder, ModelSource};
 
 /// Headers read in parallel. More threads do not speed up a disk.
 const MAX_THREADS: usize = 4;

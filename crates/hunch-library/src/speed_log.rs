@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{data_folder, locked_json};
-use crate::types::ModelEntry;
-use crate::types::{MeasuredSpeedup, SpeedRole};
+use crate::types::{MeasuredSpeedup, ModelEntry, SpeedRole};
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::GenerationStats;
@@ -109,8 +108,7 @@ struct WithMethod {
 
 /// Table of plain decoding rates, in tokens per second, by device and model.
 const PLAIN: &str = "plain";
-/// Table of rates and methods of the last run that was not only plain decoding, by device and model. Of
-/// several methods, the fastest.
+/// Table of the last speculative rate and its method, by device and model. Of several methods, the fastest.
 const SPECULATIVE: &str = "speculative";
 /// Table of drafting rates, in tokens per second, by device and draft model.
 const DRAFTING: &str = "drafting";

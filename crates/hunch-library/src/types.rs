@@ -1,5 +1,4 @@
-//! Wire types of the model library: installed models, memory fit, draft pairs, the catalogue, the Hub and
-//! downloads.
+//! Wire types of the model library, its downloads and the Hub.
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
@@ -33,20 +32,20 @@ pub struct ModelEntry {
     pub context_length: u32,
     /// Tokeniser family, such as "gpt2 (qwen2)".
     pub tokenizer: String,
-    /// Whether the file contains a chat template.
+    /// Set if the file contains a chat template.
     pub has_template: bool,
     /// `general.license`, if stated.
     pub licence: Option<String>,
-    /// Last measured speed on this machine, in tokens per second: of plain decoding if measured, otherwise
+    /// Last measured speed on this machine, in tokens per second. Of plain decoding if measured, otherwise
     /// as in `ran_as`.
     pub tokens_per_second: Option<f64>,
     /// Role and method of that measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub ran_as: Option<SpeedRole>,
-    /// Whether it is the default model.
+    /// Set for the default model.
     pub is_default: bool,
-    /// Why it cannot be used, if it cannot.
+    /// Reason why it cannot be used, if there is one.
     pub problem: Option<String>,
 }
 
@@ -88,11 +87,11 @@ pub struct ModelFolder {
     pub path: String,
     /// Its owner.
     pub source: ModelSource,
-    /// Whether it exists.
+    /// Set if it exists.
     pub exists: bool,
     /// Number of models found in it.
     pub models: u32,
-    /// Why it was not searched, or only in part.
+    /// Reason for a skipped or incomplete search, if there is one.
     pub problem: Option<String>,
 }
 
@@ -154,7 +153,7 @@ pub enum SpeedRole {
     Draft,
 }
 
-/// How well something fits in memory.
+/// Degree to which something fits in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum FitVerdict {
@@ -183,7 +182,7 @@ pub struct Fit {
     pub total: u64,
     /// Memory of the machine.
     pub machine: MachineMemory,
-    /// How well it fits.
+    /// The verdict.
     pub verdict: FitVerdict,
     /// Alternatives that fit, closest first, if this does not.
     pub smaller: Vec<SmallerChoice>,
@@ -216,7 +215,7 @@ pub enum SmallerChoice {
     },
 }
 
-/// Whether a model can draft for a target.
+/// Verdict on a model as a draft for a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum PairVerdict {
@@ -228,7 +227,7 @@ pub enum PairVerdict {
     /// A catalogue model that is expected to share the vocabulary. Installed models are compared token by
     /// token.
     Expected {
-        /// Whether this exact file was compared token by token for the catalogue. Otherwise the target has
+        /// Set if this exact file was compared token by token for the catalogue. Otherwise the target has
         /// the known tokens of the model's family.
         compared: bool,
     },
@@ -245,7 +244,7 @@ pub enum PairVerdict {
     NotSmaller,
     /// The model cannot be used at all.
     Unusable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -262,16 +261,16 @@ pub struct DraftOffer {
     /// Size of its file, in bytes.
     #[ts(type = "number")]
     pub size_bytes: u64,
-    /// Whether it can draft for this target.
+    /// The verdict.
     pub verdict: PairVerdict,
-    /// Whether the catalogue recommends it for this target.
+    /// Set if the catalogue recommends it for this target.
     pub recommended: bool,
     /// Bytes of weights read per pass, relative to the target's.
     pub size_ratio: f64,
     /// Predicted memory of both at the requested context, in bytes.
     #[ts(type = "number")]
     pub memory: u64,
-    /// How well both fit in memory.
+    /// Verdict on the memory of both.
     pub fit: FitVerdict,
     /// Predicted speedup at a typical acceptance rate, or `None` if it cannot draft.
     pub predicted: Option<PredictedSpeedup>,
@@ -288,7 +287,7 @@ pub struct PredictedSpeedup {
     pub acceptance: f64,
     /// Best draft length in tokens, or 0 if plain decoding is fastest.
     pub depth: u32,
-    /// Whether pass costs were measured on this machine. Otherwise they are estimated from sizes.
+    /// Set if pass costs were measured on this machine. Otherwise they are estimated from sizes.
     pub costs_measured: bool,
 }
 
@@ -358,7 +357,7 @@ pub struct CatalogueModel {
     pub family: String,
     /// Its role.
     pub role: CatalogueRole,
-    /// Smallest memory class in which the model and its draft fit, at a context of 8,192 tokens.
+    /// Smallest memory class in which the model and its draft fit. The context is 8,192 tokens.
     pub memory_class: MemoryClass,
     /// Number of weights.
     #[ts(type = "number")]
@@ -420,7 +419,7 @@ pub struct HubRepository {
     pub repository: String,
     /// Commit of this listing.
     pub revision: String,
-    /// Whether its terms must be accepted on its page.
+    /// Set if its terms must be accepted on its page.
     pub gated: bool,
     /// Licence, if the Hub reports it.
     pub licence: Option<String>,
@@ -504,7 +503,7 @@ pub enum HubTokenSource {
     File,
 }
 
-/// Why a configured token is not used.
+/// Reason for not using a configured token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum HubTokenProblem {
@@ -526,9 +525,9 @@ pub struct HubState {
     pub endpoint: String,
     /// Source of the token.
     pub token: HubTokenSource,
-    /// Whether this system has a keychain to store a token in.
+    /// Set if this system has a keychain to store a token in.
     pub can_keep_token: bool,
-    /// Why configured tokens are not used.
+    /// Reasons for not using configured tokens.
     pub problems: Vec<HubTokenProblem>,
 }
 

@@ -37,7 +37,7 @@ pub(super) struct FileMeta {
 }
 
 impl FileMeta {
-    /// Returns the metadata of the file at `path`, or `None` if it is not a file.
+    /// Returns the metadata of a file, or `None` if the path is not a file.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let meta = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
         Some(Self::new(path.to_path_buf(), &meta))
@@ -66,7 +66,7 @@ fn identity(path: &Path, _: &Metadata) -> Identity {
 pub(super) struct WalkResult {
     /// The files, breadth first, by name within each folder.
     pub(super) files: Vec<FileMeta>,
-    /// Why something was skipped, if anything was.
+    /// Reason for a skipped folder, if there is one.
     pub(super) problem: Option<String>,
 }
 
@@ -82,8 +82,8 @@ pub(super) fn walk(root: &Path, wanted: impl Fn(&OsStr) -> bool) -> WalkResult {
     walk_where(root, wanted, |_, _| true)
 }
 
-/// Like [`walk`], entering only folders that `entered` accepts by depth below `root` (0 = direct child) and
-/// name. Entries of other folders do not count towards the limit.
+/// Like [`walk`], entering only accepted folders. `entered` receives the depth below `root` (0 = direct
+/// child) and the name. Entries of other folders do not count towards the limit.
 pub(super) fn walk_where(
     root: &Path,
     wanted: impl Fn(&OsStr) -> bool,

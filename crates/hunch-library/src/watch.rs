@@ -1,7 +1,7 @@
-//! Watches for added and removed models by polling names, sizes and times every two seconds while the
-//! window is visible. File system events are not used: they do not report changes behind symbolic links,
-//! which caches of other programs consist of, nor changes on network volumes. On a slow volume the interval
-//! grows.
+//! Watches for added and removed models by polling. Names, sizes and times are compared every two seconds
+//! while the window is visible. File system events are not used: they do not report changes behind symbolic
+//! links, which caches of other programs consist of, nor changes on network volumes. On a slow volume the
+//! interval grows.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -15,7 +15,7 @@ use hunch_error::{Error, Result};
 
 /// Default interval between polls.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// How long [`Watch::start`] waits for the first poll.
+/// Longest time that [`Watch::start`] waits for the first poll.
 const FIRST_POLL_WAIT: Duration = Duration::from_millis(100);
 /// Minimum ratio of waiting to polling time.
 const MIN_IDLE_RATIO: u32 = 10;
@@ -64,10 +64,10 @@ impl Control {
 }
 
 impl Watch {
-    /// Polls every `period` and calls `changed` when the files differ from the start or the last report. A
-    /// growing file is reported when it appears and again when its size settles. The first poll is awaited
-    /// only briefly, because an unresponsive volume may block it for minutes. If it finishes late,
-    /// `changed` is called, because changes may have been missed.
+    /// Polls every `period` and calls `changed` when the files have changed. A growing file is reported
+    /// when it appears and again when its size settles. The first poll is awaited only briefly, because an
+    /// unresponsive volume may block it for minutes. If it finishes late, `changed` is called, because
+    /// changes may have been missed.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -164,8 +164,8 @@ impl ChangeFilter {
         Self { reported: first, seen: first }
     }
 
-    /// Returns whether to report this fingerprint: a changed set of files at once, changed contents once
-    /// they are stable for one poll.
+    /// Decides whether to report this fingerprint. A changed set of files is reported at once, changed
+    /// contents once they are stable for one poll.
     fn should_report(&mut self, now: Fingerprint) -> bool {
         let settled = now == self.seen;
         self.seen = now;

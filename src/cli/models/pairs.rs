@@ -83,7 +83,7 @@ fn kept_costs() -> Option<Store> {
 }
 
 pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
-    let target = hunch_library::find(&args.target, places)?;
+    let target = hunch_library::resolve(&args.target, places)?;
     let compute = Compute::open(args.device, None)?;
     let models = hunch_library::scan(places).models;
     let offers = ask_pairs(&models, &compute, |pairs| pairs.offers(&target, args.context))?;

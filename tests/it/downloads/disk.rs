@@ -42,11 +42,11 @@ fn two_downloads_do_not_reserve_the_same_space() {
     assert_eq!(hub.starts(), [0], "it was never requested");
     // Another program sees the first one's needs, too.
     let other = Downloads::open(test.path(), hub.config(), with_room(5 * MIB)).unwrap();
-    let (heard, told) = watch(&other);
+    let (events, subscription) = watch(&other);
     other.start(&request("two.gguf")).unwrap();
-    let failed = wait(&heard, &two, |download| download.phase == DownloadPhase::Failed);
+    let failed = wait(&events, &two, |download| download.phase == DownloadPhase::Failed);
     assert!(failed.error.unwrap().message.contains("that other downloads still need"));
-    drop((told, other));
+    drop((subscription, other));
     // A paused download releases its reservation at once.
     test.downloads.pause(&one).unwrap();
     test.downloads.resume(&two).unwrap();
@@ -108,8 +108,8 @@ fn unreadable_download_leaves_the_list_with_its_folder() {
     assert_eq!(test.downloads.list(), []);
 }
 
-/// An end event: its phase, the state file's `wanted` flag if the file exists, and whether the model
-/// exists.
+/// An end event: its phase, the state file's `wanted` flag, and whether the model exists. The flag is
+/// `None` without a state file.
 type End = (DownloadPhase, Option<bool>, bool);
 
 /// Subscribers may act on an end event, so the disk must match it.
@@ -143,9 +143,9 @@ fn end_is_on_disk_before_its_event() {
     test.downloads.resume(&id).unwrap();
     assert_done(&test.end(&id), &content);
     // Later subscribers are notified later.
-    let told = || on_disk.lock().unwrap().iter().any(|(phase, ..)| *phase == DownloadPhase::Done);
+    let done_reported = || on_disk.lock().unwrap().iter().any(|(phase, ..)| *phase == DownloadPhase::Done);
     let begun = Instant::now();
-    while !told() && begun.elapsed() < PATIENCE {
+    while !done_reported() && begun.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(2));
     }
     let ends = on_disk.lock().unwrap();

@@ -90,8 +90,8 @@ struct TestDownloads {
 
 fn watch(downloads: &Downloads) -> (Receiver<LibraryEvent>, Subscription) {
     let (sender, events) = channel();
-    let told = downloads.subscribe(Box::new(move |event| drop(sender.send(event))));
-    (events, told)
+    let subscription = downloads.subscribe(Box::new(move |event| drop(sender.send(event))));
+    (events, subscription)
 }
 
 impl TestDownloads {
@@ -208,7 +208,7 @@ fn model_is_fetched_verified_and_listed() {
     assert!(unfinished(test.path()).is_empty());
     assert!(test.events.iter().any(|event| event == LibraryEvent::Changed));
     assert_eq!(
-        hunch_library::find("tiny é-q8_0", &Places::only(test.path().into())).unwrap(),
+        hunch_library::resolve("tiny é-q8_0", &Places::only(test.path().into())).unwrap(),
         PathBuf::from(done.path.unwrap())
     );
     // The model exists, so no byte is fetched again.
@@ -287,7 +287,7 @@ fn two_programs_do_not_fetch_the_same_file() {
     hub.set_behaviour(in_sequence(vec![Behaviour { stall: Some(MIB), ..Behaviour::default() }]));
     let test = TestDownloads::new(&hub);
     let other = Downloads::open(test.path(), hub.config(), settings()).unwrap();
-    let (heard, _subscription) = watch(&other);
+    let (other_events, _subscription) = watch(&other);
     let id = test.start("m.gguf");
     test.wait(&id, |download| download.done_bytes == MIB);
     // The other program sees the download as foreign.
@@ -295,12 +295,12 @@ fn two_programs_do_not_fetch_the_same_file() {
     assert_eq!((seen.id.as_str(), seen.done_bytes), (id.as_str(), MIB));
     assert_eq!(seen.error.as_ref().unwrap().code, ErrorCode::DownloadElsewhere);
     other.start(&request("m.gguf")).unwrap();
-    let refused = wait(&heard, &id, |download| download.phase == DownloadPhase::Failed);
+    let refused = wait(&other_events, &id, |download| download.phase == DownloadPhase::Failed);
     assert_eq!(refused.error.unwrap().code, ErrorCode::DownloadElsewhere);
     other.remove(&id).unwrap();
     // Tasks run in order, so this refusal follows that of the removal.
     other.start(&request("m.gguf")).unwrap();
-    wait(&heard, &id, |download| download.phase == DownloadPhase::Failed);
+    wait(&other_events, &id, |download| download.phase == DownloadPhase::Failed);
     assert_eq!(test.part_bytes(&id), MIB, "the file is untouched");
     // Once the first lets go, the other can resume.
     test.downloads.pause(&id).unwrap();
@@ -308,7 +308,7 @@ fn two_programs_do_not_fetch_the_same_file() {
     let mut ended = None;
     while ended.is_none() {
         other.resume(&id).unwrap();
-        let download = wait(&heard, &id, |download| {
+        let download = wait(&other_events, &id, |download| {
             matches!(download.phase, DownloadPhase::Done | DownloadPhase::Failed)
         });
         // The first may still be storing its pause.
@@ -426,20 +426,21 @@ fn subscribers_are_called_until_dropped() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(0, 54));
     let test = TestDownloads::new(&hub);
-    let heard = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&heard);
-    let told = test.downloads.subscribe(Box::new(move |_| {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let subscription = test.downloads.subscribe(Box::new(move |_| {
         counted.fetch_add(1, Ordering::SeqCst);
     }));
     test.fetch("m.gguf");
-    drop(told);
-    let before = heard.load(Ordering::SeqCst);
+    drop(subscription);
+    let before = calls.load(Ordering::SeqCst);
     assert!(before > 1);
     test.fetch("m.gguf");
-    assert_eq!(heard.load(Ordering::SeqCst), before);
+    assert_eq!(calls.load(Ordering::SeqCst), before);
 }
 
-/// A failed download on disk, and a subscriber that lists downloads on every event, as the window does.
+/// A failed download on disk, and a subscriber that lists downloads on every event. The window does the
+/// same.
 #[test]
 fn subscriber_may_list_and_drop_anything() {
     let hub = TestHub::start();
@@ -457,7 +458,7 @@ fn subscriber_may_list_and_drop_anything() {
     // For another program the download has failed, because the first one holds its lock.
     let lister = other.clone();
     let (sender, listed) = channel();
-    let told = other.subscribe(Box::new(move |event| drop(sender.send((event, lister.list())))));
+    let subscription = other.subscribe(Box::new(move |event| drop(sender.send((event, lister.list())))));
     other.list();
     let (_, first) = listed.recv_timeout(PATIENCE).unwrap();
     assert_eq!(first[0].error.as_ref().unwrap().code, ErrorCode::DownloadElsewhere);
@@ -474,14 +475,14 @@ fn subscriber_may_list_and_drop_anything() {
         }
     }
     assert_eq!(phases[0], DownloadPhase::Waiting, "in the order of events");
-    drop(told);
+    drop(subscription);
     assert!(listed.iter().count() < 10, "the subscriber and everything it owned are dropped");
     // A subscriber that drops itself, another one and the last handle of the downloads.
     let (_, aside) = watch(&other);
     let mine: Arc<Mutex<Option<Subscription>>> = Arc::default();
     let (itself, last) = (Arc::clone(&mine), other.clone());
     let mut held = Some((aside, last));
-    let (sender, heard) = channel();
+    let (sender, events) = channel();
     let (go, wait) = channel();
     *mine.lock().unwrap() = Some(other.subscribe(Box::new(move |event| {
         // The first one is the event of the start below.
@@ -496,7 +497,7 @@ fn subscriber_may_list_and_drop_anything() {
     other.start(&request("m.gguf")).unwrap();
     drop(other);
     go.send(()).unwrap();
-    assert_eq!(heard.iter().count(), 1);
+    assert_eq!(events.iter().count(), 1);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub(super) fn hunch(data: &Path, endpoint: &str, arguments: &[&str]) -> Command 
     command
 }
 
-pub(super) fn told(output: &Output) -> String {
+pub(super) fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
@@ -53,13 +53,21 @@ fn command_line_lists_and_pulls_with_the_token_file() {
     let endpoint = hub.config().endpoint;
     let run = |arguments: &[&str]| hunch(data.path(), &endpoint, arguments).output().unwrap();
     let listed = run(&["models", "hub", REPOSITORY]);
-    assert!(listed.status.success() && told(&listed).contains("m-Q8_0.gguf"), "{}", told(&listed));
+    assert!(
+        listed.status.success() && output_text(&listed).contains("m-Q8_0.gguf"),
+        "{}",
+        output_text(&listed)
+    );
     assert_eq!(run(&["models", "hub", "nobody/nothing"]).status.code(), Some(3));
     let which = run(&["models", "pull", REPOSITORY]);
-    assert!(which.status.code() == Some(3) && told(&which).contains("m-Q4_0.gguf"), "{}", told(&which));
+    assert!(
+        which.status.code() == Some(3) && output_text(&which).contains("m-Q4_0.gguf"),
+        "{}",
+        output_text(&which)
+    );
     let pulled = run(&["models", "pull", REPOSITORY, "q8_0", "--json"]);
     let done: Download =
-        serde_json::from_slice(&pulled.stdout).unwrap_or_else(|_| panic!("{}", told(&pulled)));
+        serde_json::from_slice(&pulled.stdout).unwrap_or_else(|_| panic!("{}", output_text(&pulled)));
     assert_done(&done, &content);
     assert!(
         hub.requests().iter().all(
@@ -67,11 +75,15 @@ fn command_line_lists_and_pulls_with_the_token_file() {
         )
     );
     let found = run(&["models", "list"]);
-    assert!(told(&found).contains("m-Q8_0"), "{}", told(&found));
+    assert!(output_text(&found).contains("m-Q8_0"), "{}", output_text(&found));
     // A wrong checksum fails the command.
     hub.set_behaviour(|request| Behaviour { corrupt: request.is_file(), ..Behaviour::default() });
     let corrupt = run(&["models", "pull", REPOSITORY, "q4_0"]);
-    assert!(corrupt.status.code() == Some(5) && told(&corrupt).contains("checksum"), "{}", told(&corrupt));
+    assert!(
+        corrupt.status.code() == Some(5) && output_text(&corrupt).contains("checksum"),
+        "{}",
+        output_text(&corrupt)
+    );
 }
 
 #[test]
@@ -86,14 +98,18 @@ fn pulls_the_quantisation_after_the_colon() {
         hunch(data.path(), &hub.config().endpoint, &arguments).output().unwrap()
     };
     let absent = pull(&[&format!("{REPOSITORY}:Q5_K_M")]);
-    assert_eq!(absent.status.code(), Some(3), "{}", told(&absent));
-    assert!(told(&absent).contains("quantisations are Q4_K_M, Q8_0"), "{}", told(&absent));
+    assert_eq!(absent.status.code(), Some(3), "{}", output_text(&absent));
+    assert!(output_text(&absent).contains("quantisations are Q4_K_M, Q8_0"), "{}", output_text(&absent));
     let two = pull(&[&format!("{REPOSITORY}:Q8_0"), "Q4_K_M"]);
-    assert!(two.status.code() == Some(4) && told(&two).contains("Name one of them"), "{}", told(&two));
+    assert!(
+        two.status.code() == Some(4) && output_text(&two).contains("Name one of them"),
+        "{}",
+        output_text(&two)
+    );
     assert!(hub.starts().is_empty(), "nothing was fetched");
     let pulled = pull(&[&format!("hf.co/{REPOSITORY}:Q8_0")]);
     let done: Download =
-        serde_json::from_slice(&pulled.stdout).unwrap_or_else(|_| panic!("{}", told(&pulled)));
+        serde_json::from_slice(&pulled.stdout).unwrap_or_else(|_| panic!("{}", output_text(&pulled)));
     assert_done(&done, &content);
     assert_eq!(done.request.file, "m-Q8_0.gguf");
     assert!(
@@ -138,14 +154,14 @@ fn environment_token_is_sent_to_the_hub_only() {
         }
     });
     let refused = run(&["models", "pull", REPOSITORY]);
-    assert_eq!(refused.status.code(), Some(4), "{}", told(&refused));
-    assert!(told(&refused).contains("rejects the token"), "{}", told(&refused));
+    assert_eq!(refused.status.code(), Some(4), "{}", output_text(&refused));
+    assert!(output_text(&refused).contains("rejects the token"), "{}", output_text(&refused));
     assert_eq!(stands_in(data.path(), secret), None, "while the download is unfinished");
     let pulled = run(&["models", "pull", REPOSITORY]);
-    assert!(pulled.status.success(), "{}", told(&pulled));
+    assert!(pulled.status.success(), "{}", output_text(&pulled));
     let listed = run(&["models", "hub", REPOSITORY, "--json"]);
     for output in [&refused, &pulled, &listed] {
-        assert!(!told(output).contains(secret), "{}", told(output));
+        assert!(!output_text(output).contains(secret), "{}", output_text(output));
     }
     assert_eq!(stands_in(data.path(), secret), None);
     let requests = hub.requests();
@@ -171,10 +187,10 @@ fn malformed_token_variable_is_reported_and_not_sent() {
     };
     let output = run("hf_secret and more");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.contains("HF_TOKEN is not used"), "{}", told(&output));
-    assert!(!told(&output).contains("secret"), "{}", told(&output));
+    assert!(output.status.success() && errors.contains("HF_TOKEN is not used"), "{}", output_text(&output));
+    assert!(!output_text(&output).contains("secret"), "{}", output_text(&output));
     assert!(hub.requests().iter().all(|request| request.authorization.is_none()));
-    assert!(!told(&run("hf_sound")).contains("HF_TOKEN"));
+    assert!(!output_text(&run("hf_sound")).contains("HF_TOKEN"));
 }
 
 #[test]
@@ -192,7 +208,7 @@ fn pulls_a_catalogue_model_by_id() {
     };
     let output = pull(&[&of_catalogue.id]);
     let done: Download =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", output_text(&output)));
     assert_done(&done, &content);
     assert_eq!(
         (&done.request.repository, &done.request.file),
@@ -202,7 +218,7 @@ fn pulls_a_catalogue_model_by_id() {
     // Naming another file of the repository overrides the catalogue.
     let output = pull(&[&of_catalogue.id, "F16"]);
     let done: Download =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", output_text(&output)));
     assert_eq!(done.request.file, "other-F16.gguf");
     assert_eq!(pull(&["no-such-id-in-the-catalogue"]).status.code(), Some(3));
 }
@@ -215,7 +231,7 @@ fn command_line_uses_the_proxy_variables() {
     let data = tempfile::tempdir().unwrap();
     let mut command = hunch(data.path(), "http://hub.invalid", &["models", "hub", REPOSITORY, "--json"]);
     let output = command.env("http_proxy", format!("http://{address}")).output().unwrap();
-    assert!(output.status.success() && told(&output).contains("m.gguf"), "{}", told(&output));
+    assert!(output.status.success() && output_text(&output).contains("m.gguf"), "{}", output_text(&output));
     assert_eq!(count.load(Ordering::SeqCst), 1);
     let direct = command.env("no_proxy", "hub.invalid").output().unwrap();
     assert_eq!((direct.status.code(), count.load(Ordering::SeqCst)), (Some(5), 1));
@@ -241,15 +257,15 @@ fn ctrl_c_pauses_and_the_same_command_resumes() {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let paused = child.wait_with_output().unwrap();
     assert!(
-        paused.status.success() && told(&paused).contains("The same command goes on"),
+        paused.status.success() && output_text(&paused).contains("The same command goes on"),
         "{}",
-        told(&paused)
+        output_text(&paused)
     );
     let seen = &window.list()[0];
     assert_eq!((seen.phase, seen.error.as_ref(), seen.done_bytes), (DownloadPhase::Paused, None, MIB));
     let output = pull().output().unwrap();
     assert_done(
-        &serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output))),
+        &serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", output_text(&output))),
         &content,
     );
     assert_eq!(hub.starts(), [0, MIB]);

@@ -24,7 +24,7 @@ use crate::support::snapshot::snapshot;
 fn every_refusal_is_explained() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(0, 18));
-    let told = |token: Option<&str>, behaviour: Behaviour| {
+    let refusal = |token: Option<&str>, behaviour: Behaviour| {
         let config = token.map_or_else(|| hub.config(), |token| hub.config_with_token(token));
         hub.set_behaviour(move |_| behaviour.clone());
         let test = TestDownloads::with(config, settings());
@@ -37,23 +37,23 @@ fn every_refusal_is_explained() {
         (error.code(), error.to_string())
     };
     let code = |status, code: &str| Behaviour::status(status).with("X-Error-Code", code);
-    let (gated, message) = told(None, code(401, "GatedRepo"));
+    let (gated, message) = refusal(None, code(401, "GatedRepo"));
     assert_eq!(gated, ErrorCode::HubGated);
     assert!(message.contains("give Hunch a token") && message.contains(REPOSITORY), "{message}");
-    let (gated, message) = told(Some("hf_mine"), code(403, "GatedRepo"));
+    let (gated, message) = refusal(Some("hf_mine"), code(403, "GatedRepo"));
     assert_eq!(gated, ErrorCode::HubGated);
     assert!(message.contains("Accept them on"), "{message}");
-    assert_eq!(told(None, code(401, "RepoNotFound")).0, ErrorCode::HubNotFound);
-    assert_eq!(told(None, code(404, "RepoNotFound")).0, ErrorCode::HubNotFound);
+    assert_eq!(refusal(None, code(401, "RepoNotFound")).0, ErrorCode::HubNotFound);
+    assert_eq!(refusal(None, code(404, "RepoNotFound")).0, ErrorCode::HubNotFound);
     let expired = Behaviour::status(401)
         .with("X-Error-Message", "Invalid credentials in Authorization header: hf_mine");
-    let (refused, message) = told(Some("hf_mine"), expired);
+    let (refused, message) = refusal(Some("hf_mine"), expired);
     assert_eq!(refused, ErrorCode::HubToken);
     assert!(message.contains("expired") && !message.contains("hf_mine"), "{message}");
-    assert_eq!(told(Some("hf_mine"), Behaviour::status(403)).0, ErrorCode::HubToken);
-    assert_eq!(told(None, Behaviour::status(502)).0, ErrorCode::HubUnreachable);
+    assert_eq!(refusal(Some("hf_mine"), Behaviour::status(403)).0, ErrorCode::HubToken);
+    assert_eq!(refusal(None, Behaviour::status(502)).0, ErrorCode::HubUnreachable);
     assert_eq!(
-        told(None, Behaviour::status(307).with("Location", "/somewhere")).0,
+        refusal(None, Behaviour::status(307).with("Location", "/somewhere")).0,
         ErrorCode::HubUnreachable
     );
     hub.set_behaviour(|_| Behaviour::default());
@@ -237,7 +237,7 @@ proptest! {
     }
 }
 
-/// For any names on the Hub, downloads create models in the models folder and change nothing else.
+/// Whatever names the Hub lists, downloads change nothing outside the models folder.
 #[test]
 fn downloads_write_to_the_models_folder_only() {
     let hub = TestHub::start();

@@ -1,4 +1,4 @@
-//! A Hub behind TLS: which certificates are trusted, and what is sent when one is not.
+//! A Hub behind TLS: trusted certificates, and what is sent without trust.
 
 use hunch_error::ErrorCode;
 use hunch_library::hub::HubConfig;
@@ -6,7 +6,7 @@ use hunch_library::hub::HubConfig;
 #[cfg(target_os = "linux")]
 use super::{
     MIB, assert_done,
-    program::{hunch, told},
+    program::{hunch, output_text},
 };
 use super::{REPOSITORY, TestDownloads, model, settings};
 use crate::hub::TestHub;
@@ -55,8 +55,8 @@ fn missing_system_certificates_are_reported() {
         .env_remove("SSL_CERT_DIR")
         .output()
         .unwrap();
-    assert_eq!(output.status.code(), Some(4), "{}", told(&output));
-    assert!(told(&output).contains("SSL_CERT_FILE"), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(4), "{}", output_text(&output));
+    assert!(output_text(&output).contains("SSL_CERT_FILE"), "{}", output_text(&output));
 }
 
 /// On other systems, trust comes from the system's store, which tests do not change.
@@ -85,11 +85,11 @@ fn downloads_from_a_trusted_hub_through_a_proxy_tunnel() {
     };
     // The system's certificates do not include the test's.
     let refused = pull().env_remove("SSL_CERT_FILE").output().unwrap();
-    assert_eq!(refused.status.code(), Some(5), "{}", told(&refused));
-    assert!(told(&refused).contains("not trusted"), "{}", told(&refused));
+    assert_eq!(refused.status.code(), Some(5), "{}", output_text(&refused));
+    assert!(output_text(&refused).contains("not trusted"), "{}", output_text(&refused));
     assert_eq!(hub.requests().len(), 0);
     let output = pull().env("SSL_CERT_FILE", &certificate).output().unwrap();
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     assert_done(&serde_json::from_slice(&output.stdout).unwrap(), &content);
     // The proxy sees host names and no content.
     let log = log.lock().unwrap();

@@ -76,7 +76,7 @@ impl Content {
 /// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// Whether it was sent to the storage server rather than the Hub.
+    /// Set for requests to the storage server, unset for the Hub.
     pub(crate) is_storage: bool,
     pub(crate) path: String,
     /// Host name and port of the request.
@@ -87,13 +87,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Whether it requests a file's bytes.
+    /// Checks whether the request is for a file's bytes.
     pub(crate) fn is_file(&self) -> bool {
         self.is_storage
     }
 }
 
-/// How to respond. The default is correct behaviour.
+/// The response to a request. The default is correct behaviour.
 #[derive(Clone, Default)]
 pub(crate) struct Behaviour {
     /// Respond with this status and no body.

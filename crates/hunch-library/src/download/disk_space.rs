@@ -10,8 +10,7 @@ use super::progress::Meter;
 /// Bytes left free on the disk.
 const MIN_FREE_BYTES: u64 = 64 << 20;
 
-/// Returns the free bytes of a folder's volume, or `None` if the system does not report them. The folder
-/// need not exist.
+/// Returns the free bytes of a folder's volume, if the system reports them. The folder need not exist.
 pub(super) fn free_space(folder: &Path) -> Option<u64> {
     let folder = std::path::absolute(folder).ok()?;
     available(&folder.ancestors().find_map(|folder| folder.canonicalize().ok())?)
@@ -63,7 +62,7 @@ impl Drop for ReservationGuard<'_> {
     }
 }
 
-/// Why a reservation failed.
+/// Reason for a failed reservation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shortage {
     /// Bytes missing.

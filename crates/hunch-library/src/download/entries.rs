@@ -17,8 +17,7 @@ use super::{DownloadSettings, is_active, lock};
 use crate::hub;
 use crate::hub::Hub;
 use crate::types::{Download, DownloadPhase, DownloadRequest, LibraryEvent};
-use hunch_error::ErrorInfo;
-use hunch_error::{Error, ErrorCode, Result};
+use hunch_error::{Error, ErrorCode, ErrorInfo, Result};
 
 pub(super) struct Inner {
     pub(super) models: PathBuf,
@@ -41,7 +40,7 @@ pub(super) struct Entry {
     pub(super) view: Download,
     /// Task that may change this entry. An older task may still be finishing.
     pub(super) generation: u64,
-    /// Whether the state file is missing or corrupt.
+    /// Set if the state file is missing or corrupt.
     is_unreadable: bool,
     /// Held by the task that accesses the files.
     files_lock: Arc<tokio::sync::Mutex<()>>,
@@ -79,8 +78,8 @@ impl Inner {
         }
     }
 
-    /// Checks whether a task of this program is still running for a download, whatever phase is shown. It
-    /// may still access the files.
+    /// Checks whether a task of this program is still running for a download. It may still access the
+    /// files, whatever phase is shown.
     pub(super) fn is_busy(&self, id: &str) -> bool {
         lock(&self.tasks).get(id).is_some_and(|task| !task.is_finished())
     }

@@ -14,10 +14,9 @@ use tokio::sync::Semaphore;
 use super::progress::{Meter, PartPhase};
 use super::{DownloadSettings, blocking};
 use crate::hub::{Failure, Hub, HubResponse, RemoteFile, Retry};
-use hunch_error::Error;
-use hunch_error::ErrorInfo;
+use hunch_error::{Error, ErrorInfo};
 
-/// Why a file was not downloaded.
+/// Reason why a file was not downloaded.
 pub(super) enum FetchError {
     /// The Hub's file has changed. List the repository again.
     Changed(Error),

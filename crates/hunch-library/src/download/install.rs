@@ -24,7 +24,7 @@ pub(super) struct Destination {
     pub(super) name: String,
     /// Its files.
     pub(super) files: Vec<PathBuf>,
-    /// Whether each file already exists there.
+    /// Set for each file that already exists there.
     pub(super) exists: Vec<bool>,
 }
 

@@ -1,6 +1,6 @@
-//! An unfinished download on disk: `.downloads/<id>/` in the models folder, and a lock file next to it.
-//! Holds the request, the Hub's file list and the partial files. File names are Hunch's own, except a
-//! quarantined file's, whose name was checked.
+//! An unfinished download on disk. It is the folder `.downloads/<id>/` in the models folder, with a lock
+//! file next to it. It holds the request, the Hub's file list and the partial files. File names are Hunch's
+//! own, except a quarantined file's, whose name was checked.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::atomic_file;
-use crate::hub;
 use crate::hub::RemoteFile;
 use crate::types::DownloadRequest;
+use crate::{atomic_file, hub};
 use hunch_error::{Error, Result};
 
 /// Folder of unfinished downloads in the models folder. Scans skip it.
@@ -24,7 +23,7 @@ const STATE_FILE: &str = "state.json";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct PartialState {
     pub(super) request: DownloadRequest,
-    /// Whether the download was active: the window resumes it after a restart.
+    /// Set if the download was active. The window resumes it after a restart.
     #[serde(rename = "wanted")]
     pub(super) resume_on_start: bool,
     /// Files to download, empty until the Hub has listed them.
@@ -49,7 +48,7 @@ impl PartialState {
     }
 }
 
-/// Returns the id of a download, the same for the same file of the same repository.
+/// Returns the id of a download, which depends on repository and file only.
 pub(super) fn download_id(request: &DownloadRequest) -> String {
     hex(&Sha256::digest(format!("{}\n{}", request.repository, request.file)))[..16].to_owned()
 }

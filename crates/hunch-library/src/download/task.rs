@@ -1,4 +1,4 @@
-//! The steps of a download: list the repository, check for existing files, reserve space, fetch, verify and
+//! The steps of a download. List the repository, check for existing files, reserve space, fetch, verify and
 //! install.
 
 use std::sync::Arc;
@@ -14,12 +14,11 @@ use super::progress::{Meter, Speed};
 use super::{Inner, blocking, is_active};
 use crate::hub::{Listing, RemoteFile, short_name};
 use crate::types::{Download, DownloadPhase, DownloadRequest, HubRepository, LibraryEvent};
-use hunch_error::ErrorInfo;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, ErrorInfo, Result};
 
 /// Interval of progress events.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
-/// How often a file may change on the Hub during one download.
+/// Limit of changes of a file on the Hub during one download.
 const MAX_CHANGES: usize = 4;
 /// Retries of a listing that the user is waiting for.
 const LISTING_RETRIES: usize = 2;
@@ -65,7 +64,7 @@ impl Task {
         });
     }
 
-    /// Returns the short name of the model, or the id if the state file is unreadable.
+    /// Returns the short name of the model. Falls back to the id if the state file is unreadable.
     fn name(&self) -> &str {
         if self.request.file.is_empty() { &self.id } else { short_name(&self.request.file) }
     }

@@ -323,7 +323,7 @@ fn same_origin(a: &Url, b: &Url) -> bool {
         == (b.scheme(), b.host_str(), b.port_or_known_default())
 }
 
-/// Checks that a request cannot be read in transit: it is encrypted or stays on this machine.
+/// Checks that a request cannot be read in transit. It must be encrypted or stay on this machine.
 fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -369,7 +369,7 @@ fn certificate_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     None
 }
 
-/// Returns the TLS error inside an IO error, which does not expose it as its source.
+/// Returns the TLS error inside an IO error. IO errors do not expose it as their source.
 fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
     if let Some(tls) = error.downcast_ref() {
         return Some(tls);

@@ -121,8 +121,8 @@ impl Listing {
 /// Quantisation chosen by default: a common compromise of size and quality.
 const DEFAULT_QUANTISATION: &str = "Q4_K_M";
 
-/// Chooses a model of a repository by path, file name, suffix of the name, or quantisation. Without any,
-/// the only model or the default quantisation.
+/// Chooses a model of a repository by path, name, suffix or quantisation. Without any, the only model or
+/// the default quantisation.
 ///
 /// # Errors
 /// [`Error::HubNotFound`] with the choices.

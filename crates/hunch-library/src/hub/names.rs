@@ -1,5 +1,5 @@
-//! Validates names from users, the network and files: repositories, paths in them, and local file names.
-//! Paths that leave a folder are refused. Invalid names are never repaired.
+//! Validates names from users, the network and files. Covers repositories, paths in them, and local file
+//! names. Paths that leave a folder are refused. Invalid names are never repaired.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use hunch_model::split::PartName;
 
 /// Limit of a path in a repository, in bytes.
 const MAX_PATH_BYTES: usize = 1024;
-/// Limit of a file name, in bytes: accepted by every file system, with room for a suffix.
+/// Limit of a file name, in bytes. Every file system accepts it, with room for a suffix.
 const MAX_NAME_BYTES: usize = 200;
 /// The Hub's limit of each part of a repository name, in characters.
 const MAX_REPOSITORY_PART_CHARS: usize = 96;
@@ -30,8 +30,8 @@ pub(super) fn repository_at(text: &str, endpoint: &str) -> Result<String> {
     parse(text, endpoint).map(|(repository, _)| repository)
 }
 
-/// Returns the part after the colon of a repository name, as Ollama and llama.cpp write it:
-/// "owner/name:Q8_0" or "owner/name:file.gguf".
+/// Returns the part after the colon of a repository name. Ollama and llama.cpp write "owner/name:Q8_0" or
+/// "owner/name:file.gguf".
 ///
 /// # Errors
 /// As [`repository`].

@@ -71,7 +71,7 @@ pub trait Vault: Send + Sync {
 pub struct TokenSources {
     /// Token in `HF_TOKEN`.
     pub environment: Option<Token>,
-    /// Whether `HF_TOKEN` is set to a malformed token.
+    /// Set if `HF_TOKEN` is malformed.
     pub environment_is_malformed: bool,
     /// The system's keychain, if there is one.
     pub vault: Option<Arc<dyn Vault>>,

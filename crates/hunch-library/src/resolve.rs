@@ -17,7 +17,7 @@ const MAX_LISTED_NAMES: usize = 40;
 /// # Errors
 /// [`Error::ModelNotFound`] with the existing names; [`Error::InvalidRequest`] with the paths if several
 /// models have this name.
-pub fn find(name: &str, places: &Places) -> Result<PathBuf> {
+pub fn resolve(name: &str, places: &Places) -> Result<PathBuf> {
     let path = Path::new(name);
     if path.is_file() {
         return Ok(path.to_path_buf());
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn finds_model_by_name_and_by_path() {
+    fn resolves_model_by_name_and_by_path() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         let file = places.models.join("Tiny-Q8_0.gguf");
         std::fs::write(&file, b"not a model").unwrap();
-        assert_eq!(find("tiny-q8_0", &places).unwrap(), file);
-        assert_eq!(find(file.to_str().unwrap(), &places).unwrap(), file);
-        let error = find("other", &places).unwrap_err().to_string();
+        assert_eq!(resolve("tiny-q8_0", &places).unwrap(), file);
+        assert_eq!(resolve(file.to_str().unwrap(), &places).unwrap(), file);
+        let error = resolve("other", &places).unwrap_err().to_string();
         assert!(error.contains("Tiny-Q8_0"), "{error}");
     }
 
@@ -106,11 +106,11 @@ mod tests {
             add_folder(&places, &folder).unwrap();
         }
         std::fs::write(root.path().join("two/big-00001-of-00002.gguf"), b"x").unwrap();
-        assert!(find("big", &places).unwrap().ends_with("big-00001-of-00002.gguf"));
-        let error = find("twin", &places).unwrap_err().to_string();
+        assert!(resolve("big", &places).unwrap().ends_with("big-00001-of-00002.gguf"));
+        let error = resolve("twin", &places).unwrap_err().to_string();
         assert!(error.contains("one/twin.gguf") && error.contains("two/twin.gguf"), "{error}");
         let own = places.models.join("twin.gguf");
         std::fs::write(&own, b"x").unwrap();
-        assert_eq!(find("twin", &places).unwrap(), own);
+        assert_eq!(resolve("twin", &places).unwrap(), own);
     }
 }
