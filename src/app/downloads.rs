@@ -25,7 +25,7 @@ impl App {
     /// The downloads, for something that a person begins.
     fn downloader_anew(&self) -> Result<Downloads> {
         let downloads = self.downloader()?;
-        downloads.ask_keychain_again();
+        downloads.retry_keychain();
         Ok(downloads)
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use hunch_library::measured::{LEAST_TOKENS, Rates};
+use hunch_library::speed_log::{MIN_TOKENS, Rates};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
@@ -111,7 +111,7 @@ pub struct Difference {
 impl BenchReport {
     /// Speeds of the models in this bench, nothing where answers were short. It has no times of drafting.
     pub fn rates(&self) -> Rates {
-        if self.max_tokens < LEAST_TOKENS {
+        if self.max_tokens < MIN_TOKENS {
             return Rates::default();
         }
         Rates::of_methods(self.methods.iter().map(|row| (row.method, row.tok_s)), self.rule)

@@ -2,7 +2,7 @@
 
 use hunch_error::Error;
 use hunch_library::Places;
-use hunch_library::measured::{ModelId, Rates, SpeedLog};
+use hunch_library::speed_log::{ModelId, Rates, SpeedLog};
 
 use super::ModelArgs;
 
@@ -20,6 +20,6 @@ fn try_remember(args: &ModelArgs, device: &str, rates: Rates) -> Result<(), Erro
         |path: std::path::PathBuf| hunch_library::inspect_listed(&path, &places).map(|found| found.entry);
     let target = listed(args.target_path()?)?;
     let draft = args.draft_path()?.map(listed).transpose()?;
-    let measured = SpeedLog::of_this_machine(device)?;
+    let measured = SpeedLog::open(device)?;
     measured.remember(&ModelId::of(&target), draft.as_ref().map(ModelId::of).as_ref(), rates)
 }

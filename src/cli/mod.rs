@@ -122,12 +122,12 @@ impl ModelArgs {
     }
 
     pub(crate) fn target_path(&self) -> Result<PathBuf, Error> {
-        hunch_library::find(&self.target, &Places::of_this_user()?)
+        hunch_library::resolve(&self.target, &Places::of_this_user()?)
     }
 
     pub(crate) fn draft_path(&self) -> Result<Option<PathBuf>, Error> {
         let places = Places::of_this_user()?;
-        self.draft.as_deref().map(|name| hunch_library::find(name, &places)).transpose()
+        self.draft.as_deref().map(|name| hunch_library::resolve(name, &places)).transpose()
     }
 }
 

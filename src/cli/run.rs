@@ -23,8 +23,8 @@ use hunch_core::token::TokenId;
 use hunch_error::Error;
 use hunch_error::ErrorInfo;
 use hunch_library::Places;
-use hunch_library::fit::{too_large, usual_context};
-use hunch_library::measured::Rates;
+use hunch_library::fit::{default_context, too_large_message};
+use hunch_library::speed_log::Rates;
 use hunch_library::types::FitVerdict;
 use hunch_model::device::Compute;
 use hunch_model::low_bit;
@@ -255,11 +255,11 @@ fn load_for(args: &ModelArgs, methods: &[Method], longest: usize) -> Result<Mode
     let target = args.target_path()?;
     let draft = args.draft_path()?;
     if !args.ignore_memory_check {
-        let context = usual_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
+        let context = default_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
         let places = Places::of_this_user()?;
         let fit = models::predicted_fit(&compute, &places, &target, draft.as_deref(), Some(context))?;
         if fit.verdict == FitVerdict::TooLarge {
-            let why = too_large(&fit);
+            let why = too_large_message(&fit);
             return Err(Error::OutOfMemory(format!("{why}; --ignore-memory-check loads it anyway")).into());
         }
     }

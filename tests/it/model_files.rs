@@ -209,7 +209,7 @@ fn predicts_a_copy_of_the_table_only_where_there_is_one() {
         let gguf = Gguf::read(&path).unwrap();
         let table = gguf.tensors["token_embd.weight"].range.len() as u64;
         let all = gguf.tensors.values().map(|tensor| tensor.range.len() as u64).sum::<u64>();
-        (Footprint::of(&gguf, false).unwrap().predicted(1).weights, all, table)
+        (Footprint::from_header(&gguf, false).unwrap().predicted(1).weights, all, table)
     };
     for tied in [true, false] {
         let (predicted, all, _) = weights(GgmlDType::F32, tied);

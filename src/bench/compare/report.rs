@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hunch_library::measured::{LEAST_TOKENS, Rates};
+use hunch_library::speed_log::{MIN_TOKENS, Rates};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
@@ -382,7 +382,7 @@ impl ComparisonReport {
         let answers_of = |lane: usize| self.answers.iter().filter(move |answer| answer.lane as usize == lane);
         let long_enough = |lane: usize| {
             let tokens: u64 = answers_of(lane).map(|answer| u64::from(answer.stats.generated_tokens)).sum();
-            tokens >= u64::from(LEAST_TOKENS) * answers_of(lane).count() as u64
+            tokens >= u64::from(MIN_TOKENS) * answers_of(lane).count() as u64
         };
         let lanes: Vec<_> = self.lanes.iter().enumerate().filter(|(lane, _)| long_enough(*lane)).collect();
         let answers = lanes

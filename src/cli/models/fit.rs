@@ -37,8 +37,8 @@ pub(super) struct FitArgs {
 
 pub(super) fn run(args: &FitArgs, places: &Places, json: bool) -> Result<()> {
     let compute = Compute::open(args.device, None)?;
-    let target = hunch_library::find(&args.target, places)?;
-    let draft = args.draft.as_deref().map(|name| hunch_library::find(name, places)).transpose()?;
+    let target = hunch_library::resolve(&args.target, places)?;
+    let draft = args.draft.as_deref().map(|name| hunch_library::resolve(name, places)).transpose()?;
     let measured = if args.measure {
         // First of all: what was read for the prediction is still in this process's memory afterwards.
         let context = pairs::context(&target, args.context)? as usize;

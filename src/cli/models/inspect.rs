@@ -23,7 +23,7 @@ pub(crate) struct InspectArgs {
 }
 
 pub(crate) fn run(args: &InspectArgs, places: &Places, json: bool) -> Result<()> {
-    let path = hunch_library::find(&args.file, places)?;
+    let path = hunch_library::resolve(&args.file, places)?;
     let compute = Compute::open(DeviceChoice::Auto, None)?;
     let mut inspection = hunch_library::inspect_listed(&path, places)?;
     fill_speeds(std::slice::from_mut(&mut inspection.entry), &compute);

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use hunch_core::method::Method;
 use hunch_library::Places;
-use hunch_library::measured::SpeedLog;
+use hunch_library::speed_log::SpeedLog;
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{ModelSource, SpeedRole};
 use hunch_model::device::{Compute, DeviceChoice};
@@ -85,7 +85,7 @@ fn rest_of_row(model: &ModelEntry) -> [String; 4] {
 /// Tells entries how fast they were when they last ran on this device.
 pub(super) fn fill_speeds(models: &mut [ModelEntry], compute: &Compute) {
     // Without a data folder nothing was measured.
-    if let Ok(measured) = SpeedLog::of_this_machine(compute.name()) {
+    if let Ok(measured) = SpeedLog::open(compute.name()) {
         measured.fill(models);
     }
 }

@@ -8,8 +8,8 @@ use anyhow::Result;
 use clap::Args;
 use hunch::store::{CurveOf, Store};
 use hunch_error::Error;
-use hunch_library::measured::SpeedLog;
-use hunch_library::pairs::{CostsOf, Pairs};
+use hunch_library::pairs::{CostQuery, Pairs};
+use hunch_library::speed_log::SpeedLog;
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{DraftOffer, Fit, FitVerdict, PairVerdict};
 use hunch_library::vocabularies::Vocabularies;
@@ -34,7 +34,7 @@ pub(super) struct PairsArgs {
 /// The context that is asked for, or the target's usual one.
 pub(super) fn context(target: &Path, asked: Option<u32>) -> Result<u32, Error> {
     let usual =
-        || hunch_library::inspect(target).map(|inspection| fit::usual_context(&inspection.spec) as u32);
+        || hunch_library::inspect(target).map(|inspection| fit::default_context(&inspection.spec) as u32);
     asked.map_or_else(usual, Ok)
 }
 
@@ -62,7 +62,7 @@ fn ask_pairs<T>(
 ) -> Result<T, Error> {
     // Opened when costs are asked for: most questions need none.
     let store = OnceCell::new();
-    let costs = |CostsOf { target, draft }: CostsOf<'_>| {
+    let costs = |CostQuery { target, draft }: CostQuery<'_>| {
         let store: &Option<Store> = store.get_or_init(kept_costs);
         store.as_ref()?.known_costs(&CurveOf::on(compute, target, draft))
     };
@@ -70,8 +70,8 @@ fn ask_pairs<T>(
         models,
         compute,
         machine: machine::memory(0, compute),
-        vocabularies: &Vocabularies::beside(hunch_library::data_folder().ok().as_deref()),
-        measured: SpeedLog::of_this_machine(compute.name()).ok().as_ref(),
+        vocabularies: &Vocabularies::open(hunch_library::data_folder().ok().as_deref()),
+        measured: SpeedLog::open(compute.name()).ok().as_ref(),
         costs: &costs,
     })
 }
@@ -83,7 +83,7 @@ fn kept_costs() -> Option<Store> {
 }
 
 pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
-    let target = hunch_library::find(&args.target, places)?;
+    let target = hunch_library::resolve(&args.target, places)?;
     let compute = Compute::open(args.device, None)?;
     let models = hunch_library::scan(places).models;
     let offers = ask_pairs(&models, &compute, |pairs| pairs.offers(&target, args.context))?;

@@ -31,7 +31,7 @@ pub(super) fn run(args: &PullArgs, json: bool) -> Result<()> {
     let known = catalogue::by_id(&args.repository);
     let (repository, file) = match known {
         Some(model) => (model.repository.as_str(), Some(model.file.clone())),
-        None => (args.repository.as_str(), downloads.wanted(&args.repository)?),
+        None => (args.repository.as_str(), downloads.selector(&args.repository)?),
     };
     if let (None, Some(behind), Some(beside)) = (known, &file, &args.file)
         && !behind.eq_ignore_ascii_case(beside)
@@ -42,7 +42,7 @@ pub(super) fn run(args: &PullArgs, json: bool) -> Result<()> {
         .into());
     }
     let repository = downloads.repository(repository)?;
-    let file = hub::choose(&repository, args.file.as_deref().or(file.as_deref()))?;
+    let file = hub::choose_file(&repository, args.file.as_deref().or(file.as_deref()))?;
     let request = DownloadRequest {
         repository: repository.repository.clone(),
         file: file.path.clone(),

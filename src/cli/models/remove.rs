@@ -21,7 +21,7 @@ pub(crate) struct RemoveArgs {
 }
 
 pub(crate) fn run(args: &RemoveArgs, places: &Places, json: bool) -> Result<()> {
-    let path = hunch_library::find(&args.name, places)?;
+    let path = hunch_library::resolve(&args.name, places)?;
     let files = hunch_library::removable(&path, places)?;
     let size: u64 = files.iter().filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum();
     if !args.yes {

@@ -1,39 +1,39 @@
-//! From what a person writes to the file: a path, or a short name.
+//! Resolves a path or short name to a model file.
 
 use std::path::{Path, PathBuf};
 
+use super::candidates::{Candidate, candidates_in, find_candidates};
 use super::places::Places;
-use super::survey::{Candidate, of_folder, survey};
 use super::{DEFAULT_MODEL, ollama};
 use crate::types::ModelSource;
 use hunch_error::{Error, Result};
 
-/// Names that an error lists.
-const MOST_NAMES: usize = 40;
+/// Names listed in an error message.
+const MAX_LISTED_NAMES: usize = 40;
 
-/// The file of a model given by path, or by short name in any of the places. Hunch's own folder comes
-/// first; elsewhere a name has to be the only one. Of a split model the first file that is there.
+/// Returns the file of a model given by path or short name. Hunch's own folder is searched first. In other
+/// folders the name must be unique. For a split model, returns its first existing part.
 ///
 /// # Errors
-/// [`Error::ModelNotFound`] with the names that exist; [`Error::InvalidRequest`] with the paths when there
-/// are several models of that name.
-pub fn find(name: &str, places: &Places) -> Result<PathBuf> {
+/// [`Error::ModelNotFound`] with the existing names; [`Error::InvalidRequest`] with the paths if several
+/// models have this name.
+pub fn resolve(name: &str, places: &Places) -> Result<PathBuf> {
     let path = Path::new(name);
     if path.is_file() {
         return Ok(path.to_path_buf());
     }
-    // Most names are of Hunch's own models: the other places need not be looked through for them.
-    if let Some(found) = only_one(name, &of_folder(&places.models, ModelSource::Hunch))? {
+    // Most names are in Hunch's own folder, so the other folders are searched only if needed.
+    if let Some(found) = only_one(name, &candidates_in(&places.models, ModelSource::Hunch))? {
         return Ok(found);
     }
-    let known = survey(places).candidates;
+    let known = find_candidates(places).candidates;
     match only_one(name, &known)? {
         Some(found) => Ok(found),
         None => Err(not_found(name, places, &known)),
     }
 }
 
-/// The one model of that name, if there is one.
+/// Returns the only model of that name, if there is one.
 fn only_one(name: &str, candidates: &[Candidate]) -> Result<Option<PathBuf>> {
     let is_called = |candidate: &&Candidate| {
         let short = candidate.name.strip_suffix(ollama::LATEST).unwrap_or(&candidate.name);
@@ -59,13 +59,13 @@ fn not_found(name: &str, places: &Places, known: &[Candidate]) -> Error {
     let mut names: Vec<&str> = known.iter().map(|candidate| candidate.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    let rest = names.len().saturating_sub(MOST_NAMES);
-    names.truncate(MOST_NAMES);
+    let rest = names.len().saturating_sub(MAX_LISTED_NAMES);
+    names.truncate(MAX_LISTED_NAMES);
     let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
     let remedy = if name == DEFAULT_MODEL {
-        format!("`make setup` fetches it into {folder}.")
+        format!("Run `make setup` to download it into {folder}.")
     } else if names.is_empty() {
-        format!("Give the path of a GGUF file, or put one into {folder}.")
+        format!("Give the path of a GGUF file, or put one in {folder}.")
     } else {
         format!("Give the path of a GGUF file, or one of these names: {}{more}.", names.join(", "))
     };
@@ -84,19 +84,19 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_with_and_without_its_folder() {
+    fn resolves_model_by_name_and_by_path() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         let file = places.models.join("Tiny-Q8_0.gguf");
         std::fs::write(&file, b"not a model").unwrap();
-        assert_eq!(find("tiny-q8_0", &places).unwrap(), file);
-        assert_eq!(find(file.to_str().unwrap(), &places).unwrap(), file);
-        let error = find("other", &places).unwrap_err().to_string();
+        assert_eq!(resolve("tiny-q8_0", &places).unwrap(), file);
+        assert_eq!(resolve(file.to_str().unwrap(), &places).unwrap(), file);
+        let error = resolve("other", &places).unwrap_err().to_string();
         assert!(error.contains("Tiny-Q8_0"), "{error}");
     }
 
     #[test]
-    fn hunch_s_own_comes_first_and_elsewhere_a_name_must_be_the_only_one() {
+    fn own_folder_wins_and_ambiguous_names_are_refused() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         for folder in ["one", "two"] {
@@ -106,11 +106,11 @@ mod tests {
             add_folder(&places, &folder).unwrap();
         }
         std::fs::write(root.path().join("two/big-00001-of-00002.gguf"), b"x").unwrap();
-        assert!(find("big", &places).unwrap().ends_with("big-00001-of-00002.gguf"));
-        let error = find("twin", &places).unwrap_err().to_string();
+        assert!(resolve("big", &places).unwrap().ends_with("big-00001-of-00002.gguf"));
+        let error = resolve("twin", &places).unwrap_err().to_string();
         assert!(error.contains("one/twin.gguf") && error.contains("two/twin.gguf"), "{error}");
         let own = places.models.join("twin.gguf");
         std::fs::write(&own, b"x").unwrap();
-        assert_eq!(find("twin", &places).unwrap(), own);
+        assert_eq!(resolve("twin", &places).unwrap(), own);
     }
 }

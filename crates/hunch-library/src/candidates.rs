@@ -1,5 +1,5 @@
-//! What lies where, without opening a model: every place is looked through, parts of one model are put
-//! together, and what is reached by two ways is there once.
+//! Finds model files without opening them. Parts of a split model are joined, and a file reachable by two
+//! paths is listed once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -7,86 +7,86 @@ use std::path::{Path, PathBuf};
 
 use super::folders::added_folders;
 use super::places::{Layout, Places, Root};
-use super::walk::{Mark, Walked, walk, walk_where};
+use super::walk::{FileMeta, WalkResult, walk, walk_where};
 use super::{jan, ollama};
 use crate::types::{ModelFolder, ModelSource};
 use hunch_model::split::{self, PartName};
 
-/// A model, as far as names and sizes tell.
+/// A possible model, judged by file names and sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     /// Short name.
     pub(super) name: String,
-    /// Its files that are there: one, or the parts of a split model in order.
-    pub(super) files: Vec<Mark>,
-    /// Files it should have.
+    /// Existing files: one, or the parts of a split model in order.
+    pub(super) files: Vec<FileMeta>,
+    /// Expected number of files.
     pub(super) parts: usize,
-    /// Which of the folders it is in.
+    /// Index of its folder.
     pub(super) folder: usize,
-    /// Whose that is.
+    /// Owner of that folder.
     pub(super) source: ModelSource,
 }
 
 impl Candidate {
-    /// The file that stands for it: the first that is there.
+    /// Returns the first existing file, which represents the model.
     pub(super) fn path(&self) -> &Path {
         &self.files[0].path
     }
 }
 
-/// Everything that lies in the places.
+/// Possible models and searched folders.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Survey {
-    /// The models: those of one folder by name.
+pub(super) struct CandidateList {
+    /// Possible models, by name within each folder.
     pub(super) candidates: Vec<Candidate>,
-    /// Where was looked; the models are not counted yet.
+    /// Searched folders, with model counts still zero.
     pub(super) folders: Vec<ModelFolder>,
 }
 
-/// Looks through all places.
-pub(super) fn survey(places: &Places) -> Survey {
-    survey_of(places, |_| true)
+/// Searches all places.
+pub(super) fn find_candidates(places: &Places) -> CandidateList {
+    search_roots(places, |_| true)
 }
 
-/// Looks through those places that the files lie in: no other volume is asked.
-pub(super) fn around(paths: &[&Path], places: &Places) -> Survey {
-    survey_of(places, |root| paths.iter().any(|path| path.starts_with(&root.path)))
+/// Searches only the places that contain these files, so that no other volume is accessed.
+pub(super) fn candidates_near(paths: &[&Path], places: &Places) -> CandidateList {
+    search_roots(places, |root| paths.iter().any(|path| path.starts_with(&root.path)))
 }
 
-fn survey_of(places: &Places, wanted: impl Fn(&Root) -> bool) -> Survey {
+fn search_roots(places: &Places, wanted: impl Fn(&Root) -> bool) -> CandidateList {
     let (added, problem) = match added_folders(places) {
         Ok(added) => (added, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
-    let mut survey = Survey::default();
+    let mut list = CandidateList::default();
     let mut known = HashSet::new();
     for (folder, root) in places.roots(&added).into_iter().filter(wanted).enumerate() {
-        let (found, root_problem) = look_through(&root);
-        survey.folders.push(ModelFolder {
+        let (found, root_problem) = files_in(&root);
+        list.folders.push(ModelFolder {
             path: root.path.display().to_string(),
             source: root.source,
             exists: root.path.is_dir(),
             models: 0,
-            // The list of added folders is Hunch's own, and so is what is wrong with it.
+            // Hunch owns the list of added folders, so its problem is shown at Hunch's folder.
             problem: root_problem.or_else(|| problem.clone().filter(|_| root.source == ModelSource::Hunch)),
         });
-        let mut candidates = put_together(found, folder, root.source);
+        let mut candidates = group_parts(found, folder, root.source);
         candidates.retain(|candidate| known.insert(candidate.files[0].identity.clone()));
-        survey.candidates.append(&mut candidates);
+        list.candidates.append(&mut candidates);
     }
-    survey
+    list
 }
 
-/// The models of one folder alone.
-pub(super) fn of_folder(folder: &Path, source: ModelSource) -> Vec<Candidate> {
+/// Returns the models of one folder.
+pub(super) fn candidates_in(folder: &Path, source: ModelSource) -> Vec<Candidate> {
     let root = Root { path: folder.to_path_buf(), source, layout: Layout::Tree };
-    put_together(look_through(&root).0, 0, source)
+    group_parts(files_in(&root).0, 0, source)
 }
 
-fn look_through(root: &Root) -> (Vec<(String, Mark)>, Option<String>) {
+fn files_in(root: &Root) -> (Vec<(String, FileMeta)>, Option<String>) {
     let wanted = |name: &OsStr| is_model_name(name, root.source);
-    let named = |walked: Walked| {
-        let named = walked.files.into_iter().map(|mark| (split::stem(&mark.path), mark));
+    let named = |walked: WalkResult| {
+        let named = walked.files.into_iter().map(|file| (split::stem(&file.path), file));
         (named.collect(), walked.problem)
     };
     match root.layout {
@@ -103,8 +103,8 @@ fn look_through(root: &Root) -> (Vec<(String, Mark)>, Option<String>) {
     }
 }
 
-/// Whether models can lie in a folder of Hugging Face's cache. Beside them are data sets, with more files than all
-/// models have, and blobs, which are looked at through the links to them.
+/// Checks whether a folder of Hugging Face's cache can contain models. Data sets would exceed the entry
+/// limit, and blobs are found through their links.
 fn holds_models(depth: usize, folder: &OsStr) -> bool {
     match depth {
         0 => folder.as_encoded_bytes().starts_with(b"models--"),
@@ -113,9 +113,9 @@ fn holds_models(depth: usize, folder: &OsStr) -> bool {
     }
 }
 
-/// Whether a file of that name can be a model. Unfinished downloads have other endings, but for those that
-/// LM Studio marks at the front. Projectors for pictures lie beside models in other programs' folders; in
-/// the person's own they are listed, with what they are.
+/// Checks whether a file name can be a model's. LM Studio prefixes unfinished downloads, other programs
+/// change the extension. Multimodal projectors are hidden in other programs' folders and listed in the
+/// user's own.
 fn is_model_name(name: &OsStr, source: ModelSource) -> bool {
     let path = Path::new(name);
     let lower = name.to_string_lossy().to_lowercase();
@@ -125,22 +125,22 @@ fn is_model_name(name: &OsStr, source: ModelSource) -> bool {
         && (own || !lower.contains("mmproj"))
 }
 
-/// Makes models of files: the parts of a split one are one, and empty files are none.
-fn put_together(found: Vec<(String, Mark)>, folder: usize, source: ModelSource) -> Vec<Candidate> {
-    let mut groups: BTreeMap<(String, PathBuf), (usize, BTreeMap<usize, Mark>)> = BTreeMap::new();
-    for (name, mark) in found.into_iter().filter(|(_, mark)| mark.size > 0) {
-        let (key, number, parts) = match PartName::of(&mark.path) {
-            // Parts belong together when they lie in one folder and say the same number of parts.
+/// Groups files into models: joins parts and skips empty files.
+fn group_parts(found: Vec<(String, FileMeta)>, folder: usize, source: ModelSource) -> Vec<Candidate> {
+    let mut groups: BTreeMap<(String, PathBuf), (usize, BTreeMap<usize, FileMeta>)> = BTreeMap::new();
+    for (name, file) in found.into_iter().filter(|(_, file)| file.size > 0) {
+        let (key, number, parts) = match PartName::of(&file.path) {
+            // Parts belong together if folder, name and part count match.
             Some(part) => {
-                let first = mark.path.with_file_name(format!("{}/{}", part.model, part.count));
+                let first = file.path.with_file_name(format!("{}/{}", part.model, part.count));
                 (first, part.number, part.count)
             }
-            None => (mark.path.clone(), 1, 1),
+            None => (file.path.clone(), 1, 1),
         };
-        groups.entry((name, key)).or_insert_with(|| (parts, BTreeMap::new())).1.insert(number, mark);
+        groups.entry((name, key)).or_insert_with(|| (parts, BTreeMap::new())).1.insert(number, file);
     }
-    let candidate = |((name, _), (parts, marks)): ((String, PathBuf), (usize, BTreeMap<usize, Mark>))| {
-        Candidate { name, files: marks.into_values().collect(), parts, folder, source }
+    let candidate = |((name, _), (parts, files)): ((String, PathBuf), (usize, BTreeMap<usize, FileMeta>))| {
+        Candidate { name, files: files.into_values().collect(), parts, folder, source }
     };
     groups.into_iter().map(candidate).collect()
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_one_model_and_the_unfinished_none() {
+    fn joins_parts_and_skips_unfinished_downloads() {
         let folder = tempfile::tempdir().unwrap();
         for name in [
             "whole.gguf",
@@ -175,15 +175,15 @@ mod tests {
         }
         std::fs::write(folder.path().join("empty.gguf"), "").unwrap();
         std::fs::write(folder.path().join("mmproj-x.gguf"), "x").unwrap();
-        let own = of_folder(folder.path(), ModelSource::Hunch);
+        let own = candidates_in(folder.path(), ModelSource::Hunch);
         assert_eq!(names(&own), [("big", 2, 3), ("big", 2, 2), ("mmproj-x", 1, 1), ("whole", 1, 1)]);
-        let other = of_folder(folder.path(), ModelSource::HuggingFace);
-        assert_eq!(other.len(), 3, "a projector of another program's is none: {other:?}");
+        let other = candidates_in(folder.path(), ModelSource::HuggingFace);
+        assert_eq!(other.len(), 3, "projectors of other programs are hidden: {other:?}");
     }
 
     #[cfg(unix)]
     #[test]
-    fn the_cache_of_hugging_face_is_read_through_its_links() {
+    fn hugging_face_cache_is_read_through_its_links() {
         use std::os::unix::fs::symlink;
         let root = tempfile::tempdir().unwrap();
         let repository = root.path().join(".cache/huggingface/hub/models--org--name");
@@ -204,12 +204,12 @@ mod tests {
         std::fs::create_dir(&own).unwrap();
         std::fs::hard_link(repository.join("blobs/123"), own.join("same.gguf")).unwrap();
         let places = Places { models: own, home: Some(root.path().into()), ..Places::default() };
-        let found = survey(&places);
+        let found = find_candidates(&places);
         assert_eq!(names(&found.candidates), [("same", 1, 1)]);
         std::fs::remove_file(root.path().join("own/same.gguf")).unwrap();
-        let found = survey(&places);
+        let found = find_candidates(&places);
         assert_eq!(names(&found.candidates), [("m-Q8_0", 1, 1)]);
         assert_eq!(found.candidates[0].source, ModelSource::HuggingFace);
-        assert!(found.candidates[0].path().ends_with("m-Q8_0.gguf"), "a part finds its like by this name");
+        assert!(found.candidates[0].path().ends_with("m-Q8_0.gguf"), "parts are found through this name");
     }
 }
