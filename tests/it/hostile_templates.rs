@@ -217,7 +217,7 @@ fn control_tokens_in_a_message_stay_text_in_every_template_family() {
     let folder = tempfile::tempdir().unwrap();
     for (family, source, control) in FAMILIES {
         let tokenizer = tokenizer(folder.path(), source, control);
-        let template = ChatTemplate::of(&tokenizer);
+        let template = ChatTemplate::from_tokenizer(&tokenizer);
         let ids = |content: &str| {
             let messages = [ChatMessage { role: Role::User, content: content.into() }];
             template.ids(&tokenizer, &messages, &|| false).unwrap().0
@@ -257,7 +257,7 @@ fn an_ordinary_conversation_has_the_tokens_of_its_rendered_text() {
     let folder = tempfile::tempdir().unwrap();
     for (family, source, control) in FAMILIES {
         let tokenizer = tokenizer(folder.path(), source, control);
-        let template = ChatTemplate::of(&tokenizer);
+        let template = ChatTemplate::from_tokenizer(&tokenizer);
         let said = |role, content: &str| ChatMessage { role, content: content.into() };
         let messages = [
             said(Role::User, "Größe <b>\u{f0000}</b>?"),
@@ -280,7 +280,7 @@ fn what_a_model_has_thought_is_still_found_by_its_template() {
     let said = |role, content: &str| ChatMessage { role, content: content.into() };
     let messages =
         [said(Role::User, "a"), said(Role::Assistant, "<think>long</think>b"), said(Role::User, "c")];
-    let (ids, _) = ChatTemplate::of(&tokenizer).ids(&tokenizer, &messages, &|| false).unwrap();
+    let (ids, _) = ChatTemplate::from_tokenizer(&tokenizer).ids(&tokenizer, &messages, &|| false).unwrap();
     let text = tokenizer.decode(&ids, true);
     assert!(text.contains("<｜Assistant｜>b<｜end") && !text.contains("long"), "{text}");
 }

@@ -9,7 +9,7 @@ use hunch_core::chat::{ChatMessage, Role};
 use hunch_error::{Error, ErrorCode};
 use hunch_model::gguf::Gguf;
 use hunch_model::text::{
-    ChatTemplate, Detokenizer, EncodeOptions, StopFilter, TemplateOrigin, Tokenizer, compare_vocabularies,
+    ChatTemplate, Detokenizer, EncodeOptions, StopFilter, TemplateOrigin, Tokenizer, check_vocabularies,
 };
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -311,11 +311,11 @@ fn padding_sizes_and_special_ids_may_differ_between_target_and_draft() {
     let draft = [("a", 1), ("b", 1), ("[PAD2]", 1), ("<|new|>", 3), ("<unused>", 5)];
     let target = tokenizer(&vocabulary(&target).u32("tokenizer.ggml.eos_token_id", 0));
     let draft = tokenizer(&vocabulary(&draft).u32("tokenizer.ggml.eos_token_id", 1));
-    let found = compare_vocabularies(&target, &draft).unwrap();
+    let found = check_vocabularies(&target, &draft).unwrap();
     assert_eq!((found.shared, found.padding), (2, 3));
     let note = "the token for the end of a text is 0 (\"a\") in the target and 1 (\"b\") in the draft";
     assert_eq!(found.special_differences, [note]);
-    let same = compare_vocabularies(&target, &target).unwrap();
+    let same = check_vocabularies(&target, &target).unwrap();
     assert_eq!((same.shared, same.padding, same.special_differences.len()), (6, 0, 0));
 }
 
@@ -323,7 +323,7 @@ fn padding_sizes_and_special_ids_may_differ_between_target_and_draft() {
 fn the_first_token_that_differs_is_named_with_both_texts() {
     let target = tokenizer(&vocabulary(&[("a", 1), ("b", 1), ("c", 1)]));
     let draft = tokenizer(&vocabulary(&[("a", 1), ("B", 1), ("C", 1)]));
-    let error = compare_vocabularies(&target, &draft).unwrap_err();
+    let error = check_vocabularies(&target, &draft).unwrap_err();
     assert_eq!(error.code(), ErrorCode::VocabularyMismatch);
     let expected = "token 1 is \"b\" in the target and \"B\" in the draft";
     assert!(error.to_string().contains(expected), "{error}");

@@ -94,7 +94,7 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
 pub fn template_note(path: &Path) -> Result<Option<String>> {
     let gguf = split::read(path)?;
     let tokenizer = Tokenizer::from_gguf(&gguf).ok();
-    Ok(tokenizer.and_then(|tokenizer| ChatTemplate::of(&tokenizer).trial()))
+    Ok(tokenizer.and_then(|tokenizer| ChatTemplate::from_tokenizer(&tokenizer).trial()))
 }
 
 /// The same, with the header it was read from.

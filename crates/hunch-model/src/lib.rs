@@ -1,6 +1,7 @@
-//! Models: GGUF files, architectures, tokenisers, chat templates, and the executors that run a decoder on the CPU
-//! and on Metal. Implements [`LanguageModel`](hunch_core::model::LanguageModel). Nothing here knows of drafts,
-//! acceptance, conversations or where models are kept.
+//! Models of Hunch: GGUF files, architectures, tokenisers, chat templates and the decoder.
+//!
+//! [`Decoder`](decoder::Decoder) implements [`LanguageModel`](hunch_core::model::LanguageModel) on the
+//! CPU and on Metal. Drafting, acceptance, conversations and the model library do not belong here.
 
 pub mod attention;
 pub mod cache;

@@ -1,6 +1,7 @@
-//! The angles of the rotary embedding (Su et al., arXiv 2104.09864): frequency i is
-//! base^(-2i / dim), divided by Llama 3's per-frequency factors (`rope_freqs.weight`) where the model
-//! has them.
+//! Angles of the rotary embedding (Su et al., arXiv 2104.09864). The rotation itself is not here.
+//!
+//! Frequency i is base^(-2i / dim), divided by the per-frequency factor of Llama 3
+//! (`rope_freqs.weight`) if the model has them.
 
 use candle_core::Device;
 
@@ -8,12 +9,12 @@ use crate::spec::ModelSpec;
 use crate::weights::WeightFile;
 use hunch_error::Result;
 
-/// The frequencies of a model.
+/// Rotary frequencies of a model.
 pub struct RopeTable {
     frequencies: Vec<f64>,
 }
 
-/// Cosines and sines `[rows, dim / 2]` of the rows of a pass.
+/// Cosines and sines for the rows of a pass, `[rows, dim / 2]` each.
 #[derive(Clone, Debug, Default)]
 pub struct Angles {
     /// Cosines.
@@ -23,10 +24,10 @@ pub struct Angles {
 }
 
 impl RopeTable {
-    /// The frequencies of a model file.
+    /// Computes the frequencies from a model file.
     ///
     /// # Errors
-    /// When its factors have another length than it says.
+    /// If the frequency factors have the wrong length.
     pub fn new(file: &WeightFile, spec: &ModelSpec) -> Result<Self> {
         let half = spec.rope_dim / 2;
         let factors = if file.has("rope_freqs.weight") {
@@ -45,12 +46,12 @@ impl RopeTable {
         Ok(Self { frequencies })
     }
 
-    /// Half the rotated width of a head.
+    /// Returns half the rotated width of a head.
     pub fn half(&self) -> usize {
         self.frequencies.len()
     }
 
-    /// The angles of the positions, a row each.
+    /// Computes the angles for the given positions, one row per position.
     pub fn angles(&self, positions: impl Iterator<Item = usize>) -> Angles {
         let mut angles = Angles::default();
         for position in positions {

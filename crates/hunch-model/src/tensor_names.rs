@@ -1,52 +1,54 @@
-//! Which tensors a model has, by name and shape, whatever an executor makes of them: `L` is its linear
-//! layer, `V` its vector.
+//! Names and shapes of the tensors of a model, generic over how an executor represents them.
+//!
+//! `L` is the linear layer of the executor, `V` its vector. Reading files belongs to `weights`.
 
 use crate::spec::ModelSpec;
 use crate::weights::WeightFile;
 use hunch_error::Result;
 
-/// All weights but the embedding table.
+/// All weights except the embedding table.
 pub struct ModelWeights<L, V> {
     /// The layers.
     pub layers: Vec<LayerWeights<L, V>>,
-    /// The norm before the head.
+    /// Norm before the output head.
     pub output_norm: V,
-    /// Residual stream to logits: a matrix of its own, or the embedding table again.
+    /// Output head: its own matrix, or the embedding table if tied.
     pub head: L,
 }
 
-/// The weights of one layer.
+/// Weights of one layer.
 pub struct LayerWeights<L, V> {
-    /// The norm before attention.
+    /// Norm before attention.
     pub attention_norm: V,
-    /// Queries.
+    /// Query projection.
     pub q: L,
-    /// Keys.
+    /// Key projection.
     pub k: L,
-    /// Values.
+    /// Value projection.
     pub v: L,
-    /// The norm of each query head.
+    /// Norm of each query head.
     pub q_norm: Option<V>,
-    /// The norm of each key head.
+    /// Norm of each key head.
     pub k_norm: Option<V>,
-    /// Attention back to the residual stream.
+    /// Output projection of attention.
     pub output: L,
-    /// The norm before the feed-forward part.
+    /// Norm before the feed-forward network.
     pub feed_forward_norm: V,
-    /// The gate.
+    /// Gate projection.
     pub gate: L,
-    /// What is gated.
+    /// Up projection.
     pub up: L,
-    /// Back to the residual stream.
+    /// Down projection.
     pub down: L,
 }
 
 impl<L, V> ModelWeights<L, V> {
-    /// Loads every tensor: `linear(name, n, k)` takes the name without `.weight`, `vector(name, len)`
-    /// the whole name.
+    /// Loads all tensors.
+    ///
+    /// `linear(name, n, k)` receives the name without `.weight`, `vector(name, len)` the full name.
     ///
     /// # Errors
-    /// As the two.
+    /// Any error of the two callbacks.
     pub fn load(
         file: &WeightFile,
         spec: &ModelSpec,
