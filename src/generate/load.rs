@@ -179,7 +179,7 @@ impl Watch {
             return Decoder::load_for(&file, compute, self.context);
         };
         let (done, total, path) = (self.done.clone(), self.total, file.gguf().path.clone());
-        let watched = file.watched(Arc::new(move |bytes| {
+        let watched = file.with_read_callback(Arc::new(move |bytes| {
             let done = done.fetch_add(bytes as u64, Ordering::Relaxed);
             let step = LoadStep { path: &path, done: done.min(total), total };
             if progress(step).is_break() { Err(Error::Stopped) } else { Ok(()) }

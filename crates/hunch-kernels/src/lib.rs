@@ -16,12 +16,12 @@ mod blocks;
 mod error;
 mod float;
 mod isa;
-pub mod mask;
+mod mask;
 pub mod matmul;
 mod memory;
 mod packed;
 pub mod quantise;
-pub mod threads;
+mod threads;
 mod tile;
 
 pub use error::{Error, ReadError, Result};

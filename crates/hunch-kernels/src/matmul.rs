@@ -495,7 +495,7 @@ unsafe fn multiply_group<F: Format, I: Isa>(job: &Job<'_>, out: &mut Tile) {
     }
 }
 
-/// Multiplies the weights of one step with one activation row, whose blocks range_start at `row`.
+/// Multiplies the weights of one step with one activation row, whose blocks begin at `row`.
 ///
 /// # Safety
 /// See [`QuantisedKernel`]. `row` must point to the activations of a whole weight block.

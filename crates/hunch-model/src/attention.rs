@@ -16,7 +16,7 @@ use hunch_kernels::RowMask;
 ///
 /// # Errors
 /// If the device fails.
-pub fn attention(
+pub(crate) fn attention(
     q: &Tensor,
     cache: &KvCache,
     layer: usize,
@@ -33,7 +33,7 @@ pub fn attention(
 ///
 /// # Errors
 /// If the device fails.
-pub fn mask_bias(mask: &RowMask, device: &Device) -> Result<Option<Tensor>> {
+pub(crate) fn mask_bias(mask: &RowMask, device: &Device) -> Result<Option<Tensor>> {
     if mask.is_causal() && mask.rows() == 1 {
         return Ok(None);
     }

@@ -14,7 +14,7 @@ const CAPACITY_STEP: usize = 256;
 ///
 /// Layers grow one after another, so the old and new buffers coexist for only one layer. The peak is
 /// little more than the size of the full cache.
-pub struct KvCache {
+pub(crate) struct KvCache {
     layers: Vec<LayerCache>,
     len: usize,
     /// Capacity of every layer in rows. Some layers may have more after a failed growth.
@@ -46,12 +46,12 @@ enum LayerCache {
 
 impl KvCache {
     /// Creates an empty cache in host memory for at most `max_len` rows.
-    pub fn on_host(spec: &ModelSpec, max_len: usize) -> Self {
+    pub(crate) fn on_host(spec: &ModelSpec, max_len: usize) -> Self {
         Self::new(spec, max_len, None)
     }
 
     /// Creates an empty cache of tensors on `device` for at most `max_len` rows.
-    pub fn on_device(spec: &ModelSpec, max_len: usize, device: &Device) -> Self {
+    pub(crate) fn on_device(spec: &ModelSpec, max_len: usize, device: &Device) -> Self {
         Self::new(spec, max_len, Some(device.clone()))
     }
 
@@ -70,27 +70,17 @@ impl KvCache {
     }
 
     /// Returns the number of rows.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns `true` if there are no rows.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Returns the number of rows that fit without growing.
-    pub fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     /// Returns the maximum number of rows.
-    pub fn max_len(&self) -> usize {
+    pub(crate) fn max_len(&self) -> usize {
         self.max_len
     }
 
     /// Returns the allocated memory in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let rows: usize = (0..self.layers.len()).map(|layer| self.layer_capacity(layer)).sum();
         2 * rows * self.row_len() * size_of::<f32>()
     }
@@ -112,7 +102,7 @@ impl KvCache {
     ///
     /// # Errors
     /// [`Error::Internal`] if the cache is on a device.
-    pub fn host_layer(&self, layer: usize) -> Result<(&[f32], &[f32], usize)> {
+    pub(crate) fn host_layer(&self, layer: usize) -> Result<(&[f32], &[f32], usize)> {
         match &self.layers[layer] {
             LayerCache::Host { k, v } => Ok((k, v, self.layer_capacity(layer))),
             LayerCache::Device { .. } => Err(wrong_memory()),
@@ -123,7 +113,7 @@ impl KvCache {
     ///
     /// # Errors
     /// [`Error::Internal`] if the cache is in host memory.
-    pub fn device_layer(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
+    pub(crate) fn device_layer(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
         match &self.layers[layer] {
             LayerCache::Device { k, v } => Ok((k, v)),
             LayerCache::Host { .. } => Err(wrong_memory()),
@@ -134,7 +124,7 @@ impl KvCache {
     ///
     /// Host memory grows by a quarter, so that an answer does not grow the cache with every token. A
     /// device doubles, because its buffers have sizes of powers of two. The result is at most `max_len`.
-    pub fn grown_capacity(needed: usize, capacity: usize, max_len: usize, on_device: bool) -> usize {
+    fn grown_capacity(needed: usize, capacity: usize, max_len: usize, on_device: bool) -> usize {
         let grown = if on_device { 2 * capacity } else { capacity + capacity / 4 };
         needed.max(grown).next_multiple_of(CAPACITY_STEP).min(max_len)
     }
@@ -144,7 +134,7 @@ impl KvCache {
     /// # Errors
     /// [`Error::ContextOverflow`] past the maximum, [`Error::OutOfMemory`] if the system is out of
     /// memory. The contents stay unchanged.
-    pub fn reserve(&mut self, rows: usize) -> Result<()> {
+    pub(crate) fn reserve(&mut self, rows: usize) -> Result<()> {
         let needed = self.len + rows;
         if needed > self.max_len {
             return Err(Error::ContextOverflow { prompt: needed, context: self.max_len });
@@ -211,7 +201,7 @@ impl KvCache {
     ///
     /// # Errors
     /// [`Error::Internal`] if the cache is on a device.
-    pub fn write_rows(&mut self, layer: usize, k: &[f32], v: &[f32]) -> Result<()> {
+    pub(crate) fn write_rows(&mut self, layer: usize, k: &[f32], v: &[f32]) -> Result<()> {
         let (heads, d, len, capacity) = (self.n_kv_head, self.head_dim, self.len, self.layer_capacity(layer));
         let LayerCache::Host { k: keys, v: values } = &mut self.layers[layer] else {
             return Err(wrong_memory());
@@ -232,7 +222,7 @@ impl KvCache {
     ///
     /// # Errors
     /// If the device fails. [`Error::Internal`] if the cache is in host memory.
-    pub fn write_tensors(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<()> {
+    pub(crate) fn write_tensors(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<()> {
         let (heads, d, len) = (self.n_kv_head, self.head_dim, self.len);
         let rows = v.dim(0)?;
         let LayerCache::Device { k: keys, v: values } = &mut self.layers[layer] else {
@@ -244,13 +234,13 @@ impl KvCache {
     }
 
     /// Adds `rows` written rows to the length.
-    pub fn advance(&mut self, rows: usize) {
+    pub(crate) fn advance(&mut self, rows: usize) {
         self.len += rows;
         assert!(self.len <= self.capacity, "rows must be reserved before they are written");
     }
 
     /// Drops the rows from `len` on, in O(1).
-    pub fn truncate(&mut self, len: usize) {
+    pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
@@ -260,7 +250,7 @@ impl KvCache {
     ///
     /// # Errors
     /// [`Error::Internal`] if a row does not exist or the order is wrong.
-    pub fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
+    pub(crate) fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
         let ascending = rows.windows(2).all(|pair| pair[0] < pair[1]);
         let held = rows.last().is_none_or(|last| base + last < self.len);
         if !ascending || !held || base > self.len {
@@ -360,7 +350,7 @@ mod tests {
             assert_holds(&cache, cache.len());
         }
         // A full cache has no spare capacity.
-        assert_eq!((cache.capacity(), cache.bytes()), (1000, 2 * 3 * 1000 * 8 * 4));
+        assert_eq!((cache.capacity, cache.bytes()), (1000, 2 * 3 * 1000 * 8 * 4));
         assert!(matches!(cache.reserve(1), Err(Error::ContextOverflow { prompt: 1001, context: 1000 })));
         assert_holds(&cache, 1000);
     }
@@ -378,7 +368,7 @@ mod tests {
         assert_holds(&cache, 213);
         append(&mut cache, 300);
         assert_holds(&cache, 513);
-        assert_eq!(cache.capacity(), 768);
+        assert_eq!(cache.capacity, 768);
     }
 
     #[test]

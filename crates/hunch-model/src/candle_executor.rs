@@ -22,7 +22,7 @@ use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 
 /// Model on a candle device.
-pub struct CandleExecutor {
+pub(crate) struct CandleExecutor {
     spec: ModelSpec,
     device: Device,
     embedding: Arc<Embedding>,
@@ -49,7 +49,7 @@ impl CandleExecutor {
     ///
     /// # Errors
     /// If a tensor is missing or has the wrong shape, or the device is out of memory.
-    pub fn load(file: &WeightFile, spec: &ModelSpec, device: &Device) -> Result<Self> {
+    pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, device: &Device) -> Result<Self> {
         let linear = |name: &str, n, k| file.linear(name, n, k, device);
         Ok(Self {
             weights: Arc::new(ModelWeights::load(file, spec, linear, |name, len| {

@@ -26,7 +26,7 @@ use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
 
 /// Model on the CPU.
-pub struct CpuExecutor {
+pub(crate) struct CpuExecutor {
     spec: ModelSpec,
     compute: Compute,
     embedding: Arc<Embedding>,
@@ -77,7 +77,7 @@ impl CpuExecutor {
     ///
     /// # Errors
     /// If a tensor is missing or has the wrong shape, or there is not enough memory.
-    pub fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
+    pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
         let linear = |name: &str, n, k| Linear::load(file, name, (n, k), compute.threads());
         let weights = ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len))?;
         let (table, head) = ((spec.n_vocab, spec.n_embd), weights.head.matrix());

@@ -1,4 +1,4 @@
-//! The decoder: one loop over the steps of [`executor`](crate::executor) for all architectures.
+//! The decoder: one loop over the steps of `executor` for all architectures.
 //!
 //! Architectures differ only in their [`ModelSpec`]. Device code belongs to the executors.
 
@@ -64,9 +64,9 @@ impl Decoder {
         Ok(loaded)
     }
 
-    /// Loads an open model file onto [`CandleExecutor`], also on the CPU.
+    /// Loads an open model file for candle operations, even on the CPU.
     ///
-    /// This is the executor for Metal, and the reference for testing the CPU kernels.
+    /// Models on Metal always use them. On the CPU they are the reference for testing the kernels.
     ///
     /// # Errors
     /// See [`Decoder::open`].

@@ -12,7 +12,7 @@ use hunch_kernels::RowMask;
 ///
 /// Operations are fused if they share an input or follow each other elementwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LayerStep {
+pub(crate) enum LayerStep {
     /// Norm, query, key and value products with biases, head norms, rotation, and writing keys and
     /// values to the cache.
     QueryKeyValue,
@@ -27,7 +27,7 @@ pub enum LayerStep {
 }
 
 /// Steps of a layer, in order.
-pub const LAYER: [LayerStep; 5] = [
+pub(crate) const LAYER: [LayerStep; 5] = [
     LayerStep::QueryKeyValue,
     LayerStep::Attention,
     LayerStep::AttentionOutput,
@@ -36,7 +36,7 @@ pub const LAYER: [LayerStep; 5] = [
 ];
 
 /// Weights, working memory and KV cache of a model on one device.
-pub trait Executor: Send {
+pub(crate) trait Executor: Send {
     /// Starts a pass: reserves cache rows and sets the residual stream to the embeddings of `tokens`.
     ///
     /// # Errors

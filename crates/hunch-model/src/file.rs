@@ -12,7 +12,7 @@ use hunch_error::{Error, Result};
 
 /// Open model file.
 #[derive(Debug)]
-pub struct ModelFile {
+pub(crate) struct ModelFile {
     path: PathBuf,
     file: File,
     /// Size in bytes when the file was opened.
@@ -27,7 +27,7 @@ impl ModelFile {
     /// # Errors
     /// [`Error::Io`] if it cannot be opened, [`Error::InvalidModelFile`] for a folder, a pipe or an
     /// empty file.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         let io = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
         let invalid = |reason: &str| Error::InvalidModelFile { path: path.into(), reason: reason.into() };
         // Check before opening, because opening a pipe blocks until it has a writer.
@@ -45,25 +45,20 @@ impl ModelFile {
     }
 
     /// Returns the path the file was opened with.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the size in bytes when the file was opened.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
-    }
-
-    /// Returns `true` if the file has no bytes. Always `false`, see [`open`](Self::open).
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Fills `out` with the bytes from offset `at`.
     ///
     /// # Errors
     /// [`Error::Io`] if reading fails or the file was truncated.
-    pub fn read_into(&self, at: usize, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_into(&self, at: usize, out: &mut [u8]) -> Result<()> {
         read_exact_at(&self.file, out, at as u64).map_err(|source| {
             let short = source.kind() == std::io::ErrorKind::UnexpectedEof;
             self.failed(if short { modified("another program truncated it during loading") } else { source })
@@ -74,7 +69,7 @@ impl ModelFile {
     ///
     /// # Errors
     /// See [`read_into`](Self::read_into). [`Error::OutOfMemory`] if there is not enough memory.
-    pub fn read(&self, range: Range<usize>) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self, range: Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let out_of_memory = |_| Error::OutOfMemory(format!("a tensor needs {} MiB", range.len() >> 20));
         bytes.try_reserve_exact(range.len()).map_err(out_of_memory)?;
@@ -87,7 +82,7 @@ impl ModelFile {
     ///
     /// # Errors
     /// [`Error::Io`] if it was modified.
-    pub fn check_unchanged(&self) -> Result<()> {
+    pub(crate) fn check_unchanged(&self) -> Result<()> {
         let now = self.file.metadata().map_err(|source| self.failed(source))?;
         if now.len() == self.len as u64 && now.modified().ok() == self.modified {
             return Ok(());

@@ -147,7 +147,7 @@ impl Gguf {
     /// Reads and validates the header of the file at `path`.
     ///
     /// # Errors
-    /// See [`ModelFile::open`] and [`Gguf::from_file`].
+    /// See [`Gguf::parse`]. [`Error::Io`] if the file cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
         Self::from_file(&ModelFile::open(path)?)
     }
@@ -156,11 +156,11 @@ impl Gguf {
     ///
     /// # Errors
     /// See [`Gguf::parse`]. [`Error::Io`] if the file cannot be read.
-    pub fn from_file(file: &ModelFile) -> Result<Self> {
+    pub(crate) fn from_file(file: &ModelFile) -> Result<Self> {
         let (path, file_len) = (file.path(), file.len());
         let mut bytes = Vec::new();
-        for most in [FIRST_READ, MAX_HEADER] {
-            let (have, wanted) = (bytes.len(), most.min(file_len));
+        for limit in [FIRST_READ, MAX_HEADER] {
+            let (have, wanted) = (bytes.len(), limit.min(file_len));
             bytes.resize(wanted.max(have), 0);
             file.read_into(have, &mut bytes[have..])?;
             if let Some(read) = read::header(path, &bytes, file_len)? {
@@ -171,12 +171,12 @@ impl Gguf {
     }
 
     /// Removes the metadata entries specific to split models.
-    pub(super) fn remove_split_metadata(&mut self) {
+    pub(crate) fn remove_split_metadata(&mut self) {
         self.metadata.retain(|key, _| !key.starts_with(read::SPLIT_KEYS));
     }
 
     /// Returns ggml's number for a tensor type.
-    pub fn type_number(dtype: GgmlDType) -> u32 {
+    pub(crate) fn type_number(dtype: GgmlDType) -> u32 {
         read::TYPES.iter().find(|(_, known)| *known == dtype).map_or(0, |(number, _)| *number)
     }
 

@@ -8,14 +8,14 @@ use candle_core::{Module, Tensor};
 use hunch_error::Result;
 
 /// Linear layer with an optional bias.
-pub struct Linear {
+pub(crate) struct Linear {
     weight: QMatMul,
     bias: Option<Tensor>,
 }
 
 impl Linear {
     /// Creates a layer from its weight `[n, k]` and bias `[n]`.
-    pub fn new(weight: QMatMul, bias: Option<Tensor>) -> Self {
+    pub(crate) fn new(weight: QMatMul, bias: Option<Tensor>) -> Self {
         Self { weight, bias }
     }
 
@@ -23,7 +23,7 @@ impl Linear {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         // The Metal product of candle 0.11.1 ignores the start offset of a narrowed view, so it must
         // be copied (quantized/metal.rs, `Layout::contiguous`).
         let y = if x.layout().start_offset() != 0 {

@@ -10,17 +10,17 @@ use crate::weights::WeightFile;
 use hunch_error::Result;
 
 /// Rotary frequencies of a model.
-pub struct RopeTable {
+pub(crate) struct RopeTable {
     frequencies: Vec<f64>,
 }
 
 /// Cosines and sines for the rows of a pass, `[rows, dim / 2]` each.
 #[derive(Clone, Debug, Default)]
-pub struct Angles {
+pub(crate) struct Angles {
     /// Cosines.
-    pub cos: Vec<f32>,
+    pub(crate) cos: Vec<f32>,
     /// Sines.
-    pub sin: Vec<f32>,
+    pub(crate) sin: Vec<f32>,
 }
 
 impl RopeTable {
@@ -28,7 +28,7 @@ impl RopeTable {
     ///
     /// # Errors
     /// If the frequency factors have the wrong length.
-    pub fn new(file: &WeightFile, spec: &ModelSpec) -> Result<Self> {
+    pub(crate) fn new(file: &WeightFile, spec: &ModelSpec) -> Result<Self> {
         let half = spec.rope_dim / 2;
         let factors = if file.has("rope_freqs.weight") {
             file.vector("rope_freqs.weight", half, &Device::Cpu)?.to_vec1::<f32>()?
@@ -47,12 +47,12 @@ impl RopeTable {
     }
 
     /// Returns half the rotated width of a head.
-    pub fn half(&self) -> usize {
+    pub(crate) fn half(&self) -> usize {
         self.frequencies.len()
     }
 
     /// Computes the angles for the given positions, one row per position.
-    pub fn angles(&self, positions: impl Iterator<Item = usize>) -> Angles {
+    pub(crate) fn angles(&self, positions: impl Iterator<Item = usize>) -> Angles {
         let mut angles = Angles::default();
         for position in positions {
             for frequency in &self.frequencies {

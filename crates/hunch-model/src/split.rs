@@ -10,7 +10,7 @@ use crate::gguf::Gguf;
 use hunch_error::{Error, Result};
 
 /// Maximum number of parts. File names with a higher count are not treated as parts.
-pub const MAX_PARTS: usize = 1024;
+const MAX_PARTS: usize = 1024;
 /// Maximum total size in bytes of the headers after the first, which are held in memory together.
 const MAX_HEADER_BYTES: usize = 64 << 20;
 /// Suffix of the name of a part, with zeros for digits.

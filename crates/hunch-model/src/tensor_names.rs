@@ -7,39 +7,39 @@ use crate::weights::WeightFile;
 use hunch_error::Result;
 
 /// All weights except the embedding table.
-pub struct ModelWeights<L, V> {
+pub(crate) struct ModelWeights<L, V> {
     /// The layers.
-    pub layers: Vec<LayerWeights<L, V>>,
+    pub(crate) layers: Vec<LayerWeights<L, V>>,
     /// Norm before the output head.
-    pub output_norm: V,
+    pub(crate) output_norm: V,
     /// Output head: its own matrix, or the embedding table if tied.
-    pub head: L,
+    pub(crate) head: L,
 }
 
 /// Weights of one layer.
-pub struct LayerWeights<L, V> {
+pub(crate) struct LayerWeights<L, V> {
     /// Norm before attention.
-    pub attention_norm: V,
+    pub(crate) attention_norm: V,
     /// Query projection.
-    pub q: L,
+    pub(crate) q: L,
     /// Key projection.
-    pub k: L,
+    pub(crate) k: L,
     /// Value projection.
-    pub v: L,
+    pub(crate) v: L,
     /// Norm of each query head.
-    pub q_norm: Option<V>,
+    pub(crate) q_norm: Option<V>,
     /// Norm of each key head.
-    pub k_norm: Option<V>,
+    pub(crate) k_norm: Option<V>,
     /// Output projection of attention.
-    pub output: L,
+    pub(crate) output: L,
     /// Norm before the feed-forward network.
-    pub feed_forward_norm: V,
+    pub(crate) feed_forward_norm: V,
     /// Gate projection.
-    pub gate: L,
+    pub(crate) gate: L,
     /// Up projection.
-    pub up: L,
+    pub(crate) up: L,
     /// Down projection.
-    pub down: L,
+    pub(crate) down: L,
 }
 
 impl<L, V> ModelWeights<L, V> {
@@ -49,7 +49,7 @@ impl<L, V> ModelWeights<L, V> {
     ///
     /// # Errors
     /// Any error of the two callbacks.
-    pub fn load(
+    pub(crate) fn load(
         file: &WeightFile,
         spec: &ModelSpec,
         linear: impl Fn(&str, usize, usize) -> Result<L>,

@@ -22,14 +22,14 @@ use hunch_kernels::{CopiedBytes, MatrixSource, Threads, WeightMatrix};
 const EMBEDDING: &str = "token_embd.weight";
 
 /// Callback invoked before each tensor is read, with its size in bytes. An error cancels loading.
-pub type ReadWatch = Arc<dyn Fn(usize) -> Result<()> + Send + Sync>;
+pub type ReadCallback = Arc<dyn Fn(usize) -> Result<()> + Send + Sync>;
 
 /// Open model with its header, in a single file or in the parts of a split model.
 #[derive(Clone)]
 pub struct WeightFile {
     parts: Vec<Arc<ModelFile>>,
     gguf: Arc<Gguf>,
-    watch: Option<ReadWatch>,
+    on_read: Option<ReadCallback>,
 }
 
 impl WeightFile {
@@ -44,12 +44,12 @@ impl WeightFile {
             let gguf = Gguf::from_file(&file)?;
             Ok((Arc::new(file), gguf))
         })?;
-        Ok(Self { parts, gguf: Arc::new(gguf), watch: None })
+        Ok(Self { parts, gguf: Arc::new(gguf), on_read: None })
     }
 
     /// Sets the callback for reading tensors.
-    pub fn watched(self, watch: ReadWatch) -> Self {
-        Self { watch: Some(watch), ..self }
+    pub fn with_read_callback(self, on_read: ReadCallback) -> Self {
+        Self { on_read: Some(on_read), ..self }
     }
 
     /// Returns the header.
@@ -61,7 +61,7 @@ impl WeightFile {
     ///
     /// # Errors
     /// [`Error::Io`] if a file was modified.
-    pub fn check_unchanged(&self) -> Result<()> {
+    pub(crate) fn check_unchanged(&self) -> Result<()> {
         self.parts.iter().try_for_each(|part| part.check_unchanged())
     }
 
@@ -69,7 +69,7 @@ impl WeightFile {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(super) fn tensor_bytes(&self, info: &TensorInfo, range: Range<usize>) -> Result<Vec<u8>> {
+    pub(crate) fn tensor_bytes(&self, info: &TensorInfo, range: Range<usize>) -> Result<Vec<u8>> {
         let start = info.range.start;
         self.parts[info.part].read(start + range.start..start + range.end)
     }
@@ -78,7 +78,7 @@ impl WeightFile {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(super) fn metadata_bytes(&self) -> Result<Vec<u8>> {
+    pub(crate) fn metadata_bytes(&self) -> Result<Vec<u8>> {
         let whole = self.gguf.metadata_range.clone();
         let file = self.parts[0].read(whole.clone())?;
         let (mut kept, mut at) = (Vec::new(), 0);
@@ -91,12 +91,12 @@ impl WeightFile {
     }
 
     /// Returns `true` if the model has a tensor of this name.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.gguf.tensors.contains_key(name)
     }
 
     /// Returns `true` if the embedding table is also the output head.
-    pub fn is_tied(&self) -> bool {
+    pub(crate) fn is_tied(&self) -> bool {
         !self.has("output.weight")
     }
 
@@ -106,7 +106,7 @@ impl WeightFile {
     }
 
     /// Returns the size in bytes of the output head, which may be the embedding table.
-    pub fn head_bytes(&self) -> usize {
+    pub(crate) fn head_bytes(&self) -> usize {
         let name = if self.is_tied() { EMBEDDING } else { "output.weight" };
         self.gguf.tensors.get(name).map_or(0, |tensor| tensor.range.len())
     }
@@ -126,7 +126,7 @@ impl WeightFile {
         let info =
             self.gguf.tensors.get(name).ok_or_else(|| invalid(format!("the tensor {name} is missing")))?;
         if info.shape == shape {
-            self.watch.as_ref().map_or(Ok(()), |watch| watch(info.range.len()))?;
+            self.on_read.as_ref().map_or(Ok(()), |on_read| on_read(info.range.len()))?;
             return Ok(info);
         }
         Err(invalid(format!("the tensor {name} has the shape {:?}, expected {shape:?}", info.shape)))
@@ -141,7 +141,7 @@ impl WeightFile {
     ///
     /// # Errors
     /// If the tensor is missing or has the wrong length.
-    pub fn vector(&self, name: &str, len: usize, device: &Device) -> Result<Tensor> {
+    pub(crate) fn vector(&self, name: &str, len: usize, device: &Device) -> Result<Tensor> {
         let info = self.info(name, &[len])?;
         let storage = self.storage(info, &Device::Cpu)?;
         let tensor = QTensor::new(storage, len)?.dequantize(&Device::Cpu)?;
@@ -154,7 +154,7 @@ impl WeightFile {
     ///
     /// # Errors
     /// If the weight is missing or has the wrong shape, or the device is out of memory.
-    pub fn linear(&self, name: &str, n: usize, k: usize, device: &Device) -> Result<Linear> {
+    pub(crate) fn linear(&self, name: &str, n: usize, k: usize, device: &Device) -> Result<Linear> {
         let bias = format!("{name}.bias");
         let bias = if self.has(&bias) { Some(self.vector(&bias, n, device)?) } else { None };
         Ok(Linear::new(self.quantised(&format!("{name}.weight"), n, k, device)?, bias))
@@ -164,7 +164,7 @@ impl WeightFile {
     ///
     /// # Errors
     /// See [`WeightFile::linear`].
-    pub fn quantised(&self, name: &str, n: usize, k: usize, device: &Device) -> Result<QMatMul> {
+    pub(crate) fn quantised(&self, name: &str, n: usize, k: usize, device: &Device) -> Result<QMatMul> {
         let info = self.info(name, &[n, k])?;
         let tensor = QTensor::new(self.storage(info, device)?, (n, k))?;
         Ok(QMatMul::from_qtensor(tensor)?)
@@ -174,7 +174,13 @@ impl WeightFile {
     ///
     /// # Errors
     /// If the tensor is missing or has the wrong shape, memory is short, or the file cannot be read.
-    pub fn matrix(&self, name: &str, n: usize, k: usize, threads: &Threads) -> Result<Option<WeightMatrix>> {
+    pub(crate) fn matrix(
+        &self,
+        name: &str,
+        n: usize,
+        k: usize,
+        threads: &Threads,
+    ) -> Result<Option<WeightMatrix>> {
         let info = self.info(name, &[n, k])?;
         let (file, start) = (&self.parts[info.part], info.range.start);
         let read = |at: usize, out: &mut [u8]| Ok(file.read_into(start + at, out)?);
@@ -188,7 +194,7 @@ impl WeightFile {
     ///
     /// # Errors
     /// If the tensor is missing or has the wrong shape, memory is short, or the file cannot be read.
-    pub fn host_embedding(
+    pub(crate) fn host_embedding(
         &self,
         (rows, width): (usize, usize),
         head: Option<&WeightMatrix>,
@@ -211,7 +217,7 @@ impl WeightFile {
     ///
     /// # Errors
     /// If the tensor is missing or has the wrong shape, memory is short, or the file cannot be read.
-    pub fn embedding(&self, rows: usize, width: usize, device: &Device) -> Result<Embedding> {
+    pub(crate) fn embedding(&self, rows: usize, width: usize, device: &Device) -> Result<Embedding> {
         if device.is_cpu() {
             let io = |source| Error::Io { action: "read", path: self.gguf.path.clone(), source };
             return self.host_embedding((rows, width), None, &Threads::new(1).map_err(io)?);
@@ -222,7 +228,7 @@ impl WeightFile {
 }
 
 /// Token embedding table in the type of the file. Rows are dequantised on lookup.
-pub enum Embedding {
+pub(crate) enum Embedding {
     /// Table in host memory.
     Host {
         /// Rows of the table.
@@ -237,7 +243,7 @@ pub enum Embedding {
 }
 
 /// Storage of an embedding table in host memory.
-pub enum EmbeddingStorage {
+pub(crate) enum EmbeddingStorage {
     /// Matrix of the output head, for a tied table.
     Head(WeightMatrix),
     /// Separate copy.
@@ -254,7 +260,7 @@ impl Embedding {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn rows(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
+    pub(crate) fn rows(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
         match self {
             Self::Host { table, dtype, width } => {
                 let mut rows = Vec::new();
@@ -277,7 +283,7 @@ impl Embedding {
     ///
     /// # Errors
     /// If candle cannot dequantise the type of the table.
-    pub fn host_rows(&self, ids: &[u32]) -> Result<Vec<f32>> {
+    pub(crate) fn host_rows(&self, ids: &[u32]) -> Result<Vec<f32>> {
         Ok(self.rows(ids, &Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?)
     }
 }

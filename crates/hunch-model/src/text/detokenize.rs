@@ -12,14 +12,14 @@ use hunch_core::token::TokenId;
 ///
 /// Each maximal invalid byte sequence becomes U+FFFD, as in [`String::from_utf8_lossy`].
 #[derive(Clone, Debug, Default)]
-pub struct Utf8Stream {
+struct Utf8Stream {
     /// Incomplete character, at most three bytes.
     pending: Vec<u8>,
 }
 
 impl Utf8Stream {
     /// Adds bytes and returns the text they complete.
-    pub fn push(&mut self, bytes: &[u8]) -> String {
+    fn push(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
         let mut text = String::with_capacity(self.pending.len());
         let mut rest = self.pending.as_slice();
@@ -45,7 +45,7 @@ impl Utf8Stream {
     }
 
     /// Ends the stream. An incomplete character becomes U+FFFD.
-    pub fn finish(&mut self) -> String {
+    fn finish(&mut self) -> String {
         let incomplete = !std::mem::take(&mut self.pending).is_empty();
         if incomplete { char::REPLACEMENT_CHARACTER.into() } else { String::new() }
     }

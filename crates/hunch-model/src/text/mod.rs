@@ -3,12 +3,12 @@
 //! Everything works on strings and the metadata of a model file. Weights, logits and sessions do not
 //! belong here.
 
-pub mod detokenize;
+mod detokenize;
 pub mod stop;
 pub mod template;
 pub mod tokenizer;
 
-pub use detokenize::{Detokenizer, Utf8Stream};
+pub use detokenize::Detokenizer;
 pub use stop::{Released, StopFilter};
 pub use template::{ChatTemplate, RenderedPrompt, TemplateOrigin};
-pub use tokenizer::{EncodeOptions, Literals, Tokenizer, Vocabulary, VocabularyVerdict, check_vocabularies};
+pub use tokenizer::{EncodeOptions, Tokenizer, Vocabulary, VocabularyVerdict, check_vocabularies};

@@ -86,8 +86,8 @@ impl ChatTemplate {
             Some(long) if long.len() > MAX_SOURCE => (
                 None,
                 Some(format!(
-                    "The model's chat template has {} bytes, and the limit is {MAX_SOURCE}, so a built-in one is \
-                     used.",
+                    "The model's chat template has {} bytes, and the limit is {MAX_SOURCE}, so a built-in \
+                     one is used.",
                     long.len()
                 )),
             ),
@@ -178,8 +178,8 @@ impl ChatTemplate {
             Err(Failure::Rejected(problem)) => {
                 match merge_system_message(messages).map(|messages| render(&messages)) {
                     Some(Ok(text)) => {
-                        let note = "The model does not support system messages, so the system message was put before \
-                                    the first message.";
+                        let note = "The model does not support system messages, so the system message was put \
+                                    before the first message.";
                         return rendered(text, Some(note.to_owned()));
                     }
                     Some(Err(Failure::Cancelled)) => return built_in(None),

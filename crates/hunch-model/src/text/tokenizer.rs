@@ -17,12 +17,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 pub use compare::{Vocabulary, VocabularyVerdict, check_vocabularies};
-pub use literals::Literals;
 
 use crate::gguf::Gguf;
 use byte_level::ByteLevel;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
+use literals::Literals;
 use scored::Scored;
 use special::{Piece, SpecialTokens};
 
@@ -167,7 +167,10 @@ impl Tokenizer {
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] if no placeholder characters are left.
-    pub fn literals<'t>(&self, contents: impl Iterator<Item = &'t str> + Clone) -> Result<Literals<'_>> {
+    pub(super) fn literals<'t>(
+        &self,
+        contents: impl Iterator<Item = &'t str> + Clone,
+    ) -> Result<Literals<'_>> {
         Literals::find(&self.special, contents)
     }
 
@@ -175,7 +178,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// See [`Tokenizer::encode`].
-    pub fn encode_with_literals(
+    pub(super) fn encode_with_literals(
         &self,
         text: &str,
         options: EncodeOptions,

@@ -139,8 +139,8 @@ impl RenderingChild {
                     let how =
                         self.process.wait().map_or_else(|error| error.to_string(), |how| how.to_string());
                     return Err(Failure::Crashed(format!(
-                        "it ended the process that renders it ({how}), probably by deep nesting or by using too much \
-                         memory"
+                        "it ended the process that renders it ({how}), probably by deep nesting or by using \
+                         too much memory"
                     )));
                 }
                 Err(RecvTimeoutError::Timeout) if cancelled() => return Err(Failure::Cancelled),

@@ -81,9 +81,10 @@ fn render(environment: &Environment<'static>, request: &Request) -> Result<Strin
     let messages: Vec<Value> = request
         .messages
         .iter()
-        .map(
-            |message| minijinja::context! { role => role_name(message.role), content => message.content.as_str() },
-        )
+        .map(|message| {
+            let (role, content) = (role_name(message.role), message.content.as_str());
+            minijinja::context! { role, content }
+        })
         .collect();
     environment.get_template(NAME)?.render(minijinja::context! {
         messages => messages,

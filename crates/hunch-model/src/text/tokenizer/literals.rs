@@ -14,7 +14,7 @@ const PLACEHOLDERS: [std::ops::RangeInclusive<char>; 2] =
     ['\u{f0000}'..='\u{ffffd}', '\u{100000}'..='\u{10fffd}'];
 
 /// Placeholders for the control tokens in the messages of a conversation.
-pub struct Literals<'a> {
+pub(in crate::text) struct Literals<'a> {
     special: &'a SpecialTokens,
     placeholders: HashMap<String, char>,
     texts: HashMap<char, String>,
@@ -52,7 +52,7 @@ impl<'a> Literals<'a> {
     }
 
     /// Replaces each control token in `content` by its placeholder, except those in `kept`.
-    pub fn mask(&self, content: &str, kept: &[&str]) -> String {
+    pub(in crate::text) fn mask(&self, content: &str, kept: &[&str]) -> String {
         if self.placeholders.is_empty() {
             return content.to_owned();
         }
