@@ -12,7 +12,7 @@ use hunch_error::{Error, Result};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
 use hunch_model::split;
-use hunch_model::text::{Tokenizer, compare_vocabularies};
+use hunch_model::text::{Tokenizer, check_vocabularies};
 use hunch_model::weights::WeightFile;
 
 /// What to bring into memory, and how.
@@ -151,7 +151,7 @@ fn drafting(model: Decoder) -> Result<DraftModel> {
 /// A draft's file, for a target with so many bytes of weights.
 fn open_draft(path: &Path, target_bytes: usize, tokenizer: &Tokenizer) -> Result<WeightFile> {
     let file = WeightFile::open(path)?;
-    compare_vocabularies(tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
+    check_vocabularies(tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
     if file.weight_bytes() > target_bytes {
         return Err(Error::invalid(
             "The draft is larger than the target, so it cannot save time. Swap the two, or choose a smaller draft.",
@@ -179,7 +179,7 @@ impl Watch {
             return Decoder::load_for(&file, compute, self.context);
         };
         let (done, total, path) = (self.done.clone(), self.total, file.gguf().path.clone());
-        let watched = file.watched(Arc::new(move |bytes| {
+        let watched = file.with_read_callback(Arc::new(move |bytes| {
             let done = done.fetch_add(bytes as u64, Ordering::Relaxed);
             let step = LoadStep { path: &path, done: done.min(total), total };
             if progress(step).is_break() { Err(Error::Stopped) } else { Ok(()) }

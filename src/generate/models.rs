@@ -23,7 +23,7 @@ use hunch_core::propose::{MethodOptions, Proposer};
 use hunch_core::token::{TokenId, shared_len};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
-use hunch_model::text::{ChatTemplate, EncodeOptions, Tokenizer, compare_vocabularies};
+use hunch_model::text::{ChatTemplate, EncodeOptions, Tokenizer, check_vocabularies};
 use hunch_model::weights::WeightFile;
 
 /// Most proposers of a method.
@@ -84,7 +84,7 @@ impl Models {
             origin,
             target: Box::new(target),
             draft,
-            template: ChatTemplate::of(&tokenizer),
+            template: ChatTemplate::from_tokenizer(&tokenizer),
             tokenizer,
             device: compute.name(),
             cached: Vec::new(),
@@ -128,7 +128,7 @@ impl Models {
     /// As [`Models::load`].
     pub fn load_low_bit(&mut self, copy: &Path, compute: &Compute) -> Result<()> {
         let file = WeightFile::open(copy)?;
-        compare_vocabularies(&self.tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
+        check_vocabularies(&self.tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
         self.low_bit = Some(DraftModel::new(Box::new(Decoder::load(&file, compute)?))?);
         Ok(())
     }
@@ -204,7 +204,7 @@ impl Models {
             target: self.target.fork(),
             draft: fork(&self.draft)?,
             low_bit: fork(&self.low_bit)?,
-            template: ChatTemplate::of(&self.tokenizer),
+            template: ChatTemplate::from_tokenizer(&self.tokenizer),
             tokenizer: self.tokenizer.clone(),
             device: self.device,
             cached: Vec::new(),

@@ -141,7 +141,7 @@ impl TargetVocabulary {
             return PairVerdict::Expected { compared: true };
         }
         let known = INDEX.vocabularies.iter().find(|known| known.name == model.vocabulary);
-        match known.and_then(|known| self.vocabulary.first_unlike(&known.tokens)) {
+        match known.and_then(|known| self.vocabulary.first_mismatch(&known.tokens)) {
             None => PairVerdict::Expected { compared: false },
             Some((first, of_draft)) => PairVerdict::OtherVocabulary {
                 first: *first,

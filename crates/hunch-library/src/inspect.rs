@@ -93,7 +93,7 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
 pub fn template_note(path: &Path) -> Result<Option<String>> {
     let gguf = split::read(path)?;
     let tokenizer = Tokenizer::from_gguf(&gguf).ok();
-    Ok(tokenizer.and_then(|tokenizer| ChatTemplate::of(&tokenizer).trial()))
+    Ok(tokenizer.and_then(|tokenizer| ChatTemplate::from_tokenizer(&tokenizer).trial()))
 }
 
 /// Reads a model's header and returns it together with its inspection.

@@ -1,20 +1,22 @@
-//! SentencePiece BPE (`tokenizer.ggml.model` = `llama`): neighbours are merged into the token of the
-//! highest score until none is left; what is no token is written as bytes. This is the algorithm of
-//! SentencePiece's `bpe_model.cc`, which merges by score and has no list of merges.
+//! SentencePiece BPE (`tokenizer.ggml.model` = `llama`), which merges by score.
+//!
+//! Neighbouring symbols are merged into the token with the highest score until no merge is possible.
+//! Symbols that are not tokens are encoded as bytes. This is the algorithm of SentencePiece's
+//! `bpe_model.cc`. Special tokens do not belong here.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::{Entry, Kind};
+use super::{Entry, TokenKind};
 use crate::gguf::Gguf;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-/// A SentencePiece BPE encoder.
+/// SentencePiece BPE encoder.
 pub(super) struct Scored {
     ids: HashMap<String, TokenId>,
     scores: Vec<f32>,
-    /// The token of each byte.
+    /// Token of each byte.
     byte_ids: Vec<TokenId>,
     adds_space: bool,
 }
@@ -25,15 +27,16 @@ impl Scored {
         let scores = gguf.require_f32s("tokenizer.ggml.scores")?;
         if scores.len() != entries.len() {
             return Err(invalid(format!(
-                "its vocabulary has {} tokens and {} scores",
+                "its vocabulary has {} tokens but {} scores",
                 entries.len(),
                 scores.len()
             )));
         }
-        // Letters that spell a control token are not one.
-        let spelled = |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, Kind::Control | Kind::Unknown);
+        // Ordinary text must never become a control token.
+        let ordinary =
+            |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, TokenKind::Control | TokenKind::Unknown);
         let ids: HashMap<String, TokenId> =
-            (0..).zip(entries).filter(spelled).map(|(id, entry)| (entry.text.clone(), id)).collect();
+            (0..).zip(entries).filter(ordinary).map(|(id, entry)| (entry.text.clone(), id)).collect();
         let byte_id = |byte: u8| {
             let own = ids.get(&format!("<0x{byte:02X}>")).copied();
             own.or(unknown).ok_or_else(|| {
@@ -45,8 +48,10 @@ impl Scored {
         Ok(Self { scores: scores.to_vec(), byte_ids, adds_space, ids })
     }
 
-    /// Appends the tokens of ordinary text; `first` when it starts the text or follows a special
-    /// token, where this kind of tokeniser puts a space before it.
+    /// Encodes ordinary text and appends the ids.
+    ///
+    /// `first` must be `true` at the start of the text and after a special token, where this tokeniser
+    /// inserts a space.
     pub(super) fn encode(&self, text: &str, first: bool, ids: &mut Vec<TokenId>) {
         let space = if first && self.adds_space { " " } else { "" };
         let escaped = format!("{space}{text}").replace(' ', "\u{2581}");
@@ -65,7 +70,7 @@ impl Scored {
             queue.extend(self.merge(&symbols, right - 1, right));
         }
         while let Some(Merge { left, right, len, .. }) = queue.pop() {
-            // A symbol that has changed since makes the merge stale.
+            // The merge is stale if one of its symbols has changed.
             let (l, r) = (&symbols.list[left], &symbols.list[right]);
             if l.len == 0 || r.len == 0 || l.len + r.len != len {
                 continue;
@@ -87,7 +92,7 @@ impl Scored {
     }
 }
 
-/// A stretch of the text; of length 0 once it was joined to its left neighbour.
+/// Part of the text. Its length is 0 after it has been joined to its left neighbour.
 struct Symbol {
     start: usize,
     len: usize,
@@ -123,7 +128,7 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// A possible merge; the greatest is the one of the highest score, then the leftmost.
+/// Candidate merge. Ordered by score, then from right to left.
 struct Merge {
     score: f32,
     left: usize,
@@ -151,7 +156,7 @@ impl PartialEq for Merge {
 
 impl Eq for Merge {}
 
-/// The bytes a token's text stands for: `<0x41>` for one byte, `▁` for a space.
+/// Decodes the text of a token: `<0x41>` is one byte, `▁` is a space.
 pub(super) fn bytes(text: &str) -> Vec<u8> {
     let hex = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
     if let Some(hex) = hex.filter(|hex| hex.len() == 2)
