@@ -201,7 +201,7 @@ impl<'a> Generation<'a> {
         for (proposer, controller) in stages.into_iter().zip(depths) {
             session.add_proposer(proposer, (max_draft == MaxDraft::Auto).then_some(controller));
         }
-        session.started_at(Duration::ZERO);
+        session.set_start(Duration::ZERO);
         session.set_cancel(context.cancelled);
         let begun = &prompt[prompt.len() - context.begun.min(prompt.len())..];
         let text = TextStream::new(tokenizer.clone(), &plan.stop, begun)?;

@@ -56,7 +56,7 @@ pub fn evaluate_drafts(
     }
     for tokens in text.chunks(every.max(1)) {
         worth.push(session.evaluate_draft()?);
-        session.follow(tokens)?;
+        session.teacher_force(tokens)?;
     }
     *cached = session.cached().to_vec();
     Ok(worth)

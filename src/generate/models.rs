@@ -180,16 +180,16 @@ impl Models {
         let model = match drafter {
             Method::EarlyExit | Method::LayerSkip => {
                 let info = self.target.info();
-                let (own, among) =
+                let (own, vocab_subset) =
                     (own_layers(drafter, options, info)?, LayerSkip::tokens_after(text, info.n_vocab));
-                return use_it(self.target(), own.layers(), among.as_ref()).map(Some);
+                return use_it(self.target(), own.layers(), vocab_subset.as_ref()).map(Some);
             }
             Method::LowBit => &mut self.low_bit,
             _ => &mut self.draft,
         };
         let Some(model) = model else { return Ok(None) };
-        let among = model.tokens_after(text);
-        use_it(model.model_mut(), LayerPlan::All, among.as_ref()).map(Some)
+        let vocab_subset = model.tokens_after(text);
+        use_it(model.model_mut(), LayerPlan::All, vocab_subset.as_ref()).map(Some)
     }
 
     /// The same models with caches of their own, which are empty: another
@@ -549,10 +549,10 @@ fn own_layers(method: Method, options: &MethodOptions, model: &ModelInfo) -> Res
     let MethodOptions { exit_layer, skipped_layers, .. } = options;
     let layers = match (method, exit_layer, skipped_layers) {
         (Method::EarlyExit, Some(layer), _) => DraftLayers::Exit(*layer),
-        (Method::EarlyExit, None, _) => DraftLayers::usual_exit(model.n_layer),
+        (Method::EarlyExit, None, _) => DraftLayers::default_exit(model.n_layer),
         (Method::LayerSkip, _, Some(skipped)) => DraftLayers::Skip(skipped.clone()),
         // By other methods nobody asks for its drafts.
-        _ => DraftLayers::usual_skip(model.n_layer),
+        _ => DraftLayers::default_skip(model.n_layer),
     };
     if !layer_skip::fits(&layers, model.n_layer) {
         return Err(Error::invalid(format!(

@@ -142,7 +142,7 @@ impl DraftTree {
     }
 
     /// Keeps the first `len` nodes.
-    pub fn cut(&mut self, len: usize) {
+    pub fn truncate(&mut self, len: usize) {
         self.tokens.truncate(len);
         self.parents.truncate(len);
         self.probs.truncate(len);
@@ -198,7 +198,7 @@ mod tests {
         tree.push(Some(1), 1, DraftProb::Sampled(vec![0.5, 0.5].into()));
         assert!(!tree.is_certain());
         assert_eq!(tree.confidence()[2], Some(0.5));
-        tree.cut(1);
+        tree.truncate(1);
         assert_eq!((tree.tokens(), tree.len(), tree.confidence()), (&[5][..], 1, &[None][..]));
     }
 

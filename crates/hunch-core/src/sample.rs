@@ -418,7 +418,7 @@ impl<'a> LogitRow<'a> {
 
     /// What the model says of this position: on `token`, with the `count` likeliest tokens, 1 or more. All
     /// is 0 and empty when the row holds no usable logit.
-    pub fn outlook(&self, token: TokenId, count: usize) -> TokenLogprobs {
+    pub fn logprobs(&self, token: TokenId, count: usize) -> TokenLogprobs {
         if self.check().is_err() {
             return TokenLogprobs::default();
         }

@@ -244,7 +244,7 @@ impl Tally {
     }
 
     /// Takes back a counted token that will not be shown after all (it follows a stop string).
-    pub fn withdraw(&mut self, token: &EmittedToken) {
+    pub fn retract(&mut self, token: &EmittedToken) {
         self.count(token, -1);
     }
 
@@ -417,8 +417,8 @@ mod tests {
     #[test]
     fn a_withdrawn_token_is_not_counted() {
         let mut tally = sample();
-        tally.withdraw(&token(TokenOrigin::Plain, 0));
-        tally.withdraw(&token(TokenOrigin::Accepted, 1));
+        tally.retract(&token(TokenOrigin::Plain, 0));
+        tally.retract(&token(TokenOrigin::Accepted, 1));
         let stats = tally.finish(at(450), "cpu", 0);
         assert_eq!((stats.generated_tokens, stats.accepted, stats.plain), (6, 3, 0));
         assert_eq!(stats.accepted_at_position[1], 1.0 / 3.0);

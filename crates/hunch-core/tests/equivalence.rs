@@ -64,13 +64,13 @@ fn drafts_are_weighed_along_a_text_that_is_given() {
             if name == "draft model, the same" {
                 assert_eq!((worth.nodes, worth.tokens), (5, 6.0));
             }
-            session.follow(tokens).unwrap();
+            session.teacher_force(tokens).unwrap();
         }
         let rounds: Vec<_> = session.by_ref().map(Result::unwrap).collect();
         let ids: Vec<TokenId> =
             rounds.iter().flat_map(|round| &round.emitted).map(|token| token.id).collect();
         assert_eq!(ids, plain[24..], "{name}");
-        assert!(session.evaluate_draft().is_err() && session.follow(&[1]).is_err(), "it is over");
+        assert!(session.evaluate_draft().is_err() && session.teacher_force(&[1]).is_err(), "it is over");
     }
 }
 

@@ -109,7 +109,7 @@ impl Executor for TensorExecutor {
         to_rows(&running(self.pass.as_ref())?.x)
     }
 
-    fn logits(&mut self, rows: LogitRows, _among: Option<&VocabSubset>) -> Result<Rows> {
+    fn logits(&mut self, rows: LogitRows, _vocab_subset: Option<&VocabSubset>) -> Result<Rows> {
         let x = &running(self.pass.as_ref())?.x;
         let x = match rows {
             LogitRows::None => return Ok(Rows::default()),

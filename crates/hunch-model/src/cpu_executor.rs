@@ -185,7 +185,7 @@ impl Executor for HostExecutor {
         Ok(Rows::new(self.spec.n_embd, self.workspace.x.clone()))
     }
 
-    fn logits(&mut self, rows: LogitRows, among: Option<&VocabSubset>) -> Result<Rows> {
+    fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows> {
         let Workspace { x, h, quantised, .. } = &mut self.workspace;
         let from = match rows {
             LogitRows::None => return Ok(Rows::default()),
@@ -194,11 +194,11 @@ impl Executor for HostExecutor {
         };
         norm_rows(&x[from..], &self.weights.output_norm, self.spec.rms_eps as f32, h);
         let (threads, head) = (self.compute.threads(), &self.weights.head);
-        let rest = if among.is_some() { f32::NEG_INFINITY } else { 0.0 };
+        let rest = if vocab_subset.is_some() { f32::NEG_INFINITY } else { 0.0 };
         let mut logits = vec![rest; h.len() / self.spec.n_embd * self.spec.n_vocab];
-        if let (Some(matrix), Some(among)) = (head.plain_matrix(), among) {
+        if let (Some(matrix), Some(vocab_subset)) = (head.plain_matrix(), vocab_subset) {
             quantise_for(threads, &[head], h, quantised);
-            multiply_blocks(threads, Input { x: h, quantised }, matrix, among.blocks(), &mut logits);
+            multiply_blocks(threads, Input { x: h, quantised }, matrix, vocab_subset.blocks(), &mut logits);
         } else {
             products(threads, h, quantised, [(head, &mut logits)], false)?;
         }

@@ -56,7 +56,7 @@ pub trait Executor: Send {
     ///
     /// # Errors
     /// When the device fails.
-    fn logits(&mut self, rows: LogitRows, among: Option<&VocabSubset>) -> Result<Rows>;
+    fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows>;
     /// The same weights, with an empty cache of its own.
     fn fork(&self) -> Box<dyn Executor>;
     /// The cache.

@@ -103,7 +103,7 @@ impl DraftModel {
 
     /// Runs tokens through the model.
     fn feed(&mut self, tokens: &[TokenId], logits: LogitRows) -> Result<Vec<f32>> {
-        let step = Step { among: self.shortlist.tokens(), ..Step::chain(tokens, logits) };
+        let step = Step { vocab_subset: self.shortlist.tokens(), ..Step::chain(tokens, logits) };
         self.work.push(tokens.len());
         let output = self.model.forward(step)?;
         self.seen.extend_from_slice(tokens);
@@ -190,7 +190,7 @@ impl Proposer for DraftModel {
         committed.len().saturating_sub(1 + shared_len(&self.seen, committed))
     }
 
-    fn read(
+    fn prefill(
         &mut self,
         committed: &[TokenId],
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
@@ -227,7 +227,7 @@ impl Proposer for DraftModel {
             let (cached, context_length) = (model.cache_len(), model.info().context_length);
             let mut read = |step: Step<'_>| -> Result<Rows> {
                 work.push(step.tokens.len());
-                Ok(model.forward(Step { among: shortlist.tokens(), ..step })?.logits)
+                Ok(model.forward(Step { vocab_subset: shortlist.tokens(), ..step })?.logits)
             };
             let draft = TreeDraft { cached, context_length, calibration, read: &mut read };
             let (tree, grown, failure) = draft_tree::grow(draft, cx, &logits, &shape)?;
@@ -271,7 +271,7 @@ mod tests {
 
     fn begin(draft: &mut DraftModel, prompt: &[TokenId]) {
         draft.begin(prompt);
-        let flow = draft.read(prompt, &mut || ControlFlow::Continue(())).unwrap();
+        let flow = draft.prefill(prompt, &mut || ControlFlow::Continue(())).unwrap();
         assert!(flow.is_continue());
     }
 
@@ -319,7 +319,7 @@ mod tests {
         let mut draft = DraftModel::new(Box::new(table(200, 16))).unwrap();
         let prompt: Vec<TokenId> = (0..150).map(|i| i % 16).collect();
         let mut asked = 0;
-        let flow = draft.read(&prompt, &mut || {
+        let flow = draft.prefill(&prompt, &mut || {
             asked += 1;
             ControlFlow::Break(())
         });

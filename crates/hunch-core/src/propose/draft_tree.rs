@@ -643,7 +643,7 @@ mod tests {
                 kept: &[first, second],
                 committed: &committed,
                 target: &target,
-                side: 0,
+                aux_start: 0,
             })
             .unwrap();
         assert_eq!((draft.model().cache_len(), draft.pending_len(&committed)), (5, 0));
@@ -695,7 +695,7 @@ mod tests {
             kept: &[],
             committed: &[],
             target: &StepOutput::default(),
-            side: 0,
+            aux_start: 0,
         };
         for _ in 0..60 {
             assert!(grown.settle(&outcome, &mut calibration).1.is_empty());
@@ -716,7 +716,7 @@ mod tests {
             draft.begin(committed);
             std::iter::repeat_with(|| {
                 let tree = propose(draft, committed, SamplingParams::unfiltered(), 12);
-                draft.accept(&RoundOutcome { accepted: &[], kept: &[], committed, target, side: 0 }).unwrap();
+                draft.accept(&RoundOutcome { accepted: &[], kept: &[], committed, target, aux_start: 0 }).unwrap();
                 (tree.tokens().to_vec(), tree.parents().to_vec())
             })
             .take(6)

@@ -25,12 +25,12 @@ pub enum DraftLayers {
 
 impl DraftLayers {
     /// The first two thirds of the layers: where to leave when nothing better is known.
-    pub fn usual_exit(n_layer: usize) -> Self {
+    pub fn default_exit(n_layer: usize) -> Self {
         Self::Exit((n_layer * 2 / 3).max(1))
     }
 
     /// Every second layer of the middle half: what to skip when nobody has searched.
-    pub fn usual_skip(n_layer: usize) -> Self {
+    pub fn default_skip(n_layer: usize) -> Self {
         // Never all of them.
         let end = (n_layer - n_layer / 4).min(n_layer.saturating_sub(1));
         Self::Skip((n_layer / 4..end).step_by(2).collect())
@@ -128,11 +128,11 @@ impl Proposer for LayerSkip {
             return Ok(DraftTree::new());
         }
         let (base, n_vocab) = (target.cache_len(), target.info().n_vocab);
-        let (layers, among, work) = (self.layers.plan(), self.shortlist.tokens(), &mut self.work);
+        let (layers, vocab_subset, work) = (self.layers.plan(), self.shortlist.tokens(), &mut self.work);
         let mut read = |token: TokenId| -> Result<Vec<f32>> {
             let token = [token];
             work.push(token.len());
-            let step = Step { layers, among, ..Step::chain(&token, LogitRows::Last) };
+            let step = Step { layers, vocab_subset, ..Step::chain(&token, LogitRows::Last) };
             Ok(target.forward(step)?.logits.into_values())
         };
         let logits = read(last)?;
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!("8, 3,5,3".parse(), Ok(LayerList(vec![3, 5, 8])));
         assert_eq!(LayerList(vec![3, 5]).to_string(), "3,5");
         assert!("3;5".parse::<LayerList>().is_err() && "".parse::<LayerList>().is_err());
-        assert!(fits(&DraftLayers::usual_exit(1), 1) && fits(&DraftLayers::usual_skip(1), 1));
+        assert!(fits(&DraftLayers::default_exit(1), 1) && fits(&DraftLayers::default_skip(1), 1));
         for wrong in [DraftLayers::Exit(0), DraftLayers::Exit(5), DraftLayers::Skip(vec![4])] {
             assert!(!fits(&wrong, 4));
         }

@@ -25,7 +25,7 @@ const GUESSES: usize = 2;
 /// N-grams kept for each first token, the newest first.
 const KEPT: usize = 8;
 /// Rows of the window, which ride along.
-pub const BESIDE: usize = WINDOW * (NGRAM - 1);
+pub const WINDOW_ROWS: usize = WINDOW * (NGRAM - 1);
 
 /// Drafts from n-grams that the target made up itself.
 #[derive(Clone, Debug, Default)]
@@ -104,20 +104,20 @@ impl Proposer for Lookahead {
     }
 
     fn demand(&self) -> TargetDemand {
-        let mut side = AuxRows::default();
+        let mut aux = AuxRows::default();
         if self.riding {
             for (l, level) in self.levels.iter().enumerate() {
                 for (j, &token) in level.iter().enumerate() {
-                    side.tokens.push(token);
-                    side.parents.push(if l == 0 { j.checked_sub(1) } else { Some((l - 1) * WINDOW + j) });
+                    aux.tokens.push(token);
+                    aux.parents.push(if l == 0 { j.checked_sub(1) } else { Some((l - 1) * WINDOW + j) });
                 }
             }
         }
-        TargetDemand { side, ..TargetDemand::default() }
+        TargetDemand { aux, ..TargetDemand::default() }
     }
 
     fn extra_rows(&self) -> usize {
-        BESIDE
+        WINDOW_ROWS
     }
 
     fn max_depth(&self) -> usize {
@@ -150,7 +150,7 @@ impl Proposer for Lookahead {
         self.follow(cx.committed);
         let context = cx.target.info().context_length.saturating_sub(cx.target.cache_len() + 1);
         let room = context.min(MAX_DRAFT);
-        let tree = self.guesses(last, cx.plan.max_draft, room.min(MAX_DRAFT - BESIDE));
+        let tree = self.guesses(last, cx.plan.max_draft, room.min(MAX_DRAFT - WINDOW_ROWS));
         self.riding = tree.len() + self.levels.len() * WINDOW <= room;
         Ok(tree)
     }
@@ -158,7 +158,7 @@ impl Proposer for Lookahead {
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
         if std::mem::take(&mut self.riding) {
             // What the newest level says comes next in each column.
-            let newest = outcome.side + (self.levels.len() - 1) * WINDOW;
+            let newest = outcome.aux_start + (self.levels.len() - 1) * WINDOW;
             let next = std::array::from_fn(|j| argmax(outcome.target.logits.row(newest + j)));
             if self.levels.len() == NGRAM - 1 {
                 let said = self.said;
@@ -215,10 +215,10 @@ mod tests {
         for _ in 0..12 {
             let base = target.cache_len();
             propose(&mut lookahead, &committed, &mut target);
-            let side = lookahead.demand().side;
-            let tokens = [&[*committed.last().unwrap()], &side.tokens[..]].concat();
+            let aux = lookahead.demand().aux;
+            let tokens = [&[*committed.last().unwrap()], &aux.tokens[..]].concat();
             let parents: Vec<Option<usize>> = std::iter::once(None)
-                .chain(side.parents.iter().map(|parent| Some(parent.map_or(0, |p| p + 1))))
+                .chain(aux.parents.iter().map(|parent| Some(parent.map_or(0, |p| p + 1))))
                 .collect();
             let layout = RowLayout::Tree { parents: &parents };
             let output = target.forward(Step { layout, ..Step::chain(&tokens, LogitRows::All) }).unwrap();
@@ -230,7 +230,7 @@ mod tests {
                 committed.push(argmax(next.logits.row(0)));
             }
             let outcome =
-                RoundOutcome { accepted: &[], kept: &[], committed: &committed, target: &output, side: 1 };
+                RoundOutcome { accepted: &[], kept: &[], committed: &committed, target: &output, aux_start: 1 };
             lookahead.accept(&outcome).unwrap();
         }
         (target, lookahead)

@@ -45,7 +45,7 @@ pub struct TargetDemand {
     /// Layers of the target whose residual stream it reads.
     pub taps: Vec<usize>,
     /// Rows of its own, which are not part of the draft.
-    pub side: AuxRows,
+    pub aux: AuxRows,
 }
 
 /// Rows that ride along in a target pass: a tree behind the root that nobody verifies.
@@ -100,7 +100,7 @@ pub struct RoundOutcome<'a> {
     /// `i + 1` is node i of the tree.
     pub target: &'a StepOutput,
     /// The first of the rows that rode along.
-    pub side: usize,
+    pub aux_start: usize,
 }
 
 /// A way to guess.
@@ -151,7 +151,7 @@ pub trait Proposer: Send {
     ///
     /// # Errors
     /// When a model of its own fails.
-    fn read(
+    fn prefill(
         &mut self,
         committed: &[TokenId],
         go_on: &mut dyn FnMut() -> ControlFlow<()>,

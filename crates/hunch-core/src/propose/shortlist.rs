@@ -92,7 +92,7 @@ impl Shortlist {
         };
         let length = self.covered.iter().zip(self.lengths).find(enough).map(|(_, length)| *length);
         if length != self.list.as_ref().map(|(length, _)| *length) {
-            self.list = length.map(|length| (length, VocabSubset::first(length).with(&self.seen)));
+            self.list = length.map(|length| (length, VocabSubset::first(length).union(&self.seen)));
         }
     }
 

@@ -183,16 +183,16 @@ fn the_outlook_is_that_of_the_plain_softmax() {
     let share = |logit: f64| logit.exp() / total;
     let entropy: f64 = [1.0, 2.0, -1.0].iter().map(|&l| -share(l) * share(l).ln()).sum();
     for (token, logit) in [(0, 1.0f64), (1, 2.0), (3, -1.0)] {
-        let seen = LogitRow::new(&logits).outlook(token, 2);
+        let seen = LogitRow::new(&logits).logprobs(token, 2);
         assert!((f64::from(seen.confidence) - share(logit)).abs() < 1e-7);
         assert!((f64::from(seen.entropy) - entropy).abs() < 1e-6);
         assert_eq!(seen.top.iter().map(|(token, _)| *token).collect::<Vec<_>>(), [1, 0]);
         assert!((f64::from(seen.top[1].1) - share(1.0)).abs() < 1e-7);
     }
-    assert_eq!(LogitRow::new(&logits).outlook(2, 9).confidence, 0.0);
-    assert_eq!(LogitRow::new(&logits).outlook(2, 9).top.len(), 3, "what is impossible is no alternative");
-    assert_eq!(LogitRow::new(&[f32::NAN]).outlook(0, 5), TokenLogprobs::default());
-    let flat = LogitRow::new(&[0.5; 5000]).outlook(3, 1);
+    assert_eq!(LogitRow::new(&logits).logprobs(2, 9).confidence, 0.0);
+    assert_eq!(LogitRow::new(&logits).logprobs(2, 9).top.len(), 3, "what is impossible is no alternative");
+    assert_eq!(LogitRow::new(&[f32::NAN]).logprobs(0, 5), TokenLogprobs::default());
+    let flat = LogitRow::new(&[0.5; 5000]).logprobs(3, 1);
     assert!((flat.entropy - 5000f32.ln()).abs() < 1e-4 && flat.top == [(0, flat.confidence)]);
     assert_eq!(likeliest_of(&[0.25, 0.0, 0.5, 0.25], 9), [(2, 0.5), (0, 0.25), (3, 0.25)]);
     assert_eq!(likeliest_of(&[0.25, 0.0, 0.5, 0.25], 1), [(2, 0.5)]);
@@ -274,7 +274,7 @@ proptest! {
             let row = LogitRow::new(&logits);
             let unfiltered = sampler(SamplingParams::unfiltered());
             prop_assert!(unfiltered.distribution_of(&row, &[]).unwrap() == unfiltered.distribution(&logits, &[]).unwrap());
-            prop_assert!(row.outlook(0, 3) == LogitRow::new(&logits).outlook(0, 3));
+            prop_assert!(row.logprobs(0, 3) == LogitRow::new(&logits).logprobs(0, 3));
         }
     }
 }

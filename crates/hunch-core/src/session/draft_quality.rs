@@ -62,7 +62,7 @@ impl Session<'_> {
     /// # Errors
     /// As [`round`](Self::round).
     pub fn evaluate_draft(&mut self) -> Result<DraftQuality> {
-        let base = self.between_rounds()?;
+        let base = self.check_ready()?;
         self.rng = ChaCha8Rng::seed_from_u64(self.config.seed.wrapping_add(base as u64));
         let start = self.clock.elapsed();
         let proposal = self.propose(base)?;
@@ -90,12 +90,12 @@ impl Session<'_> {
         };
         self.target.truncate(base)?;
         let outcome = RoundOutcome {
-            accepted: &verdict.kept(),
+            accepted: &verdict.accepted_nodes(),
             // None of it becomes part of the text.
             kept: &[],
             committed: &self.committed,
             target: &output,
-            side: tree.len() + 1,
+            aux_start: tree.len() + 1,
         };
         self.stages.accept(&proposal, &outcome);
         Ok(quality)
@@ -105,8 +105,8 @@ impl Session<'_> {
     ///
     /// # Errors
     /// As [`round`](Self::round), and [`Error::ContextOverflow`] where they do not fit the context.
-    pub fn follow(&mut self, tokens: &[TokenId]) -> Result<()> {
-        let base = self.between_rounds()?;
+    pub fn teacher_force(&mut self, tokens: &[TokenId]) -> Result<()> {
+        let base = self.check_ready()?;
         let context = self.target.info().context_length;
         if self.committed.len() + tokens.len() > context {
             return Err(Error::ContextOverflow { prompt: self.committed.len() + tokens.len(), context });

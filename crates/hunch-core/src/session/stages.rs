@@ -1,4 +1,4 @@
-//! The proposers of a session and what decides how deep they draft. There may be several: they are asked
+//! The proposers of a session and what decides how deep they draft. There may be several: they are run
 //! in turn, and the first whose draft is worth its rows is taken, so a lookup that costs nothing goes
 //! before a model that does. A proposer that fails is left out for the rest of the answer. No commit happens here.
 
@@ -24,7 +24,7 @@ use crate::verify::Verdict;
 struct Stage<'a> {
     proposer: &'a mut dyn Proposer,
     depth: Option<&'a mut DepthController>,
-    asked: Asked,
+    run: StageRun,
     /// Whether it failed in this answer and is left out.
     dropped: bool,
 }
@@ -40,13 +40,13 @@ pub struct DroppedDraft {
 
 /// What a stage did in this round.
 #[derive(Clone, Debug, Default)]
-struct Asked {
+struct StageRun {
     /// Tokens drafted, before some were cut off.
     drafted: usize,
     /// Steps in which they were drafted: passes of a model, else positions.
     passes: usize,
     /// Rows of the passes that its model ran.
-    work: Vec<usize>,
+    pass_rows: Vec<usize>,
     /// Tokens a model of the proposer had to read.
     read: usize,
     took: Duration,
@@ -64,13 +64,13 @@ pub(super) struct Proposal {
 
 impl Proposal {
     /// A round without a draft.
-    pub(super) fn nothing() -> Self {
+    pub(super) fn empty() -> Self {
         Self { tree: DraftTree::new(), demand: TargetDemand::default(), stage: None }
     }
 
     /// Rows of the target pass over it.
     pub(super) fn rows(&self) -> usize {
-        1 + self.tree.len() + self.demand.side.len()
+        1 + self.tree.len() + self.demand.aux.len()
     }
 }
 
@@ -78,21 +78,21 @@ impl Proposal {
 pub(super) struct DraftContext<'c> {
     pub(super) committed: &'c [TokenId],
     /// Whether nothing was generated yet.
-    pub(super) first: bool,
+    pub(super) first_round: bool,
     /// Most tokens of a draft.
-    pub(super) limit: usize,
+    pub(super) max_draft: usize,
     /// Most that the answer still has room for, besides the one that every round gives: none of a path is
     /// deeper.
-    pub(super) wanted: usize,
+    pub(super) tokens_left: usize,
     /// Rows of the target's context that are left behind the root.
-    pub(super) room: usize,
+    pub(super) rows_left: usize,
     pub(super) end_tokens: &'c [TokenId],
     pub(super) sampler: &'c Sampler,
     pub(super) noise: Option<PositionNoise>,
     pub(super) rng: &'c mut dyn RngCore,
     pub(super) target: &'c mut dyn LanguageModel,
     pub(super) clock: &'c dyn Stopwatch,
-    pub(super) interrupted: &'c dyn Fn() -> bool,
+    pub(super) cancelled: &'c dyn Fn() -> bool,
 }
 
 /// The stages, in turn.
@@ -104,13 +104,13 @@ pub(super) struct Stages<'a> {
 }
 
 impl<'a> Stages<'a> {
-    /// Another one, to be asked after those before it.
+    /// Another one, to be run after those before it.
     pub(super) fn add(&mut self, proposer: &'a mut dyn Proposer, depth: Option<&'a mut DepthController>) {
-        self.stages.push(Stage { proposer, depth, asked: Asked::default(), dropped: false });
+        self.stages.push(Stage { proposer, depth, run: StageRun::default(), dropped: false });
     }
 
     /// Leaves a stage out for the rest of the answer.
-    pub(super) fn drop_stage(&mut self, stage: usize, error: Error) {
+    pub(super) fn disable(&mut self, stage: usize, error: Error) {
         let Some(stage) = self.stages.get_mut(stage).filter(|stage| !stage.dropped) else { return };
         stage.dropped = true;
         stage.proposer.reset();
@@ -124,7 +124,7 @@ impl<'a> Stages<'a> {
 
     /// A generation begins. Where the text depends on the drafts, those of a fixed depth do not depend on earlier
     /// answers, so that a seed repeats it.
-    pub(super) fn begin(&mut self, prompt: &[TokenId], sampler: &Sampler, text_depends: bool) {
+    pub(super) fn begin(&mut self, prompt: &[TokenId], sampler: &Sampler, text_depends_on_drafts: bool) {
         for stage in &mut self.stages {
             match &mut stage.depth {
                 // What is looked up is not drawn.
@@ -132,7 +132,7 @@ impl<'a> Stages<'a> {
                     let has_model = stage.proposer.method().drafter().is_some();
                     depth.begin(has_model, has_model && !sampler.is_greedy());
                 }
-                None if text_depends => stage.proposer.reset_stats(),
+                None if text_depends_on_drafts => stage.proposer.reset_stats(),
                 None => {}
             }
             stage.proposer.begin(prompt);
@@ -140,23 +140,23 @@ impl<'a> Stages<'a> {
     }
 
     /// Lets models of proposers read the prompt, unless it is chosen as it goes whether that pays.
-    pub(super) fn read(
+    pub(super) fn prefill(
         &mut self,
         prompt: &[TokenId],
-        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+        should_continue: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         for i in 0..self.stages.len() {
             let stage = &mut self.stages[i];
             if stage.depth.is_some() {
                 continue;
             }
-            let read = stage.proposer.read(prompt, go_on);
+            let read = stage.proposer.prefill(prompt, should_continue);
             // That was prefill, no round's.
             stage.proposer.take_pass_log();
             match read {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(stopped) => return stopped,
-                Err(error) => self.drop_stage(i, error),
+                Err(error) => self.disable(i, error),
             }
         }
         ControlFlow::Continue(())
@@ -167,9 +167,9 @@ impl<'a> Stages<'a> {
     /// # Errors
     /// When the target fails; a proposer that fails is left out instead.
     pub(super) fn draft(&mut self, mut cx: DraftContext<'_>) -> Result<Proposal> {
-        self.stages.iter_mut().for_each(|stage| stage.asked = Asked::default());
-        if cx.limit.min(cx.wanted) == 0 {
-            return Ok(Proposal::nothing());
+        self.stages.iter_mut().for_each(|stage| stage.run = StageRun::default());
+        if cx.max_draft.min(cx.tokens_left) == 0 {
+            return Ok(Proposal::empty());
         }
         let base = cx.target.cache_len();
         let plans: Vec<DraftPlan> = self.stages.iter_mut().map(|stage| stage.plan(&cx)).collect();
@@ -179,15 +179,15 @@ impl<'a> Stages<'a> {
             }
             let stage = &mut self.stages[i];
             let begun = cx.clock.elapsed();
-            let asked = stage.ask(plan.clone(), &mut cx);
-            stage.asked.work.extend(stage.proposer.take_pass_log());
+            let run = stage.draft(plan.clone(), &mut cx);
+            stage.run.pass_rows.extend(stage.proposer.take_pass_log());
             let failure = stage.proposer.take_failure();
-            let mut tree = match asked {
+            let mut tree = match run {
                 Ok(Some(tree)) => tree,
-                Ok(None) => return Ok(Proposal::nothing()),
+                Ok(None) => return Ok(Proposal::empty()),
                 Err(error) => {
                     restore(cx.target, cx.committed, base)?;
-                    self.drop_stage(i, error);
+                    self.disable(i, error);
                     continue;
                 }
             };
@@ -200,29 +200,29 @@ impl<'a> Stages<'a> {
                 // What comes after may promise more.
                 let rival = plans[i + 1..].iter().filter_map(DraftPlan::expected);
                 let rival = rival.max_by(|a, b| a.rate().total_cmp(&b.rate()));
-                tree.cut(depth.keep(tree.confidence(), rival));
+                tree.truncate(depth.keep(tree.confidence(), rival));
             }
-            stage.asked.took = cx.clock.elapsed().saturating_sub(begun);
+            stage.run.took = cx.clock.elapsed().saturating_sub(begun);
             let demand = stage.proposer.demand();
-            let (rows, room) = (tree.len() + demand.side.len(), MAX_DRAFT.min(cx.room));
+            let (rows, room) = (tree.len() + demand.aux.len(), MAX_DRAFT.min(cx.rows_left));
             if rows > room {
-                let error = stage.broken(&format!("wants {rows} rows where there is room for {room}"));
-                self.drop_stage(i, error);
+                let error = stage.contract_error(&format!("wants {rows} rows where there is room for {room}"));
+                self.disable(i, error);
                 continue;
             }
             if let Some(error) = failure {
-                self.drop_stage(i, error);
+                self.disable(i, error);
             }
-            if !tree.is_empty() || !demand.side.is_empty() {
+            if !tree.is_empty() || !demand.aux.is_empty() {
                 return Ok(Proposal { tree, demand, stage: Some(i) });
             }
         }
-        Ok(Proposal::nothing())
+        Ok(Proposal::empty())
     }
 
     /// Rows of the passes that drafting took in this round.
-    pub(super) fn work(&self) -> Vec<usize> {
-        self.stages.iter().flat_map(|stage| stage.asked.work.iter().copied()).collect()
+    pub(super) fn pass_rows(&self) -> Vec<usize> {
+        self.stages.iter().flat_map(|stage| stage.run.pass_rows.iter().copied()).collect()
     }
 
     /// Tells every stage what became of the round.
@@ -235,7 +235,7 @@ impl<'a> Stages<'a> {
             let own = proposal.stage == Some(i);
             let (accepted, kept) = if own { (outcome.accepted, outcome.kept) } else { Default::default() };
             if let Err(error) = stage.proposer.accept(&RoundOutcome { accepted, kept, ..*outcome }) {
-                self.drop_stage(i, error);
+                self.disable(i, error);
             }
         }
     }
@@ -251,8 +251,8 @@ impl<'a> Stages<'a> {
         let mut state: Option<DepthState> = None;
         let mut parked = true;
         for (i, stage) in self.stages.iter_mut().enumerate().filter(|(_, stage)| !stage.dropped) {
-            let acted = proposal.stage == Some(i);
-            let Asked { drafted, passes, read, took, .. } = stage.asked;
+            let drafted_here = proposal.stage == Some(i);
+            let StageRun { drafted, passes, read, took, .. } = stage.run;
             let Some(depth) = &mut stage.depth else { continue };
             let mut seen = Observation {
                 drafted,
@@ -262,19 +262,19 @@ impl<'a> Stages<'a> {
                 rows,
                 target_ms: timing.target_ms,
                 emitted: 1 + verdict.accepted.len(),
-                acted,
+                acted: drafted_here,
                 ..Observation::default()
             };
-            if acted {
+            if drafted_here {
                 seen.height = proposal.tree.height();
                 (seen.tested, seen.confidence) = tested(proposal, verdict);
             }
             depth.observe(&seen);
-            let mut told = depth.state();
-            told.gains.truncate(stage.proposer.max_depth());
-            parked &= told.parked;
-            if acted || state.is_none() || proposal.stage.is_none() {
-                state = Some(told);
+            let mut current = depth.state();
+            current.gains.truncate(stage.proposer.max_depth());
+            parked &= current.parked;
+            if drafted_here || state.is_none() || proposal.stage.is_none() {
+                state = Some(current);
             }
         }
         state.map(|state| DepthState { parked, ..state })
@@ -292,7 +292,7 @@ fn tested(proposal: &Proposal, verdict: &Verdict) -> (Vec<bool>, Vec<Option<f32>
     // passed alone would speak too well of the draft.
     let sure = |depth: usize| tree.confidence()[depth].filter(|_| tree.is_chain());
     let mut confidence: Vec<_> = (0..tested.len()).map(sure).collect();
-    if tree.is_empty() && !proposal.demand.side.is_empty() {
+    if tree.is_empty() && !proposal.demand.aux.is_empty() {
         // Rows rode along and there was no draft: what they cost bought nothing this time.
         (tested, confidence) = (vec![false], vec![None]);
     }
@@ -318,28 +318,28 @@ impl Stage<'_> {
         if self.dropped {
             return DraftPlan::fixed(0);
         }
-        let limit = if self.proposer.is_tree() { cx.limit } else { cx.limit.min(cx.wanted) };
+        let limit = if self.proposer.is_tree() { cx.max_draft } else { cx.max_draft.min(cx.tokens_left) };
         let plan = match &mut self.depth {
             None => DraftPlan::fixed(limit),
             Some(depth) => {
-                self.asked.read = self.proposer.pending_len(cx.committed);
+                self.run.read = self.proposer.pending_len(cx.committed);
                 let limit = limit.min(self.proposer.max_depth());
-                let plan = depth.plan(limit, self.asked.read, self.proposer.extra_rows(), cx.wanted);
+                let plan = depth.plan(limit, self.run.read, self.proposer.extra_rows(), cx.tokens_left);
                 // The first token should not wait until a second model has read the prompt.
-                if cx.first && self.asked.read > FREE_READ { DraftPlan::fixed(0) } else { plan }
+                if cx.first_round && self.run.read > FREE_READ { DraftPlan::fixed(0) } else { plan }
             }
         };
-        plan.with_max_depth(cx.wanted)
+        plan.with_max_depth(cx.tokens_left)
     }
 
     /// Asks for a draft, and checks that the proposer kept its contract.
-    /// `None` when it was interrupted while its model read.
-    fn ask(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<Option<DraftTree>> {
-        if self.depth.is_some() && self.asked.read > FREE_READ {
-            let interrupted = cx.interrupted;
-            let mut go_on = || if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-            let read = self.proposer.read(cx.committed, &mut go_on)?;
-            self.asked.work = self.proposer.take_pass_log();
+    /// `None` when it was cancelled while its model read.
+    fn draft(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<Option<DraftTree>> {
+        if self.depth.is_some() && self.run.read > FREE_READ {
+            let cancelled = cx.cancelled;
+            let mut should_continue = || if cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            let read = self.proposer.prefill(cx.committed, &mut should_continue)?;
+            self.run.pass_rows = self.proposer.take_pass_log();
             if read.is_break() {
                 return Ok(None);
             }
@@ -356,26 +356,26 @@ impl Stage<'_> {
         })?;
         if (0..tree.len()).any(|node| tree.depth(node) >= deepest) {
             return Err(
-                self.broken(&format!("drafted {} tokens where depth {deepest} was allowed", tree.len()))
+                self.contract_error(&format!("drafted {} tokens where depth {deepest} was allowed", tree.len()))
             );
         }
         let n_vocab = cx.target.info().n_vocab;
         if let Some(node) = (0..tree.len()).find(|&node| !is_possible(&tree, node, n_vocab)) {
-            return Err(self.broken(&format!("drafted the impossible token {}", tree.tokens()[node])));
+            return Err(self.contract_error(&format!("drafted the impossible token {}", tree.tokens()[node])));
         }
         if cx.target.cache_len() != base {
             let left = cx.target.cache_len();
-            return Err(self.broken(&format!("left {left} rows in the target's cache and found {base}")));
+            return Err(self.contract_error(&format!("left {left} rows in the target's cache and found {base}")));
         }
-        let work = self.proposer.take_pass_log();
-        let passes = if work.is_empty() { tree.height() } else { work.len() };
-        (self.asked.drafted, self.asked.passes) = (tree.len(), passes);
-        self.asked.work.extend(work);
+        let pass_rows = self.proposer.take_pass_log();
+        let passes = if pass_rows.is_empty() { tree.height() } else { pass_rows.len() };
+        (self.run.drafted, self.run.passes) = (tree.len(), passes);
+        self.run.pass_rows.extend(pass_rows);
         Ok(Some(tree))
     }
 
     /// The error of a proposer that broke its contract.
-    fn broken(&self, how: &str) -> Error {
+    fn contract_error(&self, how: &str) -> Error {
         Error::Internal(format!("the method {} {how}", self.proposer.method()))
     }
 }
