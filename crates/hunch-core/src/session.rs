@@ -270,7 +270,7 @@ impl<'a> Session<'a> {
                 restore(&mut *self.target, &self.committed, base)?;
                 proposal = Proposal::empty();
                 let plain = self.score_and_verify(&proposal)?;
-                self.stages.disable(stage, error);
+                self.stages.drop_stage(stage, error);
                 plain
             }
             (verified, _) => verified?,

@@ -1,6 +1,8 @@
-//! A smaller model drafts a chain (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318). It
-//! owns that model and its cache, and catches the cache up from the committed tokens at the start
-//! of each proposal, so nobody else has to know what the draft model has seen.
+//! Drafting with a smaller model: a chain (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318)
+//! or a tree (see [`draft_tree`]).
+//!
+//! The proposer owns the model and its KV cache. Each proposal first brings the cache up to date with
+//! the committed tokens, so no other code tracks what the draft model has seen.
 
 use std::ops::ControlFlow;
 
@@ -13,28 +15,30 @@ use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LogitRows, Rows, Step, VocabSubset};
 use crate::token::{TokenId, shared_len};
 
-/// Drafts with a model of its own.
+/// Proposer that drafts with a model of its own.
 pub struct DraftModel {
     model: Box<dyn LanguageModel>,
-    /// The tokens whose rows the cache begins with. Rows of a tree that is not settled may follow.
+    /// Tokens of the cache's first rows. Provisional rows of a tree may follow them.
     seen: Vec<TokenId>,
     shortlist: Shortlist,
-    /// How it branches; `None` = not at all.
+    /// Shape of the trees; `None` drafts chains.
     tree: Option<TreeShape>,
     grown: Option<Grown>,
     calibration: Calibration,
-    /// Rows of its passes since somebody asked.
+    /// Rows of each pass since the last `take_pass_log`.
     work: Vec<usize>,
-    /// The error that cut the last draft short.
+    /// Error that ended the last draft early.
     failure: Option<Error>,
 }
 
 impl DraftModel {
-    /// Drafts with `model`, whose cache is emptied. Its vocabulary agrees with the target's where
-    /// both have a token; checking that is the business of whoever pairs them.
+    /// Creates a proposer from `model` and empties its cache.
+    ///
+    /// The vocabularies of draft and target must agree on all tokens they share. The caller checks
+    /// that.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn new(mut model: Box<dyn LanguageModel>) -> Result<Self> {
         model.truncate(0)?;
         Ok(Self {
@@ -49,15 +53,15 @@ impl DraftModel {
         })
     }
 
-    /// The same model with a cache of its own, and nothing learned.
+    /// Creates a proposer on the same weights, with an empty cache and no statistics.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn fork(&self) -> Result<Self> {
         Self::new(self.model.fork())
     }
 
-    /// Drafts trees of this shape from now on, or chains.
+    /// Switches to trees of this shape, or to chains.
     pub fn set_tree(&mut self, tree: Option<TreeShape>) {
         self.tree = tree;
     }
@@ -67,41 +71,43 @@ impl DraftModel {
         &self.calibration
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &dyn LanguageModel {
         &*self.model
     }
 
-    /// The model, for whoever measures it alone, with whatever its cache holds. Whatever happens to that, the next
-    /// proposal starts from an empty one.
+    /// Returns the model for direct use, for example to measure it.
+    ///
+    /// Its cache keeps its rows. The next proposal starts from an empty cache, whatever the caller
+    /// does.
     pub fn model_mut(&mut self) -> &mut dyn LanguageModel {
         self.seen.clear();
         self.grown = None;
         &mut *self.model
     }
 
-    /// The same, with an empty cache.
+    /// Empties the model's cache and returns the model for direct use.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn model_with_empty_cache(&mut self) -> Result<&mut dyn LanguageModel> {
         let model = self.model_mut();
         model.truncate(0)?;
         Ok(model)
     }
 
-    /// The tokens it scores after a text; `None` = all.
+    /// Returns the tokens the model scores after `text`; `None` is all.
     pub fn tokens_after(&self, text: &[TokenId]) -> Option<VocabSubset> {
         Shortlist::after(text, self.model.info().n_vocab)
     }
 
-    /// Keeps the first `len` tokens of the cache.
+    /// Truncates the cache to the first `len` tokens.
     fn forget(&mut self, len: usize) -> Result<()> {
         self.seen.truncate(len);
         self.model.truncate(len)
     }
 
-    /// Runs tokens through the model.
+    /// Runs tokens through the model and returns the requested logits.
     fn feed(&mut self, tokens: &[TokenId], logits: LogitRows) -> Result<Vec<f32>> {
         let step = Step { vocab_subset: self.shortlist.tokens(), ..Step::chain(tokens, logits) };
         self.work.push(tokens.len());
@@ -110,14 +116,15 @@ impl DraftModel {
         Ok(output.logits.into_values())
     }
 
-    /// Whether the model can read these tokens: a target may have a few more (padding, special).
+    /// Returns whether all tokens are in the model's vocabulary. A target may have a few more (padding,
+    /// special).
     fn can_read(&self, tokens: &[TokenId]) -> bool {
         tokens.iter().all(|&token| (token as usize) < self.model.info().n_vocab)
     }
 
-    /// Makes the cache hold the longest prefix it shares with `tokens`, and returns its length.
+    /// Truncates the cache to the longest prefix it shares with `tokens` and returns its length.
     fn rewind(&mut self, tokens: &[TokenId]) -> Result<usize> {
-        // The cache may have been used behind our back; then nothing in it is known.
+        // A shorter cache means another user changed it, so its content is unknown.
         if self.model.cache_len() < self.seen.len() {
             self.forget(0)?;
         }
@@ -127,7 +134,7 @@ impl DraftModel {
         Ok(shared)
     }
 
-    /// Brings the cache up to `tokens`, whose last is not run, unless `go_on` breaks before.
+    /// Prefills all of `tokens` but the last, unless `should_continue` breaks earlier.
     fn catch_up(
         &mut self,
         tokens: &[TokenId],
@@ -147,7 +154,7 @@ impl DraftModel {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// How many tokens can be drafted after `committed`: the model's context bounds what it reads.
+    /// Returns how many tokens can be drafted after `committed` within the model's context.
     fn room(&self, committed: &[TokenId]) -> usize {
         (self.model.info().context_length + 1).saturating_sub(committed.len())
     }
@@ -165,7 +172,7 @@ impl Proposer for DraftModel {
     fn begin(&mut self, prompt: &[TokenId]) {
         self.shortlist.clear();
         self.shortlist.observe(prompt);
-        // What a round that failed has left.
+        // Discard the state of a round that failed.
         self.work.clear();
         self.grown = None;
         self.failure = None;
@@ -176,7 +183,7 @@ impl Proposer for DraftModel {
     }
 
     fn reset(&mut self) {
-        // Rows that a failed pass has spoilt must not serve a later answer.
+        // A failed pass may have corrupted cache rows. Do not reuse any.
         self.seen.clear();
         self.grown = None;
     }
@@ -186,7 +193,7 @@ impl Proposer for DraftModel {
     }
 
     fn pending_len(&self, committed: &[TokenId]) -> usize {
-        // What the last generation left and this one shares need not run again.
+        // Rows shared with the last generation are reused.
         committed.len().saturating_sub(1 + shared_len(&self.seen, committed))
     }
 
@@ -214,8 +221,8 @@ impl Proposer for DraftModel {
         if depth == 0 || !self.can_read(pending) {
             return Ok(DraftTree::new());
         }
-        // After a fully accepted draft two tokens wait, else one; more when it was not asked for a
-        // while. All but the last chunk are context only.
+        // Usually two tokens are pending after a fully accepted draft and one otherwise, more after
+        // rounds without a draft. Only the last chunk needs logits.
         let mut chunks = pending.chunks(self.model.prefill_rows().max(1)).peekable();
         let mut logits = Vec::new();
         while let Some(chunk) = chunks.next() {
@@ -247,7 +254,7 @@ impl Proposer for DraftModel {
             return Ok(());
         };
         let (base, rows, tokens) = grown.settle(outcome, &mut self.calibration);
-        // The accepted path need not run again.
+        // Keep the rows of the accepted path instead of running it again.
         self.model.keep_rows(base, &rows)?;
         self.seen.extend(tokens);
         Ok(())
@@ -326,7 +333,7 @@ mod tests {
         assert!(flow.unwrap().is_break());
         assert_eq!((asked, draft.seen.len()), (1, draft.model().cache_len()));
         assert!(draft.seen.len() < prompt.len() - 1, "{} of the prompt ran", draft.seen.len());
-        // What did run is not lost, and the next generation is none the worse for it.
+        // The rows that ran are kept, and the next generation continues from them.
         begin(&mut draft, &prompt);
         assert_eq!(draft.seen, prompt[..149]);
     }

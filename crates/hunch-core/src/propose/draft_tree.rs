@@ -1,14 +1,16 @@
-//! Trees from a draft model (SpecInfer, Miao et al., arXiv 2305.09781): several continuations, verified in
-//! one target pass. A tree grows by joint probability (as EAGLE-2, Li et al., arXiv 2406.16858, chooses
-//! its nodes) or with a fixed number of children for each level.
+//! Draft trees (SpecInfer, Miao et al., arXiv 2305.09781): several continuations, verified in one
+//! target pass.
 //!
-//! Children are sampled without replacement from q, or are the likeliest tokens where there is no chance
-//! (greedy, coupled). Every decision to draw is made before the draw, from what is known by then, and
-//! nothing that was drawn is dropped: so each child comes from q without its elder siblings, whatever made
-//! us draw it, and that is what the verifier is told.
+//! A tree grows by joint probability, as EAGLE-2 selects its nodes (Li et al., arXiv 2406.16858), or
+//! with a fixed number of children per level.
 //!
-//! The draft model reads a whole front of nodes in one pass, behind the rows that earlier passes of the
-//! same tree left in its cache; the rows of the accepted path are kept.
+//! Children are sampled without replacement from q. Under greedy sampling or the coupled rule they are
+//! the top-ranked tokens instead. The decision to draw a child uses only what is known before the draw,
+//! and no drawn child is discarded. Each child is therefore distributed as q without its earlier
+//! siblings, which is what the verifier assumes.
+//!
+//! The draft model reads a batch of leaves per pass, on top of the provisional rows of earlier passes
+//! of the same tree. The rows of the accepted path are kept.
 
 use std::sync::Arc;
 
@@ -23,18 +25,18 @@ use crate::rule::PositionNoise;
 use crate::sample::{Sampler, draw, likeliest_of, unit};
 use crate::token::{TokenId, TokenProb};
 
-/// How a tree branches.
+/// Shape of a draft tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TreeShape {
-    /// Where a second guess promises more than going deeper.
+    /// Branches where a second child is more likely to be accepted than a deeper token.
     #[default]
     Dynamic,
-    /// So many children for every node of each level.
+    /// A fixed number of children per node, by level.
     Static(Vec<usize>),
 }
 
 impl TreeShape {
-    /// Children that a node may have which come at `depth`.
+    /// Returns the maximum number of children at `depth`.
     fn children_at(&self, depth: usize) -> usize {
         match self {
             Self::Dynamic => usize::MAX,
@@ -58,7 +60,7 @@ impl std::fmt::Display for TreeShape {
 impl std::str::FromStr for TreeShape {
     type Err = String;
 
-    /// `dynamic`, or children by level, such as `3x2x1`.
+    /// Parses `dynamic`, or children per level such as `3x2x1`.
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         if text == "dynamic" {
             return Ok(Self::Dynamic);
@@ -71,38 +73,37 @@ impl std::str::FromStr for TreeShape {
     }
 }
 
-/// Most nodes read in one pass.
+/// Maximum leaves read in one pass.
 const FRONT: usize = 8;
-/// Children of a node that are looked at where they are chosen without chance, if its level names no number.
+/// Children considered per node of a dynamic tree without sampling.
 const CANDIDATES: usize = 8;
 
-/// How many tests the draft's own opinion counts: the best of many slots is taken, and with fewer that would be one
-/// which was lucky.
+/// Weight of the acceptance prior, in tests. The best of many slots is chosen, so a low weight would
+/// favour slots that were lucky in few tests.
 const OPINION: f64 = 8.0;
-/// Acceptance of an eldest child before any test, and how many tests that counts.
+/// Prior acceptance of a first child, and its weight in tests.
 const USUAL: (f64, f64) = (0.6, 2.0);
-/// Tests that a rate remembers.
+/// Memory of an acceptance rate, in tests.
 const MEMORY: f64 = 32.0;
 
-/// How often a child was accepted when it was tested, by its share of what its elder siblings left: what
-/// the draft's opinion is worth. Kept from tree to tree.
+/// Acceptance rate of children by kind and by their share of the remaining q. Kept across trees.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calibration {
     kinds: [[SuccessRate; CONFIDENCE_BINS]; 4],
-    /// Eldest children of late, whatever their share.
+    /// Recent first children, regardless of share.
     of_late: SuccessRate,
 }
 
-/// Children whose shares are worth the same.
+/// Kind of a child. Children of one kind with equal share are accepted about equally often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The eldest, where it is the likeliest.
+    /// First child, the most likely token.
     Likeliest,
-    /// The eldest, where chance drew it.
+    /// First child, sampled.
     Drawn,
-    /// The likeliest but for its elder siblings, which were rejected.
+    /// Later child, the most likely token after its rejected siblings.
     NextLikeliest,
-    /// Drawn without its elder siblings, which were rejected.
+    /// Later child, sampled without its rejected siblings.
     NextDrawn,
 }
 
@@ -120,26 +121,27 @@ impl Kind {
         matches!(self, Self::Likeliest | Self::Drawn)
     }
 
-    /// The probability that one of a class is accepted, before anything is known of the draft.
+    /// Returns the acceptance prior of a confidence bin.
     fn prior(self, class: usize) -> f64 {
         match self {
             Self::Likeliest | Self::NextLikeliest => bin_prior(class, false),
             Self::Drawn => bin_prior(class, true),
-            // What rejections leave of p is where q was too low, so a large share of what they leave of q is worth
-            // less, and a small one more. Measured on prose: 0.16 to 0.56, in a straight line.
+            // After a rejection, p keeps its mass where q was too low. A large share of the remaining q
+            // is therefore accepted less often than the share suggests, and a small one more often.
+            // Fitted to prose, where the rate rises linearly from 0.16 to 0.56.
             Self::NextDrawn => 0.15 + 0.45 * bin_prior(class, false),
         }
     }
 }
 
 impl Calibration {
-    /// The probability that a child is accepted when it is tested.
+    /// Returns the estimated acceptance probability of a child that is tested.
     fn acceptance(&self, kind: Kind, share: f64) -> f64 {
         let class = bin_of(share as f32);
         self.kinds[kind as usize][class].mean(kind.prior(class), OPINION)
     }
 
-    /// The acceptance of an eldest child of which nothing is known yet.
+    /// Returns the estimated acceptance of a first child whose share is not yet known.
     fn usual(&self) -> f64 {
         self.of_late.mean(USUAL.0, USUAL.1)
     }
@@ -152,10 +154,10 @@ impl Calibration {
     }
 }
 
-/// What is remembered of a tree until the target has spoken.
+/// A tree waiting for the verdict of the target.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grown {
-    /// Rows of the draft model's cache before those of the tree.
+    /// Draft cache rows before the tree's rows.
     base: usize,
     nodes: Vec<GrownNode>,
 }
@@ -165,14 +167,15 @@ struct GrownNode {
     parent: Option<usize>,
     token: TokenId,
     kind: Kind,
-    /// Its probability among what its elder siblings left.
+    /// Its share of q after the removal of earlier siblings.
     share: f32,
-    /// Its row in the draft model's cache after `base`, once it was read.
+    /// Its row in the draft cache after `base`; `None` if it was not read.
     row: Option<usize>,
 }
 
 impl Grown {
-    /// Learns which children were accepted, and gives the cache rows of the kept path and their tokens.
+    /// Updates the calibration with the outcome. Returns the base row, the cache rows of the kept path
+    /// and their tokens.
     pub(super) fn settle(
         &self,
         outcome: &RoundOutcome<'_>,
@@ -199,17 +202,17 @@ impl Grown {
     }
 }
 
-/// A node that was read: what its children come from.
+/// A node that the draft model has read: the source of its children.
 struct Branch {
     node: Option<usize>,
     children: Children,
-    /// What the draft thinks likeliest here.
+    /// Most likely tokens at this position.
     guesses: Arc<[TokenProb]>,
-    /// Children drawn.
+    /// Number of children drawn.
     drawn: usize,
-    /// The probability that the target comes here and rejects all children drawn so far.
+    /// Probability that the walk reaches this node and rejects all children drawn so far.
     open: f64,
-    /// How many more it may have.
+    /// Number of children it may still get.
     room: usize,
 }
 
@@ -217,24 +220,24 @@ enum Children {
     /// Sampled from q without replacement.
     Sampled {
         q: Arc<[f32]>,
-        /// The eldest child, and q without those drawn, once there is to be a second.
+        /// First child, and q without all drawn children once a second is needed.
         eldest: Option<TokenId>,
         rest: Option<Vec<f32>>,
-        /// Sum and sum of squares of what is left, about.
+        /// Approximate sum and sum of squares of the remaining q.
         mass: f64,
         squares: f64,
     },
-    /// Chosen, in this order, with their probabilities.
+    /// Taken in this order, with their probabilities.
     Ranked(Vec<TokenProb>),
 }
 
 impl Branch {
-    /// The kind of its next child.
+    /// Returns the kind of its next child.
     fn next_kind(&self, by_chance: bool) -> Kind {
         Kind::of(self.drawn == 0, by_chance)
     }
 
-    /// The share that the next child is expected to have of what is left; `None` when there is none.
+    /// Returns the expected share of the next child in the remaining q; `None` if there is none.
     fn next_share(&self) -> Option<f64> {
         if self.room == 0 {
             return None;
@@ -254,26 +257,26 @@ impl Branch {
     }
 }
 
-/// A node that was not read yet.
+/// A node that the draft model has not read yet.
 #[derive(Clone, Copy)]
 struct Leaf {
     node: usize,
     reach: f64,
 }
 
-/// The draft model as a growing tree uses it.
+/// The draft model, as tree growth needs it.
 pub(super) struct TreeDraft<'a> {
-    /// Rows in the model's cache.
+    /// Rows in its cache.
     pub(super) cached: usize,
-    /// Longest sequence of the model, in tokens.
+    /// Maximum sequence length, in tokens.
     pub(super) context_length: usize,
-    /// Acceptance by confidence, observed so far.
+    /// Acceptance rates observed so far.
     pub(super) calibration: &'a Calibration,
-    /// Runs a pass of the model; its rows stay unsettled in the cache.
+    /// Runs a pass of the model. Its rows stay provisional in the cache.
     pub(super) read: &'a mut dyn FnMut(Step<'_>) -> Result<Rows>,
 }
 
-/// A tree while it grows.
+/// State of a growing tree.
 struct Growth<'a, 'd> {
     draft: TreeDraft<'d>,
     committed: &'a [TokenId],
@@ -284,16 +287,18 @@ struct Growth<'a, 'd> {
     n_vocab: usize,
     tree: DraftTree,
     grown: Grown,
-    /// For each node the rows it sees, its own not among them.
+    /// Per node, a bit mask of the tree rows it sees, without its own.
     seen: Vec<u64>,
-    /// Rows read so far.
+    /// Tree rows read so far.
     rows: usize,
     branches: Vec<Branch>,
     leaves: Vec<Leaf>,
 }
 
-/// Grows a tree from the logits after the last committed token. A tree that a failing pass cut short is returned
-/// with the error: dropping nodes that were drawn would bias the answer.
+/// Grows a tree from the logits after the last committed token.
+///
+/// If a pass fails, the partial tree is returned with the error: discarding sampled nodes would bias
+/// the output.
 pub(super) fn grow(
     draft: TreeDraft<'_>,
     cx: ProposeContext<'_>,
@@ -330,7 +335,8 @@ pub(super) fn grow(
 type Draw<'d> = dyn FnMut(&mut Growth<'_, '_>, usize) + 'd;
 
 impl Growth<'_, '_> {
-    /// Always the child or the front that promises most next.
+    /// Repeatedly takes the step with the highest expected acceptance: draw a child, or read a batch of
+    /// leaves.
     fn by_probability(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
         while self.tree.len() < self.plan.max_draft {
             let slot = self.best_slot();
@@ -358,7 +364,7 @@ impl Growth<'_, '_> {
         Ok(())
     }
 
-    /// Every node of a level gets the level's number of children, as long as they pay.
+    /// Gives every node of a level its number of children, as long as they pay off.
     fn by_level(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
         let usual = self.draft.calibration.usual();
         let mut begun = 0;
@@ -394,7 +400,7 @@ impl Growth<'_, '_> {
         }
     }
 
-    /// How likely the next child of a branch is to be accepted; `None` where it may have none.
+    /// Returns the probability that a branch's next child is accepted; `None` if it may have none.
     fn value_of(&self, branch: usize) -> Option<f64> {
         let branch = &self.branches[branch];
         let kind = branch.next_kind(!self.sampler.is_greedy());
@@ -402,7 +408,7 @@ impl Growth<'_, '_> {
         Some(branch.open * acceptance)
     }
 
-    /// Branches that may have another child, and how likely it is to be accepted.
+    /// Iterates over branches with a possible next child, and its acceptance probability.
     fn slots(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
         (0..self.branches.len()).filter_map(|branch| Some((branch, self.value_of(branch)?)))
     }
@@ -411,17 +417,17 @@ impl Growth<'_, '_> {
         self.slots().max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// Rows of the draft model's context that are left.
+    /// Returns the rows left in the draft model's context and in the 64-bit mask.
     fn room(&self) -> usize {
         self.draft.context_length.saturating_sub(self.grown.base + self.rows).min(64 - self.rows)
     }
 
-    /// The leaves to read in one pass: those whose first child may still find a place in the tree.
+    /// Takes the leaves to read in one pass: those whose first child may still make it into the tree.
     fn front(&mut self, usual: f64) -> Vec<Leaf> {
         let places = self.plan.max_draft - self.tree.len();
         let mut leaves = std::mem::take(&mut self.leaves);
         leaves.sort_by(|a, b| b.reach.total_cmp(&a.reach));
-        // A row more in this pass is cheaper than a pass of its own later.
+        // One more row in this pass is cheaper than another pass later.
         let mut values: Vec<f64> = leaves
             .iter()
             .map(|leaf| leaf.reach * usual)
@@ -435,7 +441,7 @@ impl Growth<'_, '_> {
         leaves
     }
 
-    /// Reads leaves in one pass and makes branches of them.
+    /// Reads leaves in one pass and turns them into branches.
     fn read(&mut self, batch: &[Leaf], shape: &TreeShape) -> Result<()> {
         let tokens: Vec<TokenId> = batch.iter().map(|leaf| self.tree.tokens()[leaf.node]).collect();
         let depths: Vec<usize> = batch.iter().map(|leaf| self.tree.depth(leaf.node)).collect();
@@ -453,7 +459,7 @@ impl Growth<'_, '_> {
         Ok(())
     }
 
-    /// A branch of a node from the logits after it; its children are at `depth`.
+    /// Creates a node's branch from the logits after it. Its children are at `depth`.
     fn branch(
         &mut self,
         node: Option<usize>,
@@ -462,7 +468,7 @@ impl Growth<'_, '_> {
         depth: usize,
         shape: &TreeShape,
     ) -> Result<()> {
-        // q lives on the target's vocabulary: what only one of the two has is impossible.
+        // q is defined on the target's vocabulary. Tokens that only one model has are impossible.
         logits.resize(self.n_vocab, f32::NEG_INFINITY);
         let window = self.sampler.window();
         let mut recent = self.committed[self.committed.len().saturating_sub(window)..].to_vec();
@@ -498,7 +504,8 @@ impl Growth<'_, '_> {
     /// Draws the next child of a branch into the tree.
     fn draw_child(&mut self, branch: usize, rng: &mut dyn rand::RngCore) {
         let branch = &mut self.branches[branch];
-        // What is chosen has the share that was expected; what is drawn is known after the draw.
+        // A ranked child has exactly the expected share. The share of a sampled child is known only
+        // after the draw.
         let expected = branch.next_share().unwrap_or(0.0) as f32;
         let (token, share, prob) = match &mut branch.children {
             Children::Ranked(ranked) => (ranked[branch.drawn].0, expected, DraftProb::Certain),
@@ -620,7 +627,7 @@ mod tests {
         let mut draft = draft(TreeShape::Static(vec![3, 2]));
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy(), 9);
         assert!(tree.is_certain());
-        // The committed tokens, then the first level in one pass.
+        // One pass for the committed tokens, then one for the first level.
         assert_eq!((tree.children(None).count(), tree.len(), draft.take_pass_log()), (3, 9, vec![3, 3]));
         let mut order: Vec<TokenId> = (0..16).collect();
         let logits = table(64).logits_after(&[1, 2, 3]);
@@ -632,7 +639,7 @@ mod tests {
     fn the_accepted_path_is_not_read_again() {
         let mut draft = draft(TreeShape::Static(vec![2, 2, 1]));
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 10);
-        // The second child of the root, and its second child.
+        // Accept the second child of the root and its second child.
         let first = tree.children(None).nth(1).unwrap();
         let second = tree.children(Some(first)).nth(1).unwrap();
         let committed = [&[1, 2, 3][..], &path(&tree, second), &[9]].concat();
@@ -653,7 +660,7 @@ mod tests {
         assert_eq!(q[..], sampler.distribution(&table(64).logits_after(&committed), &[]).unwrap()[..]);
     }
 
-    /// Of a tree that nobody settled nothing stays but what was committed.
+    /// A tree without an outcome leaves only committed tokens in the cache.
     #[test]
     fn an_unsettled_tree_is_forgotten() {
         let mut draft = draft(TreeShape::Dynamic);
@@ -689,7 +696,7 @@ mod tests {
             row: None,
         });
         let grown = Grown { base: 0, nodes: nodes.to_vec() };
-        // The path ends with the text: it is tested, and no row of it stays.
+        // The path is tested but not committed, so no row is kept.
         let outcome = RoundOutcome {
             accepted: &[1],
             kept: &[],
@@ -706,7 +713,7 @@ mod tests {
         assert!(calibration.usual() < 0.1);
     }
 
-    /// Else a seed would not repeat an answer.
+    /// A seed must repeat an answer.
     #[test]
     fn trees_do_not_depend_on_what_was_unlearned() {
         let mut draft = draft(TreeShape::Dynamic);

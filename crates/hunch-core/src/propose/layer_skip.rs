@@ -1,7 +1,8 @@
-//! Self-drafting without training: the target drafts with some of its own layers, by leaving early (its
-//! first layers and the head) or by skipping some (Draft & Verify, Zhang et al., arXiv 2309.08168). No
-//! second model and no second cache: the draft reads the target's, writes behind it, and what it wrote is
-//! forgotten before the target verifies.
+//! Self-speculation without training: the target drafts with some of its own layers.
+//!
+//! Either it exits early (its first layers and the head) or it skips layers (Draft & Verify, Zhang et
+//! al., arXiv 2309.08168). There is no second model and no second cache. Draft passes append to the
+//! target's cache, and their rows are dropped before verification.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,24 +15,24 @@ use crate::error::{Error, Result};
 use crate::model::{LayerPlan, LogitRows, Step, VocabSubset};
 use crate::token::TokenId;
 
-/// Which layers of the target draft.
+/// Layers that draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DraftLayers {
-    /// The first so many.
+    /// The first n layers.
     Exit(usize),
-    /// All but these, ascending.
+    /// All but the listed layers, ascending.
     Skip(Vec<usize>),
 }
 
 impl DraftLayers {
-    /// The first two thirds of the layers: where to leave when nothing better is known.
+    /// The default early exit: after two thirds of the layers.
     pub fn default_exit(n_layer: usize) -> Self {
         Self::Exit((n_layer * 2 / 3).max(1))
     }
 
-    /// Every second layer of the middle half: what to skip when nobody has searched.
+    /// The default skipped layers: every second one of the middle half.
     pub fn default_skip(n_layer: usize) -> Self {
-        // Never all of them.
+        // At least one layer must remain.
         let end = (n_layer - n_layer / 4).min(n_layer.saturating_sub(1));
         Self::Skip((n_layer / 4..end).step_by(2).collect())
     }
@@ -44,7 +45,7 @@ impl DraftLayers {
     }
 }
 
-/// Layers by number, as they are written: `3,5,8`.
+/// Layer indices in text form: `3,5,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayerList(pub Vec<usize>);
 
@@ -67,29 +68,29 @@ impl FromStr for LayerList {
     }
 }
 
-/// Drafts with some of the target's own layers.
+/// Proposer that drafts with some of the target's layers.
 #[derive(Debug)]
 pub struct LayerSkip {
     layers: DraftLayers,
     shortlist: Shortlist,
-    /// Rows of its passes since somebody asked.
+    /// Rows of each pass since the last `take_pass_log`.
     work: Vec<usize>,
-    /// The error that cut the last draft short.
+    /// Error that ended the last draft early.
     failure: Option<Error>,
 }
 
 impl LayerSkip {
-    /// For a target with a vocabulary of `n_vocab` tokens.
+    /// Creates the proposer for a target with `n_vocab` tokens.
     pub fn new(layers: DraftLayers, n_vocab: usize) -> Self {
         Self { layers, shortlist: Shortlist::new(n_vocab), work: Vec::new(), failure: None }
     }
 
-    /// The layers it drafts with.
+    /// Returns the layers that draft.
     pub fn layers(&self) -> LayerPlan<'_> {
         self.layers.plan()
     }
 
-    /// The tokens it scores after a text, of a vocabulary of `n_vocab`; `None` = all.
+    /// Returns the tokens scored after `text`, out of `n_vocab`; `None` is all.
     pub fn tokens_after(text: &[TokenId], n_vocab: usize) -> Option<VocabSubset> {
         Shortlist::after(text, n_vocab)
     }
@@ -144,7 +145,7 @@ impl Proposer for LayerSkip {
     }
 }
 
-/// Whether the layers exist, are in order, and some are left to draft with.
+/// Returns whether the layers exist, are ascending, and leave at least one to draft with.
 pub fn fits(layers: &DraftLayers, n_layer: usize) -> bool {
     match layers {
         DraftLayers::Exit(first) => (1..=n_layer).contains(first),

@@ -1,11 +1,13 @@
-//! Lookahead decoding (Fu et al., arXiv 2402.02057): the target guesses for itself. A window of guesses at
-//! the next positions rides along in every pass and is improved by Jacobi iteration; what neighbouring
-//! iterations said becomes n-grams, and those that begin with the last token are the draft. No second
-//! model; what it costs are rows.
+//! Lookahead decoding (Fu et al., arXiv 2402.02057): the target drafts for itself.
 //!
-//! The window has N - 1 levels of W guesses, one iteration each, the oldest first. The guess of level l and
-//! column j is about position j + l of the text to come. It sees the first level up to its column, then its
-//! own column, so the n-gram of a column is what the target says after itself, once all its levels were said so.
+//! A window of guesses for the next positions occupies auxiliary rows of every target pass, and Jacobi
+//! iteration refines it. N-grams from successive iterations go into a pool. Pool entries that start
+//! with the last token become the draft. There is no second model; the cost is the extra rows.
+//!
+//! The window has N - 1 levels (one per iteration, oldest first) of W guesses. The guess at level l and
+//! column j is for position j + l after the last token. It sees the first level up to its own column,
+//! then the levels of its column. Once the target has predicted all levels of a column, that column is
+//! an n-gram the target would generate.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,30 +20,30 @@ use crate::token::{TokenId, shared_len};
 
 /// W: columns of the window.
 const WINDOW: usize = 3;
-/// N: tokens of an n-gram.
+/// N: tokens per n-gram.
 const NGRAM: usize = 4;
-/// G: n-grams verified in a pass.
+/// G: maximum n-grams verified per pass.
 const GUESSES: usize = 2;
-/// N-grams kept for each first token, the newest first.
+/// N-grams kept per first token, newest first.
 const KEPT: usize = 8;
-/// Rows of the window, which ride along.
+/// Auxiliary rows of a full window.
 pub const WINDOW_ROWS: usize = WINDOW * (NGRAM - 1);
 
-/// Drafts from n-grams that the target made up itself.
+/// Proposer that drafts from n-grams the target generated in its own passes.
 #[derive(Clone, Debug, Default)]
 pub struct Lookahead {
-    /// Iterations, the oldest first; fewer than N - 1 at the beginning.
+    /// Window levels, oldest first; fewer than N - 1 at the start.
     levels: Vec<[TokenId; WINDOW]>,
-    /// For each column how many of its newest levels the target said after one another.
+    /// Per column, the number of newest levels that the target predicted from one another.
     said: [usize; WINDOW],
-    /// The position in the text of the first level's first column.
+    /// Text position of the first level's first column.
     origin: usize,
-    /// By first token, what may follow.
+    /// Known continuations by first token.
     pool: HashMap<TokenId, VecDeque<[TokenId; NGRAM - 1]>>,
-    /// The conversation that the pool is of, and how much of it was the last prompt.
+    /// Conversation the pool was built from, and the length of its last prompt.
     text: Vec<TokenId>,
     prompt_len: usize,
-    /// Whether the window is in the pass that runs.
+    /// Whether the window is part of the current pass.
     riding: bool,
 }
 
@@ -60,8 +62,10 @@ impl Lookahead {
         }
     }
 
-    /// Brings the window to the end of the text. Columns that come in on the right begin with any tokens of
-    /// the text: the iteration will mend them.
+    /// Shifts the window to the end of the text.
+    ///
+    /// New columns on the right start with arbitrary tokens of the text, which the iteration then
+    /// refines.
     fn follow(&mut self, committed: &[TokenId]) {
         let moved = committed.len().saturating_sub(self.origin);
         let filler = |i: usize| committed[(i + 1) * 7919 % committed.len()];
@@ -69,7 +73,8 @@ impl Lookahead {
             self.levels.push(std::array::from_fn(filler));
             self.said = [1; WINDOW];
         } else {
-            // One token that was filled in begins a column anew; what lies before it is no longer its own.
+            // A filled-in token restarts its column; older levels of that column no longer belong to
+            // it.
             self.said = std::array::from_fn(|j| self.said.get(j + moved).copied().unwrap_or(1));
             for (i, level) in self.levels.iter_mut().enumerate() {
                 *level = std::array::from_fn(|j| {
@@ -80,7 +85,7 @@ impl Lookahead {
         self.origin = committed.len();
     }
 
-    /// The draft: n-grams that begin with the last token, as a tree of at most `depth` levels and `room`
+    /// Returns the pool's n-grams after `last` as a tree of at most `depth` levels and `max_nodes`
     /// nodes.
     fn guesses(&self, last: TokenId, depth: usize, room: usize) -> DraftTree {
         let mut tree = DraftTree::new();
@@ -125,8 +130,9 @@ impl Proposer for Lookahead {
     }
 
     fn begin(&mut self, prompt: &[TokenId]) {
-        // The conversation goes on, perhaps without the last tokens of the answer, which a stop string has cut off; or
-        // an answer is asked for again. Else it is another, for all that is known.
+        // Keep the pool if the prompt continues the same conversation. The end of the last answer may
+        // be missing (stop string), or the same prompt is run again. Anything else is a new
+        // conversation.
         let mut shared = shared_len(&self.text, prompt);
         if shared < self.prompt_len.min(prompt.len()) {
             *self = Self::default();
@@ -157,7 +163,7 @@ impl Proposer for Lookahead {
 
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
         if std::mem::take(&mut self.riding) {
-            // What the newest level says comes next in each column.
+            // The target's next token after each column of the newest level.
             let newest = outcome.aux_start + (self.levels.len() - 1) * WINDOW;
             let next = std::array::from_fn(|j| argmax(outcome.target.logits.row(newest + j)));
             if self.levels.len() == NGRAM - 1 {
@@ -205,7 +211,7 @@ mod tests {
         lookahead.propose(cx).unwrap()
     }
 
-    /// Rounds that emit so many tokens each, and what the window alone has found by then.
+    /// Runs 12 rounds that emit `emitted` tokens each.
     fn rounds(emitted: usize) -> (TableModel, Lookahead) {
         let mut target = TableModel::new(TableConfig { order: 1, sharpness: 3.0, ..TableConfig::default() });
         let mut lookahead = Lookahead::default();
@@ -236,7 +242,7 @@ mod tests {
         (target, lookahead)
     }
 
-    /// Of columns that have just come in nothing is learned but what the target said.
+    /// N-grams with filled-in tokens must not enter the pool.
     #[test]
     fn the_window_learns_only_what_the_target_says() {
         for emitted in [1, 2, 3] {
@@ -250,7 +256,7 @@ mod tests {
             }
             assert_eq!(lookahead.levels.len(), NGRAM - 1);
         }
-        // Columns that stay until they are whole bring what the text alone does not have.
+        // Columns that complete contribute n-grams the text alone does not have.
         let of_text = |emitted| {
             let (_, lookahead) = rounds(emitted);
             let firsts: BTreeSet<_> = lookahead.text.iter().copied().collect();

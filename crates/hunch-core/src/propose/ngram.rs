@@ -1,18 +1,18 @@
-//! Prompt lookup: what followed the last few tokens when they occurred before (Saxena, "Prompt
-//! Lookup Decoding", 2023). No model, no state: the committed tokens say it all.
+//! Prompt lookup: copies the continuation of an earlier occurrence of the last n-gram (Saxena, "Prompt
+//! Lookup Decoding", 2023). No model and no state: it reads the committed tokens only.
 
 use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::Result;
 use crate::token::TokenId;
 
-/// Proposes the continuation of the most recent earlier occurrence of the longest n-gram that the
-/// committed tokens end with.
+/// Proposes what followed the most recent earlier occurrence of the longest n-gram that ends the
+/// committed tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ngram {
-    /// Longest n-gram looked for, and tried first; shorter ones follow, down to one token.
+    /// Length of the n-gram tried first, in tokens. Shorter ones follow, down to one token.
     pub longest: usize,
-    /// Most tokens proposed.
+    /// Maximum tokens proposed.
     pub max_tokens: usize,
 }
 
@@ -22,21 +22,21 @@ impl Default for Ngram {
     }
 }
 
-/// A match of this many tokens is as sure as any longer one.
+/// Match length in tokens at which the confidence saturates.
 const SURE: usize = 9;
 
 impl Ngram {
-    /// The continuation, at most `limit` tokens; empty when nothing occurred before.
+    /// Returns the continuation, at most `limit` tokens; empty without an earlier occurrence.
     pub fn lookup(&self, committed: &[TokenId], limit: usize) -> Vec<TokenId> {
         self.find(committed).map_or_else(Vec::new, |source| self.copy(committed, source, limit))
     }
 
-    /// What stands at `source` and after it.
+    /// Copies tokens from `source` on.
     fn copy(&self, committed: &[TokenId], mut source: usize, limit: usize) -> Vec<TokenId> {
         let limit = limit.min(self.max_tokens);
         let mut found: Vec<TokenId> = Vec::with_capacity(limit);
         while found.len() < limit {
-            // Past the end the copy goes on with itself, so that a repetition keeps repeating.
+            // Past the end it copies its own output, so that a repetition keeps repeating.
             let token = match committed.get(source) {
                 Some(&token) => token,
                 None => found[source - committed.len()],
@@ -47,13 +47,14 @@ impl Ngram {
         found
     }
 
-    /// Where the continuation starts. One scan from the end for all lengths: the longest match
-    /// wins, of equals the most recent.
+    /// Returns the start of the continuation.
+    ///
+    /// One backward scan covers all n-gram lengths. The longest match wins, then the most recent.
     fn find(&self, committed: &[TokenId]) -> Option<usize> {
         let last = *committed.last()?;
         let mut best = (0, None);
         for end in (1..committed.len()).rev() {
-            // Most tokens differ from the last one, and then the scan costs one comparison.
+            // Most positions fail this check, so the scan costs about one comparison per token.
             if committed[end - 1] != last {
                 continue;
             }
@@ -79,7 +80,7 @@ impl Proposer for Ngram {
         let Some(source) = self.find(cx.committed) else {
             return Ok(DraftTree::new());
         };
-        // The longer what went before agrees, the surer what follows.
+        // The longer the match, the likelier the continuation.
         let before = cx.committed[..source].iter().rev().zip(cx.committed.iter().rev());
         let matched = before.take(SURE).take_while(|(a, b)| a == b).count();
         let confidence = matched as f32 / (SURE + 1) as f32;

@@ -1,11 +1,10 @@
-//! Guesses that come true at given rates: what the loop itself costs, apart from any draft. For
-//! tests and the bench.
+//! Synthetic drafts with a given acceptance rate. Measures the cost of the loop itself, apart from any
+//! drafting. For tests and the bench.
 //!
-//! It knows the greedy continuation beforehand and proposes its next tokens, each replaced by a
-//! wrong one with the chance asked for. Acceptance is left to the verifier: under greedy sampling
-//! the scripted token is accepted and any other rejected, so the rates come out as asked, without a
-//! thumb on the scale. Under any other sampling the output is still lossless, but the rates are
-//! then the target's own, not the ones asked for.
+//! The proposer knows the greedy continuation (the script) and proposes its next tokens, each replaced
+//! by a wrong one with the given probability. The verifier still decides: under greedy sampling it
+//! accepts the scripted token and rejects any other, so the rates are exact. Under other sampling the
+//! output stays lossless, but the rates follow the target's distribution.
 
 use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;
@@ -13,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::sample::unit;
 use crate::token::TokenId;
 
-/// Proposes a known continuation, spoilt at given rates.
+/// Proposes a known continuation with errors at given rates.
 #[derive(Clone, Debug)]
 pub struct Synthetic {
     script: Vec<TokenId>,
@@ -23,12 +22,13 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
-    /// `script` is the plain greedy continuation of the prompt that will be given, `rates[i]` the
-    /// probability that drafted position i is right when those before it are; deeper positions use
-    /// the last rate.
+    /// Creates the proposer.
+    ///
+    /// `script` is the plain greedy continuation of the coming prompt. `rates[i]` is the probability
+    /// that draft position i is correct if all before it are. Deeper positions use the last rate.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when there is no rate, or one is not within 0 and 1.
+    /// [`Error::InvalidRequest`] if `rates` is empty or a rate is outside 0 to 1.
     pub fn new(script: Vec<TokenId>, rates: Vec<f64>) -> Result<Self> {
         if rates.is_empty() || rates.iter().any(|rate| !(0.0..=1.0).contains(rate)) {
             return Err(Error::invalid("Acceptance rates must be numbers from 0 to 1, one or more."));
@@ -51,7 +51,7 @@ impl Proposer for Synthetic {
         let answer = &cx.committed[self.prompt_len..];
         let rest = &answer[self.followed..];
         let Some(script) = self.script[self.followed..].strip_prefix(rest) else {
-            // The answer has left the script: nothing is known of what follows.
+            // The answer has diverged from the script, so the continuation is unknown.
             return Ok(DraftTree::new());
         };
         self.followed = answer.len();
