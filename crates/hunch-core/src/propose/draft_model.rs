@@ -26,7 +26,7 @@ pub struct DraftModel {
     grown: Option<Grown>,
     calibration: Calibration,
     /// Rows of each pass since the last `take_pass_log`.
-    work: Vec<usize>,
+    pass_rows: Vec<usize>,
     /// Error that ended the last draft early.
     failure: Option<Error>,
 }
@@ -48,7 +48,7 @@ impl DraftModel {
             tree: None,
             grown: None,
             calibration: Calibration::default(),
-            work: Vec::new(),
+            pass_rows: Vec::new(),
             failure: None,
         })
     }
@@ -102,7 +102,7 @@ impl DraftModel {
     }
 
     /// Truncates the cache to the first `len` tokens.
-    fn forget(&mut self, len: usize) -> Result<()> {
+    fn truncate_cache(&mut self, len: usize) -> Result<()> {
         self.seen.truncate(len);
         self.model.truncate(len)
     }
@@ -110,7 +110,7 @@ impl DraftModel {
     /// Runs tokens through the model and returns the requested logits.
     fn feed(&mut self, tokens: &[TokenId], logits: LogitRows) -> Result<Vec<f32>> {
         let step = Step { vocab_subset: self.shortlist.tokens(), ..Step::chain(tokens, logits) };
-        self.work.push(tokens.len());
+        self.pass_rows.push(tokens.len());
         let output = self.model.forward(step)?;
         self.seen.extend_from_slice(tokens);
         Ok(output.logits.into_values())
@@ -126,11 +126,11 @@ impl DraftModel {
     fn rewind(&mut self, tokens: &[TokenId]) -> Result<usize> {
         // A shorter cache means another user changed it, so its content is unknown.
         if self.model.cache_len() < self.seen.len() {
-            self.forget(0)?;
+            self.truncate_cache(0)?;
         }
         self.grown = None;
         let shared = shared_len(&self.seen, tokens);
-        self.forget(shared)?;
+        self.truncate_cache(shared)?;
         Ok(shared)
     }
 
@@ -138,7 +138,7 @@ impl DraftModel {
     fn catch_up(
         &mut self,
         tokens: &[TokenId],
-        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+        should_continue: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let Some(last) = tokens.len().checked_sub(1) else {
             return Ok(ControlFlow::Continue(()));
@@ -147,7 +147,7 @@ impl DraftModel {
         let rows = self.model.prefill_rows().max(1);
         for chunk in tokens[shared..last].chunks(rows) {
             self.feed(chunk, LogitRows::None)?;
-            if go_on().is_break() {
+            if should_continue().is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -155,7 +155,7 @@ impl DraftModel {
     }
 
     /// Returns how many tokens can be drafted after `committed` within the model's context.
-    fn room(&self, committed: &[TokenId]) -> usize {
+    fn draft_room(&self, committed: &[TokenId]) -> usize {
         (self.model.info().context_length + 1).saturating_sub(committed.len())
     }
 }
@@ -173,7 +173,7 @@ impl Proposer for DraftModel {
         self.shortlist.clear();
         self.shortlist.observe(prompt);
         // Discard the state of a round that failed.
-        self.work.clear();
+        self.pass_rows.clear();
         self.grown = None;
         self.failure = None;
     }
@@ -200,22 +200,22 @@ impl Proposer for DraftModel {
     fn prefill(
         &mut self,
         committed: &[TokenId],
-        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+        should_continue: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        if self.room(committed) > 0 && self.can_read(committed) {
-            return self.catch_up(committed, go_on);
+        if self.draft_room(committed) > 0 && self.can_read(committed) {
+            return self.catch_up(committed, should_continue);
         }
         Ok(ControlFlow::Continue(()))
     }
 
     fn take_pass_log(&mut self) -> Vec<usize> {
-        std::mem::take(&mut self.work)
+        std::mem::take(&mut self.pass_rows)
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let committed = cx.committed;
-        let depth = cx.plan.max_draft.min(self.room(committed));
-        self.shortlist.observe(&committed[self.shortlist.heard().min(committed.len())..]);
+        let depth = cx.plan.max_draft.min(self.draft_room(committed));
+        self.shortlist.observe(&committed[self.shortlist.observed().min(committed.len())..]);
         let shared = self.rewind(&committed[..committed.len().saturating_sub(1)])?;
         let pending = &committed[shared..];
         if depth == 0 || !self.can_read(pending) {
@@ -230,10 +230,10 @@ impl Proposer for DraftModel {
             logits = self.feed(chunk, rows)?;
         }
         if let Some(shape) = self.tree.clone() {
-            let Self { model, work, shortlist, calibration, .. } = self;
+            let Self { model, pass_rows, shortlist, calibration, .. } = self;
             let (cached, context_length) = (model.cache_len(), model.info().context_length);
             let mut read = |step: Step<'_>| -> Result<Rows> {
-                work.push(step.tokens.len());
+                pass_rows.push(step.tokens.len());
                 Ok(model.forward(Step { vocab_subset: shortlist.tokens(), ..step })?.logits)
             };
             let draft = TreeDraft { cached, context_length, calibration, read: &mut read };
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn it_drafts_its_own_continuation_whatever_its_cache_held() {
+    fn drafts_own_continuation_from_any_cache_state() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
         assert_eq!(draft.pending_len(&[1, 2, 3, 4]), 3);
         begin(&mut draft, &[1, 2, 3, 4]);
@@ -322,24 +322,24 @@ mod tests {
     }
 
     #[test]
-    fn catching_up_ends_with_the_pass_that_runs() {
+    fn cancelled_prefill_stops_after_current_pass() {
         let mut draft = DraftModel::new(Box::new(table(200, 16))).unwrap();
         let prompt: Vec<TokenId> = (0..150).map(|i| i % 16).collect();
-        let mut asked = 0;
+        let mut calls = 0;
         let flow = draft.prefill(&prompt, &mut || {
-            asked += 1;
+            calls += 1;
             ControlFlow::Break(())
         });
         assert!(flow.unwrap().is_break());
-        assert_eq!((asked, draft.seen.len()), (1, draft.model().cache_len()));
-        assert!(draft.seen.len() < prompt.len() - 1, "{} of the prompt ran", draft.seen.len());
+        assert_eq!((calls, draft.seen.len()), (1, draft.model().cache_len()));
+        assert!(draft.seen.len() < prompt.len() - 1, "{} prompt tokens were read", draft.seen.len());
         // The rows that ran are kept, and the next generation continues from them.
         begin(&mut draft, &prompt);
         assert_eq!(draft.seen, prompt[..149]);
     }
 
     #[test]
-    fn sampled_drafts_carry_the_distribution_they_came_from() {
+    fn sampled_drafts_carry_exact_q() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
         let params = SamplingParams { presence_penalty: 1.0, ..SamplingParams::unfiltered() };
         let tree = propose(&mut draft, &[1, 2], params.clone());
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_at_the_end_of_its_own_context() {
+    fn stops_at_end_of_draft_context() {
         let mut draft = DraftModel::new(Box::new(table(5, 16))).unwrap();
         for (len, drafted) in [(3, 3), (4, 2), (5, 1), (6, 0), (9, 0)] {
             let committed: Vec<TokenId> = (0..len).collect();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn vocabularies_may_differ_in_their_tails() {
+    fn accepts_vocabularies_of_different_length() {
         for n_vocab in [12, 20] {
             let mut draft = DraftModel::new(Box::new(table(64, n_vocab))).unwrap();
             let tree = propose(&mut draft, &[1, 2], SamplingParams::unfiltered());
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_borrowed_model_does_not_confuse_it() {
+    fn drafts_correctly_after_direct_model_use() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
         propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         let model = draft.model_with_empty_cache().unwrap();
@@ -388,9 +388,9 @@ mod tests {
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         assert_eq!(tree.tokens(), greedy_continuation(&[1, 2, 3], 4));
         let model = draft.model_mut();
-        let held = model.cache_len();
-        assert!(held > 0, "what it holds stays");
-        model.truncate(held - 1).unwrap();
+        let cached = model.cache_len();
+        assert!(cached > 0, "the cache is kept");
+        model.truncate(cached - 1).unwrap();
         model.forward(Step::chain(&[9], LogitRows::None)).unwrap();
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         assert_eq!(tree.tokens(), greedy_continuation(&[1, 2, 3], 4));

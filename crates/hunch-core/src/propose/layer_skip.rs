@@ -60,7 +60,7 @@ impl FromStr for LayerList {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let layer =
-            |part: &str| part.trim().parse().map_err(|_| format!("\"{part}\" is not a layer's number"));
+            |part: &str| part.trim().parse().map_err(|_| format!("\"{part}\" is not a layer number"));
         let mut layers: Vec<usize> = text.split(',').map(layer).collect::<std::result::Result<_, _>>()?;
         layers.sort_unstable();
         layers.dedup();
@@ -74,7 +74,7 @@ pub struct LayerSkip {
     layers: DraftLayers,
     shortlist: Shortlist,
     /// Rows of each pass since the last `take_pass_log`.
-    work: Vec<usize>,
+    pass_rows: Vec<usize>,
     /// Error that ended the last draft early.
     failure: Option<Error>,
 }
@@ -82,7 +82,7 @@ pub struct LayerSkip {
 impl LayerSkip {
     /// Creates the proposer for a target with `n_vocab` tokens.
     pub fn new(layers: DraftLayers, n_vocab: usize) -> Self {
-        Self { layers, shortlist: Shortlist::new(n_vocab), work: Vec::new(), failure: None }
+        Self { layers, shortlist: Shortlist::new(n_vocab), pass_rows: Vec::new(), failure: None }
     }
 
     /// Returns the layers that draft.
@@ -107,12 +107,12 @@ impl Proposer for LayerSkip {
     fn begin(&mut self, prompt: &[TokenId]) {
         self.shortlist.clear();
         self.shortlist.observe(prompt);
-        self.work.clear();
+        self.pass_rows.clear();
         self.failure = None;
     }
 
     fn take_pass_log(&mut self) -> Vec<usize> {
-        std::mem::take(&mut self.work)
+        std::mem::take(&mut self.pass_rows)
     }
 
     fn take_failure(&mut self) -> Option<Error> {
@@ -121,7 +121,7 @@ impl Proposer for LayerSkip {
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
-        self.shortlist.observe(&committed[self.shortlist.heard().min(committed.len())..]);
+        self.shortlist.observe(&committed[self.shortlist.observed().min(committed.len())..]);
         let (Some(&last), depth) = (committed.last(), plan.max_draft) else {
             return Ok(DraftTree::new());
         };
@@ -129,10 +129,10 @@ impl Proposer for LayerSkip {
             return Ok(DraftTree::new());
         }
         let (base, n_vocab) = (target.cache_len(), target.info().n_vocab);
-        let (layers, vocab_subset, work) = (self.layers.plan(), self.shortlist.tokens(), &mut self.work);
+        let (layers, vocab_subset, pass_rows) = (self.layers.plan(), self.shortlist.tokens(), &mut self.pass_rows);
         let mut read = |token: TokenId| -> Result<Vec<f32>> {
             let token = [token];
-            work.push(token.len());
+            pass_rows.push(token.len());
             let step = Step { layers, vocab_subset, ..Step::chain(&token, LogitRows::Last) };
             Ok(target.forward(step)?.logits.into_values())
         };
@@ -168,7 +168,7 @@ mod tests {
     use crate::table::{TableConfig, TableModel};
 
     #[test]
-    fn it_drafts_what_its_layers_say_and_leaves_no_trace() {
+    fn drafts_argmax_of_its_layers_and_restores_cache() {
         let mut target = TableModel::new(TableConfig::default());
         target.forward(Step::chain(&[1, 2], LogitRows::None)).unwrap();
         for layers in [DraftLayers::Exit(2), DraftLayers::Skip(vec![1, 3]), DraftLayers::Skip(vec![])] {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_checked_and_read() {
+    fn layer_lists_parse_and_validate() {
         assert_eq!("8, 3,5,3".parse(), Ok(LayerList(vec![3, 5, 8])));
         assert_eq!(LayerList(vec![3, 5]).to_string(), "3,5");
         assert!("3;5".parse::<LayerList>().is_err() && "".parse::<LayerList>().is_err());

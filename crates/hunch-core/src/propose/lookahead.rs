@@ -23,9 +23,9 @@ const WINDOW: usize = 3;
 /// N: tokens per n-gram.
 const NGRAM: usize = 4;
 /// G: maximum n-grams verified per pass.
-const GUESSES: usize = 2;
+const MAX_NGRAMS: usize = 2;
 /// N-grams kept per first token, newest first.
-const KEPT: usize = 8;
+const NGRAMS_PER_TOKEN: usize = 8;
 /// Auxiliary rows of a full window.
 pub const WINDOW_ROWS: usize = WINDOW * (NGRAM - 1);
 
@@ -35,7 +35,7 @@ pub struct Lookahead {
     /// Window levels, oldest first; fewer than N - 1 at the start.
     levels: Vec<[TokenId; WINDOW]>,
     /// Per column, the number of newest levels that the target predicted from one another.
-    said: [usize; WINDOW],
+    valid_levels: [usize; WINDOW],
     /// Text position of the first level's first column.
     origin: usize,
     /// Known continuations by first token.
@@ -44,21 +44,21 @@ pub struct Lookahead {
     text: Vec<TokenId>,
     prompt_len: usize,
     /// Whether the window is part of the current pass.
-    riding: bool,
+    window_in_pass: bool,
 }
 
 impl Lookahead {
-    fn learn(&mut self, ngram: [TokenId; NGRAM]) {
+    fn add_ngram(&mut self, ngram: [TokenId; NGRAM]) {
         let rest = std::array::from_fn(|i| ngram[i + 1]);
         let known = self.pool.entry(ngram[0]).or_default();
         known.retain(|other| *other != rest);
         known.push_front(rest);
-        known.truncate(KEPT);
+        known.truncate(NGRAMS_PER_TOKEN);
     }
 
-    fn learn_all(&mut self, tokens: &[TokenId]) {
+    fn add_ngrams(&mut self, tokens: &[TokenId]) {
         for ngram in tokens.windows(NGRAM) {
-            self.learn(std::array::from_fn(|i| ngram[i]));
+            self.add_ngram(std::array::from_fn(|i| ngram[i]));
         }
     }
 
@@ -66,16 +66,16 @@ impl Lookahead {
     ///
     /// New columns on the right start with arbitrary tokens of the text, which the iteration then
     /// refines.
-    fn follow(&mut self, committed: &[TokenId]) {
+    fn shift_window(&mut self, committed: &[TokenId]) {
         let moved = committed.len().saturating_sub(self.origin);
         let filler = |i: usize| committed[(i + 1) * 7919 % committed.len()];
         if self.levels.is_empty() {
             self.levels.push(std::array::from_fn(filler));
-            self.said = [1; WINDOW];
+            self.valid_levels = [1; WINDOW];
         } else {
             // A filled-in token restarts its column; older levels of that column no longer belong to
             // it.
-            self.said = std::array::from_fn(|j| self.said.get(j + moved).copied().unwrap_or(1));
+            self.valid_levels = std::array::from_fn(|j| self.valid_levels.get(j + moved).copied().unwrap_or(1));
             for (i, level) in self.levels.iter_mut().enumerate() {
                 *level = std::array::from_fn(|j| {
                     level.get(j + moved).copied().unwrap_or_else(|| filler(i * WINDOW + j))
@@ -87,13 +87,13 @@ impl Lookahead {
 
     /// Returns the pool's n-grams after `last` as a tree of at most `depth` levels and `max_nodes`
     /// nodes.
-    fn guesses(&self, last: TokenId, depth: usize, room: usize) -> DraftTree {
+    fn draft_from_pool(&self, last: TokenId, depth: usize, max_nodes: usize) -> DraftTree {
         let mut tree = DraftTree::new();
-        for ngram in self.pool.get(&last).into_iter().flatten().take(GUESSES) {
+        for ngram in self.pool.get(&last).into_iter().flatten().take(MAX_NGRAMS) {
             let mut parent = None;
             for &token in ngram.iter().take(depth) {
                 let known = tree.children(parent).find(|&node| tree.tokens()[node] == token);
-                if known.is_none() && tree.len() == room {
+                if known.is_none() && tree.len() == max_nodes {
                     break;
                 }
                 parent = Some(known.unwrap_or_else(|| tree.push(parent, token, DraftProb::Certain)));
@@ -110,7 +110,7 @@ impl Proposer for Lookahead {
 
     fn demand(&self) -> TargetDemand {
         let mut aux = AuxRows::default();
-        if self.riding {
+        if self.window_in_pass {
             for (l, level) in self.levels.iter().enumerate() {
                 for (j, &token) in level.iter().enumerate() {
                     aux.tokens.push(token);
@@ -138,11 +138,11 @@ impl Proposer for Lookahead {
             *self = Self::default();
             shared = 0;
         }
-        self.learn_all(&prompt[shared.saturating_sub(NGRAM - 1)..]);
+        self.add_ngrams(&prompt[shared.saturating_sub(NGRAM - 1)..]);
         self.text = prompt.to_vec();
         self.prompt_len = prompt.len();
         self.levels.clear();
-        self.riding = false;
+        self.window_in_pass = false;
     }
 
     fn reset_stats(&mut self) {
@@ -153,33 +153,33 @@ impl Proposer for Lookahead {
         let Some(&last) = cx.committed.last() else {
             return Ok(DraftTree::new());
         };
-        self.follow(cx.committed);
-        let context = cx.target.info().context_length.saturating_sub(cx.target.cache_len() + 1);
-        let room = context.min(MAX_DRAFT);
-        let tree = self.guesses(last, cx.plan.max_draft, room.min(MAX_DRAFT - WINDOW_ROWS));
-        self.riding = tree.len() + self.levels.len() * WINDOW <= room;
+        self.shift_window(cx.committed);
+        let rows_left = cx.target.info().context_length.saturating_sub(cx.target.cache_len() + 1);
+        let max_rows = rows_left.min(MAX_DRAFT);
+        let tree = self.draft_from_pool(last, cx.plan.max_draft, max_rows.min(MAX_DRAFT - WINDOW_ROWS));
+        self.window_in_pass = tree.len() + self.levels.len() * WINDOW <= max_rows;
         Ok(tree)
     }
 
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
-        if std::mem::take(&mut self.riding) {
+        if std::mem::take(&mut self.window_in_pass) {
             // The target's next token after each column of the newest level.
             let newest = outcome.aux_start + (self.levels.len() - 1) * WINDOW;
             let next = std::array::from_fn(|j| argmax(outcome.target.logits.row(newest + j)));
             if self.levels.len() == NGRAM - 1 {
-                let said = self.said;
-                for (j, &next) in next.iter().enumerate().filter(|&(j, _)| said[j] >= NGRAM - 1) {
+                let valid_levels = self.valid_levels;
+                for (j, &next) in next.iter().enumerate().filter(|&(j, _)| valid_levels[j] >= NGRAM - 1) {
                     let before = |l: usize| self.levels.get(l).map_or(next, |level| level[j]);
-                    self.learn(std::array::from_fn(before));
+                    self.add_ngram(std::array::from_fn(before));
                 }
                 self.levels.remove(0);
                 self.origin += 1;
             }
             self.levels.push(next);
-            self.said.iter_mut().for_each(|said| *said += 1);
+            self.valid_levels.iter_mut().for_each(|valid_levels| *valid_levels += 1);
         }
         let known = self.text.len().saturating_sub(NGRAM - 1);
-        self.learn_all(&outcome.committed[known.min(outcome.committed.len())..]);
+        self.add_ngrams(&outcome.committed[known.min(outcome.committed.len())..]);
         self.text.extend_from_slice(&outcome.committed[self.text.len().min(outcome.committed.len())..]);
         Ok(())
     }
@@ -244,7 +244,7 @@ mod tests {
 
     /// N-grams with filled-in tokens must not enter the pool.
     #[test]
-    fn the_window_learns_only_what_the_target_says() {
+    fn pool_contains_only_target_continuations() {
         for emitted in [1, 2, 3] {
             let (target, lookahead) = rounds(emitted);
             for (&first, ngrams) in lookahead.pool.iter().filter(|(first, _)| **first != 3) {
@@ -257,22 +257,22 @@ mod tests {
             assert_eq!(lookahead.levels.len(), NGRAM - 1);
         }
         // Columns that complete contribute n-grams the text alone does not have.
-        let of_text = |emitted| {
+        let new_firsts = |emitted| {
             let (_, lookahead) = rounds(emitted);
             let firsts: BTreeSet<_> = lookahead.text.iter().copied().collect();
             lookahead.pool.keys().filter(|first| !firsts.contains(first)).count()
         };
-        assert!(of_text(1) > 0);
+        assert!(new_firsts(1) > 0);
     }
 
     #[test]
-    fn what_it_found_stays_until_it_is_to_unlearn_it() {
+    fn pool_survives_begin_but_not_reset_stats() {
         let committed = [1, 2, 3, 4];
-        for (unlearns, found) in [(true, 0), (false, 1)] {
+        for (resets, found) in [(true, 0), (false, 1)] {
             let mut lookahead = Lookahead::default();
             lookahead.begin(&committed);
-            lookahead.learn([9, 9, 9, 9]);
-            if unlearns {
+            lookahead.add_ngram([9, 9, 9, 9]);
+            if resets {
                 lookahead.reset_stats();
             }
             lookahead.begin(&committed);
@@ -281,28 +281,28 @@ mod tests {
     }
 
     #[test]
-    fn ngrams_with_one_beginning_share_it() {
+    fn ngrams_share_common_prefix_in_tree() {
         let mut lookahead = Lookahead::default();
-        lookahead.learn([1, 2, 3, 4]);
-        lookahead.learn([1, 2, 5, 6]);
-        let tree = lookahead.guesses(1, 9, 9);
+        lookahead.add_ngram([1, 2, 3, 4]);
+        lookahead.add_ngram([1, 2, 5, 6]);
+        let tree = lookahead.draft_from_pool(1, 9, 9);
         assert_eq!(tree.tokens(), [2, 5, 6, 3, 4]);
         assert_eq!(tree.parents(), [None, Some(0), Some(1), Some(0), Some(3)]);
-        assert_eq!((lookahead.guesses(1, 1, 9).len(), lookahead.guesses(1, 9, 2).len()), (1, 2));
-        assert!(lookahead.guesses(7, 9, 9).is_empty());
+        assert_eq!((lookahead.draft_from_pool(1, 1, 9).len(), lookahead.draft_from_pool(1, 9, 2).len()), (1, 2));
+        assert!(lookahead.draft_from_pool(7, 9, 9).is_empty());
     }
 
     #[test]
-    fn the_pool_is_of_the_conversation() {
+    fn pool_is_kept_within_conversation_only() {
         let mut lookahead = Lookahead::default();
         lookahead.begin(&[1, 2, 3, 4]);
         lookahead.begin(&[1, 2, 3, 4, 5]);
         assert_eq!((lookahead.pool.len(), lookahead.pool[&2][0]), (2, [3, 4, 5]));
         lookahead.begin(&[1, 2, 3]);
-        assert_eq!(lookahead.pool.len(), 2, "the same question again");
+        assert_eq!(lookahead.pool.len(), 2, "same prompt again");
         lookahead.text.extend([4, 5, 6]);
         lookahead.begin(&[1, 2, 3, 4, 5, 7]);
-        assert_eq!((lookahead.pool.len(), lookahead.pool[&3][0]), (3, [4, 5, 7]), "the answer was cut off");
+        assert_eq!((lookahead.pool.len(), lookahead.pool[&3][0]), (3, [4, 5, 7]), "answer was truncated");
         lookahead.begin(&[9, 1, 2, 3, 4]);
         assert!(!lookahead.pool.contains_key(&2));
     }

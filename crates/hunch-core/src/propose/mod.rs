@@ -165,9 +165,9 @@ pub trait Proposer: Send {
     fn prefill(
         &mut self,
         committed: &[TokenId],
-        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+        should_continue: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let _ = (committed, go_on);
+        let _ = (committed, should_continue);
         Ok(ControlFlow::Continue(()))
     }
     /// Takes the row count of every pass run for it since the last call: the cost of its drafts. Empty

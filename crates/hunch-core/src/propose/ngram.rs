@@ -23,7 +23,7 @@ impl Default for Ngram {
 }
 
 /// Match length in tokens at which the confidence saturates.
-const SURE: usize = 9;
+const SATURATION: usize = 9;
 
 impl Ngram {
     /// Returns the continuation, at most `limit` tokens; empty without an earlier occurrence.
@@ -82,8 +82,8 @@ impl Proposer for Ngram {
         };
         // The longer the match, the likelier the continuation.
         let before = cx.committed[..source].iter().rev().zip(cx.committed.iter().rev());
-        let matched = before.take(SURE).take_while(|(a, b)| a == b).count();
-        let confidence = matched as f32 / (SURE + 1) as f32;
+        let matched = before.take(SATURATION).take_while(|(a, b)| a == b).count();
+        let confidence = matched as f32 / (SATURATION + 1) as f32;
         let tokens = self.copy(cx.committed, source, cx.plan.max_draft);
         Ok(DraftTree::confident_chain(tokens.into_iter().map(|token| (token, confidence))))
     }
@@ -100,31 +100,31 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_match_goes_before_a_more_recent_shorter_one() {
+    fn longest_match_beats_more_recent_shorter_match() {
         let tokens = [1, 2, 3, 7, 8, 9, 3, 5, 1, 2, 3];
         assert_eq!(look(&tokens, 2), [7, 8]);
     }
 
     #[test]
-    fn of_equal_matches_the_most_recent_wins() {
+    fn most_recent_of_equal_matches_wins() {
         assert_eq!(look(&[1, 2, 4, 1, 2, 5, 1, 2], 1), [5]);
     }
 
     #[test]
-    fn without_an_earlier_occurrence_there_is_nothing() {
+    fn proposes_nothing_without_earlier_occurrence() {
         assert_eq!(look(&[], 4), [] as [TokenId; 0]);
         assert_eq!(look(&[1], 4), [] as [TokenId; 0]);
         assert_eq!(look(&[1, 2, 3], 4), [] as [TokenId; 0]);
     }
 
     #[test]
-    fn a_repetition_goes_on() {
+    fn repetition_continues_past_end() {
         assert_eq!(look(&[4, 1, 2, 1, 2], 5), [1, 2, 1, 2, 1]);
         assert_eq!(look(&[6, 6], 3), [6, 6, 6]);
     }
 
     #[test]
-    fn both_limits_hold() {
+    fn respects_own_and_requested_limit() {
         let tokens: Vec<TokenId> = (0..40).chain([0]).collect();
         assert_eq!(look(&tokens, 15), (1..=10).collect::<Vec<_>>());
         assert_eq!(look(&tokens, 3), [1, 2, 3]);
@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_scan_finds_what_a_scan_for_each_length_finds(
+        fn single_scan_matches_scan_per_length(
             tokens in prop::collection::vec(0u32..4, 0..60),
         ) {
             let by_length = (1..=3usize.min(tokens.len())).rev().find_map(|n| {

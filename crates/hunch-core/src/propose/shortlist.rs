@@ -15,9 +15,9 @@ use crate::token::TokenId;
 /// Candidate prefix lengths, in tokens.
 const LENGTHS: [usize; 4] = [32_768, 49_152, 65_536, 98_304];
 /// Required fraction of conversation tokens that were on the list when they occurred.
-const COVER: f64 = 0.95;
+const MIN_COVERAGE: f64 = 0.95;
 /// Virtual covered tokens at the start, so that a few special tokens do not decide.
-const TRUST: usize = 64;
+const VIRTUAL_TOKENS: usize = 64;
 
 /// Shortlist of one conversation.
 #[derive(Clone, Debug)]
@@ -36,15 +36,15 @@ impl Shortlist {
     /// Creates the shortlist of an empty conversation over `n_vocab` tokens.
     pub(super) fn new(n_vocab: usize) -> Self {
         // A list that saves less than a quarter of the vocabulary is not worthwhile.
-        let worth = LENGTHS.iter().take_while(|&&length| length <= n_vocab / 4 * 3).count();
+        let usable = LENGTHS.iter().take_while(|&&length| length <= n_vocab / 4 * 3).count();
         let mut list = Self {
-            lengths: &LENGTHS[..worth],
+            lengths: &LENGTHS[..usable],
             total: 0,
             covered: [0; LENGTHS.len()],
             seen: VocabSubset::default(),
             list: None,
         };
-        list.choose();
+        list.update_list();
         list
     }
 
@@ -59,11 +59,11 @@ impl Shortlist {
     pub(super) fn clear(&mut self) {
         (self.total, self.covered, self.seen, self.list) =
             (0, [0; LENGTHS.len()], VocabSubset::default(), None);
-        self.choose();
+        self.update_list();
     }
 
     /// Returns the number of tokens observed.
-    pub(super) fn heard(&self) -> usize {
+    pub(super) fn observed(&self) -> usize {
         self.total
     }
 
@@ -83,12 +83,12 @@ impl Shortlist {
                 list.insert(token);
             }
         }
-        self.choose();
+        self.update_list();
     }
 
-    fn choose(&mut self) {
+    fn update_list(&mut self) {
         let enough = |&(covered, _): &(&usize, &usize)| {
-            (covered + TRUST) as f64 >= COVER * (self.total + TRUST) as f64
+            (covered + VIRTUAL_TOKENS) as f64 >= MIN_COVERAGE * (self.total + VIRTUAL_TOKENS) as f64
         };
         let length = self.covered.iter().zip(self.lengths).find(enough).map(|(_, length)| *length);
         if length != self.list.as_ref().map(|(length, _)| *length) {
@@ -107,14 +107,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_with_the_conversation_and_keeps_what_was_seen() {
+    fn grows_with_conversation_and_keeps_observed_tokens() {
         let mut list = Shortlist::new(150_000);
         let new = |from: TokenId, count: TokenId| (0..count).map(|i| from + 16 * i).collect::<Vec<_>>();
         assert_eq!(list.tokens(), Some(&VocabSubset::first(32_768)));
         // Of 172 tokens, 64 of them virtual, 8 were not on the list: coverage 95.3%.
         list.observe(&[1; 100]);
         list.observe(&new(40_000, 8));
-        assert_eq!(list.heard(), 108);
+        assert_eq!(list.observed(), 108);
         let text: Vec<TokenId> = [1; 100].into_iter().chain(new(40_000, 8)).collect();
         assert_eq!(Shortlist::after(&text, 150_000).as_ref(), list.tokens());
         let tokens = list.tokens().unwrap();
@@ -129,11 +129,11 @@ mod tests {
         list.observe(&[2; 10_000]);
         assert!(list.tokens().unwrap().contains(110_000));
         list.clear();
-        assert_eq!((list.tokens(), list.heard()), (Some(&VocabSubset::first(32_768)), 0));
+        assert_eq!((list.tokens(), list.observed()), (Some(&VocabSubset::first(32_768)), 0));
     }
 
     #[test]
-    fn small_vocabularies_are_scored_whole() {
+    fn scores_small_vocabularies_in_full() {
         for n_vocab in [16, 32_000, 43_000] {
             let mut list = Shortlist::new(n_vocab);
             list.observe(&[1, 2, 3]);

@@ -11,7 +11,7 @@ use crate::token::TokenId;
 
 /// Number of suffixes whose counts are updated per token. Highly repetitive text has as many suffixes
 /// as tokens, and updating all would take quadratic time.
-const COUNTED: usize = 64;
+const MAX_COUNT_UPDATES: usize = 64;
 /// State of the empty string.
 const ROOT: u32 = 0;
 
@@ -23,7 +23,7 @@ pub struct Suffix {
 
 impl Suffix {
     /// Extends the automaton to `tokens`, or rebuilds it if they do not continue its text.
-    fn follow(&mut self, tokens: &[TokenId]) {
+    fn extend_to(&mut self, tokens: &[TokenId]) {
         if !tokens.starts_with(&self.automaton.tokens) {
             self.automaton = SuffixAutomaton::default();
         }
@@ -39,11 +39,11 @@ impl Proposer for Suffix {
     }
 
     fn begin(&mut self, prompt: &[TokenId]) {
-        self.follow(prompt);
+        self.extend_to(prompt);
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        self.follow(cx.committed);
+        self.extend_to(cx.committed);
         Ok(DraftTree::confident_chain(self.automaton.continuation(cx.plan.max_draft)))
     }
 }
@@ -54,7 +54,7 @@ struct SuffixAutomaton {
     tokens: Vec<TokenId>,
     states: Vec<State>,
     /// State of the whole text.
-    whole: u32,
+    last: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -73,7 +73,7 @@ struct State {
 
 impl Default for SuffixAutomaton {
     fn default() -> Self {
-        Self { tokens: Vec::new(), states: vec![State::default()], whole: ROOT }
+        Self { tokens: Vec::new(), states: vec![State::default()], last: ROOT }
     }
 }
 
@@ -106,23 +106,23 @@ impl SuffixAutomaton {
         let len = self.tokens.len() as u32;
         let new = self.add(State { len, link: ROOT, ..State::default() });
         // Add the transition to every suffix that lacks it.
-        let mut from = Some(self.whole);
-        let mut met = None;
+        let mut from = Some(self.last);
+        let mut existing = None;
         while let Some(state) = from {
-            met = self.next(state, token).map(|to| (state, to));
-            if met.is_some() {
+            existing = self.next(state, token).map(|to| (state, to));
+            if existing.is_some() {
                 break;
             }
             self.set_next(state, token, new);
             from = (state != ROOT).then(|| self.state(state).link);
         }
-        if let Some((state, to)) = met {
+        if let Some((state, to)) = existing {
             let link = self.split(state, token, to);
             self.states[new as usize].link = link;
         }
-        self.whole = new;
+        self.last = new;
         let mut counted = new;
-        for _ in 0..COUNTED {
+        for _ in 0..MAX_COUNT_UPDATES {
             let state = &mut self.states[counted as usize];
             state.count += 1;
             state.seen = len;
@@ -158,11 +158,11 @@ impl SuffixAutomaton {
     /// Returns the most frequent continuation of the longest repeated suffix: at most `limit` tokens,
     /// each with a confidence from 0 to 1.
     fn continuation(&self, limit: usize) -> Vec<(TokenId, f32)> {
-        let mut state = self.state(self.whole).link;
+        let mut state = self.state(self.last).link;
         let matched = self.state(state).len as f32;
         let mut found = Vec::with_capacity(limit);
         // A match of one token is weak evidence, a long match is strong.
-        let sure = matched / (matched + 1.0);
+        let match_confidence = matched / (matched + 1.0);
         while found.len() < limit && state != ROOT {
             let next = &self.state(state).next;
             let weight = |to: u32| (self.state(to).count, self.state(to).seen);
@@ -173,7 +173,7 @@ impl SuffixAutomaton {
                 continue;
             };
             let total: u32 = next.iter().map(|(_, to)| self.state(*to).count).sum();
-            found.push((token, sure * self.state(to).count as f32 / total as f32));
+            found.push((token, match_confidence * self.state(to).count as f32 / total as f32));
             state = to;
         }
         found
@@ -188,7 +188,7 @@ mod tests {
 
     fn automaton(tokens: &[TokenId]) -> SuffixAutomaton {
         let mut suffix = Suffix::default();
-        suffix.follow(tokens);
+        suffix.extend_to(tokens);
         suffix.automaton
     }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_end_decides_and_the_more_frequent_continuation_wins() {
+    fn longest_suffix_and_most_frequent_continuation_win() {
         // "2 3" was followed by 7 once and by 9 twice; "1 2 3" by 7 only.
         let text = [2, 3, 9, 1, 2, 3, 7, 2, 3, 9, 5, 2, 3];
         assert_eq!(tokens(&text, 1), [9]);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_occurred_before_nothing_is_drafted_and_a_repetition_goes_on() {
+    fn drafts_nothing_without_repetition_and_continues_repetition() {
         assert_eq!(tokens(&[], 4), [] as [TokenId; 0]);
         assert_eq!(tokens(&[1, 2, 3], 4), [] as [TokenId; 0]);
         assert_eq!(tokens(&[4, 1, 2, 1, 2], 5), [1, 2, 1, 2, 1]);
@@ -217,27 +217,27 @@ mod tests {
     }
 
     #[test]
-    fn it_follows_a_conversation_and_starts_anew_with_another() {
+    fn extends_same_conversation_and_rebuilds_for_another() {
         let mut suffix = Suffix::default();
-        suffix.follow(&[1, 2, 3, 1]);
-        suffix.follow(&[1, 2, 3, 1, 2]);
+        suffix.extend_to(&[1, 2, 3, 1]);
+        suffix.extend_to(&[1, 2, 3, 1, 2]);
         assert_eq!(suffix.automaton.continuation(1)[0].0, 3);
-        suffix.follow(&[1, 2, 4, 1, 2]);
+        suffix.extend_to(&[1, 2, 4, 1, 2]);
         assert_eq!(suffix.automaton.continuation(1)[0].0, 4);
         assert_eq!(suffix.automaton.tokens.len(), 5);
     }
 
     #[test]
-    fn endless_repetition_stays_fast() {
+    fn long_repetition_stays_fast() {
         let mut suffix = Suffix::default();
-        suffix.follow(&vec![7; 200_000]);
+        suffix.extend_to(&vec![7; 200_000]);
         assert_eq!(suffix.automaton.continuation(3).len(), 3);
     }
 
     proptest! {
         /// Compares with a brute-force search for the longest repeated suffix and its continuations.
         #[test]
-        fn it_finds_what_a_search_finds(text in prop::collection::vec(0u32..4, 1..80)) {
+        fn matches_brute_force_search(text in prop::collection::vec(0u32..4, 1..80)) {
             let (text, n) = (&text[..], text.len());
             let occurs = |len: usize| (0..n - len).filter(move |&i| text[i..i + len] == text[n - len..]);
             let longest = (1..n).rev().find(|len| occurs(*len).next().is_some());
@@ -252,8 +252,8 @@ mod tests {
             let most = counts.iter().max().copied().unwrap_or(0);
             prop_assert_eq!(counts[token as usize], most);
             let share = most as f32 / counts.iter().sum::<u32>() as f32;
-            let sure = len as f32 / (len as f32 + 1.0);
-            prop_assert!((confidence - share * sure).abs() < 1e-6);
+            let match_confidence = len as f32 / (len as f32 + 1.0);
+            prop_assert!((confidence - share * match_confidence).abs() < 1e-6);
         }
     }
 }

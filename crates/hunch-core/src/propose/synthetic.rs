@@ -18,7 +18,7 @@ pub struct Synthetic {
     script: Vec<TokenId>,
     rates: Vec<f64>,
     prompt_len: usize,
-    followed: usize,
+    matched: usize,
 }
 
 impl Synthetic {
@@ -31,9 +31,9 @@ impl Synthetic {
     /// [`Error::InvalidRequest`] if `rates` is empty or a rate is outside 0 to 1.
     pub fn new(script: Vec<TokenId>, rates: Vec<f64>) -> Result<Self> {
         if rates.is_empty() || rates.iter().any(|rate| !(0.0..=1.0).contains(rate)) {
-            return Err(Error::invalid("Acceptance rates must be numbers from 0 to 1, one or more."));
+            return Err(Error::invalid("Give at least one acceptance rate, each from 0 to 1."));
         }
-        Ok(Self { script, rates, prompt_len: 0, followed: 0 })
+        Ok(Self { script, rates, prompt_len: 0, matched: 0 })
     }
 }
 
@@ -44,25 +44,25 @@ impl Proposer for Synthetic {
 
     fn begin(&mut self, prompt: &[TokenId]) {
         self.prompt_len = prompt.len();
-        self.followed = 0;
+        self.matched = 0;
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let answer = &cx.committed[self.prompt_len..];
-        let rest = &answer[self.followed..];
-        let Some(script) = self.script[self.followed..].strip_prefix(rest) else {
+        let rest = &answer[self.matched..];
+        let Some(script) = self.script[self.matched..].strip_prefix(rest) else {
             // The answer has diverged from the script, so the continuation is unknown.
             return Ok(DraftTree::new());
         };
-        self.followed = answer.len();
+        self.matched = answer.len();
         let n_vocab = cx.target.info().n_vocab as TokenId;
         let mut rates = self.rates.iter();
         let mut rate = 0.0;
         let mut draft = Vec::with_capacity(cx.plan.max_draft);
         for &token in script.iter().take(cx.plan.max_draft) {
             rate = rates.next().copied().unwrap_or(rate);
-            let right = unit(cx.rng) < rate;
-            draft.push(if right { token } else { (token + 1) % n_vocab });
+            let correct = unit(cx.rng) < rate;
+            draft.push(if correct { token } else { (token + 1) % n_vocab });
         }
         Ok(DraftTree::certain_chain(draft))
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_checked() {
+    fn rejects_rates_outside_0_to_1() {
         for bad in [vec![], vec![1.1], vec![0.5, f64::NAN], vec![-0.1]] {
             assert!(Synthetic::new(vec![1], bad).is_err());
         }
