@@ -23,7 +23,7 @@ use ts_rs::TS;
 
 use crate::limits::MAX_DRAFT;
 use acceptance::AcceptanceModel;
-pub(crate) use acceptance::{SuccessRate, bin_of, bin_prior, CONFIDENCE_BINS};
+pub(crate) use acceptance::{CONFIDENCE_BINS, SuccessRate, bin_of, bin_prior};
 use cost_model::CostModel;
 pub use max_draft::MaxDraft;
 use plan::StopRule;
@@ -294,9 +294,9 @@ impl DepthController {
     fn best(&self, limit: usize, optimism: f64) -> (usize, f64) {
         let accepted = self.accepted(optimism);
         let deepest = (limit.min(MAX_DRAFT) as f64 / self.width).ceil() as usize;
-        (1..=deepest).map(|depth| (depth, self.gain(depth, &accepted))).fold((0, 1.0), |best, at| {
-            if at.1 > best.1 { at } else { best }
-        })
+        (1..=deepest)
+            .map(|depth| (depth, self.gain(depth, &accepted)))
+            .fold((0, 1.0), |best, at| if at.1 > best.1 { at } else { best })
     }
 
     /// Predicted speedup over plain decoding at a fixed depth.
@@ -328,7 +328,10 @@ impl DepthController {
             draft + self.costs.pass((1 + self.extra_rows + tokens).min(crate::limits::MAX_ROWS)) - without
         };
         let risk = if self.config.risk > 0.0 { self.config.risk } else { 1.0 };
-        (1..=limit).take_while(|&tokens| loss(tokens) <= if tokens == 1 { budget } else { risk * budget }).last().unwrap_or(0)
+        (1..=limit)
+            .take_while(|&tokens| loss(tokens) <= if tokens == 1 { budget } else { risk * budget })
+            .last()
+            .unwrap_or(0)
     }
 
     /// Tokens per millisecond that a further token has to reach: the recent rate, and before there is one the rate that

@@ -95,7 +95,14 @@ pub struct Step<'a> {
 impl<'a> Step<'a> {
     /// A causal chain through all layers, over the whole vocabulary and without taps.
     pub fn chain(tokens: &'a [TokenId], logits: LogitRows) -> Self {
-        Self { tokens, layout: RowLayout::Chain, layers: LayerPlan::All, logits, vocab_subset: None, taps: &[] }
+        Self {
+            tokens,
+            layout: RowLayout::Chain,
+            layers: LayerPlan::All,
+            logits,
+            vocab_subset: None,
+            taps: &[],
+        }
     }
 }
 

@@ -127,7 +127,7 @@ impl SamplingParams {
             };
             // `contains` is false for NaN, unlike `value < min || value > max`.
             if !(range.min..=range.max).contains(&value) {
-            // Print 5.1f32 as 5.1 instead of 5.099999904632568.
+                // Print 5.1f32 as 5.1 instead of 5.099999904632568.
                 let narrow = value as f32;
                 let shown = if f64::from(narrow) == value { narrow.to_string() } else { value.to_string() };
                 return Err(Error::invalid(format!(
@@ -238,7 +238,7 @@ impl Sampler {
         let adjusted = self.adjusted(logits, context)?;
         let row = LogitRow::new(adjusted.as_deref().unwrap_or(logits));
         row.check()?;
-        Ok(row.likeliest(count, row.total()))
+        Ok(row.top_tokens(count, row.total()))
     }
 
     /// Returns the logits after penalties and bias; `None` if nothing changes.
@@ -430,7 +430,7 @@ impl<'a> LogitRow<'a> {
             confidence: self.share(self.logits[token as usize], total),
             // H = ln Z - E[l - max].
             entropy: (total.ln() - moment / total).max(0.0) as f32,
-            top: self.likeliest(count, total),
+            top: self.top_tokens(count, total),
         }
     }
 
@@ -484,7 +484,7 @@ impl<'a> LogitRow<'a> {
     }
 
     /// Returns the `count` most likely tokens, most likely first.
-    fn likeliest(&self, count: usize, total: f64) -> Vec<TokenProb> {
+    fn top_tokens(&self, count: usize, total: f64) -> Vec<TokenProb> {
         let mut likely = most_likely(self.logits, &self.maxima, count);
         likely.sort_unstable_by(by_likelihood);
         likely.iter().map(|c| (c.token, self.share(c.logit, total))).collect()
@@ -493,7 +493,7 @@ impl<'a> LogitRow<'a> {
 
 /// Returns the `count` most likely tokens of a distribution, most likely first, fewer if fewer are
 /// possible.
-pub fn likeliest_of(distribution: &[f32], count: usize) -> Vec<TokenProb> {
+pub fn top_tokens(distribution: &[f32], count: usize) -> Vec<TokenProb> {
     let mut likely = most_likely(distribution, &maxima_of(distribution), count);
     likely.sort_unstable_by(by_likelihood);
     likely.iter().filter(|c| c.logit > 0.0).map(|c| (c.token, c.logit)).collect()

@@ -63,7 +63,10 @@ impl TableModel {
     /// If the vocabulary, context or layer count is 0.
     pub fn new(config: TableConfig) -> Self {
         let TableConfig { n_vocab, context_length, n_layer, .. } = config;
-        assert!(n_vocab > 0 && context_length > 0 && n_layer > 0, "the vocabulary, context and layer count must be positive");
+        assert!(
+            n_vocab > 0 && context_length > 0 && n_layer > 0,
+            "the vocabulary, context and layer count must be positive"
+        );
         let info = ModelInfo {
             name: format!("table-{}", config.seed),
             architecture: "table".into(),

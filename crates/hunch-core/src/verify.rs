@@ -413,13 +413,7 @@ impl Position {
     }
 
     /// Typical acceptance: passes if p(x) > min(epsilon, delta e^-H(p)) (Medusa, arXiv 2401.10774).
-    fn test_typical(
-        &mut self,
-        token: TokenId,
-        prob: &DraftProb,
-        epsilon: f32,
-        delta: f32,
-    ) -> Result<Test> {
+    fn test_typical(&mut self, token: TokenId, prob: &DraftProb, epsilon: f32, delta: f32) -> Result<Test> {
         let (p, q) = self.probabilities(token, prob)?;
         let entropy = theory::entropy(&self.distribution);
         let threshold = f64::from(epsilon).min(f64::from(delta) * (-entropy).exp());
@@ -528,7 +522,10 @@ mod tests {
         let tree = DraftTree::certain_chain([1, 0]);
         let distributions: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
         let verdict = run(&tree, &distributions, &[0.49, 0.76, 0.3]);
-        assert_eq!((verdict.accepted_nodes(), verdict.last, verdict.last_origin), (vec![0], 1, TokenOrigin::Resampled));
+        assert_eq!(
+            (verdict.accepted_nodes(), verdict.last, verdict.last_origin),
+            (vec![0], 1, TokenOrigin::Resampled)
+        );
         assert_eq!(verdict.rejected.len(), 1);
     }
 

@@ -65,7 +65,8 @@ struct Machine {
 
 impl Machine {
     fn new(times: &Times) -> Self {
-        let of_rows = |rows| median(times.passes.iter().filter(|pass| pass.0 == rows).map(|pass| pass.1).collect());
+        let of_rows =
+            |rows| median(times.passes.iter().filter(|pass| pass.0 == rows).map(|pass| pass.1).collect());
         let mut pass_ms = [0.0; MAX_ROWS + 1];
         for rows in 1..=MAX_ROWS {
             // A draft may have been shorter than the longest one asked for.
@@ -88,7 +89,8 @@ impl Machine {
     }
 
     fn draft(&self, tokens: usize, at: usize) -> f64 {
-        let noise = if self.draft_noise.is_empty() { 1.0 } else { self.draft_noise[at % self.draft_noise.len()] };
+        let noise =
+            if self.draft_noise.is_empty() { 1.0 } else { self.draft_noise[at % self.draft_noise.len()] };
         tokens as f64 * self.draft_ms * noise
     }
 
@@ -101,7 +103,8 @@ impl Machine {
 /// Chooses depths in a replay.
 trait Depth {
     fn begin(&mut self, has_model: bool, sampled: bool);
-    fn plan(&mut self, limit: usize, unread: usize, remaining: usize) -> (usize, Box<dyn FnMut(f32) -> bool>);
+    fn plan(&mut self, limit: usize, unread: usize, remaining: usize)
+    -> (usize, Box<dyn FnMut(f32) -> bool>);
     fn keep(&mut self, confidence: &[Option<f32>]) -> usize;
     fn observe(&mut self, seen: &Observation, round_ms: f64);
     /// Whether the draft model reads the prompt before the first round, as fixed depths do.
@@ -114,7 +117,12 @@ impl Depth for DepthController {
     fn begin(&mut self, has_model: bool, sampled: bool) {
         DepthController::begin(self, has_model, sampled);
     }
-    fn plan(&mut self, limit: usize, unread: usize, remaining: usize) -> (usize, Box<dyn FnMut(f32) -> bool>) {
+    fn plan(
+        &mut self,
+        limit: usize,
+        unread: usize,
+        remaining: usize,
+    ) -> (usize, Box<dyn FnMut(f32) -> bool>) {
         let mut plan = DepthController::plan(self, limit, unread, 0, remaining);
         (plan.max_draft, Box::new(move |confidence| plan.should_continue(confidence)))
     }
@@ -263,9 +271,20 @@ fn cells(answers: &[Answer]) -> BTreeMap<Cell, Vec<&Answer>> {
 
 fn new_controller(machine: &Machine, has_model: bool) -> Box<dyn Depth> {
     let mut config = DepthConfig::default();
-    let set = |name: &str, value: &mut f64| if let Ok(v) = std::env::var(name) { *value = v.parse().unwrap(); };
-    set("MEM", &mut config.memory); set("SPEED", &mut config.speed_memory); set("PRIOR", &mut config.prior_acceptance);
-    set("ALLOW", &mut config.loss_allowance); set("SHARE", &mut config.loss_share); set("HOR", &mut config.horizon); set("CAP", &mut config.cap); set("OPT", &mut config.optimism); set("RISK", &mut config.risk);
+    let set = |name: &str, value: &mut f64| {
+        if let Ok(v) = std::env::var(name) {
+            *value = v.parse().unwrap();
+        }
+    };
+    set("MEM", &mut config.memory);
+    set("SPEED", &mut config.speed_memory);
+    set("PRIOR", &mut config.prior_acceptance);
+    set("ALLOW", &mut config.loss_allowance);
+    set("SHARE", &mut config.loss_share);
+    set("HOR", &mut config.horizon);
+    set("CAP", &mut config.cap);
+    set("OPT", &mut config.optimism);
+    set("RISK", &mut config.risk);
     let mut controller = DepthController::new(config);
     controller.expect_cost(if has_model { machine.draft_cost() } else { 0.0 });
     Box::new(controller)
@@ -276,14 +295,34 @@ mod old {
     use super::*;
     use hunch_core::depth_old as d;
     impl Depth for d::DepthController {
-        fn begin(&mut self, _: bool, sampled: bool) { d::DepthController::begin(self, sampled); }
+        fn begin(&mut self, _: bool, sampled: bool) {
+            d::DepthController::begin(self, sampled);
+        }
         fn plan(&mut self, limit: usize, unread: usize, _: usize) -> (usize, Box<dyn FnMut(f32) -> bool>) {
             let mut plan = d::DepthController::plan(self, limit, unread, 0);
             (plan.max_draft, Box::new(move |c| plan.should_continue(c)))
         }
-        fn keep(&mut self, confidence: &[Option<f32>]) -> usize { d::DepthController::keep(self, confidence, None) }
+        fn keep(&mut self, confidence: &[Option<f32>]) -> usize {
+            d::DepthController::keep(self, confidence, None)
+        }
         fn observe(&mut self, s: &Observation, round_ms: f64) {
-            d::DepthController::observe(self, &d::Observation { drafted: s.drafted, passes: s.passes, read: s.read, propose_ms: s.propose_ms, acted: s.acted, height: s.height, rows: s.rows, target_ms: s.target_ms, round_ms, emitted: s.emitted, tested: s.tested.clone(), confidence: s.confidence.clone() });
+            d::DepthController::observe(
+                self,
+                &d::Observation {
+                    drafted: s.drafted,
+                    passes: s.passes,
+                    read: s.read,
+                    propose_ms: s.propose_ms,
+                    acted: s.acted,
+                    height: s.height,
+                    rows: s.rows,
+                    target_ms: s.target_ms,
+                    round_ms,
+                    emitted: s.emitted,
+                    tested: s.tested.clone(),
+                    confidence: s.confidence.clone(),
+                },
+            );
         }
     }
 }
@@ -296,7 +335,19 @@ fn compare_controllers() {
         let answers: Vec<Answer> = lines(drafts);
         for times in lines::<Times>(costs) {
             let machine = Machine::new(&times);
-            if !quiet { println!("== {} t(2) {:.2} t(3) {:.2} t(5) {:.2} t(9) {:.2} t(16) {:.2} c {:.3} read {:.3}", machine.name, machine.pass_ms[2] / machine.pass_ms[1], machine.pass_ms[3] / machine.pass_ms[1], machine.pass_ms[5] / machine.pass_ms[1], machine.pass_ms[9] / machine.pass_ms[1], machine.pass_ms[16] / machine.pass_ms[1], machine.draft_cost(), machine.read_ms / machine.pass_ms[1]); }
+            if !quiet {
+                println!(
+                    "== {} t(2) {:.2} t(3) {:.2} t(5) {:.2} t(9) {:.2} t(16) {:.2} c {:.3} read {:.3}",
+                    machine.name,
+                    machine.pass_ms[2] / machine.pass_ms[1],
+                    machine.pass_ms[3] / machine.pass_ms[1],
+                    machine.pass_ms[5] / machine.pass_ms[1],
+                    machine.pass_ms[9] / machine.pass_ms[1],
+                    machine.pass_ms[16] / machine.pass_ms[1],
+                    machine.draft_cost(),
+                    machine.read_ms / machine.pass_ms[1]
+                );
+            }
             for (cell, answers) in cells(&answers) {
                 let has_model = cell.0 == "draft-model";
                 let new = replay(&answers, &machine, &mut || new_controller(&machine, has_model));
@@ -305,14 +356,46 @@ fn compare_controllers() {
                     c.expect_cost(has_model.then(|| machine.draft_cost()));
                     Box::new(c)
                 });
-                let fixed: Vec<(usize, f64)> = (0..=8).map(|k| (k, replay(&answers, &machine, &mut || Box::new(Fixed(k))).speedup())).collect();
+                let fixed: Vec<(usize, f64)> = (0..=8)
+                    .map(|k| (k, replay(&answers, &machine, &mut || Box::new(Fixed(k))).speedup()))
+                    .collect();
                 let best = fixed.iter().copied().fold((0, 1.0), |b, f| if f.1 > b.1 { f } else { b });
-                ratios.push(new.speedup() / old.speedup()); vs_best.push(new.speedup() / best.1); speeds.push(new.speedup());
-                if !quiet { println!("{:12} {:6} {:4} new {:.3} old {:.3} ratio {:.3} best fixed K={} {:.3}{}", cell.0, cell.1, cell.2, new.speedup(), old.speedup(), new.speedup() / old.speedup(), best.0, best.1, if new.speedup() < 0.99 * old.speedup() { "  <<<" } else if new.speedup() < 0.97 * best.1 { "  <" } else { "" }); }
+                ratios.push(new.speedup() / old.speedup());
+                vs_best.push(new.speedup() / best.1);
+                speeds.push(new.speedup());
+                if !quiet {
+                    println!(
+                        "{:12} {:6} {:4} new {:.3} old {:.3} ratio {:.3} best fixed K={} {:.3}{}",
+                        cell.0,
+                        cell.1,
+                        cell.2,
+                        new.speedup(),
+                        old.speedup(),
+                        new.speedup() / old.speedup(),
+                        best.0,
+                        best.1,
+                        if new.speedup() < 0.99 * old.speedup() {
+                            "  <<<"
+                        } else if new.speedup() < 0.97 * best.1 {
+                            "  <"
+                        } else {
+                            ""
+                        }
+                    );
+                }
             }
         }
     }
     let geo = |v: &[f64]| (v.iter().map(|x| x.ln()).sum::<f64>() / v.len() as f64).exp();
     let min = |v: &[f64]| v.iter().copied().fold(9.0, f64::min);
-    println!("TOTAL new/old geo {:.4} min {:.3} | under .99: {} | vs best geo {:.4} min {:.3} under .97: {} | slowest {:.3}", geo(&ratios), min(&ratios), ratios.iter().filter(|r| **r < 0.99).count(), geo(&vs_best), min(&vs_best), vs_best.iter().filter(|r| **r < 0.97).count(), min(&speeds));
+    println!(
+        "TOTAL new/old geo {:.4} min {:.3} | under .99: {} | vs best geo {:.4} min {:.3} under .97: {} | slowest {:.3}",
+        geo(&ratios),
+        min(&ratios),
+        ratios.iter().filter(|r| **r < 0.99).count(),
+        geo(&vs_best),
+        min(&vs_best),
+        vs_best.iter().filter(|r| **r < 0.97).count(),
+        min(&speeds)
+    );
 }

@@ -210,4 +210,3 @@ fn forget(time: &mut Option<f64>, seen: u32, expected: f64) {
         *time -= (*time - expected).max(0.0) * DOUBT / f64::from(seen.max(1));
     }
 }
-

@@ -7,7 +7,7 @@ use crate::depth::DraftPlan;
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::rule::PositionNoise;
-use crate::sample::{Sampler, draw, likeliest_of, unit};
+use crate::sample::{Sampler, draw, top_tokens, unit};
 use crate::token::TokenId;
 
 /// Number of most likely draft tokens recorded per position.
@@ -62,7 +62,7 @@ impl ChainDraft<'_> {
                 (tree.push_certain(parent, token, confidence), ranking)
             } else {
                 let q = sampler.distribution(&logits, &recent)?;
-                let guesses = likeliest_of(&q, GUESSES);
+                let guesses = top_tokens(&q, GUESSES);
                 let node = if let Some(noise) = self.noise {
                     // The position's noise determines the token, so the draft is certain.
                     let token = noise.choose(&q, committed.len() + tree.len()).unwrap_or_default();

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use super::chain::ChainDraft;
-use super::draft_tree::{self, Calibration, Grown, TreeDraft, TreeShape};
+use super::draft_tree::{self, Calibration, PendingTree, TreeDraft, TreeShape};
 use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
@@ -23,7 +23,7 @@ pub struct DraftModel {
     shortlist: Shortlist,
     /// Shape of the trees; `None` drafts chains.
     tree: Option<TreeShape>,
-    grown: Option<Grown>,
+    pending: Option<PendingTree>,
     calibration: Calibration,
     /// Rows of each pass since the last `take_pass_log`.
     pass_rows: Vec<usize>,
@@ -46,7 +46,7 @@ impl DraftModel {
             model,
             seen: Vec::new(),
             tree: None,
-            grown: None,
+            pending: None,
             calibration: Calibration::default(),
             pass_rows: Vec::new(),
             failure: None,
@@ -82,7 +82,7 @@ impl DraftModel {
     /// does.
     pub fn model_mut(&mut self) -> &mut dyn LanguageModel {
         self.seen.clear();
-        self.grown = None;
+        self.pending = None;
         &mut *self.model
     }
 
@@ -128,7 +128,7 @@ impl DraftModel {
         if self.model.cache_len() < self.seen.len() {
             self.truncate_cache(0)?;
         }
-        self.grown = None;
+        self.pending = None;
         let shared = shared_len(&self.seen, tokens);
         self.truncate_cache(shared)?;
         Ok(shared)
@@ -174,7 +174,7 @@ impl Proposer for DraftModel {
         self.shortlist.observe(prompt);
         // Discard the state of a round that failed.
         self.pass_rows.clear();
-        self.grown = None;
+        self.pending = None;
         self.failure = None;
     }
 
@@ -185,7 +185,7 @@ impl Proposer for DraftModel {
     fn reset(&mut self) {
         // A failed pass may have corrupted cache rows. Do not reuse any.
         self.seen.clear();
-        self.grown = None;
+        self.pending = None;
     }
 
     fn take_failure(&mut self) -> Option<Error> {
@@ -217,13 +217,13 @@ impl Proposer for DraftModel {
         let depth = cx.plan.max_draft.min(self.draft_room(committed));
         self.shortlist.observe(&committed[self.shortlist.observed().min(committed.len())..]);
         let shared = self.rewind(&committed[..committed.len().saturating_sub(1)])?;
-        let pending = &committed[shared..];
-        if depth == 0 || !self.can_read(pending) {
+        let unread = &committed[shared..];
+        if depth == 0 || !self.can_read(unread) {
             return Ok(DraftTree::new());
         }
         // Usually two tokens are pending after a fully accepted draft and one otherwise, more after
         // rounds without a draft. Only the last chunk needs logits.
-        let mut chunks = pending.chunks(self.model.prefill_rows().max(1)).peekable();
+        let mut chunks = unread.chunks(self.model.prefill_rows().max(1)).peekable();
         let mut logits = Vec::new();
         while let Some(chunk) = chunks.next() {
             let rows = if chunks.peek().is_some() { LogitRows::None } else { LogitRows::Last };
@@ -232,13 +232,13 @@ impl Proposer for DraftModel {
         if let Some(shape) = self.tree.clone() {
             let Self { model, pass_rows, shortlist, calibration, .. } = self;
             let (cached, context_length) = (model.cache_len(), model.info().context_length);
-            let mut read = |step: Step<'_>| -> Result<Rows> {
+            let mut forward = |step: Step<'_>| -> Result<Rows> {
                 pass_rows.push(step.tokens.len());
                 Ok(model.forward(Step { vocab_subset: shortlist.tokens(), ..step })?.logits)
             };
-            let draft = TreeDraft { cached, context_length, calibration, read: &mut read };
-            let (tree, grown, failure) = draft_tree::grow(draft, cx, &logits, &shape)?;
-            (self.grown, self.failure) = (Some(grown), failure);
+            let draft = TreeDraft { cached, context_length, calibration, forward: &mut forward };
+            let (tree, pending, failure) = draft_tree::grow(draft, cx, &logits, &shape)?;
+            (self.pending, self.failure) = (Some(pending), failure);
             return Ok(tree);
         }
         let ProposeContext { plan, end_tokens, sampler, noise, rng, target, .. } = cx;
@@ -250,10 +250,10 @@ impl Proposer for DraftModel {
     }
 
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
-        let Some(grown) = self.grown.take() else {
+        let Some(tree) = self.pending.take() else {
             return Ok(());
         };
-        let (base, rows, tokens) = grown.settle(outcome, &mut self.calibration);
+        let (base, rows, tokens) = tree.settle(outcome, &mut self.calibration);
         // Keep the rows of the accepted path instead of running it again.
         self.model.keep_rows(base, &rows)?;
         self.seen.extend(tokens);

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
 use crate::model::{LogitRows, RowLayout, Rows, Step};
 use crate::rule::PositionNoise;
-use crate::sample::{Sampler, draw, likeliest_of, unit};
+use crate::sample::{Sampler, draw, top_tokens, unit};
 use crate::token::{TokenId, TokenProb};
 
 /// Shape of a draft tree.
@@ -74,106 +74,106 @@ impl std::str::FromStr for TreeShape {
 }
 
 /// Maximum leaves read in one pass.
-const FRONT: usize = 8;
+const MAX_BATCH: usize = 8;
 /// Children considered per node of a dynamic tree without sampling.
 const CANDIDATES: usize = 8;
 
 /// Weight of the acceptance prior, in tests. The best of many slots is chosen, so a low weight would
 /// favour slots that were lucky in few tests.
-const OPINION: f64 = 8.0;
+const PRIOR_WEIGHT: f64 = 8.0;
 /// Prior acceptance of a first child, and its weight in tests.
-const USUAL: (f64, f64) = (0.6, 2.0);
+const FIRST_CHILD_PRIOR: (f64, f64) = (0.6, 2.0);
 /// Memory of an acceptance rate, in tests.
-const MEMORY: f64 = 32.0;
+const MEMORY_TESTS: f64 = 32.0;
 
 /// Acceptance rate of children by kind and by their share of the remaining q. Kept across trees.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calibration {
     kinds: [[SuccessRate; CONFIDENCE_BINS]; 4],
     /// Recent first children, regardless of share.
-    of_late: SuccessRate,
+    recent_first: SuccessRate,
 }
 
 /// Kind of a child. Children of one kind with equal share are accepted about equally often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ChildKind {
     /// First child, the most likely token.
-    Likeliest,
+    Top,
     /// First child, sampled.
-    Drawn,
+    Sampled,
     /// Later child, the most likely token after its rejected siblings.
-    NextLikeliest,
+    NextTop,
     /// Later child, sampled without its rejected siblings.
-    NextDrawn,
+    NextSampled,
 }
 
-impl Kind {
-    fn of(eldest: bool, by_chance: bool) -> Self {
-        match (eldest, by_chance) {
-            (true, false) => Self::Likeliest,
-            (true, true) => Self::Drawn,
-            (false, false) => Self::NextLikeliest,
-            (false, true) => Self::NextDrawn,
+impl ChildKind {
+    fn of(first: bool, sampled: bool) -> Self {
+        match (first, sampled) {
+            (true, false) => Self::Top,
+            (true, true) => Self::Sampled,
+            (false, false) => Self::NextTop,
+            (false, true) => Self::NextSampled,
         }
     }
 
-    fn is_eldest(self) -> bool {
-        matches!(self, Self::Likeliest | Self::Drawn)
+    fn is_first(self) -> bool {
+        matches!(self, Self::Top | Self::Sampled)
     }
 
     /// Returns the acceptance prior of a confidence bin.
-    fn prior(self, class: usize) -> f64 {
+    fn prior(self, bin: usize) -> f64 {
         match self {
-            Self::Likeliest | Self::NextLikeliest => bin_prior(class, false),
-            Self::Drawn => bin_prior(class, true),
+            Self::Top | Self::NextTop => bin_prior(bin, false),
+            Self::Sampled => bin_prior(bin, true),
             // After a rejection, p keeps its mass where q was too low. A large share of the remaining q
             // is therefore accepted less often than the share suggests, and a small one more often.
             // Fitted to prose, where the rate rises linearly from 0.16 to 0.56.
-            Self::NextDrawn => 0.15 + 0.45 * bin_prior(class, false),
+            Self::NextSampled => 0.15 + 0.45 * bin_prior(bin, false),
         }
     }
 }
 
 impl Calibration {
     /// Returns the estimated acceptance probability of a child that is tested.
-    fn acceptance(&self, kind: Kind, share: f64) -> f64 {
-        let class = bin_of(share as f32);
-        self.kinds[kind as usize][class].mean(kind.prior(class), OPINION)
+    fn acceptance(&self, kind: ChildKind, share: f64) -> f64 {
+        let bin = bin_of(share as f32);
+        self.kinds[kind as usize][bin].mean(kind.prior(bin), PRIOR_WEIGHT)
     }
 
     /// Returns the estimated acceptance of a first child whose share is not yet known.
-    fn usual(&self) -> f64 {
-        self.of_late.mean(USUAL.0, USUAL.1)
+    fn first_child_acceptance(&self) -> f64 {
+        self.recent_first.mean(FIRST_CHILD_PRIOR.0, FIRST_CHILD_PRIOR.1)
     }
 
-    fn add(&mut self, node: &GrownNode, passed: bool) {
-        self.kinds[node.kind as usize][bin_of(node.share)].add(passed, MEMORY);
-        if node.kind.is_eldest() {
-            self.of_late.add(passed, MEMORY);
+    fn add(&mut self, node: &PendingNode, passed: bool) {
+        self.kinds[node.kind as usize][bin_of(node.share)].add(passed, MEMORY_TESTS);
+        if node.kind.is_first() {
+            self.recent_first.add(passed, MEMORY_TESTS);
         }
     }
 }
 
 /// A tree waiting for the verdict of the target.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Grown {
+pub(super) struct PendingTree {
     /// Draft cache rows before the tree's rows.
     base: usize,
-    nodes: Vec<GrownNode>,
+    nodes: Vec<PendingNode>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct GrownNode {
+struct PendingNode {
     parent: Option<usize>,
     token: TokenId,
-    kind: Kind,
+    kind: ChildKind,
     /// Its share of q after the removal of earlier siblings.
     share: f32,
     /// Its row in the draft cache after `base`; `None` if it was not read.
     row: Option<usize>,
 }
 
-impl Grown {
+impl PendingTree {
     /// Updates the calibration with the outcome. Returns the base row, the cache rows of the kept path
     /// and their tokens.
     pub(super) fn settle(
@@ -211,9 +211,9 @@ struct Branch {
     /// Number of children drawn.
     drawn: usize,
     /// Probability that the walk reaches this node and rejects all children drawn so far.
-    open: f64,
+    residual_reach: f64,
     /// Number of children it may still get.
-    room: usize,
+    children_left: usize,
 }
 
 enum Children {
@@ -221,7 +221,7 @@ enum Children {
     Sampled {
         q: Arc<[f32]>,
         /// First child, and q without all drawn children once a second is needed.
-        eldest: Option<TokenId>,
+        first: Option<TokenId>,
         rest: Option<Vec<f32>>,
         /// Approximate sum and sum of squares of the remaining q.
         mass: f64,
@@ -233,13 +233,13 @@ enum Children {
 
 impl Branch {
     /// Returns the kind of its next child.
-    fn next_kind(&self, by_chance: bool) -> Kind {
-        Kind::of(self.drawn == 0, by_chance)
+    fn next_kind(&self, sampled: bool) -> ChildKind {
+        ChildKind::of(self.drawn == 0, sampled)
     }
 
     /// Returns the expected share of the next child in the remaining q; `None` if there is none.
     fn next_share(&self) -> Option<f64> {
-        if self.room == 0 {
+        if self.children_left == 0 {
             return None;
         }
         match &self.children {
@@ -273,7 +273,7 @@ pub(super) struct TreeDraft<'a> {
     /// Acceptance rates observed so far.
     pub(super) calibration: &'a Calibration,
     /// Runs a pass of the model. Its rows stay provisional in the cache.
-    pub(super) read: &'a mut dyn FnMut(Step<'_>) -> Result<Rows>,
+    pub(super) forward: &'a mut dyn FnMut(Step<'_>) -> Result<Rows>,
 }
 
 /// State of a growing tree.
@@ -286,9 +286,9 @@ struct Growth<'a, 'd> {
     end_tokens: &'a [TokenId],
     n_vocab: usize,
     tree: DraftTree,
-    grown: Grown,
+    pending: PendingTree,
     /// Per node, a bit mask of the tree rows it sees, without its own.
-    seen: Vec<u64>,
+    visible: Vec<u64>,
     /// Tree rows read so far.
     rows: usize,
     branches: Vec<Branch>,
@@ -304,7 +304,7 @@ pub(super) fn grow(
     cx: ProposeContext<'_>,
     logits: &[f32],
     shape: &TreeShape,
-) -> Result<(DraftTree, Grown, Option<Error>)> {
+) -> Result<(DraftTree, PendingTree, Option<Error>)> {
     let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
     let base = draft.cached;
     let n_vocab = target.info().n_vocab;
@@ -317,19 +317,19 @@ pub(super) fn grow(
         end_tokens,
         n_vocab,
         tree: DraftTree::new(),
-        grown: Grown { base, nodes: Vec::new() },
-        seen: Vec::new(),
+        pending: PendingTree { base, nodes: Vec::new() },
+        visible: Vec::new(),
         rows: 0,
         branches: Vec::new(),
         leaves: Vec::new(),
     };
-    growth.branch(None, 1.0, logits.to_vec(), 0, shape)?;
+    growth.add_branch(None, 1.0, logits.to_vec(), 0, shape)?;
     let mut draw = |growth: &mut Growth<'_, '_>, branch: usize| growth.draw_child(branch, rng);
-    let grown = match shape {
+    let outcome = match shape {
         TreeShape::Static(_) => growth.by_level(shape, &mut draw),
         TreeShape::Dynamic => growth.by_probability(shape, &mut draw),
     };
-    Ok((growth.tree, growth.grown, grown.err()))
+    Ok((growth.tree, growth.pending, outcome.err()))
 }
 
 type Draw<'d> = dyn FnMut(&mut Growth<'_, '_>, usize) + 'd;
@@ -340,8 +340,8 @@ impl Growth<'_, '_> {
     fn by_probability(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
         while self.tree.len() < self.plan.max_draft {
             let slot = self.best_slot();
-            let usual = self.draft.calibration.usual();
-            let front = self.leaves.iter().map(|leaf| leaf.reach * usual).fold(0.0, f64::max);
+            let first_acceptance = self.draft.calibration.first_child_acceptance();
+            let front = self.leaves.iter().map(|leaf| leaf.reach * first_acceptance).fold(0.0, f64::max);
             match slot {
                 Some((branch, value)) if value >= front => {
                     if !self.plan.row_pays(value, self.tree.len()) {
@@ -350,13 +350,13 @@ impl Growth<'_, '_> {
                     draw(self, branch);
                 }
                 _ if front > 0.0 => {
-                    let batch = self.front(usual);
-                    let value: f64 = batch.iter().map(|leaf| leaf.reach * usual).sum();
+                    let batch = self.take_batch(first_acceptance);
+                    let value: f64 = batch.iter().map(|leaf| leaf.reach * first_acceptance).sum();
                     if batch.is_empty() || !self.plan.pass_pays(value, self.tree.len(), batch.len()) {
                         self.leaves.clear();
                         continue;
                     }
-                    self.read(&batch, shape)?;
+                    self.read_batch(&batch, shape)?;
                 }
                 _ => break,
             }
@@ -366,11 +366,11 @@ impl Growth<'_, '_> {
 
     /// Gives every node of a level its number of children, as long as they pay off.
     fn by_level(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
-        let usual = self.draft.calibration.usual();
-        let mut begun = 0;
+        let first_acceptance = self.draft.calibration.first_child_acceptance();
+        let mut start = 0;
         loop {
-            for branch in begun..self.branches.len() {
-                while let Some(value) = self.value_of(branch) {
+            for branch in start..self.branches.len() {
+                while let Some(value) = self.next_acceptance(branch) {
                     if self.tree.len() == self.plan.max_draft {
                         return Ok(());
                     }
@@ -383,34 +383,34 @@ impl Growth<'_, '_> {
             if self.tree.len() == self.plan.max_draft {
                 return Ok(());
             }
-            begun = self.branches.len();
+            start = self.branches.len();
             let mut front = std::mem::take(&mut self.leaves);
-            front.truncate(self.room());
+            front.truncate(self.rows_left());
             front.retain(|leaf| shape.children_at(self.tree.depth(leaf.node) + 1) > 0);
             if front.is_empty() {
                 return Ok(());
             }
-            for batch in front.chunks(FRONT) {
-                let value: f64 = batch.iter().map(|leaf| leaf.reach * usual).sum();
+            for batch in front.chunks(MAX_BATCH) {
+                let value: f64 = batch.iter().map(|leaf| leaf.reach * first_acceptance).sum();
                 if !self.plan.pass_pays(value, self.tree.len(), batch.len()) {
                     break;
                 }
-                self.read(batch, shape)?;
+                self.read_batch(batch, shape)?;
             }
         }
     }
 
     /// Returns the probability that a branch's next child is accepted; `None` if it may have none.
-    fn value_of(&self, branch: usize) -> Option<f64> {
+    fn next_acceptance(&self, branch: usize) -> Option<f64> {
         let branch = &self.branches[branch];
         let kind = branch.next_kind(!self.sampler.is_greedy());
         let acceptance = self.draft.calibration.acceptance(kind, branch.next_share()?);
-        Some(branch.open * acceptance)
+        Some(branch.residual_reach * acceptance)
     }
 
     /// Iterates over branches with a possible next child, and its acceptance probability.
     fn slots(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
-        (0..self.branches.len()).filter_map(|branch| Some((branch, self.value_of(branch)?)))
+        (0..self.branches.len()).filter_map(|branch| Some((branch, self.next_acceptance(branch)?)))
     }
 
     fn best_slot(&self) -> Option<(usize, f64)> {
@@ -418,49 +418,53 @@ impl Growth<'_, '_> {
     }
 
     /// Returns the rows left in the draft model's context and in the 64-bit mask.
-    fn room(&self) -> usize {
-        self.draft.context_length.saturating_sub(self.grown.base + self.rows).min(64 - self.rows)
+    fn rows_left(&self) -> usize {
+        self.draft.context_length.saturating_sub(self.pending.base + self.rows).min(64 - self.rows)
     }
 
     /// Takes the leaves to read in one pass: those whose first child may still make it into the tree.
-    fn front(&mut self, usual: f64) -> Vec<Leaf> {
-        let places = self.plan.max_draft - self.tree.len();
+    fn take_batch(&mut self, first_acceptance: f64) -> Vec<Leaf> {
+        let slots_left = self.plan.max_draft - self.tree.len();
         let mut leaves = std::mem::take(&mut self.leaves);
         leaves.sort_by(|a, b| b.reach.total_cmp(&a.reach));
         // One more row in this pass is cheaper than another pass later.
         let mut values: Vec<f64> = leaves
             .iter()
-            .map(|leaf| leaf.reach * usual)
+            .map(|leaf| leaf.reach * first_acceptance)
             .chain(self.slots().map(|(_, value)| value))
             .collect();
         values.sort_by(|a, b| b.total_cmp(a));
-        let bar = values.get(places / 2).copied().unwrap_or(0.0);
-        let most = FRONT.min(places).min(self.room());
-        let worth = leaves.iter().take(most).take_while(|leaf| leaf.reach * usual >= bar).count();
-        self.leaves = leaves.split_off(worth);
+        let threshold = values.get(slots_left / 2).copied().unwrap_or(0.0);
+        let max_batch = MAX_BATCH.min(slots_left).min(self.rows_left());
+        let n_selected = leaves
+            .iter()
+            .take(max_batch)
+            .take_while(|leaf| leaf.reach * first_acceptance >= threshold)
+            .count();
+        self.leaves = leaves.split_off(n_selected);
         leaves
     }
 
     /// Reads leaves in one pass and turns them into branches.
-    fn read(&mut self, batch: &[Leaf], shape: &TreeShape) -> Result<()> {
+    fn read_batch(&mut self, batch: &[Leaf], shape: &TreeShape) -> Result<()> {
         let tokens: Vec<TokenId> = batch.iter().map(|leaf| self.tree.tokens()[leaf.node]).collect();
         let depths: Vec<usize> = batch.iter().map(|leaf| self.tree.depth(leaf.node)).collect();
         for (i, leaf) in batch.iter().enumerate() {
-            self.grown.nodes[leaf.node].row = Some(self.rows + i);
+            self.pending.nodes[leaf.node].row = Some(self.rows + i);
         }
-        let own = |leaf: &Leaf| self.seen[leaf.node] | 1 << self.grown.nodes[leaf.node].row.unwrap_or(0);
+        let own = |leaf: &Leaf| self.visible[leaf.node] | 1 << self.pending.nodes[leaf.node].row.unwrap_or(0);
         let visible: Vec<u64> = batch.iter().map(own).collect();
-        let layout = RowLayout::Custom { since: self.grown.base, depths: &depths, visible: &visible };
-        let logits = (self.draft.read)(Step { layout, ..Step::chain(&tokens, LogitRows::All) })?;
+        let layout = RowLayout::Custom { since: self.pending.base, depths: &depths, visible: &visible };
+        let logits = (self.draft.forward)(Step { layout, ..Step::chain(&tokens, LogitRows::All) })?;
         self.rows += batch.len();
         for (i, leaf) in batch.iter().enumerate() {
-            self.branch(Some(leaf.node), leaf.reach, logits.row(i).to_vec(), depths[i] + 1, shape)?;
+            self.add_branch(Some(leaf.node), leaf.reach, logits.row(i).to_vec(), depths[i] + 1, shape)?;
         }
         Ok(())
     }
 
     /// Creates a node's branch from the logits after it. Its children are at `depth`.
-    fn branch(
+    fn add_branch(
         &mut self,
         node: Option<usize>,
         reach: f64,
@@ -473,10 +477,10 @@ impl Growth<'_, '_> {
         let window = self.sampler.window();
         let mut recent = self.committed[self.committed.len().saturating_sub(window)..].to_vec();
         recent.extend(self.tree.path(node));
-        let room = shape.children_at(depth);
+        let children_left = shape.children_at(depth);
         let candidates = match shape {
             TreeShape::Dynamic => CANDIDATES,
-            TreeShape::Static(_) => room.max(GUESSES),
+            TreeShape::Static(_) => children_left.max(GUESSES),
         };
         let (children, guesses) = if self.sampler.is_greedy() {
             let ranking = self.sampler.ranking(&logits, &recent, candidates)?;
@@ -484,7 +488,7 @@ impl Growth<'_, '_> {
             (Children::Ranked(ranking), guesses)
         } else {
             let q = self.sampler.distribution(&logits, &recent)?;
-            let guesses = likeliest_of(&q, GUESSES);
+            let guesses = top_tokens(&q, GUESSES);
             let children = match self.noise {
                 Some(noise) => {
                     let ranking = noise.ranking(&q, self.committed.len() + depth, candidates);
@@ -492,12 +496,19 @@ impl Growth<'_, '_> {
                 }
                 None => {
                     let squares = q.iter().map(|&q| f64::from(q) * f64::from(q)).sum();
-                    Children::Sampled { q: q.into(), eldest: None, rest: None, mass: 1.0, squares }
+                    Children::Sampled { q: q.into(), first: None, rest: None, mass: 1.0, squares }
                 }
             };
             (children, guesses)
         };
-        self.branches.push(Branch { node, children, guesses: guesses.into(), drawn: 0, open: reach, room });
+        self.branches.push(Branch {
+            node,
+            children,
+            guesses: guesses.into(),
+            drawn: 0,
+            residual_reach: reach,
+            children_left,
+        });
         Ok(())
     }
 
@@ -509,14 +520,14 @@ impl Growth<'_, '_> {
         let expected = branch.next_share().unwrap_or(0.0) as f32;
         let (token, share, prob) = match &mut branch.children {
             Children::Ranked(ranked) => (ranked[branch.drawn].0, expected, DraftProb::Certain),
-            Children::Sampled { q, eldest, rest, mass, squares } => {
-                if let (Some(eldest), None) = (*eldest, &rest) {
+            Children::Sampled { q, first, rest, mass, squares } => {
+                if let (Some(first), None) = (*first, &rest) {
                     let mut without = q.to_vec();
-                    without[eldest as usize] = 0.0;
+                    without[first as usize] = 0.0;
                     *rest = Some(without);
                 }
                 if rest.as_ref().is_some_and(|rest| rest.iter().all(|&q| q == 0.0)) {
-                    branch.room = 0;
+                    branch.children_left = 0;
                     return;
                 }
                 let token = draw(rest.as_deref().unwrap_or(q), unit(rng));
@@ -525,27 +536,27 @@ impl Growth<'_, '_> {
                 (*mass, *squares) = ((*mass - weight).max(0.0), (*squares - weight * weight).max(0.0));
                 match rest {
                     Some(rest) => rest[token as usize] = 0.0,
-                    None => *eldest = Some(token),
+                    None => *first = Some(token),
                 }
                 (token, share as f32, DraftProb::Sampled(q.clone()))
             }
         };
         let share = share.clamp(0.0, 1.0);
         let kind = branch.next_kind(!self.sampler.is_greedy());
-        let passes = self.draft.calibration.acceptance(kind, f64::from(share));
-        let reach = branch.open * passes;
-        branch.open -= reach;
+        let acceptance = self.draft.calibration.acceptance(kind, f64::from(share));
+        let reach = branch.residual_reach * acceptance;
+        branch.residual_reach -= reach;
         branch.drawn += 1;
-        branch.room -= 1;
+        branch.children_left -= 1;
         let (parent, guesses) = (branch.node, branch.guesses.clone());
         let node = match prob {
             DraftProb::Certain => self.tree.push_certain(parent, token, share),
             sampled => self.tree.push(parent, token, sampled),
         };
         self.tree.set_guesses(node, guesses);
-        let seen = parent.map_or(0, |p| self.seen[p] | 1 << self.grown.nodes[p].row.unwrap_or(0));
-        self.seen.push(seen);
-        self.grown.nodes.push(GrownNode { parent, token, kind, share, row: None });
+        let visible = parent.map_or(0, |p| self.visible[p] | 1 << self.pending.nodes[p].row.unwrap_or(0));
+        self.visible.push(visible);
+        self.pending.nodes.push(PendingNode { parent, token, kind, share, row: None });
         if self.tree.depth(node) + 1 < self.plan.deepest && !self.end_tokens.contains(&token) {
             self.leaves.push(Leaf { node, reach });
         }
@@ -603,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_comes_from_the_distribution_of_its_own_path() {
+    fn nodes_carry_exact_q_of_their_path() {
         for shape in [TreeShape::Dynamic, TreeShape::Static(vec![3, 2, 1])] {
             let mut draft = draft(shape);
             let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 12);
@@ -623,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn without_chance_the_likeliest_come_first() {
+    fn greedy_children_are_most_likely_tokens_in_order() {
         let mut draft = draft(TreeShape::Static(vec![3, 2]));
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy(), 9);
         assert!(tree.is_certain());
@@ -636,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn the_accepted_path_is_not_read_again() {
+    fn keeps_cache_rows_of_accepted_path() {
         let mut draft = draft(TreeShape::Static(vec![2, 2, 1]));
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 10);
         // Accept the second child of the root and its second child.
@@ -662,7 +673,7 @@ mod tests {
 
     /// A tree without an outcome leaves only committed tokens in the cache.
     #[test]
-    fn an_unsettled_tree_is_forgotten() {
+    fn discards_rows_of_tree_without_outcome() {
         let mut draft = draft(TreeShape::Dynamic);
         propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 8);
         let tree = propose(&mut draft, &[1, 2, 3, 4], SamplingParams::greedy(), 1);
@@ -670,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_inside_the_context_of_the_draft() {
+    fn stays_within_draft_context() {
         for length in 3..12 {
             let mut draft = DraftModel::new(Box::new(table(length))).unwrap();
             for shape in [TreeShape::Dynamic, TreeShape::Static(vec![2, 2, 2])] {
@@ -682,20 +693,17 @@ mod tests {
     }
 
     #[test]
-    fn what_the_draft_is_worth_is_learnt() {
+    fn calibration_learns_acceptance_by_kind() {
         let mut calibration = Calibration::default();
         let unlikely = |kind| calibration.acceptance(kind, 0.05);
         assert!(
-            unlikely(Kind::Drawn) > 0.5 && unlikely(Kind::Likeliest) < 0.1 && unlikely(Kind::NextDrawn) < 0.2
+            unlikely(ChildKind::Sampled) > 0.5
+                && unlikely(ChildKind::Top) < 0.1
+                && unlikely(ChildKind::NextSampled) < 0.2
         );
-        let nodes = [(Kind::Likeliest, 0.95), (Kind::NextDrawn, 0.35)].map(|(kind, share)| GrownNode {
-            parent: None,
-            token: 1,
-            kind,
-            share,
-            row: None,
-        });
-        let grown = Grown { base: 0, nodes: nodes.to_vec() };
+        let nodes = [(ChildKind::Top, 0.95), (ChildKind::NextSampled, 0.35)]
+            .map(|(kind, share)| PendingNode { parent: None, token: 1, kind, share, row: None });
+        let tree = PendingTree { base: 0, nodes: nodes.to_vec() };
         // The path is tested but not committed, so no row is kept.
         let outcome = RoundOutcome {
             accepted: &[1],
@@ -705,17 +713,17 @@ mod tests {
             aux_start: 0,
         };
         for _ in 0..60 {
-            assert!(grown.settle(&outcome, &mut calibration).1.is_empty());
+            assert!(tree.settle(&outcome, &mut calibration).1.is_empty());
         }
         let acceptance = |kind, share| calibration.acceptance(kind, share);
-        assert!(acceptance(Kind::Likeliest, 0.95) < 0.1 && acceptance(Kind::NextDrawn, 0.35) > 0.9);
-        assert!(acceptance(Kind::Drawn, 0.95) > 0.9, "of another kind");
-        assert!(calibration.usual() < 0.1);
+        assert!(acceptance(ChildKind::Top, 0.95) < 0.1 && acceptance(ChildKind::NextSampled, 0.35) > 0.9);
+        assert!(acceptance(ChildKind::Sampled, 0.95) > 0.9, "other kinds are unaffected");
+        assert!(calibration.first_child_acceptance() < 0.1);
     }
 
     /// A seed must repeat an answer.
     #[test]
-    fn trees_do_not_depend_on_what_was_unlearned() {
+    fn trees_repeat_after_reset_stats() {
         let mut draft = draft(TreeShape::Dynamic);
         let (committed, target) = (&[1, 2, 3], &StepOutput::default());
         let answer = |draft: &mut DraftModel| {
@@ -723,19 +731,21 @@ mod tests {
             draft.begin(committed);
             std::iter::repeat_with(|| {
                 let tree = propose(draft, committed, SamplingParams::unfiltered(), 12);
-                draft.accept(&RoundOutcome { accepted: &[], kept: &[], committed, target, aux_start: 0 }).unwrap();
+                draft
+                    .accept(&RoundOutcome { accepted: &[], kept: &[], committed, target, aux_start: 0 })
+                    .unwrap();
                 (tree.tokens().to_vec(), tree.parents().to_vec())
             })
             .take(6)
             .collect::<Vec<_>>()
         };
         let first = answer(&mut draft);
-        assert!(draft.calibration().usual() < 0.5, "nothing was accepted");
+        assert!(draft.calibration().first_child_acceptance() < 0.5, "nothing was accepted");
         assert_eq!(answer(&mut draft), first);
     }
 
     #[test]
-    fn shapes_are_read_and_written() {
+    fn shapes_parse_and_print() {
         for shape in ["dynamic", "3x2x1", "15"] {
             assert_eq!(shape.parse::<TreeShape>().unwrap().to_string(), shape);
         }

@@ -59,8 +59,7 @@ impl fmt::Display for LayerList {
 impl FromStr for LayerList {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let layer =
-            |part: &str| part.trim().parse().map_err(|_| format!("\"{part}\" is not a layer number"));
+        let layer = |part: &str| part.trim().parse().map_err(|_| format!("\"{part}\" is not a layer number"));
         let mut layers: Vec<usize> = text.split(',').map(layer).collect::<std::result::Result<_, _>>()?;
         layers.sort_unstable();
         layers.dedup();
@@ -129,7 +128,8 @@ impl Proposer for LayerSkip {
             return Ok(DraftTree::new());
         }
         let (base, n_vocab) = (target.cache_len(), target.info().n_vocab);
-        let (layers, vocab_subset, pass_rows) = (self.layers.plan(), self.shortlist.tokens(), &mut self.pass_rows);
+        let (layers, vocab_subset, pass_rows) =
+            (self.layers.plan(), self.shortlist.tokens(), &mut self.pass_rows);
         let mut read = |token: TokenId| -> Result<Vec<f32>> {
             let token = [token];
             pass_rows.push(token.len());

@@ -75,7 +75,8 @@ impl Lookahead {
         } else {
             // A filled-in token restarts its column; older levels of that column no longer belong to
             // it.
-            self.valid_levels = std::array::from_fn(|j| self.valid_levels.get(j + moved).copied().unwrap_or(1));
+            self.valid_levels =
+                std::array::from_fn(|j| self.valid_levels.get(j + moved).copied().unwrap_or(1));
             for (i, level) in self.levels.iter_mut().enumerate() {
                 *level = std::array::from_fn(|j| {
                     level.get(j + moved).copied().unwrap_or_else(|| filler(i * WINDOW + j))
@@ -235,8 +236,13 @@ mod tests {
                 let next = target.forward(Step::chain(&last, LogitRows::Last)).unwrap();
                 committed.push(argmax(next.logits.row(0)));
             }
-            let outcome =
-                RoundOutcome { accepted: &[], kept: &[], committed: &committed, target: &output, aux_start: 1 };
+            let outcome = RoundOutcome {
+                accepted: &[],
+                kept: &[],
+                committed: &committed,
+                target: &output,
+                aux_start: 1,
+            };
             lookahead.accept(&outcome).unwrap();
         }
         (target, lookahead)
@@ -288,7 +294,10 @@ mod tests {
         let tree = lookahead.draft_from_pool(1, 9, 9);
         assert_eq!(tree.tokens(), [2, 5, 6, 3, 4]);
         assert_eq!(tree.parents(), [None, Some(0), Some(1), Some(0), Some(3)]);
-        assert_eq!((lookahead.draft_from_pool(1, 1, 9).len(), lookahead.draft_from_pool(1, 9, 2).len()), (1, 2));
+        assert_eq!(
+            (lookahead.draft_from_pool(1, 1, 9).len(), lookahead.draft_from_pool(1, 9, 2).len()),
+            (1, 2)
+        );
         assert!(lookahead.draft_from_pool(7, 9, 9).is_empty());
     }
 

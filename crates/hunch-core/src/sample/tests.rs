@@ -194,8 +194,8 @@ fn logprobs_match_plain_softmax() {
     assert_eq!(LogitRow::new(&[f32::NAN]).logprobs(0, 5), TokenLogprobs::default());
     let flat = LogitRow::new(&[0.5; 5000]).logprobs(3, 1);
     assert!((flat.entropy - 5000f32.ln()).abs() < 1e-4 && flat.top == [(0, flat.confidence)]);
-    assert_eq!(likeliest_of(&[0.25, 0.0, 0.5, 0.25], 9), [(2, 0.5), (0, 0.25), (3, 0.25)]);
-    assert_eq!(likeliest_of(&[0.25, 0.0, 0.5, 0.25], 1), [(2, 0.5)]);
+    assert_eq!(top_tokens(&[0.25, 0.0, 0.5, 0.25], 9), [(2, 0.5), (0, 0.25), (3, 0.25)]);
+    assert_eq!(top_tokens(&[0.25, 0.0, 0.5, 0.25], 1), [(2, 0.5)]);
 }
 
 fn logit() -> impl Strategy<Value = f32> {

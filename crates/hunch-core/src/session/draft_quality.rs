@@ -127,7 +127,7 @@ impl Session<'_> {
 }
 
 fn overlap(tree: &DraftTree, target: &mut dyn TargetRows) -> Result<Option<Overlap>> {
-    let eldest = tree.children(None).next().map(|child| tree.prob(child));
-    let Some(DraftProb::Sampled(q)) = eldest else { return Ok(None) };
+    let first = tree.children(None).next().map(|child| tree.prob(child));
+    let Some(DraftProb::Sampled(q)) = first else { return Ok(None) };
     Ok(Some(Overlap::of(&target.distribution(0, &[])?, q)))
 }

@@ -339,7 +339,8 @@ impl Stage<'_> {
     fn draft(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<Option<DraftTree>> {
         if self.depth.is_some() && self.run.pending > FREE_READ {
             let cancelled = cx.cancelled;
-            let mut should_continue = || if cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            let mut should_continue =
+                || if cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
             let flow = self.proposer.prefill(cx.committed, &mut should_continue)?;
             self.run.pass_rows = self.proposer.take_pass_log();
             if flow.is_break() {
@@ -357,17 +358,23 @@ impl Stage<'_> {
             target: &mut *cx.target,
         })?;
         if (0..tree.len()).any(|node| tree.depth(node) >= max_depth) {
-            return Err(
-                self.contract_error(&format!("drafted {} tokens but depth {max_depth} is the limit", tree.len()))
-            );
+            return Err(self.contract_error(&format!(
+                "drafted {} tokens but depth {max_depth} is the limit",
+                tree.len()
+            )));
         }
         let n_vocab = cx.target.info().n_vocab;
         if let Some(node) = (0..tree.len()).find(|&node| !is_possible(&tree, node, n_vocab)) {
-            return Err(self.contract_error(&format!("drafted token {}, which its distribution cannot produce", tree.tokens()[node])));
+            return Err(self.contract_error(&format!(
+                "drafted token {}, which its distribution cannot produce",
+                tree.tokens()[node]
+            )));
         }
         if cx.target.cache_len() != base {
             let left = cx.target.cache_len();
-            return Err(self.contract_error(&format!("changed the target's cache from {base} to {left} rows")));
+            return Err(
+                self.contract_error(&format!("changed the target's cache from {base} to {left} rows"))
+            );
         }
         let pass_rows = self.proposer.take_pass_log();
         let passes = if pass_rows.is_empty() { tree.height() } else { pass_rows.len() };
