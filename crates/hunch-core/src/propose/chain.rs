@@ -75,8 +75,8 @@ impl ChainDraft<'_> {
             };
             tree.set_guesses(node, guesses.into());
             let token = tree.tokens()[node];
-            let over = tree.len() == depth || self.end_tokens.contains(&token);
-            if over || !self.plan.should_continue(tree.confidence()[node].unwrap_or(1.0)) {
+            let complete = tree.len() == depth || self.end_tokens.contains(&token);
+            if complete || !self.plan.should_continue(tree.confidence()[node].unwrap_or(1.0)) {
                 return Ok(());
             }
             parent = Some(node);
