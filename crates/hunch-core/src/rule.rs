@@ -33,7 +33,6 @@ pub enum AcceptanceRule {
     Coupled,
     /// Typical acceptance: accept x if p(x) > min(epsilon, delta e^-H(p)) (Medusa, Cai et al., arXiv
     /// 2401.10774).
-    /// x is accepted where p(x) > min(epsilon, delta e^-H(p)) (Medusa, Cai et al., arXiv 2401.10774).
     LossyTypical {
         /// Tokens above this probability are always accepted. Above 0, at most 1.
         epsilon: f32,

@@ -3,10 +3,14 @@
 //!
 //! Pure functions of numbers. Their results are predictions and never labelled as measurements.
 //!
-//! Notation of Leviathan et al. (arXiv 2211.17192): alpha is the probability that a drafted token is
-//! accepted, gamma the number of drafted tokens (here `depth`), and c the cost of a draft token in
-//! target passes. The paper assumes that a target pass costs the same for any number of rows. Here the
-//! measured [`PassCost`] replaces that assumption.
+//! Notation of Leviathan et al. (arXiv 2211.17192):
+//!
+//! - alpha: probability that a drafted token is accepted
+//! - gamma (here `depth`): number of drafted tokens
+//! - c: cost of a draft token, in target passes
+//!
+//! The paper assumes that a target pass costs the same for any number of rows. Here the measured
+//! [`PassCost`] replaces that assumption.
 
 use crate::error::{Error, Result};
 

@@ -43,8 +43,9 @@ impl RngCore for Scripted<'_> {
 
 /// Returns the distribution of the first token out of the verifier for a fixed tree.
 ///
-/// Exact up to the last draw, which is scanned in steps. With uniform numbers next to 1 every test that
-/// can fail does, and the verdict then lists p and q of each test and so the probability of passing it.
+/// Exact up to the last draw, which is scanned in steps. With uniform numbers next to 1, every test
+/// that can fail does. The verdict then lists p and q of each test, which give its acceptance
+/// probability.
 fn first_token_distribution(siblings: &[(TokenId, DraftProb)], p: &[f32]) -> Vec<f64> {
     const STEPS: usize = 1 << 14;
     let mut tree = DraftTree::new();
