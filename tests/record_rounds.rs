@@ -1,7 +1,7 @@
 //! Records what the depth controller is tested on: drafts along real answers, and what passes cost on this machine.
 //!
 //! `record-rounds drafts TARGET DRAFT|- OUT` writes one JSON line for each answer: at every position the draft's
-//! confidences and how many of its tokens the target accepted. `record-rounds times TARGET DRAFT|- THREADS NAME OUT`
+//! confidences and how many of its tokens the target accepted. `record-rounds times TARGET DRAFT|- ISA THREADS NAME OUT`
 //! appends one JSON line of pass times, taken in turn. The recordings are in `tests/golden/rounds`.
 
 use std::fs::File;
@@ -17,7 +17,7 @@ use hunch::generate::{GenerationContext, GenerationPlan, Models, Prompt, evaluat
 use hunch_core::depth::MaxDraft;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
-use hunch_core::model::{LogitRows, Step};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
 use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
@@ -37,8 +37,10 @@ const MODEL_DRAFT: usize = 8;
 const LOOKUP_DRAFT: usize = MAX_DRAFT;
 /// Rounds of timed passes. Every number of rows is passed several times.
 const TIMED_ROUNDS: usize = 96;
-/// Tokens that a draft model reads at once when its reading is timed.
+/// Tokens that a model reads at once when its reading is timed.
 const READ: usize = 64;
+/// Readings of which the median counts.
+const READINGS: usize = 5;
 
 fn main() -> ExitCode {
     child::offer();
@@ -46,11 +48,13 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
         ["drafts", target, draft, out] => record_drafts(target, draft, Path::new(out)),
-        ["times", target, draft, threads, name, out] => {
-            record_times(target, draft, threads.parse().ok(), name, Path::new(out))
+        ["times", target, draft, isa, threads, name, out] => {
+            record_times(target, draft, (isa, threads.parse().ok()), name, Path::new(out))
         }
         _ => {
-            eprintln!("usage: record-rounds drafts TARGET DRAFT|- OUT | times TARGET DRAFT|- THREADS NAME OUT");
+            eprintln!(
+                "usage: record-rounds drafts TARGET DRAFT|- OUT | times TARGET DRAFT|- ISA THREADS NAME OUT"
+            );
             return ExitCode::from(2);
         }
     };
@@ -86,7 +90,12 @@ fn plan(method: Method, max_draft: usize, temperature: f32) -> GenerationPlan {
 }
 
 /// Plain decoding's answer to a prompt.
-fn answer(models: &mut Models, prompt: &[TokenId], temperature: f32, clock: &WallClock) -> Result<Vec<TokenId>> {
+fn answer(
+    models: &mut Models,
+    prompt: &[TokenId],
+    temperature: f32,
+    clock: &WallClock,
+) -> Result<Vec<TokenId>> {
     let mut text = Vec::new();
     let mut sink = |event: GenerationEvent| text.extend(event.tokens().iter().map(|token| token.id));
     let context = GenerationContext {
@@ -142,7 +151,14 @@ fn confidences(draft: &DraftQuality) -> Vec<Option<u8>> {
     draft.confidence.iter().map(|c| c.map(|c| (c.clamp(0.0, 1.0) * 100.0) as u8)).collect()
 }
 
-fn record_times(target: &str, draft: &str, threads: Option<usize>, name: &str, out: &Path) -> Result<()> {
+fn record_times(
+    target: &str,
+    draft: &str,
+    (isa, threads): (&str, Option<usize>),
+    name: &str,
+    out: &Path,
+) -> Result<()> {
+    hunch_kernels::use_level(isa).map_err(anyhow::Error::msg)?;
     let mut models = load(target, draft, threads)?;
     let clock = WallClock::start();
     let prompt = &Suite::named("prose")?.prompts[0];
@@ -172,22 +188,41 @@ fn record_times(target: &str, draft: &str, threads: Option<usize>, name: &str, o
             passes.push((rows, rounded(pass_ms(&mut models, &ids, rows, &clock)?)));
         }
     }
-    let read_ms = models.with_drafter(Method::DraftModel, &MethodOptions::default(), &ids, |model, layers, _| {
-        let mut times = Vec::new();
-        for _ in 0..5 {
-            model.truncate(0)?;
-            let start = clock.elapsed();
-            let tokens: Vec<TokenId> = ids.iter().copied().cycle().take(READ).collect();
-            model.forward(Step { layers, ..Step::chain(&tokens, LogitRows::None) })?;
-            times.push((clock.elapsed() - start).as_secs_f64() * 1000.0 / READ as f64);
-        }
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
-    })?;
-    let line = json!({ "name": name, "passes": passes, "drafts": drafts, "read_ms": read_ms.map(rounded) });
+    let prefill_ms = read_ms(models.target(), LayerPlan::All, &ids, &clock)?;
+    let draft_read_ms =
+        models.with_drafter(Method::DraftModel, &MethodOptions::default(), &ids, |model, layers, _| {
+            Ok(read_ms(model, layers, &ids, &clock)?)
+        })?;
+    let line = json!({
+        "name": name,
+        "passes": passes,
+        "drafts": drafts,
+        "prefill_ms": rounded(prefill_ms),
+        "read_ms": draft_read_ms.map(rounded),
+    });
     let mut out = File::options().create(true).append(true).open(out)?;
     writeln!(out, "{line}")?;
     Ok(())
+}
+
+/// Milliseconds in which a model reads a token of a prompt: the median of a few readings.
+fn read_ms(
+    model: &mut dyn LanguageModel,
+    layers: LayerPlan<'_>,
+    ids: &[TokenId],
+    clock: &WallClock,
+) -> hunch_core::error::Result<f64> {
+    let tokens: Vec<TokenId> = ids.iter().copied().cycle().take(READ).collect();
+    let mut times = Vec::new();
+    for _ in 0..READINGS {
+        model.truncate(0)?;
+        let start = clock.elapsed();
+        model.forward(Step { layers, ..Step::chain(&tokens, LogitRows::None) })?;
+        times.push((clock.elapsed() - start).as_secs_f64() * 1000.0 / READ as f64);
+    }
+    model.truncate(0)?;
+    times.sort_by(f64::total_cmp);
+    Ok(times[READINGS / 2])
 }
 
 /// Milliseconds of a target pass of `rows` rows after the prompt.

@@ -21,7 +21,7 @@ mod plan;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::limits::MAX_DRAFT;
+use crate::limits::{MAX_DRAFT, MAX_ROWS};
 use acceptance::AcceptanceModel;
 pub(crate) use acceptance::{CONFIDENCE_BINS, SuccessRate, bin_of, bin_prior};
 use cost_model::CostModel;
@@ -31,6 +31,8 @@ pub use plan::{DraftPlan, ExpectedRound};
 
 /// Unread tokens that a draft model reads along with its first pass, at no extra cost.
 pub const FREE_READ: usize = 4;
+/// Standard deviations that an optimistic estimate of acceptance adds.
+const OPTIMISM: f64 = 1.0;
 /// Depths in [`DepthState::gains`].
 const SHOWN_GAINS: usize = 8;
 
@@ -52,9 +54,6 @@ pub struct DepthConfig {
     /// Tokens within which reading the conversation has to pay for itself, and rounds after which unused evidence is
     /// stale.
     pub horizon: f64,
-    pub cap: f64,
-    pub optimism: f64,
-    pub risk: f64,
 }
 
 impl Default for DepthConfig {
@@ -66,9 +65,6 @@ impl Default for DepthConfig {
             loss_allowance: 3.0,
             loss_share: 0.01,
             horizon: 128.0,
-            cap: 2.0,
-            optimism: 1.0,
-            risk: 0.0,
         }
     }
 }
@@ -180,6 +176,13 @@ impl DepthController {
         self.costs.expect_draft(passes);
     }
 
+    /// Learns from a prefill of the target: `tokens` took `ms` milliseconds.
+    pub fn observe_prefill(&mut self, tokens: usize, ms: f64) {
+        if tokens >= MAX_ROWS {
+            self.costs.set_prefill_row(ms / tokens as f64);
+        }
+    }
+
     /// Plans the next draft of at most `limit` tokens. The proposer's model has `unread` tokens to read first, every
     /// draft comes with `extra_rows` rows, and the answer has room for `remaining` tokens.
     pub fn plan(&mut self, limit: usize, unread: usize, extra_rows: usize, remaining: usize) -> DraftPlan {
@@ -187,10 +190,11 @@ impl DepthController {
         self.rounds_since_plain += 1;
         let one = self.costs.pass(1);
         let (depth, gain) = self.best(limit, 0.0);
-        let (_, optimistic) = self.best(limit, self.config.optimism);
+        let (_, optimistic) = self.best(limit, OPTIMISM);
         let reading = if unread > FREE_READ { unread as f64 * self.costs.read() } else { 0.0 };
-        let saving = (1.0 - 1.0 / gain) * one * self.config.horizon.min(remaining as f64);
-        let readable = reading == 0.0 || (self.read_balance >= 0.0 && saving >= reading);
+        let saving = (1.0 - 1.0 / optimistic) * one * self.config.horizon.min(remaining as f64);
+        let readable =
+            reading == 0.0 || (self.read_balance >= -self.config.loss_allowance && saving >= reading);
         let affordable = self.affordable(limit);
         let is_free = self.is_free();
         self.exploring = gain <= 1.0;
@@ -278,7 +282,7 @@ impl DepthController {
 
         let drafted = seen.acted || (self.has_model && seen.propose_ms > 0.0);
         let won = if drafted { seen.emitted as f64 - took } else { 0.0 } + loss_share * took;
-        let cap = self.config.cap * loss_allowance;
+        let cap = 2.0 * loss_allowance;
         self.budget = (self.budget + won).min(cap);
         self.read_balance = (self.read_balance + won - reading / one).min(cap);
     }
@@ -319,19 +323,18 @@ impl DepthController {
         accepted.map(|rate| rate.min(most))
     }
 
-    /// Most tokens up to `limit` whose complete rejection the budget can pay for.
+    /// Most tokens up to `limit` whose complete rejection the budget can pay for: a first token with all of it, more
+    /// with half of it.
     fn affordable(&self, limit: usize) -> usize {
         let budget = self.budget * self.costs.pass(1);
         let without = self.costs.pass(1);
         let loss = |tokens: usize| {
             let draft = if self.is_free() { 0.0 } else { tokens as f64 / self.width * self.costs.draft() };
-            draft + self.costs.pass((1 + self.extra_rows + tokens).min(crate::limits::MAX_ROWS)) - without
+            draft + self.costs.pass((1 + self.extra_rows + tokens).min(MAX_ROWS)) - without
         };
-        let risk = if self.config.risk > 0.0 { self.config.risk } else { 1.0 };
-        (1..=limit)
-            .take_while(|&tokens| loss(tokens) <= if tokens == 1 { budget } else { risk * budget })
-            .last()
-            .unwrap_or(0)
+        // One long draft must not leave nothing for the next.
+        let share = |tokens| if tokens == 1 { budget } else { budget / 2.0 };
+        (1..=limit).take_while(|&tokens| loss(tokens) <= share(tokens)).last().unwrap_or(0)
     }
 
     /// Tokens per millisecond that a further token has to reach: the recent rate, and before there is one the rate that

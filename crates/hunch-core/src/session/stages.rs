@@ -141,6 +141,13 @@ impl<'a> Stages<'a> {
         }
     }
 
+    /// Reports the time of the target's prefill of `tokens` to the controllers.
+    pub(super) fn observe_prefill(&mut self, tokens: usize, took: Duration) {
+        for depth in self.stages.iter_mut().filter_map(|stage| stage.depth.as_mut()) {
+            depth.observe_prefill(tokens, millis(took));
+        }
+    }
+
     /// Prefills the models of proposers with fixed depth. A controller decides later whether that pays.
     pub(super) fn prefill(
         &mut self,
