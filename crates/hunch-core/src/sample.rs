@@ -31,7 +31,7 @@ pub struct SamplingParams {
     pub top_p: f32,
     /// Keeps tokens at least this fraction as likely as the most likely one; 0 keeps all.
     pub min_p: f32,
-    /// Penalty of recent tokens: divides their positive logits and multiplies negative ones
+    /// Penalty of recent tokens: divides positive logits and multiplies negative ones by it
     /// (CTRL, arXiv 1909.05858); 1 changes nothing.
     pub repeat_penalty: f32,
     /// Subtracted from the logit of every recent token; 0 changes nothing.
