@@ -52,10 +52,10 @@ pub fn measure(
                 Method::DraftModel,
                 &MethodOptions::default(),
                 &[],
-                |model, _, among| {
+                |model, _, vocab_subset| {
                     Ok((
-                        timed_pass(model, &TimedPass { among, ..TimedPass::of(rows) })?,
-                        scored(among, model.info().n_vocab),
+                        timed_pass(model, &TimedPass { vocab_subset, ..TimedPass::of(rows) })?,
+                        scored(vocab_subset, model.info().n_vocab),
                     ))
                 },
             )?;
@@ -87,8 +87,8 @@ pub fn measure(
 }
 
 /// The share of a vocabulary that is scored.
-fn scored(among: Option<&VocabSubset>, n_vocab: usize) -> f64 {
-    among.map_or(1.0, |among| among.share_of(n_vocab))
+fn scored(vocab_subset: Option<&VocabSubset>, n_vocab: usize) -> f64 {
+    vocab_subset.map_or(1.0, |vocab_subset| vocab_subset.share_of(n_vocab))
 }
 
 fn nothing() -> Error {

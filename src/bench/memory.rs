@@ -20,14 +20,14 @@ const STRIDE: usize = 7919;
 /// When a pass fails, or the context is more than the models were made for.
 pub fn peak_when_full(models: &mut Models, compute: &Compute, context: usize) -> Result<u64> {
     fill(models.target(), context, None)?;
-    models.with_drafter(Method::DraftModel, &MethodOptions::default(), &[], |draft, _, among| {
-        fill(draft, context, among)
+    models.with_drafter(Method::DraftModel, &MethodOptions::default(), &[], |draft, _, vocab_subset| {
+        fill(draft, context, vocab_subset)
     })?;
     Ok(peak_memory_bytes() + compute.allocated_bytes())
 }
 
 /// Fills a cache as an answer does: prompt by prompt's passes, a verify pass at the end.
-fn fill(model: &mut dyn LanguageModel, context: usize, among: Option<&VocabSubset>) -> Result<()> {
+fn fill(model: &mut dyn LanguageModel, context: usize, vocab_subset: Option<&VocabSubset>) -> Result<()> {
     model.truncate(0)?;
     let n_vocab = model.info().n_vocab;
     let tokens: Vec<TokenId> = (0..context).map(|i| (i * STRIDE % n_vocab) as TokenId).collect();
@@ -35,6 +35,6 @@ fn fill(model: &mut dyn LanguageModel, context: usize, among: Option<&VocabSubse
     for chunk in prompt.chunks(model.prefill_rows().max(1)) {
         model.forward(Step::chain(chunk, LogitRows::None))?;
     }
-    model.forward(Step { among, ..Step::chain(last, LogitRows::All) })?;
+    model.forward(Step { vocab_subset, ..Step::chain(last, LogitRows::All) })?;
     Ok(())
 }

@@ -62,8 +62,8 @@ impl PassBench for ModelPasses<'_> {
     fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
         let (logits, context) =
             if rows == READING { (LogitRows::None, self.reading) } else { (LogitRows::All, self.context) };
-        self.models.with_drafter(drafter, options, &self.text, |model, layers, among| {
-            timed_pass(model, &TimedPass { rows, context, logits, layers, among })
+        self.models.with_drafter(drafter, options, &self.text, |model, layers, vocab_subset| {
+            timed_pass(model, &TimedPass { rows, context, logits, layers, vocab_subset })
         })
     }
 }
@@ -171,13 +171,13 @@ pub struct TimedPass<'a> {
     /// The layers it runs.
     pub layers: LayerPlan<'a>,
     /// The tokens it scores; `None` = all.
-    pub among: Option<&'a VocabSubset>,
+    pub vocab_subset: Option<&'a VocabSubset>,
 }
 
 impl TimedPass<'_> {
     /// As the target verifies, early in an answer: logits of all rows, all layers, all tokens.
     pub fn of(rows: usize) -> Self {
-        Self { rows, context: CONTEXT, logits: LogitRows::All, layers: LayerPlan::All, among: None }
+        Self { rows, context: CONTEXT, logits: LogitRows::All, layers: LayerPlan::All, vocab_subset: None }
     }
 }
 
@@ -186,7 +186,7 @@ impl TimedPass<'_> {
 /// # Errors
 /// When the model fails.
 pub fn timed_pass(model: &mut dyn LanguageModel, pass: &TimedPass<'_>) -> Result<f64> {
-    let &TimedPass { rows, context, logits, layers, among } = pass;
+    let &TimedPass { rows, context, logits, layers, vocab_subset } = pass;
     let context = context.min(model.info().context_length.saturating_sub(rows.max(READING)));
     let tokens = made_up_tokens(context + rows, model.info().n_vocab);
     // Which tokens those in the cache are changes no pass's time either.
@@ -195,7 +195,7 @@ pub fn timed_pass(model: &mut dyn LanguageModel, pass: &TimedPass<'_>) -> Result
         model.forward(Step::chain(chunk, LogitRows::None))?;
     }
     let begun = Instant::now();
-    model.forward(Step { among, layers, ..Step::chain(&tokens[context..], logits) })?;
+    model.forward(Step { vocab_subset, layers, ..Step::chain(&tokens[context..], logits) })?;
     let seconds = begun.elapsed().as_secs_f64();
     model.truncate(context)?;
     Ok(seconds)

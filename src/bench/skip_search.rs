@@ -72,7 +72,7 @@ const PATIENCE: usize = 5;
 /// Rounds in which passes are timed.
 const TIMED_ROUNDS: usize = 7;
 
-/// Searches. `among` are the tokens that a draft scores, as the proposer would.
+/// Searches. `vocab_subset` are the tokens that a draft scores, as the proposer would.
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] when no sample has an answer, or the model has one layer only; else when the
@@ -80,7 +80,7 @@ const TIMED_ROUNDS: usize = 7;
 pub fn search(
     model: &mut dyn LanguageModel,
     samples: &[Sample],
-    among: Option<&VocabSubset>,
+    vocab_subset: Option<&VocabSubset>,
     progress: &mut dyn FnMut(Trying),
 ) -> Result<SkipSearch> {
     let n_layer = model.info().n_layer;
@@ -92,7 +92,7 @@ pub fn search(
     if n_layer < 2 {
         return Err(Error::invalid("This model has one layer, so none can be skipped."));
     }
-    let costs = Costs::measure(model, among)?;
+    let costs = Costs::measure(model, vocab_subset)?;
     let mut path: Vec<SkipSet> = Vec::new();
     let mut skipped: Vec<usize> = Vec::new();
     // How each layer did when it was tried last: the order changes little from step to step, so those that
@@ -104,7 +104,7 @@ pub fn search(
     while !candidates.is_empty() && skipped.len() + 1 < n_layer && since_best < PATIENCE {
         let sets: Vec<Vec<usize>> = candidates.iter().map(|&layer| with(&skipped, layer)).collect();
         let mut told = |sample| progress(Trying { skipped: skipped.len(), sample });
-        let accepted = acceptance(model, &samples, &sets, among, &mut told)?;
+        let accepted = acceptance(model, &samples, &sets, vocab_subset, &mut told)?;
         for (&candidate, &score) in candidates.iter().zip(&accepted) {
             scores[candidate] = score;
         }
@@ -139,7 +139,7 @@ fn acceptance(
     model: &mut dyn LanguageModel,
     samples: &[&Sample],
     sets: &[Vec<usize>],
-    among: Option<&VocabSubset>,
+    vocab_subset: Option<&VocabSubset>,
     progress: &mut dyn FnMut((usize, usize)),
 ) -> Result<Vec<f64>> {
     let mut agreed = vec![0usize; sets.len()];
@@ -157,7 +157,7 @@ fn acceptance(
             let rows = STRETCH.min(end - 1 - from);
             tested += rows;
             for (agreed, set) in agreed.iter_mut().zip(sets) {
-                *agreed += trial(model, tokens, from, rows, set, among)?;
+                *agreed += trial(model, tokens, from, rows, set, vocab_subset)?;
             }
         }
     }
@@ -172,7 +172,7 @@ fn trial(
     from: usize,
     rows: usize,
     skipped: &[usize],
-    among: Option<&VocabSubset>,
+    vocab_subset: Option<&VocabSubset>,
 ) -> Result<usize> {
     let unsettled = tokens.len() - from;
     let depths: Vec<usize> = (0..rows).collect();
@@ -180,7 +180,7 @@ fn trial(
     let step = Step {
         layout: RowLayout::Custom { since: from, depths: &depths, visible: &visible },
         layers: LayerPlan::Skip(skipped),
-        among,
+        vocab_subset,
         ..Step::chain(&tokens[from..from + rows], LogitRows::All)
     };
     let logits = model.forward(step)?.logits;
@@ -198,19 +198,19 @@ struct Costs {
 }
 
 impl Costs {
-    fn measure(model: &mut dyn LanguageModel, among: Option<&VocabSubset>) -> Result<Self> {
+    fn measure(model: &mut dyn LanguageModel, vocab_subset: Option<&VocabSubset>) -> Result<Self> {
         let n_layer = model.info().n_layer;
         let all: Vec<usize> = (0..n_layer).collect();
         let rows = MAX_DRAFT.min(model.info().context_length / 2) + 1;
         model.truncate(0)?;
-        let mut timed = |layers: LayerPlan<'_>, rows: usize, among: Option<&VocabSubset>| {
-            timed_pass(model, &TimedPass { layers, among, ..TimedPass::of(rows) })
+        let mut timed = |layers: LayerPlan<'_>, rows: usize, vocab_subset: Option<&VocabSubset>| {
+            timed_pass(model, &TimedPass { layers, vocab_subset, ..TimedPass::of(rows) })
         };
         let (mut target, mut frames, mut drafts) = (vec![Vec::new(); rows + 1], Vec::new(), Vec::new());
         for round in 0..=TIMED_ROUNDS {
             let one = timed(LayerPlan::All, 1, None)?;
-            let frame = timed(LayerPlan::Skip(&all), 1, among)? / one;
-            let draft = timed(LayerPlan::All, 1, among)? / one;
+            let frame = timed(LayerPlan::Skip(&all), 1, vocab_subset)? / one;
+            let draft = timed(LayerPlan::All, 1, vocab_subset)? / one;
             // The first round warms up.
             if round > 0 {
                 frames.push(frame);

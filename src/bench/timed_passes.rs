@@ -160,7 +160,7 @@ fn cost_round(times: &BTreeMap<(Option<Method>, usize), Vec<f64>>) -> CostRound 
 /// How many rows the target's passes reach to.
 fn cost_rows(configs: &[MethodConfig]) -> usize {
     let rows = |c: &MethodConfig| {
-        let beside = if c.method == Method::Lookahead { lookahead::BESIDE } else { 0 };
+        let beside = if c.method == Method::Lookahead { lookahead::WINDOW_ROWS } else { 0 };
         (1 + c.drafts().limit() + beside).min(MAX_ROWS)
     };
     configs.iter().map(rows).fold(COST_ROWS, usize::max)

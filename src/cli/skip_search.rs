@@ -40,8 +40,8 @@ pub(crate) fn run(args: &SkipSearchArgs) -> Result<()> {
     let interactive = std::io::stderr().is_terminal();
     let samples = samples(&mut models, args)?;
     let model = models.target();
-    let among = LayerSkip::tokens_after(&[], model.info().n_vocab);
-    let found = search(model, &samples, among.as_ref(), &mut |trying| {
+    let vocab_subset = LayerSkip::tokens_after(&[], model.info().n_vocab);
+    let found = search(model, &samples, vocab_subset.as_ref(), &mut |trying| {
         if interactive {
             let (sample, of) = trying.sample;
             eprint!("\r\x1b[K{} layers skipped, one more: text {} of {of}", trying.skipped, sample + 1);

@@ -139,7 +139,7 @@ impl Rounds {
     fn round(&mut self, tree: &mut DraftTree, target: &mut GivenDistributions) -> Result<LabRound> {
         // Every round is a position of its own, or the coupled rule would give one token for ever.
         let at = self.rounds as usize;
-        tree.cut(0);
+        tree.truncate(0);
         let q = &self.distributions.q;
         if let Some(noise) = self.verifier.noise() {
             let drafted = noise.choose(q, at).unwrap_or_default();

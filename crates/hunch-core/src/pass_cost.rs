@@ -1,47 +1,47 @@
-//! The measured cost of a model's passes by their number of rows.
+//! Wire types of the measured pass cost: milliseconds of a model's passes by number of rows.
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-/// What a pass costs.
+/// Cost of passes with one number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct CostPoint {
-    /// Its rows M.
+    /// Number of rows M.
     pub rows: u32,
-    /// t(M), in milliseconds: the median.
+    /// t(M) in milliseconds, the median over rounds.
     pub ms: f64,
-    /// t(M) / t(1): the median of the ratios within a round.
+    /// t(M) / t(1), the median of the ratios within each round.
     pub relative: f64,
 }
 
-/// A model's costs.
+/// Pass cost of one model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct ModelCosts {
-    /// Its name.
+    /// Name of the model.
     pub name: String,
-    /// By rows.
+    /// Cost by number of rows.
     pub points: Vec<CostPoint>,
-    /// Bytes of weights that a pass reads.
+    /// Weights that one pass reads, in bytes.
     #[ts(type = "number")]
     pub weight_bytes: u64,
-    /// What reading these takes at the memory's speed, in milliseconds: no pass is faster.
+    /// Lower bound of a pass in milliseconds: the time to read the weights at full memory bandwidth.
     pub floor_ms: f64,
 }
 
-/// The cost curve of this machine.
+/// Pass cost measured on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct CostCurve {
-    /// When it was measured, in milliseconds since 1970.
+    /// Time of the measurement, in milliseconds since 1970.
     #[ts(type = "number")]
     pub measured_ms: i64,
-    /// "cpu" or "metal".
+    /// Device: "cpu" or "metal".
     pub device: String,
-    /// CPU threads.
+    /// Number of CPU threads.
     pub threads: u32,
-    /// The most that the memory gave in a second, in 10^9 bytes.
+    /// Peak memory bandwidth measured, in 10^9 bytes per second.
     pub memory_gb_s: f64,
-    /// The target's.
+    /// Cost of the target.
     pub target: ModelCosts,
-    /// The draft model's, if one was loaded.
+    /// Cost of the draft model, if one was loaded.
     pub draft: Option<ModelCosts>,
 }

@@ -121,7 +121,7 @@ impl Decoder {
                 *rows = executor.residual()?;
             }
         }
-        let logits = executor.logits(step.logits, step.among)?;
+        let logits = executor.logits(step.logits, step.vocab_subset)?;
         executor.cache_mut().advance(rows);
         Ok(StepOutput { logits, taps })
     }

@@ -1,12 +1,12 @@
 // Written from src/api by `hunch schema`; do not edit. A test keeps it current.
 
 /**
- * Where a token in the committed sequence came from. The colours of the window are these.
+ * Origin of a committed token. The window colours tokens by it.
  */
 export type TokenOrigin = "prompt" | "accepted" | "resampled" | "bonus" | "plain" | "chosen";
 
 /**
- * How tokens are guessed ahead of the target.
+ * A drafting method: how tokens are proposed ahead of the target.
  */
 export type Method = "plain" | "draft-model" | "draft-tree" | "ngram" | "suffix" | "cascade" | "lookahead" | "early-exit" | "layer-skip" | "low-bit" | "synthetic";
 
@@ -16,19 +16,20 @@ export type Method = "plain" | "draft-model" | "draft-tree" | "ngram" | "suffix"
 export type MaxDraft = number | "auto";
 
 /**
- * Which drafted tokens stand. Whatever can change the distribution of the output says `lossy`.
+ * Rule by which drafted tokens are accepted. Rules that can change the output distribution are named
+ * `lossy`.
  */
 export type AcceptanceRule = { "name": "lossless" } | { "name": "match" } | { "name": "coupled" } | { "name": "lossy-typical", 
 /**
- * Tokens above this probability are always accepted.
+ * Tokens above this probability are always accepted. Above 0, at most 1.
  */
 epsilon: number, 
 /**
- * The share of e^-entropy that suffices.
+ * Factor of e^-H(p), where H is the entropy of p. Above 0, at most 1.
  */
 delta: number, } | { "name": "lossy-lenience", 
 /**
- * Above 0, at most 1, where it is lossless.
+ * Above 0, at most 1. At 1 the rule is lossless.
  */
 lenience: number, };
 
@@ -56,57 +57,57 @@ message: string,
 params?: { [key in string]: string }, };
 
 /**
- * How tokens are drawn. Settings form, command line and bench plan share this one struct.
+ * Sampling settings, shared by the settings form, the command line and bench plans.
  *
- * The stages run in llama.cpp's order: penalties, logit bias, top-k, top-p, min-p, temperature;
- * so the filters judge the distribution at temperature 1.
+ * Stages run in llama.cpp's order: penalties, logit bias, top-k, top-p, min-p, temperature. The
+ * filters therefore see the distribution at temperature 1.
  */
 export type SamplingParams = { 
 /**
- * Flattens (above 1) or sharpens (below 1) the distribution; 0 always takes the likeliest token.
+ * Flattens (above 1) or sharpens (below 1) the distribution. 0 always takes the most likely token.
  */
 temperature: number, 
 /**
- * Keeps this many likeliest tokens; 0 keeps all.
+ * Keeps this many of the most likely tokens; 0 keeps all.
  */
 top_k: number, 
 /**
- * Keeps the fewest likeliest tokens whose probabilities add up to this; 1 keeps all.
+ * Keeps the fewest most likely tokens whose probabilities sum to this; 1 keeps all.
  */
 top_p: number, 
 /**
- * Keeps tokens at least this share as likely as the likeliest; 0 keeps all.
+ * Keeps tokens at least this fraction as likely as the most likely one; 0 keeps all.
  */
 min_p: number, 
 /**
- * Weakens tokens seen lately: positive logits are divided, negative ones multiplied by this
+ * Penalty of recent tokens: divides positive logits and multiplies negative ones by it
  * (CTRL, arXiv 1909.05858); 1 changes nothing.
  */
 repeat_penalty: number, 
 /**
- * Taken from the logit of every token seen lately; 0 changes nothing.
+ * Subtracted from the logit of every recent token; 0 changes nothing.
  */
 presence_penalty: number, 
 /**
- * Taken from the logit of a token once for each time it was seen lately; 0 changes nothing.
+ * Subtracted from a token's logit once per recent occurrence; 0 changes nothing.
  */
 frequency_penalty: number, 
 /**
- * How many of the last tokens, prompt included, count as lately; 0 turns penalties off.
+ * Number of last tokens, prompt included, that count as recent; 0 disables penalties.
  */
 penalty_last_n: number, 
 /**
- * Added to the logit of a token, by token number.
+ * Added to the logit of a token, by token ID.
  */
 logit_bias: Record<number, number>, 
 /**
- * Makes a generation repeatable; `None` draws a new seed each time. At most 2^53 - 1, so that
- * JavaScript can hold it.
+ * Makes a generation repeatable; `None` picks a new seed each time. At most 2^53 - 1, the largest
+ * integer that JavaScript represents exactly.
  */
 seed: number | null, };
 
 /**
- * Who said a message.
+ * Author of a message.
  */
 export type Role = "system" | "user" | "assistant";
 
@@ -115,11 +116,11 @@ export type Role = "system" | "user" | "assistant";
  */
 export type ChatMessage = { 
 /**
- * Who said it.
+ * Author.
  */
 role: Role, 
 /**
- * What was said.
+ * Text.
  */
 content: string, };
 
@@ -1044,7 +1045,7 @@ u: number,
 position: number, };
 
 /**
- * What became of a drafted token.
+ * Fate of a drafted token.
  */
 export type DraftFate = "accepted" | "rejected" | "untested";
 
@@ -1070,7 +1071,7 @@ parent: number | null,
 fate: DraftFate, };
 
 /**
- * Where the time of one round went, in milliseconds.
+ * Time of one round by phase, in milliseconds.
  */
 export type RoundTiming = { 
 /**
@@ -1078,20 +1079,20 @@ export type RoundTiming = {
  */
 propose_ms: number, 
 /**
- * The target's pass.
+ * Target pass.
  */
 target_ms: number, 
 /**
- * Distributions and acceptance.
+ * Computing distributions and verifying the draft.
  */
 verify_ms: number, 
 /**
- * Everything else: cache upkeep, text, events.
+ * Everything else: cache maintenance, text, events.
  */
 other_ms: number, };
 
 /**
- * The figures of a generation while it runs.
+ * Figures of a running generation.
  */
 export type LiveFigures = { 
 /**
@@ -1103,15 +1104,15 @@ generated_tokens: number,
  */
 rounds: number, 
 /**
- * Tokens a second since prefill ended.
+ * Generated tokens per second since prefill ended.
  */
 decode_tok_s: number, 
 /**
- * accepted / drafted; 0 when nothing was drafted.
+ * accepted / drafted; 0 if nothing was drafted.
  */
 acceptance_rate: number, 
 /**
- * Tokens per target pass: 1 + accepted / rounds.
+ * 1 + accepted / rounds: tokens per target pass.
  */
 mean_acceptance_length: number, };
 
@@ -1168,8 +1169,7 @@ depth: DepthState | null,
 figures: LiveFigures, };
 
 /**
- * All figures of a finished generation. `accepted + resampled + bonus + plain ==
- * generated_tokens`.
+ * All figures of a generation. `accepted + resampled + bonus + plain == generated_tokens`.
  */
 export type GenerationStats = { 
 /**
@@ -1177,7 +1177,7 @@ export type GenerationStats = {
  */
 prompt_tokens: number, 
 /**
- * Tokens emitted; the end-of-turn token is not among them.
+ * Tokens emitted, without the end token.
  */
 generated_tokens: number, 
 /**
@@ -1193,7 +1193,7 @@ drafted: number,
  */
 accepted: number, 
 /**
- * Emitted tokens drawn after a rejection.
+ * Emitted tokens resampled after a rejection.
  */
 resampled: number, 
 /**
@@ -1205,67 +1205,67 @@ bonus: number,
  */
 plain: number, 
 /**
- * accepted / drafted; 0 when nothing was drafted.
+ * accepted / drafted; 0 if nothing was drafted.
  */
 acceptance_rate: number, 
 /**
- * 1 + accepted / rounds: tokens per target pass, the bonus included, as vLLM and Spec-Bench count.
+ * 1 + accepted / rounds: tokens per target pass, bonus included, as in vLLM and Spec-Bench.
  */
 mean_acceptance_length: number, 
 /**
- * Target passes after prefill by their rows: how many rows, how many passes.
+ * Target passes after prefill as `(rows, passes)`.
  */
 target_passes: Array<[number, number]>, 
 /**
- * The same of what drafted: the draft model, or a part of the target.
+ * Passes of the drafting model (or part of the target) as `(rows, passes)`.
  */
 draft_passes: Array<[number, number]>, 
 /**
- * Of the rounds that drafted at least i + 1 deep, the share whose position i was accepted.
+ * Acceptance by draft position i: the accepted share of the rounds that drafted i + 1 deep or more.
  */
 accepted_at_position: Array<number>, 
 /**
- * How many rounds drafted at least i + 1 deep.
+ * Number of rounds that drafted i + 1 deep or more, by position i.
  */
 drafted_at_position: Array<number>, 
 /**
- * From request to the first token, in milliseconds.
+ * Time to first token: from the request to the first emitted token, in milliseconds.
  */
 ttft_ms: number, 
 /**
- * Prompt tokens a second during prefill.
+ * Prompt tokens per second during prefill.
  */
 prefill_tok_s: number, 
 /**
- * Generated tokens a second after prefill.
+ * Generated tokens per second after prefill.
  */
 decode_tok_s: number, 
 /**
- * Request to end, in milliseconds.
+ * From the request to the end, in milliseconds.
  */
 wall_ms: number, 
 /**
- * Total drafting, in milliseconds.
+ * Total drafting time, in milliseconds.
  */
 propose_ms: number, 
 /**
- * Total target passes after prefill, in milliseconds.
+ * Total time of target passes after prefill, in milliseconds.
  */
 target_ms: number, 
 /**
- * Total distributions and acceptance, in milliseconds.
+ * Total time of verification, in milliseconds.
  */
 verify_ms: number, 
 /**
- * Total of the rest after prefill, in milliseconds.
+ * Remaining time after prefill, in milliseconds.
  */
 other_ms: number, 
 /**
- * Peak resident memory of the process, in bytes; 0 when the system does not tell.
+ * Peak resident memory of the process, in bytes; 0 if the system does not report it.
  */
 peak_memory_bytes: number, 
 /**
- * "cpu" or "metal".
+ * Device: "cpu" or "metal".
  */
 device: string, };
 
@@ -2693,69 +2693,69 @@ known: number,
 covered: number, };
 
 /**
- * What a pass costs.
+ * Cost of passes with one number of rows.
  */
 export type CostPoint = { 
 /**
- * Its rows M.
+ * Number of rows M.
  */
 rows: number, 
 /**
- * t(M), in milliseconds: the median.
+ * t(M) in milliseconds, the median over rounds.
  */
 ms: number, 
 /**
- * t(M) / t(1): the median of the ratios within a round.
+ * t(M) / t(1), the median of the ratios within each round.
  */
 relative: number, };
 
 /**
- * A model's costs.
+ * Pass cost of one model.
  */
 export type ModelCosts = { 
 /**
- * Its name.
+ * Name of the model.
  */
 name: string, 
 /**
- * By rows.
+ * Cost by number of rows.
  */
 points: Array<CostPoint>, 
 /**
- * Bytes of weights that a pass reads.
+ * Weights that one pass reads, in bytes.
  */
 weight_bytes: number, 
 /**
- * What reading these takes at the memory's speed, in milliseconds: no pass is faster.
+ * Lower bound of a pass in milliseconds: the time to read the weights at full memory bandwidth.
  */
 floor_ms: number, };
 
 /**
- * The cost curve of this machine.
+ * Pass cost measured on this machine.
  */
 export type CostCurve = { 
 /**
- * When it was measured, in milliseconds since 1970.
+ * Time of the measurement, in milliseconds since 1970.
  */
 measured_ms: number, 
 /**
- * "cpu" or "metal".
+ * Device: "cpu" or "metal".
  */
 device: string, 
 /**
- * CPU threads.
+ * Number of CPU threads.
  */
 threads: number, 
 /**
- * The most that the memory gave in a second, in 10^9 bytes.
+ * Peak memory bandwidth measured, in 10^9 bytes per second.
  */
 memory_gb_s: number, 
 /**
- * The target's.
+ * Cost of the target.
  */
 target: ModelCosts, 
 /**
- * The draft model's, if one was loaded.
+ * Cost of the draft model, if one was loaded.
  */
 draft: ModelCosts | null, };
 
