@@ -6,7 +6,7 @@
 //! passes of the target, c. They take a target pass to cost the same for every number of rows;
 //! here its measured cost goes in.
 
-use crate::error::{Error, Result};
+use crate::pass_cost::PassCost;
 
 /// The probability that a token drawn from q is accepted by p: the sum of min(p, q)
 /// (Leviathan et al., theorem 3.5). Both must have the same length.
@@ -81,50 +81,6 @@ pub fn expected_tokens_by_position(alphas: &[f64]) -> f64 {
         reached
     });
     1.0 + accepted.sum::<f64>()
-}
-
-/// What a pass of the target costs by its number of rows, in passes of one row: t(M) / t(1).
-#[derive(Clone, Debug, PartialEq)]
-pub struct PassCost {
-    points: Vec<(usize, f64)>,
-}
-
-impl PassCost {
-    /// From measured times of passes, `(rows, time)` in any unit and order; one row is among them.
-    ///
-    /// # Errors
-    /// [`Error::InvalidRequest`] when one row is missing, or a time is not a positive number.
-    pub fn new(times: impl IntoIterator<Item = (usize, f64)>) -> Result<Self> {
-        let mut points: Vec<(usize, f64)> = times.into_iter().collect();
-        points.sort_by_key(|&(rows, _)| rows);
-        points.dedup_by_key(|&mut (rows, _)| rows);
-        if points.iter().any(|&(_, t)| !(t > 0.0 && t.is_finite())) {
-            return Err(Error::invalid(
-                "The time of a target pass must be a positive number; measure again.",
-            ));
-        }
-        let Some(&(1, one)) = points.first() else {
-            return Err(Error::invalid("The cost of a target pass of one row is missing; measure it first."));
-        };
-        points.iter_mut().for_each(|(_, t)| *t /= one);
-        Ok(Self { points })
-    }
-
-    /// The papers' assumption: a pass costs the same for every number of rows.
-    pub fn flat() -> Self {
-        Self { points: vec![(1, 1.0)] }
-    }
-
-    /// t(rows) / t(1): between measured points a straight line, beyond the last the last slope.
-    pub fn at(&self, rows: usize) -> f64 {
-        let last = self.points.len() - 1;
-        if last == 0 {
-            return self.points[0].1;
-        }
-        let right = self.points.iter().position(|&(m, _)| m >= rows).unwrap_or(last).max(1);
-        let ((m0, t0), (m1, t1)) = (self.points[right - 1], self.points[right]);
-        t0 + (t1 - t0) * (rows as f64 - m0 as f64) / (m1 - m0) as f64
-    }
 }
 
 /// Predicted speedup over plain decoding: expected tokens over the cost of a round, which is
@@ -487,15 +443,9 @@ mod tests {
     }
 
     #[test]
-    fn measured_cost_is_normalised_interpolated_and_extended() {
+    fn speedup_uses_the_measured_cost_of_the_verify_pass() {
         let cost = PassCost::new([(4, 20.0), (1, 10.0), (2, 12.0)]).unwrap();
-        for (rows, expected) in [(1, 1.0), (2, 1.2), (3, 1.6), (4, 2.0), (6, 2.8)] {
-            assert!(close(cost.at(rows), expected), "{rows}");
-        }
         assert!(close(speedup(0.5, 1, 0.3, &cost), 1.5 / (0.3 + 1.2)));
-        assert!(PassCost::new([(2, 1.0)]).is_err());
-        assert!(PassCost::new([(1, 0.0)]).is_err());
-        assert!(PassCost::new([(1, 1.0), (2, f64::NAN)]).is_err());
     }
 
     #[test]
