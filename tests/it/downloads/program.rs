@@ -165,7 +165,7 @@ fn a_variable_that_can_be_no_token_is_said_and_not_sent() {
     };
     let output = run("hf_secret and more");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.contains("HF_TOKEN is not used"), "{}", told(&output));
+    assert!(output.status.success() && errors.contains("HF_TOKEN is ignored"), "{}", told(&output));
     assert!(!told(&output).contains("secret"), "{}", told(&output));
     assert!(hub.asked().iter().all(|asked| asked.authorization.is_none()));
     assert!(!told(&run("hf_sound")).contains("HF_TOKEN"));
@@ -235,7 +235,7 @@ fn ctrl_c_pauses_and_the_same_command_goes_on() {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let paused = child.wait_with_output().unwrap();
     assert!(
-        paused.status.success() && told(&paused).contains("The same command goes on"),
+        paused.status.success() && told(&paused).contains("Run the same command to resume"),
         "{}",
         told(&paused)
     );
