@@ -1,4 +1,4 @@
-//! What the command line remembers of what it ran: how fast the models were, for its lists and for the window.
+//! Saves the speeds of models that ran, for the lists of the command line and the window.
 
 use hunch_error::Error;
 use hunch_library::Places;
@@ -6,8 +6,7 @@ use hunch_library::speed_log::{ModelId, Rates, SpeedLog};
 
 use super::ModelArgs;
 
-/// Remembers how fast the models of the command line were on a device ("cpu" or "metal"). What cannot be remembered
-/// does no harm.
+/// Saves the speeds of the models on a device ("cpu" or "metal"). A failure to save is ignored.
 pub(super) fn remember(args: &ModelArgs, device: &str, rates: Rates) {
     if rates != Rates::default() {
         let _ = try_remember(args, device, rates);

@@ -14,8 +14,8 @@ use crate::types::{
 };
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
-use hunch_core::pass_cost::CostCurve;
-use hunch_core::theory::{self, PassCost};
+use hunch_core::pass_cost::{CostCurve, PassCost};
+use hunch_core::theory;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
 use hunch_model::gguf::Gguf;
@@ -273,12 +273,9 @@ impl Pairs<'_> {
         let of = CostQuery { target: (&target.spec.name, target.footprint.read_by_a_pass), draft };
         let of_pair = draft.and_then(|_| (self.costs)(of));
         let curve = of_pair.clone().or_else(|| (self.costs)(CostQuery { draft: None, ..of }));
-        let times = |curve: &CostCurve| {
-            PassCost::new(curve.target.points.iter().map(|point| (point.rows as usize, point.relative))).ok()
-        };
-        let measured = curve.as_ref().and_then(times);
+        let measured = curve.and_then(|curve| curve.target_cost().ok());
         // Until measured, the cost of a drafted token is proportional to the bytes read.
-        let c = of_pair.as_ref().and_then(cost_of_a_drafted_token).unwrap_or(size_ratio);
+        let c = of_pair.as_ref().and_then(CostCurve::draft_cost).unwrap_or(size_ratio);
         let costs_measured = measured.is_some();
         let cost = measured.unwrap_or_else(|| default_cost(self.compute));
         let (depth, speedup) = theory::best_depth(acceptance, c, &cost, MAX_DRAFT);
@@ -315,11 +312,6 @@ fn same_file(a: &str, b: &str) -> bool {
     a == b || real(a).is_some_and(|a| Some(a) == real(b))
 }
 
-fn cost_of_a_drafted_token(curve: &CostCurve) -> Option<f64> {
-    let one = |points: &[hunch_core::pass_cost::CostPoint]| points.first().map(|point| point.ms);
-    Some(one(&curve.draft.as_ref()?.points)? / one(&curve.target.points)?)
-}
-
 /// Assumed acceptance rate of a draft, by its size relative to the target. Published rates scatter around
 /// this curve: about 0.8 for Llama 3.1 8B with 1B, greedy (vllm-project/vllm#38174); 0.71 for GPT-2 large
 /// with DistilGPT-2 (hurjun/speculative-decoding-lab); 0.45 to 0.63 reported by users of LM Studio
@@ -338,7 +330,7 @@ pub fn typical_acceptance(size_ratio: f64, same_family: bool) -> f64 {
 /// Assumed cost of a target pass by rows, relative to one row. Used until costs are measured on this
 /// machine. On Metal, several rows use tiled kernels, which for a few rows cost 4.9 single-row passes
 /// (ggml-org/llama.cpp#4624, whose kernels these are). CPU figures are for Qwen2.5 1.5B in Q4_K_M on two
-/// cores (`hunch bench --passes`).
+/// cores (`hunch bench passes`).
 fn default_cost(compute: &Compute) -> PassCost {
     let points: &[(usize, f64)] = if compute.device().is_cpu() {
         &[(1, 1.0), (2, 1.15), (5, 1.2), (9, 1.8), (16, 2.85)]

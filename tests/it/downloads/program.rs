@@ -187,7 +187,7 @@ fn malformed_token_variable_is_reported_and_not_sent() {
     };
     let output = run("hf_secret and more");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.contains("HF_TOKEN is not used"), "{}", output_text(&output));
+    assert!(output.status.success() && errors.contains("HF_TOKEN is ignored"), "{}", output_text(&output));
     assert!(!output_text(&output).contains("secret"), "{}", output_text(&output));
     assert!(hub.requests().iter().all(|request| request.authorization.is_none()));
     assert!(!output_text(&run("hf_sound")).contains("HF_TOKEN"));
@@ -257,7 +257,7 @@ fn ctrl_c_pauses_and_the_same_command_resumes() {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let paused = child.wait_with_output().unwrap();
     assert!(
-        paused.status.success() && output_text(&paused).contains("The same command goes on"),
+        paused.status.success() && output_text(&paused).contains("Run the same command to resume"),
         "{}",
         output_text(&paused)
     );

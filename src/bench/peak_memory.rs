@@ -1,5 +1,6 @@
-//! What loaded models take when they are used as far as they go: their caches are filled, and a pass of as
-//! many rows as there ever are is scored. The prediction of [`hunch_library::fit`] is held against this.
+//! Peak memory of loaded models, with full caches and a pass of the most rows.
+//!
+//! The prediction of [`hunch_library::fit`] is checked against this.
 
 use crate::generate::Models;
 use hunch_core::limits::MAX_ROWS;
@@ -10,14 +11,14 @@ use hunch_core::token::TokenId;
 use hunch_error::Result;
 use hunch_model::device::{Compute, peak_memory_bytes};
 
-/// A prime that spreads tokens over any vocabulary, as text does.
+/// A prime stride that spreads tokens over any vocabulary, as text does.
 const STRIDE: usize = 7919;
 
-/// Fills the caches of target and draft to `context` rows; gives the most memory that this process has had so
-/// far, in bytes, with what it has on the device.
+/// Fills the caches of target and draft to `context` rows. Returns the peak memory of this process so far plus its
+/// memory on the device, in bytes.
 ///
 /// # Errors
-/// When a pass fails, or the context is more than the models were made for.
+/// When a pass fails, or the context is longer than the models allow.
 pub fn peak_when_full(models: &mut Models, compute: &Compute, context: usize) -> Result<u64> {
     fill(models.target(), context, None)?;
     models.with_drafter(Method::DraftModel, &MethodOptions::default(), &[], |draft, _, vocab_subset| {
@@ -26,7 +27,7 @@ pub fn peak_when_full(models: &mut Models, compute: &Compute, context: usize) ->
     Ok(peak_memory_bytes() + compute.allocated_bytes())
 }
 
-/// Fills a cache as an answer does: prompt by prompt's passes, a verify pass at the end.
+/// Fills a cache as an answer does: prefill passes, then a verify pass.
 fn fill(model: &mut dyn LanguageModel, context: usize, vocab_subset: Option<&VocabSubset>) -> Result<()> {
     model.truncate(0)?;
     let n_vocab = model.info().n_vocab;

@@ -1,17 +1,24 @@
-//! `hunch bench --second-turn`.
+//! `hunch bench second-turn`: time to the first token of a second message.
 
 use std::io::Write;
 
 use anyhow::Result;
-use hunch::bench::BenchPlan;
+use clap::Args;
 use hunch::bench::second_turn::{self, SecondTurn};
-use hunch::generate::Models;
 use hunch_core::method::Method;
 use serde::Serialize;
 
+use super::{Prepared, WorkArgs};
+use crate::cli::progress::Progress;
 use crate::cli::render;
 
-/// The second turns of a suite by one method.
+#[derive(Args)]
+pub(super) struct SecondTurnArgs {
+    #[command(flatten)]
+    pub(super) work: WorkArgs,
+}
+
+/// Second turns of a suite by one method.
 #[derive(Serialize)]
 struct SecondTurnRow<'a> {
     suite: &'a str,
@@ -20,15 +27,19 @@ struct SecondTurnRow<'a> {
     turn: SecondTurn,
 }
 
-/// A row for each suite and config.
-pub(super) fn run(models: &mut Models, plan: &BenchPlan, json: bool) -> Result<()> {
+pub(super) fn run(args: &SecondTurnArgs) -> Result<()> {
+    let Prepared { plan, mut models, .. } = args.work.prepare(1, None)?;
+    let progress = Progress::new();
+    let total = plan.suites.len() * plan.configs.len();
     let mut turns = Vec::new();
     for suite in &plan.suites {
         for &config in &plan.configs {
-            let turn = second_turn::measure(models, &suite.prompts, &plan.generation(config, 0))?;
+            progress.show(turns.len() as u64, total as u64, format!("{}, {}", suite.name, config.method));
+            let turn = second_turn::measure(&mut models, &suite.prompts, &plan.generation(config, 0))?;
             turns.push(SecondTurnRow { suite: &suite.name, method: config.method, turn });
         }
     }
+    drop(progress);
     let cells = |SecondTurnRow { suite, method, turn }: &SecondTurnRow<'_>| {
         vec![
             (*suite).to_owned(),
@@ -43,14 +54,14 @@ pub(super) fn run(models: &mut Models, plan: &BenchPlan, json: bool) -> Result<(
     };
     let rows: Vec<_> = turns.iter().map(cells).collect();
     let mut out = std::io::stdout().lock();
-    let header = ["suite", "method", "prompt", "new", "first token", "cold", "a new token", "cold, a token"];
+    let header = ["suite", "method", "prompt", "new", "first token", "cold", "per token", "cold, per token"];
     writeln!(
         out,
-        "Second turns, medians over the prompts: tokens of the prompt, those that were new, time to the first\n\
-         token behind the first turn and from empty caches, and both for each token that ran.\n\n{}",
+        "Second messages, medians over the prompts: tokens of the prompt, new ones among them, and time to the first\n\
+         token with warm and with empty (cold) caches, in all and per token read.\n\n{}",
         render::table(&header, &rows)
     )?;
-    if json {
+    if args.work.json {
         writeln!(out, "{}", serde_json::to_string(&turns)?)?;
     }
     Ok(())
