@@ -60,8 +60,8 @@ describe('an error', () => {
   it('of a full disk says what other downloads still need where they need any, and never less than is missing', () => {
     const full = (params: Record<string, string>) => errorFace({ code: 'disk_full', message: '', params: { folder: '/models', missing: '12000001', ...params } });
     const said = {
-      en: ['too little room: 12.1 MB more are needed', 'too little room: with the 1.5 GB that other downloads still need, 12.1 MB more are needed'],
-      de: ['zu wenig Platz: Es fehlen 12,1 MB.', 'zu wenig Platz: Mit den 1,5 GB, die andere Downloads noch brauchen, fehlen 12,1 MB.'],
+      en: ['needs 12.1 MB more free space.', 'needs 12.1 MB more free space (other downloads need 1.5 GB).'],
+      de: ['fehlen 12,1 MB.', 'fehlen 12,1 MB (andere Downloads brauchen 1,5 GB).'],
     } as const;
     for (const { code } of languages) {
       setLanguage(code);
@@ -92,8 +92,8 @@ describe('an error', () => {
   it('in a line says the same', () => {
     expect(errorLine(named('hub_unreachable'))).toBe('The engine’s own words.');
     setLanguage('de');
-    expect(errorLine(named('hub_unreachable'))).toMatch(/^<endpoint> lässt sich nicht verwenden.* <detail>$/);
-    expect(errorLine(named('busy'))).toBe('Eine Antwort wird geschrieben, oder eine Messung läuft. Halte sie an oder warte, bis sie fertig ist.');
+    expect(errorLine(named('hub_unreachable'))).toMatch(/^Keine Verbindung zu <endpoint>.* <detail>$/);
+    expect(errorLine(named('busy'))).toBe('Eine Antwort oder eine Messung läuft. Stoppe sie oder warte, bis sie fertig ist.');
   });
 });
 
