@@ -303,7 +303,7 @@ describe('the rules side by side', () => {
     expect(await values()).toEqual(written(1.1));
     await page.keyboard.press('Home');
     expect(await values()).toEqual(written(0));
-    await page.getByText('At temperature 0: the likeliest token').waitFor();
+    await page.getByText('At temperature 0: the most likely token').waitFor();
     expect(await tableOf(page, 'rule-lines')).toHaveLength(24);
   });
 });
@@ -332,7 +332,7 @@ describe('the acceptance map', () => {
   it('says what to do when nothing was drafted', async () => {
     const maps = { conversation: emptyMap, all: emptyMap };
     const page = await openLab('acceptance', { app: 'fresh', apps: { fresh: { ...app, lab: { ...lab, maps } } } });
-    expect(await page.getByTestId('lab-blank').textContent()).toContain('Nothing was drafted yet');
+    expect(await page.getByTestId('lab-blank').textContent()).toContain('No drafts yet');
   });
 });
 

@@ -129,7 +129,7 @@ describe('what is here', () => {
     expect(await page.getByTestId('model-problem').innerText()).toContain('“phi3” is not supported');
     expect(await page.getByTestId('load').count()).toBe(0);
     expect(await page.getByTestId('remove-model').count()).toBe(0);
-    expect(await page.getByTestId('facts').innerText()).toContain('Hunch only reads there');
+    expect(await page.getByTestId('facts').innerText()).toContain('Hunch only reads it');
     await look(page, 'mistral-7b-v0.1-q4_0');
     expect(await page.getByTestId('facts').innerText()).toContain('questions are put as plain text');
   });
@@ -164,7 +164,7 @@ describe('whether it fits', () => {
     await page.getByTestId('fit-draft_weights').waitFor();
     expect(await page.getByTestId('fit-target_weights').innerText()).toBe('4.7 GB');
     expect(await page.getByTestId('fit-draft_weights').innerText()).toBe('491.0 MB');
-    expect(await page.getByTestId('fit-bar').getByRole('img').getAttribute('aria-label')).toMatch(/^Predicted memory: Model weights 4\.7 GB, .*usable 11\.5 GB, Memory of the machine 17\.2 GB\.$/);
+    expect(await page.getByTestId('fit-bar').getByRole('img').getAttribute('aria-label')).toMatch(/^Predicted memory: Model weights 4\.7 GB, .*usable 11\.5 GB, Total memory 17\.2 GB\.$/);
     const parts = await page.locator('[data-testid=fit-bar] rect').evaluateAll((all) => all.map((rect) => rect.getBoundingClientRect().width));
     const bar = await page.locator('[data-testid=fit-bar] svg').evaluate((svg) => svg.getBoundingClientRect().width);
     const total = 4_683_000_000 + 491_000_000 + 340_000_000;
@@ -186,7 +186,7 @@ describe('whether it fits', () => {
     const page = await openLibrary();
     await look(page, huge.name);
     await page.getByTestId('smaller').waitFor();
-    expect(await page.getByTestId('fit-verdict').innerText()).toBe('Too large: 22.1 GB, and models may take 11.5 GB. Loading it is refused.');
+    expect(await page.getByTestId('fit-verdict').innerText()).toBe('Too large: needs 22.1 GB, only 11.5 GB usable. It will not load.');
     expect(await page.getByTestId('load').isDisabled()).toBe(true);
     await page.getByTestId('models').focus();
     await page.keyboard.press('Enter');
@@ -211,12 +211,12 @@ describe('which draft goes with it', () => {
     await look(page, seven.name);
     await page.getByTestId('offer').first().waitFor();
     expect(await page.getByTestId('offer').evaluateAll((all) => all.map((one) => one.getAttribute('data-name')))).toEqual([small.name, 'Qwen3 0.6B', middle.name, 'Qwen3 4B']);
-    expect(await offer(page, small.name).innerText()).toMatch(/128 unused entries differ/);
+    expect(await offer(page, small.name).innerText()).toMatch(/except 128 unused tokens/);
     expect(await offer(page, small.name).getByTestId('gain').innerText()).toMatch(/^1\.\d\d× predicted\s+at \d\d% acceptance, assumed$/);
     expect(await page.getByTestId('without-methods').innerText()).toContain('N-gram, Suffix, Lookahead, Layer skip');
     await page.getByTestId('unsuited').locator('summary').click();
     const unsuited = (await page.getByTestId('unsuited-offer').allInnerTexts()).join('\n');
-    expect(unsuited).toContain('Another vocabulary: token 100 is “Ġt” in the model and “·the” in the draft');
+    expect(unsuited).toContain('Different vocabulary: token 100 is “Ġt” in the model, “·the” in the draft');
     expect(unsuited).toContain('Not smaller than the model');
     expect(unsuited).toContain('The file ends before its tensors do');
   });
@@ -225,7 +225,7 @@ describe('which draft goes with it', () => {
     const page = await openLibrary();
     await look(page, tiny.name);
     await page.getByTestId('no-suited').waitFor();
-    expect(await page.getByTestId('no-suited').innerText()).toContain('Each is listed below with why');
+    expect(await page.getByTestId('no-suited').innerText()).toContain('The reasons are listed below');
     expect(await page.getByTestId('unsuited').getAttribute('open')).not.toBeNull();
     expect(await page.getByTestId('without-draft').isChecked()).toBe(true);
     const alone = await openLibrary({}, { models: [tiny] });
@@ -285,7 +285,7 @@ describe('which draft goes with it', () => {
     await offer(page, small.name).getByTestId('measure-pair').click();
     await page.getByTestId('measuring-said').filter({ hasNotText: /Loading|Starting/ }).waitFor();
     await page.getByTestId('measuring-stop').click();
-    await page.getByText('Stopped. Nothing was kept.').waitFor();
+    await page.getByText('Stopped. Nothing was saved.').waitFor();
     expect(await calls(page, 'stop_measurement')).toHaveLength(1);
   });
 
@@ -294,7 +294,7 @@ describe('which draft goes with it', () => {
     await look(page, seven.name);
     await offer(page, small.name).getByTestId('measure-pair').click();
     await page.getByTestId('measuring-stop').click();
-    await page.getByText('Stopped. Nothing was kept.').waitFor();
+    await page.getByText('Stopped. Nothing was saved.').waitFor();
     expect((await calls(page, 'cancel_loading')).length).toBeGreaterThan(0);
     expect(await calls(page, 'stop_measurement')).toEqual([]);
   });
@@ -406,18 +406,18 @@ describe('downloads', () => {
     await page.locator('[data-id=d3][data-phase=running]').waitFor();
     await one.getByTestId('download-resume').click();
     await download(page, 'd1', { phase: 'retrying', error: { code: 'io', message: 'The connection was lost.' } });
-    expect(await one.getByTestId('download-phase').innerText()).toBe('Connection lost, trying again: The connection was lost.');
+    expect(await one.getByTestId('download-phase').innerText()).toBe('Connection lost, retrying: The connection was lost.');
     await download(page, 'd1', { phase: 'failed', error: { code: 'io', message: 'The disk is full. Make room and try again.' } });
     expect(await one.getByTestId('download-phase').innerText()).toContain('Make room and try again');
     await one.getByTestId('download-retry').click();
     await page.locator('[data-id=d1][data-phase=running]').waitFor();
     await download(page, 'd2', { done_bytes: 5_000_000 });
     await page.locator('[data-id=d2]').getByTestId('download-remove').click();
-    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Throw away 5.0 MB?');
+    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Discard 5.0 MB?');
     await page.getByTestId('download-remove-yes').click();
     await page.locator('[data-testid=download][data-id=d2]').waitFor({ state: 'detached' });
     await download(page, 'd1', { phase: 'checking' });
-    expect(await one.getByTestId('download-phase').innerText()).toBe('Comparing with the checksum');
+    expect(await one.getByTestId('download-phase').innerText()).toBe('Verifying checksum');
     await download(page, 'd1', { phase: 'done' });
     expect(await page.getByTestId('downloads-said').textContent()).toBe('Qwen3-4B-Q4_K_M is here.');
     await one.getByTestId('download-load').click();
@@ -440,7 +440,7 @@ describe('downloads', () => {
     expect(await lost.getByTestId('download-phase').innerText()).toContain('cannot be read');
     expect(await lost.getByTestId('download-retry').count()).toBe(0);
     await lost.getByTestId('download-remove').click();
-    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Throw away 1.0 GB?');
+    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Discard 1.0 GB?');
     await page.getByTestId('download-remove-yes').click();
     await lost.waitFor({ state: 'detached' });
     expect(await calls(page, 'remove_download')).toEqual([{ id: 'd1' }]);
@@ -497,7 +497,7 @@ describe('loading and letting go', () => {
     await page.getByTestId('example').first().waitFor();
     await page.evaluate(() => window.hunchReplay?.letGo());
     await page.getByTestId('resting').waitFor();
-    expect(await page.getByTestId('resting').innerText()).toContain('Let go after 15 minutes without a question. It loads again when you ask.');
+    expect(await page.getByTestId('resting').innerText()).toContain('Unloaded after 15 minutes without a question. It reloads when you ask.');
     expect(await page.getByTestId('target-menu').innerText()).toContain('1.5b');
     await ask(page);
     await ended(page);
@@ -615,12 +615,12 @@ describe('the menus of models', () => {
     await page.getByTestId('example').first().waitFor();
     await page.getByTestId('draft-menu').click();
     const list = page.getByTestId('draft-list');
-    await list.getByText('Suits this model').waitFor();
+    await list.getByText('Compatible', { exact: true }).waitFor();
     await page.screenshot({ path: `${output}library-drafts.png` });
     expect(await violations(page)).toEqual([]);
     const options = await list.getByRole('option').allInnerTexts();
     expect(options[0]).toMatch(/0\.5b[\s\S]*× predicted/);
-    expect(options.find((text) => text.includes('smollm2'))).toContain('Another vocabulary: token 0');
+    expect(options.find((text) => text.includes('smollm2'))).toContain('Different vocabulary: token 0');
     expect(await list.getByRole('option', { name: /smollm2/ }).getAttribute('aria-disabled')).toBe('true');
   });
 

@@ -10,7 +10,7 @@ import type { Strings } from './en';
 const origins: Strings['origins'] = {
   accepted: { label: 'angenommen', meaning: 'Vom Draft vorgeschlagen, vom Target angenommen.' },
   resampled: { label: 'neu gezogen', meaning: 'Vom Target nach einem verworfenen Vorschlag neu gezogen.' },
-  bonus: { label: 'Bonus', meaning: 'Vom Target nach einem vollständig angenommenen Draft gezogen.' },
+  bonus: { label: 'Bonus', meaning: 'Vom Target nach vollständig angenommenem Draft gezogen.' },
   plain: { label: 'ohne Draft', meaning: 'Vom Target ohne Draft gezogen.' },
   chosen: { label: 'gewählt', meaning: 'Von dir gewählt. Die Antwort geht von hier aus weiter.' },
 };
@@ -209,7 +209,7 @@ export const de: Strings = {
     retry: 'Erneut versuchen',
     restore: (date) => `Sicherung vom ${date} wiederherstellen`,
     startEmpty: 'Mit leerer Liste beginnen',
-    startEmptyNote: 'Verschiebt die Datei in den Ordner „set-aside“, löscht nichts',
+    startEmptyNote: 'Verschiebt die Datei nach „set-aside“, löscht nichts',
     continueUnsaved: 'Ohne Speichern fortfahren',
   },
   export: {
@@ -246,7 +246,7 @@ export const de: Strings = {
     editQuestion: 'Frage bearbeiten',
     cancel: 'Abbrechen',
     ask: 'Fragen',
-    templateNote: 'Die Chatvorlage des Modells wurde nicht unverändert verwendet',
+    templateNote: 'Die Chatvorlage wurde nicht unverändert verwendet',
     draftDropped: (method) => `${method} ist ausgefallen; es geht ohne weiter`,
     notSaved: 'Diese Antwort ist noch nicht gespeichert. Hunch versucht es weiter.',
     saveAs: 'Speichern als…',
@@ -518,7 +518,7 @@ export const de: Strings = {
   },
   context: {
     label: 'Kontext',
-    used: (used, of) => `${used} von ${of} Kontext-Tokens`,
+    used: (used, of) => `${used} von ${of} Kontext`,
     title: 'So viele Tokens liest das Target auf einmal. Ist der Kontext voll, fallen die ältesten Nachrichten weg.',
     dropped: (count, written) =>
       count === 1

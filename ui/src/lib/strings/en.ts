@@ -590,7 +590,7 @@ export const en = {
   },
   context: {
     label: 'Context',
-    used: (used: string, of: string) => `${used} of ${of} context tokens`,
+    used: (used: string, of: string) => `${used} of ${of} of context`,
     title: 'Tokens the target can read at once. When full, the oldest messages are left out.',
     dropped: (count: number, written: string) =>
       count === 1

@@ -158,7 +158,7 @@ export const labDe: LabStrings = {
   rules: {
     lines: {
       lossless: { label: 'Σ min(p, q)', meaning: 'Verlustfrei, für einen gezogenen Draft' },
-      argmax: { label: 'p(argmax q)', meaning: 'Verlustfrei, für einen Draft mit seinem wahrscheinlichsten Token' },
+      argmax: { label: 'p(argmax q)', meaning: 'Verlustfrei, für einen Draft, der argmax q vorschlägt' },
       matching: { label: 'Σ p q', meaning: 'Gleich: angenommen, wenn das Target dasselbe Token zieht' },
       typical: { label: 'typisch', meaning: 'Mit Verlust: angenommen, wenn plausibel' },
       lenience: { label: 'nachsichtig', meaning: 'Mit Verlust: eher angenommen' },
