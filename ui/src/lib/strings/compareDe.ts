@@ -64,7 +64,7 @@ export const compareDe: typeof compareEn = {
     clock: (time) => `${time}, gemessen`,
   },
   race: {
-    label: 'Rennen der letzten Runde',
+    label: 'Rennen des letzten Laufs',
     play: 'Abspielen',
     pause: 'Pause',
     restart: 'Von vorn',
@@ -145,14 +145,14 @@ export const compareDe: typeof compareEn = {
     title: 'Tokens über die Zeit',
     tokens: 'Tokens',
     seconds: 'Zeit der Bahn in Sekunden, gemessen',
-    description: (lanes) => `Tokens jeder Bahn über ihre eigene Zeit in der letzten Runde, gemessen. ${lanes.join('. ')}.`,
+    description: (lanes) => `Tokens jeder Bahn über ihre eigene Zeit im letzten Lauf, gemessen. ${lanes.join('. ')}.`,
     lane: (name, tokens, time) => `${name}: ${tokens} nach ${time}`,
     columns: { time: 'Zeit (ms)', tokens: 'Tokens' },
   },
   rateChart: {
     title: 'Tempo über die Zeit',
     rate: 'Tok/s',
-    description: 'Tokens pro Sekunde jeder Bahn über ihre eigene Zeit in der letzten Runde, gemessen. Jeder Punkt ist der Mittelwert der letzten Durchläufe.',
+    description: 'Tokens pro Sekunde jeder Bahn über ihre eigene Zeit im letzten Lauf, gemessen. Jeder Punkt ist der Mittelwert der letzten Runden.',
   },
   positions: {
     title: 'Annahme nach Position',

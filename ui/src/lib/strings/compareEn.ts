@@ -84,7 +84,7 @@ export const compareEn = {
     clock: (time: string) => `${time}, measured`,
   },
   race: {
-    label: 'Race of the last turn',
+    label: 'Race of the last run',
     play: 'Play',
     pause: 'Pause',
     restart: 'Restart',
@@ -162,14 +162,14 @@ export const compareEn = {
     title: 'Tokens over time',
     tokens: 'tokens',
     seconds: 'lane time in seconds, measured',
-    description: (lanes: readonly string[]) => `Tokens of each lane over its own time in the last turn, measured. ${lanes.join('. ')}.`,
+    description: (lanes: readonly string[]) => `Tokens of each lane over its own time in the last run, measured. ${lanes.join('. ')}.`,
     lane: (name: string, tokens: string, time: string) => `${name}: ${tokens} after ${time}`,
     columns: { time: 'Time (ms)', tokens: 'Tokens' },
   },
   rateChart: {
     title: 'Speed over time',
     rate: 'tok/s',
-    description: 'Tokens per second of each lane over its own time in the last turn, measured. Each point averages the last few rounds.',
+    description: 'Tokens per second of each lane over its own time in the last run, measured. Each point averages the last few rounds.',
   },
   positions: {
     title: 'Acceptance by position',
