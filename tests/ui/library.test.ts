@@ -497,7 +497,7 @@ describe('loading and letting go', () => {
     await page.getByTestId('example').first().waitFor();
     await page.evaluate(() => window.hunchReplay?.letGo());
     await page.getByTestId('resting').waitFor();
-    expect(await page.getByTestId('resting').innerText()).toContain('Unloaded after 15 minutes without a question. It reloads when you ask.');
+    expect(await page.getByTestId('resting').innerText()).toContain('No questions for 15 minutes. It reloads when you ask.');
     expect(await page.getByTestId('target-menu').innerText()).toContain('1.5b');
     await ask(page);
     await ended(page);

@@ -242,7 +242,6 @@ export const de: Strings = {
   },
   turn: {
     question: 'Frage',
-    askDifferently: 'Frage bearbeiten',
     editQuestion: 'Frage bearbeiten',
     cancel: 'Abbrechen',
     ask: 'Fragen',

@@ -298,7 +298,6 @@ export const en = {
   },
   turn: {
     question: 'Question',
-    askDifferently: 'Edit question',
     editQuestion: 'Edit question',
     cancel: 'Cancel',
     ask: 'Ask',

@@ -262,9 +262,9 @@ export const libraryDe: Strings['library'] = {
     loadedInstead: (why, name) => `${why} Stattdessen ist ${name} geladen.`,
     unloaded: (name) => `${name} ist entladen`,
     again: (name) => `${name} wieder laden`,
-    unloadedIdle: (minutes) => `Nach ${minutes} ohne Frage entladen. Es wird wieder geladen, wenn du fragst.`,
+    unloadedIdle: (minutes) => `${minutes} lang keine Frage. Es wird wieder geladen, wenn du fragst.`,
     crashed: (name) => `Hunch wurde beendet, während ${name} geladen wurde. Deshalb ist es nicht geladen. Lade es wieder oder wähle ein anderes Modell.`,
-    unloadedNote: 'Nicht im Speicher. Es wird geladen, wenn du fragst.',
+    unloadedNote: 'Es wird wieder geladen, wenn du fragst.',
     reloadsOnSend: (name) => `Beim Senden wird ${name} geladen`,
   },
   picker: {

@@ -283,9 +283,9 @@ export const libraryEn = {
     loadedInstead: (why: string, name: string) => `${why} ${name} is loaded instead.`,
     unloaded: (name: string) => `${name} is unloaded`,
     again: (name: string) => `Reload ${name}`,
-    unloadedIdle: (minutes: string) => `Unloaded after ${minutes} without a question. It reloads when you ask.`,
+    unloadedIdle: (minutes: string) => `No questions for ${minutes}. It reloads when you ask.`,
     crashed: (name: string) => `Hunch ended while loading ${name}, so the model was not reloaded. Reload it or choose another model.`,
-    unloadedNote: 'Not in memory. It reloads when you ask.',
+    unloadedNote: 'It reloads when you ask.',
     reloadsOnSend: (name: string) => `Sending reloads ${name}`,
   },
   picker: {
