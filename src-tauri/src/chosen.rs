@@ -54,7 +54,7 @@ impl Chosen {
         match self.choices().saves.remove(&token) {
             Some((meant, path)) if meant == kind => Ok(path),
             _ => {
-                Err(Error::invalid("No save location was chosen. Nothing was written. Save the file again."))
+                Err(Error::invalid("No place was chosen for this file. Nothing was written. Save it again."))
             }
         }
     }
@@ -77,7 +77,7 @@ fn with_extension_of(kind: SaveKind, path: PathBuf) -> Result<PathBuf> {
     let path = PathBuf::from(name);
     if path.exists() {
         return Err(Error::invalid(format!(
-            "{} already exists. Nothing was written. Choose that file to replace it, or enter another name.",
+            "{} exists already. Nothing was written. Choose that file to replace it, or another name.",
             path.display()
         )));
     }
@@ -129,7 +129,7 @@ mod tests {
         std::fs::write(&file, "older").unwrap();
         let chosen = Chosen::default();
         let error = chosen.save(SaveKind::Json, folder.path().join("x")).unwrap_err();
-        assert!(error.to_string().contains("x.json already exists"), "{error}");
+        assert!(error.to_string().contains("x.json exists already"), "{error}");
         assert!(chosen.save(SaveKind::Json, file).is_ok());
     }
 

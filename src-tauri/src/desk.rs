@@ -128,7 +128,7 @@ fn path_of(chosen: FilePath) -> Option<PathBuf> {
 fn opened<R: Runtime>(app: &AppHandle<R>, path: Option<PathBuf>) -> Result<Option<String>, ErrorInfo> {
     let Some(path) = path else { return Ok(None) };
     let text = path.to_str().map(str::to_owned).ok_or_else(|| {
-        info(Error::invalid(format!("The path {} is not valid Unicode. Rename it.", path.display())))
+        info(Error::invalid(format!("{} is not valid Unicode. Rename it first.", path.display())))
     })?;
     app.state::<Chosen>().open([path]);
     Ok(Some(text))

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
 fn no_display() -> Option<&'static str> {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     (cfg!(target_os = "linux") && !set("DISPLAY") && !set("WAYLAND_DISPLAY")).then_some(
-        "No display found: DISPLAY and WAYLAND_DISPLAY are not set. \
-         Use the command line instead: `hunch demo` or `hunch run --help`.",
+        "There is no display here (DISPLAY and WAYLAND_DISPLAY are not set), so no window can open. \
+         The same engine runs in the terminal: `hunch demo`, or `hunch run --help`.",
     )
 }
