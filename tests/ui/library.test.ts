@@ -54,7 +54,7 @@ describe('what is here', () => {
     expect(await page.getByTestId('model-count').innerText()).toBe('2 of 9 models');
     await page.keyboard.type(' nothing');
     await page.getByTestId('nothing-found').waitFor();
-    expect(await page.getByTestId('nothing-found').innerText()).toContain('leave nothing of 9 models');
+    expect(await page.getByTestId('nothing-found').innerText()).toContain('match none of 9 models');
     await page.getByTestId('clear-filters').click();
     expect(await rows(page)).toHaveLength(models.length);
   });
@@ -131,7 +131,7 @@ describe('what is here', () => {
     expect(await page.getByTestId('remove-model').count()).toBe(0);
     expect(await page.getByTestId('facts').innerText()).toContain('Hunch only reads it');
     await look(page, 'mistral-7b-v0.1-q4_0');
-    expect(await page.getByTestId('facts').innerText()).toContain('questions are put as plain text');
+    expect(await page.getByTestId('facts').innerText()).toContain('questions are sent as plain text');
   });
 
   it('lies in folders: one can be added and taken off again, and each tells its trouble', async () => {
@@ -230,13 +230,13 @@ describe('which draft goes with it', () => {
     expect(await page.getByTestId('without-draft').isChecked()).toBe(true);
     const alone = await openLibrary({}, { models: [tiny] });
     await alone.getByTestId('no-suited').waitFor();
-    expect(await alone.getByTestId('no-suited').innerText()).toContain('No model here or in the catalogue suits');
+    expect(await alone.getByTestId('no-suited').innerText()).toContain('No compatible draft, neither here nor in the catalogue');
     expect(await alone.getByTestId('unsuited-offer').count()).toBeGreaterThan(0);
     // One that is alone, but not in the catalogue's eyes.
     const known = await openLibrary({}, { models: [seven] });
     await known.getByTestId('only-catalogue').waitFor();
     expect(await known.getByTestId('no-suited').count()).toBe(0);
-    expect(await offer(known, 'Qwen3 0.6B').innerText()).toContain('checked token by token once it is here');
+    expect(await offer(known, 'Qwen3 0.6B').innerText()).toContain('compared token by token after download');
   });
 
   it('loads a pair, and downloads a draft that is not here', async () => {
@@ -369,7 +369,7 @@ describe('the catalogue', () => {
   it('says where a token has to be set when there is no keychain', async () => {
     const page = await openLibrary({}, {}, { hub: { endpoint: 'https://mirror.example', token: 'environment', can_keep_token: false, problems: [] } });
     await page.getByTestId('library-catalogue').click();
-    expect(await page.getByTestId('hub').innerText()).toContain('set HF_TOKEN');
+    expect(await page.getByTestId('hub').innerText()).toContain('Set HF_TOKEN');
     expect(await page.getByTestId('hub-token').innerText()).toContain('HF_TOKEN');
     expect(await page.getByTestId('token-field').count()).toBe(0);
     expect(await page.getByTestId('token-problem').count()).toBe(0);
@@ -381,7 +381,7 @@ describe('the catalogue', () => {
     await page.getByTestId('library-catalogue').click();
     await page.getByTestId('token-problem').first().waitFor();
     const [variable, keychain] = await page.getByTestId('token-problem').allInnerTexts();
-    expect(variable).toContain('HF_TOKEN is set');
+    expect(variable).toContain('HF_TOKEN is ignored');
     expect(keychain).toContain('user cancelled');
     expect(await page.getByTestId('token-field').count()).toBe(1);
   });
@@ -419,7 +419,7 @@ describe('downloads', () => {
     await download(page, 'd1', { phase: 'checking' });
     expect(await one.getByTestId('download-phase').innerText()).toBe('Verifying checksum');
     await download(page, 'd1', { phase: 'done' });
-    expect(await page.getByTestId('downloads-said').textContent()).toBe('Qwen3-4B-Q4_K_M is here.');
+    expect(await page.getByTestId('downloads-said').textContent()).toBe('Qwen3-4B-Q4_K_M is downloaded.');
     await one.getByTestId('download-load').click();
     await idle(page);
     expect((await requests(page)).at(-1)?.target).toContain('Qwen3-4B-Q4_K_M.gguf');
@@ -488,7 +488,7 @@ describe('loading and letting go', () => {
     const gone = await openWith({ preferences: { last_models: { ...last, draft: '/gone.gguf' } } });
     await gone.getByTestId('complaint').waitFor();
     expect((await requests(gone)).map(({ target }) => target)).toEqual([seven.path, tiny.path]);
-    expect(await gone.getByTestId('complaint').innerText()).toContain('no longer here');
+    expect(await gone.getByTestId('complaint').innerText()).toContain('was moved or deleted');
   });
 
   it('lets go after the keep-warm time, says so, and loads again when asked', async () => {
@@ -578,7 +578,7 @@ describe('loading and letting go', () => {
     await idle(page);
     expect(await calls(page, 'cancel_loading')).toHaveLength(1);
     expect(await calls(page, 'answer')).toEqual([]);
-    expect(await page.getByTestId('error').innerText()).toContain('Loading was called off');
+    expect(await page.getByTestId('error').innerText()).toContain('Loading was cancelled');
     expect(await page.getByTestId('prompt').inputValue()).toBe('What is left?');
   });
 
@@ -733,7 +733,7 @@ describe('in German', () => {
     const params = { folder: '/Users/ada/Models', missing: '12000001', promised: '639446688' };
     await download(page, 'd1', { phase: 'failed', error: { code: 'disk_full', message: 'The disk has too little room.', params } });
     const why = await page.getByTestId('starter-why').innerText();
-    expect(why).toContain('Mit den 639,4 MB, die andere Downloads noch brauchen, fehlen 12,1 MB.');
+    expect(why).toContain('fehlen 12,1 MB (andere Downloads brauchen 639,4 MB).');
     expect(await page.getByTestId('fetching').first().getAttribute('title')).toBe(why);
     await page.screenshot({ path: `${output}library-german-full-${colours}.png` });
   });
