@@ -112,12 +112,12 @@ describe('an answer', () => {
     await ask(page);
     await writing(page);
     const live = await page.getByTestId('figures').textContent();
-    expect(live).toMatch(/[\d.]+ tok\/s.*\d+% of drafts accepted.*[\d.]+ tokens a pass.*\d+ rounds/s);
+    expect(live).toMatch(/[\d.]+ tok\/s.*\d+% accepted.*[\d.]+ tokens per pass.*\d+ rounds/s);
     expect(await page.getByTestId('stats').count()).toBe(0);
     await page.keyboard.press('Escape');
     await ended(page);
     const stats = await page.getByTestId('stats').textContent();
-    expect(stats).toMatch(/Stopped by you.*first token .* ms.*prompt read at [\d.]+ tok\/s.*measured/s);
+    expect(stats).toMatch(/Stopped by you.*first token .* ms.*prompt [\d.]+ tok\/s.*measured/s);
   });
 
   it('says which models and which method wrote it', async () => {
@@ -429,8 +429,8 @@ describe('an error', () => {
     const message = JSON.stringify({ generation_id: 1, seq: 0, events: [started, round] });
     const page = await hunch.open({ replay: 'parked', recordings: { parked: message } });
     await ask(page);
-    await page.getByText('drafting rests, plain is faster here').waitFor();
-    expect(await page.getByTestId('parked').getAttribute('title')).toContain('1: 0.90x, 2: 0.75x');
+    await page.getByText('parked: plain is faster here').waitFor();
+    expect(await page.getByTestId('parked').getAttribute('title')).toContain('1: 0.90×, 2: 0.75×');
   });
 
   it('in the middle keeps what was written', async () => {

@@ -136,7 +136,7 @@ describe('rounds', () => {
       expect(places[2]).toBeGreaterThan(places[1]!);
       expect(places[2]).toBeLessThanOrEqual(100);
     }
-    expect(await page.getByTestId('round-part').allInnerTexts()).toEqual(['drafting', 'target pass', 'verifying', 'the rest']);
+    expect(await page.getByTestId('round-part').allInnerTexts()).toEqual(['drafting', 'target pass', 'verifying', 'other']);
   });
 
   it.each(['rich', 'tokens'])('keeps each bar with the word behind it, however lines break, in the view %s', async (view) => {

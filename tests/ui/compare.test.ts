@@ -111,7 +111,7 @@ describe('while it runs', () => {
     await page.waitForFunction(() => document.querySelectorAll('[data-testid=lane][data-lane="1"] [data-testid=token]').length > 20);
     expect(await page.locator('[data-lane="1"] [data-testid=token][data-origin=accepted]').count()).toBeGreaterThan(5);
     expect(await page.locator('[data-lane="0"] [data-testid=token]:not([data-origin=plain])').count()).toBe(0);
-    await expect.poll(() => page.getByTestId('lane-stands').allInnerTexts()).toContain('its turn');
+    await expect.poll(() => page.getByTestId('lane-stands').allInnerTexts()).toContain('running');
     await expect.poll(() => page.getByTestId('compare-progress').innerText(), { timeout: 20_000 }).toMatch(/^prompt 1 of 1, run 2 of 2, about [\d.]+ m?s left \(predicted\)$/);
     await page.getByTestId('result').waitFor();
     expect(await page.getByTestId('compare-progress').count()).toBe(0);
@@ -193,9 +193,9 @@ describe('the result', () => {
     expect(await page.getByTestId('verdict').getAttribute('data-outcome')).toBe('faster');
     const share = (value: number) => `${fixed(100 * value, 0)}%`;
     expect((await page.getByTestId('verdict').innerText()).replace(/\s+/g, ' ')).toBe(
-      `Draft model, K 4 ${fixed(verdict.speedup, 2)}x faster: ${fixed(verdict.tokens_per_pass, 2)} tokens a pass at a pass cost of ${fixed(verdict.pass_cost, 2)}x; most is lost on drafting. ` +
-        `Of its decoding time: drafting ${share(verdict.drafting_share)}, wider passes ${share(verdict.wider_share)}, acceptance and text ${share(verdict.loop_share)}. Measured. ` +
-        'It is so in every one of 2 samples; six or more would make it certain.',
+      `Draft model, K 4 ${fixed(verdict.speedup, 2)}× faster: ${fixed(verdict.tokens_per_pass, 2)} tokens per pass at ${fixed(verdict.pass_cost, 2)}× the cost of a plain pass; largest loss: drafting. ` +
+        `Share of decode time: drafting ${share(verdict.drafting_share)}, wider passes ${share(verdict.wider_share)}, verification and text ${share(verdict.loop_share)}. Measured. ` +
+        'All 2 samples agree. Six or more make it certain.',
     );
   });
 
@@ -236,7 +236,7 @@ describe('the result', () => {
     expect(tokens).toHaveLength(report.answers.slice(-2).reduce((sum, { timeline }) => sum + timeline.length, 0));
     expect(tokens.at(-1)?.[2]).toBe(String(report.answers.at(-1)?.stats.generated_tokens));
     expect((await rows('rate-chart')).length).toBeGreaterThan(10);
-    expect(await rows('memory-chart')).toContainEqual(['peak of the process', '1.8 GB']);
+    expect(await rows('memory-chart')).toContainEqual(['process peak', '1.8 GB']);
   });
 
   it('says that it ended early, and that it could not be kept', async () => {
@@ -245,7 +245,7 @@ describe('the result', () => {
     if (ending?.type !== 'finished') throw new Error('it ends');
     ending.trouble = { code: 'out_of_memory', message: 'No memory is left.' };
     const page = await compared({ compare: 'early', recordings: { early: toLines(messages) } });
-    expect(await page.getByTestId('trouble').innerText()).toMatch(/^It ended early.* No memory is left\.$/);
+    expect(await page.getByTestId('trouble').innerText()).toMatch(/^Ended early.* No memory is left\.$/);
     expect(await page.getByTestId('unkept').count()).toBe(0);
     expect(await (await compared()).getByTestId('trouble').count()).toBe(0);
   });
@@ -258,7 +258,7 @@ describe('the result', () => {
     const warm = toLines(recordComparison({ ...planned, temperature: 0.8 }));
     const other = await compared({ compare: 'warm', recordings: { warm } });
     expect(await other.getByTestId('identity').getAttribute('data-proof')).toBe('unknown');
-    expect(await other.getByTestId('identity').innerText()).toContain('above temperature 0');
+    expect(await other.getByTestId('identity').innerText()).toContain('Above temperature 0');
   });
 
   it('says where the texts differ first', async () => {
@@ -267,14 +267,14 @@ describe('the result', () => {
     if (ending?.type !== 'finished' || !ending.report) throw new Error('it ends');
     ending.report.identity = { compared: 3, differences: [{ suite: '', prompt: '', method: 'draft-model', max_draft: 4, run: 1, position: 17 }] };
     const page = await compared({ compare: 'differs', recordings: { differs: toLines(messages) } });
-    expect(await page.getByTestId('identity').innerText()).toContain('Draft model, K 4, run 2: differs first at token 17');
+    expect(await page.getByTestId('identity').innerText()).toContain('Draft model, K 4, run 2: first difference at token 17');
   });
 
   it('says as plainly that a lane is slower, and that there is no clear difference', async () => {
     const page = await compared(suite);
     const outcomes = await page.getByTestId('verdict').evaluateAll((all) => all.map((one) => one.getAttribute('data-outcome')));
     expect(outcomes).toEqual(['faster', 'slower']);
-    expect(await page.getByTestId('verdict').nth(1).innerText()).toMatch(/slower, 0\.\d\dx the speed of plain/);
+    expect(await page.getByTestId('verdict').nth(1).innerText()).toMatch(/slower, 0\.\d\d× the speed of plain/);
     const messages = recordComparison(planned);
     const ending = messages.at(-1)?.events.at(-1);
     const lane = ending?.type === 'finished' ? ending.report?.lanes[1] : undefined;
@@ -282,8 +282,8 @@ describe('the result', () => {
     Object.assign(lane, { speedup_low: 0.94, speedup_high: 1.12 });
     Object.assign(lane.verdict, { speedup: 1.03, unanimous: false, certain: false });
     const unclear = await compared({ compare: 'unclear', recordings: { unclear: toLines(messages) } });
-    expect(await unclear.getByTestId('verdict').innerText()).toContain('no clear difference: 1.03x, spread from 0.94x to 1.12x, and the samples do not agree');
-    expect(await unclear.getByTestId('verdict').innerText()).not.toContain('would make it certain');
+    expect(await unclear.getByTestId('verdict').innerText()).toContain('no clear difference: 1.03×, from 0.94× to 1.12×, samples disagree');
+    expect(await unclear.getByTestId('verdict').innerText()).not.toContain('make it certain');
   });
 });
 

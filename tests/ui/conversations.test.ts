@@ -18,7 +18,7 @@ const titles = 'conversation-entry';
 describe('the list of conversations', () => {
   it('has what was asked, newest first, and brings it back with its colours', async () => {
     const page = await hunch.open({ replay: 'fixture-ngram,fixture-story' });
-    expect(await page.getByTestId('sidebar').innerText()).toContain('What you ask is kept here');
+    expect(await page.getByTestId('sidebar').innerText()).toContain('Your conversations appear here');
     await ask(page, 'Merge two lists');
     await ended(page);
     const before = await legend(page);
@@ -49,7 +49,7 @@ describe('the list of conversations', () => {
     await page.getByTestId('turn').waitFor();
     await page.getByTestId('search').focus();
     await page.keyboard.type(' xyzzy');
-    await page.getByText('Nothing was found').waitFor();
+    await page.getByText('No results').waitFor();
     await page.keyboard.press('Escape');
     await page.getByTestId(titles).waitFor();
   });

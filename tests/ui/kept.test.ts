@@ -71,8 +71,8 @@ describe('a file of conversations that cannot be used', () => {
 
   it('is named in German, in the dark', async () => {
     const page = await hunch.open({ ...withProblem({ in_memory: false, accepted: true }), locale: 'de-DE', colours: 'dark' });
-    await page.getByText('Die Datei der Unterhaltungen ist beschädigt').waitFor();
-    expect(await page.getByTestId('store-restore').first().innerText()).toMatch(/^Kopie vom 16\. Nov/);
+    await page.getByText('Die Datei mit den Unterhaltungen ist beschädigt').waitFor();
+    expect(await page.getByTestId('store-restore').first().innerText()).toMatch(/^Sicherung vom 16\. Nov/);
     expect(await page.getByTestId('store-without').count()).toBe(0);
     await page.screenshot({ path: `${output}store-problem-dark.png` });
   });

@@ -107,7 +107,7 @@ describe('the lab opens', () => {
     await page.getByTestId('toy-note').waitFor();
     await page.getByTestId('draft-menu').click();
     await page.getByTestId('draft-list').getByRole('option', { name: /0\.5b/ }).click();
-    await page.getByText('They need no model').waitFor();
+    await page.getByText('No model needed').waitFor();
     expect((await lookedAt(page)).map(({ kind }) => kind)).toEqual(['toy']);
     await page.keyboard.press('Control+1');
     await page.keyboard.press('Control+3');
@@ -174,7 +174,7 @@ describe('residual resampling', () => {
     await options.first().focus();
     await page.keyboard.press('Home');
     await page.keyboard.press('ArrowRight');
-    await page.getByTestId('where').getByText('the answer goes on').waitFor();
+    await page.getByTestId('where').getByText('the answer continues').waitFor();
     expect((await lookedAt(page)).at(-1)).toMatchObject({ kind: 'answer', token: 1 });
     expect(await page.getByTestId('distribution').count()).toBe(real.tokens.length + 1);
     expect(await options.nth(1).getAttribute('aria-selected')).toBe('true');
@@ -275,7 +275,7 @@ describe('the landscape', () => {
     expect((await calls(page, 'landscape')).at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
     await page.getByTestId('machine-made_up').focus();
     await page.keyboard.press('ArrowLeft');
-    await page.getByText('were not measured yet.').waitFor();
+    await page.getByText('are not measured yet.').waitFor();
     expect(await page.getByTestId('landscape').count()).toBe(0);
     await page.getByTestId('go-measure').press('Enter');
     expect(await page.evaluate(() => document.activeElement?.id)).toBe('lab-tab-costs');
@@ -303,7 +303,7 @@ describe('the rules side by side', () => {
     expect(await values()).toEqual(written(1.1));
     await page.keyboard.press('Home');
     expect(await values()).toEqual(written(0));
-    await page.getByText('At temperature 0: the likeliest token').waitFor();
+    await page.getByText('At temperature 0: the most likely token').waitFor();
     expect(await tableOf(page, 'rule-lines')).toHaveLength(24);
   });
 });
@@ -332,7 +332,7 @@ describe('the acceptance map', () => {
   it('says what to do when nothing was drafted', async () => {
     const maps = { conversation: emptyMap, all: emptyMap };
     const page = await openLab('acceptance', { app: 'fresh', apps: { fresh: { ...app, lab: { ...lab, maps } } } });
-    expect(await page.getByTestId('lab-blank').textContent()).toContain('Nothing was drafted yet');
+    expect(await page.getByTestId('lab-blank').textContent()).toContain('No drafts yet');
   });
 });
 

@@ -147,6 +147,6 @@ describe('the language', () => {
   it('is English for a person whose language the window does not speak', async () => {
     const page = await hunch.open({ locale: 'fr-FR' });
     expect(await page.evaluate(() => document.documentElement.lang)).toBe('en');
-    await page.getByText('What should it write?').waitFor();
+    await page.getByText('What do you want to ask?').waitFor();
   });
 });

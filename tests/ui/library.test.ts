@@ -54,7 +54,7 @@ describe('what is here', () => {
     expect(await page.getByTestId('model-count').innerText()).toBe('2 of 9 models');
     await page.keyboard.type(' nothing');
     await page.getByTestId('nothing-found').waitFor();
-    expect(await page.getByTestId('nothing-found').innerText()).toContain('leave nothing of 9 models');
+    expect(await page.getByTestId('nothing-found').innerText()).toContain('match none of 9 models');
     await page.getByTestId('clear-filters').click();
     expect(await rows(page)).toHaveLength(models.length);
   });
@@ -129,9 +129,9 @@ describe('what is here', () => {
     expect(await page.getByTestId('model-problem').innerText()).toContain('“phi3” is not supported');
     expect(await page.getByTestId('load').count()).toBe(0);
     expect(await page.getByTestId('remove-model').count()).toBe(0);
-    expect(await page.getByTestId('facts').innerText()).toContain('Hunch only reads there');
+    expect(await page.getByTestId('facts').innerText()).toContain('Hunch only reads it');
     await look(page, 'mistral-7b-v0.1-q4_0');
-    expect(await page.getByTestId('facts').innerText()).toContain('questions are put as plain text');
+    expect(await page.getByTestId('facts').innerText()).toContain('questions are sent as plain text');
   });
 
   it('lies in folders: one can be added and taken off again, and each tells its trouble', async () => {
@@ -164,7 +164,7 @@ describe('whether it fits', () => {
     await page.getByTestId('fit-draft_weights').waitFor();
     expect(await page.getByTestId('fit-target_weights').innerText()).toBe('4.7 GB');
     expect(await page.getByTestId('fit-draft_weights').innerText()).toBe('491.0 MB');
-    expect(await page.getByTestId('fit-bar').getByRole('img').getAttribute('aria-label')).toMatch(/^Predicted memory: Model weights 4\.7 GB, .*usable 11\.5 GB, Memory of the machine 17\.2 GB\.$/);
+    expect(await page.getByTestId('fit-bar').getByRole('img').getAttribute('aria-label')).toMatch(/^Predicted memory: Model weights 4\.7 GB, .*usable 11\.5 GB, Total memory 17\.2 GB\.$/);
     const parts = await page.locator('[data-testid=fit-bar] rect').evaluateAll((all) => all.map((rect) => rect.getBoundingClientRect().width));
     const bar = await page.locator('[data-testid=fit-bar] svg').evaluate((svg) => svg.getBoundingClientRect().width);
     const total = 4_683_000_000 + 491_000_000 + 340_000_000;
@@ -186,7 +186,7 @@ describe('whether it fits', () => {
     const page = await openLibrary();
     await look(page, huge.name);
     await page.getByTestId('smaller').waitFor();
-    expect(await page.getByTestId('fit-verdict').innerText()).toBe('Too large: 22.1 GB, and models may take 11.5 GB. Loading it is refused.');
+    expect(await page.getByTestId('fit-verdict').innerText()).toBe('Too large: needs 22.1 GB, only 11.5 GB usable. It will not load.');
     expect(await page.getByTestId('load').isDisabled()).toBe(true);
     await page.getByTestId('models').focus();
     await page.keyboard.press('Enter');
@@ -211,12 +211,12 @@ describe('which draft goes with it', () => {
     await look(page, seven.name);
     await page.getByTestId('offer').first().waitFor();
     expect(await page.getByTestId('offer').evaluateAll((all) => all.map((one) => one.getAttribute('data-name')))).toEqual([small.name, 'Qwen3 0.6B', middle.name, 'Qwen3 4B']);
-    expect(await offer(page, small.name).innerText()).toMatch(/128 unused entries differ/);
+    expect(await offer(page, small.name).innerText()).toMatch(/except 128 unused tokens/);
     expect(await offer(page, small.name).getByTestId('gain').innerText()).toMatch(/^1\.\d\d× predicted\s+at \d\d% acceptance, assumed$/);
     expect(await page.getByTestId('without-methods').innerText()).toContain('N-gram, Suffix, Lookahead, Layer skip');
     await page.getByTestId('unsuited').locator('summary').click();
     const unsuited = (await page.getByTestId('unsuited-offer').allInnerTexts()).join('\n');
-    expect(unsuited).toContain('Another vocabulary: token 100 is “Ġt” in the model and “·the” in the draft');
+    expect(unsuited).toContain('Different vocabulary: token 100 is “Ġt” in the model, “·the” in the draft');
     expect(unsuited).toContain('Not smaller than the model');
     expect(unsuited).toContain('The file ends before its tensors do');
   });
@@ -225,18 +225,18 @@ describe('which draft goes with it', () => {
     const page = await openLibrary();
     await look(page, tiny.name);
     await page.getByTestId('no-suited').waitFor();
-    expect(await page.getByTestId('no-suited').innerText()).toContain('Each is listed below with why');
+    expect(await page.getByTestId('no-suited').innerText()).toContain('The reasons are listed below');
     expect(await page.getByTestId('unsuited').getAttribute('open')).not.toBeNull();
     expect(await page.getByTestId('without-draft').isChecked()).toBe(true);
     const alone = await openLibrary({}, { models: [tiny] });
     await alone.getByTestId('no-suited').waitFor();
-    expect(await alone.getByTestId('no-suited').innerText()).toContain('No model here or in the catalogue suits');
+    expect(await alone.getByTestId('no-suited').innerText()).toContain('No compatible draft, neither here nor in the catalogue');
     expect(await alone.getByTestId('unsuited-offer').count()).toBeGreaterThan(0);
     // One that is alone, but not in the catalogue's eyes.
     const known = await openLibrary({}, { models: [seven] });
     await known.getByTestId('only-catalogue').waitFor();
     expect(await known.getByTestId('no-suited').count()).toBe(0);
-    expect(await offer(known, 'Qwen3 0.6B').innerText()).toContain('checked token by token once it is here');
+    expect(await offer(known, 'Qwen3 0.6B').innerText()).toContain('compared token by token after download');
   });
 
   it('loads a pair, and downloads a draft that is not here', async () => {
@@ -285,7 +285,7 @@ describe('which draft goes with it', () => {
     await offer(page, small.name).getByTestId('measure-pair').click();
     await page.getByTestId('measuring-said').filter({ hasNotText: /Loading|Starting/ }).waitFor();
     await page.getByTestId('measuring-stop').click();
-    await page.getByText('Stopped. Nothing was kept.').waitFor();
+    await page.getByText('Stopped. Nothing was saved.').waitFor();
     expect(await calls(page, 'stop_measurement')).toHaveLength(1);
   });
 
@@ -294,7 +294,7 @@ describe('which draft goes with it', () => {
     await look(page, seven.name);
     await offer(page, small.name).getByTestId('measure-pair').click();
     await page.getByTestId('measuring-stop').click();
-    await page.getByText('Stopped. Nothing was kept.').waitFor();
+    await page.getByText('Stopped. Nothing was saved.').waitFor();
     expect((await calls(page, 'cancel_loading')).length).toBeGreaterThan(0);
     expect(await calls(page, 'stop_measurement')).toEqual([]);
   });
@@ -369,7 +369,7 @@ describe('the catalogue', () => {
   it('says where a token has to be set when there is no keychain', async () => {
     const page = await openLibrary({}, {}, { hub: { endpoint: 'https://mirror.example', token: 'environment', can_keep_token: false, problems: [] } });
     await page.getByTestId('library-catalogue').click();
-    expect(await page.getByTestId('hub').innerText()).toContain('set HF_TOKEN');
+    expect(await page.getByTestId('hub').innerText()).toContain('Set HF_TOKEN');
     expect(await page.getByTestId('hub-token').innerText()).toContain('HF_TOKEN');
     expect(await page.getByTestId('token-field').count()).toBe(0);
     expect(await page.getByTestId('token-problem').count()).toBe(0);
@@ -381,7 +381,7 @@ describe('the catalogue', () => {
     await page.getByTestId('library-catalogue').click();
     await page.getByTestId('token-problem').first().waitFor();
     const [variable, keychain] = await page.getByTestId('token-problem').allInnerTexts();
-    expect(variable).toContain('HF_TOKEN is set');
+    expect(variable).toContain('HF_TOKEN is ignored');
     expect(keychain).toContain('user cancelled');
     expect(await page.getByTestId('token-field').count()).toBe(1);
   });
@@ -406,20 +406,20 @@ describe('downloads', () => {
     await page.locator('[data-id=d3][data-phase=running]').waitFor();
     await one.getByTestId('download-resume').click();
     await download(page, 'd1', { phase: 'retrying', error: { code: 'io', message: 'The connection was lost.' } });
-    expect(await one.getByTestId('download-phase').innerText()).toBe('Connection lost, trying again: The connection was lost.');
+    expect(await one.getByTestId('download-phase').innerText()).toBe('Connection lost, retrying: The connection was lost.');
     await download(page, 'd1', { phase: 'failed', error: { code: 'io', message: 'The disk is full. Make room and try again.' } });
     expect(await one.getByTestId('download-phase').innerText()).toContain('Make room and try again');
     await one.getByTestId('download-retry').click();
     await page.locator('[data-id=d1][data-phase=running]').waitFor();
     await download(page, 'd2', { done_bytes: 5_000_000 });
     await page.locator('[data-id=d2]').getByTestId('download-remove').click();
-    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Throw away 5.0 MB?');
+    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Discard 5.0 MB?');
     await page.getByTestId('download-remove-yes').click();
     await page.locator('[data-testid=download][data-id=d2]').waitFor({ state: 'detached' });
     await download(page, 'd1', { phase: 'checking' });
-    expect(await one.getByTestId('download-phase').innerText()).toBe('Comparing with the checksum');
+    expect(await one.getByTestId('download-phase').innerText()).toBe('Verifying checksum');
     await download(page, 'd1', { phase: 'done' });
-    expect(await page.getByTestId('downloads-said').textContent()).toBe('Qwen3-4B-Q4_K_M is here.');
+    expect(await page.getByTestId('downloads-said').textContent()).toBe('Qwen3-4B-Q4_K_M is downloaded.');
     await one.getByTestId('download-load').click();
     await idle(page);
     expect((await requests(page)).at(-1)?.target).toContain('Qwen3-4B-Q4_K_M.gguf');
@@ -440,7 +440,7 @@ describe('downloads', () => {
     expect(await lost.getByTestId('download-phase').innerText()).toContain('cannot be read');
     expect(await lost.getByTestId('download-retry').count()).toBe(0);
     await lost.getByTestId('download-remove').click();
-    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Throw away 1.0 GB?');
+    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Discard 1.0 GB?');
     await page.getByTestId('download-remove-yes').click();
     await lost.waitFor({ state: 'detached' });
     expect(await calls(page, 'remove_download')).toEqual([{ id: 'd1' }]);
@@ -488,7 +488,7 @@ describe('loading and letting go', () => {
     const gone = await openWith({ preferences: { last_models: { ...last, draft: '/gone.gguf' } } });
     await gone.getByTestId('complaint').waitFor();
     expect((await requests(gone)).map(({ target }) => target)).toEqual([seven.path, tiny.path]);
-    expect(await gone.getByTestId('complaint').innerText()).toContain('no longer here');
+    expect(await gone.getByTestId('complaint').innerText()).toContain('was moved or deleted');
   });
 
   it('lets go after the keep-warm time, says so, and loads again when asked', async () => {
@@ -497,7 +497,7 @@ describe('loading and letting go', () => {
     await page.getByTestId('example').first().waitFor();
     await page.evaluate(() => window.hunchReplay?.letGo());
     await page.getByTestId('resting').waitFor();
-    expect(await page.getByTestId('resting').innerText()).toContain('Let go after 15 minutes without a question. It loads again when you ask.');
+    expect(await page.getByTestId('resting').innerText()).toContain('No questions for 15 minutes. It reloads when you ask.');
     expect(await page.getByTestId('target-menu').innerText()).toContain('1.5b');
     await ask(page);
     await ended(page);
@@ -578,7 +578,7 @@ describe('loading and letting go', () => {
     await idle(page);
     expect(await calls(page, 'cancel_loading')).toHaveLength(1);
     expect(await calls(page, 'answer')).toEqual([]);
-    expect(await page.getByTestId('error').innerText()).toContain('Loading was called off');
+    expect(await page.getByTestId('error').innerText()).toContain('Loading was cancelled');
     expect(await page.getByTestId('prompt').inputValue()).toBe('What is left?');
   });
 
@@ -615,12 +615,12 @@ describe('the menus of models', () => {
     await page.getByTestId('example').first().waitFor();
     await page.getByTestId('draft-menu').click();
     const list = page.getByTestId('draft-list');
-    await list.getByText('Suits this model').waitFor();
+    await list.getByText('Compatible', { exact: true }).waitFor();
     await page.screenshot({ path: `${output}library-drafts.png` });
     expect(await violations(page)).toEqual([]);
     const options = await list.getByRole('option').allInnerTexts();
     expect(options[0]).toMatch(/0\.5b[\s\S]*× predicted/);
-    expect(options.find((text) => text.includes('smollm2'))).toContain('Another vocabulary: token 0');
+    expect(options.find((text) => text.includes('smollm2'))).toContain('Different vocabulary: token 0');
     expect(await list.getByRole('option', { name: /smollm2/ }).getAttribute('aria-disabled')).toBe('true');
   });
 
@@ -733,7 +733,7 @@ describe('in German', () => {
     const params = { folder: '/Users/ada/Models', missing: '12000001', promised: '639446688' };
     await download(page, 'd1', { phase: 'failed', error: { code: 'disk_full', message: 'The disk has too little room.', params } });
     const why = await page.getByTestId('starter-why').innerText();
-    expect(why).toContain('Mit den 639,4 MB, die andere Downloads noch brauchen, fehlen 12,1 MB.');
+    expect(why).toContain('fehlen 12,1 MB (andere Downloads brauchen 639,4 MB).');
     expect(await page.getByTestId('fetching').first().getAttribute('title')).toBe(why);
     await page.screenshot({ path: `${output}library-german-full-${colours}.png` });
   });

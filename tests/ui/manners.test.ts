@@ -84,7 +84,7 @@ describe('files dragged onto the window', () => {
     await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
     const said = page.getByTestId('complaint');
     await said.waitFor();
-    expect(await said.innerText()).toContain('notes.txt cannot be opened. Drop one model (.gguf) or exported conversations (.json).');
+    expect(await said.innerText()).toContain('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
     expect(await calls(page, 'load_models')).toEqual([]);
     expect(await calls(page, 'import_conversation')).toEqual([]);
   });
@@ -153,8 +153,8 @@ describe('the context', () => {
     }
     // Far turns are not laid out, so they have no inner text.
     expect(await page.getByTestId('dropped').allTextContents()).toEqual([
-      'The first 4 messages no longer fit into the context and were not read.',
-      'The first message no longer fits into the context and was not read.',
+      'The first 4 messages no longer fit the context and were not read.',
+      'The first message no longer fits the context and was not read.',
     ]);
     expect(await page.getByTestId('dropped').first().getAttribute('title')).toBe('Instructions and the last question are always read.');
   });
@@ -176,7 +176,7 @@ describe('a draft that fails', () => {
     await ask(page);
     await ended(page);
     const told = page.getByTestId('draft-dropped');
-    expect(await told.locator('summary').innerText()).toBe('Draft model failed; the answer goes on without it');
+    expect(await told.locator('summary').innerText()).toBe('Draft model failed; continuing without it');
     await told.locator('summary').focus();
     await page.keyboard.press('Enter');
     await page.getByText('Not enough memory: a cache needs 7 MiB.').waitFor();
@@ -187,7 +187,7 @@ describe('a draft that fails', () => {
     const page = await hunch.open({ replay: 'dropped', recordings: { dropped: droppedDraft() }, locale: 'de-DE' });
     await ask(page);
     await ended(page);
-    expect(await page.getByTestId('draft-dropped').locator('summary').innerText()).toBe('Draft-Modell ist ausgefallen; die Antwort geht ohne weiter');
+    expect(await page.getByTestId('draft-dropped').locator('summary').innerText()).toBe('Draft-Modell ist ausgefallen; es geht ohne weiter');
   });
 });
 
@@ -203,15 +203,15 @@ describe('drafting that rests', () => {
     await ask(page);
     const parked = page.getByTestId('parked');
     await parked.waitFor();
-    expect(await parked.locator('summary').innerText()).toBe('drafting rests, plain is faster here');
+    expect(await parked.locator('summary').innerText()).toBe('parked: plain is faster here');
     await parked.locator('summary').focus();
     await page.keyboard.press('Enter');
-    await page.getByText('1: 0.90x, 2: 0.75x').waitFor();
+    await page.getByText('1: 0.90×, 2: 0.75×').waitFor();
     await page.getByTestId('stop').click();
     const over = await hunch.open({ replay: 'resting', recordings: { resting } });
     await ask(over);
     await ended(over);
-    expect(await over.getByTestId('parked').locator('summary').innerText()).toBe('drafting mostly rested');
+    expect(await over.getByTestId('parked').locator('summary').innerText()).toBe('mostly parked');
   });
 });
 

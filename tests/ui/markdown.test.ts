@@ -235,6 +235,6 @@ describe('a thought', () => {
     await ask(page);
     await page.getByTestId('thought').getByText('Thinking', { exact: true }).waitFor();
     await ended(page);
-    await page.getByTestId('thought').getByText('What it thought first').waitFor();
+    await page.getByTestId('thought').getByText('Reasoning').waitFor();
   });
 });

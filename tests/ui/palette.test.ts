@@ -44,7 +44,7 @@ describe('the command palette', () => {
     expect(await style(page, 'body', 'background-color')).toBe('rgb(28, 28, 31)');
     await expect.poll(() => focused(page)).toBe('prompt');
     await palette(page, 'xyzzyx');
-    await page.getByText('Nothing was found').first().waitFor();
+    await page.getByText('No results').first().waitFor();
     await page.keyboard.press('Enter');
     await page.keyboard.press('Control+k');
     await page.getByTestId('palette').waitFor({ state: 'detached' });

@@ -276,7 +276,7 @@ describe('manners', () => {
     expect(await page.getByTestId('status').getAttribute('aria-live')).toBe('polite');
     await page.keyboard.press('Escape');
     await ended(page);
-    expect(await page.getByTestId('status').textContent()).toMatch(/^Finished\. \d+ tokens?, [\d.]+ tokens a pass\.$/);
+    expect(await page.getByTestId('status').textContent()).toMatch(/^Finished\. \d+ tokens?, [\d.]+ tokens per pass\.$/);
   });
 
   it('can be dragged by its title bar, with room for the window buttons of a Mac', async () => {

@@ -50,8 +50,8 @@ describe('why a draft stood or fell', () => {
 
   it('is the criterion of each other rule, with its numbers', () => {
     const both = (name: string) => [acceptedBecause(named(name), drafted), rejectedBecause(named(name), name === 'lossy-lenience' ? { ...fallen, u: 0.91 } : fallen)];
-    expect(both('match')).toEqual(['The target drew it too: accepted', 'The target drew another token: rejected']);
-    expect(both('coupled')).toEqual(['With the same noise the target drew it too: accepted', 'With the same noise the target drew another token: rejected']);
+    expect(both('match')).toEqual(['The target sampled it too: accepted', 'The target sampled another token: rejected']);
+    expect(both('coupled')).toEqual(['The target drew it too, with the same noise: accepted', 'The target drew another token, with the same noise: rejected']);
     expect(both('lossy-typical')).toEqual(['p .210 > min(0.09, 0.30 · e^−H): accepted', 'p .210 ≤ min(0.09, 0.30 · e^−H): rejected']);
     expect(both('lossy-lenience')).toEqual(['u .300 < min(1, p/(0.50 q)) = .420: accepted', 'u .910 ≥ min(1, p/(0.50 q)) = .840: rejected']);
   });

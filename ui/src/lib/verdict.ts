@@ -28,7 +28,7 @@ export function verdictWords({ verdict, speedup_low, speedup_high, samples }: La
     why: words.why(formatMean(verdict.tokens_per_pass), formatMean(verdict.pass_cost)),
     loss: words.losses[verdict.loss],
     shares: words.shares(formatShare(verdict.drafting_share), formatShare(verdict.wider_share), formatShare(verdict.loop_share)),
-    doubt: verdict.unanimous && !verdict.certain ? words.doubt(formatCount(samples)) : null,
+    doubt: verdict.unanimous && !verdict.certain ? words.almostCertain(formatCount(samples)) : null,
     outcome,
   };
 }

@@ -71,7 +71,7 @@ export class Drop {
     const { model, conversations, rest } = plan;
     const waiting = model !== null ? this.#models.loading : null;
     if (waiting !== null) this.#target.complain(words.stillLoading(waiting));
-    else if (rest.length > 0) this.#target.complain(words.leftOut(rest.map(nameOf)));
+    else if (rest.length > 0) this.#target.complain(words.unsupported(rest.map(nameOf)));
     await Promise.all([
       model !== null && waiting === null ? this.#models.openFile(model, role) : undefined,
       conversations.length > 0 ? this.#target.bring(conversations) : undefined,

@@ -89,7 +89,7 @@ describe('a drop', () => {
     state.drop.hear({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
     await settled();
     expect(host.of('load_models')).toEqual([]);
-    expect(state.complaint).toContain('big is still being loaded');
+    expect(state.complaint).toContain('big is still loading');
   });
 
   it('without a model in memory has no place for a draft', async () => {
@@ -114,6 +114,6 @@ describe('a drop', () => {
     state.drop.hear({ kind: 'dropped', paths: ['/a/notes.txt'], across: 0.2 });
     await settled();
     expect(host.calls).toHaveLength(before);
-    expect(state.complaint).toBe('notes.txt cannot be opened. Drop one model (.gguf) or exported conversations (.json).');
+    expect(state.complaint).toBe('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
   });
 });

@@ -183,7 +183,7 @@ export class Models {
     if (this.loaded || this.loading !== null || !last) return;
     const outcome = await this.#again(last, false);
     if (outcome === 'loaded') return;
-    const error = this.error ?? ownError('no_model', language.strings.library.loading.calledOff);
+    const error = this.error ?? ownError('no_model', language.strings.library.loading.cancelled);
     this.error = null;
     throw error;
   }
@@ -274,14 +274,14 @@ export class Models {
     if (last) {
       const outcome = await this.#again(last, true);
       if (outcome !== 'failed') return;
-      word = this.#gone ? words.goneSince(this.#nameOf(last)) : words.notAgain(this.#nameOf(last), this.error ? errorLine(this.error) : '');
+      word = this.#gone ? words.modelMissing(this.#nameOf(last)) : words.reloadFailed(this.#nameOf(last), this.error ? errorLine(this.error) : '');
     }
     await listing;
     const first = this.listed.find((model) => model.is_default && model.problem === null && (model.path !== last?.target || last.draft !== null));
     if (this.#crashedWith(first?.path)) return;
     // Without another one the error itself says enough.
     if (first) await this.load(alone(first.path), first.name, last === null);
-    if (word !== null && this.loaded) this.#complain(words.instead(word, this.loaded.target.name));
+    if (word !== null && this.loaded) this.#complain(words.loadedInstead(word, this.loaded.target.name));
   }
 
   /** Whether the last run ended while it loaded this target. It then waits for the person to ask for it. */

@@ -172,13 +172,13 @@ describe('what was loaded last', () => {
     await gone.models.start();
     expect(gone.host.requests).toEqual([goneDraft, { target: listed[0]!.path, draft: null, context: null }]);
     expect(gone.host.kept['last_models']).toEqual(goneDraft);
-    expect(gone.complaints[0]).toBe(`${listed[1]!.name} or its draft is no longer here. ${listed[0]!.name} is loaded instead.`);
+    expect(gone.complaints[0]).toBe(`${listed[1]!.name} or its draft was moved or deleted. ${listed[0]!.name} is loaded instead.`);
     const failing = await inWindow({ last_models: last });
     failing.host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
     failing.host.refuse = ({ target }) => target === last.target;
     await failing.models.start();
     expect(failing.models.loaded?.target.path).toBe(listed[0]!.path);
-    expect([failing.models.error, failing.complaints[0]]).toEqual([null, `${listed[1]!.name} could not be loaded again. Too little memory. ${listed[0]!.name} is loaded instead.`]);
+    expect([failing.models.error, failing.complaints[0]]).toEqual([null, `${listed[1]!.name} could not be reloaded. Too little memory. ${listed[0]!.name} is loaded instead.`]);
     // What nobody asked for is not what one comes back to, but it does come back after it was let go.
     expect(failing.host.kept).toEqual({ last_models: last });
     failing.models.hearUnloaded();

@@ -258,7 +258,7 @@ describe('in German', () => {
     await state.openConversation(2);
     refuse({ code: 'busy', message: 'The engine is busy.', params: {} });
     await asking;
-    expect(state.complaint).toBe(`Deine vorige Frage konnte nicht gestellt werden. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Dein Text steht noch dort, wo du ihn geschrieben hast.`);
+    expect(state.complaint).toBe(`Deine vorige Frage wurde nicht beantwortet. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Ihr Text steht noch dort, wo du ihn geschrieben hast.`);
   });
 
   it('the menu has the words of a Mac on a Mac alone', async () => {
