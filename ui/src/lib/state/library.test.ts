@@ -127,18 +127,14 @@ describe('the shelf', () => {
     expect([shelf.filtered, shelf.found.length]).toEqual([false, models.length]);
   });
 
-  it('looks at one, moves as far as there are any, and keeps it while it is there', async () => {
+  it('selects the first model, then the chosen one for as long as it is listed', async () => {
     const { library, shelf } = make();
     await library.ask();
     expect(shelf.current).toBe(shelf.found[0]);
-    shelf.move(2);
-    const third = shelf.current!;
-    expect(third).toBe(shelf.found[2]);
+    const third = shelf.found[2]!;
+    shelf.select(third.path);
+    expect(shelf.current).toBe(third);
     shelf.sort = 'size';
     expect(shelf.current?.path).toBe(third.path);
-    shelf.move(Infinity);
-    expect(shelf.current).toBe(shelf.found.at(-1));
-    shelf.move(-Infinity);
-    expect(shelf.current).toBe(shelf.found[0]);
   });
 });

@@ -78,16 +78,9 @@ export class Shelf {
     this.chosen = { source: null, architecture: null, quantisation: null };
   }
 
-  /** Looks at a model. */
+  /** Selects a model. */
   select(path: string): void {
     this.#selected = path;
-  }
-
-  /** Looks at the model so many places on, as far as there are any. */
-  move(by: number): void {
-    const at = this.current ? this.found.indexOf(this.current) : -1;
-    const next = this.found[Math.max(0, Math.min(this.found.length - 1, at + by))];
-    if (next) this.#selected = next.path;
   }
 
   /** Whether the filters leave a model in, one of them aside. */
