@@ -3,6 +3,7 @@
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { Catalogue as Offered, CatalogueModel, Download, ErrorInfo, HubRepository, HubState, MemoryClass, ModelEntry } from '../ipc/schema.gen';
+import { Latest } from '../latest';
 import { isHalted, type Downloads } from './downloads.svelte';
 import type { Library } from './library.svelte';
 
@@ -105,7 +106,7 @@ export class Catalogue {
   #asked = false;
   #hubAsked = false;
   #hubAsksAgain = false;
-  #looks = 0;
+  readonly #looks = new Latest();
 
   constructor(host: Host, library: Library, downloads: Downloads) {
     this.#host = host;
@@ -184,22 +185,22 @@ export class Catalogue {
 
   /** Looks at the repository that is typed or pasted. What that is, and whether it is of this hub, the engine says. */
   async look(): Promise<void> {
-    const look = (this.#looks += 1);
+    const isLatest = this.#looks.start();
     this.looking = true;
     this.misread = false;
     this.refusal = null;
     this.repository = null;
     try {
       const found = await call(this.#host, 'hub_repository', { repository: this.typed });
-      if (look === this.#looks) this.repository = found;
+      if (isLatest()) this.repository = found;
     } catch (thrown) {
-      if (look !== this.#looks) return;
+      if (!isLatest()) return;
       const error = toErrorInfo(thrown);
       // Where the hub's own address is no good, that is what is wrong.
       this.misread = error.code === 'invalid_request' && this.hubError === null;
       this.refusal = this.misread ? null : error;
     } finally {
-      if (look === this.#looks) this.looking = false;
+      if (isLatest()) this.looking = false;
       // For what is no name of a repository nothing was asked.
       if (!this.misread) void this.askHubAgain();
     }

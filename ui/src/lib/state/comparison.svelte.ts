@@ -15,6 +15,7 @@ import type {
   MeasurementMessage,
 } from '../ipc/schema.gen';
 import { pageClock } from '../ipc/stream';
+import { Latest } from '../latest';
 import { Answer, type Progress } from './answer.svelte';
 import type { Pace } from './conversation.svelte';
 import { FrameBuffer, pageFrame } from './frame';
@@ -72,8 +73,7 @@ export class Comparison {
   readonly #pace: Pace;
   readonly #changed: () => void;
   #measurement = $state.raw<Measurement<CompareEvent> | null>(null);
-  /** How often something else was asked for: what was asked for before comes too late. */
-  #asked = 0;
+  readonly #openings = new Latest();
   /** Whether a pair is being loaded: then there is no number yet that could be stopped. */
   #loadsPair = false;
 
@@ -102,7 +102,7 @@ export class Comparison {
     if (this.running) return;
     this.ofPair = ofPair;
     this.pairEnd = null;
-    this.#asked += 1;
+    this.#openings.cancel();
     this.error = null;
     this.costs = null;
     this.turn = null;
@@ -151,21 +151,21 @@ export class Comparison {
   /** Shows one of the history, unless something else is asked for meanwhile. Does nothing while one runs. */
   async open(id: number): Promise<void> {
     if (this.running) return;
-    const asked = (this.#asked += 1);
+    const isLatest = this.#openings.start();
     try {
       const report = await call(this.#host, 'open_comparison', { id });
-      if (asked !== this.#asked) return;
+      if (!isLatest()) return;
       this.#wipe();
       this.#show(report, id);
     } catch (thrown) {
-      if (asked === this.#asked) this.error = toErrorInfo(thrown);
+      if (isLatest()) this.error = toErrorInfo(thrown);
     }
   }
 
   /** Takes what is shown away. Does nothing while one runs. */
   clear(): void {
     if (this.running) return;
-    this.#asked += 1;
+    this.#openings.cancel();
     this.#wipe();
   }
 

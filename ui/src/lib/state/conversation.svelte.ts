@@ -6,6 +6,7 @@ import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
 import type { Asking, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
 import { EventStream, pageClock, type Clock } from '../ipc/stream';
+import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 import { Answer } from './answer.svelte';
 import { FrameBuffer, pageFrame, type NextFrame } from './frame';
@@ -78,8 +79,8 @@ export class Conversation {
   readonly #pace: Pace;
   readonly #told: Told;
   readonly #unsent: Unsent;
-  /** Counts what was asked to be opened; what is asked or begun meanwhile calls it off. */
-  #wanted = 0;
+  /** Conversations being opened. Asking or starting another one cancels them. */
+  readonly #openings = new Latest();
   #unnumbered = 0;
   /** Answers whose tokens are wanted, the most wanted last. */
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
@@ -272,17 +273,17 @@ export class Conversation {
 
   /** Begins a new conversation, with what was typed for it before. An answer being written goes on. */
   clear(): void {
-    this.#wanted += 1;
+    this.#openings.cancel();
     this.#show(new Thread(this.#unsent.refusedIn(null)));
   }
 
   /** Opens a conversation that was kept. An answer being written goes on, there or here. */
   async open(id: number): Promise<void> {
-    const wanted = ++this.#wanted;
+    const isLatest = this.#openings.start();
     if (id === this.id) return;
     if (id !== this.writing) {
       const kept = await call(this.#host, 'open_conversation', { id });
-      if (this.#wanted !== wanted) return;
+      if (!isLatest()) return;
       this.#show(Thread.of(kept, this.#unsent.refusedIn(id)));
     } else this.showWriting();
     await this.#fetch();
@@ -290,7 +291,7 @@ export class Conversation {
 
   /** Shows the conversation that an answer is being written in, as it is being written. */
   showWriting(): void {
-    this.#wanted += 1;
+    this.#openings.cancel();
     if (this.#current) this.#show(this.#current.thread);
   }
 
@@ -303,7 +304,7 @@ export class Conversation {
   async instruct(system: string): Promise<void> {
     const thread = this.#thread;
     thread.system = system;
-    const instruction = (thread.instructions += 1);
+    const isLatest = thread.instructions.start();
     try {
       await thread.inOrder(async () => {
         const id = await call(this.#host, 'set_system_prompt', { id: thread.id, system });
@@ -314,7 +315,7 @@ export class Conversation {
       });
     } catch (thrown) {
       // Newer ones stand or fall by themselves.
-      if (thread.instructions === instruction) thread.system = thread.instructed;
+      if (isLatest()) thread.system = thread.instructed;
       this.#complain(thread, toErrorInfo(thrown));
     }
   }
@@ -397,7 +398,7 @@ export class Conversation {
   /** Asks, in the conversation on screen, and shows it behind the turns `before`. Gives what came of it when it was
    * refused, null once the answer has begun. Nothing may be running. */
   async #begin(asking: Asking, before: readonly Turn[], prompt: string): Promise<Refusal | null> {
-    this.#wanted += 1;
+    this.#openings.cancel();
     const thread = this.#thread;
     const answer = new Answer();
     const turn = newTurn(`n${this.#unnumbered++}`, prompt, answer);

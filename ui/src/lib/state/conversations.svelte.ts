@@ -3,6 +3,7 @@
 import type { Host } from '../host';
 import { call } from '../ipc/rpc';
 import type { ConversationEntry, ErrorInfo, ExportFormat, ExportWords, SearchHit } from '../ipc/schema.gen';
+import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 import { fileStem, KeptList } from './keptList.svelte';
 
@@ -70,7 +71,7 @@ export class Conversations extends KeptList<ConversationEntry> {
   /** Whether the last deletion is told, with a way to take it back. */
   announced = $state(false);
 
-  #asked = 0;
+  readonly #searches = new Latest();
 
   constructor(host: Host, notify?: (text: string) => void) {
     super(host, () => call(host, 'list_conversations', {}), notify);
@@ -79,14 +80,14 @@ export class Conversations extends KeptList<ConversationEntry> {
   /** Searches for what is typed; an answer that comes after a later one is not shown. */
   async search(query: string): Promise<void> {
     this.query = query;
-    const asked = ++this.#asked;
+    const isLatest = this.#searches.start();
     if (query.trim() === '') {
       this.hits = [];
       return;
     }
     await this.attempt(async () => {
       const hits = await call(this.host, 'search_conversations', { query });
-      if (asked === this.#asked) this.hits = hits;
+      if (isLatest()) this.hits = hits;
     });
   }
 

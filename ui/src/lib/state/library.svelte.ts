@@ -3,6 +3,7 @@
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { ErrorInfo, FitVerdict, Library as Listing, MachineMemory, ModelEntry, ModelFolder } from '../ipc/schema.gen';
+import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 
 /** Bytes of usable memory that matter to verdicts. */
@@ -28,8 +29,7 @@ export class Library {
   // Looked up, never drawn from.
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #judged = new Map<string, string>();
-  /** Counts the lists: what was asked about an older one comes too late. */
-  #lists = 0;
+  readonly #judgements = new Latest();
   #asking: Promise<void> | null = null;
   #askAgain = false;
 
@@ -94,7 +94,7 @@ export class Library {
 
   /** A few at a time, so that nothing else has to wait long; only what is new. */
   async #judge(): Promise<void> {
-    const list = (this.#lists += 1);
+    const isLatest = this.#judgements.start();
     // What other programs take moves all the time; only much of it changes a verdict.
     const usable = Math.round((this.machine?.usable ?? 0) / memoryStep);
     const stamp = ({ size_bytes }: ModelEntry) => `${size_bytes} ${usable}`;
@@ -103,7 +103,7 @@ export class Library {
       const some = open.slice(first, first + judgedAtOnce);
       try {
         const verdicts = await call(this.#host, 'fit_verdicts', { targets: some.map(({ path }) => path) });
-        if (list !== this.#lists) return;
+        if (!isLatest()) return;
         const fits = { ...this.fits };
         some.forEach((model, i) => {
           const verdict = verdicts[i];
@@ -114,7 +114,7 @@ export class Library {
         });
         this.fits = fits;
       } catch {
-        if (list !== this.#lists) return;
+        if (!isLatest()) return;
       }
     }
   }

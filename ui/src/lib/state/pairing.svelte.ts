@@ -5,6 +5,7 @@ import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { DraftOffer, DraftOffers, ErrorInfo, Fit, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
+import { Latest } from '../latest';
 import type { Comparison } from './comparison.svelte';
 import type { Models } from './models.svelte';
 
@@ -72,8 +73,8 @@ export class Pairing {
   #seen: LoadedModels | null = null;
   /** Whether what was asked may hold no longer. */
   #stale = false;
-  #fits = 0;
-  #lists = 0;
+  readonly #fits = new Latest();
+  readonly #lists = new Latest();
   #listing: Promise<void> = Promise.resolve();
   #cancelTimer: () => void = () => {};
 
@@ -188,11 +189,11 @@ export class Pairing {
     if (!this.target) return;
     // Without a context it is said which is the usual one.
     const request: LoadRequest = { target: this.target.path, draft: this.draft, context: this.context };
-    const asked = (this.#fits += 1);
+    const isLatest = this.#fits.start();
     this.#seen = this.#models.loaded;
     try {
       const fit = await call(this.#host, 'fit', { request });
-      if (asked !== this.#fits) return;
+      if (!isLatest()) return;
       this.fit = fit;
       this.fitError = null;
       if (request.context === null) this.#usual = fit.context;
@@ -202,7 +203,7 @@ export class Pairing {
       this.context = inherited;
       this.refresh();
     } catch (thrown) {
-      if (asked !== this.#fits) return;
+      if (!isLatest()) return;
       this.fit = null;
       this.fitError = toErrorInfo(thrown);
     }
@@ -211,10 +212,10 @@ export class Pairing {
   async #askOffers(): Promise<void> {
     const request = this.request();
     if (!request) return;
-    const asked = (this.#lists += 1);
+    const isLatest = this.#lists.start();
     try {
       const offers = await call(this.#host, 'draft_offers', { target: request.target, context: request.context });
-      if (asked !== this.#lists) return;
+      if (!isLatest()) return;
       this.offers = offers;
       this.offersError = null;
       // What is in memory may lie outside of the folders; anything else that is not offered has gone.
@@ -226,7 +227,7 @@ export class Pairing {
       }
       if (!this.#draftChosen) this.#chooseBest();
     } catch (thrown) {
-      if (asked === this.#lists) this.offersError = toErrorInfo(thrown);
+      if (isLatest()) this.offersError = toErrorInfo(thrown);
     }
   }
 

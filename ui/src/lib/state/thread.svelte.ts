@@ -2,6 +2,7 @@
 // asked in it in vain. It asks the engine for nothing. No DOM.
 
 import type { AnswerSettings, Asking, Conversation as Kept, ErrorInfo, MessageState, StoredMessage } from '../ipc/schema.gen';
+import { Latest } from '../latest';
 import { saidOf } from '../text/thinking';
 import { Answer } from './answer.svelte';
 import { newestBelow, pathTo, siblingsOf, type Siblings } from './branches';
@@ -63,9 +64,10 @@ export class Thread {
   error = $state.raw<ErrorInfo | null>(null);
   /** What was asked in vain. */
   refused: readonly Refused[];
-  /** The instructions as the engine has them, and how often others were given. */
+  /** The instructions as the engine has them. */
   instructed = '';
-  instructions = 0;
+  /** Changes of the instructions. */
+  readonly instructions = new Latest();
 
   #told: Promise<unknown> = Promise.resolve();
   #messages: readonly StoredMessage[] = [];

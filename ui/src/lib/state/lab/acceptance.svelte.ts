@@ -3,6 +3,7 @@
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
 import type { AcceptanceMap, ErrorInfo } from '../../ipc/schema.gen';
+import { Latest } from '../../latest';
 
 /** Over which answers. */
 export type Reach = 'conversation' | 'all';
@@ -14,7 +15,7 @@ export class Acceptance {
   error = $state.raw<ErrorInfo | null>(null);
 
   readonly #host: Host;
-  #asked = 0;
+  readonly #requests = new Latest();
 
   constructor(host: Host) {
     this.#host = host;
@@ -22,13 +23,13 @@ export class Acceptance {
 
   /** Asks for the map of a conversation, or of all where none is open or all are wanted. */
   async load(conversation: number | null): Promise<void> {
-    const asked = ++this.#asked;
+    const isLatest = this.#requests.start();
     this.error = null;
     try {
       const map = await call(this.#host, 'acceptance_map', { conversation: this.reach === 'all' ? null : conversation });
-      if (this.#asked === asked) this.map = map;
+      if (isLatest()) this.map = map;
     } catch (thrown) {
-      if (this.#asked === asked) this.error = toErrorInfo(thrown);
+      if (isLatest()) this.error = toErrorInfo(thrown);
     }
   }
 }

@@ -4,6 +4,7 @@
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
 import type { ErrorInfo, LabMachine, LabSession, Landscape } from '../../ipc/schema.gen';
+import { Latest } from '../../latest';
 
 /** Whose costs the landscape is of. */
 export type MachineKind = LabMachine['kind'];
@@ -25,7 +26,7 @@ export class Grounds {
   known = $state(false);
 
   readonly #host: Host;
-  #asked = 0;
+  readonly #requests = new Latest();
   #measured = false;
 
   constructor(host: Host) {
@@ -45,7 +46,7 @@ export class Grounds {
   async choose(kind: MachineKind): Promise<void> {
     this.kind = kind;
     if (kind === 'made_up' || this.#measured) return this.#load();
-    this.#asked += 1;
+    this.#requests.cancel();
     this.error = null;
     this.grid = null;
   }
@@ -58,15 +59,15 @@ export class Grounds {
   }
 
   async #load(): Promise<void> {
-    const asked = ++this.#asked;
+    const isLatest = this.#requests.start();
     const machine: LabMachine =
       this.kind === 'measured' ? { kind: 'measured' } : { kind: 'made_up', draft_cost: this.draftCost, row_cost: this.rowCost };
     this.error = null;
     try {
       const grid = await call(this.#host, 'landscape', { machine });
-      if (this.#asked === asked) this.grid = grid;
+      if (isLatest()) this.grid = grid;
     } catch (thrown) {
-      if (this.#asked === asked) this.error = toErrorInfo(thrown);
+      if (isLatest()) this.error = toErrorInfo(thrown);
     }
   }
 

@@ -4,6 +4,7 @@
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
 import type { ErrorInfo, GenerationEvent, RoundEvent, WhatIf } from '../../ipc/schema.gen';
+import { Latest } from '../../latest';
 
 /** The answer that is looked at. */
 export class Inspector {
@@ -22,8 +23,8 @@ export class Inspector {
   round = $derived(this.rounds[this.at] ?? null);
 
   readonly #host: Host;
-  #opened = 0;
-  #asked = 0;
+  readonly #openings = new Latest();
+  readonly #questions = new Latest();
 
   constructor(host: Host) {
     this.#host = host;
@@ -31,7 +32,7 @@ export class Inspector {
 
   /** Looks at an answer; the same one stays at its round, and shows what came since. */
   async open(message: number | null): Promise<void> {
-    const opened = ++this.#opened;
+    const isLatest = this.#openings.start();
     const same = message === this.message;
     this.message = message;
     this.error = null;
@@ -44,14 +45,14 @@ export class Inspector {
     this.loading = true;
     try {
       const events = await call(this.#host, 'answer_events', { message });
-      if (this.#opened !== opened) return;
+      if (!isLatest()) return;
       this.rounds = events.filter(isRound);
       this.go(this.at);
       await this.#ask();
     } catch (thrown) {
-      if (this.#opened === opened) this.error = toErrorInfo(thrown);
+      if (isLatest()) this.error = toErrorInfo(thrown);
     } finally {
-      if (this.#opened === opened) this.loading = false;
+      if (isLatest()) this.loading = false;
     }
   }
 
@@ -70,14 +71,14 @@ export class Inspector {
   async #ask(): Promise<void> {
     const { message, maxDraft, temperature } = this;
     if (message === null) return;
-    const asked = ++this.#asked;
+    const isLatest = this.#questions.start();
     this.error = null;
     try {
       const request = { message, max_draft: maxDraft, temperature };
       const whatIf = await call(this.#host, 'what_if', { request });
-      if (this.#asked === asked && this.message === message) this.whatIf = whatIf;
+      if (isLatest() && this.message === message) this.whatIf = whatIf;
     } catch (thrown) {
-      if (this.#asked !== asked) return;
+      if (!isLatest()) return;
       this.whatIf = null;
       this.error = toErrorInfo(thrown);
     }

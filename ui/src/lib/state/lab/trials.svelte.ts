@@ -4,6 +4,7 @@
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
 import type { AcceptanceRule, ErrorInfo, LabRounds } from '../../ipc/schema.gen';
+import { Latest } from '../../latest';
 import { acceptanceRules, lossless, type RuleName } from '../../rules';
 import { pageFrame, type NextFrame } from '../frame';
 
@@ -36,10 +37,10 @@ export class Trials {
   readonly #host: Host;
   readonly #nextFrame: NextFrame;
   readonly #now: () => number;
-  /** Counts what was begun; what is not the last any more goes on no longer. */
-  #begun = 0;
-  /** Counts the beginnings from nothing; an answer of an older one is dropped. */
-  #beginning = 0;
+  /** Runs of many rounds. Only the latest continues. */
+  readonly #runs = new Latest();
+  /** Starts from zero rounds. Answers to requests before the latest start are dropped. */
+  readonly #resets = new Latest();
   /** What was asked for last: the engine is asked one after another. */
   #last: Promise<unknown> = Promise.resolve();
   #position: number | null = null;
@@ -53,7 +54,7 @@ export class Trials {
   /** Looks at another position, where nothing was drawn yet; null at none. */
   at(position: number | null): void {
     this.stop();
-    this.#beginning += 1;
+    this.#resets.cancel();
     this.#position = position;
     this.results = {};
     this.error = null;
@@ -73,7 +74,7 @@ export class Trials {
   /** Forgets the rounds by rejection sampling and begins with one. */
   async startOver(): Promise<void> {
     this.stop();
-    this.#beginning += 1;
+    this.#resets.cancel();
     await this.#ask(lossless, 1, true);
   }
 
@@ -84,19 +85,18 @@ export class Trials {
 
   /** Asks for no more. */
   stop(): void {
-    this.#begun += 1;
+    this.#runs.cancel();
     this.running = null;
   }
 
   /** So many rounds under some rules, in chunks of no more than `largest`. */
   async #many(rules: readonly AcceptanceRule[], rounds: number, largest: number, afresh: boolean): Promise<void> {
     this.stop();
-    if (afresh) this.#beginning += 1;
-    const run = this.#begun;
+    if (afresh) this.#resets.cancel();
+    const wanted = this.#runs.start();
     const names = rules.map(({ name }) => name);
     const total = rounds * rules.length;
     this.running = { rules: names, done: 0, total };
-    const wanted = (): boolean => this.#begun === run;
     let chunk = Math.min(firstChunk, largest);
     for (let done = 0; done < rounds; ) {
       const asked = Math.min(chunk, rounds - done);
@@ -119,8 +119,7 @@ export class Trials {
 
   /** Asks for more rounds when what was asked for before has come, and they are still wanted. */
   #ask(rule: AcceptanceRule, rounds: number, afresh: boolean, wanted: () => boolean = () => true): Promise<boolean> {
-    const beginning = this.#beginning;
-    const current = (): boolean => this.#beginning === beginning;
+    const current = this.#resets.watch();
     const asked = this.#last.then(() => (current() && wanted() ? this.#request(rule, rounds, afresh, current) : false));
     this.#last = asked;
     return asked;
