@@ -44,6 +44,13 @@ module.exports = {
       to: { path: '@tauri-apps/' },
     },
     {
+      name: 'product-without-tests',
+      comment: 'What only tests need is not built in. The replay host is one such file.',
+      severity: 'error',
+      from: { path: src, pathNot: '(\\.test|/testing)\\.ts$' },
+      to: { path: '^\\.\\./tests/|(\\.test|/testing)\\.ts$' },
+    },
+    {
       name: 'everything-resolves',
       comment: 'An import that is not found is not checked either.',
       severity: 'error',
@@ -52,8 +59,8 @@ module.exports = {
     },
   ],
   options: {
-    doNotFollow: { path: 'node_modules' },
-    exclude: { path: '\\.json$|tests/' },
+    doNotFollow: { path: 'node_modules|^\\.\\./tests/' },
+    exclude: { path: '\\.json$' },
     // Imports of types too, which the compiler removes.
     tsPreCompilationDeps: true,
     tsConfig: { fileName: 'tsconfig.json' },

@@ -6,24 +6,30 @@ import { fileURLToPath } from 'node:url';
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig, type Connect, type Plugin } from 'vite';
 
-/** Folders that hold recorded streams: those of the Rust tests, then the fixtures of the browser tests. */
-const recordingFolders = ['../tests/streams/', '../tests/ui/fixtures/'].map((folder) =>
-  fileURLToPath(new URL(folder, import.meta.url)),
-);
+const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
-/** Serves `/replay/NAME` from the recording folders to the replay host. Nothing of it is built in. */
-function recordings(): Plugin {
-  const serve: Connect.NextHandleFunction = (request, response, next) => {
-    const name = basename(new URL(request.url ?? '/', 'http://localhost').pathname);
-    const file = recordingFolders.map((folder) => join(folder, name)).find((path) => existsSync(path));
-    if (!file || !/\.jsonl?$/.test(name)) return next();
-    response.setHeader('content-type', 'text/plain; charset=utf-8');
-    createReadStream(file).pipe(response);
-  };
+/** Folders of recordings: streams of the Rust tests, then fixtures of the browser tests. */
+const recordings = [here('../tests/streams/'), here('../tests/ui/fixtures/')];
+
+const serveRecording: Connect.NextHandleFunction = (request, response, next) => {
+  const name = basename(new URL(request.url ?? '/', 'http://localhost').pathname);
+  const file = recordings.map((folder) => join(folder, name)).find((path) => existsSync(path));
+  if (!file || !/\.jsonl?$/.test(name)) return next();
+  response.setHeader('content-type', 'text/plain; charset=utf-8');
+  createReadStream(file).pipe(response);
+};
+
+/** Serves `/replay/NAME`, and runs the window on the replay host under `npm run dev`. Builds are not changed. */
+function replay(): Plugin {
   return {
-    name: 'hunch-recordings',
-    configureServer: (server) => void server.middlewares.use('/replay', serve),
-    configurePreviewServer: (server) => void server.middlewares.use('/replay', serve),
+    name: 'hunch-replay',
+    apply: 'serve',
+    config: () => ({ server: { fs: { allow: ['.', here('../tests/ui/replay')] } } }),
+    configureServer: (server) => void server.middlewares.use('/replay', serveRecording),
+    configurePreviewServer: (server) => void server.middlewares.use('/replay', serveRecording),
+    transformIndexHtml: () => [
+      { tag: 'script', attrs: { type: 'module', src: `/@fs${here('../tests/ui/replay/install.ts')}` }, injectTo: 'head-prepend' },
+    ],
   };
 }
 
@@ -48,7 +54,7 @@ function ownProperties(): Plugin {
   };
 }
 
-/** The policy of the real window, except that the replay host fetches its recordings from here. */
+/** The content security policy of the app's window, except that the replay host fetches its recordings. */
 const contentSecurityPolicy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -59,7 +65,7 @@ const contentSecurityPolicy = [
 ].join('; ');
 
 export default defineConfig({
-  plugins: [svelte(), recordings(), ownProperties()],
+  plugins: [svelte(), replay(), ownProperties()],
   clearScreen: false,
   build: {
     // Loaded from the disk the app lies on, all at once.

@@ -1,4 +1,4 @@
-// Browser tests: the built window on the replay host, in Chromium. They lie in tests/ui.
+// Browser tests: the built window on the replay host, in Chromium. The tests are in tests/ui.
 
 import { fileURLToPath } from 'node:url';
 import { svelte } from '@sveltejs/vite-plugin-svelte';
@@ -20,7 +20,7 @@ export default defineConfig({
   },
   test: {
     environment: 'node',
-    include: ['tests/ui/**/*.test.ts'],
+    include: ['tests/ui/*.test.ts'],
     fileParallelism: false,
     // A browser on a loaded machine may miss a moment. What fails twice fails; what passed only then is named.
     retry: 1,

@@ -3,8 +3,8 @@
 import { readdirSync, readFileSync, existsSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import type { GenerationEvent, TokenEvent } from '../../ui/src/lib/ipc/schema.gen';
-import { parseRecording } from '../../ui/src/lib/host/recording';
-import { parseComparison } from '../../ui/src/lib/host/replayComparison';
+import { parseRecording } from './replay/recording';
+import { parseComparison } from './replay/comparison';
 import { record, toLines } from './fixtures/build';
 import { recordComparison } from './fixtures/comparison';
 import { lab } from './fixtures/lab';

@@ -4,10 +4,10 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { chromium, type Browser, type Page } from 'playwright-core';
-import { preview, type PreviewServer } from 'vite';
-import type { ReplayControl } from '../../ui/src/lib/host/replay';
+import { build, preview, type PreviewServer } from 'vite';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 import defaultApp from './fixtures/fixture-app-default.json';
+import type { ReplayControl } from './replay/host';
 
 const ui = fileURLToPath(new URL('../../ui', import.meta.url));
 
@@ -50,13 +50,27 @@ function findBrowser(): string {
   return found;
 }
 
+/** Bundles the replay host into a script that a page runs before its own. */
+async function bundleReplay(): Promise<string> {
+  const built = await build({
+    configFile: false,
+    logLevel: 'error',
+    build: { write: false, minify: false, lib: { entry: fileURLToPath(new URL('./replay/install.ts', import.meta.url)), formats: ['iife'], name: 'replay' } },
+  });
+  const [output] = [built].flat();
+  if (!output || !('output' in output)) throw new Error('Vite gave no output for the replay host.');
+  return output.output[0].code;
+}
+
 /** Starts server and browser for a test file and gives a way to open the window. */
 export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
   let server: PreviewServer;
   let browser: Browser;
+  let replayScript: string;
   let pages: { page: Page; troubles: string[] }[] = [];
 
   beforeAll(async () => {
+    replayScript = await bundleReplay();
     server = await preview({ root: ui, logLevel: 'error', preview: { port: 0, host: '127.0.0.1' } });
     browser = await chromium.launch({
       executablePath: findBrowser(),
@@ -87,6 +101,7 @@ export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
       });
       // The real window freezes it too, which breaks libraries that assign to inherited names.
       await context.addInitScript(() => void Object.freeze(Object.prototype));
+      await context.addInitScript({ content: replayScript });
       const page = await context.newPage();
       const troubles: string[] = [];
       page.on('console', (message) => {

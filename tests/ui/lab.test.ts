@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import type { Locator, Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { labWidgets, type LabWidget } from '../../ui/src/lib/strings/keys';
-import { parseRecording } from '../../ui/src/lib/host/recording';
+import { parseRecording } from './replay/recording';
 import { formatCount, formatMean, formatProbability, formatShare, visibleText } from '../../ui/src/lib/format';
 import { faintText } from './contrast';
 import { curve, emptyMap, lab } from './fixtures/lab';

@@ -2,7 +2,7 @@
 
 import type { Page } from 'playwright-core';
 import { expect, it } from 'vitest';
-import type { RecordedApp } from '../../ui/src/lib/host/replay';
+import type { RecordedApp } from './replay/host';
 import { longConversation } from './fixtures/long';
 import recordedApp from './fixtures/fixture-app.json';
 import { calls, useWindow } from './harness';

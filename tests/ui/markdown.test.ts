@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { parseRecording } from '../../ui/src/lib/host/recording';
+import { parseRecording } from './replay/recording';
 import type { TokenEvent } from '../../ui/src/lib/ipc/schema.gen';
 import { plans } from './fixtures/plans';
 import { ask, calls, ended, legend, useWindow, type Opening } from './harness';

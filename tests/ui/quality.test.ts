@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 import { runLength } from '../../ui/src/lib/text/blocks';
 import { faintText } from './contrast';
-import type { RecordedApp } from '../../ui/src/lib/host/replay';
+import type { RecordedApp } from './replay/host';
 import { record, toLines } from './fixtures/build';
 import recordedApp from './fixtures/fixture-app.json';
 import { longConversation, longMarkdown } from './fixtures/long';

@@ -8,7 +8,7 @@ import { cpus, loadavg } from 'node:os';
 import type { Page } from 'playwright-core';
 import { afterAll, it } from 'vitest';
 import type { GenerationEvent } from '../../ui/src/lib/ipc/schema.gen';
-import type { RecordedApp } from '../../ui/src/lib/host/replay';
+import type { RecordedApp } from './replay/host';
 import { longConversation, longMarkdown } from './fixtures/long';
 import { record, toLines } from './fixtures/build';
 import recordedApp from './fixtures/fixture-app.json';

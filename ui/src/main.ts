@@ -28,7 +28,7 @@ try {
   document.addEventListener('visibilitychange', () => state.hide(document.hidden));
   // Before anything is drawn, so that nothing is drawn in the wrong colours.
   await state.preferences.load();
-  mount(Root, { target, props: { state, inWindow: host.kind === 'tauri' } });
+  mount(Root, { target, props: { state, inWindow: host.inWindow } });
   void state.start();
 } catch (thrown) {
   reportProblem(host, 'start', thrown);

@@ -7,7 +7,7 @@ import { openUrl } from '@tauri-apps/plugin-opener';
 import type { Host, WireArguments } from './types';
 
 export const tauriHost: Host = {
-  kind: 'tauri',
+  inWindow: true,
   invoke: (command: string, args: WireArguments) => invoke(command, args),
   openChannel<T>(receive: (message: T) => void): unknown {
     const channel = new Channel<T>();

@@ -8,7 +8,7 @@ import type { FilesEvent, Host } from './types';
 
 /** A host that answers nothing. A test answers in its place. */
 export class SilentHost implements Host {
-  readonly kind = 'replay';
+  readonly inWindow = false;
 
   async invoke(_command: string, _args: Record<string, unknown>): Promise<unknown> {
     return null;

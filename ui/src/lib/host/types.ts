@@ -1,5 +1,4 @@
-// What the window needs from whatever it runs in. One file per host beside this one; nothing else
-// knows which host it is.
+// Interface between the window and the program it runs in: the app, or a test.
 
 /** A command by name, with the arguments as they go over the wire. */
 export type WireArguments = Record<string, unknown>;
@@ -15,9 +14,10 @@ export type FilesEvent =
     }
   | { kind: 'left' };
 
-/** What carries calls and streams: the real window, or the replay of a recording. */
+/** Carries calls and streams between the window and the engine. */
 export interface Host {
-  readonly kind: 'tauri' | 'replay';
+  /** Whether the app's own window surrounds the page. On a Mac its buttons lie over the page. */
+  readonly inWindow: boolean;
   /** Calls a command; rejects with what the other side rejected with. */
   invoke(command: string, args: WireArguments): Promise<unknown>;
   /** Makes a channel to pass as an argument; `receive` gets each message in the order it arrives. */

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { library as recorded, models } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
-import { ReplayLibrary, type RecordedLibrary } from '../host/replayLibrary';
+import { ReplayLibrary, type RecordedLibrary } from '../../../../tests/ui/replay/library';
 import { Catalogue, nameOfFile } from './catalogue.svelte';
 import { Downloads } from './downloads.svelte';
 import { Library } from './library.svelte';

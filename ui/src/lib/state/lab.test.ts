@@ -55,7 +55,7 @@ function openLab(answers: Record<string, Answer> = {}, { draft = true, answered 
     ...answers,
   };
   const host = {
-    kind: 'replay',
+    inWindow: false,
     invoke: async (command: string, args: Record<string, unknown>) => {
       calls.push({ command, args });
       return known[command]?.(args);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { library as recorded, models } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
-import { ReplayLibrary } from '../host/replayLibrary';
+import { ReplayLibrary } from '../../../../tests/ui/replay/library';
 import { Library } from './library.svelte';
 import { Shelf } from './shelf.svelte';
 

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import { library as recorded, models as listed } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
-import { ReplayLibrary } from '../host/replayLibrary';
+import { ReplayLibrary } from '../../../../tests/ui/replay/library';
 import type { LoadRequest } from '../ipc/schema.gen';
 import { Comparison } from './comparison.svelte';
 import { Library } from './library.svelte';

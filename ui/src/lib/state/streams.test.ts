@@ -3,7 +3,7 @@
 
 import { describe, expect, it } from 'vitest';
 import { uniform } from '../../../../tests/ui/fixtures/build';
-import { parseRecording } from '../host/recording';
+import { parseRecording } from '../../../../tests/ui/replay/recording';
 import type { GenerationEvent, StreamMessage } from '../ipc/schema.gen';
 import { EventStream, silenceMs } from '../ipc/stream';
 import { HandClock } from '../ipc/testing';

@@ -24,7 +24,7 @@ import type {
   PredictedMemory,
   PredictedSpeedup,
   SmallerChoice,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 
 /** What is recorded of the library, beside the models. */
 export interface RecordedLibrary {

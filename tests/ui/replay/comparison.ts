@@ -7,7 +7,7 @@ import type {
   ComparisonReport,
   ErrorInfo,
   MeasurementMessage,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 import { Playing, type Playback, type Score } from './playing';
 import { recordedDuration } from './recording';
 

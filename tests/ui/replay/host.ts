@@ -19,14 +19,14 @@ import type {
   SavePlace,
   StoreRemedy,
   StreamMessage,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 import type { Playback } from './playing';
 import { parseRecording, ReplayedGeneration, type Recording } from './recording';
-import { ReplayLab, type RecordedLab } from './replayLab';
-import { ReplayLibrary, type RecordedLibrary } from './replayLibrary';
-import { parseComparison, ReplayComparisons, ReplayedComparison, type CompareMessage } from './replayComparison';
-import { ReplayStore, type RecordedConversation } from './replayStore';
-import type { FilesEvent, Host, WireArguments } from './types';
+import { ReplayLab, type RecordedLab } from './lab';
+import { ReplayLibrary, type RecordedLibrary } from './library';
+import { parseComparison, ReplayComparisons, ReplayedComparison, type CompareMessage } from './comparison';
+import { ReplayStore, type RecordedConversation } from './store';
+import type { FilesEvent, Host, WireArguments } from '../../../ui/src/lib/host/types';
 
 /** A recorded application: what it says of itself, the models it lists, and which files fail to load. */
 export interface RecordedApp {
@@ -104,7 +104,7 @@ export async function openReplay(query: URLSearchParams): Promise<Host> {
 }
 
 class ReplayHost implements Host {
-  readonly kind = 'replay';
+  readonly inWindow = false;
   readonly #app: RecordedApp;
   readonly #recordings: Recording[];
   readonly #comparison: () => Promise<CompareMessage[]>;

@@ -1,9 +1,9 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import type { StreamMessage } from '../ipc/schema.gen';
-import text from '../../../../tests/ui/fixtures/fixture-story.jsonl?raw';
+import type { StreamMessage } from '../../../ui/src/lib/ipc/schema.gen';
 import { parseRecording, recordedDuration, ReplayedGeneration } from './recording';
 
-const recording = parseRecording(text);
+const recording = parseRecording(readFileSync(new URL('../fixtures/fixture-story.jsonl', import.meta.url), 'utf8'));
 
 function play(lost: number[] = []) {
   const waiting: { wait: number; then: () => void }[] = [];

@@ -7,7 +7,7 @@ import type {
   LiveFigures,
   StreamMessage,
   TokenEvent,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 import { Playing, type Playback, type Score } from './playing';
 
 /** What a recording holds. */

@@ -19,7 +19,7 @@ import type {
   MeasurementMessage,
   WhatIf,
   WhatIfRequest,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 import { Playing, type Later, type Score } from './playing';
 
 type SpotKind = LabRequest['source']['kind'];

@@ -11,7 +11,7 @@ import type {
   SearchHit,
   StoredMessage,
   TokenEvent,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 
 /** A conversation as a recorded application brings it. */
 export interface RecordedConversation {
