@@ -3,7 +3,7 @@
 // is told upwards, and so is the one that is pressed. A token is whatever has data-token; its first piece has data-testid="token".
 
 import type { Action } from 'svelte/action';
-import type { Anchor } from '../lib/state/window.svelte';
+import type { Anchor } from '../lib/state/tokenFocus.svelte';
 
 export interface Pointing {
   onpoint: (token: number, anchor: Anchor) => void;

@@ -1,10 +1,8 @@
 // The window's state in one place: settings, models, conversation, and what is pointed at. No DOM.
 
 import { errorLine } from '../errors';
-import { plainAddress } from '../links';
 import type { Host } from '../host';
 import { call, toErrorInfo, watchLibrary } from '../ipc/rpc';
-import type { Answer, TokenDetail } from './answer.svelte';
 import type { ConversationEntry, LibraryEvent, StoreRemedy } from '../ipc/schema.gen';
 import { reportProblem, type ProblemKind } from '../ipc/problems';
 import { language } from '../strings/index.svelte';
@@ -18,30 +16,15 @@ import { Downloads } from './downloads.svelte';
 import { Drop } from './drop.svelte';
 import { Lab } from './lab.svelte';
 import { Library } from './library.svelte';
+import { LinkQuestion } from './linkQuestion.svelte';
 import { Models } from './models.svelte';
 import { Pairing } from './pairing.svelte';
 import { Preferences, type Preset } from './preferences.svelte';
 import { Settings } from './settings.svelte';
 import { Shelf } from './shelf.svelte';
+import { TokenFocus } from './tokenFocus.svelte';
 import { Unsent } from './unsent.svelte';
-import type { ColourMode, LibraryPart, MarkClass, Place } from '../strings/keys';
-
-/** A rectangle in the window, in pixels. */
-export interface Anchor {
-  left: number;
-  right: number;
-  top: number;
-  bottom: number;
-}
-
-/** The token the card tells about. */
-export interface Pointed {
-  answer: Answer;
-  detail: TokenDetail;
-  anchor: Anchor;
-  /** Whether the card stays until it is closed, so that something in it can be pressed. */
-  pinned: boolean;
-}
+import type { ColourMode, LibraryPart, Place } from '../strings/keys';
 
 /** A message that a search has found, to be brought before the reader. */
 export interface Sought {
@@ -87,13 +70,10 @@ export class WindowState {
   readonly lab: Lab;
   /** Files that are dragged onto the window. */
   readonly drop: Drop;
-  pointed = $state.raw<Pointed | null>(null);
+  readonly tokens = new TokenFocus();
+  readonly links: LinkQuestion;
   /** What the conversation is to show next; null once it has. */
   sought = $state.raw<Sought | null>(null);
-  /** The one class of tokens that is not dimmed; null dims none. */
-  only = $state<MarkClass | null>(null);
-  /** The address that is asked about, in its plain form. */
-  link = $state<string | null>(null);
   /** What the window shows. What goes on elsewhere goes on. */
   place = $state<Place>('chat');
   /** What the library shows. */
@@ -141,6 +121,7 @@ export class WindowState {
     this.drafting = new Pairing(host, { models: this.models, comparison: this.comparison });
     this.comparisonPlan = new ComparisonPlan(this.models, { settings: this.settings, busy: () => this.conversation.running });
     this.lab = new Lab(host, this.models, this.settings, this.conversation);
+    this.links = new LinkQuestion(host, { copy: (text) => this.screen.copy(text), notify });
     this.drop = new Drop(this.models, {
       bring: (paths) => this.#bringFiles(paths),
       complain,
@@ -215,39 +196,16 @@ export class WindowState {
     this.drafting.outdate();
   }
 
-  /** Tells about a token of an answer; a token that does not exist takes the card away. */
-  point(answer: Answer, index: number, anchor: Anchor): void {
-    if (this.pointed?.pinned && !this.#follows(answer, index)) return;
-    const detail = answer.detail(index);
-    this.pointed = detail ? { answer, detail, anchor, pinned: this.pointed?.pinned ?? false } : null;
-  }
-
-  /** Tells about a token until it is told not to. */
-  pin(answer: Answer, index: number, anchor: Anchor): void {
-    const detail = answer.detail(index);
-    this.pointed = detail ? { answer, detail, anchor, pinned: true } : null;
-  }
-
-  /** Takes the card away, unless it is pinned. */
-  unpoint(): void {
-    if (!this.pointed?.pinned) this.pointed = null;
-  }
-
-  /** Takes the card away. */
-  unpin(): void {
-    this.pointed = null;
-  }
-
   /** Goes on from the token on the card with another one in its place. */
   async branch(token: number): Promise<void> {
-    const pointed = this.pointed;
-    this.unpin();
+    const { pointed } = this.tokens;
+    this.tokens.unpin();
     if (pointed) await this.conversation.branch(pointed.answer, pointed.detail.index, token);
   }
 
   /** Shows in the lab what happens at the place of the token on the card. */
   showInLab(): void {
-    const pointed = this.pointed;
+    const { pointed } = this.tokens;
     const turn = this.conversation.turns.find(({ answer }) => answer === pointed?.answer);
     if (!pointed || typeof turn?.answerId !== 'number') return;
     this.goTo('lab');
@@ -255,49 +213,16 @@ export class WindowState {
     this.screen.compose();
   }
 
-  /** Whether the card is about this token: then it moves with it. */
-  #follows(answer: Answer, index: number): boolean {
-    return this.pointed?.answer === answer && this.pointed.detail.index === index;
-  }
-
-  /** Dims every class of tokens but this one; the same again dims none. */
-  toggleOnly(mark: MarkClass): void {
-    this.only = this.only === mark ? null : mark;
-  }
-
   /** Has the colours say something else. */
   colourBy(mode: ColourMode): void {
-    this.only = null;
+    this.tokens.only = null;
     void this.preferences.set('colourMode', mode);
-  }
-
-  /** Asks before a link is opened. Shown, copied and opened is its plain address. */
-  askAboutLink(href: string): void {
-    this.link = plainAddress(href);
-  }
-
-  /** Opens the link that is asked about. */
-  async openLink(): Promise<void> {
-    const href = this.link;
-    this.link = null;
-    if (href === null) return;
-    try {
-      await this.#host.openLink(href);
-    } catch (thrown) {
-      this.notice = errorLine(toErrorInfo(thrown));
-    }
-  }
-
-  /** Copies the link that is asked about instead. */
-  copyLink(): void {
-    if (this.link !== null) void this.screen.copy(this.link);
-    this.link = null;
   }
 
   /** Shows another place of the window. */
   goTo(place: Place): void {
-    this.unpin();
-    this.only = null;
+    this.tokens.unpin();
+    this.tokens.only = null;
     this.place = place;
   }
 

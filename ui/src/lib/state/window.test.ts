@@ -200,14 +200,14 @@ describe('a window that is hidden', () => {
 describe('a link', () => {
   it('is shown and opened in its plain form', async () => {
     const { host, state } = await make();
-    state.askAboutLink('https://\u0430pple.com');
-    expect(state.link).toBe('https://xn--pple-43d.com/');
-    await state.openLink();
-    state.askAboutLink('mailto:a@example.org?attach=/etc/passwd');
-    await state.openLink();
+    state.links.ask('https://\u0430pple.com');
+    expect(state.links.address).toBe('https://xn--pple-43d.com/');
+    await state.links.open();
+    state.links.ask('mailto:a@example.org?attach=/etc/passwd');
+    await state.links.open();
     expect(host.opened).toEqual(['https://xn--pple-43d.com/', 'mailto:a@example.org']);
-    state.askAboutLink('file:///etc/passwd');
-    expect(state.link).toBeNull();
+    state.links.ask('file:///etc/passwd');
+    expect(state.links.address).toBeNull();
   });
 });
 
