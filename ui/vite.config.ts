@@ -33,27 +33,6 @@ function replay(): Plugin {
   };
 }
 
-/** Where packages assign what they inherit, which the window's frozen Object.prototype forbids, and of what. */
-const inherited = [
-  { of: 'd3-color', assigns: 'prototype.constructor =', object: 'prototype', key: 'constructor' },
-  { of: 'd3-format', assigns: 'FormatSpecifier.prototype.toString =', object: 'FormatSpecifier.prototype', key: 'toString' },
-];
-
-/** Gives those objects the property as their own first: without it d3-scale would not start in the real window. */
-function ownProperties(): Plugin {
-  return {
-    name: 'hunch-own-properties',
-    transform(code, id) {
-      const row = inherited.find(({ of }) => id.includes(`/node_modules/${of}/`));
-      if (!row) return null;
-      const { of, assigns, object, key } = row;
-      if (!code.includes(assigns)) throw new Error(`${of} no longer assigns what it inherits: its row here may go`);
-      const own = `Object.defineProperty(${object}, '${key}', { value: undefined, writable: true, configurable: true });`;
-      return { code: code.replace(assigns, `${own} ${assigns}`), map: null };
-    },
-  };
-}
-
 /** The content security policy of the app's window, except that the replay host fetches its recordings. */
 const contentSecurityPolicy = [
   "default-src 'none'",
@@ -65,7 +44,7 @@ const contentSecurityPolicy = [
 ].join('; ');
 
 export default defineConfig({
-  plugins: [svelte(), replay(), ownProperties()],
+  plugins: [svelte(), replay()],
   clearScreen: false,
   build: {
     // Loaded from the disk the app lies on, all at once.

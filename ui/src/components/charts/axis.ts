@@ -1,7 +1,7 @@
 // What the charts share: what is told of them in words, an axis as it is asked for, and the frame that a chart
 // draws into.
 
-import type { ScaleLinear } from 'd3-scale';
+import type { Scale } from './scale';
 
 /** A chart in words. */
 export interface Worded {
@@ -28,14 +28,14 @@ export interface Axis {
 
 /** The room inside the axes: scales in pixels, from its upper left corner. */
 export interface Frame {
-  x: ScaleLinear<number, number>;
-  y: ScaleLinear<number, number>;
+  x: Scale;
+  y: Scale;
   width: number;
   height: number;
 }
 
 /** Where an axis has a line and a value, for as much room as there is. */
-export function marksOf(axis: Axis, scale: ScaleLinear<number, number>, most: number): { at: number; text: string }[] {
+export function marksOf(axis: Axis, scale: Scale, most: number): { at: number; text: string }[] {
   if (axis.categories) return axis.categories.map((text, i) => ({ at: i + 0.5, text }));
   const values = axis.at ?? scale.ticks(Math.max(2, most));
   return values.map((at) => ({ at, text: axis.format?.(at) ?? '' }));

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { across, along, nearest } from './cursor';
 import { heatOf, reachOf, scaleEnds } from './heat';
+import { linear } from './scale';
 import { ending, shortened } from './shortened';
 import { besideEnds, spread } from './spread';
 
@@ -58,5 +59,26 @@ describe('heat', () => {
   it('ends neither too near nor too far', () => {
     expect(scaleEnds(reachOf([[1.01]]))[1]).toBeCloseTo(1.25);
     expect(scaleEnds(reachOf([[0.01]]))[0]).toBeCloseTo(1 / 3);
+  });
+});
+
+describe('a linear scale', () => {
+  it('maps values to pixels and back', () => {
+    const scale = linear([0, 50], [100, 0]);
+    expect([0, 20, 50].map(scale)).toEqual([100, 60, 0]);
+    expect([100, 60, 0].map(scale.invert)).toEqual([0, 20, 50]);
+  });
+
+  it('puts everything of an empty domain in the middle', () => {
+    const scale = linear([3, 3], [0, 100]);
+    expect(scale(3)).toBe(50);
+    expect(scale.ticks(5)).toEqual([3]);
+  });
+
+  it('has ticks at multiples of 1, 2 or 5 times a power of ten', () => {
+    expect(linear([0, 1], [0, 1]).ticks(10)).toEqual([0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1]);
+    expect(linear([0.3, 2.2], [0, 1]).ticks(4)).toEqual([0.5, 1, 1.5, 2]);
+    expect(linear([-30, 130], [0, 1]).ticks(4)).toEqual([0, 50, 100]);
+    expect(linear([0, 9], [0, 1]).ticks(5)).toEqual([0, 2, 4, 6, 8]);
   });
 });
