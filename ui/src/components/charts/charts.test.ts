@@ -6,17 +6,17 @@ import { ending, shortened } from './shortened';
 import { besideEnds, spread } from './spread';
 
 describe('labels', () => {
-  it('stand where they want to when there is room', () => {
+  it('keep their place when there is room', () => {
     expect(spread([10, 80, 40], 16, 0, 100)).toEqual([10, 80, 40]);
   });
 
-  it('stand apart, in order, and inside', () => {
+  it('stay apart, in order, and inside', () => {
     expect(spread([50, 50, 50], 16, 0, 100)).toEqual([50, 66, 82]);
     expect(spread([98, 99], 16, 0, 100)).toEqual([84, 100]);
     expect(spread([-5, 2], 16, 0, 100)).toEqual([0, 16]);
   });
 
-  it('beside the ends of lines stay in the frame on every side', () => {
+  it('at the ends of lines stay inside the frame', () => {
     const labels = ['one', 'another'].map((text) => ({ x: 195, y: 105, text }));
     const placed = besideEnds([...labels, { x: 20, y: -3, text: 'top' }], { width: 200, height: 100 });
     expect(placed.map(({ text, y }) => [text, y])).toEqual([['top', 10], ['one', 96], ['another', 82]]);
@@ -24,7 +24,7 @@ describe('labels', () => {
     expect(placed[0]?.x).toBe(20);
   });
 
-  it('are cut with a sign', () => {
+  it('are cut with an ellipsis', () => {
     expect(shortened('element', 5)).toBe('elem…');
     expect(shortened('item', 5)).toBe('item');
     expect(ending('element', 5)).toBe('…ment');
@@ -43,7 +43,7 @@ describe('the cursor', () => {
     expect(across('Tab', at, 4, 3)).toBeNull();
   });
 
-  it('finds what is nearest', () => {
+  it('finds the nearest value', () => {
     expect(nearest([1, 2, 4, 8], 5.5)).toBe(2);
   });
 });
@@ -56,7 +56,7 @@ describe('heat', () => {
     expect(heatOf(1, reach)).toContain(' 0.0%');
   });
 
-  it('ends neither too near nor too far', () => {
+  it('keeps the end of its scale in bounds', () => {
     expect(scaleEnds(reachOf([[1.01]]))[1]).toBeCloseTo(1.25);
     expect(scaleEnds(reachOf([[0.01]]))[0]).toBeCloseTo(1 / 3);
   });

@@ -1,9 +1,9 @@
-// The list of models as a list of options, for the listbox and for the search field that handles its keys.
+// The list of models as options, for the listbox and for the search field that handles its keys.
 
 import type { OptionList } from '../../components/ui/optionList';
 import type { WindowState } from '../../lib/state/window.svelte';
 
-/** The list of models: keys and clicks select a model. */
+/** Options of the list of models. Selecting one shows its details. */
 export function modelOptions({ shelf }: WindowState): OptionList {
   return {
     id: 'models-list',
