@@ -1,4 +1,4 @@
-// Chooses the host: Tauri in the app, else what the page brings along.
+// Chooses the host: Tauri in the app, otherwise one injected into the page.
 
 import type { Host } from './types';
 
