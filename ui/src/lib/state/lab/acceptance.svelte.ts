@@ -1,11 +1,11 @@
-// What was accepted, over the open conversation or over all. No DOM.
+// The acceptance map of a conversation or of all. No DOM.
 
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
 import type { AcceptanceMap, ErrorInfo } from '../../ipc/schema.gen';
 import { Latest } from '../../latest';
 
-/** Over which answers. */
+/** Scope of the map. */
 export type Reach = 'conversation' | 'all';
 
 /** The acceptance map on screen. */
@@ -21,7 +21,7 @@ export class Acceptance {
     this.#host = host;
   }
 
-  /** Asks for the map of a conversation, or of all where none is open or all are wanted. */
+  /** Loads the map of a conversation, or of all if none is open or all are chosen. */
   async load(conversation: number | null): Promise<void> {
     const isLatest = this.#requests.start();
     this.error = null;

@@ -1,21 +1,20 @@
-// One answer round by round, from the events that were kept of it, and what it would have been with other
-// settings, which the engine works out. No DOM.
+// An answer by rounds, from its saved events, and what-if results from the engine. No DOM.
 
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
 import type { ErrorInfo, GenerationEvent, RoundEvent, WhatIf } from '../../ipc/schema.gen';
 import { Latest } from '../../latest';
 
-/** The answer that is looked at. */
+/** The inspected answer. */
 export class Inspector {
-  /** Its message; null when none is. */
+  /** Its message; null for none. */
   message = $state<number | null>(null);
   rounds = $state.raw<readonly RoundEvent[]>([]);
-  /** Number of the round on screen, from 0. */
+  /** Index of the shown round. */
   at = $state(0);
-  /** Most tokens drafted a round, in the question what would have been. */
+  /** Longest draft of the what-if. */
   maxDraft = $state(6);
-  /** The temperature in that question; null is as it was. */
+  /** Temperature of the what-if; null for the actual one. */
   temperature = $state<number | null>(null);
   whatIf = $state.raw<WhatIf | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
@@ -30,7 +29,7 @@ export class Inspector {
     this.#host = host;
   }
 
-  /** Looks at an answer; the same one stays at its round, and shows what came since. */
+  /** Loads an answer. The same one keeps its round and shows new ones. */
   async open(message: number | null): Promise<void> {
     const isLatest = this.#openings.start();
     const same = message === this.message;
@@ -56,12 +55,12 @@ export class Inspector {
     }
   }
 
-  /** Goes to a round, or to the nearest there is. */
+  /** Goes to the nearest existing round. */
   go(round: number): void {
     this.at = Math.max(0, Math.min(this.rounds.length - 1, round));
   }
 
-  /** Asks what the answer would have been. */
+  /** Requests the what-if with changed settings. */
   async suppose(change: { maxDraft?: number; temperature?: number | null }): Promise<void> {
     this.maxDraft = change.maxDraft ?? this.maxDraft;
     if (change.temperature !== undefined) this.temperature = change.temperature;
