@@ -1,4 +1,4 @@
-// How the window's files are built. The result has one origin: no remote script, style, font or image.
+// Build of the window. Everything has one origin: no remote script, style, font or image.
 
 import { createReadStream, existsSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -33,7 +33,7 @@ function replay(): Plugin {
   };
 }
 
-/** The content security policy of the app's window, except that the replay host fetches its recordings. */
+/** The content security policy of the app's window. `connect-src` also lets the replay host fetch recordings. */
 const contentSecurityPolicy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -47,7 +47,7 @@ export default defineConfig({
   plugins: [svelte(), replay()],
   clearScreen: false,
   build: {
-    // Loaded from the disk the app lies on, all at once.
+    // Loaded from disk, all at once.
     chunkSizeWarningLimit: 900,
     target: ['safari17', 'chrome120'],
     outDir: 'dist',

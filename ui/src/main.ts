@@ -1,4 +1,4 @@
-// Starts the window: its language, the origins' style sheet, the host, the state, the screen.
+// Starts the window: host, state and screen.
 
 import { mount } from 'svelte';
 import './app.css';
@@ -26,7 +26,7 @@ try {
   host.onMenu((item) => performMenuItem(app, item));
   host.onFiles((event) => app.drop.hear(event));
   document.addEventListener('visibilitychange', () => app.hide(document.hidden));
-  // Before anything is drawn, so that nothing is drawn in the wrong colours.
+  // Before drawing, to avoid a flash of the wrong colours.
   await app.preferences.load();
   mount(Root, { target, props: { app, inWindow: host.inWindow } });
   void app.start();

@@ -107,7 +107,7 @@ export class Library {
         const fits = { ...this.fits };
         some.forEach((model, i) => {
           const verdict = verdicts[i];
-          // Of one that could not be read nothing is said.
+          // Unreadable models have no verdict.
           if (!verdict) return;
           this.#judged.set(model.path, stamp(model));
           fits[model.path] = verdict;

@@ -23,21 +23,21 @@ function make() {
 }
 
 describe('the library', () => {
-  it('asks once however often it is told to meanwhile, and once more after that', async () => {
+  it('loads once for calls meanwhile, and once more afterwards', async () => {
     const { library, calls } = make();
     await Promise.all([library.refresh(), library.refresh(), library.refresh()]);
     expect(calls).toEqual(['library', 'library']);
     expect([library.known, library.models.length]).toEqual([true, models.length]);
   });
 
-  it('asks of every usable model whether it fits, once somebody wants to know, and of new ones when they come', async () => {
+  it('requests verdicts of usable models once they are wanted, and of new ones', async () => {
     const { engine, library, calls } = make();
     await library.ask();
     expect(calls).toEqual(['library']);
     library.judge();
     library.judge();
     await expect.poll(() => Object.keys(library.fits).length).toBe(models.filter(({ problem }) => problem === null).length);
-    // All of these with one question, and nobody looks for what would fit instead.
+    // All in one request, without searching for alternatives.
     expect(calls).toEqual(['library', 'fit_verdicts']);
     expect(Object.entries(library.fits).filter(([, fit]) => fit === 'too_large').map(([path]) => library.at(path)?.name)).toEqual(['qwen3-30b-a3b-q4_k_m']);
     calls.length = 0;
@@ -51,7 +51,7 @@ describe('the library', () => {
     expect(calls).toEqual(['library', 'library', 'fit_verdicts']);
   });
 
-  it('adds a folder that was chosen, takes it off again, and says why it could not', async () => {
+  it('adds a chosen folder, removes it, and reports failures', async () => {
     const { library, picks } = make();
     picks.push('/more', null, '/more');
     await library.addFolder();
@@ -64,13 +64,13 @@ describe('the library', () => {
     expect([library.folders.length, library.error]).toEqual([4, null]);
   });
 
-  it('tells why a file cannot be shown in the file manager', async () => {
+  it('reports why a file cannot be shown in the file manager', async () => {
     const { library } = make();
     await library.reveal('/etc/passwd');
     expect(library.error?.message).toBe('/etc/passwd is not in the library.');
   });
 
-  it('removes a model of its own and none of others', async () => {
+  it('deletes models of its own folder only', async () => {
     const { library } = make();
     await library.ask();
     const of = (source: string) => library.models.find((model) => model.source === source)!.path;
@@ -82,8 +82,8 @@ describe('the library', () => {
   });
 });
 
-describe('the shelf', () => {
-  it('finds by every word typed: name, family, quantisation, source, parameters', async () => {
+describe('the list of models', () => {
+  it('finds by every typed word: name, family, quantisation, source, parameters', async () => {
     const { library, shelf } = make();
     await library.ask();
     const found = (query: string) => {
@@ -98,7 +98,7 @@ describe('the shelf', () => {
     expect(shelf.current).toBeNull();
   });
 
-  it('puts models that cannot be used last, whatever the order', async () => {
+  it('puts unusable models last in any order', async () => {
     const { library, shelf } = make();
     await library.ask();
     expect(shelf.found.slice(-2).every(({ problem }) => problem !== null)).toBe(true);
@@ -109,7 +109,7 @@ describe('the shelf', () => {
     expect(shelf.found.at(-1)?.problem).not.toBeNull();
   });
 
-  it('leaves out by source, family, quantisation and fit, and counts what each value would leave', async () => {
+  it('filters by source, family, quantisation and fit, and counts the models of each value', async () => {
     const { library, shelf } = make();
     await library.ask();
     library.judge();
@@ -117,7 +117,7 @@ describe('the shelf', () => {
     shelf.toggle('source', 'lm_studio');
     expect(shelf.found).toHaveLength(3);
     expect(shelf.values('architecture').find(({ value }) => value === 'qwen3')?.count).toBe(1);
-    // Its own facet is counted as if nothing of it were chosen.
+    // A facet is counted without its own filter.
     expect(shelf.values('source').find(({ value }) => value === 'hunch')?.count).toBe(4);
     shelf.fitting = true;
     await expect.poll(() => shelf.found.length).toBe(2);
@@ -127,7 +127,7 @@ describe('the shelf', () => {
     expect([shelf.filtered, shelf.found.length]).toEqual([false, models.length]);
   });
 
-  it('selects the first model, then the chosen one for as long as it is listed', async () => {
+  it('selects the first model, then the chosen one while it is listed', async () => {
     const { library, shelf } = make();
     await library.ask();
     expect(shelf.current).toBe(shelf.found[0]);

@@ -5,7 +5,7 @@ import type { Host } from '../host';
 import { toErrorInfo } from '../ipc/rpc';
 import { plainAddress } from '../links';
 
-/** What the question does to the rest of the window. */
+/** Functions of the window that the question needs. */
 export interface LinkActions {
   copy: (text: string) => unknown;
   notify: (text: string) => void;
