@@ -72,7 +72,7 @@ export class Settings {
     this.maxTokens = this.clamp('max_tokens', this.maxTokens);
   }
 
-  /** Adapts to other models: the first working method, if `reset` or if the chosen one does not work. */
+  /** Adapts to other models: the first working method, if `choose` or if the chosen one does not work. */
   fit(loaded: LoadedModels, choose: boolean): void {
     const usable = offeredMethods.filter((method) => loaded.methods.includes(method));
     if (choose || !usable.includes(this.method)) this.method = usable[0] ?? 'plain';

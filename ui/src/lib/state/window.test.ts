@@ -143,7 +143,7 @@ describe('a new conversation in the list', () => {
     await state.undoDelete();
     await state.importConversation();
     expect([state.conversation.id, state.conversation.writingHere, listed(), host.named('import_conversation')]).toEqual([1, true, [1, 2, 3], [{ path: '/tmp/brought.json' }]]);
-    // From another conversation it does.
+    // From another conversation it does, and the answer continues.
     await state.openConversation(2);
     await state.importConversation();
     expect([state.conversation.id, state.conversation.running]).toEqual([3, true]);
