@@ -83,7 +83,7 @@ function draftRows(app: WindowState): PickerRow[] {
     way('open-draft', language.strings.models.draft.open, () => void models.openDraft(), app.running),
     way('open-library', words.openLibrary, () => {
       app.showLibrary();
-      if (target) app.shelf.select(target);
+      if (target) app.modelList.select(target);
     }),
   ];
 }

@@ -4,11 +4,11 @@ import type { OptionList } from '../../components/ui/optionList';
 import type { WindowState } from '../../lib/state/window.svelte';
 
 /** Options of the list of models. Selecting one shows its details. */
-export function modelOptions({ shelf }: WindowState): OptionList {
+export function modelOptions({ modelList }: WindowState): OptionList {
   return {
     id: 'models-list',
-    count: shelf.found.length,
-    at: shelf.current ? shelf.found.indexOf(shelf.current) : -1,
-    select: (to) => shelf.select(shelf.found[to]!.path),
+    count: modelList.found.length,
+    at: modelList.current ? modelList.found.indexOf(modelList.current) : -1,
+    select: (to) => modelList.select(modelList.found[to]!.path),
   };
 }

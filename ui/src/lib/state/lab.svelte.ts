@@ -6,7 +6,7 @@ import type { Pace } from './conversation.svelte';
 import { pageFrame } from './frame';
 import { Acceptance } from './lab/acceptance.svelte';
 import { Costs } from './lab/costs.svelte';
-import { Grounds } from './lab/grounds.svelte';
+import { SpeedupLandscape } from './lab/landscape.svelte';
 import { Inspector } from './lab/inspector.svelte';
 import { Spot, type Answers } from './lab/spot.svelte';
 import type { Models } from './models.svelte';
@@ -18,7 +18,7 @@ export class Lab {
   /** The current widget, remembered while the window is open. */
   widget = $state<LabWidget>('resampling');
   readonly spot: Spot;
-  readonly grounds: Grounds;
+  readonly landscape: SpeedupLandscape;
   readonly acceptance: Acceptance;
   readonly inspector: Inspector;
   readonly costs: Costs;
@@ -30,7 +30,7 @@ export class Lab {
   constructor(host: Host, models: Models, settings: Settings, answers: Answers, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
     this.#models = models;
     this.spot = new Spot(host, models, settings, answers, pace.nextFrame);
-    this.grounds = new Grounds(host);
+    this.landscape = new SpeedupLandscape(host);
     this.acceptance = new Acceptance(host);
     this.inspector = new Inspector(host);
     this.costs = new Costs(host, pace.clock);
@@ -45,13 +45,13 @@ export class Lab {
     this.#made = now;
     if (!others) return;
     this.spot.forget();
-    void (this.grounds.known ? this.survey() : this.costs.open());
+    void (this.landscape.known ? this.survey() : this.costs.open());
   }
 
   /** Loads the measured costs, and the landscape based on them. */
   async survey(): Promise<void> {
     await this.costs.open();
-    await this.grounds.open(this.costs.curve !== null);
+    await this.landscape.open(this.costs.curve !== null);
   }
 
   /** Shows the position of a token. */

@@ -137,7 +137,7 @@ describe('the position', () => {
     expect([lab.spot.position, lab.spot.rules, lab.spot.chosen]).toEqual([null, [], null]);
     expect(asked('cost_curve')).toHaveLength(2);
     expect(asked('landscape')).toHaveLength(0);
-    await lab.grounds.open(false);
+    await lab.landscape.open(false);
     await load('e');
     expect(asked('landscape')).toHaveLength(2);
   });
@@ -262,24 +262,24 @@ describe('rounds', () => {
   it('run a thousand in chunks, one per frame', async () => {
     const { lab, asked, frame } = openLab();
     await lab.spot.open();
-    const run = lab.spot.trials.run();
+    const run = lab.spot.ruleTests.run();
     await frame();
-    expect(lab.spot.trials.running).toMatchObject({ total: 1000 });
+    expect(lab.spot.ruleTests.running).toMatchObject({ total: 1000 });
     for (let i = 0; i < 12; i++) await frame();
     await run;
     expect(asked('lab_rounds')).toHaveLength(10);
-    expect(lab.spot.trials.results.lossless?.rounds).toBe(1000);
-    expect(lab.spot.trials.running).toBeNull();
+    expect(lab.spot.ruleTests.results.lossless?.rounds).toBe(1000);
+    expect(lab.spot.ruleTests.running).toBeNull();
   });
 
   it('of a check start over under every rule, and stop at once', async () => {
     const { lab, asked, frame } = openLab();
     await lab.spot.open();
-    const check = lab.spot.trials.check(10_000);
+    const check = lab.spot.ruleTests.check(10_000);
     await frame();
-    lab.spot.trials.stop();
+    lab.spot.ruleTests.stop();
     const before = asked('lab_rounds').length;
-    expect(lab.spot.trials.running).toBeNull();
+    expect(lab.spot.ruleTests.running).toBeNull();
     for (let i = 0; i < 3; i++) await frame();
     await check;
     expect(asked('lab_rounds').length).toBe(before);
@@ -295,8 +295,8 @@ describe('rounds', () => {
       clock.mockImplementation(() => (now += ms));
       const { lab, asked, frame } = openLab();
       await lab.spot.open();
-      const check = lab.spot.trials.check(10_000);
-      for (let i = 0; i < 300 && (lab.spot.trials.running !== null || i === 0); i++) await frame();
+      const check = lab.spot.ruleTests.check(10_000);
+      for (let i = 0; i < 300 && (lab.spot.ruleTests.running !== null || i === 0); i++) await frame();
       await check;
       return asked('lab_rounds').filter((_, i) => i % 5 === 0).map(({ request }) => (request as LabRoundsRequest).rounds);
     };
@@ -311,55 +311,55 @@ describe('rounds', () => {
       lab_rounds: ({ request }) => new Promise((resolve) => answers.push(() => resolve({ position: 4, rounds: (request as LabRoundsRequest).rounds }))),
     });
     await lab.spot.open();
-    const { trials } = lab.spot;
-    const all = [trials.run()];
+    const { ruleTests } = lab.spot;
+    const all = [ruleTests.run()];
     await frame();
-    all.push(trials.startOver(), trials.one());
+    all.push(ruleTests.startOver(), ruleTests.one());
     await frame();
     expect(asked('lab_rounds')).toHaveLength(1);
     answers[0]?.();
     await frame();
-    expect(trials.results).toEqual({});
+    expect(ruleTests.results).toEqual({});
     expect(asked('lab_rounds').map(({ request }) => (request as LabRoundsRequest).afresh)).toEqual([false, true]);
     answers[1]?.();
     await frame();
     answers[2]?.();
     await Promise.all(all);
     expect(asked('lab_rounds').map(({ request }) => (request as LabRoundsRequest).rounds)).toEqual([100, 1, 1]);
-    expect(trials.running).toBeNull();
+    expect(ruleTests.running).toBeNull();
   });
 
   it('of another position are not shown', async () => {
     const { lab } = openLab();
     await lab.spot.open();
-    await lab.spot.trials.one();
-    expect(lab.spot.trials.results.lossless?.rounds).toBe(1);
+    await lab.spot.ruleTests.one();
+    expect(lab.spot.ruleTests.results.lossless?.rounds).toBe(1);
     await lab.spot.lookAt(1, 1);
-    expect(lab.spot.trials.results).toEqual({});
+    expect(lab.spot.ruleTests.results).toEqual({});
   });
 });
 
 describe('the landscape', () => {
   it('is of a made-up machine until costs are measured', async () => {
     const { lab, asked } = openLab();
-    await lab.grounds.open(false);
+    await lab.landscape.open(false);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
-    await lab.grounds.open(true);
+    await lab.landscape.open(true);
     expect(asked('landscape').at(-1)).toEqual({ machine: { kind: 'measured' } });
-    await lab.grounds.choose('measured');
-    await lab.grounds.make({ rowCost: 0.2 });
-    await lab.grounds.open(true);
+    await lab.landscape.choose('measured');
+    await lab.landscape.make({ rowCost: 0.2 });
+    await lab.landscape.open(true);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up', row_cost: 0.2 } });
   });
 
   it('is not requested for this machine before its costs are measured', async () => {
     const { lab, asked } = openLab();
-    await lab.grounds.open(false);
-    await lab.grounds.choose('measured');
+    await lab.landscape.open(false);
+    await lab.landscape.choose('measured');
     expect(asked('landscape')).toHaveLength(1);
-    expect(lab.grounds.grid).toBeNull();
-    await lab.grounds.choose('made_up');
-    expect(lab.grounds.grid).not.toBeNull();
+    expect(lab.landscape.grid).toBeNull();
+    await lab.landscape.choose('made_up');
+    expect(lab.landscape.grid).not.toBeNull();
   });
 });
 

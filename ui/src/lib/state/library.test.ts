@@ -3,7 +3,7 @@ import { library as recorded, models } from '../../../../tests/ui/fixtures/libra
 import type { Host } from '../host';
 import { ReplayLibrary } from '../../../../tests/ui/replay/library';
 import { Library } from './library.svelte';
-import { Shelf } from './shelf.svelte';
+import { ModelList } from './modelList.svelte';
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
@@ -19,7 +19,7 @@ function make() {
   };
   const host = { invoke } as unknown as Host;
   const library = new Library(host);
-  return { engine, calls, picks, library, shelf: new Shelf(library) };
+  return { engine, calls, picks, library, modelList: new ModelList(library) };
 }
 
 describe('the library', () => {
@@ -84,57 +84,57 @@ describe('the library', () => {
 
 describe('the list of models', () => {
   it('finds by every typed word: name, family, quantisation, source, parameters', async () => {
-    const { library, shelf } = make();
+    const { library, modelList } = make();
     await library.ask();
     const found = (query: string) => {
-      shelf.query = query;
-      return shelf.found.map(({ name }) => name);
+      modelList.query = query;
+      return modelList.found.map(({ name }) => name);
     };
     expect(found('coder 7B')).toEqual(['qwen2.5-coder-7b-instruct-q4_k_m']);
     expect(found('hugging')).toEqual(['llama-3.2-3b-instruct-q6_k', 'phi-4-mini-q4_k_m']);
     expect(found('q4_1')).toEqual(['smollm2-135m-instruct-q4_1']);
     expect(found('LLAMA q6')).toEqual(['llama-3.2-3b-instruct-q6_k']);
     expect(found('nothing like it')).toEqual([]);
-    expect(shelf.current).toBeNull();
+    expect(modelList.current).toBeNull();
   });
 
   it('puts unusable models last in any order', async () => {
-    const { library, shelf } = make();
+    const { library, modelList } = make();
     await library.ask();
-    expect(shelf.found.slice(-2).every(({ problem }) => problem !== null)).toBe(true);
-    shelf.sort = 'size';
-    expect(shelf.found[0]?.name).toBe('qwen3-30b-a3b-q4_k_m');
-    shelf.sort = 'speed';
-    expect(shelf.found[0]?.tokens_per_second).toBe(96.2);
-    expect(shelf.found.at(-1)?.problem).not.toBeNull();
+    expect(modelList.found.slice(-2).every(({ problem }) => problem !== null)).toBe(true);
+    modelList.sort = 'size';
+    expect(modelList.found[0]?.name).toBe('qwen3-30b-a3b-q4_k_m');
+    modelList.sort = 'speed';
+    expect(modelList.found[0]?.tokens_per_second).toBe(96.2);
+    expect(modelList.found.at(-1)?.problem).not.toBeNull();
   });
 
   it('filters by source, family, quantisation and fit, and counts the models of each value', async () => {
-    const { library, shelf } = make();
+    const { library, modelList } = make();
     await library.ask();
     library.judge();
     await settled();
-    shelf.toggle('source', 'lm_studio');
-    expect(shelf.found).toHaveLength(3);
-    expect(shelf.values('architecture').find(({ value }) => value === 'qwen3')?.count).toBe(1);
+    modelList.toggle('source', 'lm_studio');
+    expect(modelList.found).toHaveLength(3);
+    expect(modelList.values('architecture').find(({ value }) => value === 'qwen3')?.count).toBe(1);
     // A facet is counted without its own filter.
-    expect(shelf.values('source').find(({ value }) => value === 'hunch')?.count).toBe(4);
-    shelf.fitting = true;
-    await expect.poll(() => shelf.found.length).toBe(2);
-    shelf.toggle('source', 'lm_studio');
-    expect(shelf.filtered).toBe(true);
-    shelf.clear();
-    expect([shelf.filtered, shelf.found.length]).toEqual([false, models.length]);
+    expect(modelList.values('source').find(({ value }) => value === 'hunch')?.count).toBe(4);
+    modelList.fitting = true;
+    await expect.poll(() => modelList.found.length).toBe(2);
+    modelList.toggle('source', 'lm_studio');
+    expect(modelList.filtered).toBe(true);
+    modelList.clear();
+    expect([modelList.filtered, modelList.found.length]).toEqual([false, models.length]);
   });
 
   it('selects the first model, then the chosen one while it is listed', async () => {
-    const { library, shelf } = make();
+    const { library, modelList } = make();
     await library.ask();
-    expect(shelf.current).toBe(shelf.found[0]);
-    const third = shelf.found[2]!;
-    shelf.select(third.path);
-    expect(shelf.current).toBe(third);
-    shelf.sort = 'size';
-    expect(shelf.current?.path).toBe(third.path);
+    expect(modelList.current).toBe(modelList.found[0]);
+    const third = modelList.found[2]!;
+    modelList.select(third.path);
+    expect(modelList.current).toBe(third);
+    modelList.sort = 'size';
+    expect(modelList.current?.path).toBe(third.path);
   });
 });

@@ -21,7 +21,7 @@ import { Models } from './models.svelte';
 import { Pairing } from './pairing.svelte';
 import { Preferences, type Preset } from './preferences.svelte';
 import { Settings } from './settings.svelte';
-import { Shelf } from './shelf.svelte';
+import { ModelList } from './modelList.svelte';
 import { TokenFocus } from './tokenFocus.svelte';
 import { Unsent } from './unsent.svelte';
 import type { ColourMode, LibraryPart, Place } from '../strings/keys';
@@ -52,7 +52,7 @@ export class WindowState {
   /** Models of this machine. */
   readonly library: Library;
   /** The list of models with its filters. */
-  readonly shelf: Shelf;
+  readonly modelList: ModelList;
   readonly models: Models;
   /** The selected model and its drafts. */
   readonly pairing: Pairing;
@@ -98,7 +98,7 @@ export class WindowState {
     this.preferences = new Preferences(host);
     this.settings = new Settings();
     this.library = new Library(host);
-    this.shelf = new Shelf(this.library);
+    this.modelList = new ModelList(this.library);
     const complain = (text: string) => (this.complaint = text);
     const notify = (text: string) => (this.notice = text);
     this.models = new Models(host, this.settings, { library: this.library, preferences: this.preferences, complain });

@@ -8,7 +8,7 @@ import type { Models } from '../models.svelte';
 import type { Settings } from '../settings.svelte';
 import type { AnsweredTurn } from '../thread.svelte';
 import { pageFrame, type NextFrame } from '../frame';
-import { Trials } from './trials.svelte';
+import { RuleTests } from './ruleTests.svelte';
 import type { SpotKind } from '../../strings/keys';
 
 /** Temperatures of the rules: 0 is greedy, then denser where more changes. */
@@ -42,7 +42,7 @@ export class Spot {
   rules = $state.raw<readonly LabRuleRow[]>([]);
   looking = $state(false);
   error = $state.raw<ErrorInfo | null>(null);
-  readonly trials: Trials;
+  readonly ruleTests: RuleTests;
 
   readonly #host: Host;
   readonly #models: Models;
@@ -67,7 +67,7 @@ export class Spot {
     this.#models = models;
     this.#settings = settings;
     this.#answers = answers;
-    this.trials = new Trials(host, nextFrame);
+    this.ruleTests = new RuleTests(host, nextFrame);
   }
 
   /** Whether a pair of models is loaded. */
@@ -208,7 +208,7 @@ export class Spot {
 
   #show(position: LabPosition | null): void {
     this.position = position;
-    this.trials.at(position?.id ?? null);
+    this.ruleTests.at(position?.id ?? null);
     if (position) return;
     this.rules = [];
     this.#ruled = null;

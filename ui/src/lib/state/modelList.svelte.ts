@@ -22,7 +22,7 @@ const orders: Record<Sort, (a: ModelEntry, b: ModelEntry) => number> = {
 };
 
 /** The filtered and sorted list of models. */
-export class Shelf {
+export class ModelList {
   query = $state('');
   sort = $state<Sort>('name');
   /** Whether models that do not fit are hidden. */

@@ -13,7 +13,7 @@ export const draftCosts = { min: 0, max: 1, step: 0.01 } as const;
 export const rowCosts = { min: 0, max: 0.5, step: 0.01 } as const;
 
 /** The shown landscape. */
-export class Grounds {
+export class SpeedupLandscape {
   kind = $state<MachineKind>('measured');
   /** Costs of the made-up machine. Defaults to a small draft of a model with a few billion parameters on a CPU. */
   draftCost = $state(0.25);

@@ -29,7 +29,7 @@ const largestChunk = 1000;
 const swift = 50;
 
 /** Sampled rounds at a position, by rule. */
-export class Trials {
+export class RuleTests {
   results = $state.raw<Partial<Record<RuleName, LabRounds>>>({});
   running = $state.raw<Running | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
