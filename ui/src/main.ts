@@ -24,7 +24,7 @@ watchProblems(host, window);
 try {
   const app = new WindowState(host);
   host.onMenu((item) => performMenuItem(app, item));
-  host.onFiles((event) => app.drop.hear(event));
+  host.onFiles((event) => app.drop.onEvent(event));
   document.addEventListener('visibilitychange', () => app.hide(document.hidden));
   // Before drawing, to avoid a flash of the wrong colours.
   await app.preferences.load();

@@ -10,7 +10,7 @@ const tokens = '[data-token]';
 
 /** Action for a container of tokens that marks round ends while the colour mode is rounds. */
 export const roundEnds: Action<HTMLElement, ColourMode> = (container, mode) => {
-  const watcher = new MutationObserver(mend);
+  const watcher = new MutationObserver(update);
   const walker = document.createTreeWalker(container, NodeFilter.SHOW_ELEMENT, (node) =>
     node instanceof Element && node.matches(tokens) ? NodeFilter.FILTER_ACCEPT : NodeFilter.FILTER_SKIP,
   );
@@ -24,7 +24,7 @@ export const roundEnds: Action<HTMLElement, ColourMode> = (container, mode) => {
   }
 
   /** Marks added tokens, tokens with a new round, and the tokens before either or before a removed one. */
-  function mend(records: MutationRecord[]) {
+  function update(records: MutationRecord[]) {
     const touched = new Set<HTMLElement>();
     const touch = (node: Node) => tokensIn(node).forEach((token) => touched.add(token));
     for (const { type, target, addedNodes, removedNodes, previousSibling } of records) {

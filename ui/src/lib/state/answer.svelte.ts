@@ -119,7 +119,7 @@ export class Answer {
   /** Why the answer is not being saved at the moment. */
   notKept = $state.raw<ErrorInfo | null>(null);
   /** Whether most rounds were plain because drafting was parked. Known at the end. */
-  rested = $state(false);
+  parked = $state(false);
 
   readonly #tokens: TokenEvent[] = [];
   readonly #layout = new Layout();
@@ -138,7 +138,7 @@ export class Answer {
   #firstRound = 0;
   #begun = 0;
   /** Rounds of this generation with parked drafting. */
-  #resting = 0;
+  #parkedRounds = 0;
 
   /** Tokens so far, empty ones included. */
   get tokens(): readonly TokenEvent[] {
@@ -256,7 +256,7 @@ export class Answer {
         this.#firstRound = Math.max(0, ...this.#facts.keys(), ...this.#rounds.slice(-1)) + (this.#rounds.length > 0 ? 1 : 0);
         // The prefix of the answer is part of the prompt.
         this.#begun = this.#tokens.length;
-        this.#resting = 0;
+        this.#parkedRounds = 0;
         this.droppedDrafts = [];
         this.setup = {
           method: event.method,
@@ -287,7 +287,7 @@ export class Answer {
         this.stop = event.stop;
         this.stats = event.stats;
         // Rounds without a draft give one token each.
-        this.rested = 2 * Math.min(this.#resting, event.stats.plain) > event.stats.rounds;
+        this.parked = 2 * Math.min(this.#parkedRounds, event.stats.plain) > event.stats.rounds;
         break;
       case 'failed':
         this.fail(event.error);
@@ -305,7 +305,7 @@ export class Answer {
     this.phase = 'streaming';
     this.figures = round.figures;
     this.depth = round.depth;
-    if (round.depth?.parked) this.#resting += 1;
+    if (round.depth?.parked) this.#parkedRounds += 1;
     this.#facts.set(this.#firstRound + round.round, { drafted: round.drafted, timing: round.timing, kept: roundClassOf(round) });
     if (round.rejected.length > 0) this.#rejected.set(this.#firstRound + round.round, round.rejected);
     this.#append(round.tokens, counts);

@@ -145,7 +145,7 @@ describe('Answer', () => {
       const rounds = [0, 1, 2].map((number) => ({ ...round(number, [token('a', 'plain', number, 0)]), depth: { parked: parked.includes(number), gains: [0.9] } }) as GenerationEvent);
       const over = finished([]) as GenerationEvent & { type: 'finished' };
       answer.apply([...rounds, { ...over, stats: { ...over.stats, rounds: 3, plain: 3 } }]);
-      return answer.rested;
+      return answer.parked;
     };
     expect([rested([]), rested([1]), rested([1, 2])]).toEqual([false, false, true]);
   });

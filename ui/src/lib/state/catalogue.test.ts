@@ -24,7 +24,7 @@ function make(own: Partial<RecordedLibrary> = {}) {
   const library = new Library(host);
   const downloads: Downloads = new Downloads(host, { begun: () => void catalogue.askHubAgain() }, { after: () => () => {} });
   const catalogue = new Catalogue(host, library, downloads);
-  engine.watch((event) => event.kind === 'download' && downloads.hear(event));
+  engine.watch((event) => event.kind === 'download' && downloads.onEvent(event));
   return { engine, library, downloads, catalogue, asked, invoked, refuse: (command: string | null) => (refused = command), held, hold: () => (holding = true) };
 }
 

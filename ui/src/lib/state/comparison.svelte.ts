@@ -105,7 +105,7 @@ export class Comparison {
     this.costs = null;
     this.turn = null;
     this.race?.pause();
-    const buffer = new FrameBuffer<CompareEvent>(this.#pace.nextFrame, (events) => this.#hear(events));
+    const buffer = new FrameBuffer<CompareEvent>(this.#pace.nextFrame, (events) => this.#apply(events));
     this.#measurement = new Measurement<CompareEvent>(this.#host, {
       begin,
       snapshot: (id, from) => call(this.#host, 'compare_snapshot', { id, from }),
@@ -138,7 +138,7 @@ export class Comparison {
   }
 
   /** Cancels the loading if a stop came before there was anything to cancel. */
-  hearLoading(): void {
+  onLoading(): void {
     if (this.stopping) this.#cancelLoading();
   }
 
@@ -182,7 +182,7 @@ export class Comparison {
     this.#live = [];
   }
 
-  #hear(events: readonly CompareEvent[]): void {
+  #apply(events: readonly CompareEvent[]): void {
     // Events of a lane between two frames are applied together.
     let told: GenerationEvent[][] = [];
     const draw = () => {

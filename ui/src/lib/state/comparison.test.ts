@@ -250,12 +250,12 @@ describe('measuring a pair', () => {
     const measuring = comparison.measurePair(pair);
     comparison.stop();
     // The engine had nothing to cancel yet.
-    comparison.hearLoading();
+    comparison.onLoading();
     expect([named(host, 'cancel_loading'), named(host, 'stop_measurement')]).toEqual([2, 0]);
     refuse({ code: 'stopped', message: 'Called off.' });
     await measuring;
     expect([comparison.running, comparison.error, comparison.pairEnd, changes]).toEqual([false, null, { report: null, stopped: true, error: null }, 1]);
-    comparison.hearLoading();
+    comparison.onLoading();
     expect(named(host, 'cancel_loading')).toBe(2);
   });
 

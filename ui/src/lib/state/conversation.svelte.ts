@@ -40,14 +40,14 @@ interface Refusal {
 }
 
 /** Interval in milliseconds, and number of attempts without news, of polling an answer that another page started. */
-const hearingMs = 250;
-const hearings = 80;
+const pollMs = 250;
+const pollAttempts = 80;
 
 /** Answers at the end of a branch that are fetched at once. Earlier ones are fetched when near. */
 const fetchedAtOnce = 1;
 
 /** Callbacks of a conversation. */
-export interface Told {
+export interface ConversationCallbacks {
   /** Called when it was created or changed. */
   changed: () => void;
   /** Loads the models for an answer. Rejects if that is impossible. */
@@ -77,7 +77,7 @@ export class Conversation {
   readonly #host: Host;
   readonly #settings: Settings;
   readonly #pace: Pace;
-  readonly #told: Told;
+  readonly #callbacks: ConversationCallbacks;
   readonly #unsent: Unsent;
   /** Conversations being opened. Asking or starting another one cancels them. */
   readonly #openings = new Latest();
@@ -91,13 +91,13 @@ export class Conversation {
     host: Host,
     settings: Settings,
     pace: Pace = { clock: pageClock, nextFrame: pageFrame },
-    told: Told = { changed: () => {} },
+    callbacks: ConversationCallbacks = { changed: () => {} },
     unsent: Unsent = new Unsent(new Preferences(host), pace.clock),
   ) {
     this.#host = host;
     this.#settings = settings;
     this.#pace = pace;
-    this.#told = told;
+    this.#callbacks = callbacks;
     this.#unsent = unsent;
   }
 
@@ -310,7 +310,7 @@ export class Conversation {
         thread.instructed = system;
         if (thread.id !== null) return;
         this.#number(thread, id);
-        this.#told.changed();
+        this.#callbacks.changed();
       });
     } catch (thrown) {
       // Newer instructions are not undone.
@@ -368,7 +368,7 @@ export class Conversation {
       if (answer.phase !== 'waiting') return;
       answer.apply(events);
       const state = thread.stateOf(answerId);
-      if (state === 'streaming' && !answer.over) this.#hear(thread, answer, answerId, events.length, hearings);
+      if (state === 'streaming' && !answer.over) this.#poll(thread, answer, answerId, events.length, pollAttempts);
       // Imported from a file with text alone: the saved state counts.
       else if (events.length === 0 && (state === 'complete' || state === 'failed')) answer.end(state === 'complete' ? 'finished' : 'failed');
       else answer.interrupt();
@@ -378,15 +378,15 @@ export class Conversation {
   }
 
   /** Polls an answer that the engine writes and this page does not follow, as after a reload. */
-  #hear(thread: Thread, answer: Answer, message: number, heard: number, left: number): void {
-    this.#pace.clock.after(hearingMs, () => {
+  #poll(thread: Thread, answer: Answer, message: number, known: number, left: number): void {
+    this.#pace.clock.after(pollMs, () => {
       if (this.#thread !== thread || !thread.isAnswer(answer, message)) return;
       call(this.#host, 'answer_events', { message }).then(
         (events) => {
-          answer.apply(events.slice(heard));
+          answer.apply(events.slice(known));
           if (answer.over) return;
-          if (events.length > heard) this.#hear(thread, answer, message, events.length, hearings);
-          else if (left > 0) this.#hear(thread, answer, message, heard, left - 1);
+          if (events.length > known) this.#poll(thread, answer, message, events.length, pollAttempts);
+          else if (left > 0) this.#poll(thread, answer, message, known, left - 1);
           else answer.interrupt();
         },
         (thrown: unknown) => answer.fail(toErrorInfo(thrown)),
@@ -409,11 +409,11 @@ export class Conversation {
     try {
       const settings = this.#settings.request();
       if (!settings) throw ownError('no_model', language.strings.conversation.noModel);
-      await this.#told.ready?.();
+      await this.#callbacks.ready?.();
       const asked = { asking, settings: { ...settings, target: '', draft: null } };
       const begun = await thread.inOrder(async () => {
-        const hear = (message: StreamMessage) => running.stream.receive(message.generation_id, message);
-        const answering = await begin(this.#host, { conversation: thread.id, ...asked }, hear);
+        const receive = (message: StreamMessage) => running.stream.receive(message.generation_id, message);
+        const answering = await begin(this.#host, { conversation: thread.id, ...asked }, receive);
         this.#number(thread, answering.conversation);
         return answering;
       });
@@ -424,7 +424,7 @@ export class Conversation {
       running.early = null;
       running.buffer.add(early);
       thread.add(asking, begun, { key: turn.key, answer, settings: asked.settings });
-      this.#told.changed();
+      this.#callbacks.changed();
       // It was stopped before the engine had numbered it.
       if (this.stopping && !answer.over) this.#stopGeneration(begun.generation_id);
       return null;
@@ -446,7 +446,7 @@ export class Conversation {
     if (this.#unsent.draftOf(asked.id) === '') this.#unsent.type(asked.id, turn.prompt);
     this.#setRefused(thread, [...this.#unsent.refusedIn(asked.id), { turn, after }]);
     if (thread === this.#thread) thread.show();
-    else this.#told.refusedElsewhere?.(error);
+    else this.#callbacks.refusedElsewhere?.(error);
   }
 
   #setRefused(thread: Thread, refused: readonly Refused[]): void {
@@ -457,7 +457,7 @@ export class Conversation {
   /** Shows an error where the reader is. */
   #complain(thread: Thread, error: ErrorInfo): void {
     if (thread === this.#thread) thread.error = error;
-    else this.#told.refusedElsewhere?.(error);
+    else this.#callbacks.refusedElsewhere?.(error);
   }
 
   #follow(thread: Thread, answer: Answer): Running {
@@ -483,7 +483,7 @@ export class Conversation {
     if (this.#current !== running) return;
     this.#current = null;
     this.stopping = false;
-    this.#told.changed();
+    this.#callbacks.changed();
   }
 
   #stopGeneration(generationId: number): void {

@@ -11,7 +11,7 @@ import type {
   StreamMessage,
   TokenEvent,
 } from '../ipc/schema.gen';
-import { Conversation, type Told } from './conversation.svelte';
+import { Conversation, type ConversationCallbacks } from './conversation.svelte';
 import { Preferences } from './preferences.svelte';
 import { Settings } from './settings.svelte';
 import { saidIn } from './thread.svelte';
@@ -154,14 +154,14 @@ function converse(waiting = false) {
   const elsewhere: string[] = [];
   /** Lets loading the models succeed or fail. */
   const models: { come: () => void; fail: (error: ErrorInfo) => void }[] = [];
-  const told: Told = {
+  const callbacks: ConversationCallbacks = {
     changed: () => changes.push(conversation.writing),
     ready: () => (waiting ? new Promise((come, fail) => models.push({ come, fail })) : Promise.resolve()),
     refusedElsewhere: ({ message }) => elsewhere.push(message),
   };
   const preferences = new Preferences(host);
   const unsent = new Unsent(preferences, pace.clock);
-  const conversation: Conversation = new Conversation(host, settings, pace, told, unsent);
+  const conversation: Conversation = new Conversation(host, settings, pace, callbacks, unsent);
   const frame = () => frames.splice(0).forEach((then) => then());
   const send = async (text: string) => {
     conversation.draft = text;

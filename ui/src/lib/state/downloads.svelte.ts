@@ -17,7 +17,7 @@ export const isBusy = ({ phase }: Download): boolean => busyPhases.has(phase);
 export const isHalted = ({ phase }: Download): boolean => phase === 'paused' || phase === 'failed';
 
 /** Callbacks of the downloads. */
-export interface DownloadsTold {
+export interface DownloadsCallbacks {
   /** Called when polling found a new model. Otherwise the engine reports the changed library. */
   arrived?: () => void;
   /** Called when one starts or resumes, since the engine has read the hub's token then. */
@@ -39,12 +39,12 @@ export class Downloads {
 
   readonly #host: Host;
   readonly #clock: Clock;
-  readonly #told: DownloadsTold;
+  readonly #callbacks: DownloadsCallbacks;
   #cancelTimer: () => void = () => {};
 
-  constructor(host: Host, told: DownloadsTold = {}, clock: Clock = pageClock) {
+  constructor(host: Host, callbacks: DownloadsCallbacks = {}, clock: Clock = pageClock) {
     this.#host = host;
-    this.#told = told;
+    this.#callbacks = callbacks;
     this.#clock = clock;
   }
 
@@ -60,7 +60,7 @@ export class Downloads {
   }
 
   /** Applies an event. */
-  hear(event: Extract<LibraryEvent, { kind: 'download' | 'download_gone' }>): void {
+  onEvent(event: Extract<LibraryEvent, { kind: 'download' | 'download_gone' }>): void {
     if (event.kind === 'download_gone') this.take(this.all.filter(({ id }) => id !== event.id));
     else this.take(withOne(this.all, event.download));
   }
@@ -73,7 +73,7 @@ export class Downloads {
       const now = this.all.find(({ id }) => id === download.id);
       // An event may be newer than the response.
       if (!now || now === before) this.take(withOne(this.all, download));
-      this.#told.begun?.();
+      this.#callbacks.begun?.();
     });
   }
 
@@ -86,7 +86,7 @@ export class Downloads {
   resume(id: string): Promise<void> {
     return this.#try(async () => {
       await call(this.#host, 'resume_download', { id });
-      this.#told.begun?.();
+      this.#callbacks.begun?.();
     });
   }
 
@@ -105,7 +105,7 @@ export class Downloads {
           const done = ({ phase }: Download) => phase === 'done';
           const arrived = all.some((download) => done(download) && this.all.some((before) => before.id === download.id && !done(before)));
           this.take(all);
-          if (arrived) this.#told.arrived?.();
+          if (arrived) this.#callbacks.arrived?.();
         },
         () => this.#listen(),
       );

@@ -40,8 +40,8 @@ function make() {
       return () => void timers.splice(timers.indexOf(timer), timers.includes(timer) ? 1 : 0);
     },
   };
-  const told = { arrived: () => (arrivals += 1), begun: () => (begun += 1) };
-  const downloads = new Downloads({ invoke } as unknown as Host, told, clock);
+  const callbacks = { arrived: () => (arrivals += 1), begun: () => (begun += 1) };
+  const downloads = new Downloads({ invoke } as unknown as Host, callbacks, clock);
   return { calls, timers, downloads, arrivals: () => arrivals, begun: () => begun, refuse: (why: unknown) => (refusal = why), know: (all: Download[]) => (known = all) };
 }
 
@@ -51,11 +51,11 @@ describe('downloads', () => {
   it('follow the last event, in a stable order', () => {
     const { downloads } = make();
     downloads.take([download('a'), download('b')]);
-    downloads.hear({ kind: 'download', download: download('a', { done_bytes: 50 }) });
-    downloads.hear({ kind: 'download', download: download('c', { total_bytes: null }) });
+    downloads.onEvent({ kind: 'download', download: download('a', { done_bytes: 50 }) });
+    downloads.onEvent({ kind: 'download', download: download('c', { total_bytes: null }) });
     expect(downloads.all.map(({ id, done_bytes }) => [id, done_bytes])).toEqual([['a', 50], ['b', 0], ['c', 0]]);
     expect(downloads.share).toBe(0.25);
-    downloads.hear({ kind: 'download_gone', id: 'a' });
+    downloads.onEvent({ kind: 'download_gone', id: 'a' });
     expect(downloads.all.map(({ id }) => id)).toEqual(['b', 'c']);
   });
 
@@ -68,7 +68,7 @@ describe('downloads', () => {
   it('leave reporting a new model to the engine', () => {
     const { downloads, arrivals } = make();
     downloads.take([download('old', { phase: 'done' }), download('a')]);
-    downloads.hear({ kind: 'download', download: download('a', { phase: 'done' }) });
+    downloads.onEvent({ kind: 'download', download: download('a', { phase: 'done' }) });
     expect([downloads.all.every(({ phase }) => phase === 'done'), arrivals()]).toEqual([true, 0]);
   });
 
@@ -76,7 +76,7 @@ describe('downloads', () => {
     const { downloads, timers, know, arrivals } = make();
     downloads.take([download('a')]);
     expect(timers.map(({ milliseconds }) => milliseconds)).toEqual([silenceMs]);
-    downloads.hear({ kind: 'download', download: download('a', { done_bytes: 99 }) });
+    downloads.onEvent({ kind: 'download', download: download('a', { done_bytes: 99 }) });
     expect(timers).toHaveLength(1);
     know([download('a', { phase: 'done' })]);
     timers[0]?.then();
@@ -130,7 +130,7 @@ describe('downloads', () => {
     const request = { repository: 'x/y', file: 'z.gguf' };
     if (how === 'halted') downloads.take([download('z', { request, phase: 'paused' })]);
     const starting = downloads.start(request);
-    downloads.hear({ kind: 'download', download: download('z', { request, done_bytes: 7 }) });
+    downloads.onEvent({ kind: 'download', download: download('z', { request, done_bytes: 7 }) });
     await starting;
     expect(downloads.all.map(({ done_bytes }) => done_bytes)).toEqual([7]);
   });

@@ -55,7 +55,7 @@ export class Drop {
   }
 
   /** Applies an event of a drag. */
-  hear(event: FilesEvent): void {
+  onEvent(event: FilesEvent): void {
     if (event.kind === 'left') {
       this.plan = null;
       return;

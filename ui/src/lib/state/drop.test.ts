@@ -57,24 +57,24 @@ describe('a plan', () => {
 describe('a drop', () => {
   it('is announced while files are over the window, and for nothing else', async () => {
     const { state } = await make();
-    state.drop.hear({ kind: 'over', paths: ['/a/x.gguf'], across: 0.2 });
+    state.drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.2 });
     expect([state.drop.plan?.model, state.drop.role]).toEqual(['/a/x.gguf', 'target']);
-    state.drop.hear({ kind: 'over', paths: ['/a/x.gguf'], across: 0.7 });
+    state.drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.7 });
     expect(state.drop.role).toBe('draft');
-    state.drop.hear({ kind: 'left' });
+    state.drop.onEvent({ kind: 'left' });
     expect(state.drop.plan).toBeNull();
-    state.drop.hear({ kind: 'over', paths: [], across: 0.2 });
+    state.drop.onEvent({ kind: 'over', paths: [], across: 0.2 });
     expect(state.drop.plan).toBeNull();
-    state.drop.hear({ kind: 'dropped', paths: [], across: 0.2 });
+    state.drop.onEvent({ kind: 'dropped', paths: [], across: 0.2 });
     await settled();
     expect(state.complaint).toBeNull();
   });
 
   it('of a model loads it, on the right half as a draft', async () => {
     const { host, state } = await make();
-    state.drop.hear({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
+    state.drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
     await settled();
-    state.drop.hear({ kind: 'dropped', paths: ['/a/d.gguf'], across: 0.9 });
+    state.drop.onEvent({ kind: 'dropped', paths: ['/a/d.gguf'], across: 0.9 });
     await settled();
     expect(host.of('load_models')).toEqual([
       { target: '/a/x.gguf', draft: null, context: null },
@@ -86,7 +86,7 @@ describe('a drop', () => {
   it('of a model does nothing while another loads, and says so', async () => {
     const { host, state } = await make();
     state.models.loading = 'big';
-    state.drop.hear({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
+    state.drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
     await settled();
     expect(host.of('load_models')).toEqual([]);
     expect(state.complaint).toContain('big is still being loaded');
@@ -94,14 +94,14 @@ describe('a drop', () => {
 
   it('without a loaded model has no place for a draft', async () => {
     const state = new WindowState(new AgreeingHost());
-    state.drop.hear({ kind: 'over', paths: ['/a/x.gguf'], across: 0.9 });
+    state.drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.9 });
     expect(state.drop.role).toBe('target');
   });
 
   it('of conversations imports them all, opens the last, and keeps the first error', async () => {
     const { host, state } = await make();
     host.broken = ['/a/2.json'];
-    state.drop.hear({ kind: 'dropped', paths: ['/a/1.json', '/a/2.json', '/a/3.json'], across: 0.2 });
+    state.drop.onEvent({ kind: 'dropped', paths: ['/a/1.json', '/a/2.json', '/a/3.json'], across: 0.2 });
     await settled();
     expect(host.of('import_conversation')).toEqual(['/a/1.json', '/a/2.json', '/a/3.json']);
     expect(host.of('open_conversation')).toEqual([state.conversation.id]);
@@ -111,7 +111,7 @@ describe('a drop', () => {
   it('of other files says what can be dropped', async () => {
     const { host, state } = await make();
     const before = host.calls.length;
-    state.drop.hear({ kind: 'dropped', paths: ['/a/notes.txt'], across: 0.2 });
+    state.drop.onEvent({ kind: 'dropped', paths: ['/a/notes.txt'], across: 0.2 });
     await settled();
     expect(host.calls).toHaveLength(before);
     expect(state.complaint).toBe('notes.txt cannot be opened. Drop one model (.gguf) or exported conversations (.json).');

@@ -21,7 +21,7 @@ export interface Surroundings {
 const recentAtMost = 5;
 
 /** An unloaded target, reloaded when needed. */
-export interface Resting {
+export interface ReloadableModel {
   path: string;
   name: string;
   /** Null if unknown. */
@@ -42,7 +42,7 @@ export class Models {
   /** Whether loading was cancelled and has not ended yet. */
   cancelling = $state(false);
   /** Why nothing is loaded: unloaded by the user, unused for long, or loading it crashed the last run. */
-  letGo = $state<'asked' | 'idle' | 'crashed' | null>(null);
+  unloadReason = $state<'asked' | 'idle' | 'crashed' | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
   /** Whether the start is over and the models are known. */
   ready = $state(false);
@@ -63,19 +63,19 @@ export class Models {
   listed = $derived.by((): readonly ModelEntry[] => this.#library.models);
 
   /** Target that the next question reloads; null for none. */
-  resting = $derived.by((): Resting | null => {
+  reloadable = $derived.by((): ReloadableModel | null => {
     const last = this.loaded ? null : this.#restorable();
     const listed = this.#library.at(last?.target);
     return last && { path: last.target, name: this.#nameOf(last), quantisation: listed?.quantisation ?? last.quantisation };
   });
 
   /** Whether a question can be answered, with the loaded models or with reloaded ones. */
-  answerable = $derived(this.loaded !== null || this.resting !== null);
+  answerable = $derived(this.loaded !== null || this.reloadable !== null);
 
   /** Whether a remedy for the file of conversations is running. */
-  mending = $state(false);
+  repairing = $state(false);
   /** Why the remedy failed. */
-  mendingFailed = $state.raw<ErrorInfo | null>(null);
+  repairFailed = $state.raw<ErrorInfo | null>(null);
   /** Recently loaded targets that still exist, latest first. */
   recent = $derived.by(() => this.#preferences.recentModels.flatMap((path) => this.#library.at(path) ?? []));
 
@@ -157,12 +157,12 @@ export class Models {
   }
 
   /** The engine has unloaded the models, maybe to make room for others that then failed to load. */
-  hearUnloaded(makingRoom = this.loading !== null): void {
+  onUnloaded(makingRoom = this.loading !== null): void {
     if (this.loaded) this.#lose(this.#unloading ? 'asked' : makingRoom ? null : 'idle');
   }
 
   /** The engine reads files. */
-  hearProgress(progress: LoadProgress): void {
+  onProgress(progress: LoadProgress): void {
     this.progress = progress;
     // The cancellation may have come too early.
     if (this.cancelling) void call(this.#host, 'cancel_loading', {}).catch(() => {});
@@ -189,7 +189,7 @@ export class Models {
   }
 
   /** Reloads the models at the user's request. Failures are shown. */
-  async wake(): Promise<void> {
+  async reload(): Promise<void> {
     try {
       await this.restore();
     } catch (thrown) {
@@ -251,17 +251,17 @@ export class Models {
   }
 
   /** Applies a remedy to the file of conversations. Returns whether it was applied. */
-  async mendStore(remedy: StoreRemedy): Promise<boolean> {
-    this.mending = true;
+  async repairStore(remedy: StoreRemedy): Promise<boolean> {
+    this.repairing = true;
     try {
       this.info = await call(this.#host, 'mend_store', { remedy });
-      this.mendingFailed = null;
+      this.repairFailed = null;
       return true;
     } catch (thrown) {
-      this.mendingFailed = toErrorInfo(thrown);
+      this.repairFailed = toErrorInfo(thrown);
       return false;
     } finally {
-      this.mending = false;
+      this.repairing = false;
     }
   }
 
@@ -290,7 +290,7 @@ export class Models {
     if (!crashed || crashed.target !== target) return false;
     const { draft, context } = crashed;
     this.#brought = { target, draft, context, name: null, quantisation: null };
-    this.letGo = 'crashed';
+    this.unloadReason = 'crashed';
     return true;
   }
 
@@ -344,13 +344,13 @@ export class Models {
     if (isNew || !same) this.#brought = lastOf(loaded, context);
     this.#gone = null;
     this.loaded = loaded;
-    this.letGo = null;
+    this.unloadReason = null;
     this.#settings.fit(loaded, draftIsNew || !this.ready);
   }
 
   #lose(why: 'asked' | 'idle' | null): void {
     this.loaded = null;
-    this.letGo = why;
+    this.unloadReason = why;
   }
 }
 

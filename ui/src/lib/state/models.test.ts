@@ -134,9 +134,9 @@ describe('the last models', () => {
     const { host, models } = await inWindow({ last_models: last });
     host.unfinishedLoad = last;
     await models.start();
-    expect([host.requests, models.letGo, models.resting?.name, models.ready]).toEqual([[], 'crashed', listed[1]!.name, true]);
-    await models.wake();
-    expect([host.requests, models.letGo, models.loaded?.draft?.path]).toEqual([[last], null, last.draft]);
+    expect([host.requests, models.unloadReason, models.reloadable?.name, models.ready]).toEqual([[], 'crashed', listed[1]!.name, true]);
+    await models.reload();
+    expect([host.requests, models.unloadReason, models.loaded?.draft?.path]).toEqual([[last], null, last.draft]);
   });
 
   it('are loaded if loading another model crashed the last run', async () => {
@@ -150,7 +150,7 @@ describe('the last models', () => {
     const { host, models } = await inWindow();
     host.unfinishedLoad = { target: listed[0]!.path, draft: null, context: null };
     await models.start();
-    expect([host.requests, models.letGo, models.resting?.path]).toEqual([[], 'crashed', listed[0]!.path]);
+    expect([host.requests, models.unloadReason, models.reloadable?.path]).toEqual([[], 'crashed', listed[0]!.path]);
   });
 
   it('are saved, and loaded at the next start with draft and context', async () => {
@@ -181,22 +181,22 @@ describe('the last models', () => {
     expect([failing.models.error, failing.complaints[0]]).toEqual([null, `${listed[1]!.name} could not be loaded again. Too little memory. ${listed[0]!.name} is loaded instead.`]);
     // A default is not remembered, but it is reloaded after it was unloaded.
     expect(failing.host.kept).toEqual({ last_models: last });
-    failing.models.hearUnloaded();
-    expect(failing.models.resting?.path).toBe(listed[0]!.path);
+    failing.models.onUnloaded();
+    expect(failing.models.reloadable?.path).toBe(listed[0]!.path);
   });
 
   it('are loaded from outside of the folders too, under the saved name', async () => {
     const outside = { target: '/elsewhere/blob', draft: null, context: null, name: 'A model', quantisation: 'Q4_K' };
     const { host, models, complaints } = await inWindow({ last_models: outside });
-    expect(models.resting).toEqual({ path: '/elsewhere/blob', name: 'A model', quantisation: 'Q4_K' });
+    expect(models.reloadable).toEqual({ path: '/elsewhere/blob', name: 'A model', quantisation: 'Q4_K' });
     await models.start();
     expect([models.loaded?.target.path, complaints]).toEqual(['/elsewhere/blob', []]);
-    models.hearUnloaded();
+    models.onUnloaded();
     host.loaded = null;
     expect(models.answerable).toBe(true);
     host.refusal = { code: 'model_not_found', message: 'It is not there.' };
     await expect(models.restore()).rejects.toEqual(host.refusal);
-    expect([models.resting, models.answerable]).toEqual([null, false]);
+    expect([models.reloadable, models.answerable]).toEqual([null, false]);
   });
 
   it('are loaded before the folders have been searched', async () => {
@@ -234,11 +234,11 @@ describe('loading', () => {
     host.refusal = { code: 'stopped', message: 'Called off.' };
     const starting = models.start();
     await expect.poll(() => models.loading).toBe(listed[1]!.name);
-    models.hearProgress({ name: 'x', done_bytes: 1, total_bytes: 2 });
+    models.onProgress({ name: 'x', done_bytes: 1, total_bytes: 2 });
     expect(models.progress?.done_bytes).toBe(1);
     await models.cancel();
     expect([models.cancelling, host.commands.includes('cancel_loading')]).toEqual([true, true]);
-    models.hearProgress({ name: 'x', done_bytes: 2, total_bytes: 2 });
+    models.onProgress({ name: 'x', done_bytes: 2, total_bytes: 2 });
     expect(host.commands.filter((command) => command === 'cancel_loading')).toHaveLength(2);
     go();
     await starting;
@@ -254,8 +254,8 @@ describe('loading', () => {
     host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
     const loading = models.load(last, 'x');
     // The old ones were unloaded to make room.
-    models.hearUnloaded();
-    expect(models.letGo).toBeNull();
+    models.onUnloaded();
+    expect(models.unloadReason).toBeNull();
     await models.cancel();
     go();
     expect([await loading, models.error]).toEqual(['failed', host.refusal]);
@@ -267,14 +267,14 @@ describe('an unloaded model', () => {
     const { host, models, settings } = await inWindow({ last_models: last });
     await models.start();
     settings.method = 'plain';
-    models.hearUnloaded();
-    expect([models.loaded, models.letGo, models.resting?.path, models.answerable]).toEqual([null, 'idle', listed[1]!.path, true]);
+    models.onUnloaded();
+    expect([models.loaded, models.unloadReason, models.reloadable?.path, models.answerable]).toEqual([null, 'idle', listed[1]!.path, true]);
     await models.restore();
-    expect([host.requests.at(-1), settings.method, models.letGo]).toEqual([last, 'plain', null]);
+    expect([host.requests.at(-1), settings.method, models.unloadReason]).toEqual([last, 'plain', null]);
     await models.unload();
-    expect([models.loaded, models.letGo]).toEqual([null, 'asked']);
-    models.hearUnloaded();
-    expect(models.letGo).toBe('asked');
+    expect([models.loaded, models.unloadReason]).toEqual([null, 'asked']);
+    models.onUnloaded();
+    expect(models.unloadReason).toBe('asked');
   });
 
   it('reports why it is not reloaded', async () => {
@@ -284,10 +284,10 @@ describe('an unloaded model', () => {
     host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
     await expect(models.restore()).rejects.toEqual(host.refusal);
     expect([models.error, models.answerable]).toEqual([null, true]);
-    await models.wake();
+    await models.reload();
     expect(models.error).toEqual(host.refusal);
     host.refusal = null;
-    await models.wake();
+    await models.reload();
     expect(models.loaded?.target.path).toBe(last.target);
   });
 });

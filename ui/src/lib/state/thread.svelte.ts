@@ -68,7 +68,7 @@ export class Thread {
   /** Changes of the instructions. */
   readonly instructions = new Latest();
 
-  #told: Promise<unknown> = Promise.resolve();
+  #lastRequest: Promise<unknown> = Promise.resolve();
   #messages: readonly StoredMessage[] = [];
   #leaf: number | null = null;
   // Looked up, never drawn from.
@@ -98,9 +98,9 @@ export class Thread {
   /** Runs requests that change this conversation one after another: the first gives it its number, without which
    * the next would create another conversation. */
   inOrder<T>(tell: () => Promise<T>): Promise<T> {
-    const told = this.#told.then(tell);
-    this.#told = told.catch(() => {});
-    return told;
+    const sent = this.#lastRequest.then(tell);
+    this.#lastRequest = sent.catch(() => {});
+    return sent;
   }
 
   /** The answer before the next question; null at the start. */

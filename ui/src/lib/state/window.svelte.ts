@@ -10,7 +10,7 @@ import { Catalogue } from './catalogue.svelte';
 import { Comparison } from './comparison.svelte';
 import { ComparisonPlan } from './comparisonPlan.svelte';
 import { Comparisons } from './comparisons.svelte';
-import { Conversation, type Told } from './conversation.svelte';
+import { Conversation, type ConversationCallbacks } from './conversation.svelte';
 import { Conversations } from './conversations.svelte';
 import { Downloads } from './downloads.svelte';
 import { Drop } from './drop.svelte';
@@ -109,12 +109,12 @@ export class WindowState {
     this.catalogue = new Catalogue(host, this.library, this.downloads);
     this.conversations = new Conversations(host, notify);
     this.unsent = new Unsent(this.preferences);
-    const told: Told = {
+    const callbacks: ConversationCallbacks = {
       changed: () => void this.conversations.refresh(),
       ready: () => this.models.restore(),
       refusedElsewhere: (error) => complain(language.strings.conversation.refusedElsewhere(errorLine(error))),
     };
-    this.conversation = new Conversation(host, this.settings, undefined, told, this.unsent);
+    this.conversation = new Conversation(host, this.settings, undefined, callbacks, this.unsent);
     this.comparisons = new Comparisons(host, notify);
     this.comparison = new Comparison(host, () => this.#compared());
     this.pairing = new Pairing(host, { models: this.models, comparison: this.comparison });
@@ -133,7 +133,7 @@ export class WindowState {
     void this.#listConversations();
     // First, so that events of loading are received too.
     try {
-      this.downloads.take(await watchLibrary(this.#host, (event) => this.#hear(event)));
+      this.downloads.take(await watchLibrary(this.#host, (event) => this.#onLibraryEvent(event)));
       // It may have been hidden before the watch started.
       if (this.#hidden) this.hide(true);
     } catch (thrown) {
@@ -155,24 +155,24 @@ export class WindowState {
     if (this.conversations.error === null) this.unsent.keepOnly(this.conversations.entries.map(({ id }) => id));
   }
 
-  #hear(event: LibraryEvent): void {
+  #onLibraryEvent(event: LibraryEvent): void {
     switch (event.kind) {
       case 'changed':
         return void this.#libraryChanged();
       case 'download':
       case 'download_gone':
-        return this.downloads.hear(event);
+        return this.downloads.onEvent(event);
       case 'loading':
-        this.comparison.hearLoading();
-        return this.models.hearProgress(event.progress);
+        this.comparison.onLoading();
+        return this.models.onProgress(event.progress);
       case 'unloaded':
-        return this.models.hearUnloaded(this.models.loading !== null || this.comparison.running);
+        return this.models.onUnloaded(this.models.loading !== null || this.comparison.running);
     }
   }
 
   /** Applies a remedy to the file of conversations, and reloads it. */
-  async mendStore(remedy: StoreRemedy): Promise<void> {
-    if (!(await this.models.mendStore(remedy)) || remedy.type === 'go_without') return;
+  async repairStore(remedy: StoreRemedy): Promise<void> {
+    if (!(await this.models.repairStore(remedy)) || remedy.type === 'go_without') return;
     this.conversation.clear();
     await this.#listConversations();
   }

@@ -45,7 +45,7 @@ export class Costs {
     this.#measurement = new Measurement<CostEvent>(this.#host, {
       begin: (receive) => measureCosts(this.#host, receive),
       snapshot: (id, from) => call(this.#host, 'costs_snapshot', { id, from }),
-      deliver: (events) => this.#hear(events),
+      deliver: (events) => this.#apply(events),
       lost: (error) => this.#end(error),
       clock: this.#clock,
     });
@@ -62,7 +62,7 @@ export class Costs {
     this.#measurement?.stop();
   }
 
-  #hear(events: readonly CostEvent[]): void {
+  #apply(events: readonly CostEvent[]): void {
     for (const event of events) {
       if (event.type === 'progress') this.progress = { done: event.done, total: event.total };
       else if (event.type === 'failed') this.#end(event.error);
