@@ -4,7 +4,7 @@ import globals from 'globals';
 import ts from 'typescript-eslint';
 import svelteConfig from './svelte.config.js';
 
-/** Only the Tauri host may know Tauri; model output never becomes markup. */
+/** Only the Tauri host imports Tauri. Model output never becomes markup. */
 const restrictions = {
   'no-restricted-imports': [
     'error',
@@ -40,7 +40,7 @@ export default ts.config(
     rules: { 'svelte/no-at-html-tags': 'error' },
   },
   {
-    // `npm run layers` sees the imports that are left after compiling, and a component's imports of types are not.
+    // `npm run layers` sees compiled components, which have lost their type imports.
     files: ['ui/src/components/**'],
     rules: { 'no-restricted-imports': ['error', { patterns: [{ group: ['@tauri-apps/*', '**/features/**'], message: 'Components stand below features.' }] }] },
   },

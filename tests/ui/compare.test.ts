@@ -1,5 +1,5 @@
-// The Compare screen on recorded comparisons: what it asks for, what it shows while they run, and that every figure
-// on screen is the report's.
+// The Compare screen on recorded comparisons: its requests, its display while they run, and that every figure on
+// screen is from the report.
 
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -45,7 +45,7 @@ async function compared(opening: Opening = {}): Promise<Page> {
   return page;
 }
 
-/** What a lane has written. */
+/** Text written by a lane. */
 const written = (page: Page, lane: number) => page.locator(`[data-testid=lane][data-lane="${lane}"] [data-testid=answer]`).innerText();
 const figure = (page: Page, key: string) => page.locator(`[data-figure=${key}] td`).allInnerTexts();
 const fixed = (value: number, digits: number) => value.toFixed(digits);
@@ -89,13 +89,13 @@ describe('what is asked for', () => {
       max_tokens: 64,
       runs: 5,
     });
-    // What was chosen here stays here.
+    // Choices made here stay here.
     await page.getByTestId('place-chat').click();
     await page.getByTestId('settings').click();
     expect(await page.getByTestId('temperature').inputValue()).toBe('0.00');
   });
 
-  it('waits for a model, and says what to do', async () => {
+  it('without a model, says what to do', async () => {
     const page = await openCompare({ app: 'fixture-app-empty' });
     await page.getByTestId('compare-open-model').waitFor();
     expect(await page.getByTestId('compare-empty').innerText()).toContain('Open a model to compare');
@@ -105,7 +105,7 @@ describe('what is asked for', () => {
 });
 
 describe('while it runs', () => {
-  it('both lanes write in turn, coloured where tokens were drafted, with the time that is left', async () => {
+  it('both lanes write in turn, coloured by origin, with the time left', async () => {
     const page = await openCompare({ speed: 12 });
     await start(page);
     await page.waitForFunction(() => document.querySelectorAll('[data-testid=lane][data-lane="1"] [data-testid=token]').length > 20);
@@ -117,7 +117,7 @@ describe('while it runs', () => {
     expect(await page.getByTestId('compare-progress').count()).toBe(0);
   });
 
-  it('says how far a suite is', async () => {
+  it('shows the progress of a suite', async () => {
     const page = await openCompare({ ...suite, speed: 40 });
     await page.getByTestId('compare-kind-code').check();
     await page.getByTestId('compare-start').click();
@@ -126,7 +126,7 @@ describe('while it runs', () => {
     expect(await page.getByTestId('lane').count()).toBe(3);
   });
 
-  it('stops at once, with the button and with Escape, and keeps nothing that was not measured', async () => {
+  it('stops at once, by button and by Escape, and keeps no unmeasured result', async () => {
     for (const stop of [(page: Page) => page.getByTestId('compare-stop').click(), (page: Page) => page.keyboard.press('Escape')]) {
       const page = await openCompare({ speed: 2 });
       await start(page);
@@ -155,12 +155,12 @@ describe('while it runs', () => {
     await page.getByTestId('elsewhere').waitFor({ state: 'detached' });
   });
 
-  it('fills what the channel loses', async () => {
+  it('recovers messages lost by the channel', async () => {
     const page = await compared({ lose: [3, 4, 9, 20] });
     expect(await written(page, 0)).toBe(await written(page, 1));
   });
 
-  it('goes on while the chat is shown, which waits for it and says so', async () => {
+  it('continues while the chat is shown, where sending waits and says why', async () => {
     const page = await openCompare({ speed: 12 });
     await start(page);
     await page.keyboard.press('Control+1');
@@ -171,7 +171,7 @@ describe('while it runs', () => {
     await page.getByTestId('result').waitFor();
   });
 
-  it('has what failed in the chat wait before it is tried again', async () => {
+  it('blocks retrying a failed question in the chat', async () => {
     const page = await hunch.open({ replay: 'fixture-refused,fixture-plain', speed: 2 });
     await ask(page);
     const again = page.getByTestId('retry');
@@ -239,7 +239,7 @@ describe('the result', () => {
     expect(await rows('memory-chart')).toContainEqual(['process peak', '1.8 GB']);
   });
 
-  it('says that it ended early, and that it could not be kept', async () => {
+  it('says that it ended early, and that it could not be saved', async () => {
     const messages = recordComparison(planned);
     const ending = messages.at(-1)?.events.at(-1);
     if (ending?.type !== 'finished') throw new Error('it ends');
@@ -250,7 +250,7 @@ describe('the result', () => {
     expect(await (await compared()).getByTestId('trouble').count()).toBe(0);
   });
 
-  it('proves that the texts are the same, or says why they may differ', async () => {
+  it('says that the texts are identical, or why they may differ', async () => {
     const page = await compared();
     expect(await page.getByTestId('identity').getAttribute('data-proof')).toBe('same');
     expect(await page.getByTestId('identity').innerText()).toContain('Same text, token for token: 3 answers compared');
@@ -261,7 +261,7 @@ describe('the result', () => {
     expect(await other.getByTestId('identity').innerText()).toContain('Above temperature 0');
   });
 
-  it('says where the texts differ first', async () => {
+  it('says where the texts first differ', async () => {
     const messages = recordComparison(planned);
     const ending = messages.at(-1)?.events.at(-1);
     if (ending?.type !== 'finished' || !ending.report) throw new Error('it ends');
@@ -270,7 +270,7 @@ describe('the result', () => {
     expect(await page.getByTestId('identity').innerText()).toContain('Draft model, K 4, run 2: first difference at token 17');
   });
 
-  it('says as plainly that a lane is slower, and that there is no clear difference', async () => {
+  it('says that a lane is slower, or that there is no clear difference', async () => {
     const page = await compared(suite);
     const outcomes = await page.getByTestId('verdict').evaluateAll((all) => all.map((one) => one.getAttribute('data-outcome')));
     expect(outcomes).toEqual(['faster', 'slower']);
@@ -288,7 +288,7 @@ describe('the result', () => {
 });
 
 describe('the race', () => {
-  it('replays both lanes on one clock, pauses, and goes to any moment', async () => {
+  it('replays both lanes on one clock, pauses, and seeks', async () => {
     const page = await compared();
     const full = await written(page, 0);
     await page.getByTestId('race-restart').click();
@@ -310,7 +310,7 @@ describe('the race', () => {
     await expect.poll(() => page.getByTestId('lane').getByTestId('token').count()).toBe(0);
   });
 
-  it('moves by hand alone where motion is reduced', async () => {
+  it('moves only by hand with reduced motion', async () => {
     const page = await compared({ reducedMotion: true });
     expect(await page.getByTestId('race-play').count()).toBe(0);
     await page.getByTestId('race-clock').focus();
@@ -320,7 +320,7 @@ describe('the race', () => {
 });
 
 describe('the history', () => {
-  it('keeps what was compared, opens it, writes it to a file, and deletes it when that is said twice', async () => {
+  it('keeps comparisons, opens one, saves it to a file, and deletes it after confirmation', async () => {
     const page = await compared();
     const entry = page.getByTestId('comparison-entry');
     await entry.waitFor();
@@ -360,7 +360,7 @@ describe('the history', () => {
 });
 
 describe('by keyboard', () => {
-  it('compares, from the palette to the figures', async () => {
+  it('compares, from the palette to the figures, by keyboard alone', async () => {
     const page = await hunch.open({ speed: 'instant' });
     await page.keyboard.press('Control+k');
     await page.keyboard.type('go to compare');

@@ -1,4 +1,4 @@
-// What the window says and offers where conversations cannot be kept. Pictures in tests/output/ui.
+// Messages and remedies of the window when conversations cannot be saved. Screenshots in tests/output/ui.
 
 import { mkdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -29,7 +29,7 @@ const withProblem = (change: Partial<StoreProblem> = {}) => ({
   apps: { troubled: { ...app, info: { ...app.info, store_problem: { ...problem, ...change } } } },
 });
 
-/** An answer that the store refuses, and takes again before its end where it `recovers`. */
+/** An answer that the store refuses. With `recovers`, the store accepts it again before its end. */
 function refused(recovers: boolean): string {
   const plan = plans['fixture-plain'];
   if (!plan) throw new Error('fixture-plain');
@@ -42,7 +42,7 @@ function refused(recovers: boolean): string {
 }
 
 describe('a file of conversations that cannot be used', () => {
-  it('offers to try again, to restore a copy, to start anew and to go on without', async () => {
+  it('offers to retry, to restore a backup, to start over and to continue without', async () => {
     const page = await hunch.open(withProblem());
     const told = page.getByTestId('store-problem');
     await told.getByText('Conversations are not being saved').waitFor();
@@ -54,7 +54,7 @@ describe('a file of conversations that cannot be used', () => {
     expect(await calls(page, 'mend_store')).toEqual([{ remedy: { type: 'restore', copy: '2026-11-16-120000.000.db' } }]);
   });
 
-  it('stays named once the person goes on without', async () => {
+  it('stays named after continuing without', async () => {
     const page = await hunch.open(withProblem());
     await page.getByTestId('store-without').click();
     await page.getByTestId('store-without').waitFor({ state: 'detached' });
@@ -79,7 +79,7 @@ describe('a file of conversations that cannot be used', () => {
 });
 
 describe('an answer that cannot be written', () => {
-  it('says so at once and can be saved as a file', async () => {
+  it('says so at once and can be saved to a file', async () => {
     const page = await hunch.open({ replay: 'refused', recordings: { refused: refused(false) } });
     await ask(page);
     await ended(page);
@@ -93,7 +93,7 @@ describe('an answer that cannot be written', () => {
     expect(String(saved?.['text']).slice(0, 20)).toBe(shown.slice(0, 20));
   });
 
-  it('says nothing more once it is written', async () => {
+  it('says nothing once it is saved', async () => {
     const page = await hunch.open({ replay: 'refused', recordings: { refused: refused(true) } });
     await ask(page);
     await ended(page);
@@ -102,7 +102,7 @@ describe('an answer that cannot be written', () => {
 });
 
 describe('the settings', () => {
-  it('tell how large the file of conversations is', async () => {
+  it('show the size of the file of conversations', async () => {
     const page = await hunch.open({ app: 'sized', apps: { sized: { ...app, info: { ...app.info, store_bytes: 12_300_000 } } } });
     await page.getByTestId('open-settings').click();
     expect(await page.getByTestId('store-bytes').innerText()).toBe('12.3 MB');

@@ -1,4 +1,4 @@
-// Typed calls of the commands in the schema, and every failure as an ErrorInfo.
+// Typed calls of the API's commands. Every failure is an ErrorInfo.
 
 import type { Host } from '../host';
 import type {
@@ -18,7 +18,7 @@ import type {
 
 type Name = keyof Commands;
 
-/** Calls a command of the schema; rejects with an ErrorInfo. */
+/** Calls a command of the API. Rejects with an ErrorInfo. */
 export async function call<N extends Name>(
   host: Host,
   name: N,
@@ -27,7 +27,7 @@ export async function call<N extends Name>(
   return invoke(host, name, { ...args });
 }
 
-/** Starts an answer in a conversation whose events go to `receive`. */
+/** Starts an answer in a conversation. Its events go to `receive`. */
 export async function answer(
   host: Host,
   request: AnswerRequest,
@@ -36,7 +36,7 @@ export async function answer(
   return invoke(host, 'answer', { request, channel: host.openChannel(receive) });
 }
 
-/** Starts a comparison whose events go to `receive`; gives its number. */
+/** Starts a comparison, whose events go to `receive`. Returns its number. */
 export async function compare(
   host: Host,
   request: CompareRequest,
@@ -45,7 +45,7 @@ export async function compare(
   return invoke(host, 'compare', { request, channel: host.openChannel(receive) });
 }
 
-/** Loads a pair and measures it against plain decoding, as a comparison whose events go to `receive`; gives its number. */
+/** Loads a pair and compares it with plain decoding. Events go to `receive`. Returns the number. */
 export async function measurePair(
   host: Host,
   request: LoadRequest,
@@ -54,12 +54,12 @@ export async function measurePair(
   return invoke(host, 'measure_pair', { request, channel: host.openChannel(receive) });
 }
 
-/** Has `receive` hear what happens to the library from now on; gives the downloads of now. */
+/** Subscribes `receive` to events of the library. Returns the current downloads. */
 export async function watchLibrary(host: Host, receive: (event: LibraryEvent) => void): Promise<Download[]> {
   return invoke(host, 'watch_library', { channel: host.openChannel(receive) });
 }
 
-/** Starts measuring the cost curve, whose events go to `receive`; gives its number. */
+/** Starts measuring the cost curve, whose events go to `receive`. Returns its number. */
 export async function measureCosts(host: Host, receive: (message: MeasurementMessage<CostEvent>) => void): Promise<number> {
   return invoke(host, 'measure_costs', { channel: host.openChannel(receive) });
 }
@@ -76,7 +76,7 @@ async function invoke<N extends Name>(
   }
 }
 
-/** Any thrown value as an ErrorInfo: the engine's own stay as they are, the rest are defects. */
+/** Converts any thrown value to an ErrorInfo. Errors of the engine stay as they are; others are defects. */
 export function toErrorInfo(thrown: unknown): ErrorInfo {
   if (typeof thrown === 'object' && thrown !== null && 'code' in thrown && 'message' in thrown) {
     const { code, message } = thrown as { code: unknown; message: unknown };

@@ -1,5 +1,4 @@
-// Recorded comparisons: one MeasurementMessage<CompareEvent> a line. Playing one, and the history that what it
-// found out goes into. No page here.
+// Recorded comparisons, one MeasurementMessage<CompareEvent> a line: playback, and the history of results. No DOM.
 
 import type {
   CompareEvent,
@@ -7,7 +6,7 @@ import type {
   ComparisonReport,
   ErrorInfo,
   MeasurementMessage,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 import { Playing, type Playback, type Score } from './playing';
 import { recordedDuration } from './recording';
 
@@ -22,7 +21,7 @@ export function parseComparison(text: string): CompareMessage[] {
     .map((line) => JSON.parse(line) as CompareMessage);
 }
 
-/** Milliseconds that a round of measuring passes is played for; how long it took is not recorded. */
+/** Milliseconds that one round of measuring passes is played for. Its real time is not recorded. */
 const costMs = 120;
 
 function duration(events: readonly CompareEvent[]): number {
@@ -30,12 +29,12 @@ function duration(events: readonly CompareEvent[]): number {
   return recordedDuration(told) + costMs * events.filter(({ type }) => type === 'costs').length;
 }
 
-/** A recorded comparison being played to a channel. */
+/** Playback of a recorded comparison to a channel. */
 export class ReplayedComparison {
   readonly id: number;
   readonly #playing: Playing<CompareEvent>;
 
-  /** `keep` puts a report into the history and gives its number. */
+  /** `keep` adds a report to the history and returns its number. */
   constructor(
     id: number,
     recording: readonly CompareMessage[],
@@ -53,7 +52,7 @@ export class ReplayedComparison {
     this.#playing = new Playing(score, playback);
   }
 
-  /** Plays it. */
+  /** Starts playing. */
   start(): void {
     this.#playing.start();
   }
@@ -63,13 +62,13 @@ export class ReplayedComparison {
     this.#playing.end({ type: 'finished', report: null, kept: null, trouble: null, stopped: true });
   }
 
-  /** Gives the events numbered `from` and later, lost messages included. */
+  /** Returns the events numbered `from` and later, lost messages included. */
   snapshot(from: number): CompareMessage {
     return { id: this.id, seq: from, events: this.#playing.said.slice(from) };
   }
 }
 
-/** The kept comparisons of the replay host, in memory. */
+/** The saved comparisons of the replay host, in memory. */
 export class ReplayComparisons {
   readonly #kept = new Map<number, ComparisonReport>();
   #next = 1;

@@ -1,5 +1,5 @@
-// The library of the replay host: models and folders as they are recorded, fit and pairs worked out from sizes as
-// the engine works them out, downloads that move when a test says so. The bytes of caches are invented. No page here.
+// The library of the replay host: models and folders as recorded, fit and pairs computed from sizes as in the engine,
+// downloads that change when a test says so. The sizes of caches are invented. No DOM.
 
 import type {
   Catalogue,
@@ -24,32 +24,32 @@ import type {
   PredictedMemory,
   PredictedSpeedup,
   SmallerChoice,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 
-/** What is recorded of the library, beside the models. */
+/** Recording of the library besides the models. */
 export interface RecordedLibrary {
-  /** Where was looked; how many models each has is counted. */
+  /** Folders. The number of models in each is computed. */
   folders: Omit<ModelFolder, 'models'>[];
   machine: MachineMemory;
   catalogue: Catalogue;
   hub: HubState;
-  /** Repositories that the hub has, or why it does not give them, by name. */
+  /** Repositories of the hub by name, or the error of looking them up. */
   repositories: Record<string, HubRepository | ErrorInfo>;
-  /** Where vocabularies part, by the two tokenisers with a blank between them. */
+  /** First difference of two vocabularies, by the names of both tokenisers separated by a space. */
   differences: Record<string, { first: number; of_target: string; of_draft: string }>;
-  /** Entries that only one of two models of one vocabulary has, by the name of the draft. */
+  /** Vocabulary entries of only one of two models, by the name of the draft. */
   padding: Record<string, number>;
-  /** What was measured before, by the two names with a blank between them. */
+  /** Measured speedups, by the names of both models separated by a space. */
   measured: Record<string, MeasuredSpeedup>;
-  /** Downloads from before. */
+  /** Existing downloads. */
   downloads: Download[];
 }
 
-/** Downloads that run at once. */
+/** Number of downloads that run at once. */
 const atOnce = 2;
 const usualContext = 8192;
 const leastContext = 512;
-/** Bytes that go besides weights and caches. */
+/** Bytes besides weights and caches. */
 const besides = 340e6;
 
 /** The library of a recorded application. */
@@ -60,7 +60,7 @@ export class ReplayLibrary {
   #downloads: Download[];
   #watching: (event: LibraryEvent) => void = () => {};
 
-  /** `folder` is Hunch's own. */
+  /** `folder` is Hunch's own folder. */
   constructor(recorded: RecordedLibrary, models: ModelEntry[], folder: string) {
     this.#recorded = recorded;
     this.#models = models;
@@ -68,7 +68,7 @@ export class ReplayLibrary {
     this.#downloads = [...recorded.downloads];
   }
 
-  /** The answer to a command of the library; undefined when it is none. */
+  /** Answers a command of the library; undefined for other commands. */
   answer(command: string, args: Record<string, unknown>): unknown {
     const id = args['id'] as string;
     switch (command) {
@@ -116,13 +116,13 @@ export class ReplayLibrary {
     }
   }
 
-  /** Tells what happens from now on; gives the downloads of now. */
+  /** Sends later events to `tell`. Returns the current downloads. */
   watch(tell: (event: LibraryEvent) => void): Download[] {
     this.#watching = tell;
     return this.#downloads;
   }
 
-  /** Tells whoever watches. */
+  /** Sends an event to all watchers. */
   tell(event: LibraryEvent): void {
     this.#watching(structuredClone(event));
   }
@@ -140,12 +140,12 @@ export class ReplayLibrary {
     return found;
   }
 
-  /** What was measured of a pair. */
+  /** The measured speedup of a pair. */
   measured(target: string, draft: string, speedup: MeasuredSpeedup): void {
     this.#recorded.measured[`${target} ${draft}`] = speedup;
   }
 
-  /** Moves a download, as the hub and the disk would. */
+  /** Changes a download, as the hub and the disk would. */
   move(id: string, change: Partial<Download>): void {
     const at = this.#downloads.findIndex((download) => download.id === id);
     const before = this.#downloads[at];
@@ -161,7 +161,7 @@ export class ReplayLibrary {
     this.#next();
   }
 
-  /** Predicted memory, from sizes. */
+  /** Predicted memory, computed from sizes. */
   fit({ target, draft, context }: FitRequest): Fit {
     const [first, second] = [this.find(target), draft === null ? null : this.find(draft)];
     const tokens = context ?? Math.min(usualContext, first.context_length);
@@ -279,7 +279,7 @@ export class ReplayLibrary {
 
   #start(request: DownloadRequest): Download {
     const same = this.#downloads.find((download) => download.request.repository === request.repository && download.request.file === request.file);
-    // It goes on with what is asked for now, the checksum included; one that is under way is left alone.
+    // It resumes with the new request, checksum included. A running one is left alone.
     if (same && ['paused', 'failed', 'done'].includes(same.phase))
       this.move(same.id, { request, phase: 'running', error: null, path: null, done_bytes: same.phase === 'done' ? 0 : same.done_bytes });
     if (same) return this.#downloads.find(({ id }) => id === same.id) ?? same;
@@ -307,7 +307,7 @@ export class ReplayLibrary {
     return there?.size_bytes ?? this.#recorded.catalogue.models.find((model) => model.repository === repository && model.file === file)?.size_bytes ?? null;
   }
 
-  /** The next that waits begins. */
+  /** Starts the next waiting download. */
   #next(): void {
     const waiting = this.#downloads.find(({ phase }) => phase === 'waiting');
     if (waiting && this.#downloads.filter(({ phase }) => phase === 'running').length < atOnce) this.move(waiting.id, { phase: 'running' });
@@ -336,10 +336,10 @@ export class ReplayLibrary {
   }
 }
 
-/** Whether a draft can be used, or is taken to. */
+/** Whether a draft can be used, or is assumed to be. */
 const isSuited = ({ kind }: PairVerdict): boolean => kind === 'suits' || kind === 'expected';
 
-/** A file's name without its folders, ending and part. */
+/** File name without folders, extension and part number. */
 const stem = (file: string): string => (file.split('/').at(-1) ?? file).replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
 
 function memoryOf(model: ModelEntry, tokens: number): PredictedMemory {
@@ -353,7 +353,7 @@ function predict(target: ModelEntry, draft: ModelEntry | null, context: number, 
   return { context, target: first, draft: second, other: besides, total, machine, verdict, smaller: [] };
 }
 
-/** By the cost model, at an acceptance that is typical of a draft of that size. */
+/** Speedup by the cost model, at the typical acceptance of a draft of that size. */
 function predictSpeedup(ratio: number): PredictedSpeedup {
   const acceptance = Math.round(100 * (0.6 + 0.25 * Math.min(1, 2 * ratio))) / 100;
   const at = (depth: number) => (1 - acceptance ** (depth + 1)) / ((1 - acceptance) * (1 + 0.05 * depth + ratio * depth));

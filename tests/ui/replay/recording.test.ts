@@ -1,9 +1,9 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import type { StreamMessage } from '../ipc/schema.gen';
-import text from '../../../../tests/ui/fixtures/fixture-story.jsonl?raw';
+import type { StreamMessage } from '../../../ui/src/lib/ipc/schema.gen';
 import { parseRecording, recordedDuration, ReplayedGeneration } from './recording';
 
-const recording = parseRecording(text);
+const recording = parseRecording(readFileSync(new URL('../fixtures/fixture-story.jsonl', import.meta.url), 'utf8'));
 
 function play(lost: number[] = []) {
   const waiting: { wait: number; then: () => void }[] = [];
@@ -20,7 +20,7 @@ function play(lost: number[] = []) {
 }
 
 describe('ReplayedGeneration', () => {
-  it('says what was recorded, under its own number, in recorded time over speed', () => {
+  it('plays the recording under its own number, in recorded time divided by speed', () => {
     const { received, step } = play();
     const waits: number[] = [];
     for (let wait = step(); wait !== undefined; wait = step()) waits.push(wait);
@@ -30,14 +30,14 @@ describe('ReplayedGeneration', () => {
     expect(waits.reduce((sum, wait) => sum + wait)).toBeCloseTo(recordedDuration(events) / 2, 6);
   });
 
-  it('loses a message on the way and still has it in the snapshot', () => {
+  it('includes a lost message in the snapshot', () => {
     const { generation, received, step } = play([1]);
     while (step() !== undefined);
     expect(received).toHaveLength(recording.messages.length - 1);
     expect(generation.snapshot(0).events).toHaveLength(recording.messages.flatMap((message) => message.events).length);
   });
 
-  it('ends as cancelled, with the counts of what was said, when it is stopped', () => {
+  it('ends as cancelled when stopped, with the counts of the tokens so far', () => {
     const { generation, received, step } = play();
     for (let count = 0; count < 6; count += 1) step();
     generation.stop();

@@ -1,5 +1,5 @@
-// The lab of the replay host: recorded answers of the engine, and rounds that are drawn from a recorded
-// position with a seeded generator, so that they add up as the engine's do. No page here.
+// The lab of the replay host: recorded answers of the engine. Rounds are drawn from a recorded position with a seeded
+// generator, so their counts are consistent. No DOM.
 
 import type {
   AcceptanceMap,
@@ -19,28 +19,28 @@ import type {
   MeasurementMessage,
   WhatIf,
   WhatIfRequest,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 import { Playing, type Later, type Score } from './playing';
 
 type SpotKind = LabRequest['source']['kind'];
 
-/** What is recorded of the lab. */
+/** Recording of the lab. */
 export interface RecordedLab {
-  /** By kind of source; a kind that is not there is refused. */
+  /** Positions by kind of source. A missing kind is refused. */
   positions: Partial<Record<SpotKind, LabPosition>>;
   rules: LabRuleRow[];
-  /** What comes out under the rules that change it, by kind of source: token by token, all others last, and how
-   * often a draft is accepted. Under the other rules it is p. */
+  /** Output distribution under the rules that change it, by kind of source: the listed tokens, then all others; and
+   * how often a draft is accepted. Under the other rules the output is p. */
   changed: Partial<Record<SpotKind, Partial<Record<AcceptanceRule['name'], { distribution: number[]; acceptance: number }>>>>;
   landscapes: Record<LabMachine['kind'], Landscape>;
   sessions: LabSession[];
   maps: { conversation: AcceptanceMap; all: AcceptanceMap };
   what_if: WhatIf;
-  /** What was measured before; null when nothing was. */
+  /** The last measurement; null for none. */
   curve: CostCurve | null;
-  /** What measuring gives. */
+  /** Result of measuring. */
   measuring: CostEvent[];
-  /** Milliseconds between two events of measuring. */
+  /** Milliseconds between two progress events. */
   measuring_ms: number;
 }
 
@@ -52,7 +52,7 @@ export class ReplayLab {
   readonly #tallies = new Map<string, LabRounds>();
   #curve: CostCurve | null;
   #measuring: Playing<CostEvent> | null = null;
-  /** The number of the last measurement; far from those of comparisons. */
+  /** Number of the last measurement, in another range than comparisons. */
   #id = 1000;
 
   constructor(lab: RecordedLab, later: Later) {
@@ -61,7 +61,7 @@ export class ReplayLab {
     this.#curve = lab.curve;
   }
 
-  /** The answer to a command of the lab; undefined when it is none. */
+  /** Answers a command of the lab; undefined for other commands. */
   answer(command: string, args: Record<string, unknown>): unknown {
     switch (command) {
       case 'lab_position':
@@ -87,7 +87,7 @@ export class ReplayLab {
     }
   }
 
-  /** Plays the recorded measurement; gives its number. */
+  /** Plays the recorded measurement. Returns its number. */
   measure(deliver: (message: MeasurementMessage<CostEvent>) => void): number {
     const id = ++this.#id;
     const score: Score<CostEvent> = {
@@ -98,13 +98,13 @@ export class ReplayLab {
       },
       deliver: (seq, events) => deliver({ id, seq, events }),
     };
-    // It is to be seen at work, however fast answers are played.
+    // Progress stays visible, however fast answers are played.
     this.#measuring = new Playing(score, { speed: 1, lost: new Set(), later: this.#later });
     this.#measuring.start();
     return id;
   }
 
-  /** Stops a measurement, if it is one of these: it ends with nothing, as the engine does after the pass it is in. */
+  /** Stops a measurement of this lab: it ends without a result, as the engine does after the current pass. */
   stop(id: number): boolean {
     if (id <= 1000) return false;
     if (id === this.#id) this.#measuring?.end({ type: 'finished', curve: null }, this.#lab.measuring_ms);
@@ -158,7 +158,7 @@ export class ReplayLab {
     return tally;
   }
 
-  /** One round: by rejection sampling as it is done, by the other rules as it comes out. */
+  /** One round: simulated for rejection sampling, drawn from the output distribution for other rules. */
   #round({ source, tokens, rest, acceptance }: LabPosition, rule: AcceptanceRule, random: () => number): LabRound {
     const all = [...tokens, { ...rest, id: otherToken }];
     const pick = (weights: readonly number[]) => all[drawn(weights, random())] ?? all[0]!;
@@ -176,16 +176,16 @@ export class ReplayLab {
   }
 }
 
-/** Stands for every token that is not listed. */
+/** Stands for all unlisted tokens. */
 const otherToken = 100_000;
 
-/** The number of the weight that a uniform number falls on. */
+/** Index of the weight that a uniform number falls on. */
 function drawn(weights: readonly number[], uniformly: number): number {
   let left = uniformly * weights.reduce((sum, weight) => sum + weight, 0);
   return Math.max(0, weights.findIndex((weight) => (left -= weight) < 0));
 }
 
-/** A small generator of uniform numbers (mulberry32). */
+/** A seeded generator of uniform numbers (mulberry32). */
 function uniform(seed: number): () => number {
   let state = Math.imul(seed + 1, 0x9e3779b1) >>> 0;
   return () => {
@@ -198,7 +198,7 @@ function uniform(seed: number): () => number {
 
 type Distance = Pick<LabRounds, 'chi_square' | 'degrees' | 'p_value' | 'refuted' | 'total_variation' | 'expected_variation'>;
 
-/** How far counts are from the distribution they should be of. The engine's own figures are exact; these stand in. */
+/** Goodness of fit of counts to a distribution. An approximation of the engine's exact figures. */
 function against(position: LabPosition, counts: readonly number[], rest: number): Distance {
   const distribution = [...position.tokens.map(({ p }) => p), position.rest.p];
   const all = [...counts, rest];
@@ -215,7 +215,7 @@ function against(position: LabPosition, counts: readonly number[], rest: number)
   return { chi_square, degrees, p_value, refuted: p_value < 1e-6, total_variation, expected_variation };
 }
 
-/** The probability of chi-square or more, by Wilson and Hilferty's normal approximation. */
+/** P-value of a chi-square statistic, by Wilson and Hilferty's normal approximation. */
 function upperTail(chiSquare: number, degrees: number): number {
   const spread = 2 / (9 * degrees);
   const z = (Math.cbrt(chiSquare / degrees) - (1 - spread)) / Math.sqrt(spread);

@@ -19,48 +19,48 @@ import type {
   SavePlace,
   StoreRemedy,
   StreamMessage,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 import type { Playback } from './playing';
 import { parseRecording, ReplayedGeneration, type Recording } from './recording';
-import { ReplayLab, type RecordedLab } from './replayLab';
-import { ReplayLibrary, type RecordedLibrary } from './replayLibrary';
-import { parseComparison, ReplayComparisons, ReplayedComparison, type CompareMessage } from './replayComparison';
-import { ReplayStore, type RecordedConversation } from './replayStore';
-import type { FilesEvent, Host, WireArguments } from './types';
+import { ReplayLab, type RecordedLab } from './lab';
+import { ReplayLibrary, type RecordedLibrary } from './library';
+import { parseComparison, ReplayComparisons, ReplayedComparison, type CompareMessage } from './comparison';
+import { ReplayStore, type RecordedConversation } from './store';
+import type { FilesEvent, Host, WireArguments } from '../../../ui/src/lib/host/types';
 
-/** A recorded application: what it says of itself, the models it lists, and which files fail to load. */
+/** A recorded application: its info, its models, and the files that fail to load. */
 export interface RecordedApp {
   info: AppInfo;
   models: ModelEntry[];
-  /** What the file dialog gives back, in turn. */
+  /** Results of the file dialog, in turn. */
   picks: string[];
-  /** Why loading fails, by path. */
+  /** Errors of loading, by path. */
   load_errors: Record<string, ErrorInfo>;
   /** Milliseconds that loading a model takes. */
   load_ms: number;
-  /** Conversations that are there already. */
+  /** Existing conversations. */
   conversations?: RecordedConversation[];
-  /** Comparisons that are there already, oldest first. */
+  /** Existing comparisons, oldest first. */
   comparisons?: ComparisonReport[];
   /** Conversations that can be imported, by path. */
   imports?: Record<string, RecordedConversation>;
-  /** What the engine says in the lab; a small pair of models where nothing is recorded. */
+  /** Answers of the engine to the lab. Defaults to a small pair of models. */
   lab?: RecordedLab;
-  /** Folders, machine, catalogue and hub; a small machine where nothing is recorded. */
+  /** Folders, machine, catalogue and hub. Defaults to a small machine. */
   library?: RecordedLibrary;
 }
 
-/** What a test may see and do. */
+/** Control of the host by a test. */
 export interface ReplayControl {
   calls: { command: string; args: WireArguments }[];
   menu: (item: string) => void;
   /** Drags files, as the system would. */
   files: (event: FilesEvent) => void;
-  /** Moves a download, as the hub and the disk would. */
+  /** Changes a download, as the hub and the disk would. */
   download: (id: string, change: Partial<Download>) => void;
-  /** Tells whoever watches the library. */
+  /** Sends an event to the watchers of the library. */
   tell: (event: LibraryEvent) => void;
-  /** Lets the models in memory go, as happens after the keep-warm time. */
+  /** Unloads the models, as after the keep-warm time. */
   letGo: () => void;
 }
 
@@ -91,7 +91,7 @@ function playback(query: URLSearchParams): Playback {
   };
 }
 
-/** Opens the replay host that the page's address asks for. */
+/** Opens the replay host with the options in the page's address. */
 export async function openReplay(query: URLSearchParams): Promise<Host> {
   const names = (query.get('replay') ?? defaultRecording).split(',');
   const recordings = await Promise.all(names.map(async (name) => parseRecording(await read(`${name}.jsonl`))));
@@ -104,7 +104,7 @@ export async function openReplay(query: URLSearchParams): Promise<Host> {
 }
 
 class ReplayHost implements Host {
-  readonly kind = 'replay';
+  readonly inWindow = false;
   readonly #app: RecordedApp;
   readonly #recordings: Recording[];
   readonly #comparison: () => Promise<CompareMessage[]>;
@@ -125,7 +125,7 @@ class ReplayHost implements Host {
   readonly #store: ReplayStore;
   readonly #lab: ReplayLab | null;
   readonly #library: ReplayLibrary | null;
-  /** Calls off the loading that goes on. */
+  /** Cancels the current loading. */
   #cancelLoading: () => void = () => {};
   readonly #comparisons: ReplayComparisons;
   readonly #preferences: Map<string, unknown>;
@@ -293,7 +293,7 @@ class ReplayHost implements Host {
     return structuredClone(this.#take(request));
   }
 
-  /** Plays the reading of the files, unless it is called off. */
+  /** Plays the reading of the files until it is cancelled. */
   async #readModels({ target, draft }: LoadRequest): Promise<void> {
     const steps = 4;
     let cancelled = false;

@@ -1,5 +1,5 @@
-// Recorded streams: one JSON value a line, a StreamMessage, or `{"reject": ErrorInfo}` when the
-// generate command itself was refused. Reading them, and playing one as a generation. No page here.
+// Recorded streams: one JSON value a line, a StreamMessage, or `{"reject": ErrorInfo}` when the command itself was
+// refused. Parses them and plays one as a generation. No DOM.
 
 import type {
   ErrorInfo,
@@ -7,16 +7,16 @@ import type {
   LiveFigures,
   StreamMessage,
   TokenEvent,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 import { Playing, type Playback, type Score } from './playing';
 
-/** What a recording holds. */
+/** A parsed recording. */
 export interface Recording {
   messages: StreamMessage[];
   reject: ErrorInfo | null;
 }
 
-/** Reads a recording. */
+/** Parses a recording. */
 export function parseRecording(text: string): Recording {
   const recording: Recording = { messages: [], reject: null };
   for (const line of text.split('\n')) {
@@ -28,7 +28,7 @@ export function parseRecording(text: string): Recording {
   return recording;
 }
 
-/** How long the rounds in these events took, in milliseconds. */
+/** Total time of the rounds in these events, in milliseconds. */
 export function recordedDuration(events: readonly GenerationEvent[]): number {
   let total = 0;
   for (const event of events) {
@@ -39,13 +39,13 @@ export function recordedDuration(events: readonly GenerationEvent[]): number {
   return total;
 }
 
-/** One recorded generation being played to a channel. Times come from the recorded rounds. */
+/** Playback of a recorded generation to a channel, in the time of its rounds. */
 export class ReplayedGeneration {
   readonly id: number;
   readonly #recording: Recording;
   readonly #playing: Playing<GenerationEvent>;
 
-  /** `keep` hears every message, those that get lost on the way to `deliver` included. */
+  /** `keep` receives every message, undelivered ones included. */
   constructor(
     id: number,
     recording: Recording,
@@ -65,7 +65,7 @@ export class ReplayedGeneration {
     this.#playing = new Playing(score, playback);
   }
 
-  /** Plays it. */
+  /** Starts playing. */
   start(): void {
     this.#playing.start();
   }
@@ -75,12 +75,12 @@ export class ReplayedGeneration {
     this.#playing.end(this.#cancelled());
   }
 
-  /** Gives the events numbered `from` and later, lost messages included. */
+  /** Returns the events numbered `from` and later, lost messages included. */
   snapshot(from: number): StreamMessage {
     return { generation_id: this.id, seq: from, events: this.#playing.said.slice(from) };
   }
 
-  /** The recorded ending cut down to what was said: counts of those tokens, the last live figures. */
+  /** The recorded ending, reduced to the tokens so far: their counts and the last live figures. */
   #cancelled(): GenerationEvent {
     const all = this.#recording.messages.flatMap((message) => message.events);
     const recorded = all.find((event) => event.type === 'finished');

@@ -1,5 +1,5 @@
-// The conversations of the replay host: what the engine's store does, in memory, so that the window can be
-// tried without an engine. Starts with what a recorded application brings.
+// The conversations of the replay host: an in-memory store that behaves like the engine's. Starts with the
+// conversations of a recorded application.
 
 import type {
   Asking,
@@ -11,16 +11,16 @@ import type {
   SearchHit,
   StoredMessage,
   TokenEvent,
-} from '../ipc/schema.gen';
+} from '../../../ui/src/lib/ipc/schema.gen';
 
-/** A conversation as a recorded application brings it. */
+/** A conversation of a recorded application. */
 export interface RecordedConversation {
   conversation: Conversation;
-  /** Events of its answers, by message, or why they cannot be read. */
+  /** Events of its answers by message, or the error of reading them. */
   events: Record<number, GenerationEvent[] | ErrorInfo>;
 }
 
-/** What an answer begins with. */
+/** Response to the start of an answer. */
 export interface BegunAnswer {
   conversation: number;
   question: number;
@@ -47,7 +47,7 @@ export class ReplayStore {
     for (const each of recorded) this.bring(each);
   }
 
-  /** Adds a conversation under the numbers it has. */
+  /** Adds a conversation with its own numbers. */
   bring({ conversation, events }: RecordedConversation): number {
     this.#kept.set(conversation.entry.id, { conversation, deleted: false, named: true });
     const ids = [conversation.entry.id, ...conversation.messages.map((message) => message.id)];
@@ -119,7 +119,7 @@ export class ReplayStore {
     return hits;
   }
 
-  /** Writes down what is asked, and begins the answer. Gives it, and what takes all of it back when it never began. */
+  /** Stores the question and starts the answer. Returns it with a function that undoes both if it never starts. */
   begin(request: AnswerRequest, models: { target: string; draft: string | null }): { begun: BegunAnswer; takeBack: () => void } {
     const before = [...this.#kept].map(([id, kept]) => [id, { ...kept, conversation: structuredClone(kept.conversation) }] as const);
     const takeBack = () => {
@@ -138,7 +138,7 @@ export class ReplayStore {
     return { begun: { conversation: conversation.entry.id, question, answer, prefix }, takeBack };
   }
 
-  /** Keeps what an answer says. */
+  /** Stores events of an answer. */
   keep(answer: number, events: readonly GenerationEvent[]): void {
     const message = this.#message(answer);
     this.#events.get(answer)?.push(...events);
@@ -179,7 +179,7 @@ export class ReplayStore {
     return { conversation, question, prefix };
   }
 
-  /** The round of a token that was chosen in place of number `at` of an answer. */
+  /** The round of the token chosen in place of token `at` of an answer. */
   #chosen(answer: number, at: number, id: number): GenerationEvent | null {
     const rounds = this.events(answer).filter((event) => event.type === 'round');
     const place = rounds.flatMap((event) => event.tokens)[at];

@@ -1,31 +1,31 @@
-// Playing recorded events to a channel: each batch after the time it took, numbered as the engine numbers them,
-// until one of them ends it or it is stopped. No page here.
+// Plays recorded events to a channel: each batch after its recorded time, numbered as the engine numbers events,
+// until the last one or a stop. No DOM.
 
-/** Sets up something to happen after a time in milliseconds. */
+/** Schedules a callback after a time in milliseconds. */
 export type Later = (milliseconds: number, then: () => void) => void;
 
-/** How a recording is played. */
+/** Speed and losses of a playback. */
 export interface Playback {
   /** 1 as recorded, 2 twice as fast, Infinity without waiting. */
   speed: number;
-  /** Numbers of the batches that get lost on the way, from 0. */
+  /** Indices of batches that are not delivered, from 0. */
   lost: ReadonlySet<number>;
   later: Later;
 }
 
-/** What is played, and to whom. */
+/** Batches to play, and their receiver. */
 export interface Score<E> {
   batches: readonly (readonly E[])[];
   /** Milliseconds that a batch took when it was recorded. */
   duration: (batch: readonly E[]) => number;
-  /** An event as this run of it says it. */
+  /** Adapts an event to this run. */
   own?: (event: E) => E;
-  /** Hears every batch, those that get lost on the way to `deliver` included. */
+  /** Receives every batch, undelivered ones included. */
   keep?: (seq: number, events: E[]) => void;
   deliver: (seq: number, events: E[]) => void;
 }
 
-/** Recorded events being played. */
+/** A playback of recorded events. */
 export class Playing<E extends { type: string }> {
   readonly #score: Score<E>;
   readonly #playback: Playback;
@@ -38,12 +38,12 @@ export class Playing<E extends { type: string }> {
     this.#playback = playback;
   }
 
-  /** Everything said so far, lost batches included. */
+  /** All events so far, lost batches included. */
   get said(): E[] {
     return [...this.#said];
   }
 
-  /** Says the next batch after its time. */
+  /** Schedules the next batch. */
   start(): void {
     const batch = this.#score.batches[this.#next];
     if (!batch || this.#over) return;
@@ -55,7 +55,7 @@ export class Playing<E extends { type: string }> {
     });
   }
 
-  /** Ends it with this event, which is never lost. */
+  /** Ends with this event, which is never lost. */
   end(event: E, after = 0): void {
     if (this.#over) return;
     this.#over = true;

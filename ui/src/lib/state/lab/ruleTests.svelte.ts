@@ -1,34 +1,35 @@
-// Rounds at one position, by acceptance rule: one, some more, or as many as a check asks for. They are asked
-// for in chunks with a frame between, so that the distribution fills up before the eyes and a stop works at once. No DOM.
+// Sampled rounds at a position by acceptance rule. Requested in chunks with a frame between, so that the chart fills
+// visibly and a stop works at once. No DOM.
 
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
 import type { AcceptanceRule, ErrorInfo, LabRounds } from '../../ipc/schema.gen';
+import { Latest } from '../../latest';
 import { acceptanceRules, lossless, type RuleName } from '../../rules';
 import { pageFrame, type NextFrame } from '../frame';
 
 /** Rounds under way. */
 export interface Running {
   rules: readonly RuleName[];
-  /** Rounds asked for and answered, of all rules together. */
+  /** Rounds done, of all rules together. */
   done: number;
   total: number;
 }
 
-/** Rounds of one press of "run". */
+/** Rounds per press of "run". */
 export const runOf = 1000;
-/** Numbers of rounds that a check can have. */
+/** Sizes of a check. */
 export const checkSizes = [1000, 10_000, 100_000] as const;
-/** So many pictures of a check that is under way, at least. */
+/** Least number of frames of a check. */
 const pictures = 20;
-/** How many rounds are asked for at first, and at most: over a whole vocabulary a round takes up to a millisecond. */
+/** First and largest number of rounds per request. Over a whole vocabulary a round takes up to a millisecond. */
 const firstChunk = 100;
 const largestChunk = 1000;
-/** A chunk grows while it comes back within so many milliseconds. */
+/** Chunks grow while they take less than this, in milliseconds. */
 const swift = 50;
 
-/** What came out at a position so far, under each rule. */
-export class Trials {
+/** Sampled rounds at a position, by rule. */
+export class RuleTests {
   results = $state.raw<Partial<Record<RuleName, LabRounds>>>({});
   running = $state.raw<Running | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
@@ -36,11 +37,11 @@ export class Trials {
   readonly #host: Host;
   readonly #nextFrame: NextFrame;
   readonly #now: () => number;
-  /** Counts what was begun; what is not the last any more goes on no longer. */
-  #begun = 0;
-  /** Counts the beginnings from nothing; an answer of an older one is dropped. */
-  #beginning = 0;
-  /** What was asked for last: the engine is asked one after another. */
+  /** Runs of many rounds. Only the latest continues. */
+  readonly #runs = new Latest();
+  /** Starts from zero rounds. Answers to requests before the latest start are dropped. */
+  readonly #resets = new Latest();
+  /** The last request. Requests are sent one after another. */
   #last: Promise<unknown> = Promise.resolve();
   #position: number | null = null;
 
@@ -50,53 +51,52 @@ export class Trials {
     this.#now = now;
   }
 
-  /** Looks at another position, where nothing was drawn yet; null at none. */
+  /** Changes the position, without any rounds; null for none. */
   at(position: number | null): void {
     this.stop();
-    this.#beginning += 1;
+    this.#resets.cancel();
     this.#position = position;
     this.results = {};
     this.error = null;
   }
 
-  /** One round by rejection sampling, to be looked at. */
+  /** Samples one round by rejection sampling. */
   async one(): Promise<void> {
     this.stop();
     await this.#ask(lossless, 1, false);
   }
 
-  /** Many rounds by rejection sampling. */
+  /** Samples many rounds by rejection sampling. */
   async run(): Promise<void> {
     await this.#many([lossless], runOf, firstChunk, false);
   }
 
-  /** Forgets the rounds by rejection sampling and begins with one. */
+  /** Resets rejection sampling and samples one round. */
   async startOver(): Promise<void> {
     this.stop();
-    this.#beginning += 1;
+    this.#resets.cancel();
     await this.#ask(lossless, 1, true);
   }
 
-  /** So many rounds under every rule, from the beginning. */
+  /** Samples a number of rounds under every rule, from zero. */
   async check(rounds: number): Promise<void> {
     await this.#many(acceptanceRules, rounds, Math.min(largestChunk, rounds / pictures), true);
   }
 
-  /** Asks for no more. */
+  /** Stops requesting. */
   stop(): void {
-    this.#begun += 1;
+    this.#runs.cancel();
     this.running = null;
   }
 
-  /** So many rounds under some rules, in chunks of no more than `largest`. */
+  /** Samples rounds under some rules, in chunks of at most `largest`. */
   async #many(rules: readonly AcceptanceRule[], rounds: number, largest: number, afresh: boolean): Promise<void> {
     this.stop();
-    if (afresh) this.#beginning += 1;
-    const run = this.#begun;
+    if (afresh) this.#resets.cancel();
+    const wanted = this.#runs.start();
     const names = rules.map(({ name }) => name);
     const total = rounds * rules.length;
     this.running = { rules: names, done: 0, total };
-    const wanted = (): boolean => this.#begun === run;
     let chunk = Math.min(firstChunk, largest);
     for (let done = 0; done < rounds; ) {
       const asked = Math.min(chunk, rounds - done);
@@ -117,16 +117,15 @@ export class Trials {
     this.running = null;
   }
 
-  /** Asks for more rounds when what was asked for before has come, and they are still wanted. */
+  /** Requests rounds after the previous request, if they are still wanted. */
   #ask(rule: AcceptanceRule, rounds: number, afresh: boolean, wanted: () => boolean = () => true): Promise<boolean> {
-    const beginning = this.#beginning;
-    const current = (): boolean => this.#beginning === beginning;
+    const current = this.#resets.watch();
     const asked = this.#last.then(() => (current() && wanted() ? this.#request(rule, rounds, afresh, current) : false));
     this.#last = asked;
     return asked;
   }
 
-  /** Shows what came out, also of rounds that were stopped meanwhile: the engine counts them. */
+  /** Shows the response, also of stopped rounds, because the engine counts them. */
   async #request(rule: AcceptanceRule, rounds: number, afresh: boolean, current: () => boolean): Promise<boolean> {
     const position = this.#position;
     if (position === null) return false;
