@@ -426,7 +426,7 @@ pub fn oracle_distance(models: &mut Models, oracle: &Oracle) -> Result<Distance>
 /// Compares [`oracle_distance`] with its bounds.
 ///
 /// # Errors
-/// Those of [`oracle_distance`].
+/// The errors of [`oracle_distance`].
 pub fn against_oracle(models: &mut Models, oracle: &Oracle) -> Result<Vec<Check>> {
     let d = oracle_distance(models, oracle)?;
     Ok(vec![

@@ -39,7 +39,7 @@ impl Engine {
     /// Starts an answer and records its number for [`Engine::abandon`].
     ///
     /// # Errors
-    /// Those of [`App::answer`] and [`Engine::app`].
+    /// The errors of [`App::answer`] and [`Engine::app`].
     pub(crate) fn answer(&self, request: AnswerRequest, sink: Sink) -> Result<Answering, ErrorInfo> {
         let answering = self.app()?.answer(request, sink).map_err(info)?;
         *lock(&self.last) = Some(answering.generation_id);
@@ -49,7 +49,7 @@ impl Engine {
     /// Starts a measurement and records its number for [`Engine::abandon`].
     ///
     /// # Errors
-    /// Those of `start` and [`Engine::app`].
+    /// The errors of `start` and [`Engine::app`].
     pub(crate) fn start_measurement(
         &self,
         start: impl FnOnce(&App) -> Result<u32>,
