@@ -52,6 +52,7 @@ pub enum ErrorCode {
     /// What was fetched is not what the hub has.
     WrongChecksum,
     /// The hub has another file than the one the catalogue was checked against.
+    #[serde(rename = "not_of_catalogue")]
     CatalogueMismatch,
     /// The disk has no room.
     DiskFull,

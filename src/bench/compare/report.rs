@@ -276,6 +276,7 @@ pub struct PositionReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LaneReport {
     /// Method and depth.
+    #[serde(rename = "contender")]
     pub config: MethodConfig,
     /// Tokens a second after prefill: the median over all answers.
     pub tok_s: f64,

@@ -1,6 +1,6 @@
 // How a lane of a comparison is named and drawn: one way on every chart. The colours are in app.css. No DOM.
 
-import type { Contender, Method } from './ipc/schema.gen';
+import type { MethodConfig, Method } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
 /** Most methods beside plain decoding. */
@@ -13,7 +13,7 @@ export function methodName(method: Method): string {
 }
 
 /** What a lane is called: its method, and how much it drafts. */
-export function laneName({ method, max_draft }: Contender): string {
+export function laneName({ method, max_draft }: MethodConfig): string {
   const name = methodName(method);
   return method === 'plain' ? name : language.strings.compare.lanes.name(name, String(max_draft));
 }

@@ -1,11 +1,11 @@
 // The last turn of a comparison once more: every lane at its own times, all on one clock. No DOM.
 
-import type { Contender, TimedEvent } from '../ipc/schema.gen';
+import type { MethodConfig, TimedEvent } from '../ipc/schema.gen';
 import { Answer } from './answer.svelte';
 
 /** What the screen shows of a lane, live and in a race. */
 export interface LaneView {
-  readonly contender: Contender;
+  readonly contender: MethodConfig;
   readonly answer: Answer;
   /** Milliseconds of its own time so far. */
   readonly at: number;
@@ -17,13 +17,13 @@ export type RaceSpeed = (typeof raceSpeeds)[number];
 
 /** A lane of a race. */
 class RacingLane implements LaneView {
-  readonly contender: Contender;
+  readonly contender: MethodConfig;
   answer = $state.raw(new Answer());
   at = $state(0);
   readonly #events: readonly TimedEvent[];
   #next = 0;
 
-  constructor(contender: Contender, events: readonly TimedEvent[]) {
+  constructor(contender: MethodConfig, events: readonly TimedEvent[]) {
     this.contender = contender;
     this.#events = events;
   }
@@ -59,7 +59,7 @@ export class Race {
   speed = $state<RaceSpeed>(1);
 
   /** Begins at the end, with all that was said. */
-  constructor(contenders: readonly Contender[], recordings: readonly (readonly TimedEvent[])[]) {
+  constructor(contenders: readonly MethodConfig[], recordings: readonly (readonly TimedEvent[])[]) {
     this.lanes = contenders.map((contender, i) => new RacingLane(contender, recordings[i] ?? []));
     this.length = Math.max(0, ...this.lanes.map((lane) => lane.end));
     this.seek(this.length);
