@@ -3,8 +3,11 @@
 
 use tauri::ipc::{Channel, IpcResponse};
 
+/// Receives the messages of a command, in order.
+pub(crate) type Sink<M> = Box<dyn FnMut(M) + Send>;
+
 /// Returns a sink that sends to a channel.
-pub(crate) fn channel_sink<M: IpcResponse + Send + 'static>(channel: Channel<M>) -> Box<dyn FnMut(M) + Send> {
+pub(crate) fn channel_sink<M: IpcResponse + Send + 'static>(channel: Channel<M>) -> Sink<M> {
     Box::new(move |message| {
         // Fails if the page is gone. Its window then stops the answer.
         let _ = channel.send(message);

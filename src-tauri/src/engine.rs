@@ -7,8 +7,7 @@ use hunch::app::{App, AppConfig};
 use hunch_error::ErrorInfo;
 use hunch_error::{Error, Result};
 
-/// Receives the messages of one generation, in order.
-pub(crate) type Sink = Box<dyn FnMut(StreamMessage) + Send>;
+use crate::channel_sink::Sink;
 
 /// The application, or the error that prevented its start. Cheap to clone.
 #[derive(Clone)]
@@ -40,7 +39,11 @@ impl Engine {
     ///
     /// # Errors
     /// The errors of [`App::answer`] and [`Engine::app`].
-    pub(crate) fn answer(&self, request: AnswerRequest, sink: Sink) -> Result<Answering, ErrorInfo> {
+    pub(crate) fn answer(
+        &self,
+        request: AnswerRequest,
+        sink: Sink<StreamMessage>,
+    ) -> Result<Answering, ErrorInfo> {
         let answering = self.app()?.answer(request, sink).map_err(info)?;
         *lock(&self.last) = Some(answering.generation_id);
         Ok(answering)

@@ -14,6 +14,7 @@ use hunch_error::{Error, ErrorInfo, Result};
 use tauri::ipc::Invoke;
 use tauri::{AppHandle, Manager, State, Wry};
 
+use crate::channel_sink::Sink;
 use crate::chosen::Chosen;
 use crate::engine::{Engine, info};
 use conversations::*;
@@ -21,9 +22,8 @@ use desktop::*;
 use library::*;
 use measuring::*;
 
-type Answer<T> = Result<T, ErrorInfo>;
-/// Sends messages of a command to the page.
-type Sink<M> = Box<dyn FnMut(M) + Send>;
+/// Result of a command, with an error for the page.
+type CommandResult<T> = Result<T, ErrorInfo>;
 
 /// The state that commands work on.
 struct Shell {
@@ -36,12 +36,12 @@ impl Shell {
     ///
     /// # Errors
     /// If the engine could not start.
-    fn app(&self) -> Answer<&App> {
+    fn app(&self) -> CommandResult<&App> {
         self.engine.app()
     }
 
     /// Calls the application and converts its error.
-    fn with_app<T>(&self, work: impl FnOnce(&App) -> Result<T>) -> Answer<T> {
+    fn with_app<T>(&self, work: impl FnOnce(&App) -> Result<T>) -> CommandResult<T> {
         work(self.app()?).map_err(info)
     }
 
@@ -54,8 +54,8 @@ impl Shell {
 /// Runs a command on a thread that may block. The main thread belongs to the window.
 async fn run<T: Send + 'static>(
     handle: AppHandle,
-    command: impl FnOnce(&Shell) -> Answer<T> + Send + 'static,
-) -> Answer<T> {
+    command: impl FnOnce(&Shell) -> CommandResult<T> + Send + 'static,
+) -> CommandResult<T> {
     let engine = Engine::clone(&handle.state());
     let shell = Shell { handle, engine };
     tauri::async_runtime::spawn_blocking(move || command(&shell))
@@ -79,7 +79,7 @@ macro_rules! define_handlers {
             use tauri::ipc::{Channel, Invoke};
             use tauri::Wry;
 
-            use super::{Answer, run};
+            use super::{CommandResult, run};
             use crate::channel_sink::channel_sink;
 
             $(
@@ -89,7 +89,7 @@ macro_rules! define_handlers {
                     handle: AppHandle,
                     $($argument: $type,)*
                     $(channel: Channel<$message>,)?
-                ) -> Answer<$result> {
+                ) -> CommandResult<$result> {
                     run(handle, move |shell| {
                         super::$name(shell, $($argument,)* $(channel_sink::<$message>(channel))?)
                     })
