@@ -10,7 +10,7 @@ use super::types::*;
 /// Returns the contents of `schema.gen.ts`.
 pub fn typescript() -> String {
     let mut schema = Schema {
-        // JSON numbers: every identifier and count of the contract is below 2^53.
+        // Every integer of the contract is below 2^53, so it fits a JavaScript number.
         config: Config::default().with_large_int("number"),
         visited: HashSet::new(),
         declared: HashSet::new(),
