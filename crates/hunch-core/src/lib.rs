@@ -50,7 +50,6 @@ pub mod chat;
 pub mod depth;
 #[allow(missing_docs, dead_code, unused)]
 #[doc(hidden)]
-pub mod depth_old;
 pub mod draft;
 pub mod error;
 pub mod limits;

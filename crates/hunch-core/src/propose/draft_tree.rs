@@ -78,7 +78,7 @@ const CANDIDATES: usize = 8;
 
 /// How many tests the draft's own opinion counts: the best of many slots is taken, and with fewer that would be one
 /// which was lucky.
-const OPINION: f64 = 8.0;
+const OPINION: f64 = 4.0;
 /// Acceptance of an eldest child before any test, and how many tests that counts.
 const USUAL: (f64, f64) = (0.6, 2.0);
 /// Tests that a rate remembers.
@@ -701,7 +701,7 @@ mod tests {
             assert!(grown.settle(&outcome, &mut calibration).1.is_empty());
         }
         let acceptance = |kind, share| calibration.acceptance(kind, share);
-        assert!(acceptance(Kind::Likeliest, 0.95) < 0.1 && acceptance(Kind::NextDrawn, 0.35) > 0.9);
+        assert!(acceptance(Kind::Likeliest, 0.95) < 0.15 && acceptance(Kind::NextDrawn, 0.35) > 0.85);
         assert!(acceptance(Kind::Drawn, 0.95) > 0.9, "of another kind");
         assert!(calibration.usual() < 0.1);
     }
