@@ -274,6 +274,7 @@ pub struct PositionReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LaneReport {
     /// Method and depth.
+    #[serde(rename = "contender")]
     pub config: MethodConfig,
     /// Tokens per second after prefill: the median over all answers.
     pub tok_s: f64,

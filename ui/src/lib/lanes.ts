@@ -1,6 +1,6 @@
 // Names and styles of the lanes of a comparison, the same on every chart. The colours are in app.css. No DOM.
 
-import type { Contender, Method } from './ipc/schema.gen';
+import type { MethodConfig, Method } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
 /** Most methods besides plain decoding. */
@@ -13,7 +13,7 @@ export function methodName(method: Method): string {
 }
 
 /** Name of a lane: its method, and its draft length. */
-export function laneName({ method, max_draft }: Contender): string {
+export function laneName({ method, max_draft }: MethodConfig): string {
   const name = methodName(method);
   return method === 'plain' ? name : language.strings.compare.lanes.name(name, String(max_draft));
 }

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { models } from '../../../tests/ui/fixtures/library';
-import type { RanAs } from './ipc/schema.gen';
+import type { SpeedRole } from './ipc/schema.gen';
 import { speedWords } from './speed';
 
 describe('the speed of a model', () => {
   const [model] = models;
-  const words = (tokens_per_second: number | null, ran_as?: RanAs) => speedWords({ ...model!, tokens_per_second, ...(ran_as ? { ran_as } : {}) });
+  const words = (tokens_per_second: number | null, ran_as?: SpeedRole) => speedWords({ ...model!, tokens_per_second, ...(ran_as ? { ran_as } : {}) });
 
   it('names the conditions of the run', () => {
     expect(words(null)).toBeNull();

@@ -7,7 +7,7 @@ import type {
   CompareRequest,
   ComparisonReport,
   ComparisonSetting,
-  Contender,
+  MethodConfig,
   ErrorInfo,
   GenerationEvent,
   LoadRequest,
@@ -26,11 +26,11 @@ export type Turn = Omit<Extract<CompareEvent, { type: 'turn' }>, 'type'>;
 
 /** A lane of a running comparison. */
 class LiveLane implements LaneView {
-  readonly contender: Contender;
+  readonly contender: MethodConfig;
   answer = $state.raw(new Answer());
   at = $state(0);
 
-  constructor(contender: Contender) {
+  constructor(contender: MethodConfig) {
     this.contender = contender;
   }
 

@@ -1,6 +1,6 @@
 // The form of a comparison: prompts, methods, runs and sampling. No DOM.
 
-import type { CompareRequest, Contender } from '../ipc/schema.gen';
+import type { CompareRequest, MethodConfig } from '../ipc/schema.gen';
 import { mostLanes } from '../lanes';
 import type { Models } from './models.svelte';
 import { Settings, whyNot } from './settings.svelte';
@@ -24,7 +24,7 @@ export interface ChatSide {
 const repeatDepths = [4, 8, 2, 12, 6, 1] as const;
 
 /** Whether two lanes are identical, which the engine refuses. */
-const same = (one: Contender, other: Contender): boolean => one.method === other.method && one.max_draft === other.max_draft;
+const same = (one: MethodConfig, other: MethodConfig): boolean => one.method === other.method && one.max_draft === other.max_draft;
 
 /** The form of a comparison. */
 export class ComparisonPlan {
@@ -34,7 +34,7 @@ export class ComparisonPlan {
   prompts = $state<number | null>(4);
   /** Runs of every prompt in every lane. */
   runs = $state(3);
-  lanes = $state.raw<readonly Contender[]>([]);
+  lanes = $state.raw<readonly MethodConfig[]>([]);
   /** Sampling settings and token limit. */
   readonly settings = new Settings();
 
@@ -85,7 +85,7 @@ export class ComparisonPlan {
     if (added) this.lanes = [...this.lanes, added];
   }
 
-  change(at: number, lane: Contender): void {
+  change(at: number, lane: MethodConfig): void {
     this.lanes = this.lanes.with(at, lane);
   }
 
