@@ -185,7 +185,7 @@ impl<'a> CostTimer<'a> {
 /// Most rows of a target pass that these methods make.
 fn cost_rows(configs: &[MethodConfig]) -> usize {
     let rows = |c: &MethodConfig| {
-        let extra = if c.method == Method::Lookahead { lookahead::BESIDE } else { 0 };
+        let extra = if c.method == Method::Lookahead { lookahead::WINDOW_ROWS } else { 0 };
         (1 + c.drafts().limit() + extra).min(MAX_ROWS)
     };
     configs.iter().map(rows).fold(COST_ROWS, usize::max)

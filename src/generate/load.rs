@@ -34,7 +34,8 @@ impl LoadPlan {
         Self { target: target.into(), ..Self::default() }
     }
 
-    fn longest(&self) -> usize {
+    /// Most tokens of the context to allocate.
+    fn max_context(&self) -> usize {
         self.context.unwrap_or(usize::MAX)
     }
 }

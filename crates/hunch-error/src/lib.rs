@@ -52,6 +52,7 @@ pub enum ErrorCode {
     /// A downloaded file does not match the Hub's checksum.
     WrongChecksum,
     /// The Hub's file differs from the one the catalogue was checked against.
+    #[serde(rename = "not_of_catalogue")]
     CatalogueMismatch,
     /// The disk is full.
     DiskFull,

@@ -38,11 +38,11 @@ fn files_are_not_fetched_from_an_untrusted_storage_server() {
     hub.add(REPOSITORY, "m.gguf", model(0, 71));
     let fronts = Fronts::of(&hub, &["127.0.0.1"]);
     // The Hub is plain HTTP, and the storage server has a self-signed certificate.
-    hub.redirect_files_to(&format!("https://{}", fronts.is_storage));
+    hub.redirect_files_to(&format!("https://{}", fronts.storage));
     let (code, message) = TestDownloads::new(&hub).fails("m.gguf");
     assert_eq!(code, ErrorCode::HubUnreachable);
     assert!(message.contains("not trusted"), "{message}");
-    assert!(hub.requests().iter().all(|request| !request.is_storage));
+    assert!(hub.requests().iter().all(|request| !request.storage));
     assert_eq!(fronts.first_bytes(), [HANDSHAKE]);
 }
 
@@ -67,10 +67,10 @@ fn downloads_from_a_trusted_hub_through_a_proxy_tunnel() {
     let content = model(2 * MIB, 72);
     hub.add(REPOSITORY, "m.gguf", content.clone());
     // Names that only the proxy resolves.
-    let (home, is_storage) = ("hub.invalid", "files.invalid");
-    let fronts = Fronts::of(&hub, &[home, away]);
-    hub.redirect_files_to(&format!("https://{away}"));
-    let (proxy, log) = tunnels(&[(home, fronts.home), (is_storage, fronts.is_storage)]);
+    let (home, storage) = ("hub.invalid", "files.invalid");
+    let fronts = Fronts::of(&hub, &[home, storage]);
+    hub.redirect_files_to(&format!("https://{storage}"));
+    let (proxy, log) = tunnels(&[(home, fronts.home), (storage, fronts.storage)]);
     let data = tempfile::tempdir().unwrap();
     let certificate = data.path().join("trusted.pem");
     std::fs::write(&certificate, &fronts.certificate).unwrap();
@@ -105,8 +105,7 @@ fn downloads_from_a_trusted_hub_through_a_proxy_tunnel() {
         );
     }
     for request in hub.requests() {
-        let (host, token) =
-            if request.is_storage { (is_storage, None) } else { (home, Some("Bearer hf_secret")) };
+        let (host, token) = if request.storage { (storage, None) } else { (home, Some("Bearer hf_secret")) };
         assert_eq!((request.host.as_str(), request.authorization.as_deref()), (host, token));
     }
     assert!(fronts.first_bytes().iter().all(|byte| *byte == HANDSHAKE));
