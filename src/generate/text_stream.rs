@@ -66,7 +66,8 @@ impl TextStream {
     fn alternatives(&self, likely: &[TokenProb]) -> Vec<Alternative> {
         // Five decimals are enough and keep the event stream small.
         let rounded = likely.iter().map(|&(id, p)| (id, (p * 1e5).round() / 1e5));
-        let alternative = |(id, p)| Alternative(id, self.text_of(id).chars().take(ALTERNATIVE_CHARS).collect(), p);
+        let alternative =
+            |(id, p)| Alternative(id, self.text_of(id).chars().take(ALTERNATIVE_CHARS).collect(), p);
         rounded.filter(|(_, p)| *p > 0.0).map(alternative).collect()
     }
 

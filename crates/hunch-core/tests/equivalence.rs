@@ -71,7 +71,10 @@ fn evaluates_drafts_along_given_text() {
         let ids: Vec<TokenId> =
             rounds.iter().flat_map(|round| &round.emitted).map(|token| token.id).collect();
         assert_eq!(ids, plain[24..], "{name}");
-        assert!(session.evaluate_draft().is_err() && session.teacher_force(&[1]).is_err(), "the session is closed");
+        assert!(
+            session.evaluate_draft().is_err() && session.teacher_force(&[1]).is_err(),
+            "the session is closed"
+        );
     }
 }
 
