@@ -19,7 +19,7 @@ const floors = [
 
 const upward = floors.slice(0, -1).map(({ name, path }, i) => ({
   name: `${name}-imports-upward`,
-  comment: `${name} may use only what stands below it: ${floors.slice(0, i).map((floor) => floor.name).join(', ') || 'nothing'}.`,
+  comment: `${name} may import only from below: ${floors.slice(0, i).map((floor) => floor.name).join(', ') || 'nothing'}.`,
   severity: 'error',
   // Tests may import anything.
   from: { path, pathNot: '\\.test\\.ts$' },
@@ -31,28 +31,28 @@ module.exports = {
     ...upward,
     {
       name: 'no-circle',
-      comment: 'A circle cannot be read, tested or moved in parts. Types count too. A component may draw itself again.',
+      comment: 'Files in a circle cannot be read, tested or moved alone. Types count too. A component may contain itself.',
       severity: 'error',
       from: { path: '(.+)' },
       to: { circular: true, pathNot: '^$1$' },
     },
     {
       name: 'one-file-knows-tauri',
-      comment: 'Everything else talks to the Host interface, so that tests and other hosts can take its place.',
+      comment: 'Everything else uses the Host interface, which tests implement too.',
       severity: 'error',
       from: { pathNot: `${src}lib/host/tauri\\.ts$` },
       to: { path: '@tauri-apps/' },
     },
     {
       name: 'product-without-tests',
-      comment: 'What only tests need is not built in. The replay host is one such file.',
+      comment: 'The built window contains no test code, such as the replay host.',
       severity: 'error',
       from: { path: src, pathNot: '(\\.test|/testing)\\.ts$' },
       to: { path: '^\\.\\./tests/|(\\.test|/testing)\\.ts$' },
     },
     {
       name: 'everything-resolves',
-      comment: 'An import that is not found is not checked either.',
+      comment: 'Imports that do not resolve are not checked.',
       severity: 'error',
       from: {},
       to: { couldNotResolve: true, path: '^\\.' },

@@ -1,10 +1,11 @@
-// The replay host: recorded streams instead of an engine, for the browser tests and for working on
-// the window without a model. What to replay comes from the page's address:
-//   replay=NAME[,NAME]  recordings, one a generation, the last one again and again
-//   app=NAME            the recorded answer to app_info, and the models of the library
+// The replay host: plays recorded streams in place of an engine, for the browser tests and for working on the window
+// without a model. Parameters in the page's address:
+//   replay=NAME[,NAME]  recordings, one per generation; the last one repeats
+//   app=NAME            the recorded app_info, and the models of the library
 //   compare=NAME        the recorded comparison
-//   speed=N|instant     1 as recorded; lose=3,4  messages that get lost
-// The page's tests read `window.hunchReplay`.
+//   speed=N|instant     playback speed, 1 as recorded
+//   lose=3,4            indices of messages that are not delivered
+// Tests control it through `window.hunchReplay`.
 
 import type {
   AnswerRequest,
