@@ -136,7 +136,7 @@ describe('the command palette', () => {
       await page.keyboard.press('Enter');
       await page.getByTestId('palette').waitFor({ state: 'detached' });
     };
-    await run('ask the last');
+    await run('edit last');
     await expect.poll(() => focused(page)).toBe('edit-question');
     await page.keyboard.press('Control+a');
     await page.keyboard.type('Why not?');
