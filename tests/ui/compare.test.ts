@@ -324,7 +324,7 @@ describe('the history', () => {
     const page = await compared();
     const entry = page.getByTestId('comparison-entry');
     await entry.waitFor();
-    expect(await entry.innerText()).toContain(`Draft model, K 4: ${fixed(report.lanes[1]?.speedup ?? 0, 2)}x`);
+    expect(await entry.innerText()).toContain(`Draft model, K 4: ${fixed(report.lanes[1]?.speedup ?? 0, 2)}×`);
     await page.getByTestId('new-comparison').click();
     await page.getByTestId('compare-empty').waitFor();
     await entry.getByRole('button').first().click();

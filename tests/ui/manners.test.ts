@@ -66,7 +66,7 @@ describe('files dragged onto the window', () => {
       { target: target.path, draft: small, context },
       { target: small, draft: null, context: null },
     ]);
-    expect(await page.getByTestId('complaint').innerText()).toContain('other.gguf cannot be opened');
+    expect(await page.getByTestId('complaint').innerText()).toContain('Couldn’t open other.gguf');
     expect(await page.getByTestId('drop').count()).toBe(0);
   });
 

@@ -136,7 +136,7 @@ describe('the command palette', () => {
       await page.keyboard.press('Enter');
       await page.getByTestId('palette').waitFor({ state: 'detached' });
     };
-    await run('ask the last');
+    await run('edit last');
     await expect.poll(() => focused(page)).toBe('edit-question');
     await page.keyboard.press('Control+a');
     await page.keyboard.type('Why not?');
@@ -156,7 +156,7 @@ describe('the command palette', () => {
     await ended(page);
     await page.getByTestId('edit').click();
     await page.getByTestId('edit-question').fill('Why not, and what');
-    await palette(page, 'ask the last');
+    await palette(page, 'edit last');
     await page.keyboard.press('Enter');
     await expect.poll(() => focused(page)).toBe('edit-question');
     expect(await page.getByTestId('edit-question').inputValue()).toBe('Why not, and what');

@@ -16,9 +16,9 @@ const origins: Strings['origins'] = {
 };
 
 const rules: Pick<Strings['rules'], 'lossless' | 'match' | 'coupled' | 'lossy-typical' | 'lossy-lenience'> = {
-  lossless: { label: 'Verlustfrei', meaning: 'Verteilung des Targets; nimmt die meisten Vorschläge an' },
+  lossless: { label: 'Verlustfrei', meaning: 'Verteilung des Targets; höchste Annahmerate' },
   match: { label: 'Gleich', meaning: 'Verlustfrei; nimmt an, was auch das Target zieht' },
-  coupled: { label: 'Gekoppelt', meaning: 'Verlustfrei; ein Text pro Seed, mit und ohne Draft' },
+  coupled: { label: 'Gekoppelt', meaning: 'Verlustfrei; ein Text pro Seed für alle Methoden' },
   'lossy-typical': { label: 'Mit Verlust, typisch', meaning: 'Ändert den Text; nimmt plausible Vorschläge an' },
   'lossy-lenience': { label: 'Mit Verlust, nachsichtig', meaning: 'Ändert den Text; nimmt Vorschläge eher an' },
 };
@@ -407,9 +407,9 @@ export const de: Strings = {
     leaning: { label: 'gering', meaning: '0,5 bis 1,5 Bit: ein oder zwei Alternativen.' },
     open: { label: 'mittel', meaning: '1,5 bis 3 Bit: mehrere Alternativen.' },
     wide: { label: 'hoch', meaning: 'Über 3 Bit: viele Alternativen.' },
-    whole: { label: 'alle angenommen', meaning: 'Aus einer Runde mit vollständig angenommenem Draft.' },
-    partly: { label: 'teils angenommen', meaning: 'Aus einer Runde mit teilweise angenommenem Draft.' },
-    none: { label: 'keine angenommen', meaning: 'Aus einer Runde, deren erstes Draft-Token verworfen wurde.' },
+    whole: { label: 'ganz', meaning: 'Aus einer Runde mit vollständig angenommenem Draft.' },
+    partly: { label: 'teilweise', meaning: 'Aus einer Runde mit teilweise angenommenem Draft.' },
+    none: { label: 'verworfen', meaning: 'Aus einer Runde, deren erstes Draft-Token verworfen wurde.' },
     undrafted: { label: 'kein Draft', meaning: 'Aus einer Runde ohne Draft: ein Durchlauf, ein Token.' },
   },
   legend: {

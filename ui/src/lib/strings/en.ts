@@ -69,9 +69,9 @@ const methods: Record<OfferedMethod, Named> = {
 
 /** Acceptance rules for drafted tokens. */
 const rules: Record<AcceptanceRule['name'], Named> = {
-  lossless: { label: 'Lossless', meaning: 'The target’s distribution; accepts the most drafts' },
+  lossless: { label: 'Lossless', meaning: 'Target’s distribution; accepts the most drafts' },
   match: { label: 'Match', meaning: 'Lossless; accepts what the target samples too' },
-  coupled: { label: 'Coupled', meaning: 'Lossless; one text per seed, with or without drafts' },
+  coupled: { label: 'Coupled', meaning: 'Lossless; one text per seed for all methods' },
   'lossy-typical': { label: 'Lossy, typical', meaning: 'Changes the text; accepts plausible drafts' },
   'lossy-lenience': { label: 'Lossy, lenient', meaning: 'Changes the text; accepts drafts more readily' },
 };
@@ -472,9 +472,9 @@ export const en = {
     leaning: { label: 'low', meaning: '0.5 to 1.5 bits: one or two alternatives.' },
     open: { label: 'medium', meaning: '1.5 to 3 bits: several alternatives.' },
     wide: { label: 'high', meaning: 'Above 3 bits: many alternatives.' },
-    whole: { label: 'all accepted', meaning: 'From a round whose draft was fully accepted.' },
-    partly: { label: 'some accepted', meaning: 'From a round whose draft was accepted up to a rejection.' },
-    none: { label: 'none accepted', meaning: 'From a round whose first draft token was rejected.' },
+    whole: { label: 'full', meaning: 'From a round whose draft was fully accepted.' },
+    partly: { label: 'partial', meaning: 'From a round whose draft was accepted up to a rejection.' },
+    none: { label: 'rejected', meaning: 'From a round whose first draft token was rejected.' },
     undrafted: { label: 'no draft', meaning: 'From a round without a draft: one pass, one token.' },
   } satisfies Record<MarkClass, Named>,
   legend: {
