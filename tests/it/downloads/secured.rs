@@ -42,7 +42,7 @@ fn files_are_not_fetched_from_an_untrusted_storage_server() {
     let (code, message) = TestDownloads::new(&hub).fails("m.gguf");
     assert_eq!(code, ErrorCode::HubUnreachable);
     assert!(message.contains("not trusted"), "{message}");
-    assert!(hub.requests().iter().all(|request| !request.storage));
+    assert!(hub.requests().iter().all(|request| !request.is_storage));
     assert_eq!(fronts.first_bytes(), [HANDSHAKE]);
 }
 
@@ -105,7 +105,7 @@ fn downloads_from_a_trusted_hub_through_a_proxy_tunnel() {
         );
     }
     for request in hub.requests() {
-        let (host, token) = if request.storage { (storage, None) } else { (home, Some("Bearer hf_secret")) };
+        let (host, token) = if request.is_storage { (storage, None) } else { (home, Some("Bearer hf_secret")) };
         assert_eq!((request.host.as_str(), request.authorization.as_deref()), (host, token));
     }
     assert!(fronts.first_bytes().iter().all(|byte| *byte == HANDSHAKE));

@@ -17,7 +17,7 @@ pub(crate) struct Fronts {
     /// Front of the Hub.
     pub(crate) home: SocketAddr,
     /// Front of the storage server.
-    pub(crate) is_storage: SocketAddr,
+    pub(crate) storage: SocketAddr,
     /// Certificate to trust, in PEM.
     pub(crate) certificate: String,
     first_bytes: Arc<Mutex<Vec<u8>>>,
@@ -38,7 +38,7 @@ impl Fronts {
         let (config, first_bytes) = (Arc::new(config), Arc::default());
         Self {
             home: front(hub.home, &config, &first_bytes),
-            is_storage: front(hub.shared.is_storage, &config, &first_bytes),
+            storage: front(hub.shared.is_storage, &config, &first_bytes),
             certificate: made.cert.pem(),
             first_bytes,
         }
