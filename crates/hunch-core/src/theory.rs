@@ -190,9 +190,9 @@ pub fn same_distribution(a: &[u64], b: &[u64]) -> ChiSquare {
 
 /// Returns the probability that a chi-square variable with `degrees` degrees of freedom exceeds `x`.
 ///
-/// This is the regularised upper incomplete gamma function Q(degrees / 2, x / 2), by the recurrence Q(a
-/// + 1, y) = Q(a, y) + y^a e^-y / Gamma(a + 1) (DLMF 8.8.6). It starts at e^-y for integer a and at
-/// erfc(sqrt y) for half-integer a.
+/// This is the regularised upper incomplete gamma function Q(degrees / 2, x / 2), by the recurrence
+/// `Q(a + 1, y) = Q(a, y) + y^a e^-y / Gamma(a + 1)` (DLMF 8.8.6). It starts at e^-y for integer a and
+/// at erfc(sqrt y) for half-integer a.
 pub fn chi_square_tail(x: f64, degrees: usize) -> f64 {
     if x <= 0.0 || degrees == 0 {
         return 1.0;

@@ -49,7 +49,7 @@ struct Times {
 fn lines<T: for<'a> Deserialize<'a>>(name: &str) -> Vec<T> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/rounds").join(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines().map(|line| serde_json::from_str(line).expect("a recorded line")).collect()
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {

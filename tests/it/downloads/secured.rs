@@ -105,7 +105,8 @@ fn downloads_from_a_trusted_hub_through_a_proxy_tunnel() {
         );
     }
     for request in hub.requests() {
-        let (host, token) = if request.is_storage { (storage, None) } else { (home, Some("Bearer hf_secret")) };
+        let (host, token) =
+            if request.is_storage { (storage, None) } else { (home, Some("Bearer hf_secret")) };
         assert_eq!((request.host.as_str(), request.authorization.as_deref()), (host, token));
     }
     assert!(fronts.first_bytes().iter().all(|byte| *byte == HANDSHAKE));
