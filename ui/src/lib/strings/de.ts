@@ -136,7 +136,7 @@ export const de: Strings = {
   library: libraryDe,
   chart: {
     table: 'Tabelle',
-    tableOf: (title) => `Daten von „${title}“`,
+    tableOf: (title) => `Tabelle zu „${title}“`,
   },
   controlKey: 'Strg',
   shiftKey: 'Umschalt',

@@ -185,7 +185,7 @@ export const en = {
   library: libraryEn,
   chart: {
     table: 'Table',
-    tableOf: (title: string) => `Data of “${title}”`,
+    tableOf: (title: string) => `Table of “${title}”`,
   },
   /** The modifier key of shortcuts on systems without ⌘. */
   controlKey: 'Ctrl',
