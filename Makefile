@@ -36,7 +36,7 @@ check: ## Format, lints, types, licences and advisories, with warnings as errors
 	@scripts/setup check
 	@scripts/check
 
-bench: ## Measure methods and passes (TARGET=..., DRAFT=..., LLAMA=1 beside llama.cpp)
+bench: ## Measure methods and passes (TARGET=..., DRAFT=..., LLAMA=1 for llama.cpp too)
 	@scripts/setup run
 	@scripts/bench "$(TARGET)" "$(DRAFT)" "$(LLAMA)"
 

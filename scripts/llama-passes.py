@@ -1,4 +1,4 @@
-"""Times llama.cpp's passes for `hunch bench --passes`: MODEL THREADS. Speaks the line protocol of
+"""Times llama.cpp's passes for `hunch bench passes`: MODEL THREADS. Speaks the line protocol of
 src/bench/passes.rs on standard input and output. Needs the package llama-cpp-python."""
 
 import sys

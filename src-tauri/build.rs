@@ -1,90 +1,53 @@
-//! Build script of the shell: Tauri's code generation, with the list of commands the window may
-//! call, and clear words when the user interface has not been built yet.
+//! Build script of the shell: Tauri's code generation, and permission for the window to call each command.
 
 use std::path::Path;
 
-/// Every command of `src/commands.rs`, `src/library.rs` and `src/measuring.rs`. The capability file allows them one by one; a command that
-/// is missing here cannot be called from the window.
-const COMMANDS: &[&str] = &[
-    "app_info",
-    "report_problem",
-    "show_log",
-    "set_window_hidden",
-    "choose_file",
-    "choose_folder",
-    "choose_save_place",
-    "library",
-    "add_model_folder",
-    "remove_model_folder",
-    "remove_model",
-    "reveal_model",
-    "template_note",
-    "watch_library",
-    "load_models",
-    "cancel_loading",
-    "unload_models",
-    "fit",
-    "fit_verdicts",
-    "draft_offers",
-    "measure_pair",
-    "catalogue",
-    "hub_repository",
-    "hub_state",
-    "set_hub_token",
-    "downloads",
-    "start_download",
-    "pause_download",
-    "resume_download",
-    "remove_download",
-    "answer",
-    "list_conversations",
-    "open_conversation",
-    "answer_events",
-    "rename_conversation",
-    "pin_conversation",
-    "delete_conversation",
-    "restore_conversation",
-    "set_system_prompt",
-    "choose_branch",
-    "search_conversations",
-    "preferences",
-    "set_preference",
-    "export_conversation",
-    "save_answer",
-    "import_conversation",
-    "mend_store",
-    "stop_generation",
-    "generation_snapshot",
-    "compare",
-    "compare_snapshot",
-    "measure_costs",
-    "costs_snapshot",
-    "stop_measurement",
-    "list_comparisons",
-    "open_comparison",
-    "delete_comparison",
-    "export_comparison",
-    "cost_curve",
-    "lab_position",
-    "lab_rounds",
-    "lab_rules",
-    "landscape",
-    "lab_sessions",
-    "acceptance_map",
-    "what_if",
-];
+#[macro_use]
+#[path = "../src/api/commands.rs"]
+mod list;
+
+macro_rules! names {
+    ($($(#[$doc:meta])* $name:ident $arguments:tt -> $result:ty $(=> $message:ty)?;)*) => {
+        &[$(stringify!($name)),*]
+    };
+}
+
+/// Every command of the list.
+const COMMANDS: &[&str] = with_commands!(names);
 
 fn main() {
-    // The built user interface is compiled into the binary: build again when it changes.
+    // The built user interface is compiled into the binary.
     println!("cargo:rerun-if-changed=../ui/dist");
     if !Path::new("../ui/dist/index.html").exists() {
         println!(
             "cargo::error=The user interface is not built (ui/dist is missing). \
-             Run `make ui`, or `make run`, which does it and opens the window."
+             Run `make ui`, or run `make run` to build it and open the window."
         );
         return;
     }
-    let manifest = tauri_build::AppManifest::new().commands(COMMANDS);
+    let manifest =
+        tauri_build::AppManifest::new().commands(COMMANDS).permissions_path_pattern(write_permission_set());
     tauri_build::try_build(tauri_build::Attributes::new().app_manifest(manifest))
         .expect("tauri.conf.json and capabilities/ are part of this repository and valid");
+}
+
+/// Writes the permission set `all-commands`, which `capabilities/main.json` grants to the window.
+/// Returns the path of its file, as a pattern.
+fn write_permission_set() -> &'static str {
+    let permissions: String =
+        COMMANDS.iter().map(|name| format!("  \"allow-{}\",\n", name.replace('_', "-"))).collect();
+    let set = format!(
+        "[[set]]\nidentifier = \"all-commands\"\ndescription = \"Every command of the list.\"\n\
+         permissions = [\n{permissions}]\n"
+    );
+    let folder = std::env::var("OUT_DIR").expect("Cargo sets it for build scripts");
+    let file = Path::new(&folder).join("all-commands.toml");
+    std::fs::write(&file, set).expect("OUT_DIR is writable");
+    // Tauri takes only a static pattern, and the script ends soon.
+    escaped(&file.to_string_lossy()).leak()
+}
+
+/// Escapes the characters that have a meaning in a pattern.
+fn escaped(path: &str) -> String {
+    path.chars().map(|c| if "?*[]".contains(c) { format!("[{c}]") } else { c.to_string() }).collect()
 }

@@ -1,5 +1,6 @@
-//! The engine: one thread that owns every tensor, and a handle to it. What a generation *is* lives
-//! in [`crate::generate`]; here is only who runs it and how it is stopped.
+//! The engine: one thread that owns every tensor, and a handle that sends it jobs.
+//!
+//! [`crate::generate`] implements a generation. This module runs it and cancels it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,11 +20,11 @@ use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
 use hunch_model::text::Tokenizer;
 
-/// The wall clock, from the moment it was made.
+/// A stopwatch that measures wall time from its creation.
 pub struct WallClock(Instant);
 
 impl WallClock {
-    /// Starts now.
+    /// Starts a stopwatch.
     pub fn start() -> Self {
         Self(Instant::now())
     }
@@ -35,41 +36,41 @@ impl Stopwatch for WallClock {
     }
 }
 
-/// A clock that stands while others have their turn. It stands at first.
+/// A stopwatch that counts only while resumed. Starts paused.
 pub struct PausableStopwatch {
     origin: Instant,
-    /// Nanoseconds it went before.
-    gone: AtomicU64,
-    /// Nanoseconds after the origin at which it began to go; [`STANDING`] while it stands.
+    /// Nanoseconds counted before the last pause.
+    counted: AtomicU64,
+    /// Nanoseconds from the origin to the last resume; [`PAUSED`] while paused.
     since: AtomicU64,
 }
 
-const STANDING: u64 = u64::MAX;
+const PAUSED: u64 = u64::MAX;
 
-/// Longest wait for the thread of an engine that is let go.
+/// Longest wait for the thread of an engine that is dropped.
 const SHUT_DOWN_WITHIN: Duration = Duration::from_secs(2);
 
 impl Default for PausableStopwatch {
     fn default() -> Self {
-        Self { origin: Instant::now(), gone: AtomicU64::new(0), since: AtomicU64::new(STANDING) }
+        Self { origin: Instant::now(), counted: AtomicU64::new(0), since: AtomicU64::new(PAUSED) }
     }
 }
 
 impl PausableStopwatch {
     fn now(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(STANDING - 1)
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(PAUSED - 1)
     }
 
-    /// Goes on.
+    /// Starts counting.
     pub fn resume(&self) {
-        let _ = self.since.compare_exchange(STANDING, self.now(), Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.since.compare_exchange(PAUSED, self.now(), Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Stands still.
+    /// Stops counting.
     pub fn pause(&self) {
-        let since = self.since.swap(STANDING, Ordering::Relaxed);
-        if since != STANDING {
-            self.gone.fetch_add(self.now() - since, Ordering::Relaxed);
+        let since = self.since.swap(PAUSED, Ordering::Relaxed);
+        if since != PAUSED {
+            self.counted.fetch_add(self.now() - since, Ordering::Relaxed);
         }
     }
 }
@@ -77,38 +78,38 @@ impl PausableStopwatch {
 impl Stopwatch for PausableStopwatch {
     fn elapsed(&self) -> Duration {
         let since = self.since.load(Ordering::Relaxed);
-        let going = if since == STANDING { 0 } else { self.now() - since };
-        Duration::from_nanos(self.gone.load(Ordering::Relaxed) + going)
+        let running = if since == PAUSED { 0 } else { self.now() - since };
+        Duration::from_nanos(self.counted.load(Ordering::Relaxed) + running)
     }
 }
 
-/// What was loaded.
+/// Description of the loaded models.
 pub struct Loaded {
-    /// The target's tokeniser.
+    /// Tokeniser of the target.
     pub tokenizer: Arc<Tokenizer>,
-    /// The target's name.
+    /// Name of the target.
     pub target: String,
-    /// The draft model's, if one was loaded.
+    /// Name of the draft model, if one was loaded.
     pub draft: Option<String>,
-    /// Bytes of weights that a pass of the target reads, and of the draft.
+    /// Bytes of weights read by one pass of the target, and of the draft model.
     pub read_by_a_pass: (u64, Option<u64>),
-    /// Most tokens of a conversation.
+    /// Context length, in tokens.
     pub context: usize,
-    /// What a person should know of the target's chat template.
+    /// Warning about the target's chat template.
     pub template_note: Option<String>,
 }
 
-/// Why models were not loaded.
+/// An error of loading, and the state it left.
 #[derive(Debug)]
 pub struct LoadFailure {
-    /// What happened.
+    /// The error.
     pub error: Error,
-    /// Whether there is no model in memory now.
+    /// True if no model is in memory now.
     pub empty: bool,
 }
 
 impl From<Error> for LoadFailure {
-    /// One that has changed nothing.
+    /// Converts an error that left the loaded models unchanged.
     fn from(error: Error) -> Self {
         Self { error, empty: false }
     }
@@ -139,7 +140,7 @@ enum Job {
 }
 
 impl Job {
-    /// The generation or measurement that it is, and what stops it.
+    /// Returns the number and cancel flag of a generation or measurement.
     fn running(&self) -> Option<(u32, Arc<AtomicBool>)> {
         match self {
             Self::Generate { id, cancel, .. } | Self::Measure { id, cancel, .. } => {
@@ -150,14 +151,15 @@ impl Job {
     }
 }
 
-/// Works with the models, asks whether to stop, and gives what is to be told once the engine is free again.
+/// A measurement job. Takes the models and a function that returns true once the job is cancelled. Returns a
+/// callback to run after the engine is released.
 type MeasureWork = Box<dyn FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Box<dyn FnOnce() + Send> + Send>;
 
-/// What the engine is at.
+/// State of the engine: busy or free.
 struct Occupation {
-    /// The generation or measurement that runs now, and what stops it.
+    /// Number and cancel flag of the running generation or measurement.
     running: Option<(u32, Arc<AtomicBool>)>,
-    /// When the last one ended.
+    /// End of the last one.
     free_since: Instant,
 }
 
@@ -169,26 +171,26 @@ impl Default for Occupation {
 
 type Occupied = Arc<Mutex<Occupation>>;
 
-/// What runs has ended.
+/// Marks the engine as free.
 fn release(occupied: &Occupied) {
     *lock(occupied) = Occupation::default();
 }
 
-/// A handle to the engine's thread. The thread is started again if it ends.
+/// A handle to the engine's thread. A thread that ended is started again by the next job.
 pub struct Engine {
     compute: Compute,
-    /// What is in memory. The thread holds the lock for as long as it lives; the next one takes it over.
+    /// Loaded models. The thread holds the lock until it ends, and the next thread takes it over.
     models: Arc<Mutex<Option<Models>>>,
     occupied: Occupied,
     worker: Mutex<Worker>,
 }
 
-/// The thread as others see it.
+/// The channels to the thread.
 struct Worker {
     jobs: Sender<Job>,
     /// Disconnected once the thread has ended.
     ended: Receiver<()>,
-    /// Whether no thread is to be started any more.
+    /// True if no thread may be started any more.
     shut_down: bool,
 }
 
@@ -200,14 +202,14 @@ impl Engine {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// If the system refuses a thread.
     pub fn start(compute: Compute) -> Result<Self> {
         let (models, occupied) = (Arc::default(), Occupied::default());
         let worker = Mutex::new(spawn(&compute, &models, &occupied)?);
         Ok(Self { compute, models, occupied, worker })
     }
 
-    /// Hands a job to the thread. Starts another thread if that one has ended.
+    /// Sends a job to the thread. Starts a new thread if the old one ended.
     fn send(&self, job: Job) -> Result<()> {
         let mut worker = lock(&self.worker);
         let Err(unsent) = worker.jobs.send(job) else { return Ok(()) };
@@ -215,20 +217,21 @@ impl Engine {
         if worker.shut_down {
             return Err(ended());
         }
-        // The old thread first takes back that something runs, which would hold for the new one otherwise.
+        // The old thread marks the engine as free when it ends. Wait for that before the new job starts.
         let _ = worker.ended.recv();
         *worker = spawn(&self.compute, &self.models, &self.occupied)?;
         lock(&self.occupied).running = unsent.0.running();
         worker.jobs.send(unsent.0).map_err(|_| ended())
     }
 
-    /// Loads models and waits for it. When the target is in memory already, only the draft changes. The old
-    /// ones stay when this fails. With `make_room` they are let go once the new files were found to be sound,
-    /// before those are read; when that fails after all they are read again, with empty caches.
+    /// Loads models and waits for the result. If the target is already loaded, only the draft model changes.
+    ///
+    /// The old models stay loaded until the new ones are. With `make_room` they are unloaded earlier: after the new
+    /// files are checked and before they are read. If reading then fails, the old models are loaded again, with
+    /// empty caches.
     ///
     /// # Errors
-    /// [`Error::Busy`] while an answer is generated, [`Error::Stopped`] when the plan's watch breaks; else why
-    /// loading failed.
+    /// [`Error::Busy`] while something runs, [`Error::Stopped`] if the plan was cancelled, or the error of loading.
     pub fn load(&self, plan: LoadPlan, make_room: bool) -> Result<Loaded, LoadFailure> {
         if self.running().is_some() {
             return Err(Error::Busy.into());
@@ -238,30 +241,31 @@ impl Engine {
         answer.recv().map_err(|_| Error::Internal("the engine ended while loading".into()))?
     }
 
-    /// Lets the models go.
+    /// Unloads the models.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something runs with them.
+    /// [`Error::Busy`] while something runs.
     pub fn unload(&self) -> Result<()> {
         if self.running().is_some() {
             return Err(Error::Busy);
         }
         let (reply, answer) = channel();
         self.send(Job::Unload { reply })?;
-        let gone = answer.recv().map_err(|_| Error::Internal("the engine ended while unloading".into()))?;
-        if gone { Ok(()) } else { Err(Error::Busy) }
+        let unloaded =
+            answer.recv().map_err(|_| Error::Internal("the engine ended while unloading".into()))?;
+        if unloaded { Ok(()) } else { Err(Error::Busy) }
     }
 
-    /// For how long nothing has run; `None` while something does.
+    /// Returns the time since the last job; `None` while one runs.
     pub fn idle_for(&self) -> Option<Duration> {
         let occupied = lock(&self.occupied);
         occupied.running.is_none().then(|| occupied.free_since.elapsed())
     }
 
-    /// Queues a generation; its events go to `sink`, which is dropped at the end.
+    /// Queues a generation that sends its events to `sink`. The sink is dropped at the end.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another runs.
+    /// [`Error::Busy`] while something runs.
     pub fn generate(
         &self,
         id: u32,
@@ -274,11 +278,13 @@ impl Engine {
             .inspect_err(|_| release(&self.occupied))
     }
 
-    /// Queues work on the models that is no answer. It asks the function it is given whether to stop; `ended`
-    /// hears what came of it, on the engine's thread, when the engine is free again.
+    /// Queues work on the models other than a generation.
+    ///
+    /// `work` gets a function that returns true once the job is cancelled. `ended` receives the result on the
+    /// engine's thread, after the engine is released.
     ///
     /// # Errors
-    /// [`Error::Busy`] while something else runs.
+    /// [`Error::Busy`] while something runs.
     pub fn measure<T: Send + 'static>(
         &self,
         id: u32,
@@ -293,11 +299,10 @@ impl Engine {
         self.send(Job::Measure { id, work, cancel }).inspect_err(|_| release(&self.occupied))
     }
 
-    /// Has the models do something that takes a moment, and waits for it. The work asks the function it is
-    /// given whether to stop.
+    /// Runs short work on the models and waits for the result. `work` is as in [`measure`](Self::measure).
     ///
     /// # Errors
-    /// [`Error::Busy`] while something else runs; else what the work reports.
+    /// [`Error::Busy`] while something runs, or the error of the work.
     pub fn ask<T: Send + 'static>(
         &self,
         id: u32,
@@ -305,13 +310,13 @@ impl Engine {
     ) -> Result<T> {
         let (reply, answer) = channel();
         self.measure(id, work, move |ended| {
-            // Who asked may have gone.
+            // Fails only if the waiting thread is gone.
             let _ = reply.send(ended);
         })?;
-        answer.recv().map_err(|_| Error::Internal("the engine ended while it was asked".into()))?
+        answer.recv().map_err(|_| Error::Internal("the engine ended during the request".into()))?
     }
 
-    /// Marks `id` as what runs now; gives what stops it.
+    /// Marks `id` as running. Returns its cancel flag.
     fn reserve(&self, id: u32) -> Result<Arc<AtomicBool>> {
         let mut occupied = lock(&self.occupied);
         if occupied.running.is_some() {
@@ -322,12 +327,12 @@ impl Engine {
         Ok(cancel)
     }
 
-    /// The generation or measurement that runs now.
+    /// Returns the number of the running generation or measurement.
     pub fn running(&self) -> Option<u32> {
         lock(&self.occupied).running.as_ref().map(|(id, _)| *id)
     }
 
-    /// Asks generation or measurement `id` to end; it does within one round. No effect on any other.
+    /// Cancels generation or measurement `id`, which ends within one round. Any other is unaffected.
     pub fn cancel(&self, id: u32) {
         if let Some((running, cancel)) = &lock(&self.occupied).running
             && *running == id
@@ -336,15 +341,17 @@ impl Engine {
         }
     }
 
-    /// Stops what runs, ends the thread and waits for it, at most for `patience`. Gives whether it has ended. A thread
-    /// that hangs, in a read from a volume that is gone for example, is left behind.
+    /// Cancels the running job, ends the thread and waits for it, at most for `patience`.
+    ///
+    /// Returns true if the thread ended. A thread that hangs is abandoned, for example in a read from a volume that
+    /// was disconnected.
     pub fn shutdown(&self, patience: Duration) -> bool {
         if let Some((_, cancel)) = &lock(&self.occupied).running {
             cancel.store(true, Ordering::Relaxed);
         }
         let mut worker = lock(&self.worker);
         worker.shut_down = true;
-        // A thread that has ended already needs no word.
+        // Fails only if the thread has already ended.
         let _ = worker.jobs.send(Job::Shutdown);
         worker.ended.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
     }
@@ -356,7 +363,7 @@ impl Drop for Engine {
     }
 }
 
-/// Starts a thread that works on these models.
+/// Starts the engine's thread.
 fn spawn(compute: &Compute, models: &Arc<Mutex<Option<Models>>>, occupied: &Occupied) -> Result<Worker> {
     let (jobs, inbox) = channel();
     let (alive, ended) = channel();
@@ -370,11 +377,11 @@ fn spawn(compute: &Compute, models: &Arc<Mutex<Option<Models>>>, occupied: &Occu
     thread::Builder::new()
         .name("hunch-engine".into())
         .spawn(run)
-        .map_err(|e| Error::Internal(format!("no thread for the engine: {e}")))?;
+        .map_err(|e| Error::Internal(format!("the engine's thread could not be started: {e}")))?;
     Ok(Worker { jobs, ended, shut_down: false })
 }
 
-/// Says that the thread has ended and that nothing runs on it any more, however it ended.
+/// Releases the engine and closes a channel when the thread ends, by a panic too.
 struct ThreadEnd {
     inbox: Option<Receiver<Job>>,
     occupied: Occupied,
@@ -384,7 +391,7 @@ struct ThreadEnd {
 
 impl Drop for ThreadEnd {
     fn drop(&mut self) {
-        // After the inbox: a job that is lost with it must not leave the engine busy.
+        // Release after the inbox is dropped, so that a job lost in it does not leave the engine busy.
         self.inbox = None;
         release(&self.occupied);
     }
@@ -395,10 +402,10 @@ fn work(compute: &Compute, inbox: &Receiver<Job>, occupied: &Occupied, models: &
         if matches!(job, Job::Shutdown) {
             break;
         }
-        // Whoever waits for the job sees its channel closed, or its sink dropped.
+        // A panic closes the job's reply channel or drops its sink, which ends the wait for it.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.run(compute, occupied, models))) {
             release(occupied);
-            tracing::error!("A job of the engine ended in a panic.");
+            tracing::error!("An engine job panicked.");
             drop(panic);
         }
     }
@@ -409,25 +416,25 @@ impl Job {
         match self {
             Self::Shutdown => {}
             Self::Load { plan, make_room, reply } => {
-                let loaded = guarded(|| bring(models, &plan, make_room, compute));
+                let loaded = guarded(|| load(models, &plan, make_room, compute));
                 lock(occupied).free_since = Instant::now();
                 let empty = models.is_none();
-                // The caller may have gone; the models are loaded all the same.
+                // Fails if the caller is gone. The models stay loaded.
                 let _ = reply.send(loaded.map_err(|error| LoadFailure { error, empty }));
             }
             Self::Unload { reply } => {
-                // Whoever asked for something meanwhile wants the models.
+                // A job that was queued in the meantime needs the models.
                 let idle = lock(occupied).running.is_none();
                 if idle {
                     *models = None;
-                    give_back(compute);
+                    release_memory(compute);
                 }
                 let _ = reply.send(idle);
             }
             Self::Measure { work, cancel, .. } => {
-                let told = work(models, &|| cancel.load(Ordering::Relaxed));
+                let callback = work(models, &|| cancel.load(Ordering::Relaxed));
                 release(occupied);
-                told();
+                callback();
             }
             Self::Generate { id, prompt, plan, cancel, mut sink } => {
                 let ended = guarded(|| {
@@ -448,7 +455,7 @@ impl Job {
                     };
                     generate(models, &ids, &plan, &context, sink.as_mut())
                 });
-                // Free before the last event is out, so that who sees it may ask for the next.
+                // Released before the last event is sent, so that its receiver can start the next generation.
                 release(occupied);
                 match ended {
                     Ok(finished) => sink.send(finished.into_event()),
@@ -459,24 +466,24 @@ impl Job {
     }
 }
 
-/// Has the device give back the memory of what was let go: a GPU keeps buffers until it is waited for.
-fn give_back(compute: &Compute) {
-    // A device that fails here will say so when it is next used.
+/// Returns the memory of dropped tensors to the system. A GPU keeps the buffers until it is synchronised.
+fn release_memory(compute: &Compute) {
+    // A device that fails here also fails at its next use, which reports the error.
     let _ = compute.synchronise();
 }
 
-/// Brings the models of a plan into memory, and tells what they are.
-fn bring(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: &Compute) -> Result<Loaded> {
+/// Loads the models of a plan.
+fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: &Compute) -> Result<Loaded> {
     if let Some(models) = models.as_mut().filter(|models| models.has_target_of(plan)) {
         models.change_draft(plan, compute)?;
     } else {
         let opened = OpenedModels::open(plan)?;
         let before = if make_room { models.take().map(|models| models.plan()) } else { None };
-        give_back(compute);
+        release_memory(compute);
         match Models::of(opened, compute) {
             Ok(new) => *models = Some(new),
             Err(error) => {
-                // The first error is the one to tell; that there is nothing left now is told with it.
+                // The first error matters. The caller sees from `models` if the reload failed too.
                 if let Some(before) = before {
                     *models = Models::load_by(&before, compute).ok();
                 }
@@ -484,8 +491,8 @@ fn bring(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute:
             }
         }
     }
-    give_back(compute);
-    let models = models.as_ref().expect("models were brought or were there");
+    release_memory(compute);
+    let models = models.as_ref().expect("models were loaded above");
     let (of_target, of_draft) = models.memory();
     let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
     Ok(Loaded {
@@ -498,7 +505,7 @@ fn bring(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute:
     })
 }
 
-/// A panic on the engine's thread becomes an error: the window must not die of one.
+/// Converts a panic into an error, so that it does not end the window.
 fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic_text(panic.as_ref());

@@ -1,5 +1,6 @@
-//! What a running generation tells the outside: the events, and the sink that receives them.
-//! The window, the command line and the recorded streams all see exactly these.
+//! Events of a running generation, and the sink that receives them.
+//!
+//! The window, the command line and recorded streams all receive the same events.
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
@@ -11,120 +12,117 @@ use hunch_core::stats::{GenerationStats, LiveFigures, RoundTiming};
 use hunch_core::token::{DraftFate, TokenId, TokenOrigin};
 use hunch_error::ErrorInfo;
 
-/// Why a generation ended.
+/// Reason that a generation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// The model ended its turn.
     EndOfTurn,
-    /// A stop string appeared; the text ends before it.
+    /// A stop string appeared. The text ends before it.
     StopString,
-    /// `max_tokens` were generated.
+    /// The limit `max_tokens` was reached.
     MaxTokens,
     /// The context is full.
     ContextFull,
-    /// The user stopped it.
+    /// The user stopped the generation.
     Cancelled,
 }
 
-/// A token that might stand in a place: its number, its text on its own, its probability.
+/// A candidate token of a position: number in the vocabulary, text and probability.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Alternative(pub TokenId, pub String, pub f32);
 
-/// A token as the outside sees it. The texts of all tokens, joined, are the answer.
+/// A token of the answer. The joined texts of all tokens are the answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct TokenEvent {
     /// Vocabulary number.
     pub id: TokenId,
-    /// The text this token completes; empty while a character is still incomplete.
+    /// Text that the token completes; empty while a character is incomplete.
     pub text: String,
-    /// Where it came from.
+    /// Origin: the method that drafted it, or the target.
     pub origin: TokenOrigin,
-    /// Target probability under the distribution it was tested with.
+    /// Target probability in the test, after filters and temperature.
     pub p: f32,
-    /// Draft probability; absent for certain proposals and tokens that were not drafted.
+    /// Draft probability. Absent for proposals without probabilities and for tokens that were not drafted.
     pub q: Option<f32>,
-    /// The uniform number it was tested with. Absent for tokens that were not drafted, and under rules that
-    /// draw none.
+    /// Uniform random number of the test. Absent for tokens that were not drafted and under rules that draw none.
     #[serde(default)]
     pub u: Option<f32>,
-    /// What `u` had to be below: min(1, p/q), both without what rejected siblings had ruled out.
+    /// Upper bound of `u` for acceptance: min(1, p/q), after the mass of rejected siblings is removed from both.
     #[serde(default)]
     pub threshold: Option<f32>,
-    /// The target's softmax probability at temperature 1 without filters; 0 for a chosen token that was not
-    /// among the likeliest, where it is not known.
+    /// Target probability at temperature 1 without filters. 0 if unknown: the token was not among the most likely.
     pub confidence: f32,
-    /// The entropy of that softmax, in nats: how open the position was. Absent in answers kept before it was
-    /// told.
+    /// Entropy of the target at temperature 1 without filters, in nats. Absent in answers of older versions.
     #[serde(default)]
     pub entropy: Option<f32>,
-    /// The likeliest tokens of that softmax, likeliest first.
+    /// Most likely tokens of the target at temperature 1 without filters, in descending order.
     #[serde(default)]
     pub top: Vec<Alternative>,
-    /// The draft model's likeliest tokens for this position; none where no model drafted.
+    /// Most likely tokens of the draft model; empty if no model drafted this position.
     #[serde(default)]
     pub guesses: Vec<Alternative>,
-    /// Round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
-    /// Position inside the round, from 0.
+    /// Position in the round, from 0.
     pub position: u32,
 }
 
-/// A drafted token that was rejected, as the outside sees it.
+/// A drafted token that was rejected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct RejectedEvent {
     /// Vocabulary number.
     pub id: TokenId,
     /// Its text on its own.
     pub text: String,
-    /// Target probability when it was tested.
+    /// Target probability in the test.
     pub p: f32,
-    /// Draft probability; absent for certain proposals.
+    /// Draft probability. Absent for proposals without probabilities.
     pub q: Option<f32>,
-    /// The uniform number that rejected it.
+    /// Uniform random number of the test.
     pub u: f32,
-    /// Position inside the round of the token that replaced it.
+    /// Position in the round of the token that replaced it.
     pub position: u32,
 }
 
-/// A drafted token, as a node of what was drafted.
+/// A drafted token, as a node of the draft tree.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct DraftedEvent {
     /// Vocabulary number.
     pub id: TokenId,
     /// Its text on its own.
     pub text: String,
-    /// Number of the node it was drafted behind; `None` is the last token before the round.
+    /// Index of the parent node; `None` for a child of the last token before the round.
     pub parent: Option<u32>,
-    /// What became of it.
+    /// Outcome of the test.
     pub fate: DraftFate,
 }
 
-/// One round: a target pass and what came of it.
+/// One round: a draft, a target pass and the tokens it emitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct RoundEvent {
-    /// Round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
-    /// Tokens drafted.
+    /// Number of drafted tokens.
     pub drafted: u32,
-    /// What was drafted, parents before children; of a chain each is the parent of the next. Absent in
-    /// answers kept before it was told.
+    /// Drafted tokens, parents before children. In a chain each is the parent of the next. Absent in answers of
+    /// older versions.
     #[serde(default)]
     pub draft: Vec<DraftedEvent>,
-    /// Tokens emitted, in order. May hold tokens of earlier rounds that waited for a stop string.
+    /// Emitted tokens in order. May include tokens of earlier rounds that were held back for a stop string.
     pub tokens: Vec<TokenEvent>,
     /// Drafted tokens that were tested and rejected.
     pub rejected: Vec<RejectedEvent>,
-    /// Where the time went.
+    /// Time spent in each stage.
     pub timing: RoundTiming,
-    /// What the depth is at, when it is chosen as it goes.
+    /// State of the depth controller, if the draft length is automatic.
     pub depth: Option<DepthState>,
-    /// The figures of the generation so far.
+    /// Figures of the generation so far.
     pub figures: LiveFigures,
 }
 
 impl RoundEvent {
-    /// A round of nothing but tokens, to hold those that came without one.
+    /// Returns a round that holds only tokens.
     pub fn of_tokens(round: u32, tokens: Vec<TokenEvent>) -> Self {
         Self {
             round,
@@ -140,7 +138,7 @@ impl RoundEvent {
 }
 
 impl GenerationEvent {
-    /// The tokens it brings, in order.
+    /// Returns the tokens of the event, in order.
     pub fn tokens(&self) -> &[TokenEvent] {
         match self {
             Self::Round(round) => &round.tokens,
@@ -150,79 +148,79 @@ impl GenerationEvent {
     }
 }
 
-/// What a generation tells.
+/// An event of a generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum GenerationEvent {
-    /// The request was understood; prefill begins.
+    /// The request is valid and prefill starts.
     Started {
-        /// Identifies the generation.
+        /// Number of the generation.
         generation_id: u32,
-        /// The method.
+        /// Drafting method.
         method: Method,
         /// Name of the target.
         target: String,
-        /// Name of the draft model, when the method uses one.
+        /// Name of the draft model, if the method uses one.
         draft: Option<String>,
         /// "cpu" or "metal".
         device: String,
         /// Tokens in the prompt.
         prompt_tokens: u32,
-        /// Messages at the beginning of the conversation that no longer fit and were not read.
+        /// Number of messages at the start of the conversation that were dropped because they did not fit.
         #[serde(default)]
         dropped_messages: u32,
-        /// Tokens of context that the target has.
+        /// Context length, in tokens.
         #[serde(default)]
         context_length: u32,
-        /// What a person should know of the model's chat template, as that a built-in one took its place.
+        /// Warning about the chat template, such as that a built-in one replaced it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[ts(optional)]
         template_note: Option<String>,
-        /// Most tokens drafted a round; 0 for plain decoding.
+        /// Most tokens drafted per round; 0 for plain decoding.
         max_draft: MaxDraft,
-        /// Which drafted tokens stand.
+        /// Rule that accepts or rejects drafted tokens.
         rule: AcceptanceRule,
-        /// Seed of its random numbers: with the same request it gives the same answer.
-        #[ts(type = "number")]
+        /// Seed of the random numbers. The same request and seed give the same answer.
         seed: u64,
     },
-    /// Prefill goes on.
+    /// Progress of prefill.
     Prefill {
         /// Prompt tokens processed.
         done: u32,
-        /// Prompt tokens in all.
+        /// Prompt tokens in total.
         total: u32,
     },
-    /// A method failed and is left out for the rest of the answer, which goes on without its drafts.
+    /// A method failed. The rest of the answer is generated without its drafts.
     DraftDropped {
-        /// The method; of a cascade the one that failed.
+        /// Method that failed; in a cascade, the failing stage.
         method: Method,
-        /// Why.
+        /// The error.
         error: ErrorInfo,
     },
     /// A round ended.
     Round(RoundEvent),
-    /// The generation ended well.
+    /// The generation ended without an error.
     Finished {
-        /// Why.
+        /// Reason.
         stop: StopReason,
-        /// Tokens still held back when it ended (they waited for a stop string that never came).
+        /// Tokens that were held back for a stop string that did not appear.
         tokens: Vec<TokenEvent>,
-        /// All figures.
+        /// Figures of the whole generation.
         stats: GenerationStats,
     },
-    /// The generation failed; what was emitted stays valid.
+    /// The generation failed. The emitted tokens stay valid.
     Failed {
-        /// The reason.
+        /// The error.
         error: ErrorInfo,
     },
-    /// The answer cannot be written to the store at present; the generation goes on, and so do the tries.
-    /// Told once, at the first refusal, also after the end. Never part of what is stored.
+    /// The store refused the answer. The generation continues, and so do the attempts to store it.
+    ///
+    /// Sent once, at the first failure, which may follow the end. Never stored itself.
     NotKept {
-        /// The store's reason.
+        /// Error of the store.
         error: ErrorInfo,
     },
-    /// Everything of the answer so far is written again, after [`NotKept`](Self::NotKept).
+    /// The whole answer so far is stored, after [`NotKept`](Self::NotKept).
     Kept,
     /// The answer could not be written to the store and no further attempt follows. Sent after the last event, after
     /// [`NotKept`](Self::NotKept). Never part of what is stored.
@@ -232,9 +230,9 @@ pub enum GenerationEvent {
     },
 }
 
-/// Receives the events of one generation, in order, on the engine's thread: be quick.
+/// Receives the events of one generation, in order. Runs on the engine's thread, so it must return quickly.
 pub trait EventSink: Send {
-    /// One event.
+    /// Receives one event.
     fn send(&mut self, event: GenerationEvent);
 }
 

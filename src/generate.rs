@@ -1,5 +1,6 @@
-//! One generation, from a prompt to its events: models, text and the round loop brought together.
-//! Synchronous; the engine runs it on its thread, the command line and the benchmarks on theirs.
+//! One generation, from a prompt to its events: brings models, text and the round loop together.
+//!
+//! Synchronous. The engine runs it on its thread, the command line and the benchmarks on theirs.
 
 mod draft_quality;
 mod load;
@@ -33,30 +34,30 @@ pub use load::{LoadPlan, LoadStep, LoadWatch, OpenedModels};
 pub use models::{FittingPrompt, Models};
 pub use prompt::Prompt;
 
-/// Seeds nobody chose: short enough to be read out and typed again, and exact in JavaScript.
+/// Range of generated seeds: short enough to read out and type, and exact in JavaScript.
 const SEED_MASK: u64 = (1 << 32) - 1;
 
-/// How to continue it.
+/// Settings of a generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationPlan {
-    /// How to guess ahead.
+    /// Drafting method.
     pub method: Method,
-    /// Most tokens to draft a round; plain decoding ignores it.
+    /// Maximum tokens drafted per round. Plain decoding ignores it.
     pub max_draft: MaxDraft,
-    /// What the method is told besides.
+    /// Options of the method.
     pub options: MethodOptions,
-    /// Most tokens to generate, 1 or more.
+    /// Maximum tokens to generate, at least 1.
     pub max_tokens: usize,
-    /// How tokens are drawn.
+    /// Sampling settings.
     pub sampling: SamplingParams,
-    /// Which drafted tokens stand.
+    /// Rule that accepts or rejects drafted tokens.
     pub rule: AcceptanceRule,
-    /// Texts that end the answer; not empty ones.
+    /// Stop strings; none of them empty.
     pub stop: Vec<String>,
 }
 
 impl Default for GenerationPlan {
-    /// Plain decoding of 512 tokens, as in a new conversation.
+    /// Plain decoding of 512 tokens, the settings of a new conversation.
     fn default() -> Self {
         Self {
             method: Method::Plain,
@@ -79,58 +80,58 @@ impl GenerationPlan {
         self.max_draft.validate()?;
         self.rule.validate()?;
         if self.max_tokens == 0 {
-            return Err(Error::invalid("max_tokens is 0; it must be 1 or more."));
+            return Err(Error::invalid("max_tokens is 0. Choose 1 or more."));
         }
         if self.stop.iter().any(String::is_empty) {
-            return Err(Error::invalid("A stop string is empty; give it at least one character."));
+            return Err(Error::invalid("A stop string is empty. Give it at least one character."));
         }
         Ok(self.sampling.validate()?)
     }
 }
 
-/// What a generation needs from whoever runs it.
+/// Per-request inputs of a generation.
 pub struct GenerationContext<'a> {
-    /// Number of the generation, for its events.
+    /// ID of the generation, for its events.
     pub id: u32,
-    /// Time since the request arrived.
+    /// Stopwatch started when the request arrived.
     pub clock: &'a dyn Stopwatch,
-    /// Tokens at the end of the prompt with which the answer begins already.
+    /// Number of tokens at the end of the prompt that already belong to the answer.
     pub begun: usize,
-    /// Messages that were left out of the prompt.
+    /// Number of messages left out of the prompt.
     pub dropped: usize,
-    /// Whether to stop; asked before every pass.
+    /// Cancel check, called before every pass.
     pub cancelled: &'a dyn Fn() -> bool,
-    /// Whether a draft that fails ends the generation, because figures without it would mislead. Else the generation
-    /// goes on without that draft.
+    /// Whether a failing draft ends the generation. Measurements set this, because figures without the
+    /// draft would mislead. Otherwise the generation continues without it.
     pub strict_drafts: bool,
-    /// What a person should know of the model's chat template.
+    /// Note for the user about the model's chat template.
     pub template_note: Option<&'a str>,
 }
 
-/// How a generation ended.
+/// Outcome of a generation.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Why.
+    /// Reason for the end.
     pub stop: StopReason,
-    /// Tokens that were held back until the end.
+    /// Tokens held back until the end, in case a stop string had begun.
     pub held: Vec<TokenEvent>,
     /// All figures.
     pub stats: GenerationStats,
 }
 
 impl Finished {
-    /// As the last event.
+    /// Converts to the generation's last event.
     pub fn into_event(self) -> GenerationEvent {
         GenerationEvent::Finished { stop: self.stop, tokens: self.held, stats: self.stats }
     }
 }
 
-/// Generates an answer to `prompt` and tells `sink` about every step but the last event, which is
+/// Generates an answer to `prompt` and sends an event to `sink` for every step but the last, which is
 /// the result.
 ///
 /// # Errors
-/// When the plan is invalid, its method needs a draft that is not loaded, or the target fails. What was
-/// told before stays valid. A draft that fails is left out unless the context says otherwise.
+/// If the plan is invalid, its method needs a draft model that is not loaded, or the target fails.
+/// Events sent before stay valid. A draft that fails is dropped, unless `context.strict_drafts` is set.
 pub fn generate(
     models: &mut Models,
     prompt: &[TokenId],
@@ -142,12 +143,12 @@ pub fn generate(
     generation.run(sink)
 }
 
-/// A generation under way, one step after the other: whoever drives it may do something else between two.
+/// A running generation, driven step by step so that the caller can do other work in between.
 pub struct Generation<'a> {
     session: Session<'a>,
     text: TextStream,
     prompt: &'a [TokenId],
-    /// Tokens of the prompt whose rows the cache holds already.
+    /// Prompt tokens already in the target's cache.
     reuse: usize,
     cached: &'a mut Vec<TokenId>,
     device: &'static str,
@@ -158,10 +159,10 @@ pub struct Generation<'a> {
 }
 
 impl<'a> Generation<'a> {
-    /// Begins, and tells so. Nothing was read yet.
+    /// Starts a generation and sends [`GenerationEvent::Started`]. Runs no pass yet.
     ///
     /// # Errors
-    /// As [`generate`].
+    /// The errors of [`generate`].
     pub fn begin(
         models: &'a mut Models,
         prompt: &'a [TokenId],
@@ -201,7 +202,7 @@ impl<'a> Generation<'a> {
         for (proposer, controller) in stages.into_iter().zip(depths) {
             session.add_proposer(proposer, (max_draft == MaxDraft::Auto).then_some(controller));
         }
-        session.started_at(Duration::ZERO);
+        session.set_start(Duration::ZERO);
         session.set_cancel(context.cancelled);
         let begun = &prompt[prompt.len() - context.begun.min(prompt.len())..];
         let text = TextStream::new(tokenizer.clone(), &plan.stop, begun)?;
@@ -220,10 +221,10 @@ impl<'a> Generation<'a> {
         })
     }
 
-    /// The next step: reading the prompt at first, a round then. Breaks with the reason once it is over.
+    /// Runs the next step: prefill first, then one round per call. Breaks with the reason at the end.
     ///
     /// # Errors
-    /// When the target fails. The generation is over then.
+    /// Any error of the target, which ends the generation.
     pub fn step(&mut self, sink: &mut dyn EventSink) -> Result<ControlFlow<StopReason>> {
         if !self.read {
             self.read = true;
@@ -235,17 +236,17 @@ impl<'a> Generation<'a> {
         self.round(sink)
     }
 
-    /// Tokens generated so far.
+    /// Returns the number of tokens generated so far.
     pub fn generated(&self) -> usize {
         self.session.generated()
     }
 
-    /// The prompt and what is generated so far.
+    /// Returns the prompt and all generated tokens.
     pub fn text(&self) -> &[TokenId] {
         self.session.committed()
     }
 
-    /// Ends it: what was held back, and all figures, as of now.
+    /// Ends the generation. Returns the tokens held back and all figures as of now.
     pub fn finish(mut self, stop: StopReason) -> Finished {
         let held = self.text.finish();
         Finished { stop, held, stats: self.end() }
@@ -257,7 +258,7 @@ impl<'a> Generation<'a> {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(stop)) => return Ok(self.finish(stop)),
                 Err(error) => {
-                    // What waited for a stop string is part of the answer.
+                    // Tokens held back for a stop string are part of the answer.
                     let held = self.text.finish();
                     if !held.is_empty() {
                         let figures = self.session.figures();
@@ -271,7 +272,7 @@ impl<'a> Generation<'a> {
         }
     }
 
-    /// What the cache holds may be used by the next generation, whatever became of this one.
+    /// Records the cache content for reuse by the next generation, even after an error.
     fn end(&mut self) -> GenerationStats {
         *self.cached = self.session.cached().to_vec();
         self.session.stats(self.device, peak_memory_bytes())
@@ -283,15 +284,15 @@ impl<'a> Generation<'a> {
             sink.send(GenerationEvent::Prefill { done: done as u32, total: total as u32 });
             if cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        self.tell_dropped(sink)?;
+        self.report_dropped(sink)?;
         Ok(progress.map_break(|()| StopReason::Cancelled))
     }
 
-    /// Tells of methods that failed since it was called last.
+    /// Sends an event for each proposer dropped since the last call.
     ///
     /// # Errors
-    /// The first one's error, when drafts are strict.
-    fn tell_dropped(&mut self, sink: &mut dyn EventSink) -> Result<()> {
+    /// The first dropped proposer's error if drafts are strict.
+    fn report_dropped(&mut self, sink: &mut dyn EventSink) -> Result<()> {
         for DroppedDraft { method, error } in self.session.take_dropped() {
             let error = Error::from(error);
             if self.strict_drafts {
@@ -304,7 +305,7 @@ impl<'a> Generation<'a> {
 
     fn round(&mut self, sink: &mut dyn EventSink) -> Result<ControlFlow<StopReason>> {
         let round = self.session.round()?;
-        self.tell_dropped(sink)?;
+        self.report_dropped(sink)?;
         let mut tokens = Vec::new();
         let mut stopped = false;
         for (i, token) in round.emitted.iter().enumerate() {
@@ -359,7 +360,7 @@ fn rejected(round: &Round, text: &TextStream) -> Vec<RejectedEvent> {
     round.rejected.iter().map(event).collect()
 }
 
-/// A seed nobody chose.
+/// Returns a random seed.
 pub(crate) fn fresh_seed() -> u64 {
     // The standard library seeds its hash maps from the system's randomness.
     RandomState::new().build_hasher().finish() & SEED_MASK

@@ -1,8 +1,7 @@
-//! The Hunch application: engine, conversations, measurements and the command line of an app that shows speculative
-//! decoding as it happens.
+//! The Hunch application: an app that shows speculative decoding as it happens.
 //!
-//! The round loop is in [`hunch_core`]. Here, [`generate::generate`] adds text to it, [`engine::Engine`] gives it a
-//! thread, and [`app::App`] is the interface that the window uses; the command line drives a generation itself.
+//! The round loop is in [`hunch_core`]. [`generate::generate`] turns its tokens into text, and [`engine::Engine`] runs
+//! it on a thread. [`app::App`] is the interface of the window. The command line runs generations itself.
 
 pub mod api;
 pub mod app;

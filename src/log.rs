@@ -1,5 +1,7 @@
-//! The log of the window: a file a day in the data folder, for what failed and where. It never holds what a person or
-//! a model wrote, nor a secret: messages of panics and of the page are cut where they begin to quote something.
+//! The log of the window: one file a day in the data folder, with each failure and its location.
+//!
+//! It contains no secrets and no text of the user or a model. Messages of panics and of the page are cut at the first
+//! quotation mark.
 
 use std::any::Any;
 use std::io::{self, Write};
@@ -16,24 +18,25 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 
 use hunch_error::{Error, Result};
 
-/// Files that are kept, one a day.
+/// Number of files to keep, one per day.
 const FILES_KEPT: usize = 7;
 /// Most bytes that one run of the program writes.
 const MOST_BYTES: usize = 4 << 20;
 /// Most characters of a message.
 const MESSAGE_CHARS: usize = 200;
-/// Most problems of the page that one run of the program logs, and places of each.
+/// Most errors of the page that one run of the program logs.
 const PAGE_PROBLEMS: u32 = 200;
+/// Most stack locations logged for one error of the page.
 const PAGE_PLACES: usize = 12;
 
-/// Logs to files below the data folder from now on, panics included, and gives the folder they are in.
+/// Starts logging to files in the data folder, panics included. Returns the folder of the files.
 ///
 /// # Errors
-/// When the folder cannot be written to, or something else logs already.
+/// If the folder is not writable or another logger is installed.
 pub fn start(data: &Path) -> Result<PathBuf> {
     let folder = data.join("logs");
     tracing::subscriber::set_global_default(subscriber(&folder)?)
-        .map_err(|error| Error::Internal(format!("the log was started already: {error}")))?;
+        .map_err(|error| Error::Internal(format!("the log is already started: {error}")))?;
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         log_panic(panic);
@@ -43,14 +46,14 @@ pub fn start(data: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The newest file of a folder of logs; the folder itself where there is none.
+/// Returns the newest log file, or the folder if it has none.
 pub fn newest(folder: &Path) -> PathBuf {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     // The name ends in the day.
     files.filter(|path| path.extension().is_some_and(|e| e == "log")).max().unwrap_or_else(|| folder.into())
 }
 
-/// What writes events of this program, and of none of its dependencies, to a folder.
+/// Returns a subscriber that writes the events of Hunch to a folder, without those of its dependencies.
 fn subscriber(folder: &Path) -> Result<impl Subscriber + Send + Sync + use<>> {
     let files = RollingFileAppender::builder()
         .rotation(Rotation::DAILY)
@@ -69,7 +72,7 @@ fn subscriber(folder: &Path) -> Result<impl Subscriber + Send + Sync + use<>> {
     Ok(tracing_subscriber::registry().with(lines))
 }
 
-/// Writes until so many bytes are written, then nothing more.
+/// A writer that discards everything after a number of bytes.
 struct Capped<W>(Arc<Mutex<(W, usize)>>);
 
 impl<W> Clone for Capped<W> {
@@ -103,28 +106,28 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     tracing::error!(place, thread = thread.name().unwrap_or("unnamed"), message, "panic");
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown".into())
 }
 
-/// Logs what failed in the page: its kind, its message, and the places of its stack.
+/// Logs an error of the page: kind, message and stack locations.
 pub fn page_problem(kind: &str, message: &str, stack: &str) {
-    static TOLD: AtomicU32 = AtomicU32::new(0);
-    if TOLD.fetch_add(1, Ordering::Relaxed) < PAGE_PROBLEMS {
+    static LOGGED: AtomicU32 = AtomicU32::new(0);
+    if LOGGED.fetch_add(1, Ordering::Relaxed) < PAGE_PROBLEMS {
         let (kind, message, places) = (harmless(kind), harmless(message), places(stack));
         tracing::error!(kind, message, places, "the page failed");
     }
 }
 
-/// A message up to where it begins to quote something, which may be what a person wrote.
+/// Cuts a message at the first quotation mark, because the quoted text may be the user's.
 fn harmless(message: &str) -> String {
     let quotes = ['"', '\'', '`', '\n', '“', '‘', '«'];
     message.chars().take_while(|letter| !quotes.contains(letter)).take(MESSAGE_CHARS).collect()
 }
 
-/// The places in scripts that a stack names, such as `index.js:12:34`, and nothing else of it.
+/// Extracts the script locations from a stack trace, such as `index.js:12:34`.
 fn places(stack: &str) -> String {
     let place = |line: &str| {
         let place = line.trim_end().trim_end_matches(')').rsplit('/').next().unwrap_or_default();
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_problems_with_their_places_and_nothing_that_was_quoted() {
+    fn logs_errors_with_locations_but_without_quoted_text() {
         let folder = tempfile::tempdir().unwrap();
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_does_not_fill_the_disk() {
+    fn stops_writing_at_the_size_limit() {
         let mut capped = Capped(Arc::new(Mutex::new((Vec::new(), 10))));
         for line in ["12345", "67890", "x"] {
             assert_eq!(capped.write(line.as_bytes()).unwrap(), line.len());
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_that_cannot_be_written_to_is_an_error() {
+    fn unwritable_folder_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("logs");
         std::fs::write(&file, "in the way").unwrap();

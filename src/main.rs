@@ -1,4 +1,4 @@
-//! The command line. Parses, calls the library, prints; no figure is computed here.
+//! The command line: parses arguments, calls the library and prints. Computes no figures.
 
 mod cli;
 

@@ -1,7 +1,7 @@
 //! Records what the depth controller is tested on: drafts along real answers, and what passes cost on this machine.
 //!
 //! `record-rounds drafts TARGET DRAFT|- OUT` writes one JSON line for each answer: at every position the draft's
-//! confidences and how many of its tokens the target accepted. `record-rounds times TARGET DRAFT|- THREADS NAME OUT`
+//! confidences and how many of its tokens the target accepted. `record-rounds times TARGET DRAFT|- ISA THREADS NAME OUT`
 //! appends one JSON line of pass times, taken in turn. The recordings are in `tests/golden/rounds`.
 
 use std::fs::File;
@@ -48,11 +48,13 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
         ["drafts", target, draft, out] => record_drafts(target, draft, Path::new(out)),
-        ["times", target, draft, threads, name, out] => {
-            record_times(target, draft, threads.parse().ok(), name, Path::new(out))
+        ["times", target, draft, isa, threads, name, out] => {
+            record_times(target, draft, (isa, threads.parse().ok()), name, Path::new(out))
         }
         _ => {
-            eprintln!("usage: record-rounds drafts TARGET DRAFT|- OUT | times TARGET DRAFT|- THREADS NAME OUT");
+            eprintln!(
+                "usage: record-rounds drafts TARGET DRAFT|- OUT | times TARGET DRAFT|- ISA THREADS NAME OUT"
+            );
             return ExitCode::from(2);
         }
     };
@@ -88,7 +90,12 @@ fn plan(method: Method, max_draft: usize, temperature: f32) -> GenerationPlan {
 }
 
 /// Plain decoding's answer to a prompt.
-fn answer(models: &mut Models, prompt: &[TokenId], temperature: f32, clock: &WallClock) -> Result<Vec<TokenId>> {
+fn answer(
+    models: &mut Models,
+    prompt: &[TokenId],
+    temperature: f32,
+    clock: &WallClock,
+) -> Result<Vec<TokenId>> {
     let mut text = Vec::new();
     let mut sink = |event: GenerationEvent| text.extend(event.tokens().iter().map(|token| token.id));
     let context = GenerationContext {
@@ -144,7 +151,14 @@ fn confidences(draft: &DraftQuality) -> Vec<Option<u8>> {
     draft.confidence.iter().map(|c| c.map(|c| (c.clamp(0.0, 1.0) * 100.0) as u8)).collect()
 }
 
-fn record_times(target: &str, draft: &str, threads: Option<usize>, name: &str, out: &Path) -> Result<()> {
+fn record_times(
+    target: &str,
+    draft: &str,
+    (isa, threads): (&str, Option<usize>),
+    name: &str,
+    out: &Path,
+) -> Result<()> {
+    hunch_kernels::use_level(isa).map_err(anyhow::Error::msg)?;
     let mut models = load(target, draft, threads)?;
     let clock = WallClock::start();
     let prompt = &Suite::named("prose")?.prompts[0];
@@ -175,9 +189,10 @@ fn record_times(target: &str, draft: &str, threads: Option<usize>, name: &str, o
         }
     }
     let prefill_ms = read_ms(models.target(), LayerPlan::All, &ids, &clock)?;
-    let draft_read_ms = models.with_drafter(Method::DraftModel, &MethodOptions::default(), &ids, |model, layers, _| {
-        Ok(read_ms(model, layers, &ids, &clock)?)
-    })?;
+    let draft_read_ms =
+        models.with_drafter(Method::DraftModel, &MethodOptions::default(), &ids, |model, layers, _| {
+            Ok(read_ms(model, layers, &ids, &clock)?)
+        })?;
     let line = json!({
         "name": name,
         "passes": passes,

@@ -1,9 +1,9 @@
-// The floors of the window. A file may import from its own floor and from those below, never from above, and no
-// file may reach itself through others. `npm run layers` checks it; .svelte files are read as Svelte compiles them.
+// Layers of the window. A file may import from its own layer and from those below it, and no file may import itself
+// through others. `npm run layers` checks it. Svelte files are checked as compiled.
 
 const src = '^(ui/)?src/';
 
-/** Floors from the ground up, as patterns of paths. Helpers are all other files of src/lib. */
+/** Layers from the bottom up, as patterns of paths. Helpers are all other files of src/lib. */
 const floors = [
   { name: 'wire', path: `${src}lib/ipc/schema\\.gen\\.ts$` },
   { name: 'strings', path: `${src}lib/strings/` },
@@ -19,9 +19,9 @@ const floors = [
 
 const upward = floors.slice(0, -1).map(({ name, path }, i) => ({
   name: `${name}-imports-upward`,
-  comment: `${name} may use only what stands below it: ${floors.slice(0, i).map((floor) => floor.name).join(', ') || 'nothing'}.`,
+  comment: `${name} may import only from below: ${floors.slice(0, i).map((floor) => floor.name).join(', ') || 'nothing'}.`,
   severity: 'error',
-  // Tests stand above everything: they may set up what they test.
+  // Tests may import anything.
   from: { path, pathNot: '\\.test\\.ts$' },
   to: { path: floors.slice(i + 1).map((floor) => floor.path) },
 }));
@@ -31,30 +31,37 @@ module.exports = {
     ...upward,
     {
       name: 'no-circle',
-      comment: 'A circle cannot be read, tested or moved in parts. Types count too. A component may draw itself again.',
+      comment: 'Files in a circle cannot be read, tested or moved alone. Types count too. A component may contain itself.',
       severity: 'error',
       from: { path: '(.+)' },
       to: { circular: true, pathNot: '^$1$' },
     },
     {
       name: 'one-file-knows-tauri',
-      comment: 'Everything else talks to the Host interface, so that tests and other hosts can take its place.',
+      comment: 'Everything else uses the Host interface, which tests implement too.',
       severity: 'error',
       from: { pathNot: `${src}lib/host/tauri\\.ts$` },
       to: { path: '@tauri-apps/' },
     },
     {
+      name: 'product-without-tests',
+      comment: 'The built window contains no test code, such as the replay host.',
+      severity: 'error',
+      from: { path: src, pathNot: '(\\.test|/testing)\\.ts$' },
+      to: { path: '^\\.\\./tests/|(\\.test|/testing)\\.ts$' },
+    },
+    {
       name: 'everything-resolves',
-      comment: 'An import that is not found is not checked either.',
+      comment: 'Imports that do not resolve are not checked.',
       severity: 'error',
       from: {},
       to: { couldNotResolve: true, path: '^\\.' },
     },
   ],
   options: {
-    doNotFollow: { path: 'node_modules' },
-    exclude: { path: '\\.json$|tests/' },
-    // Imports of types too, which the compiler removes.
+    doNotFollow: { path: 'node_modules|^\\.\\./tests/' },
+    exclude: { path: '\\.json$' },
+    // Type imports too, which the compiler removes.
     tsPreCompilationDeps: true,
     tsConfig: { fileName: 'tsconfig.json' },
     enhancedResolveOptions: { extensions: ['.ts', '.js', '.svelte', '.svelte.ts'], exportsFields: ['exports'], conditionNames: ['svelte', 'browser', 'import', 'default'] },

@@ -4,7 +4,7 @@ import globals from 'globals';
 import ts from 'typescript-eslint';
 import svelteConfig from './svelte.config.js';
 
-/** Only the Tauri host may know Tauri; model output never becomes markup. */
+/** Only the Tauri host imports Tauri. Model output never becomes markup. */
 const restrictions = {
   'no-restricted-imports': [
     'error',
@@ -20,13 +20,13 @@ const restrictions = {
   eqeqeq: 'error',
 };
 
-/** The words of an error are English: what a person reads of it goes through lib/errors.ts, in the window's language. */
+/** Messages of errors are English. Displayed texts come from lib/errors.ts, in the window's language. */
 const isError = '/(error|problem|refusal|thrown|trouble)$/i';
 const wordsOfErrors = [
   `MemberExpression[property.name="message"]:matches([object.name=${isError}], [object.property.name=${isError}])`,
   `VariableDeclarator:matches([init.name=${isError}], [init.property.name=${isError}]) > ObjectPattern > Property[key.name="message"]`,
   ':function > ObjectPattern > Property[key.name="message"]',
-].map((selector) => ({ selector, message: 'An error is told by errorLine or an ErrorCard.' }));
+].map((selector) => ({ selector, message: 'Show errors by errorLine or an ErrorCard.' }));
 
 export default ts.config(
   { ignores: ['**/dist/', '**/node_modules/', '**/schema.gen.ts'] },
@@ -40,9 +40,9 @@ export default ts.config(
     rules: { 'svelte/no-at-html-tags': 'error' },
   },
   {
-    // `npm run layers` sees the imports that are left after compiling, and a component's imports of types are not.
+    // `npm run layers` sees compiled components, which have lost their type imports.
     files: ['ui/src/components/**'],
-    rules: { 'no-restricted-imports': ['error', { patterns: [{ group: ['@tauri-apps/*', '**/features/**'], message: 'Components stand below features.' }] }] },
+    rules: { 'no-restricted-imports': ['error', { patterns: [{ group: ['@tauri-apps/*', '**/features/**'], message: 'Components may not import features.' }] }] },
   },
   { files: ['**/lib/host/tauri.ts'], rules: { 'no-restricted-imports': 'off' } },
   {

@@ -1,4 +1,4 @@
-// How the window's files are built. The result has one origin: no remote script, style, font or image.
+// Build of the window. Everything has one origin: no remote script, style, font or image.
 
 import { createReadStream, existsSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -6,49 +6,34 @@ import { fileURLToPath } from 'node:url';
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig, type Connect, type Plugin } from 'vite';
 
-/** Folders that hold recorded streams: those of the Rust tests, then the fixtures of the browser tests. */
-const recordingFolders = ['../tests/streams/', '../tests/ui/fixtures/'].map((folder) =>
-  fileURLToPath(new URL(folder, import.meta.url)),
-);
+const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
-/** Serves `/replay/NAME` from the recording folders to the replay host. Nothing of it is built in. */
-function recordings(): Plugin {
-  const serve: Connect.NextHandleFunction = (request, response, next) => {
-    const name = basename(new URL(request.url ?? '/', 'http://localhost').pathname);
-    const file = recordingFolders.map((folder) => join(folder, name)).find((path) => existsSync(path));
-    if (!file || !/\.jsonl?$/.test(name)) return next();
-    response.setHeader('content-type', 'text/plain; charset=utf-8');
-    createReadStream(file).pipe(response);
-  };
+/** Folders of recordings: streams of the Rust tests, then fixtures of the browser tests. */
+const recordings = [here('../tests/streams/'), here('../tests/ui/fixtures/')];
+
+const serveRecording: Connect.NextHandleFunction = (request, response, next) => {
+  const name = basename(new URL(request.url ?? '/', 'http://localhost').pathname);
+  const file = recordings.map((folder) => join(folder, name)).find((path) => existsSync(path));
+  if (!file || !/\.jsonl?$/.test(name)) return next();
+  response.setHeader('content-type', 'text/plain; charset=utf-8');
+  createReadStream(file).pipe(response);
+};
+
+/** Serves `/replay/NAME`, and runs the window on the replay host under `npm run dev`. Builds are not changed. */
+function replay(): Plugin {
   return {
-    name: 'hunch-recordings',
-    configureServer: (server) => void server.middlewares.use('/replay', serve),
-    configurePreviewServer: (server) => void server.middlewares.use('/replay', serve),
+    name: 'hunch-replay',
+    apply: 'serve',
+    config: () => ({ server: { fs: { allow: ['.', here('../tests/ui/replay')] } } }),
+    configureServer: (server) => void server.middlewares.use('/replay', serveRecording),
+    configurePreviewServer: (server) => void server.middlewares.use('/replay', serveRecording),
+    transformIndexHtml: () => [
+      { tag: 'script', attrs: { type: 'module', src: `/@fs${here('../tests/ui/replay/install.ts')}` }, injectTo: 'head-prepend' },
+    ],
   };
 }
 
-/** Where packages assign what they inherit, which the window's frozen Object.prototype forbids, and of what. */
-const inherited = [
-  { of: 'd3-color', assigns: 'prototype.constructor =', object: 'prototype', key: 'constructor' },
-  { of: 'd3-format', assigns: 'FormatSpecifier.prototype.toString =', object: 'FormatSpecifier.prototype', key: 'toString' },
-];
-
-/** Gives those objects the property as their own first: without it d3-scale would not start in the real window. */
-function ownProperties(): Plugin {
-  return {
-    name: 'hunch-own-properties',
-    transform(code, id) {
-      const row = inherited.find(({ of }) => id.includes(`/node_modules/${of}/`));
-      if (!row) return null;
-      const { of, assigns, object, key } = row;
-      if (!code.includes(assigns)) throw new Error(`${of} no longer assigns what it inherits: its row here may go`);
-      const own = `Object.defineProperty(${object}, '${key}', { value: undefined, writable: true, configurable: true });`;
-      return { code: code.replace(assigns, `${own} ${assigns}`), map: null };
-    },
-  };
-}
-
-/** The policy of the real window, except that the replay host fetches its recordings from here. */
+/** The content security policy of the app's window. `connect-src` also lets the replay host fetch recordings. */
 const contentSecurityPolicy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -59,10 +44,10 @@ const contentSecurityPolicy = [
 ].join('; ');
 
 export default defineConfig({
-  plugins: [svelte(), recordings(), ownProperties()],
+  plugins: [svelte(), replay()],
   clearScreen: false,
   build: {
-    // Loaded from the disk the app lies on, all at once.
+    // Loaded from disk, all at once.
     chunkSizeWarningLimit: 900,
     target: ['safari17', 'chrome120'],
     outDir: 'dist',

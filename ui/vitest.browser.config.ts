@@ -1,4 +1,4 @@
-// Browser tests: the built window on the replay host, in Chromium. They lie in tests/ui.
+// Browser tests: the built window on the replay host, in Chromium. The tests are in tests/ui.
 
 import { fileURLToPath } from 'node:url';
 import { svelte } from '@sveltejs/vite-plugin-svelte';
@@ -7,7 +7,7 @@ import { defineConfig } from 'vitest/config';
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
 export default defineConfig({
-  // The tests read tables of the window, whose words are state.
+  // The tests import tables with texts, which are reactive.
   plugins: [svelte({ configFile: here('./svelte.config.js') })],
   root: here('..'),
   cacheDir: here('./node_modules/.vite-browser'),
@@ -20,9 +20,9 @@ export default defineConfig({
   },
   test: {
     environment: 'node',
-    include: ['tests/ui/**/*.test.ts'],
+    include: ['tests/ui/*.test.ts'],
     fileParallelism: false,
-    // A browser on a loaded machine may miss a moment. What fails twice fails; what passed only then is named.
+    // A browser on a busy machine may miss a moment. A second failure fails; tests that passed only then are listed.
     retry: 1,
     testTimeout: 60_000,
     hookTimeout: 60_000,

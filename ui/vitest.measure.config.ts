@@ -1,4 +1,4 @@
-// Measurements in the browser, beside the tests: `npm run measure`.
+// Measurements in the browser: `npm run measure`.
 
 import browser from './vitest.browser.config';
 

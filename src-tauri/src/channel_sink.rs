@@ -1,12 +1,15 @@
-//! From the application's stream to the page's channel. The application numbers the events, gathers
-//! a frame's worth and keeps messages small; here they are only handed on.
+//! Sends messages of the application over a channel to the page. The application has already numbered and batched
+//! the events.
 
 use tauri::ipc::{Channel, IpcResponse};
 
-/// The sink that sends to this channel.
-pub(crate) fn channel_sink<M: IpcResponse + Send + 'static>(channel: Channel<M>) -> Box<dyn FnMut(M) + Send> {
+/// Receives the messages of a command, in order.
+pub(crate) type Sink<M> = Box<dyn FnMut(M) + Send>;
+
+/// Returns a sink that sends to a channel.
+pub(crate) fn channel_sink<M: IpcResponse + Send + 'static>(channel: Channel<M>) -> Sink<M> {
     Box::new(move |message| {
-        // Fails when the page is gone; its window then stops the answer.
+        // Fails if the page is gone. Its window then stops the answer.
         let _ = channel.send(message);
     })
 }
@@ -30,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_gets_every_message_in_order_as_the_wire_spells_it() {
+    fn sends_every_message_in_order_as_json() {
         let (sender, receiver) = mpsc::channel();
         let mut sink = channel_sink(Channel::new(move |body| {
             sender.send(body).expect("the test listens");
@@ -49,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_gone_does_not_disturb_the_answer() {
+    fn ignores_a_page_that_is_gone() {
         let (sender, receiver) = mpsc::channel();
         let mut sink = channel_sink(Channel::new(move |_| {
             sender.send(()).expect("the test listens");

@@ -1,5 +1,4 @@
-//! The paths a person chose, in a dialog of the system or by dropping files on the window. The page can name no
-//! others. No window and no dialog here.
+//! Paths that the user chose, in a dialog or by dropping files on the window. The page can use no others.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -8,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hunch::api::{SaveKind, SavePlace};
 use hunch_error::{Error, Result};
 
-/// Paths chosen since the start.
+/// Paths chosen since the app started.
 #[derive(Default)]
 pub(crate) struct Chosen(Mutex<Choices>);
 
@@ -16,26 +15,26 @@ pub(crate) struct Chosen(Mutex<Choices>);
 struct Choices {
     /// Files and folders that may be read.
     opened: HashSet<PathBuf>,
-    /// Places that may be written to, once each, by token.
+    /// Files that may be written once, by token.
     saves: BTreeMap<u32, (SaveKind, PathBuf)>,
     last_token: u32,
 }
 
 impl Chosen {
-    /// Lets the page read these files and folders until the app ends.
+    /// Allows reading these files and folders until the app ends.
     pub(crate) fn open(&self, paths: impl IntoIterator<Item = PathBuf>) {
         self.choices().opened.extend(paths);
     }
 
-    /// Checks that the person chose this file or folder.
+    /// Returns true if the user chose this file or folder.
     pub(crate) fn may_read(&self, path: &Path) -> bool {
         self.choices().opened.contains(path)
     }
 
-    /// Lets the page write once to where the person chose, under a name that fits what is written.
+    /// Allows writing once to a path. Appends an extension of `kind` if the name has none.
     ///
     /// # Errors
-    /// When the name had to be changed and that file exists: the dialog did not ask whether to replace it.
+    /// If an extension was appended and that file exists. The dialog did not ask whether to replace it.
     pub(crate) fn save(&self, kind: SaveKind, path: PathBuf) -> Result<SavePlace> {
         let path = with_extension_of(kind, path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -46,26 +45,26 @@ impl Chosen {
         Ok(SavePlace { token, name })
     }
 
-    /// Gives the path behind a token, which is used up by that.
+    /// Consumes a token and returns its path.
     ///
     /// # Errors
-    /// When there is no such token, or it is for another kind of file.
+    /// If the token is unknown or is for another kind of file.
     pub(crate) fn redeem(&self, token: u32, kind: SaveKind) -> Result<PathBuf> {
         match self.choices().saves.remove(&token) {
             Some((meant, path)) if meant == kind => Ok(path),
-            _ => {
-                Err(Error::invalid("No place was chosen for this file. Nothing was written. Save it again."))
-            }
+            _ => Err(Error::invalid(
+                "No location was chosen for this file, so nothing was written. Save it again.",
+            )),
         }
     }
 
-    /// Nothing that panics runs under this lock.
+    /// Locks the choices, ignoring poison: no code under the lock panics.
     fn choices(&self) -> MutexGuard<'_, Choices> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Appends the extension of `kind`, unless the name has one of those it may have.
+/// Appends the default extension of `kind`, unless the name has an accepted one.
 fn with_extension_of(kind: SaveKind, path: PathBuf) -> Result<PathBuf> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     if kind.extensions().iter().any(|known| known.eq_ignore_ascii_case(extension)) {
@@ -77,7 +76,7 @@ fn with_extension_of(kind: SaveKind, path: PathBuf) -> Result<PathBuf> {
     let path = PathBuf::from(name);
     if path.exists() {
         return Err(Error::invalid(format!(
-            "{} exists already. Nothing was written. Choose that file to replace it, or another name.",
+            "{} exists already, so nothing was written. Choose that file to replace it, or choose another name.",
             path.display()
         )));
     }
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn token_gives_its_path_once_and_for_one_kind_of_file() {
+    fn token_is_valid_once_and_for_one_kind_of_file() {
         let chosen = Chosen::default();
         let first = chosen.save(SaveKind::Json, "/a/one.json".into()).unwrap();
         let second = chosen.save(SaveKind::Csv, "/a/two.csv".into()).unwrap();
@@ -99,11 +98,11 @@ mod tests {
         assert_eq!(chosen.redeem(first.token, SaveKind::Json).unwrap(), Path::new("/a/one.json"));
         assert!(chosen.redeem(first.token, SaveKind::Json).is_err());
         assert!(chosen.redeem(second.token, SaveKind::Json).is_err());
-        assert!(chosen.redeem(second.token, SaveKind::Csv).is_err(), "it is used up");
+        assert!(chosen.redeem(second.token, SaveKind::Csv).is_err(), "a token is consumed by any use");
     }
 
     #[test]
-    fn names_get_an_extension_that_fits() {
+    fn appends_an_extension_only_if_none_is_accepted() {
         let saved = |kind, path: &str| {
             let chosen = Chosen::default();
             let place = chosen.save(kind, path.into()).unwrap();
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn existing_file_is_not_replaced_under_a_name_that_was_not_chosen() {
+    fn appended_extension_does_not_replace_an_existing_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("x.json");
         std::fs::write(&file, "older").unwrap();
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn only_chosen_files_may_be_read() {
+    fn only_chosen_files_are_readable() {
         let chosen = Chosen::default();
         chosen.open(["/a/one.gguf".into(), "/b".into()]);
         assert!(chosen.may_read(Path::new("/a/one.gguf")));

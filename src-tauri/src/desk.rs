@@ -1,5 +1,6 @@
-//! The shell's own work with files: the dialogs of the system, the log, the file manager. The page names no
-//! path to write to, and none to read but those it got from here.
+//! File dialogs, the log and the file manager.
+//!
+//! The page cannot name a path to write. It can read only paths that this module gave it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use tauri_plugin_opener::OpenerExt;
 use crate::chosen::Chosen;
 use crate::engine::info;
 
-/// Folder of the log, or why there is none.
+/// Folder of the log, or the error that prevented logging.
 pub(crate) struct Log(Result<PathBuf, ErrorInfo>);
 
 impl Log {
@@ -34,11 +35,12 @@ pub(crate) fn show_log<R: Runtime>(app: &AppHandle<R>) -> Result<(), ErrorInfo> 
 pub(crate) fn reveal<R: Runtime>(app: &AppHandle<R>, path: &Path) -> Result<(), ErrorInfo> {
     app.opener()
         .reveal_item_in_dir(path)
-        .map_err(|error| info(Error::Internal(format!("the file manager did not open: {error}"))))
+        .map_err(|error| info(Error::Internal(format!("the file manager could not be opened: {error}"))))
 }
 
-/// Asks the person for a file to open; `None` when they changed their mind. Blocks until they answer: not for the
-/// main thread, which shows the dialog.
+/// Opens a dialog to choose a file; `None` if it is dismissed.
+///
+/// Blocks until the dialog closes. Must not run on the main thread, which shows the dialog.
 pub(crate) fn choose_file<R: Runtime>(
     app: &AppHandle<R>,
     kind: OpenKind,
@@ -47,56 +49,56 @@ pub(crate) fn choose_file<R: Runtime>(
 ) -> Result<Option<String>, ErrorInfo> {
     let name = format!("opened.{}", kind.extension());
     let dialog = dialog(app).set_title(title).add_filter(filter, &[kind.extension()]);
-    opened(app, rehearsed(&name).or_else(|| dialog.blocking_pick_file().and_then(path_of)))
+    opened(app, scripted(&name).or_else(|| dialog.blocking_pick_file().and_then(path_of)))
 }
 
-/// Asks the person for a folder, as [`choose_file`] does for a file.
+/// Opens a dialog to choose a folder. See [`choose_file`].
 pub(crate) fn choose_folder<R: Runtime>(
     app: &AppHandle<R>,
     title: &str,
 ) -> Result<Option<String>, ErrorInfo> {
     let dialog = dialog(app).set_title(title);
-    opened(app, rehearsed("").or_else(|| dialog.blocking_pick_folder().and_then(path_of)))
+    opened(app, scripted("").or_else(|| dialog.blocking_pick_folder().and_then(path_of)))
 }
 
-/// Asks the person where to save a file that is to have this name, as [`choose_file`] does for one to open.
+/// Opens a dialog to choose where to save a file with a suggested name. See [`choose_file`].
 pub(crate) fn choose_save_place<R: Runtime>(
     app: &AppHandle<R>,
     kind: SaveKind,
     name: &str,
 ) -> Result<Option<SavePlace>, ErrorInfo> {
-    // A name and no path: the folder is the person's to choose.
+    // Drops any folder in the name: the user chooses the folder.
     let name = &*Path::new(name).file_name().unwrap_or_default().to_string_lossy();
     let dialog = dialog(app).set_file_name(name).add_filter(kind.name(), kind.extensions());
-    let path = rehearsed(name).or_else(|| dialog.blocking_save_file().and_then(path_of));
+    let path = scripted(name).or_else(|| dialog.blocking_save_file().and_then(path_of));
     path.map(|path| app.state::<Chosen>().save(kind, path)).transpose().map_err(info)
 }
 
-/// Remembers files that are dropped on the window as chosen.
+/// Lets the page read files that are dropped on the window.
 pub(crate) fn on_event<R: Runtime>(window: &Window<R>, event: &WindowEvent) {
     if let WindowEvent::DragDrop(DragDropEvent::Drop { paths, .. }) = event {
         window.state::<Chosen>().open(paths.iter().cloned());
     }
 }
 
-/// Checks that the person chose a path.
+/// Checks that the user chose a path.
 ///
 /// # Errors
-/// When they did not.
+/// If they did not.
 pub(crate) fn check_chosen<R: Runtime>(app: &AppHandle<R>, path: &Path) -> Result<(), ErrorInfo> {
     if app.state::<Chosen>().may_read(path) {
         return Ok(());
     }
     Err(info(Error::invalid(format!(
-        "{} was not chosen here. Choose it in the dialog, or drop it on the window.",
+        "{} was not chosen in this window. Choose it in the dialog, or drop it on the window.",
         path.display()
     ))))
 }
 
-/// Checks that each model is in the library, was chosen by the person, or was loaded before.
+/// Checks that each model is in the library, was chosen by the user, or was loaded before.
 ///
 /// # Errors
-/// With the first that is none of these.
+/// On the first other model.
 pub(crate) fn check_models<'a, R: Runtime>(
     app: &AppHandle<R>,
     engine: &App,
@@ -111,7 +113,7 @@ pub(crate) fn check_models<'a, R: Runtime>(
     }
 }
 
-/// A dialog that belongs to the window.
+/// Returns a dialog on top of the window.
 fn dialog<R: Runtime>(app: &AppHandle<R>) -> FileDialogBuilder<R> {
     let dialog = app.dialog().file();
     match app.get_webview_window("main") {
@@ -124,7 +126,7 @@ fn path_of(chosen: FilePath) -> Option<PathBuf> {
     chosen.into_path().ok()
 }
 
-/// Lets the page read what was chosen.
+/// Lets the page read a chosen path. Returns the path as text.
 fn opened<R: Runtime>(app: &AppHandle<R>, path: Option<PathBuf>) -> Result<Option<String>, ErrorInfo> {
     let Some(path) = path else { return Ok(None) };
     let text = path.to_str().map(str::to_owned).ok_or_else(|| {
@@ -134,9 +136,10 @@ fn opened<R: Runtime>(app: &AppHandle<R>, path: Option<PathBuf>) -> Result<Optio
     Ok(Some(text))
 }
 
-/// Answers a dialog in a test of the window, which cannot press its buttons: with this name in the folder that
-/// `HUNCH_TEST_DIALOGS` names. Debug builds only.
-fn rehearsed(name: &str) -> Option<PathBuf> {
+/// Returns the path that replaces a dialog in tests of the window, which cannot press its buttons.
+///
+/// The path is `name` in the folder that `HUNCH_TEST_DIALOGS` names. Debug builds only.
+fn scripted(name: &str) -> Option<PathBuf> {
     if !cfg!(debug_assertions) {
         return None;
     }

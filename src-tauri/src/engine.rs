@@ -1,5 +1,4 @@
-//! The engine as the window holds it: started or not, and the answer that is being written or the
-//! measurement that runs. No command and no window here.
+//! The engine as state of the window, with the number of its last generation or measurement.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,20 +7,18 @@ use hunch::app::{App, AppConfig};
 use hunch_error::ErrorInfo;
 use hunch_error::{Error, Result};
 
-/// Takes the messages of one generation, in order.
-pub(crate) type Sink = Box<dyn FnMut(StreamMessage) + Send>;
+use crate::channel_sink::Sink;
 
-/// The application, or why it could not start. Cheap to clone; the state of the window.
+/// The application, or the error that prevented its start. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Engine {
     app: Result<App, ErrorInfo>,
-    /// The generation or measurement started last.
+    /// Number of the last generation or measurement.
     last: Arc<Mutex<Option<u32>>>,
 }
 
 impl Engine {
-    /// Starts the engine with its default configuration. A failure is kept and told to every
-    /// caller of [`Engine::app`].
+    /// Starts the application with its default configuration. [`Engine::app`] returns the error of a failed start.
     pub(crate) fn start() -> Self {
         Self::new(App::start(AppConfig::default()))
     }
@@ -30,44 +27,51 @@ impl Engine {
         Self { app: app.as_ref().map(App::clone).map_err(ErrorInfo::from), last: Arc::default() }
     }
 
-    /// The application.
+    /// Returns the application.
     ///
     /// # Errors
-    /// Why the engine could not start.
+    /// If it could not start.
     pub(crate) fn app(&self) -> Result<&App, ErrorInfo> {
         self.app.as_ref().map_err(ErrorInfo::clone)
     }
 
-    /// Starts an answer in a conversation and remembers its number for [`Engine::abandon`].
+    /// Starts an answer and records its number for [`Engine::abandon`].
     ///
     /// # Errors
-    /// Those of [`App::answer`], and why the engine could not start.
-    pub(crate) fn answer(&self, request: AnswerRequest, sink: Sink) -> Result<Answering, ErrorInfo> {
+    /// The errors of [`App::answer`] and [`Engine::app`].
+    pub(crate) fn answer(
+        &self,
+        request: AnswerRequest,
+        sink: Sink<StreamMessage>,
+    ) -> Result<Answering, ErrorInfo> {
         let answering = self.app()?.answer(request, sink).map_err(info)?;
         *lock(&self.last) = Some(answering.generation_id);
         Ok(answering)
     }
 
-    /// Starts a measurement and remembers its number for [`Engine::abandon`].
+    /// Starts a measurement and records its number for [`Engine::abandon`].
     ///
     /// # Errors
-    /// Those of `start`, and why the engine could not start.
-    pub(crate) fn measuring(&self, start: impl FnOnce(&App) -> Result<u32>) -> Result<u32, ErrorInfo> {
+    /// The errors of `start` and [`Engine::app`].
+    pub(crate) fn start_measurement(
+        &self,
+        start: impl FnOnce(&App) -> Result<u32>,
+    ) -> Result<u32, ErrorInfo> {
         let id = start(self.app()?).map_err(info)?;
         *lock(&self.last) = Some(id);
         Ok(id)
     }
 
-    /// Stops the answer or measurement nobody listens to any more.
+    /// Cancels the last answer or measurement, whose page is gone.
     pub(crate) fn abandon(&self) {
         let last = lock(&self.last).take();
         if let (Ok(app), Some(generation_id)) = (self.app(), last) {
-            // It may have ended long ago, which is as good.
+            // Fails if it has already ended.
             let _ = app.stop_generation(generation_id);
         }
     }
 
-    /// Ends the engine; the process is about to exit.
+    /// Ends the engine before the process exits.
     pub(crate) fn shutdown(&self) {
         if let Ok(app) = self.app() {
             app.shutdown();
@@ -75,12 +79,12 @@ impl Engine {
     }
 }
 
-/// An error as the window gets it.
+/// Converts an error for the page.
 pub(crate) fn info(error: Error) -> ErrorInfo {
     ErrorInfo::from(&error)
 }
 
-/// Locks; a number is valid whatever panicked while they were held.
+/// Locks a mutex, ignoring poison: a number is always valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -92,11 +96,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_that_did_not_start_says_why_and_nothing_panics() {
+    fn failed_start_is_reported_to_every_caller() {
         let engine = Engine::new(Err(Error::Internal("no device".into())));
         engine.abandon();
         engine.shutdown();
-        let error = engine.app().err().expect("it did not start");
+        let error = engine.app().err().expect("the start failed");
         assert_eq!(error.code, ErrorCode::Internal);
         assert!(error.message.contains("no device"), "{}", error.message);
     }

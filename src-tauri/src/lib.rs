@@ -1,5 +1,7 @@
-//! The shell: a Tauri window around [`hunch::app::App`]. It adapts and passes on; whatever would
-//! still make sense on a command line lives in the root crate. Only this package knows Tauri.
+//! The shell: a Tauri window around [`hunch::app::App`].
+//!
+//! It only adapts the application to Tauri. Anything useful on a command line belongs in the root crate. No other
+//! package depends on Tauri.
 
 mod channel_sink;
 mod chosen;
@@ -7,8 +9,6 @@ mod commands;
 mod desk;
 mod engine;
 mod instance;
-mod library;
-mod measuring;
 mod menu;
 mod window;
 mod window_state;
@@ -18,27 +18,26 @@ use tauri::{AppHandle, Manager, RunEvent, Runtime, WindowEvent};
 
 use crate::engine::Engine;
 
-/// Opens the window and runs until it is closed. Over one data folder there is one window: who starts another gets
-/// the one that is open.
+/// Opens the window and runs until it is closed.
 ///
-/// The engine starts before the window, and its failure does not keep the window shut: every command then
-/// rejects with the reason.
+/// A data folder has one window. A second start brings the open window to the front. The engine starts before the
+/// window. If it fails, the window still opens and every command rejects with the reason.
 ///
 /// # Errors
-/// When the system cannot open a window or set up its menu.
+/// If the system cannot open a window or set up its menu.
 pub fn run() -> tauri::Result<()> {
-    // First, so that it holds whatever fails after it. Without it everything still works.
+    // First, so that later failures are logged. The app also works without a log.
     let log = hunch_library::data_folder().and_then(|folder| hunch::log::start(&folder));
     let mut context = tauri::generate_context!();
-    // A window with a data folder of its own (a test, a demonstration) is an app of its own.
+    // An app with its own data folder, such as a test, is a separate app to the system.
     let identifier = instance::identifier(&context.config().identifier);
     context.config_mut().identifier = identifier;
 
     let app = tauri::Builder::default()
-        // First: who comes second ends here, before an engine opens the store.
+        // First: a second start exits here, before its engine opens the store.
         .plugin(tauri_plugin_single_instance::init(|app, _, _| show(app)))
         .plugin(tauri_plugin_dialog::init())
-        // Links are opened by the window's own question, not by any click on an anchor.
+        // The page asks before it opens a link, so a click on an anchor must not open one.
         .plugin(tauri_plugin_opener::Builder::new().open_js_links_on_click(false).build())
         .plugin(window_state::plugin())
         .manage(desk::Log::new(log))
@@ -51,7 +50,7 @@ pub fn run() -> tauri::Result<()> {
         .menu(menu::build)
         .on_menu_event(menu::chosen)
         .on_page_load(|webview, payload| {
-            // A page that is loaded anew knows nothing of the answer its predecessor asked for.
+            // A reloaded page does not receive the answer that the old page requested.
             if payload.event() == PageLoadEvent::Started {
                 webview.state::<Engine>().abandon();
             }
@@ -63,77 +62,10 @@ pub fn run() -> tauri::Result<()> {
                 window.state::<Engine>().abandon();
             }
         })
-        .invoke_handler(tauri::generate_handler![
-            commands::app_info,
-            commands::report_problem,
-            commands::show_log,
-            commands::set_window_hidden,
-            commands::choose_file,
-            commands::choose_folder,
-            commands::choose_save_place,
-            library::library,
-            library::add_model_folder,
-            library::remove_model_folder,
-            library::remove_model,
-            library::reveal_model,
-            library::template_note,
-            library::watch_library,
-            library::load_models,
-            library::cancel_loading,
-            library::unload_models,
-            library::fit,
-            library::fit_verdicts,
-            library::draft_offers,
-            library::measure_pair,
-            library::catalogue,
-            library::hub_repository,
-            library::hub_state,
-            library::set_hub_token,
-            library::downloads,
-            library::start_download,
-            library::pause_download,
-            library::resume_download,
-            library::remove_download,
-            commands::answer,
-            commands::list_conversations,
-            commands::open_conversation,
-            commands::answer_events,
-            commands::rename_conversation,
-            commands::pin_conversation,
-            commands::delete_conversation,
-            commands::restore_conversation,
-            commands::set_system_prompt,
-            commands::choose_branch,
-            commands::search_conversations,
-            commands::preferences,
-            commands::set_preference,
-            commands::export_conversation,
-            commands::save_answer,
-            commands::import_conversation,
-            commands::mend_store,
-            commands::stop_generation,
-            commands::generation_snapshot,
-            measuring::compare,
-            measuring::compare_snapshot,
-            measuring::measure_costs,
-            measuring::costs_snapshot,
-            measuring::stop_measurement,
-            measuring::list_comparisons,
-            measuring::open_comparison,
-            measuring::delete_comparison,
-            measuring::export_comparison,
-            measuring::cost_curve,
-            measuring::lab_position,
-            measuring::lab_rounds,
-            measuring::lab_rules,
-            measuring::landscape,
-            measuring::lab_sessions,
-            measuring::acceptance_map,
-            measuring::what_if,
-        ])
+        .invoke_handler(commands::handler())
         .build(context)?;
-    // Before a page is there that could tell them.
-    menu::hear_words(app.handle());
+    // Before the page loads and sends its labels.
+    menu::watch_labels(app.handle());
     window_state::watch(app.handle());
     app.run(|app, event| {
         if matches!(event, RunEvent::Exit) {
@@ -143,10 +75,10 @@ pub fn run() -> tauri::Result<()> {
     Ok(())
 }
 
-/// Brings the window that is already open to the front.
+/// Brings the open window to the front.
 fn show<R: Runtime>(app: &AppHandle<R>) {
     if let Some(window) = app.get_webview_window("main") {
-        // Each may be refused by the window system; the window is then where it was.
+        // The window system may refuse each step. The window then stays as it was.
         let _ = window.unminimize();
         let _ = window.show();
         let _ = window.set_focus();

@@ -1,7 +1,8 @@
-//! The native menu. What the window's page has to do goes to it as one event, `menu`, whose payload
-//! is the item's id; what the system or the shell does itself stays here. What is in the menu and what it is
-//! called is made purely, as a [`Model`]; the words come from the page's catalogues, in English until the page
-//! tells those of its language.
+//! The native menu.
+//!
+//! An item that the page handles is sent to it as the event `menu`, with the item's id as payload. The system or the
+//! shell handles the other items. A [`Model`] describes items and labels without any system calls. The labels come
+//! from the page's string catalogues. They are English until the page sends those of its language.
 
 use std::collections::BTreeMap;
 
@@ -13,35 +14,36 @@ use tauri::{AppHandle, Emitter, Listener, Manager, Runtime};
 
 use crate::desk;
 
-/// The event that carries the id of a chosen item to the page.
+/// Event that sends the id of a chosen item to the page.
 const MENU_EVENT: &str = "menu";
-/// The event by which the page tells what the items are called, by id.
-const WORDS_EVENT: &str = "menu-words";
+/// Event by which the page sends the labels of the items, by id.
+const LABELS_EVENT: &str = "menu-words";
 
-/// The page's English words for the menu.
+/// English labels from the page's catalogue.
 const ENGLISH: &str = include_str!("../../ui/src/lib/strings/menuEn.json");
 
-/// Items the shell acts on where the system has none of its own.
+/// Items that the shell handles where the system has none of its own.
 const QUIT: &str = "quit";
 const FULL_SCREEN: &str = "full-screen";
-/// By the shell, so that it works where the page does not.
+/// Handled by the shell, so that it works if the page is broken.
 const SHOW_LOG: &str = "show-log";
-/// What stands under the name in the window about Hunch.
+/// Text below the name in the About window.
 const COMMENTS: &str = "about-comments";
 
-/// What one line of a menu is, by ids. An id of the page's is that of its command, and part of the wire.
+/// A line of a menu. The id of an item is also the name of the page's command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Entry {
-    /// The page or the shell acts on it. With the keys that choose it; none where there are none.
+    /// An item that the page or the shell handles, with its optional shortcut.
     Item(&'static str, Option<&'static str>),
-    /// The system acts on it, and knows its keys.
-    System(Own),
+    /// An item that the system handles and assigns a shortcut.
+    System(SystemItem),
+    /// A separator.
     Line,
 }
 
-/// What the system does itself.
+/// An item that the system handles.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Own {
+enum SystemItem {
     About,
     Services,
     Hide,
@@ -60,8 +62,8 @@ enum Own {
     Zoom,
 }
 
-impl Own {
-    /// The id of its word.
+impl SystemItem {
+    /// Returns the id of the label.
     fn id(self) -> &'static str {
         match self {
             Self::About => "about",
@@ -86,7 +88,7 @@ impl Own {
 
 use Entry::{Item, Line, System};
 
-/// A menu of the bar: the id of its title, and what is in it.
+/// A menu of the menu bar: the id of its title, and its lines.
 type Section = (&'static str, Vec<Entry>);
 
 const SETTINGS: Entry = Item("settings", Some("CmdOrCtrl+,"));
@@ -118,54 +120,54 @@ const VIEW: [Entry; 9] = [
     Item("text-usual", Some("CmdOrCtrl+0")),
 ];
 
-/// What is in the menu of a Mac, or of another system.
+/// Returns the menus of macOS, or those of other systems.
 fn sections(mac: bool) -> Vec<Section> {
     if mac { mac_sections() } else { other_sections() }
 }
 
 fn mac_sections() -> Vec<Section> {
     let application = vec![
-        System(Own::About),
+        System(SystemItem::About),
         Line,
         SETTINGS,
         Line,
-        System(Own::Services),
+        System(SystemItem::Services),
         Line,
-        System(Own::Hide),
-        System(Own::HideOthers),
-        System(Own::ShowAll),
+        System(SystemItem::Hide),
+        System(SystemItem::HideOthers),
+        System(SystemItem::ShowAll),
         Line,
-        System(Own::Quit),
+        System(SystemItem::Quit),
     ];
-    let edit = [Own::Undo, Own::Redo].map(System);
-    let clipboard = [Own::Cut, Own::Copy, Own::Paste, Own::SelectAll].map(System);
+    let edit = [SystemItem::Undo, SystemItem::Redo].map(System);
+    let clipboard = [SystemItem::Cut, SystemItem::Copy, SystemItem::Paste, SystemItem::SelectAll].map(System);
     vec![
         (APPLICATION, application),
-        ("menu-file", [&FILE[..], &[Line, System(Own::CloseWindow)]].concat()),
+        ("menu-file", [&FILE[..], &[Line, System(SystemItem::CloseWindow)]].concat()),
         ("menu-edit", [&edit[..], &[Line], &clipboard, &[Line, FIND]].concat()),
         ("menu-answer", ANSWER.to_vec()),
-        ("menu-view", [&VIEW[..], &[Line, System(Own::FullScreen)]].concat()),
-        ("menu-window", vec![System(Own::Minimize), System(Own::Zoom)]),
-        // The system adds its search field.
+        ("menu-view", [&VIEW[..], &[Line, System(SystemItem::FullScreen)]].concat()),
+        ("menu-window", vec![System(SystemItem::Minimize), System(SystemItem::Zoom)]),
+        // macOS adds a search field.
         ("menu-help", vec![Item(SHOW_LOG, None)]),
     ]
 }
 
-/// No Edit menu: GTK would take Ctrl+C and Ctrl+V away from the page, which handles them itself.
+/// Returns the menus without an Edit menu: with one, GTK keeps Ctrl+C and Ctrl+V from the page.
 fn other_sections() -> Vec<Section> {
     let end_of_file = [Line, FIND, Line, SETTINGS, Line, Item(QUIT, Some("Ctrl+Q"))];
     vec![
         ("menu-file", [&FILE[..], &end_of_file].concat()),
         ("menu-answer", ANSWER.to_vec()),
         ("menu-view", [&VIEW[..], &[Line, Item(FULL_SCREEN, Some("F11"))]].concat()),
-        ("menu-help", vec![Item(SHOW_LOG, None), Line, System(Own::About)]),
+        ("menu-help", vec![Item(SHOW_LOG, None), Line, System(SystemItem::About)]),
     ]
 }
 
-/// The menu that a Mac titles with the application's name, whatever it is called here.
+/// Title of the application menu, which macOS replaces by the application's name.
 const APPLICATION: &str = "Hunch";
 
-/// Every item the page acts on, on any system.
+/// Iterates over the items that the page handles, on any system.
 fn page_items() -> impl Iterator<Item = &'static str> {
     let all = sections(true).into_iter().chain(sections(false)).flat_map(|(_, entries)| entries);
     all.filter_map(|entry| match entry {
@@ -174,25 +176,25 @@ fn page_items() -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// What the menu is called, by id. An id that has no word here has the English one.
+/// Labels by id. A missing label is replaced by the English one.
 #[derive(Clone, Debug, Default)]
-struct Words(BTreeMap<String, String>);
+struct Labels(BTreeMap<String, String>);
 
-impl Words {
-    /// Words as the page tells them: a JSON object of texts.
-    fn read(told: &str) -> serde_json::Result<Self> {
-        serde_json::from_str(told).map(Self)
+impl Labels {
+    /// Parses labels from the page: a JSON object of strings.
+    fn read(json: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(json).map(Self)
     }
 
     fn of(&self, id: &str) -> String {
-        let word = |words: &Self| words.0.get(id).filter(|word| !word.trim().is_empty()).cloned();
-        word(self)
-            .or_else(|| Self::read(ENGLISH).ok().and_then(|english| word(&english)))
+        let label = |labels: &Self| labels.0.get(id).filter(|label| !label.trim().is_empty()).cloned();
+        label(self)
+            .or_else(|| Self::read(ENGLISH).ok().and_then(|english| label(&english)))
             .unwrap_or_else(|| id.into())
     }
 }
 
-/// The menu as it will be drawn: nothing of the system in it yet.
+/// A description of the whole menu, independent of the system.
 #[derive(Debug, PartialEq)]
 struct Model {
     submenus: Vec<SubmenuModel>,
@@ -202,45 +204,45 @@ struct Model {
 struct SubmenuModel {
     id: &'static str,
     title: String,
-    /// Each with its title; a line has none.
+    /// Lines and their titles. The title of a separator is empty.
     entries: Vec<(Entry, String)>,
 }
 
-/// The menu of a Mac, or of another system, in these words.
-fn model(mac: bool, words: &Words) -> Model {
+/// Describes the menu of macOS, or that of other systems, with labels.
+fn model(mac: bool, labels: &Labels) -> Model {
     let titled = |entry: Entry| match entry {
-        Item(id, _) => (entry, words.of(id)),
-        System(own) => (entry, words.of(own.id())),
+        Item(id, _) => (entry, labels.of(id)),
+        System(own) => (entry, labels.of(own.id())),
         Line => (entry, String::new()),
     };
     let submenus = sections(mac).into_iter().map(|(id, entries)| SubmenuModel {
         id,
-        title: words.of(id),
+        title: labels.of(id),
         entries: entries.into_iter().map(titled).collect(),
     });
     Model { submenus: submenus.collect() }
 }
 
-/// The whole menu, as the platform wants it, in English.
+/// Builds the menu of this system in English.
 ///
 /// # Errors
-/// When the system refuses a menu.
+/// If the system refuses a menu.
 pub(crate) fn build<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<Menu<R>> {
-    draw(app, &Words::default())
+    draw(app, &Labels::default())
 }
 
-/// Has the menu speak as the page tells it to, from now on. Words that cannot be read change nothing.
-pub(crate) fn hear_words<R: Runtime>(app: &AppHandle<R>) {
+/// Rebuilds the menu whenever the page sends labels. Invalid labels are ignored.
+pub(crate) fn watch_labels<R: Runtime>(app: &AppHandle<R>) {
     let listener = app.clone();
-    app.listen_any(WORDS_EVENT, move |event| {
-        if let Ok(words) = Words::read(event.payload()) {
-            // A system that refuses it keeps the menu it has.
-            let _ = draw(&listener, &words).and_then(|menu| listener.set_menu(menu));
+    app.listen_any(LABELS_EVENT, move |event| {
+        if let Ok(labels) = Labels::read(event.payload()) {
+            // If the system refuses the new menu, the old one stays.
+            let _ = draw(&listener, &labels).and_then(|menu| listener.set_menu(menu));
         }
     });
 }
 
-/// Acts on a chosen item.
+/// Handles a chosen item.
 pub(crate) fn chosen<R: Runtime>(app: &AppHandle<R>, event: MenuEvent) {
     match event.id().as_ref() {
         QUIT => app.exit(0),
@@ -251,18 +253,18 @@ pub(crate) fn chosen<R: Runtime>(app: &AppHandle<R>, event: MenuEvent) {
             }
         }
         id if page_items().any(|item| item == id) => {
-            // Fails only when no page is there to hear it.
+            // Fails only if there is no page.
             let _ = app.emit(MENU_EVENT, id);
         }
         _ => {}
     }
 }
 
-/// Makes a menu of the system's.
-fn draw<R: Runtime>(app: &AppHandle<R>, words: &Words) -> tauri::Result<Menu<R>> {
+/// Builds the native menu.
+fn draw<R: Runtime>(app: &AppHandle<R>, labels: &Labels) -> tauri::Result<Menu<R>> {
     let mut menu = MenuBuilder::new(app);
-    for submenu in model(cfg!(target_os = "macos"), words).submenus {
-        menu = menu.item(&draw_submenu(app, submenu, words)?);
+    for submenu in model(cfg!(target_os = "macos"), labels).submenus {
+        menu = menu.item(&draw_submenu(app, submenu, labels)?);
     }
     menu.build()
 }
@@ -270,9 +272,9 @@ fn draw<R: Runtime>(app: &AppHandle<R>, words: &Words) -> tauri::Result<Menu<R>>
 fn draw_submenu<R: Runtime>(
     app: &AppHandle<R>,
     model: SubmenuModel,
-    words: &Words,
+    labels: &Labels,
 ) -> tauri::Result<Submenu<R>> {
-    // The system looks for these two by ids of its own.
+    // The system finds these two menus by its own ids.
     let id = match model.id {
         "menu-window" => WINDOW_SUBMENU_ID,
         "menu-help" => HELP_SUBMENU_ID,
@@ -290,45 +292,45 @@ fn draw_submenu<R: Runtime>(
                 };
                 submenu.item(&item.build(app)?)
             }
-            System(own) => submenu.item(&system_item(app, own, &title, words)?),
+            System(own) => submenu.item(&system_item(app, own, &title, labels)?),
         };
     }
     submenu.build()
 }
 
-/// An item that the system acts on.
+/// Builds an item that the system handles.
 fn system_item<R: Runtime>(
     app: &AppHandle<R>,
-    own: Own,
+    own: SystemItem,
     title: &str,
-    words: &Words,
+    labels: &Labels,
 ) -> tauri::Result<PredefinedMenuItem<R>> {
     let title = Some(title);
     match own {
-        Own::About => PredefinedMenuItem::about(app, title, Some(about(app, words))),
-        Own::Services => PredefinedMenuItem::services(app, title),
-        Own::Hide => PredefinedMenuItem::hide(app, title),
-        Own::HideOthers => PredefinedMenuItem::hide_others(app, title),
-        Own::ShowAll => PredefinedMenuItem::show_all(app, title),
-        Own::Quit => PredefinedMenuItem::quit(app, title),
-        Own::Undo => PredefinedMenuItem::undo(app, title),
-        Own::Redo => PredefinedMenuItem::redo(app, title),
-        Own::Cut => PredefinedMenuItem::cut(app, title),
-        Own::Copy => PredefinedMenuItem::copy(app, title),
-        Own::Paste => PredefinedMenuItem::paste(app, title),
-        Own::SelectAll => PredefinedMenuItem::select_all(app, title),
-        Own::CloseWindow => PredefinedMenuItem::close_window(app, title),
-        Own::FullScreen => PredefinedMenuItem::fullscreen(app, title),
-        Own::Minimize => PredefinedMenuItem::minimize(app, title),
-        Own::Zoom => PredefinedMenuItem::maximize(app, title),
+        SystemItem::About => PredefinedMenuItem::about(app, title, Some(about(app, labels))),
+        SystemItem::Services => PredefinedMenuItem::services(app, title),
+        SystemItem::Hide => PredefinedMenuItem::hide(app, title),
+        SystemItem::HideOthers => PredefinedMenuItem::hide_others(app, title),
+        SystemItem::ShowAll => PredefinedMenuItem::show_all(app, title),
+        SystemItem::Quit => PredefinedMenuItem::quit(app, title),
+        SystemItem::Undo => PredefinedMenuItem::undo(app, title),
+        SystemItem::Redo => PredefinedMenuItem::redo(app, title),
+        SystemItem::Cut => PredefinedMenuItem::cut(app, title),
+        SystemItem::Copy => PredefinedMenuItem::copy(app, title),
+        SystemItem::Paste => PredefinedMenuItem::paste(app, title),
+        SystemItem::SelectAll => PredefinedMenuItem::select_all(app, title),
+        SystemItem::CloseWindow => PredefinedMenuItem::close_window(app, title),
+        SystemItem::FullScreen => PredefinedMenuItem::fullscreen(app, title),
+        SystemItem::Minimize => PredefinedMenuItem::minimize(app, title),
+        SystemItem::Zoom => PredefinedMenuItem::maximize(app, title),
     }
 }
 
-fn about<'a, R: Runtime>(app: &'a AppHandle<R>, words: &Words) -> AboutMetadata<'a> {
+fn about<'a, R: Runtime>(app: &'a AppHandle<R>, labels: &Labels) -> AboutMetadata<'a> {
     AboutMetadata {
         name: Some("Hunch".into()),
         version: Some(app.package_info().version.to_string()),
-        comments: Some(words.of(COMMENTS)),
+        comments: Some(labels.of(COMMENTS)),
         license: Some(env!("CARGO_PKG_LICENSE").into()),
         icon: app.default_window_icon().cloned(),
         ..AboutMetadata::default()
@@ -339,7 +341,7 @@ fn toggle_full_screen<R: Runtime>(app: &AppHandle<R>) {
     if let Some(window) = app.get_webview_window("main")
         && let Ok(full) = window.is_fullscreen()
     {
-        // The window system may refuse; the window then stays as it is.
+        // The window system may refuse. The window then stays as it is.
         let _ = window.set_fullscreen(!full);
     }
 }
@@ -353,8 +355,8 @@ mod tests {
     const GERMAN: &str = include_str!("../../ui/src/lib/strings/menuDe.json");
 
     #[test]
-    fn the_page_acts_on_every_item_it_is_sent() {
-        // The list of places, of which the commands that lead to them are made.
+    fn page_has_a_command_for_every_item() {
+        // The page derives the commands of its places from this list.
         let places = include_str!("../../ui/src/lib/strings/keys.ts")
             .lines()
             .find(|line| line.starts_with("export const places ="))
@@ -364,13 +366,13 @@ mod tests {
             let (page, id) = item.strip_prefix("place-").map_or((page, item), |place| (places, place));
             assert!(page.contains(&format!("'{id}'")), "{item}");
         }
-        for wanted in ["search", "import", "export-markdown", "export-json", "answer-again"] {
-            assert!(page_items().any(|item| item == wanted), "{wanted}");
+        for expected in ["search", "import", "export-markdown", "export-json", "answer-again"] {
+            assert!(page_items().any(|item| item == expected), "{expected}");
         }
     }
 
     #[test]
-    fn every_id_has_words_in_both_languages_and_no_word_is_left_over() {
+    fn labels_of_both_languages_match_the_items() {
         let mut ids = BTreeSet::from([COMMENTS]);
         for (id, entries) in sections(true).into_iter().chain(sections(false)) {
             ids.insert(id);
@@ -380,32 +382,32 @@ mod tests {
                 Line => None,
             }));
         }
-        // A name, the same in every language.
+        // Not translated.
         ids.remove(APPLICATION);
-        for told in [ENGLISH, GERMAN] {
-            let words = Words::read(told).unwrap();
-            assert_eq!(words.0.keys().map(String::as_str).collect::<BTreeSet<_>>(), ids);
-            assert!(words.0.values().all(|word| !word.trim().is_empty()));
+        for catalogue in [ENGLISH, GERMAN] {
+            let labels = Labels::read(catalogue).unwrap();
+            assert_eq!(labels.0.keys().map(String::as_str).collect::<BTreeSet<_>>(), ids);
+            assert!(labels.0.values().all(|label| !label.trim().is_empty()));
         }
     }
 
     #[test]
-    fn a_menu_speaks_the_words_it_is_given_and_english_where_there_are_none() {
-        let german = model(true, &Words::read(GERMAN).unwrap());
+    fn missing_labels_are_replaced_by_english() {
+        let german = model(true, &Labels::read(GERMAN).unwrap());
         let titles: Vec<&str> = german.submenus.iter().map(|submenu| submenu.title.as_str()).collect();
         assert_eq!(titles, ["Hunch", "Ablage", "Bearbeiten", "Antwort", "Darstellung", "Fenster", "Hilfe"]);
         let find = german.submenus[2].entries.last().unwrap();
         assert_eq!(find, &(FIND, "Suchen…".to_owned()));
-        assert_eq!(model(true, &Words::default()), model(true, &Words::read(ENGLISH).unwrap()));
-        let odd = Words::read(r#"{"menu-file": " ", "search": "Look", "stray": "x"}"#).unwrap();
+        assert_eq!(model(true, &Labels::default()), model(true, &Labels::read(ENGLISH).unwrap()));
+        let odd = Labels::read(r#"{"menu-file": " ", "search": "Look", "stray": "x"}"#).unwrap();
         let other = model(false, &odd);
         assert_eq!(other.submenus[0].title, "File");
         assert!(other.submenus[0].entries.contains(&(FIND, "Look".to_owned())));
-        assert!(Words::read("[1]").is_err() && Words::read(r#"{"a": 1}"#).is_err());
+        assert!(Labels::read("[1]").is_err() && Labels::read(r#"{"a": 1}"#).is_err());
     }
 
     #[test]
-    fn no_keys_choose_two_items() {
+    fn shortcuts_are_unique() {
         for mac in [true, false] {
             let entries = sections(mac).into_iter().flat_map(|(_, entries)| entries);
             let keys: Vec<_> =

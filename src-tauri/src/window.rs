@@ -1,12 +1,12 @@
-//! The one window: opened from `tauri.conf.json`, bound to the app's own pages.
+//! Opens the window described in `tauri.conf.json` and restricts it to the app's own pages.
 
 use tauri::webview::NewWindowResponse;
 use tauri::{App, Runtime, Url, WebviewWindowBuilder};
 
-/// Opens the window. It can go to no other page and open no other window.
+/// Opens the window. It can neither leave the app's pages nor open another window.
 ///
 /// # Errors
-/// When the system cannot open a window.
+/// If the system cannot open a window.
 pub(crate) fn open<R: Runtime>(app: &App<R>) -> tauri::Result<()> {
     let config = app.config().app.windows.first().ok_or(tauri::Error::WindowNotFound)?;
     WebviewWindowBuilder::from_config(app, config)?
@@ -16,7 +16,7 @@ pub(crate) fn open<R: Runtime>(app: &App<R>) -> tauri::Result<()> {
         .map(drop)
 }
 
-/// Checks that an address is a page of the app itself, as this system spells them.
+/// Returns true if an address is a page of the app. The scheme depends on the system.
 fn is_own_page(url: &Url) -> bool {
     let (scheme, host) = if cfg!(windows) { ("http", "tauri.localhost") } else { ("tauri", "localhost") };
     url.scheme() == scheme
@@ -33,7 +33,7 @@ mod tests {
 
     #[cfg(not(windows))]
     #[test]
-    fn window_goes_to_its_own_pages_only() {
+    fn navigates_to_own_pages_only() {
         let is_own = |url| is_own_page(&Url::parse(url).unwrap());
         assert!(is_own("tauri://localhost") && is_own("tauri://localhost/index.html#chat"));
         for other in [
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_closes_what_does_not_fall_back_to_its_default() {
+    fn policy_restricts_directives_without_a_fallback() {
         let config: Value = serde_json::from_str(include_str!("../tauri.conf.json")).unwrap();
         let policy = &config["app"]["security"]["csp"];
         for directive in
@@ -62,7 +62,7 @@ mod tests {
         {
             assert_eq!(policy[directive], "'none'", "{directive}");
         }
-        // Opened by this module, with its rules.
+        // This module opens the window, with its restrictions.
         assert_eq!(config["app"]["windows"][0]["create"], false);
     }
 }

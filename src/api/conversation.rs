@@ -1,4 +1,4 @@
-//! The wire of conversations: what the store keeps and what the window asks of it.
+//! Wire types of conversations and answers.
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
@@ -14,210 +14,192 @@ use hunch_core::token::TokenId;
 /// A conversation in the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ConversationEntry {
-    /// Its number.
-    #[ts(type = "number")]
+    /// Number of the conversation.
     pub id: i64,
-    /// What it is called; empty while nothing was said in it, and where what was said gives no title. Whoever
-    /// shows it then names it.
+    /// Title; empty if the conversation has no text to make a title of. The window then shows a name of its own.
     pub title: String,
-    /// Whether it stays on top.
+    /// True if the conversation stays at the top of the list.
     pub pinned: bool,
-    /// When it began, in milliseconds since 1970.
-    #[ts(type = "number")]
+    /// Time of creation, in milliseconds since 1970.
     pub created_ms: i64,
-    /// When something was said last.
-    #[ts(type = "number")]
+    /// Time of the last message, in milliseconds since 1970.
     pub updated_ms: i64,
 }
 
-/// Where a message stands.
+/// State of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageState {
-    /// All there.
+    /// Complete.
     #[default]
     Complete,
-    /// Being written.
+    /// Still being generated.
     Streaming,
-    /// The program ended while it was being written.
+    /// Cut off because the program ended.
     Interrupted,
-    /// It ended with an error.
+    /// Ended by an error.
     Failed,
 }
 
-/// What an answer was asked with.
+/// Settings of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct AnswerSettings {
-    /// How to guess ahead.
+    /// Drafting method.
     pub method: Method,
-    /// Most tokens to draft a round: 1 to 15, or "auto", which measures what pays.
+    /// Most tokens to draft in a round: 1 to 15, or "auto" to choose by measurement.
     pub max_draft: MaxDraft,
-    /// Most tokens to generate, 1 or more.
+    /// Most tokens to generate, at least 1.
     pub max_tokens: u32,
-    /// How tokens are drawn.
+    /// Sampling parameters.
     pub sampling: SamplingParams,
-    /// Which drafted tokens stand.
+    /// Rule that accepts or rejects drafted tokens.
     #[serde(default)]
     pub rule: AcceptanceRule,
-    /// Texts that end the answer.
+    /// Strings that end the answer.
     #[serde(default)]
     pub stop: Vec<String>,
-    /// Name of the target; the engine fills it in.
+    /// Name of the target model. The engine fills it in.
     #[serde(default)]
     pub target: String,
-    /// Name of the draft model, if one was loaded; the engine fills it in.
+    /// Name of the draft model, if one was loaded. The engine fills it in.
     #[serde(default)]
     pub draft: Option<String>,
 }
 
-/// A message of a conversation: a tree by parent.
+/// A message of a conversation. Messages form a tree by their parents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct StoredMessage {
-    /// Its number.
-    #[ts(type = "number")]
+    /// Number of the message.
     pub id: i64,
-    /// The message it follows; `None` for the first ones.
-    #[ts(type = "number | null")]
+    /// Message that this one follows; `None` at the start of the conversation.
     pub parent: Option<i64>,
-    /// The person or the model.
+    /// Author: the user or the model.
     pub role: Role,
-    /// What was said.
+    /// Text.
     pub content: String,
-    /// When it was begun, in milliseconds since 1970.
-    #[ts(type = "number")]
+    /// Time of creation, in milliseconds since 1970.
     pub created_ms: i64,
-    /// Where it stands.
+    /// State.
     pub state: MessageState,
-    /// What an answer was asked with.
+    /// Settings, for an answer.
     pub settings: Option<AnswerSettings>,
 }
 
-/// A conversation with all of its branches.
+/// A conversation with all its branches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Conversation {
-    /// As it is in the list.
+    /// Entry in the list.
     pub entry: ConversationEntry,
-    /// Instructions for the whole conversation; empty for none.
+    /// System prompt; empty for none.
     pub system: String,
-    /// The message at whose branch the reader is; `None` for the newest.
-    #[ts(type = "number | null")]
+    /// Last message of the selected branch; `None` for the newest message.
     pub leaf: Option<i64>,
     /// Every message, oldest first.
     pub messages: Vec<StoredMessage>,
 }
 
 impl Conversation {
-    /// The messages from the first one to the reader's leaf.
+    /// Returns the selected branch: the messages from the first to [`leaf`](Self::leaf).
     pub fn branch(&self) -> Vec<&StoredMessage> {
         let newest = || self.messages.last().map(|message| message.id);
         self.path_to(self.leaf.or_else(newest))
     }
 
-    /// The messages from the first one to this one.
+    /// Returns the messages from the first to `leaf`.
     pub fn path_to(&self, leaf: Option<i64>) -> Vec<&StoredMessage> {
         let find = |id: i64| self.messages.iter().find(|message| message.id == id);
         let up = std::iter::successors(leaf.and_then(find), |message| message.parent.and_then(find));
-        // Parents are older than their children, so this ends.
+        // A damaged store could hold a cycle of parents. The limit ends the walk.
         let mut path: Vec<_> = up.take(self.messages.len()).collect();
         path.reverse();
         path
     }
 }
 
-/// Something that a search has found.
+/// A search result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct SearchHit {
-    /// The conversation.
-    #[ts(type = "number")]
+    /// Number of the conversation.
     pub conversation: i64,
-    /// What it is called; empty as in [`ConversationEntry`].
+    /// Title; empty as in [`ConversationEntry`].
     pub title: String,
-    /// The message; `None` when the title was found.
-    #[ts(type = "number | null")]
+    /// Number of the message; `None` if the title matched.
     pub message: Option<i64>,
-    /// The words around, with what was found between U+E000 and U+E001.
+    /// Text around the match. U+E000 and U+E001 enclose the match.
     pub excerpt: String,
 }
 
-/// What is to be answered.
+/// The part of a conversation to answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Asking {
-    /// Something a person says now, after `parent`. With the parent of an older question it is that question
-    /// said differently.
+    /// A new question after `parent`. The parent of an older question makes it an edit of that question.
     Question {
-        /// The message it follows; `None` at the beginning.
-        #[ts(type = "number | null")]
+        /// Message to follow; `None` at the start of the conversation.
         parent: Option<i64>,
-        /// What is said.
+        /// Text of the question.
         text: String,
     },
-    /// A question that was answered before.
+    /// Another answer to an earlier question.
     Again {
-        /// The question.
-        #[ts(type = "number")]
+        /// Number of the question.
         question: i64,
     },
-    /// An answer that goes on where it ended, or after some of its tokens.
+    /// Continuation of an answer from its end, or from one of its tokens.
     Continue {
-        /// The answer.
-        #[ts(type = "number")]
+        /// Number of the answer.
         answer: i64,
-        /// How many of its tokens are kept; `None` = all.
+        /// Tokens to keep; `None` keeps all.
         tokens: Option<u32>,
-        /// The token to put behind them: one that was told as an alternative there.
+        /// Token to append first: one of the alternatives reported at that position.
         #[serde(default)]
         then: Option<TokenId>,
     },
 }
 
-/// Asks for an answer in a conversation.
+/// A request for an answer in a conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct AnswerRequest {
-    /// The conversation; `None` begins a new one.
-    #[ts(type = "number | null")]
+    /// Number of the conversation; `None` starts a new one.
     pub conversation: Option<i64>,
-    /// What is to be answered.
+    /// The part of a conversation to answer.
     pub asking: Asking,
-    /// How.
+    /// Settings of the answer.
     pub settings: AnswerSettings,
 }
 
-/// An answer that has begun.
+/// An answer that has started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Answering {
-    /// The conversation.
-    #[ts(type = "number")]
+    /// Number of the conversation.
     pub conversation: i64,
-    /// The question.
-    #[ts(type = "number")]
+    /// Number of the question.
     pub question: i64,
-    /// The answer.
-    #[ts(type = "number")]
+    /// Number of the answer.
     pub answer: i64,
-    /// The generation whose events the channel brings.
+    /// Number of the generation that sends events over the channel.
     pub generation_id: u32,
-    /// What the answer begins with, when it goes on with another one: events as of a generation.
+    /// Events of the tokens that a continued answer keeps.
     pub prefix: Vec<GenerationEvent>,
 }
 
-/// How a conversation is written to a file.
+/// File format of an exported conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum ExportFormat {
-    /// The branch that is read, for people.
+    /// The selected branch as text.
     Markdown,
-    /// Everything, to be read back.
+    /// Everything, for a later import.
     Json,
 }
 
-/// What stands over the parts of a conversation that is written for people, in the language of who saves it.
+/// Headings of an exported Markdown file, in the language of the window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ExportWords {
-    /// Over a conversation without a title.
+    /// Heading of a conversation without a title.
     pub untitled: String,
-    /// Over what the person said.
+    /// Heading of a question.
     pub question: String,
-    /// Over an answer of which it is not known what wrote it.
+    /// Heading of an answer whose model is unknown.
     pub answer: String,
 }

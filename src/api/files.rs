@@ -1,4 +1,4 @@
-//! The wire of files: what the native dialogs offer, and what the person chose there.
+//! Wire types of the native file dialogs.
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
@@ -6,18 +6,18 @@ use ts_rs::TS;
 use super::ExportFormat;
 use crate::bench::compare::report::ComparisonFormat;
 
-/// A kind of file to open.
+/// Kind of file to open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum OpenKind {
-    /// A model in GGUF.
+    /// A GGUF model.
     Model,
-    /// A conversation that was exported as JSON.
+    /// A conversation exported as JSON.
     Conversation,
 }
 
 impl OpenKind {
-    /// Extension of such files, without the dot.
+    /// Returns the file extension, without the dot.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Model => "gguf",
@@ -26,22 +26,22 @@ impl OpenKind {
     }
 }
 
-/// A kind of file to write.
+/// Kind of file to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum SaveKind {
-    /// Text for people.
+    /// Markdown text.
     Markdown,
-    /// Everything, to be read back.
+    /// JSON, for a later import.
     Json,
-    /// A table.
+    /// A table in CSV.
     Csv,
-    /// A picture in SVG.
+    /// An SVG picture.
     Picture,
 }
 
 impl SaveKind {
-    /// Name of the format, the same in every language.
+    /// Returns the name of the format, which no language translates.
     pub fn name(self) -> &'static str {
         match self {
             Self::Markdown => "Markdown",
@@ -51,7 +51,7 @@ impl SaveKind {
         }
     }
 
-    /// Extensions such a file may have, without the dot. A file without one of them gets the first.
+    /// Returns the accepted extensions, without the dot. A name without any of them gets the first.
     pub fn extensions(self) -> &'static [&'static str] {
         match self {
             Self::Markdown => &["md", "markdown", "txt"],
@@ -81,11 +81,11 @@ impl From<ComparisonFormat> for SaveKind {
     }
 }
 
-/// A place the person chose to save a file. It can be written to once.
+/// A file to write that the user chose in a dialog. It can be written once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct SavePlace {
-    /// Stands for the path, which the window never sees.
+    /// Number that stands for the path. The page never sees the path.
     pub token: u32,
-    /// Name of the file, to be shown.
+    /// File name to show.
     pub name: String,
 }

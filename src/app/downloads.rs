@@ -24,7 +24,7 @@ impl App {
     /// Returns the downloads, for an action of a person.
     fn downloader_anew(&self) -> Result<Downloads> {
         let downloads = self.downloader()?;
-        downloads.ask_keychain_again();
+        downloads.retry_keychain();
         Ok(downloads)
     }
 

@@ -176,7 +176,7 @@ impl App {
     /// When the costs of the loaded models are not measured yet, or a number is out of range.
     pub fn landscape(&self, machine: LabMachine) -> Result<Landscape> {
         let costs = match machine {
-            LabMachine::MadeUp { draft_cost, row_cost } => MachineCosts::made_up(draft_cost, row_cost)?,
+            LabMachine::MadeUp { draft_cost, row_cost } => MachineCosts::assumed(draft_cost, row_cost)?,
             LabMachine::Measured => {
                 let curve = self.cost_curve()?.ok_or_else(|| {
                     Error::invalid(

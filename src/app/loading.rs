@@ -18,7 +18,7 @@ use crate::generate::{LoadPlan, LoadWatch};
 use crate::store::Store;
 use hunch_core::method::Method;
 use hunch_error::{Error, Result};
-use hunch_library::fit::{too_large, usual_context};
+use hunch_library::fit::{default_context, too_large_message};
 use hunch_library::types::{FitRequest, FitVerdict, LibraryEvent, LoadProgress};
 use hunch_library::types::{LoadRequest, ModelEntry};
 use hunch_library::{Inspection, load_marker};
@@ -111,7 +111,7 @@ impl App {
             let loaded = lock(&self.shared.loaded);
             loaded.as_ref().filter(|loaded| loaded.target.path == target.path).map(|loaded| loaded.context)
         };
-        let context = request.context.or_else(as_it_is).unwrap_or_else(|| usual_context(spec) as u32);
+        let context = request.context.or_else(as_it_is).unwrap_or_else(|| default_context(spec) as u32);
         context.min(target.context_length)
     }
 
@@ -123,7 +123,7 @@ impl App {
         let LoadRequest { target, draft, .. } = request.clone();
         let fit = self.fit(&FitRequest { target, draft, context: Some(context) })?;
         if fit.verdict == FitVerdict::TooLarge {
-            let why = too_large(&fit);
+            let why = too_large_message(&fit);
             return Err(Error::OutOfMemory(format!("{why}, and what was in memory is still there")));
         }
         // The usable memory includes that of the loaded models.

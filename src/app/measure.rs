@@ -11,7 +11,7 @@ use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
 use crate::bench::compare::{self, Listener, Machine, Outcome, export};
-use crate::bench::costs;
+use crate::bench::cost_curve;
 use crate::engine::Loaded;
 use crate::lab::report::CostEvent;
 use crate::store::CurveOf;
@@ -116,7 +116,7 @@ impl App {
         self.shared.engine.measure(
             id,
             move |models, stopped| {
-                let curve = costs::measure(models, &compute, stopped, &mut |done, total| {
+                let curve = cost_curve::measure(models, &compute, stopped, &mut |done, total| {
                     writer.put(CostEvent::Progress { done: done as u32, total: total as u32 });
                 })?;
                 let curve = curve.map(|curve| CostCurve { measured_ms: chat::now(), ..curve });

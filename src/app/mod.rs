@@ -203,7 +203,7 @@ impl App {
     /// # Errors
     /// [`Error::ModelNotFound`], and when several models have that name.
     pub fn find_model(&self, name: &str) -> Result<PathBuf> {
-        hunch_library::find(name, &self.shared.places)
+        hunch_library::resolve(name, &self.shared.places)
     }
 
     /// Returns the options for all methods.

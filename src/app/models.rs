@@ -7,7 +7,7 @@ use super::{App, LibraryListener, Shared, lock};
 use hunch_error::{Error, Result};
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{Download, Library, LibraryEvent};
-use hunch_library::watch::{PERIOD, Watch};
+use hunch_library::watch::{POLL_INTERVAL, Watch};
 use hunch_library::{add_folder, are_known, removable, remove, remove_folder, scan, template_note};
 use hunch_model::split;
 
@@ -116,7 +116,8 @@ impl App {
             }
         };
         let changed = tell(Arc::downgrade(&self.shared));
-        let watch = Watch::start(self.shared.places.clone(), PERIOD, move || changed(LibraryEvent::Changed))?;
+        let watch =
+            Watch::start(self.shared.places.clone(), POLL_INTERVAL, move || changed(LibraryEvent::Changed))?;
         *lock(&self.shared.watch) = Some(watch);
         let downloads = self.downloader()?;
         let heard = downloads.subscribe(Box::new(tell(Arc::downgrade(&self.shared))));

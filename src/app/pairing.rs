@@ -13,8 +13,8 @@ use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
-use hunch_library::measured::{ModelId, Rates, SpeedLog};
-use hunch_library::pairs::{CostsOf, Pairs};
+use hunch_library::pairs::{CostQuery, Pairs};
+use hunch_library::speed_log::{ModelId, Rates, SpeedLog};
 use hunch_library::types::{
     Catalogue, DraftOffers, Fit, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup,
 };
@@ -76,9 +76,9 @@ impl App {
             models,
             compute,
             machine: self.machine(),
-            vocabularies: &Vocabularies::beside(self.shared.side_folder.as_deref()),
+            vocabularies: &Vocabularies::open(self.shared.side_folder.as_deref()),
             measured: self.measured().as_ref(),
-            costs: &|CostsOf { target, draft }| {
+            costs: &|CostQuery { target, draft }| {
                 self.store().known_costs(&CurveOf::on(compute, target, draft))
             },
         })
@@ -92,12 +92,12 @@ impl App {
     /// Opens the log of speeds measured on this device.
     pub(super) fn measured(&self) -> Option<SpeedLog> {
         let folder = self.shared.side_folder.as_deref();
-        folder.map(|folder| SpeedLog::at(folder, self.shared.compute.name()))
+        folder.map(|folder| SpeedLog::in_folder(folder, self.shared.compute.name()))
     }
 
     /// Returns the memory of the loaded models and their caches, in bytes.
     pub(super) fn held_by_models(&self) -> u64 {
-        if lock(&self.shared.loaded).is_none() { 0 } else { machine::held(&self.shared.compute) }
+        if lock(&self.shared.loaded).is_none() { 0 } else { machine::held_by_models(&self.shared.compute) }
     }
 
     /// Measures a pair: loads it if necessary and compares the methods that use the draft with plain decoding on two

@@ -1,7 +1,4 @@
-//! Benchmarks against candle-transformers' models of the same file. Only with the feature `candle-baseline`, which
-//! nothing else needs.
-
-use std::time::Instant;
+//! Benchmarks against candle-transformers' models of the same file. Needs the feature `candle-baseline`.
 
 use candle_core::Device;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
@@ -10,21 +7,22 @@ use hunch_error::{Error, Result};
 
 pub use super::candle_model::CandleModel;
 use super::figures::median;
-use super::model::made_up_tokens;
+use super::model_bench::synthetic_tokens;
+use super::pass_timer::seconds_of;
 use super::passes::PassEngine;
 
-/// Decode speed of a target beside candle-transformers' model of the same file.
+/// Decode speeds of Hunch and of candle-transformers for the same file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CandleComparison {
-    /// Plain tokens a second here.
+    /// Tokens per second of Hunch, plain decoding.
     pub tok_s: f64,
-    /// Tokens a second of candle-transformers.
+    /// Tokens per second of candle-transformers.
     pub candle_tok_s: f64,
-    /// Median over the steps of candle's time / ours.
+    /// Median over the steps of candle's time / Hunch's time.
     pub ratio: f64,
 }
 
-/// Decodes `steps` tokens with both, taking turns token by token.
+/// Decodes `steps` tokens with both engines, taking turns token by token.
 ///
 /// # Errors
 /// When a model fails.
@@ -39,42 +37,43 @@ pub fn compare_with_candle(
     ours.truncate(0)?;
     ours.forward(Step::chain(&prompt[..last], LogitRows::None))?;
     theirs.forward(&prompt[..last], 0, device)?;
-    let mut token = prompt[last];
-    let (mut a, mut b, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for step in 0..steps + 1 {
-        let begun = Instant::now();
-        let logits = ours.forward(Step::chain(&[token], LogitRows::Last))?.logits;
-        let here = begun.elapsed().as_secs_f64();
-        let begun = Instant::now();
-        theirs.forward(&[token], last + step, device)?;
-        let there = begun.elapsed().as_secs_f64();
-        token = hunch_core::sample::argmax(logits.row(0));
-        // The first step warms up.
+    let (mut token, mut next) = (prompt[last], prompt[last]);
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    // The first step warms up.
+    for step in 0..=steps {
+        let decode_here = || {
+            let logits = ours.forward(Step::chain(&[token], LogitRows::Last))?.logits;
+            next = hunch_core::sample::argmax(logits.row(0));
+            Ok(())
+        };
+        let seconds = seconds_of(decode_here)?;
+        let candle_seconds = seconds_of(|| theirs.forward(&[token], last + step, device).map(drop))?;
+        token = next;
         if step > 0 {
-            a.push(here);
-            b.push(there);
-            ratios.push(there / here);
+            here.push(seconds);
+            there.push(candle_seconds);
         }
     }
     ours.truncate(0)?;
+    let ratios: Vec<f64> = here.iter().zip(&there).map(|(here, there)| there / here).collect();
     let middle =
         |values: &[f64]| median(values).ok_or_else(|| Error::invalid("Nothing was measured: 0 steps."));
     Ok(CandleComparison {
-        tok_s: 1.0 / middle(&a)?,
-        candle_tok_s: 1.0 / middle(&b)?,
+        tok_s: 1.0 / middle(&here)?,
+        candle_tok_s: 1.0 / middle(&there)?,
         ratio: middle(&ratios)?,
     })
 }
 
-/// candle-transformers' model of the same file. It computes the logits of the last row only.
+/// candle-transformers' model as a [`PassEngine`]. It computes the logits of the last row only.
 pub struct Candle {
     /// The model.
     pub model: CandleModel,
-    /// Tokens in its vocabulary.
+    /// Size of the vocabulary.
     pub n_vocab: usize,
 }
 
-/// Tokens in candle's cache behind a pass: it cannot take rows back, so each pass starts anew.
+/// Tokens in candle's cache during a pass. It cannot drop rows, so each pass starts from an empty cache.
 const CANDLE_CONTEXT: usize = 32;
 
 impl PassEngine for Candle {
@@ -84,16 +83,13 @@ impl PassEngine for Candle {
 
     fn pass(&mut self, rows: usize) -> Result<f64> {
         let cpu = candle_core::Device::Cpu;
-        let tokens = made_up_tokens(CANDLE_CONTEXT + rows, self.n_vocab);
+        let tokens = synthetic_tokens(CANDLE_CONTEXT + rows, self.n_vocab);
         self.model.forward(&tokens[..CANDLE_CONTEXT], 0, &cpu)?;
-        let begun = Instant::now();
-        self.model.forward(&tokens[CANDLE_CONTEXT..], CANDLE_CONTEXT, &cpu)?;
-        Ok(begun.elapsed().as_secs_f64())
+        seconds_of(|| self.model.forward(&tokens[CANDLE_CONTEXT..], CANDLE_CONTEXT, &cpu).map(drop))
     }
 
     fn prefill(&mut self, tokens: usize) -> Result<f64> {
-        let begun = Instant::now();
-        self.model.forward(&made_up_tokens(tokens, self.n_vocab), 0, &candle_core::Device::Cpu)?;
-        Ok(begun.elapsed().as_secs_f64())
+        let prompt = synthetic_tokens(tokens, self.n_vocab);
+        seconds_of(|| self.model.forward(&prompt, 0, &candle_core::Device::Cpu).map(drop))
     }
 }

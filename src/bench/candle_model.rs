@@ -9,9 +9,9 @@ use candle_transformers::models::{quantized_llama, quantized_qwen2, quantized_qw
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-/// One of candle-transformers' models. It keeps its cache to itself and gives the last row only.
+/// A model of candle-transformers. It hides its cache and computes logits of the last row only.
 pub enum CandleModel {
-    /// Llama and kin.
+    /// Llama and compatible models.
     Llama(quantized_llama::ModelWeights),
     /// Qwen2.
     Qwen2(quantized_qwen2::ModelWeights),

@@ -1,5 +1,6 @@
-//! What drafts are worth, by method and size, at the same places of the same texts, which plain decoding has answered.
-//! No time is measured and no luck of verification counts, so that methods are told apart with few tokens.
+//! Quality of drafts by method and size, at the same positions of plain decoding's answers.
+//!
+//! No time is measured. Acceptance is computed exactly instead of sampled, so few tokens suffice to compare methods.
 
 use serde::Serialize;
 
@@ -15,37 +16,37 @@ use hunch_core::session::{DraftQuality, Overlap};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 
-/// Tokens from one place to the next: neighbours say much the same.
+/// Tokens between positions. Neighbouring positions are strongly correlated.
 const EVERY: usize = 4;
 
-/// The drafts of a method along the texts of a suite.
+/// Drafts of one method along the answers to a suite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DraftsReport {
-    /// The suite.
+    /// Name of the suite.
     pub suite: String,
     /// The method.
     pub method: Method,
     /// Most tokens of a draft.
     pub max_draft: MaxDraft,
-    /// Places where it drafted or might have.
+    /// Number of positions.
     pub places: usize,
-    /// Tokens of a draft, mean.
+    /// Mean tokens of a draft.
     pub drafted: f64,
-    /// The longest path of a draft, mean.
+    /// Mean length of the longest path of a draft.
     pub depth: f64,
-    /// Tokens that a target pass gives on average, one more than it accepts.
+    /// Expected tokens of a target pass: the accepted ones and one more.
     pub tokens: Estimate,
-    /// How many more these are than those of the first method with as large drafts; `None` for that one itself.
+    /// Difference in `tokens` to the first method of the same size. `None` for that method itself.
     pub ahead: Option<Estimate>,
-    /// The sum of min(p, q) over the next token; like the two below only where drafts are drawn from a distribution.
+    /// Sum of min(p, q) over the next token. `None`, like the next two, where drafts have no distribution.
     pub acceptance: Option<Estimate>,
-    /// p of the token that q holds likeliest.
+    /// p of the most likely token under q.
     pub likeliest: Option<Estimate>,
-    /// The sum of p q.
+    /// Sum of p q.
     pub matching: Option<Estimate>,
 }
 
-/// Weighs drafts along plain answers to every prompt of the plan, `runs` of each.
+/// Evaluates drafts along `runs` plain answers to every prompt of the plan.
 ///
 /// # Errors
 /// As [`evaluate_drafts`].
@@ -60,31 +61,31 @@ pub fn measure(
     let mut reports = Vec::new();
     let mut done = 0;
     for suite in &plan.suites {
-        // By config, then by text.
-        let mut worths: Vec<Vec<Vec<DraftQuality>>> = vec![Vec::new(); configs.len()];
+        // By method, then by text.
+        let mut qualities: Vec<Vec<Vec<DraftQuality>>> = vec![Vec::new(); configs.len()];
         for prompt in &suite.prompts {
             let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
             for run in 0..plan.runs {
                 progress(done, total);
                 let clock = WallClock::start();
                 let text = plain_text(models, &ids, plan, run, &clock)?;
-                for (&config, worths) in configs.iter().zip(&mut worths) {
+                for (&config, texts) in configs.iter().zip(&mut qualities) {
                     let generation = plan.generation(config, run);
-                    worths.push(evaluate_drafts(models, (&ids, &text), EVERY, &generation, &clock)?);
+                    texts.push(evaluate_drafts(models, (&ids, &text), EVERY, &generation, &clock)?);
                 }
                 done += 1;
             }
         }
         for (at, &config) in configs.iter().enumerate() {
             let first = configs.iter().position(|other| other.max_draft == config.max_draft);
-            let rival = first.filter(|first| *first != at).map(|first| &worths[first][..]);
-            reports.push(report(&suite.name, config, &worths[at], rival));
+            let rival = first.filter(|first| *first != at).map(|first| &qualities[first][..]);
+            reports.push(report(&suite.name, config, &qualities[at], rival));
         }
     }
     Ok(reports)
 }
 
-/// What plain decoding answers.
+/// Returns the tokens of plain decoding's answer.
 fn plain_text(
     models: &mut Models,
     prompt: &[TokenId],
@@ -115,8 +116,8 @@ fn report(
     texts: &[Vec<DraftQuality>],
     rival: Option<&[Vec<DraftQuality>]>,
 ) -> DraftsReport {
-    let figure = |of: fn(&DraftQuality) -> f64| figures(texts, |worth| Some(of(worth)));
-    let overlap = |of: fn(Overlap) -> f64| mean_of_texts(&figures(texts, |worth| worth.overlap.map(of)));
+    let figure = |of: fn(&DraftQuality) -> f64| figures(texts, |draft| Some(of(draft)));
+    let overlap = |of: fn(Overlap) -> f64| mean_of_texts(&figures(texts, |draft| draft.overlap.map(of)));
     let mean = |of| mean_of_texts(&figure(of)).unwrap_or_default();
     let ahead = rival.and_then(|rival| {
         let pairs = |(own, other): (&Vec<DraftQuality>, &Vec<DraftQuality>)| {
@@ -129,9 +130,9 @@ fn report(
         method: config.method,
         max_draft: config.max_draft,
         places: texts.iter().map(Vec::len).sum(),
-        drafted: mean(|worth| worth.nodes as f64).mean,
-        depth: mean(|worth| worth.depth as f64).mean,
-        tokens: mean(|worth| worth.tokens),
+        drafted: mean(|draft| draft.nodes as f64).mean,
+        depth: mean(|draft| draft.depth as f64).mean,
+        tokens: mean(|draft| draft.tokens),
         ahead,
         acceptance: overlap(|overlap| overlap.acceptance),
         likeliest: overlap(|overlap| overlap.likeliest),
@@ -139,7 +140,7 @@ fn report(
     }
 }
 
-/// A figure of every place that has it, by text.
+/// Returns a figure of every position that has it, by text.
 fn figures(texts: &[Vec<DraftQuality>], of: impl Fn(&DraftQuality) -> Option<f64>) -> Vec<Vec<f64>> {
     texts.iter().map(|text| text.iter().filter_map(&of).collect()).collect()
 }
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_are_compared_place_by_place() {
+    fn compares_methods_position_by_position() {
         let worth = |tokens| DraftQuality { nodes: 2, depth: 1, tokens, ..DraftQuality::default() };
         let texts = |texts: &[&[f64]]| -> Vec<Vec<DraftQuality>> {
             texts.iter().map(|text| text.iter().copied().map(worth).collect()).collect()

@@ -1,5 +1,6 @@
-//! Lanes that answer one prompt side by side and take turns, a few tokens each, so that heat, clocks and other
-//! programs hit all of them alike. What is answered and who listens is the caller's.
+//! Lanes: several generations on one prompt that take turns of a few tokens.
+//!
+//! Turns are short so that heat, clocks and other programs affect all lanes alike.
 
 use std::ops::ControlFlow;
 
@@ -10,48 +11,50 @@ use hunch_core::stats::GenerationStats;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 
-/// Tokens of a slice: few, for what a shared machine does changes within a second.
+/// Tokens of a slice. The load of a shared machine changes within a second, so slices are short.
 pub(super) const SLICE: usize = 4;
 
-/// A lane before it answers.
+/// A lane before its answer.
 pub(super) struct Lane<'a, S> {
-    /// Twins of the others: the same weights, caches of their own.
+    /// Fork of the models: shared weights, its own caches.
     pub(super) models: &'a mut Models,
     pub(super) plan: &'a GenerationPlan,
-    /// Stands while others run.
+    /// Clock of the lane, paused while others run.
     pub(super) clock: &'a PausableStopwatch,
-    /// Hears everything that the lane tells.
+    /// Receiver of the lane's events.
     pub(super) sink: S,
 }
 
-/// A lane that has answered.
+/// A lane after its answer.
 pub(super) struct Answered<S> {
     pub(super) stats: GenerationStats,
     pub(super) stop: StopReason,
     pub(super) sink: S,
 }
 
-/// What lanes have in common.
+/// Input shared by all lanes.
 pub(super) struct LaneRun<'a> {
     pub(super) prompt: &'a [TokenId],
-    /// Who is first moves on from slice to slice, beginning with this one.
+    /// Lane that is first in the first slice. The first lane moves on by one in every slice.
     pub(super) number: usize,
-    /// Asked at every round.
+    /// Returns whether to stop. Asked in every round.
     pub(super) stopped: &'a dyn Fn() -> bool,
 }
 
-/// Has every lane answer from empty caches, in slices; `begins` hears of each which lane it belongs to, and `between`
-/// hears the longest text each time that all have gone on by one, while their clocks stand. `None` when it was stopped.
+/// Answers a prompt in every lane from empty caches, slice by slice. `None` when it was stopped.
+///
+/// `on_slice` is called with the lane at the beginning of each slice. `between` is called with the longest text after
+/// each slice of all lanes, while their clocks are paused.
 ///
 /// # Errors
-/// When a plan cannot be run or a model fails, and those of `between`.
+/// When a plan cannot be run, a model fails, or `between` fails.
 pub(super) fn answer<S: EventSink>(
     lanes: Vec<Lane<'_, S>>,
-    course: &LaneRun<'_>,
-    begins: &mut dyn FnMut(usize),
+    run: &LaneRun<'_>,
+    on_slice: &mut dyn FnMut(usize),
     between: &mut dyn FnMut(&[TokenId]) -> Result<()>,
 ) -> Result<Option<Vec<Answered<S>>>> {
-    let &LaneRun { prompt, number, stopped } = course;
+    let &LaneRun { prompt, number, stopped } = run;
     let count = lanes.len();
     let mut running = Vec::with_capacity(count);
     for Lane { models, plan, clock, mut sink } in lanes {
@@ -75,15 +78,15 @@ pub(super) fn answer<S: EventSink>(
         if running.iter().all(Option::is_none) {
             break;
         }
-        // Lanes go on to the same token, so that each is spread over the time of the slowest.
+        // All lanes run to the same token, so that each is spread over the time of the slowest.
         let goal = SLICE * (slice + 1);
         for at in 0..count {
             let lane = (number + slice + at) % count;
-            let behind = running[lane].take_if(|(generation, ..)| generation.generated() < goal);
-            let Some((mut generation, clock, mut sink)) = behind else { continue };
-            begins(lane);
+            let trailing = running[lane].take_if(|(generation, ..)| generation.generated() < goal);
+            let Some((mut generation, clock, mut sink)) = trailing else { continue };
+            on_slice(lane);
             clock.resume();
-            match go_on(&mut generation, goal, &mut sink)? {
+            match run_to(&mut generation, goal, &mut sink)? {
                 None => running[lane] = Some((generation, clock, sink)),
                 Some(StopReason::Cancelled) => return Ok(None),
                 Some(stop) => {
@@ -103,8 +106,8 @@ pub(super) fn answer<S: EventSink>(
     Ok(Some(answered.into_iter().flatten().collect()))
 }
 
-/// Goes on until so many tokens are generated; gives why the answer ended, if it did.
-fn go_on(
+/// Runs a generation until it has `goal` tokens. Returns the reason if the answer ended.
+fn run_to(
     generation: &mut Generation<'_>,
     goal: usize,
     sink: &mut dyn EventSink,

@@ -1,31 +1,38 @@
-//! The bench: the same prompts through every method, and what came of it. Suites of prompts, the
-//! runner that measures, the figures made of pairs of answers, and the report. Nothing here prints, and only
-//! `lanes`, [`compare`], [`model`], [`memory`], [`passes`], [`drafts`], [`skip_search`], [`second_turn`] and [`candle`]
-//! know a model or read a clock: to the rest, times come from [`hunch_core::stats`] and the [`Bench`] passed in, predictions
-//! from [`hunch_core::theory`].
+//! Benchmarks and comparisons: the same prompts through every method.
+//!
+//! [`suite`] holds prompts. [`runner`] measures a benchmark and [`compare`] a comparison; both make turns,
+//! and `turns` computes their figures. `pass_timer` times passes, [`cost_table`] and [`cost_curve`] turn the times
+//! into costs. Nothing here prints.
+//!
+//! Models and clocks are known only to `lanes`, [`compare`], [`model_bench`], [`peak_memory`], [`passes`],
+//! [`drafts`], [`skip_search`], [`second_turn`], [`cost_curve`] and `candle`. The rest is pure: times come from
+//! [`hunch_core::stats`] and the [`Bench`] passed in, predictions from [`hunch_core::theory`].
 
 #[cfg(feature = "candle-baseline")]
 pub mod candle;
 #[cfg(feature = "candle-baseline")]
 mod candle_model;
 pub mod compare;
-pub mod costs;
+pub mod cost_curve;
+pub mod cost_table;
 pub mod drafts;
 pub mod figures;
 mod lanes;
-pub mod memory;
 mod method_config;
-pub mod model;
+pub mod model_bench;
+mod pass_timer;
 pub mod passes;
+pub mod peak_memory;
 pub mod report;
 pub mod runner;
 pub mod second_turn;
 pub mod skip_search;
 pub mod skip_sets;
 pub mod suite;
-pub mod timed_passes;
+mod turns;
 
 pub use method_config::MethodConfig;
 pub use report::{BenchReport, Difference, IdentityReport, MethodReport};
-pub use runner::{Answer, Bench, BenchPlan, Progress, Setting, run};
+pub use runner::{Bench, BenchPlan, Progress, Setting, run};
 pub use suite::{Suite, SuitePrompt};
+pub use turns::Answer;

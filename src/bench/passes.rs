@@ -1,6 +1,7 @@
-//! What a pass costs by its rows, in milliseconds and beside the memory: the verify pass is nearly
-//! free when t(M) is near t(1), and t(1) is as good as it gets when the weights stream at the speed of
-//! the memory. Engines take turns, pass by pass, so that what else the machine does hits them alike.
+//! Cost of a pass by its rows, in milliseconds and relative to memory bandwidth, for one or more engines.
+//!
+//! The verify pass is nearly free when t(M) is close to t(1). t(1) is optimal when weights stream at memory speed.
+//! Engines take turns, pass by pass, so that other programs affect all of them alike.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::bench::figures::median;
-use crate::bench::model::{TimedPass, made_up_tokens, timed_pass};
+use crate::bench::model_bench::{ModelPass, synthetic_tokens, time_pass};
+use crate::bench::pass_timer::{PassTimer, PassTimes, Watch, seconds_of};
 use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
@@ -21,14 +22,14 @@ pub const ROWS: [usize; 6] = [1, 2, 3, 5, 9, 16];
 /// Tokens of the prompt whose prefill is measured.
 pub const PROMPT: usize = 512;
 
-/// Before each measurement: the threads of other engines look out for work for a while after theirs.
+/// Pause before each measurement: idle threads of other engines spin for a while after their work.
 const QUIET: Duration = Duration::from_millis(25);
 
-/// An engine that takes part.
+/// An engine whose passes are timed.
 pub trait PassEngine {
-    /// Its name in the table.
+    /// Name of the engine in the table.
     fn name(&self) -> &str;
-    /// Seconds of one pass of `rows` rows behind a context of some tokens.
+    /// Seconds of one pass of `rows` rows after a context of some tokens.
     ///
     /// # Errors
     /// When the pass fails.
@@ -40,51 +41,63 @@ pub trait PassEngine {
     fn prefill(&mut self, tokens: usize) -> Result<f64>;
 }
 
-/// What was measured of one engine.
+/// Figures of one engine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PassFigures {
-    /// The engine.
+    /// Name of the engine.
     pub engine: String,
     /// Milliseconds of a pass by its rows: medians over the rounds.
     pub pass_ms: BTreeMap<usize, f64>,
-    /// t(M)/t(1): medians of the ratios within a round.
+    /// t(M) / t(1) by rows: medians of the ratios within a round.
     pub relative: BTreeMap<usize, f64>,
-    /// Weights a second during a pass of one row, in 10^9 bytes.
+    /// Weights read by a pass of one row, in 10^9 bytes per second.
     pub gb_s: f64,
-    /// That beside what the memory gave in the same round: the median share. 1 is the floor of t(1).
+    /// `gb_s` over memory bandwidth: median of the ratios within a round. At 1 no pass can be faster.
     pub of_memory: f64,
-    /// Prompt tokens a second.
+    /// Prompt tokens per second.
     pub prefill_tok_s: f64,
 }
 
-/// The table.
+/// Passes of all engines.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PassReport {
-    /// The target.
+    /// Name of the target.
     pub target: String,
-    /// Threads of the CPU.
+    /// CPU threads.
     pub threads: usize,
     /// Bytes of weights that a pass reads.
     pub weight_bytes: usize,
-    /// What this machine reads from memory a second with as many threads, in 10^9 bytes: the median
-    /// over the rounds.
+    /// Memory bandwidth with as many threads, in 10^9 bytes per second: the median over the rounds.
     pub memory_gb_s: f64,
-    /// The engines, Hunch first.
+    /// Figures of the engines, Hunch first.
     pub engines: Vec<PassFigures>,
 }
 
-/// What [`measure`] asks for.
+/// Parameters of [`measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct PassPlan {
-    /// Rounds to measure, after one that warms up.
+    /// Rounds, after one that warms up.
     pub rounds: usize,
     /// Bytes of weights that a pass reads.
     pub weight_bytes: usize,
 }
 
-/// Measures rounds, each with every number of rows and a prompt once for every engine, and with the
-/// speed of the memory (10^9 bytes a second), which `memory` measures, before the passes of one row.
-/// Gives the memory's median and the engines' figures.
+/// Something that is timed once per round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timed {
+    /// Reading memory: seconds per 10^9 bytes.
+    Memory,
+    /// A pass of an engine, by its index, of some rows: seconds.
+    Pass(usize, usize),
+    /// Reading a prompt of [`PROMPT`] tokens by an engine: seconds.
+    Prefill(usize),
+}
+
+/// Measures passes, prefill and memory bandwidth.
+///
+/// A round runs every number of rows once per engine. Bandwidth (10^9 bytes per second) comes from `memory` and is
+/// measured right before the passes of one row. Prefill runs every other round because a prompt is long enough for
+/// fewer samples. Returns the median bandwidth and the engines' figures.
 ///
 /// # Errors
 /// When a pass fails.
@@ -94,71 +107,72 @@ pub fn measure(
     plan: PassPlan,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<(f64, Vec<PassFigures>)> {
-    let PassPlan { rounds, weight_bytes } = plan;
-    let mut times = vec![BTreeMap::<usize, Vec<f64>>::new(); engines.len()];
-    let mut memory_gb_s = Vec::new();
-    for round in 0..=rounds {
-        progress(round, rounds + 1);
-        for turn in 0..ROWS.len() {
-            let rows = ROWS[(round + turn) % ROWS.len()];
-            if rows == 1 && round > 0 {
-                std::thread::sleep(QUIET);
-                memory_gb_s.push(memory());
-            }
-            for (engine, times) in engines.iter_mut().zip(&mut times) {
-                std::thread::sleep(QUIET);
-                let seconds = engine.pass(rows)?;
-                if round > 0 {
-                    times.entry(rows).or_default().push(seconds);
-                }
-            }
+    let count = engines.len();
+    let passes = ROWS.iter().flat_map(|&rows| {
+        let memory = (rows == 1).then_some(Timed::Memory);
+        memory.into_iter().chain((0..count).map(move |engine| Timed::Pass(engine, rows)))
+    });
+    let mut timer = PassTimer::new(passes.chain((0..count).map(Timed::Prefill)).collect());
+    let mut time = |round: usize, timed: &Timed| {
+        if matches!(timed, Timed::Prefill(_)) && round.is_multiple_of(2) {
+            return Ok(None);
         }
-        // A prompt is long enough to be measured every other round.
-        for (engine, times) in engines.iter_mut().zip(&mut times).filter(|_| round % 2 == 1) {
-            std::thread::sleep(QUIET);
-            times.entry(PROMPT).or_default().push(engine.prefill(PROMPT)?);
+        std::thread::sleep(QUIET);
+        match *timed {
+            Timed::Memory => Ok(1.0 / memory()),
+            Timed::Pass(engine, rows) => engines[engine].pass(rows),
+            Timed::Prefill(engine) => engines[engine].prefill(PROMPT),
         }
-    }
-    let nothing = || Error::invalid("Nothing was measured: 0 rounds.");
-    let figures = |(engine, times): (&mut &mut dyn PassEngine, BTreeMap<usize, Vec<f64>>)| {
-        let of = |rows: usize| times.get(&rows).and_then(|t| median(t)).ok_or_else(nothing);
-        let mut pass_ms = BTreeMap::new();
-        let mut relative = BTreeMap::new();
-        for rows in ROWS {
-            pass_ms.insert(rows, of(rows)? * 1e3);
-            let ratios: Vec<f64> = times[&rows].iter().zip(&times[&1]).map(|(t, one)| t / one).collect();
-            relative.insert(rows, median(&ratios).ok_or_else(nothing)?);
-        }
-        let gb_s = |seconds: f64| weight_bytes as f64 / seconds / 1e9;
-        let shares: Vec<f64> =
-            times[&1].iter().zip(&memory_gb_s).map(|(t, memory)| gb_s(*t) / memory).collect();
-        Ok(PassFigures {
-            engine: engine.name().to_owned(),
-            pass_ms,
-            relative,
-            gb_s: gb_s(of(1)?),
-            of_memory: median(&shares).ok_or_else(nothing)?,
-            prefill_tok_s: PROMPT as f64 / of(PROMPT)?,
-        })
+        .map(Some)
     };
-    let figures = engines.iter_mut().zip(times).map(figures).collect::<Result<_>>()?;
-    Ok((median(&memory_gb_s).ok_or_else(nothing)?, figures))
+    timer.run(plan.rounds, &mut time, Watch { on_round: progress, stopped: &|| false })?;
+    let times = timer.since(0);
+    let figures =
+        |(index, engine): (usize, &&mut dyn PassEngine)| figures(&times, index, engine.name(), plan);
+    let figures = engines.iter().enumerate().map(figures).collect::<Result<_>>()?;
+    Ok((1.0 / times.median(&Timed::Memory).ok_or_else(nothing)?, figures))
 }
 
-/// Measures what the machine reads from memory a second.
+/// Computes the figures of one engine.
+fn figures(times: &PassTimes<'_, Timed>, engine: usize, name: &str, plan: PassPlan) -> Result<PassFigures> {
+    let one = Timed::Pass(engine, 1);
+    let mut pass_ms = BTreeMap::new();
+    let mut relative = BTreeMap::new();
+    for rows in ROWS {
+        let pass = Timed::Pass(engine, rows);
+        pass_ms.insert(rows, times.median(&pass).ok_or_else(nothing)? * 1e3);
+        relative.insert(rows, times.ratio(&pass, &one).ok_or_else(nothing)?);
+    }
+    let weights_gb = plan.weight_bytes as f64 / 1e9;
+    let reads = times.ratio(&Timed::Memory, &one).ok_or_else(nothing)?;
+    Ok(PassFigures {
+        engine: name.to_owned(),
+        gb_s: weights_gb / (pass_ms[&1] / 1e3),
+        pass_ms,
+        relative,
+        of_memory: weights_gb * reads,
+        prefill_tok_s: PROMPT as f64 / times.median(&Timed::Prefill(engine)).ok_or_else(nothing)?,
+    })
+}
+
+fn nothing() -> Error {
+    Error::invalid("Nothing was measured: 0 rounds.")
+}
+
+/// Measures memory bandwidth.
 pub struct MemoryReader<'a> {
     threads: &'a Threads,
-    /// More than any cache holds.
+    /// 512 MiB, larger than any cache.
     memory: Vec<u64>,
 }
 
 impl<'a> MemoryReader<'a> {
-    /// Reads with these threads.
+    /// Creates a reader that uses these threads.
     pub fn new(threads: &'a Threads) -> Self {
         Self { threads, memory: vec![1; 1 << 26] }
     }
 
-    /// The speed now, in 10^9 bytes a second: the better of two sums over 512 MiB.
+    /// Measures bandwidth in 10^9 bytes per second: the better of two reads of 512 MiB.
     pub fn gb_s(&self) -> f64 {
         let parts: Vec<&[u64]> = self.memory.chunks(1 << 18).collect();
         let sum = std::sync::atomic::AtomicU64::new(0);
@@ -176,7 +190,7 @@ impl<'a> MemoryReader<'a> {
     }
 }
 
-/// This engine.
+/// Hunch's own engine.
 pub struct Ours<'a>(pub &'a mut dyn LanguageModel);
 
 impl PassEngine for Ours<'_> {
@@ -185,24 +199,27 @@ impl PassEngine for Ours<'_> {
     }
 
     fn pass(&mut self, rows: usize) -> Result<f64> {
-        timed_pass(self.0, &TimedPass::of(rows))
+        time_pass(self.0, &ModelPass::of(rows))
     }
 
     fn prefill(&mut self, tokens: usize) -> Result<f64> {
         self.0.truncate(0)?;
-        let prompt = made_up_tokens(tokens, self.0.info().n_vocab);
-        let begun = Instant::now();
-        for chunk in prompt.chunks(self.0.prefill_rows()) {
-            self.0.forward(Step::chain(chunk, LogitRows::None))?;
-        }
-        let seconds = begun.elapsed().as_secs_f64();
+        let prompt = synthetic_tokens(tokens, self.0.info().n_vocab);
+        let seconds = seconds_of(|| {
+            for chunk in prompt.chunks(self.0.prefill_rows()) {
+                self.0.forward(Step::chain(chunk, LogitRows::None))?;
+            }
+            Ok(())
+        })?;
         self.0.truncate(0)?;
         Ok(seconds)
     }
 }
 
-/// Another program that takes part, over its standard input and output: it writes `ready` when its
-/// model is loaded, then answers each line `pass ROWS` or `prefill TOKENS` with the seconds it took.
+/// Another program as an engine, driven over its standard input and output.
+///
+/// The program writes `ready` when its model is loaded. Then it answers each line `pass ROWS` or `prefill TOKENS`
+/// with the seconds taken.
 pub struct ExternalRunner {
     name: String,
     child: Child,
@@ -211,12 +228,12 @@ pub struct ExternalRunner {
 }
 
 impl ExternalRunner {
-    /// Starts it and waits until it is ready.
+    /// Starts the program and waits until it is ready.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when it does not start or says something else.
+    /// [`Error::InvalidRequest`] when the program does not start or writes anything but `ready`.
     pub fn start(name: &str, program: &str, arguments: &[String]) -> Result<Self> {
-        let failed = |why: String| Error::invalid(format!("{name} ({program}) cannot take part: {why}."));
+        let failed = |why: String| Error::invalid(format!("{name} ({program}) could not be started: {why}."));
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -224,12 +241,12 @@ impl ExternalRunner {
             .spawn()
             .map_err(|e| failed(e.to_string()))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(failed("it has no input or output".into()));
+            return Err(failed("no standard input or output".into()));
         };
-        let mut beside = Self { name: name.into(), child, input, output: BufReader::new(output) };
-        match beside.line()?.as_str() {
-            "ready" => Ok(beside),
-            other => Err(failed(format!("it said \"{other}\" instead of \"ready\""))),
+        let mut runner = Self { name: name.into(), child, input, output: BufReader::new(output) };
+        match runner.line()?.as_str() {
+            "ready" => Ok(runner),
+            other => Err(failed(format!("it wrote \"{other}\" instead of \"ready\""))),
         }
     }
 
@@ -244,7 +261,7 @@ impl ExternalRunner {
 
     fn ask(&mut self, question: &str) -> Result<f64> {
         let sent = writeln!(self.input, "{question}").and_then(|()| self.input.flush());
-        sent.map_err(|e| Error::invalid(format!("{} does not listen: {e}.", self.name)))?;
+        sent.map_err(|e| Error::invalid(format!("{} does not accept requests: {e}.", self.name)))?;
         let answer = self.line()?;
         let seconds = answer.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0);
         seconds.ok_or_else(|| {
@@ -269,7 +286,7 @@ impl PassEngine for ExternalRunner {
 
 impl Drop for ExternalRunner {
     fn drop(&mut self) {
-        // It has nothing to lose.
+        // The program holds no state worth a clean exit.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -293,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_by_hand() {
+    fn figures_match_a_hand_computed_example() {
         let (mut a, mut b) = (Fake("a", 0.5), Fake("b", 2.0));
         let plan = PassPlan { rounds: 3, weight_bytes: 1_000_000_000 };
         let mut memory = [8.0, 4.0, 2.0].into_iter().cycle();
@@ -315,7 +332,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn another_program_takes_part_and_its_failures_are_told() {
+    fn external_runner_answers_and_reports_failures() {
         let shell = |script: &str| ExternalRunner::start("other", "sh", &["-c".into(), script.into()]);
         let mut other =
             shell("echo ready; read line; echo 0.25; read line; echo nonsense; read line").unwrap();

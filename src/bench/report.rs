@@ -1,29 +1,26 @@
-//! What a bench says: the object `hunch bench --json` ends with, and the same as a table for a
-//! terminal. Nothing is measured or computed here.
+//! The report of a benchmark: the object that `hunch bench --json` prints.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use hunch_library::measured::{LEAST_TOKENS, Rates};
+use hunch_library::speed_log::{MIN_TOKENS, Rates};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use crate::bench::MethodConfig;
+use crate::bench::turns::LaneFigures;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 
-/// Differences listed in the table; the JSON has all of them.
-const DIFFERENCES_SHOWN: usize = 5;
-
-/// Everything a bench found out.
+/// Result of a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct BenchReport {
-    /// t(M) / t(1) of the target by rows M: what a pass of M rows costs in passes of one.
+    /// t(M) / t(1) of the target by rows M: the cost of a pass in passes of one row.
     #[ts(type = "Record<string, number>")]
     pub target_cost: BTreeMap<usize, f64>,
-    /// c: a pass of the draft model over one of the target, one row each. `null` without a draft.
+    /// c: a draft pass over a target pass, one row each. `null` without a draft model.
     pub draft_cost: Option<f64>,
-    /// A row for each suite and method.
+    /// One row per suite and method.
     pub methods: Vec<MethodReport>,
     /// "cpu" or "metal".
     pub device: String,
@@ -31,50 +28,46 @@ pub struct BenchReport {
     pub threads: u32,
     /// Name of the target.
     pub target: String,
-    /// Name of the draft model, if there is one.
+    /// Name of the draft model, if any.
     pub draft: Option<String>,
-    /// Which drafted tokens stood.
+    /// Acceptance rule.
     pub rule: AcceptanceRule,
-    /// How often each prompt was answered with each method, the warm-up not counted.
+    /// Answers of each method to each prompt, without the warm-up.
     pub runs: u32,
     /// Most tokens of an answer.
     pub max_tokens: u32,
-    /// Whether the methods' answers are the same tokens; `null` above temperature 0, where they
-    /// only follow the same distribution.
+    /// Comparison of the methods' tokens. `null` above temperature 0, where answers only share a distribution.
     pub identity: Option<IdentityReport>,
 }
 
-/// One method on one suite.
+/// Figures of one method on one suite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct MethodReport {
     /// The method.
     pub method: Method,
-    /// The suite's name.
+    /// Name of the suite.
     pub suite: String,
     /// Temperature of the answers.
     pub temperature: f32,
     /// Most tokens drafted a round; 0 for plain.
     pub max_draft: MaxDraft,
-    /// Tokens a second after prefill: the median over all answers.
+    /// Tokens per second after prefill: the median over all answers.
     pub tok_s: f64,
-    /// Plain wall time / this method's for the same prompt: the median over the prompts, each the
-    /// median of its runs.
+    /// Plain's wall time / this method's for the same prompt: the median over the prompts, each the median of its
+    /// runs.
     pub speedup: f64,
     /// 10th percentile of the prompts' speedups.
     pub speedup_low: f64,
     /// 90th percentile of the prompts' speedups.
     pub speedup_high: f64,
-    /// The same for decoding alone: this method's decode tok/s / plain's. What
-    /// `predicted_speedup` is to be compared with, for theory knows no prefill.
+    /// Speedup without prefill, comparable with `predicted_speedup`.
     pub decode_speedup: f64,
-    /// What the measured tokens a pass and the costs of passes, measured alone, predict for it; `null` when
-    /// the cost of what drafts is unknown.
+    /// Speedup without prefill, predicted from the tokens of the answers and the costs of passes timed separately.
+    /// `null` when the cost of the drafter is unknown.
     pub predicted_speedup: Option<f64>,
-    /// Measured over predicted speedup of decoding: the median over the prompts of each one's own ratio, the median of
-    /// its runs.
+    /// Measured / predicted speedup without prefill: the median over the prompts, each the median of its runs.
     pub measured_over_predicted: Option<f64>,
-    /// The share of wall time that went neither into prefill, nor drafting, nor target passes: what the loop
-    /// itself costs.
+    /// Share of wall time outside prefill, drafting and target passes: the cost of the loop itself.
     pub loop_share: f64,
     /// accepted / drafted over all answers.
     pub acceptance_rate: f64,
@@ -82,21 +75,21 @@ pub struct MethodReport {
     pub mean_acceptance_length: f64,
 }
 
-/// Whether greedy answers are the same, token for token.
+/// Comparison of greedy answers, token for token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct IdentityReport {
-    /// Answers compared with the prompt's first plain answer.
+    /// Number of answers compared with plain's.
     pub compared: u32,
-    /// Those that differ.
+    /// Answers that differ.
     pub differences: Vec<Difference>,
 }
 
 /// An answer that differs from plain's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct Difference {
-    /// The suite.
+    /// Name of the suite.
     pub suite: String,
-    /// The prompt's id.
+    /// Id of the prompt.
     pub prompt: String,
     /// The method.
     pub method: Method,
@@ -104,225 +97,60 @@ pub struct Difference {
     pub max_draft: MaxDraft,
     /// Number of the run, from 0.
     pub run: u32,
-    /// The first token that differs, from 0; the shorter length when one answer begins the other.
+    /// Index of the first token that differs, or the shorter length when one answer is a prefix of the other.
     pub position: u32,
 }
 
+impl MethodReport {
+    /// Creates a row from the figures of a lane.
+    pub(super) fn new(suite: String, temperature: f32, config: MethodConfig, figures: &LaneFigures) -> Self {
+        Self {
+            method: config.method,
+            suite,
+            temperature,
+            max_draft: config.drafts(),
+            tok_s: figures.tok_s,
+            speedup: figures.speedup,
+            speedup_low: figures.speedup_low,
+            speedup_high: figures.speedup_high,
+            decode_speedup: figures.decode_speedup,
+            predicted_speedup: figures.predicted_speedup,
+            measured_over_predicted: figures.measured_over_predicted,
+            loop_share: figures.work.loop_share().unwrap_or(0.0),
+            acceptance_rate: figures.work.counts.acceptance_rate(),
+            mean_acceptance_length: figures.work.counts.mean_acceptance_length(),
+        }
+    }
+}
+
+impl IdentityReport {
+    /// Adds another comparison.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.compared += other.compared;
+        self.differences.extend(other.differences);
+    }
+}
+
 impl BenchReport {
-    /// Speeds of the models in this bench, nothing where answers were short. It has no times of drafting.
+    /// Returns the speeds of the models in this benchmark. Empty when answers were short. Draft speeds are not known.
     pub fn rates(&self) -> Rates {
-        if self.max_tokens < LEAST_TOKENS {
+        if self.max_tokens < MIN_TOKENS {
             return Rates::default();
         }
         Rates::of_methods(self.methods.iter().map(|row| (row.method, row.tok_s)), self.rule)
     }
 
-    /// Adds what was measured right after, by the same models and settings at another temperature. Costs stay those
-    /// of the first.
-    pub fn append(&mut self, after: Self) {
-        self.methods.extend(after.methods);
-        self.identity = match (self.identity.take(), after.identity) {
+    /// Appends a report of the same models and settings at another temperature. Costs stay those of the first.
+    pub fn append(&mut self, other: Self) {
+        self.methods.extend(other.methods);
+        self.identity = match (self.identity.take(), other.identity) {
             (Some(mut identity), Some(more)) => {
-                identity.compared += more.compared;
-                identity.differences.extend(more.differences);
+                identity.extend(more);
                 Some(identity)
             }
             (one, other) => one.or(other),
         };
     }
-
-    /// The report for a terminal, 100 columns wide, with a line break at its end.
-    pub fn table(&self) -> String {
-        let mut text = String::new();
-        self.write_setting(&mut text);
-        self.write_costs(&mut text);
-        self.write_methods(&mut text);
-        self.write_notes(&mut text);
-        text
-    }
-
-    fn write_setting(&self, text: &mut String) {
-        let draft = self.draft.as_deref().unwrap_or("none");
-        let threads = count(self.threads, "thread");
-        line(
-            text,
-            format_args!("target  {}\ndraft   {draft}\ndevice  {}, {threads}", self.target, self.device),
-        );
-        if self.rule != AcceptanceRule::Lossless {
-            line(text, format_args!("rule    {}", self.rule));
-        }
-    }
-
-    fn write_costs(&self, text: &mut String) {
-        line(text, format_args!("\nCost of a target pass by its rows M, in passes of one row"));
-        let (mut rows, mut costs) = (format!("{:<10}", "M"), format!("{:<10}", "t(M)/t(1)"));
-        for (m, cost) in &self.target_cost {
-            rows += &format!("{m:>5}");
-            costs += &format!("{cost:>5.2}");
-        }
-        line(text, format_args!("{rows}\n{costs}"));
-        if let Some(c) = self.draft_cost {
-            line(text, format_args!("c = {c:.3}: a pass of the draft model, one row"));
-        }
-    }
-
-    fn write_methods(&self, text: &mut String) {
-        let width = self.methods.iter().map(|m| m.suite.chars().count()).max().unwrap_or(0).clamp(5, 20);
-        line(
-            text,
-            format_args!(
-                "\n{:<width$}  {:<11} {:>4} {:>5} {:>7} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6} {:>5}",
-                "suite",
-                "method",
-                "K",
-                "temp",
-                "tok/s",
-                "speedup",
-                "p10-p90",
-                "decode",
-                "predicted",
-                "accepted",
-                "tokens",
-                "loop"
-            ),
-        );
-        for row in &self.methods {
-            let suite: String = row.suite.chars().take(width).collect();
-            let plain = row.method == Method::Plain;
-            let or_dash = |value: String| if plain { "-".to_owned() } else { value };
-            line(
-                text,
-                format_args!(
-                    "{suite:<width$}  {:<11} {:>4} {:>5} {:>7.1} {:>8} {:>13} {:>7} {:>9} {:>8} {:>6.2} {:>5}",
-                    row.method.name(),
-                    or_dash(row.max_draft.to_string()),
-                    row.temperature,
-                    row.tok_s,
-                    format!("{:.2}x", row.speedup),
-                    or_dash(format!("{:.2}-{:.2}x", row.speedup_low, row.speedup_high)),
-                    format!("{:.2}x", row.decode_speedup),
-                    row.predicted_speedup.map_or("-".to_owned(), |s| or_dash(format!("{s:.2}x"))),
-                    or_dash(format!("{:.1}%", row.acceptance_rate * 100.0)),
-                    row.mean_acceptance_length,
-                    format!("{:.1}%", row.loop_share * 100.0),
-                ),
-            );
-        }
-    }
-
-    fn write_notes(&self, text: &mut String) {
-        let runs = count(self.runs, "run");
-        let tokens = count(self.max_tokens, "token");
-        line(
-            text,
-            format_args!(
-                "\nspeedup    plain wall time / this method's, same prompt, both warm: median over the\n           \
-                 prompts ({runs} each, at most {tokens} an answer), and 10th to 90th percentile\n\
-                 decode     the same without prefill\n\
-                 predicted  for decoding, from the tokens of the answers and the costs of passes measured alone\n\
-                 accepted   share of the drafted tokens\n\
-                 tokens     emitted per target pass (mean acceptance length)\n\
-                 loop       share of wall time besides prefill, drafting and target passes"
-            ),
-        );
-        if self.identity.is_none() || self.methods.iter().any(|row| row.temperature > 0.0) {
-            line(
-                text,
-                format_args!(
-                    "Above temperature 0 answers differ in length; plain's time is scaled to the tokens of the other."
-                ),
-            );
-        }
-        self.write_extremes(text);
-        self.write_depths(text);
-        if let Some(identity) = &self.identity {
-            write_identity(text, identity);
-        }
-    }
-
-    /// The row that is slowest, and how far predictions were off.
-    fn write_extremes(&self, text: &mut String) {
-        let others = || self.methods.iter().filter(|row| row.method != Method::Plain);
-        if let Some(slowest) = others().min_by(|a, b| a.speedup.total_cmp(&b.speedup)) {
-            let MethodReport { speedup, method, max_draft, suite, temperature, .. } = slowest;
-            line(
-                text,
-                format_args!(
-                    "Slowest: {speedup:.2}x, {method} with K = {max_draft} on {suite} at temperature {temperature}."
-                ),
-            );
-        }
-        let off = others().filter_map(|row| row.measured_over_predicted);
-        if let Some((least, most)) = off.fold(None, |spread: Option<(f64, f64)>, off| {
-            Some(spread.map_or((off, off), |(least, most)| (least.min(off), most.max(off))))
-        }) {
-            line(
-                text,
-                format_args!(
-                    "Decode measured / predicted: {least:.2} to {most:.2}, each row the median of its prompts."
-                ),
-            );
-        }
-    }
-
-    /// How near `auto` came to the best of the fixed depths that were measured beside it.
-    fn write_depths(&self, text: &mut String) {
-        for auto in self.methods.iter().filter(|row| row.max_draft == MaxDraft::Auto) {
-            let beside = self.methods.iter().filter(|row| {
-                row.method == auto.method
-                    && row.suite == auto.suite
-                    && row.temperature == auto.temperature
-                    && row.max_draft != MaxDraft::Auto
-            });
-            let Some(best) = beside.max_by(|a, b| a.speedup.total_cmp(&b.speedup)) else { continue };
-            line(
-                text,
-                format_args!(
-                    "{} on {} at temperature {}: auto is at {:.0}% of the best fixed depth, K = {}.",
-                    auto.method,
-                    auto.suite,
-                    auto.temperature,
-                    100.0 * auto.speedup / best.speedup,
-                    best.max_draft
-                ),
-            );
-        }
-    }
-}
-
-fn write_identity(text: &mut String, identity: &IdentityReport) {
-    let compared = count(identity.compared, "answer");
-    if identity.differences.is_empty() {
-        line(text, format_args!("Greedy identity: {compared} compared, every token equal to plain's."));
-        return;
-    }
-    let different = identity.differences.len();
-    line(text, format_args!("Greedy identity FAILED: {different} of {compared} differ from plain's."));
-    for d in identity.differences.iter().take(DIFFERENCES_SHOWN) {
-        line(
-            text,
-            format_args!(
-                "  {} / {}: {} with K = {}, run {}, from token {}",
-                d.suite,
-                d.prompt,
-                d.method,
-                d.max_draft,
-                d.run + 1,
-                d.position
-            ),
-        );
-    }
-    if different > DIFFERENCES_SHOWN {
-        line(text, format_args!("  and {} more", different - DIFFERENCES_SHOWN));
-    }
-}
-
-fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
-    writeln!(text, "{content}").expect("a String takes every text");
-}
-
-fn count(number: u32, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -377,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_documented_names() {
+    fn json_has_documented_field_names() {
         let json = serde_json::to_value(report()).unwrap();
         let names =
             |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
@@ -426,91 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn the_table_shows_each_figure_and_fits_a_terminal() {
-        let table = report().table();
-        let row = table.lines().find(|l| l.contains("draft-model")).unwrap();
-        let cells: Vec<_> = row.split_whitespace().collect();
-        assert_eq!(
-            cells,
-            [
-                "code",
-                "draft-model",
-                "4",
-                "0.7",
-                "120.2",
-                "1.43x",
-                "0.98-1.75x",
-                "1.50x",
-                "-",
-                "62.5%",
-                "3.50",
-                "0.4%"
-            ]
-        );
-        let head: Vec<_> =
-            table.lines().find(|l| l.starts_with("suite")).unwrap().split_whitespace().collect();
-        assert_eq!(head.len(), cells.len());
-        let plain: Vec<_> =
-            table.lines().find(|l| l.contains("plain  ")).unwrap().split_whitespace().collect();
-        assert_eq!(
-            plain,
-            ["code", "plain", "-", "0", "81.5", "1.00x", "-", "1.00x", "-", "-", "1.00", "0.4%"]
-        );
-        assert!(table.contains("t(M)/t(1)  1.00 1.12"), "{table}");
-        assert!(
-            table.contains("c = 0.340")
-                && table.starts_with("target  big\ndraft   small\ndevice  cpu, 2 threads\n")
-        );
-        assert!(table.contains("3 runs each") && table.contains("36 answers compared, every token equal"));
-        assert!(table.lines().all(|l| l.chars().count() <= 100), "{table}");
-        assert!(table.ends_with('\n'));
-    }
-
-    #[test]
-    fn temperatures_make_one_report_and_depths_are_set_beside_auto() {
+    fn appended_temperatures_make_one_report() {
         let mut all = report();
-        let mut warm = report();
-        warm.identity = None;
-        let row = warm.methods[1].clone();
-        warm.methods[0].temperature = 0.7;
-        warm.methods.push(MethodReport {
-            max_draft: MaxDraft::Auto,
-            speedup: 1.4178,
-            measured_over_predicted: Some(0.94),
-            ..row.clone()
-        });
-        warm.methods.push(MethodReport { max_draft: MaxDraft::Fixed(2), speedup: 0.9, ..row });
+        let warm = BenchReport { identity: None, ..report() };
         all.append(warm);
-        let table = all.table();
-        assert!(table.contains("auto is at 99% of the best fixed depth, K = 4."), "{table}");
-        assert!(table.contains("Slowest: 0.90x, draft-model with K = 2 on code at temperature 0.7."));
-        assert!(table.contains("Decode measured / predicted: 0.94 to 0.94, each"));
-        assert!(table.contains("scaled to the tokens of the other") && table.contains("36 answers compared"));
-        assert!(table.lines().all(|l| l.chars().count() <= 100), "{table}");
-        let mut twice = report();
-        twice.append(report());
-        assert_eq!(twice.identity.unwrap().compared, 72);
-    }
-
-    #[test]
-    fn differences_and_what_is_missing_are_said() {
-        let mut report = report();
-        let difference = Difference {
-            suite: "code".into(),
-            prompt: "python-lru".into(),
-            method: Method::Ngram,
-            max_draft: MaxDraft::Fixed(10),
-            run: 1,
-            position: 17,
-        };
-        report.identity = Some(IdentityReport { compared: 9, differences: vec![difference; 7] });
-        report.draft = None;
-        report.draft_cost = None;
-        let table = report.table();
-        assert!(table.contains("Greedy identity FAILED: 7 of 9 answers differ"), "{table}");
-        assert!(table.contains("code / python-lru: ngram with K = 10, run 2, from token 17"));
-        assert!(table.contains("and 2 more") && table.contains("draft   none\n") && !table.contains("c = "));
-        report.identity = None;
-        assert!(report.table().contains("scaled to the tokens of the other"));
+        assert_eq!((all.methods.len(), all.identity.as_ref().map(|same| same.compared)), (4, Some(36)));
+        all.append(report());
+        assert_eq!((all.methods.len(), all.identity.unwrap().compared), (6, 72));
     }
 }

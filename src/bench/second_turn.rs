@@ -1,6 +1,7 @@
-//! What a second message costs: the caches of target, draft model and proposers hold the conversation, so
-//! the first token of the next answer waits for what is new only. Each second turn is measured behind its
-//! first one, and again from empty caches.
+//! Time to the first token of a second message.
+//!
+//! The caches of target, draft model and proposers hold the conversation, so only new tokens have to be read. Each
+//! second message is measured after its first answer, and again from empty caches.
 
 use serde::Serialize;
 
@@ -14,37 +15,38 @@ use hunch_error::{Error, Result};
 
 /// The second message.
 const FOLLOW_UP: &str = "Thank you. Now say the most important part of that in one sentence.";
-/// Tokens of a second answer: what is measured is over after the first.
+/// Tokens of a second answer. Only the first is measured.
 const SECOND_ANSWER: usize = 4;
 
-/// The second turns of a suite, medians over its prompts.
+/// Second messages of a suite: medians over its prompts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SecondTurn {
-    /// Tokens in the prompt of the second turn.
+    /// Tokens in the prompt with the second message.
     pub prompt_tokens: f64,
-    /// Those of them that ran: the caches did not hold them.
+    /// Prompt tokens that had to be read because the caches did not hold them.
     pub new_tokens: f64,
-    /// From request to first token, in milliseconds.
+    /// Milliseconds to the first token.
     pub ttft_ms: f64,
-    /// The same from empty caches.
+    /// Milliseconds to the first token from empty caches.
     pub cold_ttft_ms: f64,
-    /// Milliseconds until the first token for each token that ran, behind the first turn.
+    /// Milliseconds to the first token per token read.
     pub ms_a_new_token: f64,
-    /// The same from empty caches.
+    /// Milliseconds to the first token per token read, from empty caches.
     pub cold_ms_a_token: f64,
 }
 
-/// One answer: its text, the tokens that ran before it, the milliseconds until its first token.
-struct Turn {
+/// An answer to one message.
+struct Reply {
     text: String,
-    ran: f64,
+    /// Prompt tokens read before the answer.
+    read: f64,
     ttft_ms: f64,
 }
 
-/// Measures second turns.
+/// Measures the second messages of some prompts.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] when there is no prompt; else when a model fails.
+/// [`Error::InvalidRequest`] when there is no prompt. Otherwise when a model fails.
 pub fn measure(models: &mut Models, prompts: &[SuitePrompt], plan: &GenerationPlan) -> Result<SecondTurn> {
     let second = GenerationPlan { max_tokens: SECOND_ANSWER, ..plan.clone() };
     let (mut warm, mut cold, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
@@ -52,33 +54,33 @@ pub fn measure(models: &mut Models, prompts: &[SuitePrompt], plan: &GenerationPl
         let message = |role, content: &str| ChatMessage { role, content: content.into() };
         let mut messages = prompt.messages();
         models.forget()?;
-        let first = turn(models, &messages, plan)?;
+        let first = reply(models, &messages, plan)?;
         messages.extend([message(Role::Assistant, &first.text), message(Role::User, FOLLOW_UP)]);
         lengths.push(models.prompt_ids(&Prompt::Chat(messages.clone()))?.len() as f64);
-        warm.push(turn(models, &messages, &second)?);
+        warm.push(reply(models, &messages, &second)?);
         models.forget()?;
-        cold.push(turn(models, &messages, &second)?);
+        cold.push(reply(models, &messages, &second)?);
     }
-    let of = |turns: &[Turn], figure: fn(&Turn) -> f64| {
-        let figures: Vec<f64> = turns.iter().map(figure).collect();
+    let of = |replies: &[Reply], figure: fn(&Reply) -> f64| {
+        let figures: Vec<f64> = replies.iter().map(figure).collect();
         median(&figures).ok_or_else(|| Error::invalid("There is no prompt to measure. Choose a suite."))
     };
     Ok(SecondTurn {
         prompt_tokens: median(&lengths).unwrap_or_default(),
-        new_tokens: of(&warm, |turn| turn.ran)?,
-        ttft_ms: of(&warm, |turn| turn.ttft_ms)?,
-        cold_ttft_ms: of(&cold, |turn| turn.ttft_ms)?,
-        ms_a_new_token: of(&warm, |turn| turn.ttft_ms / turn.ran)?,
-        cold_ms_a_token: of(&cold, |turn| turn.ttft_ms / turn.ran)?,
+        new_tokens: of(&warm, |reply| reply.read)?,
+        ttft_ms: of(&warm, |reply| reply.ttft_ms)?,
+        cold_ttft_ms: of(&cold, |reply| reply.ttft_ms)?,
+        ms_a_new_token: of(&warm, |reply| reply.ttft_ms / reply.read)?,
+        cold_ms_a_token: of(&cold, |reply| reply.ttft_ms / reply.read)?,
     })
 }
 
-fn turn(models: &mut Models, messages: &[ChatMessage], plan: &GenerationPlan) -> Result<Turn> {
+fn reply(models: &mut Models, messages: &[ChatMessage], plan: &GenerationPlan) -> Result<Reply> {
     let ids = models.prompt_ids(&Prompt::Chat(messages.to_vec()))?;
-    // The last token of a prompt belongs to the first round.
-    let (mut text, mut ran) = (String::new(), 1u32);
+    // The last token of a prompt is read in the first round.
+    let (mut text, mut read) = (String::new(), 1u32);
     let mut sink = |event: GenerationEvent| match event {
-        GenerationEvent::Prefill { total, .. } => ran = 1 + total,
+        GenerationEvent::Prefill { total, .. } => read = 1 + total,
         GenerationEvent::Round(round) => round.tokens.iter().for_each(|token| text.push_str(&token.text)),
         _ => {}
     };
@@ -94,5 +96,5 @@ fn turn(models: &mut Models, messages: &[ChatMessage], plan: &GenerationPlan) ->
     };
     let finished = generate(models, &ids, plan, &context, &mut sink)?;
     finished.held.iter().for_each(|token| text.push_str(&token.text));
-    Ok(Turn { text, ran: ran.into(), ttft_ms: finished.stats.ttft_ms })
+    Ok(Reply { text, read: read.into(), ttft_ms: finished.stats.ttft_ms })
 }

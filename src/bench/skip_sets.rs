@@ -1,4 +1,4 @@
-//! What a skip search found, kept for each model: a small JSON file.
+//! Results of skip searches, saved as one JSON file per model.
 
 use std::path::{Path, PathBuf};
 
@@ -8,23 +8,24 @@ use hunch_core::propose::layer_skip::{DraftLayers, fits};
 use hunch_error::{Error, Result};
 use hunch_library::atomic_file;
 
-/// What a model is known by, wherever its file lies: its name and shape, and the bytes that a pass reads, for two
-/// quantisations of one model may each want a set of their own.
+/// Identity of a model, independent of its path: name, shape, and bytes read per pass.
+///
+/// The bytes tell quantisations of one model apart, which may have different best sets.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchedModel<'a> {
-    /// What it is.
+    /// Name and shape of the model.
     pub info: &'a ModelInfo,
-    /// Bytes of weights that a pass of one row reads.
+    /// Bytes of weights read by a pass of one row.
     pub read_by_a_pass: u64,
 }
 
 impl<'a> SearchedModel<'a> {
-    /// Of a model in memory.
+    /// Identity of a loaded model.
     pub fn of(model: &'a dyn LanguageModel) -> Self {
         Self { info: model.info(), read_by_a_pass: model.memory().read_by_a_pass as u64 }
     }
 
-    /// Where its set is kept.
+    /// Path of the model's file in `folder`.
     fn path(self, folder: &Path) -> PathBuf {
         let ModelInfo { name, architecture, n_layer, n_embd, .. } = self.info;
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -32,10 +33,10 @@ impl<'a> SearchedModel<'a> {
     }
 }
 
-/// Keeps what was found for a model, in place of what was known before. Gives the file.
+/// Saves the result of a search, replacing an earlier one. Returns the path of the file.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// When the file cannot be written.
 pub fn remember(folder: &Path, model: SearchedModel<'_>, found: &SkipSearch) -> Result<PathBuf> {
     let path = model.path(folder);
     let text = serde_json::to_string_pretty(found).map_err(|e| Error::Internal(e.to_string()))?;
@@ -43,7 +44,7 @@ pub fn remember(folder: &Path, model: SearchedModel<'_>, found: &SkipSearch) -> 
     Ok(path)
 }
 
-/// The layers that were found for a model; `None` when nobody has searched, or what is kept does not fit.
+/// Loads the best set of a model. `None` if there is none, or it does not fit the model.
 pub fn remembered(folder: &Path, model: SearchedModel<'_>) -> Option<Vec<usize>> {
     let n_layer = model.info.n_layer;
     let text = std::fs::read_to_string(model.path(folder)).ok()?;
@@ -59,7 +60,7 @@ mod tests {
     use hunch_core::table::{TableConfig, TableModel};
 
     #[test]
-    fn what_was_found_is_found_again_by_the_same_model_only() {
+    fn finds_the_set_of_the_same_model_only() {
         let folder = tempfile::tempdir().unwrap();
         let model = |n_layer| TableModel::new(TableConfig { n_layer, ..TableConfig::default() });
         let (four, six) = (model(4), model(6));

@@ -1,5 +1,4 @@
-//! Suites: the prompts a bench answers. Three are built in, written for Hunch; any JSON Lines file
-//! of the same form is one too. Nothing is measured here.
+//! Suites: the prompts of a benchmark. Three are built in; others are read from JSON Lines files.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,27 +9,28 @@ use serde::{Deserialize, Serialize};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_error::{Error, Result};
 
-/// The built-in suites by name: `code` writes, explains and repairs programs; `prose` is stories,
-/// explanations, letters and summaries; `edit` asks for a small change to a text in the prompt, so
-/// most of the answer can be looked up there.
+/// Built-in suites by name.
+///
+/// `code` writes, explains and repairs programs. `prose` has stories, explanations, letters and summaries. `edit`
+/// asks for a small change to a text in the prompt, so most of the answer can be looked up there.
 const BUILT_IN: [(&str, &str); 3] = [
     ("code", include_str!("suites/code.jsonl")),
     ("prose", include_str!("suites/prose.jsonl")),
     ("edit", include_str!("suites/edit.jsonl")),
 ];
 
-/// One prompt of each of the first two, to measure a pair of models in short. It is no suite to choose.
+/// Name of a hidden suite for short measurements of a pair of models: one prompt of `code` and one of `prose`.
 pub(crate) const PAIR: &str = "pair";
 const PAIR_PROMPTS: &str = include_str!("suites/pair.jsonl");
 
-/// A suite is read into memory whole; a file above this is no list of prompts.
+/// Largest suite file. A file is read into memory as a whole.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// One prompt of a suite: one line of its file.
+/// A prompt of a suite: one line of its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuitePrompt {
-    /// Its name, unique in the suite.
+    /// Id, unique in the suite.
     pub id: String,
     /// The system message, if any.
     #[serde(default)]
@@ -40,32 +40,32 @@ pub struct SuitePrompt {
 }
 
 impl SuitePrompt {
-    /// The conversation it begins.
+    /// Returns the messages that begin the conversation.
     pub fn messages(&self) -> Vec<ChatMessage> {
         let system = self.system.iter().map(|text| ChatMessage { role: Role::System, content: text.clone() });
         system.chain([ChatMessage { role: Role::User, content: self.prompt.clone() }]).collect()
     }
 }
 
-/// Prompts that are measured together.
+/// A named list of prompts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suite {
-    /// The built-in name, or the file's name without its ending.
+    /// Built-in name, or file name without extension.
     pub name: String,
-    /// The prompts, in the file's order; at least one.
+    /// Prompts in file order, at least one.
     pub prompts: Vec<SuitePrompt>,
 }
 
 impl Suite {
-    /// The names of the built-in suites.
+    /// Returns the names of the built-in suites.
     pub fn names() -> impl Iterator<Item = &'static str> {
         BUILT_IN.iter().map(|&(name, _)| name)
     }
 
-    /// The built-in suite of this name, else the suite in the file at this path.
+    /// Returns the built-in suite of this name, or loads the file at this path.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when it is neither, or what [`Suite::load`] says.
+    /// [`Error::InvalidRequest`] when there is neither. Otherwise as [`Suite::load`].
     pub fn named_or_file(name: &str) -> Result<Self> {
         let path = Path::new(name);
         if Self::names().any(|built_in| built_in == name) {
@@ -80,7 +80,7 @@ impl Suite {
         Self::load(path)
     }
 
-    /// The built-in suite of this name.
+    /// Returns the built-in suite of this name.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when there is none.
@@ -93,18 +93,19 @@ impl Suite {
         Self::parse(name, text)
     }
 
-    /// Reads a suite from a file of JSON Lines: `{"id": "...", "system": null, "prompt": "..."}`,
-    /// one object a line, `system` optional, empty lines ignored.
+    /// Loads a suite from a JSON Lines file.
+    ///
+    /// Each line is `{"id": "...", "system": null, "prompt": "..."}`. `system` is optional, empty lines are ignored.
     ///
     /// # Errors
-    /// [`Error::Io`] when the file cannot be read as UTF-8 text, [`Error::InvalidRequest`] with the
-    /// number of the line when it is not a suite.
+    /// [`Error::Io`] when the file cannot be read as UTF-8. [`Error::InvalidRequest`] with the line number when it is
+    /// not a suite.
     pub fn load(path: &Path) -> Result<Self> {
         let read = |source| Error::Io { action: "read", path: path.to_owned(), source };
         let size = fs::metadata(path).map_err(read)?.len();
         if size > MAX_FILE_BYTES {
             return Err(Error::invalid(format!(
-                "{} has {} MiB, and a suite may have {}. Split it, or choose another file.",
+                "{} has {} MiB; a suite may have {}. Split it, or choose another file.",
                 path.display(),
                 size >> 20,
                 MAX_FILE_BYTES >> 20
@@ -115,11 +116,11 @@ impl Suite {
         Self::parse(&name, &text)
     }
 
-    /// Reads a suite called `name` from the text of its file.
+    /// Parses a suite called `name` from the text of its file.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] naming the line that is no prompt, repeats an id, or has an empty
-    /// id or prompt; also when there is no prompt at all.
+    /// [`Error::InvalidRequest`] when a line is not a prompt, repeats an id, or has an empty id or prompt, and when
+    /// there are no prompts.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let mut prompts = Vec::new();
         let mut lines: HashMap<String, usize> = HashMap::new();
@@ -137,7 +138,7 @@ impl Suite {
                 ))
             })?;
             if prompt.id.trim().is_empty() {
-                return Err(wrong("has an empty id. Give each prompt a name of its own.".into()));
+                return Err(wrong("has an empty id. Give each prompt its own id.".into()));
             }
             if prompt.prompt.trim().is_empty() {
                 return Err(wrong("has an empty prompt. Fill it in or delete the line.".into()));
@@ -145,7 +146,7 @@ impl Suite {
             if let Some(first) = lines.insert(prompt.id.clone(), number) {
                 let id = &prompt.id;
                 return Err(wrong(format!(
-                    "has the id \"{id}\" of line {first}. Give each prompt a name of its own."
+                    "has the id \"{id}\" of line {first}. Give each prompt its own id."
                 )));
             }
             prompts.push(prompt);
@@ -159,7 +160,7 @@ impl Suite {
     }
 }
 
-/// What serde_json says, without its own position: it sees one line only and would call it line 1.
+/// Returns serde_json's message without its line number, which is always 1.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
 
     fn refusal(text: &str) -> String {
-        Suite::parse("mine", text).expect_err("this is no suite").to_string()
+        Suite::parse("mine", text).expect_err("not a suite").to_string()
     }
 
     #[test]
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_edit_prompt_holds_the_text_it_wants_changed() {
+    fn edit_prompts_contain_the_text_to_change() {
         for prompt in Suite::named_or_file("edit").unwrap().prompts {
             let parts: Vec<_> = prompt.prompt.split("```").collect();
             assert_eq!(parts.len(), 3, "{}", prompt.id);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_reads_back_and_system_is_optional() {
+    fn parses_suite_with_optional_system_message() {
         let text = "\u{feff}{\"id\": \"a\", \"prompt\": \"one\"}\n\n{\"id\": \"b\", \"system\": \"S\", \"prompt\": \"two\"}\r\n";
         let suite = Suite::parse("mine", text).unwrap();
         assert_eq!(suite.prompts.len(), 2);
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_a_suite_and_a_missing_one_is_explained() {
+    fn loads_file_and_explains_missing_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mine.jsonl");
         fs::write(&path, "{\"id\": \"a\", \"prompt\": \"one\"}\n").unwrap();

@@ -1,17 +1,18 @@
-//! `hunch bench`: methods against plain decoding, measured here.
+//! `hunch bench`: methods against plain decoding, and its measuring tools.
 
 mod drafts;
 mod passes;
-mod second_turns;
+mod report;
+mod second_turn;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Subcommand};
 #[cfg(feature = "candle-baseline")]
 use hunch::bench::candle::{CandleModel, compare_with_candle};
-use hunch::bench::model::ModelBench;
-use hunch::bench::{self, BenchPlan, BenchReport, MethodConfig, Progress, Setting, Suite};
+use hunch::bench::model_bench::ModelBench;
+use hunch::bench::{self, BenchPlan, BenchReport, MethodConfig, Setting, Suite};
 use hunch::generate::Models;
 #[cfg(feature = "candle-baseline")]
 use hunch::generate::Prompt;
@@ -19,15 +20,40 @@ use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
+use hunch_model::device::Compute;
 
+use super::progress::Progress;
 use super::run::{OptionArgs, SamplingArgs, load, method_parser};
 use super::{IsaArgs, ModelArgs, measured};
 
-/// Measures methods against plain decoding: the same prompts through each, taking turns, warm.
-/// Speedup is plain wall time / the method's, median over the prompts, with the 10th and 90th
-/// percentile; what is computed instead of measured is called predicted.
+/// Measure methods against plain decoding: the same prompts through each, interleaved and warm.
+///
+/// Speedup is plain's wall time / the method's, as the median over the prompts with the 10th and 90th percentile.
+/// Figures that are computed instead of measured are called predicted.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    tool: Option<Tool>,
+    #[command(flatten)]
+    methods: MethodsArgs,
+}
+
+#[derive(Subcommand)]
+enum Tool {
+    /// Time passes: t(M) by rows, memory bandwidth, prefill
+    Passes(passes::PassesArgs),
+    /// Compute the expected tokens of a pass over drafts, at the same positions of plain answers
+    ///
+    /// No times are measured. Acceptance is computed exactly from p and q, not sampled. Needs a fixed --max-draft.
+    Drafts(drafts::DraftsArgs),
+    /// Measure the time to the first token of a second message, with warm and with empty caches
+    SecondTurn(second_turn::SecondTurnArgs),
+}
+
+/// Models, prompts and methods: the arguments of all tools that generate answers.
+#[derive(Args, Clone)]
+struct WorkArgs {
     #[command(flatten)]
     models: ModelArgs,
     #[command(flatten)]
@@ -35,27 +61,19 @@ pub(crate) struct BenchArgs {
     /// Methods, separated by commas [default: all that these models can run]
     #[arg(long, visible_alias = "method", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
-    /// Prompts: code, prose, edit, or a file of JSON Lines; may be given several times
+    /// Prompts: code, prose, edit, or a JSON Lines file; may be repeated
     #[arg(long, value_name = "NAME|FILE.jsonl", default_value = "code")]
     suite: Vec<String>,
     /// Use only the first N prompts of each suite
     #[arg(long, value_name = "N")]
     prompts: Option<usize>,
-    /// How often every method answers every prompt
-    #[arg(long, default_value_t = 3, value_name = "N")]
-    runs: usize,
-    /// Most tokens to draft a round: 1 to 15, or auto, which measures what pays; several, separated by
+    /// Most tokens to draft per round: 1 to 15, or auto, which measures what pays; several, separated by
     /// commas, are measured side by side
     #[arg(long, default_value = "auto", value_delimiter = ',', value_name = "K|auto")]
     max_draft: Vec<MaxDraft>,
     #[command(flatten)]
     options: OptionArgs,
-    /// Also measure a draft that costs nothing and gets this share of its tokens right, 0 to 1: at 0 it
-    /// shows what auto loses where nothing can be won, otherwise what the loop itself costs
-    #[arg(long, value_name = "SHARE")]
-    synthetic: Option<f64>,
-    /// Which drafted tokens stand: lossless, match, coupled, lossy-typical[:epsilon:delta] or
-    /// lossy-lenience[:l]
+    /// Acceptance rule: lossless, match, coupled, lossy-typical[:epsilon:delta] or lossy-lenience[:l]
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
     rule: AcceptanceRule,
     /// Most tokens of an answer
@@ -63,92 +81,159 @@ pub(crate) struct BenchArgs {
     max_tokens: usize,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Measure at each of these temperatures, one after the other: --temperatures 0,0.7,1
-    #[arg(long, value_delimiter = ',', value_name = "T",
-          conflicts_with_all = ["temperature", "passes", "second_turn", "drafts"])]
-    temperatures: Vec<f32>,
-    /// Also measure plain decoding beside candle-transformers' own model of the same file
-    #[cfg(feature = "candle-baseline")]
-    #[arg(long)]
-    candle: bool,
-    /// Measure passes only: t(M) by rows, the memory's speed, prefill
-    #[arg(long)]
-    passes: bool,
-    /// Measure second turns only: how long the first token waits behind a first turn, and from empty caches
-    #[arg(long, conflicts_with = "passes")]
-    second_turn: bool,
-    /// Weigh drafts only: the tokens that a pass over them gives on average, by methods of a fixed --max-draft at
-    /// the same places of plain answers; no times, and no luck of verification
-    #[arg(long, conflicts_with_all = ["passes", "second_turn"])]
-    drafts: bool,
-    /// With --passes: another program that takes turns, with {model} and {threads} filled in; it
-    /// speaks the protocol of src/bench/passes.rs, as scripts/llama-passes.py does
-    #[arg(long, value_name = "NAME=COMMAND", requires = "passes")]
-    beside: Vec<String>,
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    args.isa.apply()?;
-    if args.passes {
-        return passes::run(args);
+#[derive(Args)]
+struct MethodsArgs {
+    #[command(flatten)]
+    work: WorkArgs,
+    /// Answers of every method to every prompt
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    runs: usize,
+    /// Also measure a draft without cost that gets this share of its tokens right, 0 to 1: at 0 it shows the
+    /// loss of auto where nothing can be gained, otherwise the cost of the loop itself
+    #[arg(long, value_name = "SHARE")]
+    synthetic: Option<f64>,
+    /// Measure at each of these temperatures, one after the other: --temperatures 0,0.7,1
+    #[arg(long, value_delimiter = ',', value_name = "T",
+          conflicts_with_all = ["temperature", "passes", "second_turn", "drafts"])]
+    temperatures: Vec<f32>,
+    /// Also measure plain decoding against candle-transformers' own model of the same file
+    #[cfg(feature = "candle-baseline")]
+    #[arg(long)]
+    candle: bool,
+    /// Earlier form of `bench passes`
+    #[arg(long, hide = true)]
+    passes: bool,
+    /// Earlier form of `bench second-turn`
+    #[arg(long, hide = true, conflicts_with = "passes")]
+    second_turn: bool,
+    /// Earlier form of `bench drafts`
+    #[arg(long, hide = true, conflicts_with_all = ["passes", "second_turn"])]
+    drafts: bool,
+    /// Option of `bench passes`, for its earlier form
+    #[arg(long, hide = true, value_name = "NAME=COMMAND", requires = "passes")]
+    beside: Vec<String>,
+}
+
+impl MethodsArgs {
+    /// Returns the tool chosen by an option of the earlier form.
+    fn tool(&self) -> Option<Tool> {
+        let (work, runs) = (self.work.clone(), self.runs);
+        if self.passes {
+            return Some(Tool::Passes(passes::PassesArgs {
+                models: work.models,
+                isa: work.isa,
+                runs,
+                #[cfg(feature = "candle-baseline")]
+                candle: self.candle,
+                beside: self.beside.clone(),
+                json: work.json,
+            }));
+        }
+        if self.drafts {
+            return Some(Tool::Drafts(drafts::DraftsArgs { work, runs }));
+        }
+        self.second_turn.then_some(Tool::SecondTurn(second_turn::SecondTurnArgs { work }))
     }
-    let mut plan = plan(args)?;
-    let compute = args.models.compute()?;
-    let methods: Vec<Method> = plan.configs.iter().map(|config| config.method).collect();
-    let mut models = load(&args.models, &methods)?;
-    plan.options = args.options.options(models.target());
-    plan.options.synthetic_acceptance = args.synthetic.unwrap_or_default();
+}
+
+pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    let earlier_form = args.methods.tool();
+    match args.tool.as_ref().or(earlier_form.as_ref()) {
+        Some(Tool::Passes(args)) => passes::run(args),
+        Some(Tool::Drafts(args)) => drafts::run(args),
+        Some(Tool::SecondTurn(args)) => second_turn::run(args),
+        None => methods(&args.methods),
+    }
+}
+
+/// Models that are ready to be measured.
+struct Prepared {
+    plan: BenchPlan,
+    models: Models,
+    compute: Compute,
+}
+
+impl WorkArgs {
+    /// Checks the arguments and loads the models. `synthetic` is the acceptance of an additional synthetic draft.
+    fn prepare(&self, runs: usize, synthetic: Option<f64>) -> Result<Prepared> {
+        self.isa.apply()?;
+        let mut plan = self.plan(runs, synthetic.is_some())?;
+        let compute = self.models.compute()?;
+        let methods: Vec<Method> = plan.configs.iter().map(|config| config.method).collect();
+        let mut models = load(&self.models, &methods)?;
+        plan.options = self.options.options(models.target());
+        plan.options.synthetic_acceptance = synthetic.unwrap_or_default();
+        Ok(Prepared { plan, models, compute })
+    }
+
+    fn plan(&self, runs: usize, synthetic: bool) -> Result<BenchPlan> {
+        let mut suites =
+            self.suite.iter().map(|name| Suite::named_or_file(name)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(count) = self.prompts {
+            suites.iter_mut().for_each(|suite| suite.prompts.truncate(count.max(1)));
+        }
+        let usable = Method::usable(self.models.draft.is_some());
+        let methods = if self.methods.is_empty() { &usable } else { &self.methods };
+        let synthetic = synthetic.then_some(Method::Synthetic);
+        let configs = methods.iter().copied().chain(synthetic).flat_map(|method| {
+            let depths = if method == Method::Plain { &self.max_draft[..1] } else { &self.max_draft[..] };
+            depths.iter().map(move |&max_draft| MethodConfig { method, max_draft })
+        });
+        Ok(BenchPlan {
+            suites,
+            configs: configs.collect(),
+            max_tokens: self.max_tokens,
+            sampling: self.sampling.params_or_greedy(),
+            rule: self.rule,
+            runs,
+            ..BenchPlan::default()
+        })
+    }
+}
+
+/// Measures methods against plain decoding.
+fn methods(args: &MethodsArgs) -> Result<()> {
+    let Prepared { plan, mut models, compute } = args.work.prepare(args.runs, args.synthetic)?;
     let setting = Setting {
         device: compute.name().into(),
         threads: compute.threads().count() as u32,
-        target: models.target().info().name.clone(),
+        target: models.target_name(),
         draft: models.draft_name(),
     };
-    if args.second_turn {
-        return second_turns::run(&mut models, &plan, args.json);
-    }
-    if args.drafts {
-        return drafts::run(&mut models, &plan, args.json);
-    }
-    let interactive = std::io::stderr().is_terminal();
-    let report = measure(args, &mut models, plan, &setting, &mut |progress| {
-        if interactive {
-            show(progress);
-        }
-    })?;
-    if interactive {
-        eprint!("\r\x1b[K");
-    }
-    measured::remember(&args.models, &report.device, report.rates());
+    let report = measure(args, &mut models, plan, &setting)?;
+    measured::remember(&args.work.models, &report.device, report.rates());
     let mut out = std::io::stdout().lock();
-    write!(out, "{}", report.table())?;
+    write!(out, "{}", report::text(&report))?;
     #[cfg(feature = "candle-baseline")]
     if args.candle {
         writeln!(out, "{}", candle_line(args, &mut models)?)?;
     }
-    if args.json {
+    if args.work.json {
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
     }
     Ok(())
 }
 
-/// One report of all temperatures.
+/// Measures at all temperatures and returns one report.
 fn measure(
-    args: &BenchArgs,
+    args: &MethodsArgs,
     models: &mut Models,
     mut plan: BenchPlan,
     setting: &Setting,
-    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<BenchReport> {
-    let mut run =
-        |plan: &BenchPlan| bench::run(&mut ModelBench::new(models), plan, setting.clone(), &mut *progress);
+    let progress = Progress::new();
+    let mut run = |plan: &BenchPlan| {
+        bench::run(&mut ModelBench::new(models), plan, setting.clone(), &mut |step| show(&progress, step))
+    };
     let Some((&first, others)) = args.temperatures.split_first() else {
         return Ok(run(&plan)?);
     };
-    plan.sampling = SamplingParams { temperature: first, ..args.sampling.params() };
+    plan.sampling = SamplingParams { temperature: first, ..args.work.sampling.params() };
     let mut report = run(&plan)?;
     for &temperature in others {
         plan.sampling.temperature = temperature;
@@ -157,47 +242,21 @@ fn measure(
     Ok(report)
 }
 
-fn plan(args: &BenchArgs) -> Result<BenchPlan> {
-    let mut suites =
-        args.suite.iter().map(|name| Suite::named_or_file(name)).collect::<Result<Vec<_>, _>>()?;
-    if let Some(count) = args.prompts {
-        suites.iter_mut().for_each(|suite| suite.prompts.truncate(count.max(1)));
-    }
-    let usable = Method::usable(args.models.draft.is_some());
-    let methods = if args.methods.is_empty() { &usable } else { &args.methods };
-    let synthetic = args.synthetic.map(|_| Method::Synthetic);
-    let configs = methods.iter().copied().chain(synthetic).flat_map(|method| {
-        let depths = if method == Method::Plain { &args.max_draft[..1] } else { &args.max_draft[..] };
-        depths.iter().map(move |&max_draft| MethodConfig { method, max_draft })
-    });
-    // Greedy unless a way of drawing is asked for, so that answers can be compared token for token.
-    let greedy = SamplingParams { seed: args.sampling.seed(), ..SamplingParams::greedy() };
-    let sampling = if args.sampling.says_how_to_draw() { args.sampling.params() } else { greedy };
-    Ok(BenchPlan {
-        suites,
-        configs: configs.collect(),
-        max_tokens: args.max_tokens,
-        sampling,
-        rule: args.rule,
-        runs: args.runs,
-        ..BenchPlan::default()
-    })
-}
-
-fn show(progress: Progress<'_>) {
-    match progress {
-        Progress::Cost { done, total } => eprint!("\r\x1b[Kcost of a pass: {done} of {total}"),
-        Progress::Turn { suite, prompt, done, total, .. } => {
-            eprint!("\r\x1b[K{done} of {total}: {suite}, {prompt}");
+fn show(progress: &Progress, step: bench::Progress<'_>) {
+    match step {
+        bench::Progress::Cost { done, total } => progress.step("timing passes, round", done, total),
+        bench::Progress::Turn { suite, prompt, done, total, .. } => {
+            let message = format!("{done} of {total}: {suite}, {prompt}");
+            progress.show(done as u64, total as u64, message);
         }
     }
 }
 
-/// Plain decoding here and in candle-transformers, token by token in turn.
+/// Compares plain decoding with candle-transformers, token by token in turn.
 #[cfg(feature = "candle-baseline")]
-fn candle_line(args: &BenchArgs, models: &mut Models) -> Result<String> {
-    let compute = args.models.compute()?;
-    let path = args.models.target_path()?;
+fn candle_line(args: &MethodsArgs, models: &mut Models) -> Result<String> {
+    let compute = args.work.models.compute()?;
+    let path = args.work.models.target_path()?;
     let architecture = models.target().info().architecture.clone();
     let mut candle = CandleModel::open(&path, &architecture, compute.device())?;
     let prompt =

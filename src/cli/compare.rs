@@ -1,6 +1,6 @@
-//! `hunch compare`: one prompt, or a suite, by plain decoding and by other methods side by side.
+//! `hunch compare`: plain decoding and other methods side by side, on one prompt or a suite.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -13,20 +13,21 @@ use hunch::bench::compare::{self, Listener, Machine, export};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
-use hunch_core::sample::SamplingParams;
 use hunch_error::Error;
 use hunch_model::device::peak_memory_bytes;
 
+use super::progress::Progress;
+use super::render::{self, count};
 use super::run::{OptionArgs, SamplingArgs, load, method_parser};
-use super::{ModelArgs, measured, render};
+use super::{ModelArgs, measured};
 
-/// Sets methods beside plain decoding: they take turns, slice by slice, on one prompt or a suite of them.
+/// Compare methods with plain decoding: they take turns, slice by slice, on one prompt or a suite.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
-    /// What to ask
+    /// The prompt
     #[arg(required_unless_present = "suite", conflicts_with = "suite")]
     prompt: Option<String>,
-    /// The prompts of a suite instead: code, prose or edit
+    /// Use the prompts of a suite instead: code, prose or edit
     #[arg(long, value_name = "NAME")]
     suite: Option<String>,
     /// Use only the first N prompts of the suite
@@ -37,16 +38,15 @@ pub(crate) struct CompareArgs {
     /// Methods, separated by commas [default: draft-model with --draft, else suffix]
     #[arg(long, visible_alias = "method", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
-    /// Most tokens to draft a round: 1 to 15, or auto; several, separated by commas, are lanes of their own
+    /// Most tokens to draft per round: 1 to 15, or auto; several, separated by commas, get a lane each
     #[arg(long, default_value = "auto", value_delimiter = ',', value_name = "K|auto")]
     max_draft: Vec<MaxDraft>,
     #[command(flatten)]
     options: OptionArgs,
-    /// How often every lane answers every prompt
+    /// Answers of every lane to every prompt
     #[arg(long, default_value_t = 3, value_name = "N")]
     runs: u32,
-    /// Which drafted tokens stand: lossless, match, coupled, lossy-typical[:epsilon:delta] or
-    /// lossy-lenience[:l]
+    /// Acceptance rule: lossless, match, coupled, lossy-typical[:epsilon:delta] or lossy-lenience[:l]
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
     rule: AcceptanceRule,
     /// Most tokens of an answer
@@ -54,13 +54,13 @@ pub(crate) struct CompareArgs {
     max_tokens: u32,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Instructions for the whole conversation
+    /// System message
     #[arg(long, value_name = "TEXT", conflicts_with = "suite")]
     system: Option<String>,
-    /// Write a line for each answer to this file
+    /// Write one line per answer to this CSV file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write a picture of the result to this file, as SVG
+    /// Write a picture of the result to this SVG file
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -75,19 +75,13 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let mut models = load(&args.models, &methods)?;
     let options = args.options.options(models.target());
     let machine = Machine { device: compute.name().into(), threads: compute.threads().count() as u32 };
-    let interactive = std::io::stderr().is_terminal();
-    let mut tell = |event: CompareEvent| {
-        if interactive {
-            show(&event);
-        }
-    };
+    let progress = Progress::new();
+    let mut tell = |event: CompareEvent| show(&progress, &event);
     let mut listener = Listener { tell: &mut tell, stopped: &|| false };
     let outcome = compare::run(&models, &request, &options, machine, &mut listener)?;
-    if interactive {
-        eprint!("\r\x1b[K");
-    }
+    drop(progress);
     if let Some(trouble) = outcome.trouble {
-        eprintln!("hunch: not all turns were run. {trouble}");
+        eprintln!("hunch: The comparison ended early. {trouble}");
     }
     let report = outcome.report;
     let mut report = report.ok_or_else(|| Error::Internal("a comparison ended without a report".into()))?;
@@ -120,25 +114,26 @@ fn request(args: &CompareArgs) -> CompareRequest {
     let lanes = methods
         .iter()
         .flat_map(|&method| args.max_draft.iter().map(move |&max_draft| MethodConfig { method, max_draft }));
-    // Greedy unless a way of drawing is asked for, so that texts can be compared token for token.
-    let greedy = SamplingParams { seed: args.sampling.seed(), ..SamplingParams::greedy() };
     CompareRequest {
         prompts,
         lanes: lanes.collect(),
-        sampling: if args.sampling.says_how_to_draw() { args.sampling.params() } else { greedy },
+        sampling: args.sampling.params_or_greedy(),
         rule: args.rule,
         max_tokens: args.max_tokens,
         runs: args.runs,
     }
 }
 
-fn show(event: &CompareEvent) {
+fn show(progress: &Progress, event: &CompareEvent) {
     match event {
-        CompareEvent::Costs { done, total } => eprint!("\r\x1b[Kcost of a pass: {done} of {total}"),
+        CompareEvent::Costs { done, total } => {
+            progress.step("timing passes, round", *done as usize, *total as usize);
+        }
         CompareEvent::Turn { done, total, left_ms, .. } => {
             let left =
                 left_ms.map_or(String::new(), |ms| format!(", about {:.0} s left (predicted)", ms / 1e3));
-            eprint!("\r\x1b[Kturn {} of {total}{left}", done + 1);
+            let message = format!("turn {} of {total}{left}", done + 1);
+            progress.show((*done).into(), (*total).into(), message);
         }
         _ => {}
     }
@@ -191,11 +186,12 @@ fn table(report: &ComparisonReport) -> String {
     };
     let rows: Vec<Vec<String>> = report.lanes.iter().map(row).collect();
     let draft = setting.draft.as_deref().unwrap_or("none");
+    let models = [("target", setting.target.clone()), ("draft", draft.to_owned())];
     let mut text = format!(
-        "target  {}\ndraft   {draft}\n{}, {} threads; {}, {}, at most {} tokens, temperature {}, rule {}\n\n{}\n\n",
-        setting.target,
+        "{}\n{}, {}; {}, {}, at most {} tokens, temperature {}, rule {}\n\n{}\n\n",
+        render::fields(&models),
         setting.device,
-        setting.threads,
+        count(setting.threads as usize, "thread"),
         count(setting.prompts.len(), "prompt"),
         count(setting.runs as usize, "run"),
         setting.max_tokens,
@@ -209,15 +205,11 @@ fn table(report: &ComparisonReport) -> String {
         }
     }
     text += &match &report.identity {
-        None => "Above temperature 0 the texts follow the same distribution and may differ; --rule coupled makes them equal.\n".into(),
+        None => "Above temperature 0 texts share a distribution but may differ. --rule coupled makes them equal.\n".into(),
         Some(same) if same.differences.is_empty() => {
             format!("Same text, token for token: {} answers compared with plain's.\n", same.compared)
         }
         Some(other) => format!("{} of {} answers DIFFER from plain's.\n", other.differences.len(), other.compared),
     };
     text
-}
-
-fn count(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

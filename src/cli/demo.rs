@@ -1,4 +1,4 @@
-//! `hunch demo`: what `make run` shows where there is no display.
+//! `hunch demo`: shown by `make run` where there is no display.
 
 use std::io::Write;
 
@@ -14,13 +14,13 @@ use hunch_core::sample::SamplingParams;
 use super::run::{Answer, load, stream};
 use super::{ModelArgs, render};
 
-/// An editing task: much of the answer stands in the prompt, so that guesses have something to find.
+/// An editing task: much of the answer is in the prompt, so lookup finds good drafts.
 const REQUEST: &str = "Repeat this text exactly, but with \"lighthouse\" instead of \"harbour\":\n\n\
     The harbour stood at the end of the long stone pier. Every evening the keeper of the harbour \
     walked along the pier with a lamp, and every morning the keeper of the harbour walked back. \
     Nobody in the town could say how old the harbour was, but everybody could see it from home.";
 
-/// Shows speculation on a model.
+/// Show speculation on a model.
 #[derive(Args)]
 pub(crate) struct DemoArgs {
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     let answer = answer(&mut models, &ids, speculative, |event| {
         render::tokens_of(&mut std::io::stdout().lock(), event, colour)
     })?;
-    // Plain second: both start from empty caches, and the weights are warm for both by then.
+    // Plain and the second speculative answer both start from empty caches with warm weights.
     let plain = answer_quietly(&mut models, &ids, Method::Plain)?;
     let again = answer_quietly(&mut models, &ids, speculative)?;
 
@@ -61,9 +61,13 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     let same = plain.tokens.iter().map(|t| t.id).eq(again.tokens.iter().map(|t| t.id));
     writeln!(
         out,
-        "speedup {} (measured, one run; `hunch bench` measures well); {}",
+        "speedup {} (measured once; `hunch bench` measures properly); {}",
         speedup.map_or_else(|| "unknown".into(), |s| format!("{s:.2}x")),
-        if same { "both texts are the same, token for token" } else { "the texts differ: please report it" }
+        if same {
+            "both texts are equal, token for token"
+        } else {
+            "the texts differ: please report this bug"
+        }
     )?;
     Ok(())
 }

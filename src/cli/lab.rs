@@ -1,10 +1,10 @@
-//! `hunch lab`: one position looked at closely, the rules on trial there, and what costs make of acceptance.
+//! `hunch lab`: one position in detail, tests of acceptance rules, and speedup predicted from costs.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use hunch::bench::costs;
+use hunch::bench::cost_curve;
 use hunch::generate::{Models, Prompt};
 use hunch::lab::landscape::{MachineCosts, landscape};
 use hunch::lab::position::{Distributions, Place, Scores, TOY_BEFORE, toy, toy_place, toy_text};
@@ -14,10 +14,11 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::token::TokenId;
 use hunch_error::Error;
 
+use super::progress::Progress;
 use super::run::{SamplingArgs, load};
 use super::{ModelArgs, render};
 
-/// Looks closely: how a rejection is put right, whether the rules keep the distribution, what speed to expect.
+/// Inspect a decoding step: resampling after a rejection, tests of acceptance rules, predicted speedup.
 #[derive(Args)]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
@@ -29,27 +30,27 @@ pub(crate) struct LabArgs {
 
 #[derive(Subcommand)]
 enum LabCommand {
-    /// Shows p, q, min(p, q) and the residual distribution after a prompt, and that they add up to p token by token
+    /// Show p, q, min(p, q) and the residual distribution after a prompt, and that they add up to p
     Residual(ResidualArgs),
-    /// Puts acceptance rules on trial after a prompt: what comes out of many rounds, against p
+    /// Test acceptance rules after a prompt: compare the tokens of many rounds with p
     Unbiased(UnbiasedArgs),
-    /// Predicts the speedup over alpha and K from costs measured here, or made up
+    /// Predict the speedup over alpha and K from measured or assumed costs
     Landscape(LandscapeArgs),
 }
 
-/// Where to look.
+/// Position to inspect.
 #[derive(Args)]
 struct PositionArgs {
     #[command(flatten)]
     models: ModelArgs,
-    /// The text before the position, read as it is
+    /// The text before the position, without a chat template
     #[arg(
         long,
         default_value = "The lighthouse keeper looked at the sea and said that",
         value_name = "TEXT"
     )]
     prompt: String,
-    /// Look at a made-up position, without any model
+    /// Use an example position, without a model
     #[arg(long)]
     toy: bool,
     #[command(flatten)]
@@ -60,7 +61,7 @@ struct PositionArgs {
 struct ResidualArgs {
     #[command(flatten)]
     position: PositionArgs,
-    /// Also run N rounds and show what came out
+    /// Also run N rounds and show the resulting frequencies
     #[arg(long, default_value_t = 0, value_name = "N")]
     rounds: u32,
 }
@@ -69,10 +70,10 @@ struct ResidualArgs {
 struct UnbiasedArgs {
     #[command(flatten)]
     position: PositionArgs,
-    /// Rounds of each rule
+    /// Rounds per rule
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     rounds: u32,
-    /// A rule; may be given several times [default: all, the lossy ones with their usual numbers]
+    /// Acceptance rule; may be repeated [default: all, lossy ones with their default parameters]
     #[arg(long, value_name = "RULE")]
     rule: Vec<AcceptanceRule>,
 }
@@ -81,18 +82,18 @@ struct UnbiasedArgs {
 struct LandscapeArgs {
     #[command(flatten)]
     models: ModelArgs,
-    /// Made-up costs instead of measured ones: a drafted token, in target passes of one row [default: 0]
+    /// Assume this cost of a drafted token, in target passes of one row [default: 0]
     #[arg(long, value_name = "C", conflicts_with_all = ["target", "draft"])]
     draft_cost: Option<f64>,
-    /// Made-up costs: what each row adds to a target pass, in passes of one row [default: 0]
+    /// Assume that each row adds this to a target pass, in passes of one row [default: 0]
     #[arg(long, value_name = "R", conflicts_with_all = ["target", "draft"])]
     row_cost: Option<f64>,
 }
 
-/// Every rule, when none is named.
+/// The rules that are tested by default.
 const RULES: [&str; 5] = ["lossless", "match", "coupled", "lossy-typical", "lossy-lenience"];
 
-/// Whether everything that must hold did.
+/// Runs the command. Returns whether all checks passed.
 pub(crate) fn run(args: &LabArgs) -> Result<bool> {
     match &args.command {
         LabCommand::Residual(residual) => self::residual(residual, args.json).map(|()| true),
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<bool> {
     }
 }
 
-/// A position, its distributions and how it is shown.
+/// A position with its distributions.
 struct Found {
     distributions: Distributions,
     shown: LabPosition,
@@ -120,8 +121,7 @@ impl PositionArgs {
         }
         if self.models.draft.is_none() {
             return Err(Error::invalid(
-                "Two distributions are compared here: name a draft model with --draft, or look at a made-up position with \
-                 --toy.",
+                "A draft model is needed. Name one with --draft, or use the example position with --toy.",
             )
             .into());
         }
@@ -143,10 +143,10 @@ impl PositionArgs {
     }
 }
 
-/// What both models say after these tokens. The draft model scores its whole vocabulary.
+/// Returns both models' scores after these tokens, over the whole vocabulary.
 fn scores(models: &mut Models, context: Vec<TokenId>) -> Result<Scores> {
     let (target, draft) = models.scores_after(&context, &|| false)?;
-    let draft = draft.ok_or_else(|| Error::invalid("No draft model is loaded; name one with --draft."))?;
+    let draft = draft.ok_or_else(|| Error::invalid("No draft model is loaded. Name one with --draft."))?;
     Ok(Scores { target, draft, context })
 }
 
@@ -164,8 +164,9 @@ fn residual(args: &ResidualArgs, json: bool) -> Result<()> {
     let off = shown.tokens.iter().map(|token| (token.total - token.p).abs()).fold(0.0, f64::max);
     writeln!(
         out,
-        "\nA drafted token is accepted with probability {:.4}, the sum of min(p, q); Z = {:.4} is rejected and drawn \
-         from the residual distribution.\nmin(p, q) + Z x residual = p for every token; the largest difference is {off:.1e}.",
+        "\nA drafted token is accepted with probability {:.4}, the sum of min(p, q). With probability Z = {:.4} it is \
+         rejected\nand resampled from the residual distribution. min(p, q) + Z x residual = p for every token; the \
+         largest\ndifference is {off:.1e}.",
         shown.acceptance, shown.rejection
     )?;
     if let Some(rounds) = &rounds {
@@ -177,11 +178,11 @@ fn residual(args: &ResidualArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Which models, where, and how distributions are made.
+/// Formats models, text before the position, and sampling.
 fn heading(shown: &LabPosition) -> String {
     let models = match (&shown.target, &shown.draft) {
         (Some(target), Some(draft)) => format!("target  {target}\ndraft   {draft}"),
-        _ => "made-up distributions over ten words".to_owned(),
+        _ => "example distributions over ten words".to_owned(),
     };
     let before: &str = if shown.target.is_none() { TOY_BEFORE } else { &shown.before };
     let sampling = &shown.sampling;
@@ -192,8 +193,8 @@ fn heading(shown: &LabPosition) -> String {
 }
 
 fn residual_table(shown: &LabPosition, rounds: Option<&LabRounds>) -> String {
-    let mut header = vec!["token", "p", "q", "min(p, q)", "residual", "adds up to"];
-    header.extend(rounds.map(|_| "came out"));
+    let mut header = vec!["token", "p", "q", "min(p, q)", "residual", "sum"];
+    header.extend(rounds.map(|_| "measured"));
     let row = |(at, token): (usize, &LabToken)| {
         let mut cells = vec![format!("{:?}", token.text)];
         cells.extend([token.p, token.q, token.overlap, token.residual, token.total].map(number));
@@ -220,11 +221,11 @@ fn share(count: u32, of: u32) -> String {
     number(f64::from(count) / f64::from(of.max(1)))
 }
 
-/// What the rounds say of a rule.
+/// Formats the test of a rule.
 fn trial_line(rounds: &LabRounds) -> String {
     format!(
-        "{} rounds ({}): chi-square {:.1} at {} degrees of freedom, p-value {:.3}; total variation {:.4}, and {:.4} \
-         is what chance alone makes (predicted).",
+        "{} rounds ({}): chi-square {:.1} at {} degrees of freedom, p-value {:.3}. Total variation {:.4}; {:.4} is \
+         expected by chance (predicted).",
         rounds.rounds,
         rounds.rule,
         rounds.chi_square,
@@ -239,25 +240,20 @@ fn unbiased(args: &UnbiasedArgs, json: bool) -> Result<bool> {
     let Found { distributions, shown } = args.position.find()?;
     let all: Vec<AcceptanceRule> = RULES.iter().filter_map(|name| name.parse().ok()).collect();
     let rules = if args.rule.is_empty() { &all } else { &args.rule };
-    let interactive = std::io::stderr().is_terminal();
+    let progress = Progress::new();
     let mut trials = Vec::with_capacity(rules.len());
     for &rule in rules {
-        if interactive {
-            eprint!("\r\x1b[K{rule}");
-        }
+        progress.show(trials.len() as u64, rules.len() as u64, rule.to_string());
         trials.push(Rounds::new(0, &distributions, rule, args.position.seed())?.run(args.rounds)?);
     }
-    if interactive {
-        eprint!("\r\x1b[K");
-    }
+    drop(progress);
     let passed = trials.iter().all(|trial| !trial.refuted || !trial.rule.is_lossless());
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}\n\n{}", heading(&shown), histogram(&shown, &trials))?;
     writeln!(out, "\n{}", verdicts(&trials))?;
     writeln!(
         out,
-        "\n{} rounds of each rule. By chance is the total variation that as many draws from p have on average: \
-         predicted.\n{}",
+        "\n{} rounds per rule. \"By chance\" is the expected total variation of as many draws from p (predicted).\n{}",
         args.rounds,
         if passed { "PASS" } else { "FAIL: a lossless rule changed the distribution" }
     )?;
@@ -267,7 +263,7 @@ fn unbiased(args: &UnbiasedArgs, json: bool) -> Result<bool> {
     Ok(passed)
 }
 
-/// p, and the share of each token by rule.
+/// Formats p and the share of each token by rule.
 fn histogram(shown: &LabPosition, trials: &[LabRounds]) -> String {
     let names: Vec<String> = trials.iter().map(|trial| trial.rule.to_string()).collect();
     let header: Vec<&str> = ["token", "p"].into_iter().chain(names.iter().map(String::as_str)).collect();
@@ -285,14 +281,14 @@ fn histogram(shown: &LabPosition, trials: &[LabRounds]) -> String {
     render::table(&header, &rows)
 }
 
-/// A row for each rule.
+/// Formats a row per rule.
 fn verdicts(trials: &[LabRounds]) -> String {
     let row = |trial: &LabRounds| {
         let verdict = match (trial.refuted, trial.rule.is_lossless()) {
             (false, true) => "keeps the distribution",
             (true, true) => "FAILED",
             (true, false) => "changes the distribution",
-            (false, false) => "no change seen",
+            (false, false) => "no change detected",
         };
         vec![
             trial.rule.to_string(),
@@ -313,7 +309,7 @@ fn verdicts(trials: &[LabRounds]) -> String {
 fn predicted(args: &LandscapeArgs, json: bool) -> Result<()> {
     let costs = match (args.draft_cost, args.row_cost) {
         (None, None) => measured(&args.models)?,
-        (draft, row) => MachineCosts::made_up(draft.unwrap_or(0.0), row.unwrap_or(0.0))?,
+        (draft, row) => MachineCosts::assumed(draft.unwrap_or(0.0), row.unwrap_or(0.0))?,
     };
     let shown = landscape(&costs);
     let mut out = std::io::stdout().lock();
@@ -324,25 +320,21 @@ fn predicted(args: &LandscapeArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The costs of the models of the command line, measured as the window measures them.
+/// Measures the costs of the models, like the window does.
 fn measured(args: &ModelArgs) -> Result<MachineCosts> {
     let models = load(args, &[])?;
-    let interactive = std::io::stderr().is_terminal();
-    let curve = costs::measure(&models, &args.compute()?, &|| false, &mut |done, total| {
-        if interactive {
-            eprint!("\r\x1b[Kcost of a pass: {done} of {total}");
-        }
+    let progress = Progress::new();
+    let curve = cost_curve::measure(&models, &args.compute()?, &|| false, &mut |done, total| {
+        progress.step("timing passes, round", done, total);
     })?;
-    if interactive {
-        eprint!("\r\x1b[K");
-    }
-    let curve = curve.ok_or_else(|| Error::Internal("a measurement nobody stopped was stopped".into()))?;
+    drop(progress);
+    let curve = curve.ok_or_else(|| Error::Internal("the measurement stopped by itself".into()))?;
     Ok(MachineCosts::of(&curve)?)
 }
 
-/// Every how many alphas a row is printed; the JSON holds them all.
+/// Alphas per printed row. The JSON has all of them.
 const EVERY: usize = 5;
-/// The K whose columns are printed.
+/// Values of K with a column. The JSON has all of them.
 const COLUMNS: [u32; 10] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 15];
 
 fn landscape_table(shown: &Landscape) -> String {
@@ -360,9 +352,9 @@ fn landscape_table(shown: &Landscape) -> String {
     rows.push(["pays from".to_owned()].into_iter().chain(break_even).collect());
     let costs: Vec<String> = shown.target_cost.iter().map(|cost| format!("{cost:.2}")).collect();
     format!(
-        "Predicted speedup over plain decoding by alpha, the probability that a drafted token is accepted, and K.\n\
-         {} costs: a drafted token {:.3} target passes; t(M)/t(1) for M = 1, 2, ...: {}\n\n{}",
-        if shown.measured { "Measured" } else { "Made-up" },
+        "Predicted speedup over plain decoding by alpha (the probability that a drafted token is accepted) and K.\n\
+         {} costs: a drafted token takes {:.3} target passes; t(M)/t(1) for M = 1, 2, ...: {}\n\n{}",
+        if shown.measured { "Measured" } else { "Assumed" },
         shown.draft_cost,
         costs.join(" "),
         render::table(&header, &rows)

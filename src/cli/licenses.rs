@@ -1,10 +1,10 @@
-//! `hunch licenses`: the licences of Hunch and of everything in it.
+//! `hunch licenses`: the licences of Hunch and its dependencies.
 
 use std::io::Write;
 
 use anyhow::Result;
 
-/// Texts in printing order: Hunch's choice of licences, both licences, then those of others.
+/// Texts in printing order: Hunch's choice of licences, both licences, third-party notices.
 const TEXTS: [&str; 4] = [
     include_str!("../../LICENSE"),
     include_str!("../../LICENSE-MIT"),
@@ -12,7 +12,7 @@ const TEXTS: [&str; 4] = [
     include_str!("../../THIRD-PARTY-NOTICES.txt"),
 ];
 
-/// Prints all licence texts to stdout, as plain text for a pager or a file.
+/// Prints all licence texts to standard output.
 pub(crate) fn run() -> Result<()> {
     let rule = "=".repeat(100);
     let mut out = std::io::stdout().lock();

@@ -1,13 +1,12 @@
-//! What the command line remembers of what it ran: how fast the models were, for its lists and for the window.
+//! Saves the speeds of models that ran, for the lists of the command line and the window.
 
 use hunch_error::Error;
 use hunch_library::Places;
-use hunch_library::measured::{ModelId, Rates, SpeedLog};
+use hunch_library::speed_log::{ModelId, Rates, SpeedLog};
 
 use super::ModelArgs;
 
-/// Remembers how fast the models of the command line were on a device ("cpu" or "metal"). What cannot be remembered
-/// does no harm.
+/// Saves the speeds of the models on a device ("cpu" or "metal"). A failure to save is ignored.
 pub(super) fn remember(args: &ModelArgs, device: &str, rates: Rates) {
     if rates != Rates::default() {
         let _ = try_remember(args, device, rates);
@@ -20,6 +19,6 @@ fn try_remember(args: &ModelArgs, device: &str, rates: Rates) -> Result<(), Erro
         |path: std::path::PathBuf| hunch_library::inspect_listed(&path, &places).map(|found| found.entry);
     let target = listed(args.target_path()?)?;
     let draft = args.draft_path()?.map(listed).transpose()?;
-    let measured = SpeedLog::of_this_machine(device)?;
+    let measured = SpeedLog::open(device)?;
     measured.remember(&ModelId::of(&target), draft.as_ref().map(ModelId::of).as_ref(), rates)
 }

@@ -1,5 +1,4 @@
-//! The commands and their arguments. Each command has a file; what they share (colour, cards) is in
-//! `render`.
+//! The commands of the command line. Each has its own file; `render` and `progress` write to the terminal.
 
 mod bench;
 mod compare;
@@ -8,6 +7,7 @@ mod lab;
 mod licenses;
 mod measured;
 mod models;
+mod progress;
 mod render;
 mod run;
 mod skip_search;
@@ -27,10 +27,10 @@ use hunch_model::device::{Compute, DeviceChoice};
 
 /// Speculative decoding you can see, and check.
 ///
-/// A small draft guesses tokens ahead; the target checks all guesses in one pass and keeps what it
-/// would have said itself. The output distribution is exactly the target's. Every token is coloured by where
-/// it came from: accepted from the draft (green), resampled after a rejection (yellow), bonus after
-/// a fully accepted draft (magenta), plain when nothing was drafted.
+/// A small draft model guesses tokens ahead. The target checks all guesses in one pass and keeps those it
+/// would have produced itself, so the output has exactly the target's distribution. Tokens are coloured by origin:
+/// accepted from the draft (green), resampled after a rejection (yellow), bonus after a fully accepted draft
+/// (magenta), plain when nothing was drafted.
 #[derive(Parser)]
 #[command(name = "hunch", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -39,79 +39,80 @@ pub(crate) struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes:
-  0  done; for `verify` and `lab unbiased`: every check passed
-  1  `verify` or `lab unbiased`: a check failed
-  2  the command line is wrong
-  3  a model is missing, unsound, unsupported, or does not fit the other one
-  4  the request is invalid (a parameter, the prompt, the context)
-  5  the device failed, memory or disk ran out, a file could not be read or written, no hub
-  70 a defect in Hunch
+  0   success; for `verify` and `lab unbiased`: every check passed
+  1   `verify` or `lab unbiased`: a check failed
+  2   invalid command line
+  3   a model is missing, damaged, unsupported, or does not match the other one
+  4   invalid request (a parameter, the prompt, the context)
+  5   device failure, out of memory or disk space, a file that cannot be read or written, no connection
+  70  a bug in Hunch
+  130 stopped with Ctrl-C
 
-The default model is fetched by `make setup`. NO_COLOR=1 switches colour off.";
+`make setup` downloads the default model. NO_COLOR=1 turns colour off.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Answers a prompt and streams the tokens in colour
+    /// Answer a prompt and stream the tokens in colour
     Run(Box<run::RunArgs>),
-    /// Measures methods against plain decoding on this machine
+    /// Measure methods against plain decoding on this machine
     Bench(Box<bench::BenchArgs>),
-    /// Sets methods beside plain decoding, slice by slice: speedup with its spread, and why
+    /// Compare methods with plain decoding, interleaved: speedup with its spread, and why
     Compare(Box<compare::CompareArgs>),
-    /// Looks closely: residual resampling, the rules on trial, predicted speedup over alpha and K
+    /// Inspect a decoding step: residual resampling, tests of acceptance rules, predicted speedup
     Lab(Box<lab::LabArgs>),
-    /// Proves that speculation changes nothing: identity, row invariance, token distribution, oracle
+    /// Prove that speculation changes nothing: identity, row invariance, token distribution, oracle
     Verify(verify::VerifyArgs),
-    /// Finds the layers that a target can skip when it drafts for itself, and remembers them
+    /// Find the layers a target can skip when it drafts for itself, and save them
     SkipSearch(skip_search::SkipSearchArgs),
-    /// Lists models, shows what one file is, and fetches more
+    /// List, inspect and download models
     Models(models::ModelsArgs),
-    /// Shows speculation on the default model: an answer in colour, then plain against speculative
+    /// Show speculation on the default model: an answer in colour, then plain against speculative
     Demo(demo::DemoArgs),
-    /// Prints the licences of Hunch and of everything in it (`hunch licenses | less`)
+    /// Print the licences of Hunch and its dependencies (`hunch licenses | less`)
     Licenses,
-    /// Prints the completions of a shell
+    /// Print completions for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Prints the types of the window's interface as TypeScript
+    /// Print the types of the window's interface as TypeScript
     #[command(hide = true)]
     Schema,
 }
 
-/// Which instructions the CPU kernels may use.
+/// Instruction set of the CPU kernels.
 #[derive(Args, Clone)]
 pub(crate) struct IsaArgs {
-    /// Hold the CPU kernels to an instruction set, such as avx2 [default: the best this CPU has]
+    /// Limit the CPU kernels to an instruction set, such as avx2 [default: the best this CPU has]
     #[arg(long, value_name = "NAME")]
     isa: Option<String>,
 }
 
 impl IsaArgs {
-    /// Applies the choice. Before models are loaded.
+    /// Applies the choice. Must be called before models are loaded.
     pub(crate) fn apply(&self) -> anyhow::Result<()> {
         let Some(name) = &self.isa else { return Ok(()) };
         hunch_kernels::use_level(name)
-            .map_err(|reason| Error::invalid(format!("--isa {name} is not possible here: {reason}.")).into())
+            .map_err(|reason| Error::invalid(format!("--isa {name} cannot be used here: {reason}.")).into())
     }
 }
 
-/// Which models, where.
+/// Models and device.
 #[derive(Args, Clone)]
 pub(crate) struct ModelArgs {
     /// The model that answers: a GGUF file, or a name from `hunch models`
     #[arg(long, default_value = hunch_library::DEFAULT_MODEL, value_name = "PATH|NAME")]
     pub(crate) target: String,
-    /// The small model that guesses: a GGUF file or a name, of the target's vocabulary
+    /// The small model that drafts, with the target's vocabulary: a GGUF file or a name
     #[arg(long, value_name = "PATH|NAME")]
     pub(crate) draft: Option<String>,
-    /// Where to compute: auto is Metal on a Mac and the CPU elsewhere
+    /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     pub(crate) device: DeviceChoice,
-    /// CPU threads [default: one for each core]
+    /// CPU threads [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// Load the models even if they are predicted not to fit into memory
+    /// Load the models even if they are not expected to fit into memory
     #[arg(long, alias = "even-if-too-large")]
     pub(crate) ignore_memory_check: bool,
 }
@@ -122,16 +123,16 @@ impl ModelArgs {
     }
 
     pub(crate) fn target_path(&self) -> Result<PathBuf, Error> {
-        hunch_library::find(&self.target, &Places::of_this_user()?)
+        hunch_library::resolve(&self.target, &Places::of_this_user()?)
     }
 
     pub(crate) fn draft_path(&self) -> Result<Option<PathBuf>, Error> {
         let places = Places::of_this_user()?;
-        self.draft.as_deref().map(|name| hunch_library::find(name, &places)).transpose()
+        self.draft.as_deref().map(|name| hunch_library::resolve(name, &places)).transpose()
     }
 }
 
-/// Runs a command and turns its outcome into an exit code.
+/// Runs a command and returns its exit code.
 pub(crate) fn run(cli: Cli) -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args).map(|()| true),
@@ -155,14 +156,14 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            // A reader that went away (`hunch ... | head`) is no failure of ours.
+            // A closed pipe (`hunch ... | head`) is not a failure.
             let closed = error
                 .downcast_ref::<std::io::Error>()
                 .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe);
             if closed {
                 return ExitCode::SUCCESS;
             }
-            // It may repeat what a file says.
+            // The message may quote a file.
             let text: Vec<String> = format!("{error:#}").lines().map(render::line).collect();
             eprintln!("hunch: {}", text.join("\n"));
             ExitCode::from(exit_code(&error))
@@ -170,17 +171,17 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// An error as the engine told it to the outside.
+/// An error in the form the engine reports to clients.
 #[derive(Debug)]
-pub(crate) struct Told(ErrorInfo);
+pub(crate) struct ReportedError(ErrorInfo);
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for ReportedError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.message)
     }
 }
 
-impl std::error::Error for Told {}
+impl std::error::Error for ReportedError {}
 
 fn exit_code(error: &anyhow::Error) -> u8 {
     match error_code(error) {
@@ -189,7 +190,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// The kind of an error, whichever crate it comes from.
+/// Returns the code of an error of any crate.
 fn error_code(error: &anyhow::Error) -> Option<ErrorCode> {
     use hunch_core::error::Error as CoreError;
     if let Some(error) = error.downcast_ref::<Error>() {
@@ -198,7 +199,7 @@ fn error_code(error: &anyhow::Error) -> Option<ErrorCode> {
     if let Some(StoreError(error)) = error.downcast_ref() {
         return Some(error.code());
     }
-    if let Some(Told(info)) = error.downcast_ref() {
+    if let Some(ReportedError(info)) = error.downcast_ref() {
         return Some(info.code);
     }
     error.downcast_ref::<CoreError>().map(|error| match error {
@@ -232,7 +233,7 @@ fn exit_code_of(code: ErrorCode) -> u8 {
         | ErrorCode::WrongChecksum
         | ErrorCode::CatalogueMismatch
         | ErrorCode::DiskFull => 5,
-        // As a shell tells that Ctrl-C ended something.
+        // The code shells use for a program ended by Ctrl-C.
         ErrorCode::Stopped => 130,
         ErrorCode::Internal => 70,
     }
@@ -244,7 +245,7 @@ mod tests {
     use hunch_core::error::Error as CoreError;
 
     #[test]
-    fn errors_of_every_crate_have_the_exit_code_of_their_kind() {
+    fn errors_of_every_crate_map_to_exit_codes() {
         let busy = || Error::Busy;
         assert_eq!(exit_code(&CoreError::invalid("k is 99").into()), 4);
         assert_eq!(exit_code(&CoreError::model(busy()).into()), 4);

@@ -1,18 +1,19 @@
-//! How things look in a terminal: tokens in the colours of their origin, cards of figures.
+//! Output for the terminal: tokens coloured by origin, cards of figures, tables.
 
 use std::io::{self, IsTerminal, Write};
 
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use hunch::event::{GenerationEvent, TokenEvent};
 use hunch_core::stats::GenerationStats;
 use hunch_core::token::TokenOrigin;
 
-/// Whether to colour standard output: a terminal, and the user has not said no (no-color.org).
+/// Returns whether to colour standard output: it is a terminal and `NO_COLOR` is not set (no-color.org).
 pub(crate) fn colour_wanted() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
     io::stdout().is_terminal() && !refused
 }
 
-/// The ANSI codes of an origin: colour and underline, so that colour is never alone.
+/// Returns the ANSI codes of an origin. Underlines make origins distinguishable without colour.
 fn style(origin: TokenOrigin) -> &'static str {
     match origin {
         TokenOrigin::Accepted => "\x1b[32;4m",
@@ -22,7 +23,7 @@ fn style(origin: TokenOrigin) -> &'static str {
     }
 }
 
-/// Writes one token. Line breaks stay outside the colour, or underlines would run on.
+/// Writes one token. Line breaks stay uncoloured, or underlines would continue to the end of the line.
 pub(crate) fn token(out: &mut impl Write, token: &TokenEvent, colour: bool) -> io::Result<()> {
     let style = style(token.origin);
     if !colour || style.is_empty() {
@@ -39,7 +40,7 @@ pub(crate) fn token(out: &mut impl Write, token: &TokenEvent, colour: bool) -> i
     Ok(())
 }
 
-/// Writes the tokens an event brings and shows them at once.
+/// Writes the tokens of an event and flushes.
 pub(crate) fn tokens_of(out: &mut impl Write, event: &GenerationEvent, colour: bool) -> io::Result<()> {
     let tokens = match event {
         GenerationEvent::Round(round) => &round.tokens,
@@ -52,7 +53,7 @@ pub(crate) fn tokens_of(out: &mut impl Write, event: &GenerationEvent, colour: b
     out.flush()
 }
 
-/// One line that says what the colours mean.
+/// Formats the legend of the colours with token counts.
 pub(crate) fn legend(stats: &GenerationStats, colour: bool) -> String {
     let paint = |origin, count, name| {
         let (on, off) =
@@ -68,7 +69,7 @@ pub(crate) fn legend(stats: &GenerationStats, colour: bool) -> String {
     .join("   ")
 }
 
-/// The card of figures under an answer.
+/// Formats the figures of an answer.
 pub(crate) fn card(stats: &GenerationStats, colour: bool) -> String {
     let total = stats.propose_ms + stats.target_ms + stats.verify_ms + stats.other_ms;
     let share = |ms: f64| if total > 0.0 { 100.0 * ms / total } else { 0.0 };
@@ -108,39 +109,90 @@ pub(crate) fn card(stats: &GenerationStats, colour: bool) -> String {
     lines.join("\n")
 }
 
-/// A table with a header; the first column is aligned left, the others right.
+/// Widest table that has two spaces between its columns. A wider one has a single space.
+const ROOMY: usize = 100;
+
+/// Formats a table with a header. The first column is aligned left, the others right.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| line(cell)).collect()).collect();
-    let width = |column: usize| {
-        rows.iter()
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count())
-            .chain([header[column].chars().count()])
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    let padded = |cells: Vec<&str>| {
-        let cells = cells
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(i, (cell, &w))| if i == 0 { format!("{cell:<w$}") } else { format!("{cell:>w$}") });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let mut lines = vec![padded(header.to_vec())];
-    lines.extend(rows.iter().map(|row| padded(row.iter().map(String::as_str).collect())));
-    lines.join("\n")
+    let text = columns(Some(header), rows, CellAlignment::Right, 2);
+    if text.lines().all(|line| line.chars().count() <= ROOMY) {
+        return text;
+    }
+    columns(Some(header), rows, CellAlignment::Right, 1)
 }
 
-/// A text that may be a stranger's, as a line for the terminal: without the control characters, with which it
-/// could command the terminal.
+/// Formats names and values in two columns, both aligned left.
+pub(crate) fn fields(rows: &[(&str, String)]) -> String {
+    let rows: Vec<_> = rows.iter().map(|(name, value)| vec![(*name).to_owned(), value.clone()]).collect();
+    columns(None, &rows, CellAlignment::Left, 2)
+}
+
+/// Formats rows in columns with `gap` spaces between them, without lines and without wrapping.
+fn columns(header: Option<&[&str]>, rows: &[Vec<String>], others: CellAlignment, gap: u16) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    if let Some(header) = header {
+        table.set_header(header.to_vec());
+    }
+    for row in rows {
+        table.add_row(row.iter().map(|cell| line(cell)).collect::<Vec<_>>());
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((if index == 0 { 0 } else { gap }, 0));
+        column.set_cell_alignment(if index == 0 { CellAlignment::Left } else { others });
+    }
+    table.trim_fmt()
+}
+
+/// Removes control characters from untrusted text, which could otherwise control the terminal.
 pub(crate) fn line(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Bytes as MiB or GiB.
+/// Formats bytes as MiB or GiB.
 pub(crate) fn bytes(count: u64) -> String {
     let mib = count as f64 / f64::from(1 << 20);
     if mib >= 1024.0 { format!("{:.2} GiB", mib / 1024.0) } else { format!("{mib:.0} MiB") }
+}
+
+/// Formats a number with its noun, such as "1 run" or "3 runs".
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_align_and_drop_control_characters() {
+        let rows = [vec!["a\u{1b}[31m".into(), "1".into()], vec!["longer".into(), "12.50".into()]];
+        assert_eq!(table(&["name", "tok/s"], &rows), "name    tok/s\na[31m       1\nlonger  12.50");
+        assert_eq!(
+            fields(&[("size", "1 MiB".into()), ("context", "2".into())]),
+            "size     1 MiB\ncontext  2"
+        );
+        assert_eq!(table(&["name", "size"], &[]), "name  size");
+    }
+
+    #[test]
+    fn wide_tables_use_single_spaces() {
+        let header = ["x".repeat(9), "y".repeat(90)];
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        assert_eq!(table(&header, &[]), format!("{} {}", header[0], header[1]));
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        let rows = [vec!["模型".into(), "1".into()], vec!["abcd".into(), "2".into()]];
+        assert_eq!(table(&["name", "n"], &rows), "name  n\n模型  1\nabcd  2");
+    }
+
+    #[test]
+    fn counts_use_the_plural() {
+        assert_eq!(
+            (count(1, "run"), count(0, "run"), count(2, "run")),
+            ("1 run".into(), "0 runs".into(), "2 runs".into())
+        );
+    }
 }

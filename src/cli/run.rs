@@ -1,4 +1,4 @@
-//! `hunch run`: one prompt, one answer.
+//! `hunch run`: answers one prompt.
 
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -23,39 +23,39 @@ use hunch_core::token::TokenId;
 use hunch_error::Error;
 use hunch_error::ErrorInfo;
 use hunch_library::Places;
-use hunch_library::fit::{too_large, usual_context};
-use hunch_library::measured::Rates;
+use hunch_library::fit::{default_context, too_large_message};
+use hunch_library::speed_log::Rates;
 use hunch_library::types::FitVerdict;
 use hunch_model::device::Compute;
 use hunch_model::low_bit;
 use hunch_model::weights::WeightFile;
 
+use super::progress::Progress;
 use super::{ModelArgs, measured, models, render};
 
-/// Reads the name of a method.
+/// Returns a parser of method names.
 pub(crate) fn method_parser() -> impl TypedValueParser<Value = Method> {
     let value = |method: &Method| PossibleValue::new(method.name()).help(method.summary());
     let values: Vec<_> = Method::ALL.iter().map(value).collect();
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Method>())
 }
 
-/// Answers a prompt and streams the tokens in colour.
+/// Answer a prompt and stream the tokens in colour.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// What to ask; read from standard input when absent or "-"
+    /// The prompt; read from standard input when absent or "-"
     prompt: Option<String>,
     #[command(flatten)]
     models: ModelArgs,
-    /// How to guess ahead [default: draft-model with --draft, else ngram]
+    /// Drafting method [default: draft-model with --draft, else ngram]
     #[arg(long, value_parser = method_parser())]
     method: Option<Method>,
-    /// Most tokens to draft a round: 1 to 15, or auto, which measures what pays
+    /// Most tokens to draft per round: 1 to 15, or auto, which measures what pays
     #[arg(long, default_value_t = MaxDraft::Auto, value_name = "K|auto")]
     max_draft: MaxDraft,
     #[command(flatten)]
     options: OptionArgs,
-    /// Which drafted tokens stand: lossless, match, coupled, lossy-typical[:epsilon:delta] or
-    /// lossy-lenience[:l]
+    /// Acceptance rule: lossless, match, coupled, lossy-typical[:epsilon:delta] or lossy-lenience[:l]
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
     rule: AcceptanceRule,
     /// Most tokens to generate
@@ -63,13 +63,13 @@ pub(crate) struct RunArgs {
     max_tokens: usize,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Instructions for the whole conversation
+    /// System message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Text that ends the answer; may be given several times
+    /// Text that ends the answer; may be repeated
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// Continue the prompt as it is, without the chat template
+    /// Continue the raw prompt, without the chat template
     #[arg(long)]
     raw: bool,
     /// Print one JSON object as the last line
@@ -77,64 +77,64 @@ pub(crate) struct RunArgs {
     json: bool,
 }
 
-/// What some methods can be told besides.
+/// Options of single methods.
 #[derive(Args, Clone)]
 pub(crate) struct OptionArgs {
-    /// How the trees of draft-tree branch: dynamic, or children by level such as 3x2x1
+    /// Shape of draft-tree's trees: dynamic, or children per level such as 3x2x1
     #[arg(long, default_value_t = TreeShape::Dynamic, value_name = "SHAPE")]
     tree: TreeShape,
-    /// After how many of the target's layers early-exit leaves [default: two thirds]
+    /// Layers of the target that early-exit runs [default: two thirds]
     #[arg(long, value_name = "N")]
     exit_layer: Option<usize>,
-    /// Layers that layer-skip leaves out, such as 9,11,14 [default: what `hunch skip-search` found for this
-    /// target, else every second one of the middle half]
+    /// Layers that layer-skip skips, such as 9,11,14 [default: the result of `hunch skip-search` for this target,
+    /// else every second layer of the middle half]
     #[arg(long, value_name = "LAYERS")]
     skip_layers: Option<LayerList>,
 }
 
 impl OptionArgs {
-    /// The options, for this target.
+    /// Returns the options for this target.
     pub(crate) fn options(&self, target: &dyn LanguageModel) -> MethodOptions {
-        let asked = self.skip_layers.clone().map(|list| list.0);
+        let given = self.skip_layers.clone().map(|list| list.0);
         let found =
             || skip_sets::remembered(&hunch_library::skip_sets_folder().ok()?, SearchedModel::of(target));
         MethodOptions {
             tree: self.tree.clone(),
             exit_layer: self.exit_layer,
-            skipped_layers: asked.or_else(found),
+            skipped_layers: given.or_else(found),
             ..MethodOptions::default()
         }
     }
 }
 
-/// How tokens are drawn; what is not given is as in a new conversation.
+/// Sampling. Defaults are those of a new conversation.
 #[derive(Args, Clone)]
 pub(crate) struct SamplingArgs {
-    /// 0 always takes the likeliest token
+    /// 0 always takes the most likely token
     #[arg(long, value_name = "T")]
     temperature: Option<f32>,
-    /// Keep the K likeliest tokens; 0 keeps all
+    /// Keep the K most likely tokens; 0 keeps all
     #[arg(long, value_name = "K")]
     top_k: Option<u32>,
-    /// Keep the likeliest tokens that add up to P
+    /// Keep the most likely tokens that add up to P
     #[arg(long, value_name = "P")]
     top_p: Option<f32>,
-    /// Keep tokens at least P times as likely as the likeliest
+    /// Keep tokens at least P times as likely as the most likely one
     #[arg(long, value_name = "P")]
     min_p: Option<f32>,
-    /// Weaken tokens seen lately; 1 changes nothing
+    /// Weaken recent tokens; 1 changes nothing
     #[arg(long, value_name = "R")]
     repeat_penalty: Option<f32>,
-    /// Taken from the logit of tokens seen lately
+    /// Subtract from the logits of recent tokens
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
-    /// Taken from the logit for each time a token was seen lately
+    /// Subtract from the logits of recent tokens, per occurrence
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
-    /// Add BIAS to the logit of token ID; may be given several times
+    /// Add BIAS to the logit of token ID; may be repeated
     #[arg(long, value_name = "ID=BIAS", value_parser = parse_bias)]
     logit_bias: Vec<(TokenId, f32)>,
-    /// Makes the answer repeatable; above temperature 0 with a fixed --max-draft or --rule coupled
+    /// Make the answer reproducible; above temperature 0 with a fixed --max-draft or --rule coupled
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -147,19 +147,30 @@ fn parse_bias(text: &str) -> Result<(TokenId, f32), String> {
 }
 
 impl SamplingArgs {
-    /// Whether a way of drawing was asked for, be it the usual one; a seed alone asks for none.
-    pub(crate) fn says_how_to_draw(&self) -> bool {
+    /// Returns whether any option but the seed was given.
+    fn is_given(&self) -> bool {
         let Self { temperature, top_k, top_p, min_p, logit_bias, seed: _, .. } = self;
         let penalties = [self.repeat_penalty, self.presence_penalty, self.frequency_penalty];
         let numbers = [temperature, top_p, min_p].into_iter().chain(&penalties);
         top_k.is_some() || !logit_bias.is_empty() || numbers.into_iter().any(Option::is_some)
     }
 
-    /// The seed, if one was given.
+    /// Returns the seed, if one was given.
     pub(crate) fn seed(&self) -> Option<u64> {
         self.seed
     }
 
+    /// Returns the parameters, or greedy sampling when no option but the seed was given.
+    ///
+    /// Greedy answers can be compared token for token.
+    pub(crate) fn params_or_greedy(&self) -> SamplingParams {
+        if self.is_given() {
+            return self.params();
+        }
+        SamplingParams { seed: self.seed, ..SamplingParams::greedy() }
+    }
+
+    /// Returns the parameters.
     pub(crate) fn params(&self) -> SamplingParams {
         let default = SamplingParams::default();
         SamplingParams {
@@ -213,12 +224,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     for (method, error) in &answer.dropped {
         write!(
             out,
-            "\n{method} failed and was left out for the rest of the answer: {}",
+            "\n{method} failed and was disabled for the rest of the answer: {}",
             render::line(&error.message)
         )?;
     }
-    if answer.rested > 0 {
-        write!(out, "\ndrafting rested in {} rounds, where plain decoding is faster", answer.rested)?;
+    if answer.parked > 0 {
+        write!(out, "\ndrafting was parked in {} rounds, where plain decoding is faster", answer.parked)?;
     }
     if plan.sampling.temperature > 0.0 {
         write!(out, "   seed {}", answer.seed)?;
@@ -226,9 +237,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     Ok(writeln!(out)?)
 }
 
-/// Tokens that a prompt has at most: each stands for a byte or more, and a template adds some.
+/// Returns an upper bound of a prompt's tokens: one per byte, and some for the template.
 fn most_tokens(prompt: &Prompt) -> usize {
-    /// What templates add for each message.
+    /// Tokens that templates add per message.
     const TEMPLATE: usize = 64;
     let of_messages = |messages: &[ChatMessage]| -> usize {
         messages.iter().map(|message| message.content.len() + TEMPLATE).sum()
@@ -240,26 +251,26 @@ fn most_tokens(prompt: &Prompt) -> usize {
     }
 }
 
-/// Loads the models of the command line, and what `methods` need besides.
+/// Loads the models of the command line and the low-bit copy if `methods` need it.
 pub(crate) fn load(args: &ModelArgs, methods: &[Method]) -> Result<Models> {
     load_for(args, methods, usize::MAX)
 }
 
-/// The same for conversations of at most so many tokens.
+/// Loads models for conversations of at most `longest` tokens.
 ///
 /// # Errors
-/// As loading has them, and [`Error::OutOfMemory`] when they are predicted not to fit with caches of so many tokens,
-/// or of the usual context where that is less. Caches grow as they are needed.
+/// As loading. [`Error::OutOfMemory`] when the models are not expected to fit with caches of `longest` tokens, or of
+/// the usual context if that is shorter. Caches grow as needed.
 fn load_for(args: &ModelArgs, methods: &[Method], longest: usize) -> Result<Models> {
     let compute = args.compute()?;
     let target = args.target_path()?;
     let draft = args.draft_path()?;
     if !args.ignore_memory_check {
-        let context = usual_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
+        let context = default_context(&hunch_library::inspect(&target)?.spec).min(longest).max(1) as u32;
         let places = Places::of_this_user()?;
         let fit = models::predicted_fit(&compute, &places, &target, draft.as_deref(), Some(context))?;
         if fit.verdict == FitVerdict::TooLarge {
-            let why = too_large(&fit);
+            let why = too_large_message(&fit);
             return Err(Error::OutOfMemory(format!("{why}; --ignore-memory-check loads it anyway")).into());
         }
     }
@@ -270,22 +281,17 @@ fn load_for(args: &ModelArgs, methods: &[Method], longest: usize) -> Result<Mode
     Ok(models)
 }
 
-/// The target's copy in fewer bits, made when it is asked for first.
+/// Returns the path of the target's low-bit copy, and writes the copy the first time.
 fn low_bit_copy(target: &Path, compute: &Compute) -> Result<PathBuf> {
     let path = hunch_library::low_bit_path(target)?;
     if path.is_file() {
         return Ok(path);
     }
-    let interactive = std::io::stderr().is_terminal();
-    eprintln!("Making a copy of the target in fewer bits, once: {}", path.display());
+    eprintln!("Writing a low-bit copy of the target (once): {}", path.display());
+    let progress = Progress::new();
     low_bit::write_copy(&WeightFile::open(target)?, &path, compute.threads().count(), &mut |done, total| {
-        if interactive {
-            eprint!("\r\x1b[K{}%", 100 * done / total.max(1));
-        }
+        progress.show(done as u64, total as u64, format!("{}%", 100 * done / total.max(1)));
     })?;
-    if interactive {
-        eprint!("\r\x1b[K");
-    }
     Ok(path)
 }
 
@@ -309,19 +315,19 @@ fn prompt(args: &RunArgs) -> Result<Prompt> {
     let system = args.system.iter().map(|s| ChatMessage { role: Role::System, content: s.clone() });
     let user = ChatMessage { role: Role::User, content: text.clone() };
     if text.trim().is_empty() {
-        return Err(Error::invalid("The prompt is empty; write something.").into());
+        return Err(Error::invalid("The prompt is empty. Write one.").into());
     }
     Ok(Prompt::Chat(system.chain([user]).collect()))
 }
 
-/// An answer with all it told.
+/// An answer with its tokens and events.
 pub(crate) struct Answer {
     pub(crate) finished: Finished,
     pub(crate) tokens: Vec<TokenEvent>,
     pub(crate) seed: u64,
     /// Rounds in which drafting was parked.
-    pub(crate) rested: u32,
-    /// Methods that failed and were left out, with the errors.
+    pub(crate) parked: u32,
+    /// Methods that failed and were disabled, with their errors.
     pub(crate) dropped: Vec<(Method, ErrorInfo)>,
 }
 
@@ -338,14 +344,14 @@ impl Answer {
             "tokens": self.tokens.iter().map(token).collect::<Vec<_>>(),
             "text": self.tokens.iter().map(|t| t.text.as_str()).collect::<String>(),
             "stop": self.finished.stop,
-            "parked_rounds": self.rested,
+            "parked_rounds": self.parked,
             "dropped_drafts": self.dropped.iter().map(dropped).collect::<Vec<_>>(),
             "stats": self.finished.stats,
         })
     }
 }
 
-/// Generates and passes every event that brings tokens to `show` as it happens.
+/// Generates an answer and calls `show` with every event.
 pub(crate) fn stream(
     models: &mut Models,
     ids: &[TokenId],
@@ -356,13 +362,13 @@ pub(crate) fn stream(
     let closed = std::sync::atomic::AtomicBool::new(false);
     let mut failure = None;
     let mut tokens = Vec::new();
-    let (mut drawn_with, mut rested, mut dropped) = (0, 0, Vec::new());
+    let (mut drawn_with, mut parked, mut dropped) = (0, 0, Vec::new());
     let mut take = |event: &GenerationEvent| {
         match event {
             GenerationEvent::Started { seed, .. } => drawn_with = *seed,
             GenerationEvent::Round(round) => {
                 tokens.extend(round.tokens.iter().cloned());
-                rested += u32::from(round.depth.as_ref().is_some_and(|depth| depth.parked));
+                parked += u32::from(round.depth.as_ref().is_some_and(|depth| depth.parked));
             }
             GenerationEvent::DraftDropped { method, error } => dropped.push((*method, error.clone())),
             _ => {}
@@ -372,7 +378,7 @@ pub(crate) fn stream(
             failure.get_or_insert(error);
         }
     };
-    // A reader that went away ends the generation.
+    // A closed pipe ends the generation.
     let cancelled = || closed.load(std::sync::atomic::Ordering::Relaxed);
     let context = GenerationContext {
         id: 0,
@@ -390,5 +396,5 @@ pub(crate) fn stream(
         return Err(error.into());
     }
     tokens.extend(finished.held.iter().cloned());
-    Ok(Answer { finished, tokens, seed: drawn_with, rested, dropped })
+    Ok(Answer { finished, tokens, seed: drawn_with, parked, dropped })
 }

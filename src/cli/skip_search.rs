@@ -1,6 +1,6 @@
-//! `hunch skip-search`: which layers a target can leave out when it drafts for itself.
+//! `hunch skip-search`: the layers a target can skip when it drafts for itself.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
@@ -11,17 +11,18 @@ use hunch::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::propose::layer_skip::{LayerList, LayerSkip};
 use hunch_core::sample::SamplingParams;
 
+use super::progress::Progress;
 use super::run::{load, stream};
 use super::{ModelArgs, render};
 
-/// Finds the layers that the method layer-skip should leave out with this target, and remembers them.
-/// What a set accepts and what passes cost is measured; the speedup it promises is predicted.
+/// Find the layers that the method layer-skip should skip with this target, and save them.
+///
+/// Acceptance and the cost of passes are measured. The speedup is predicted from them.
 #[derive(Args)]
 pub(crate) struct SkipSearchArgs {
     #[command(flatten)]
     models: ModelArgs,
-    /// Prompts whose answers are tried on: code, prose, edit, or a file of JSON Lines; may be given several
-    /// times
+    /// Prompts whose answers are used: code, prose, edit, or a JSON Lines file; may be repeated
     #[arg(long, value_name = "NAME|FILE.jsonl", default_values = ["code", "prose"])]
     suite: Vec<String>,
     /// Use the first N prompts of each suite
@@ -37,30 +38,27 @@ const ANSWER: usize = 48;
 
 pub(crate) fn run(args: &SkipSearchArgs) -> Result<()> {
     let mut models = load(&args.models, &[])?;
-    let interactive = std::io::stderr().is_terminal();
     let samples = samples(&mut models, args)?;
     let model = models.target();
-    let among = LayerSkip::tokens_after(&[], model.info().n_vocab);
-    let found = search(model, &samples, among.as_ref(), &mut |trying| {
-        if interactive {
-            let (sample, of) = trying.sample;
-            eprint!("\r\x1b[K{} layers skipped, one more: text {} of {of}", trying.skipped, sample + 1);
-        }
+    let vocab_subset = LayerSkip::tokens_after(&[], model.info().n_vocab);
+    let progress = Progress::new();
+    let found = search(model, &samples, vocab_subset.as_ref(), &mut |trying| {
+        let (sample, of) = trying.sample;
+        let step = format!("{} skipped, trying one more: text", render::count(trying.skipped, "layer"));
+        progress.step(&step, sample, of);
     })?;
-    if interactive {
-        eprint!("\r\x1b[K");
-    }
+    drop(progress);
     let path = skip_sets::remember(&hunch_library::skip_sets_folder()?, SearchedModel::of(model), &found)?;
     let mut out = std::io::stdout().lock();
     write!(out, "{}", table(&found))?;
-    writeln!(out, "\nRemembered in {}.", path.display())?;
+    writeln!(out, "\nSaved to {}.", path.display())?;
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&found)?)?;
     }
     Ok(())
 }
 
-/// The model's own greedy answers to the prompts.
+/// Returns the model's greedy answers to the prompts.
 fn samples(models: &mut Models, args: &SkipSearchArgs) -> Result<Vec<Sample>> {
     let plan = GenerationPlan {
         max_tokens: ANSWER,
@@ -94,11 +92,11 @@ fn table(found: &SkipSearch) -> String {
     let header = ["skipped", "accepted", "c", "best K", "predicted", "layers"];
     let rows: Vec<Vec<String>> = found.path.iter().map(row).collect();
     let verdict = if found.best.predicted_speedup > 1.0 {
-        format!("* is predicted to pay most: {:.2}x.", found.best.predicted_speedup)
+        format!("* has the highest predicted speedup: {:.2}x.", found.best.predicted_speedup)
     } else {
         format!(
-            "No set is predicted to pay here; * comes nearest, {:.2}x of plain's speed. With --max-draft auto \
-             drafting will rest.",
+            "No set is predicted to be faster than plain decoding; * is best, at {:.2}x. With --max-draft auto \
+             drafting will be parked.",
             found.best.predicted_speedup
         )
     };

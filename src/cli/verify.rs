@@ -1,4 +1,4 @@
-//! `hunch verify`: the proof as a table, PASS or FAIL, and the exit code.
+//! `hunch verify`: the checks that speculation changes nothing, as a table and an exit code.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,25 +13,25 @@ use hunch_error::Error;
 use super::run::{OptionArgs, load, method_parser};
 use super::{IsaArgs, ModelArgs};
 
-/// Proves that speculation changes nothing.
+/// Prove that speculation changes nothing.
 #[derive(Args)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     models: ModelArgs,
     #[command(flatten)]
     isa: IsaArgs,
-    /// Methods to try, separated by commas [default: all that these models can run]
+    /// Methods to check, separated by commas [default: all that these models can run]
     #[arg(long = "method", visible_alias = "methods", value_parser = method_parser(), value_delimiter = ',')]
     methods: Vec<Method>,
     #[command(flatten)]
     options: OptionArgs,
-    /// The rule whose distribution is checked: lossless, match or coupled; a lossy one is there to be seen failing
+    /// Acceptance rule to check: lossless, match or coupled; a lossy rule is expected to fail
     #[arg(long, default_value_t = AcceptanceRule::Lossless, value_name = "RULE")]
     rule: AcceptanceRule,
-    /// Distributions of another engine to compare the target with
+    /// Compare the target with distributions recorded from another engine
     #[arg(long, value_name = "ORACLE.json")]
     against: Option<PathBuf>,
-    /// Samples of each method and context in the token distribution check
+    /// Samples per method and context in the token distribution check
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u64).range(20..=100_000))]
     samples: u64,
 }

@@ -1,4 +1,4 @@
-//! Panics, hangs and the end of the engine's thread.
+//! Tests of panics, hangs and the end of the engine's thread.
 
 use std::panic::panic_any;
 use std::sync::mpsc::{Receiver, channel};
@@ -6,14 +6,14 @@ use std::sync::mpsc::{Receiver, channel};
 use super::*;
 use hunch_model::device::DeviceChoice;
 
-/// Long enough for a loaded machine; nothing waits for it when all is well.
+/// Timeout for a busy machine. A passing test does not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn engine() -> Engine {
     Engine::start(Compute::open(DeviceChoice::Cpu, Some(1)).unwrap()).unwrap()
 }
 
-/// Panics once more when the panic that carries it is dropped: no guard on the engine's thread stops that.
+/// A panic payload that panics again when it is dropped, which no guard on the engine's thread catches.
 struct PanicsWhenDropped;
 
 impl Drop for PanicsWhenDropped {
@@ -22,18 +22,19 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-/// Tells when it is dropped.
-struct Dropped(#[expect(dead_code, reason = "its end is what is heard")] Sender<()>);
+/// Closes a channel when it is dropped.
+struct Dropped(#[expect(dead_code, reason = "the test waits for the drop")] Sender<()>);
 
-fn closed<T>(receiver: &Receiver<T>) {
+/// Waits until the sender is dropped.
+fn await_drop<T>(receiver: &Receiver<T>) {
     assert_eq!(receiver.recv_timeout(PATIENCE).err(), Some(RecvTimeoutError::Disconnected));
 }
 
-/// Asks until the engine is free.
-fn asked(engine: &Engine, id: u32) -> Result<()> {
+/// Retries until the engine is free.
+fn ask_when_free(engine: &Engine, id: u32) -> Result<()> {
     let begun = Instant::now();
     loop {
-        // There is no model, which the engine has to be alive to say.
+        // Only a live engine reports that no model is loaded.
         match engine.ask(id, |_, _| Ok(())) {
             Err(Error::Busy) if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(2)),
             ended => return ended,
@@ -42,56 +43,56 @@ fn asked(engine: &Engine, id: u32) -> Result<()> {
 }
 
 #[test]
-fn panic_while_the_last_event_is_told_leaves_the_engine_free() {
+fn panic_in_the_sink_releases_the_engine() {
     let engine = engine();
     let (sender, dropped) = channel();
-    let heard = Dropped(sender);
+    let guard = Dropped(sender);
     let sink = move |_: GenerationEvent| {
-        let _ = &heard;
+        let _ = &guard;
         panic!("the sink broke");
     };
     engine.generate(1, Prompt::Raw("x".into()), GenerationPlan::default(), Box::new(sink)).unwrap();
-    closed(&dropped);
-    assert!(matches!(asked(&engine, 2), Err(Error::NoModel)));
+    await_drop(&dropped);
+    assert!(matches!(ask_when_free(&engine, 2), Err(Error::NoModel)));
     assert_eq!(engine.running(), None);
 }
 
 #[test]
-fn panic_after_a_measurement_leaves_the_engine_free() {
+fn panic_in_a_measurement_callback_releases_the_engine() {
     let engine = engine();
     let (sender, dropped) = channel();
-    let heard = Dropped(sender);
+    let guard = Dropped(sender);
     engine
         .measure(
             1,
             |_, _| Ok(()),
             move |_: Result<()>| {
-                let _ = &heard;
-                panic!("the listener broke");
+                let _ = &guard;
+                panic!("the callback broke");
             },
         )
         .unwrap();
-    closed(&dropped);
-    assert!(matches!(asked(&engine, 2), Err(Error::NoModel)));
+    await_drop(&dropped);
+    assert!(matches!(ask_when_free(&engine, 2), Err(Error::NoModel)));
 }
 
 #[test]
-fn thread_that_ended_is_started_again() {
+fn restarts_a_thread_that_ended() {
     let engine = engine();
     let (sender, dropped) = channel();
-    let heard = Dropped(sender);
+    let guard = Dropped(sender);
     engine
         .measure(
             1,
             |_, _| Ok(()),
             move |_: Result<()>| {
-                let _ = &heard;
+                let _ = &guard;
                 panic_any(PanicsWhenDropped);
             },
         )
         .unwrap();
-    closed(&dropped);
-    // The thread may be on its way out when the first job arrives; who asks again is heard.
+    await_drop(&dropped);
+    // The first job may arrive while the thread is ending, and is lost. A later one starts a new thread.
     let begun = Instant::now();
     while !matches!(engine.ask(2, |_, _| Ok(())), Err(Error::NoModel)) {
         assert!(begun.elapsed() < PATIENCE);
@@ -117,7 +118,7 @@ fn job_sent_while_the_thread_ends_does_not_block_the_next_one() {
 }
 
 #[test]
-fn shutdown_does_not_wait_for_a_thread_that_hangs() {
+fn shutdown_abandons_a_hanging_thread() {
     let engine = engine();
     let (release, held) = channel::<()>();
     let (sender, begun) = channel();

@@ -1,4 +1,4 @@
-//! What a method's drafts are worth along a text that is there already.
+//! Draft quality of a method along a given text.
 
 use std::ops::ControlFlow;
 
@@ -14,12 +14,14 @@ use hunch_error::{Error, Result};
 use super::models::GenerationResources;
 use super::{GenerationPlan, Models};
 
-/// Weighs a draft where `text` begins behind `prompt`, and again after every `every` tokens of it. Seeds belong to
-/// places: methods that draw alike draft alike.
+/// Evaluates a draft at the start of `text` (which follows `prompt`) and after every `every` tokens of
+/// it.
+///
+/// The seed of a draft depends on its position only, so methods that sample alike draft alike.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] when the plan chooses its depth as it goes or accepts by another rule than the lossless
-/// one; else as [`generate`](super::generate).
+/// [`Error::InvalidRequest`] if the plan's depth is adaptive or its rule is not lossless, and the
+/// errors of [`generate`](super::generate).
 pub fn evaluate_drafts(
     models: &mut Models,
     (prompt, text): (&[TokenId], &[TokenId]),
@@ -29,10 +31,10 @@ pub fn evaluate_drafts(
 ) -> Result<Vec<DraftQuality>> {
     plan.validate()?;
     let MaxDraft::Fixed(max_draft) = plan.max_draft else {
-        return Err(Error::invalid("Drafts are weighed at a fixed size, such as --max-draft 8."));
+        return Err(Error::invalid("Draft quality needs a fixed depth, such as --max-draft 8."));
     };
     if plan.rule != AcceptanceRule::Lossless {
-        return Err(Error::invalid("Drafts are weighed under the rule lossless."));
+        return Err(Error::invalid("Draft quality needs the rule lossless."));
     }
     let sampler = Sampler::new(plan.sampling.clone())?;
     let mut resources = models.prepare(plan)?;
@@ -40,7 +42,7 @@ pub fn evaluate_drafts(
     let GenerationResources { target, stages, cached, tokenizer, .. } = resources;
     let config = SessionConfig {
         max_draft: max_draft as usize,
-        // No draft is cut because the answer would be over.
+        // Large enough that the token limit never truncates a draft.
         max_tokens: text.len() + MAX_ROWS + 1,
         end_tokens: tokenizer.end_tokens().iter().copied().collect(),
         seed: plan.sampling.seed.unwrap_or_default(),
@@ -50,14 +52,14 @@ pub fn evaluate_drafts(
     for proposer in stages {
         session.add_proposer(proposer, None);
     }
-    let mut worth = Vec::new();
+    let mut qualities = Vec::new();
     if session.prefill(prompt, reuse, &mut |_, _| ControlFlow::Continue(()))?.is_break() {
-        return Err(Error::Internal("nobody stops the reading of a text whose drafts are weighed".into()));
+        return Err(Error::Internal("a prefill without a cancel check was cancelled".into()));
     }
     for tokens in text.chunks(every.max(1)) {
-        worth.push(session.evaluate_draft()?);
-        session.follow(tokens)?;
+        qualities.push(session.evaluate_draft()?);
+        session.teacher_force(tokens)?;
     }
     *cached = session.cached().to_vec();
-    Ok(worth)
+    Ok(qualities)
 }

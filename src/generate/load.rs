@@ -1,5 +1,5 @@
-//! From model files to models in memory: what is to be loaded, opening and checking the files first, then
-//! reading them under a watch. What the models are then is the business of [`Models`](super::Models).
+//! Loading: opens and checks model files first, then reads them into memory with progress. Using the
+//! loaded models is the job of [`Models`](super::Models).
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -12,60 +12,61 @@ use hunch_error::{Error, Result};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
 use hunch_model::split;
-use hunch_model::text::{Tokenizer, compare_vocabularies};
+use hunch_model::text::{Tokenizer, check_vocabularies};
 use hunch_model::weights::WeightFile;
 
-/// What to bring into memory, and how.
+/// Models to load, and settings.
 #[derive(Clone, Default)]
 pub struct LoadPlan {
-    /// File of the target.
+    /// Path of the target.
     pub target: PathBuf,
-    /// File of the draft model.
+    /// Path of the draft model.
     pub draft: Option<PathBuf>,
-    /// Most tokens of a conversation; what the models were made for, where that is less.
+    /// Maximum context in tokens. Models made for less keep their own limit.
     pub context: Option<usize>,
-    /// Hears how far it is, and may break: then loading ends with [`Error::Stopped`].
+    /// Progress callback. If it breaks, loading fails with [`Error::Stopped`].
     pub progress: Option<LoadWatch>,
 }
 
 impl LoadPlan {
-    /// A target alone, for conversations as long as it was made for.
+    /// Creates the plan of a target alone, with its full context.
     pub fn of(target: &Path) -> Self {
         Self { target: target.into(), ..Self::default() }
     }
 
-    fn longest(&self) -> usize {
+    /// Most tokens of the context to allocate.
+    fn max_context(&self) -> usize {
         self.context.unwrap_or(usize::MAX)
     }
 }
 
-/// Hears how far loading is.
+/// Callback for loading progress.
 pub type LoadWatch = Arc<dyn Fn(LoadStep<'_>) -> ControlFlow<()> + Send + Sync>;
 
-/// How far loading is.
+/// Progress of loading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadStep<'a> {
-    /// File of the model that is being read.
+    /// File being read.
     pub path: &'a Path,
-    /// Bytes of weights that were read before.
+    /// Bytes of weights read so far.
     pub done: u64,
-    /// Bytes of all weights that are to be read.
+    /// Bytes of weights in total.
     pub total: u64,
 }
 
-/// Of which files models were loaded, as those were then, and for how long conversations.
+/// Identity of loaded models: files with size and modification time, and the context limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
-    /// Every file of the target: path, bytes, time of the last change.
+    /// Files of the target: path, bytes, modification time.
     target: Vec<(PathBuf, u64, Option<SystemTime>)>,
     draft: Option<PathBuf>,
     context: usize,
 }
 
 impl Origin {
-    /// Of a plan's files as they are now.
+    /// Returns the identity of a plan's files in their current state.
     pub(super) fn of(plan: &LoadPlan) -> Result<Self> {
-        let seen = |path: PathBuf| {
+        let stat = |path: PathBuf| {
             let file = std::fs::metadata(&path).map_err(|source| Error::Io {
                 action: "read",
                 path: path.clone(),
@@ -73,8 +74,8 @@ impl Origin {
             })?;
             Ok((path, file.len(), file.modified().ok()))
         };
-        let target = split::files(&plan.target).into_iter().map(seen).collect::<Result<_>>()?;
-        Ok(Self { target, draft: plan.draft.clone(), context: plan.longest() })
+        let target = split::files(&plan.target).into_iter().map(stat).collect::<Result<_>>()?;
+        Ok(Self { target, draft: plan.draft.clone(), context: plan.max_context() })
     }
 
     pub(super) fn has_target_of(&self, other: &Self) -> bool {
@@ -87,7 +88,7 @@ impl Origin {
     }
 }
 
-/// The files of a plan, opened, and found to go together. Nothing of them is in memory yet.
+/// Opened files of a plan, checked against each other. No weights are in memory yet.
 pub struct OpenedModels {
     plan: LoadPlan,
     origin: Origin,
@@ -96,7 +97,7 @@ pub struct OpenedModels {
     tokenizer: Arc<Tokenizer>,
 }
 
-/// What was read.
+/// Loaded models.
 pub(super) struct InMemory {
     pub(super) origin: Origin,
     pub(super) target: Decoder,
@@ -104,10 +105,10 @@ pub(super) struct InMemory {
 }
 
 impl OpenedModels {
-    /// Opens the files of a plan.
+    /// Opens and checks the files of a plan.
     ///
     /// # Errors
-    /// When a file is unsound, the vocabularies differ, or the draft is larger than the target.
+    /// If a file is damaged, the vocabularies differ, or the draft model is larger than the target.
     pub fn open(plan: &LoadPlan) -> Result<Self> {
         let origin = Origin::of(plan)?;
         let target = WeightFile::open(&plan.target)?;
@@ -116,23 +117,23 @@ impl OpenedModels {
         Ok(Self { plan: plan.clone(), origin, target, draft: draft.transpose()?, tokenizer })
     }
 
-    /// The target's tokeniser.
+    /// Returns the target's tokeniser.
     pub(super) fn tokenizer(&self) -> Arc<Tokenizer> {
         self.tokenizer.clone()
     }
 
-    /// Reads them.
+    /// Reads the weights into memory.
     pub(super) fn read(self, compute: &Compute) -> Result<InMemory> {
         let Self { plan, origin, target, draft, .. } = self;
         let total = target.weight_bytes() + draft.as_ref().map_or(0, WeightFile::weight_bytes);
         let watch = Watch::of(&plan, total);
-        // The draft first: it is small, so that what is wrong with it is known soon.
-        let draft = draft.map(|file| watch.read(file, compute).and_then(drafting)).transpose()?;
+        // The draft model is small, so reading it first reveals its errors early.
+        let draft = draft.map(|file| watch.read(file, compute).and_then(draft_model)).transpose()?;
         Ok(InMemory { origin, target: watch.read(target, compute)?, draft })
     }
 }
 
-/// Reads the draft model of a plan, if it has one, for a target that is in memory.
+/// Loads the draft model of a plan, if it has one, for a target already in memory.
 pub(super) fn read_draft(
     plan: &LoadPlan,
     target_bytes: usize,
@@ -141,17 +142,17 @@ pub(super) fn read_draft(
 ) -> Result<Option<DraftModel>> {
     let Some(path) = plan.draft.as_deref() else { return Ok(None) };
     let file = open_draft(path, target_bytes, tokenizer)?;
-    Watch::of(plan, file.weight_bytes()).read(file, compute).and_then(drafting).map(Some)
+    Watch::of(plan, file.weight_bytes()).read(file, compute).and_then(draft_model).map(Some)
 }
 
-fn drafting(model: Decoder) -> Result<DraftModel> {
+fn draft_model(model: Decoder) -> Result<DraftModel> {
     Ok(DraftModel::new(Box::new(model))?)
 }
 
-/// A draft's file, for a target with so many bytes of weights.
+/// Opens and checks a draft model for a target with `target_bytes` of weights.
 fn open_draft(path: &Path, target_bytes: usize, tokenizer: &Tokenizer) -> Result<WeightFile> {
     let file = WeightFile::open(path)?;
-    compare_vocabularies(tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
+    check_vocabularies(tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
     if file.weight_bytes() > target_bytes {
         return Err(Error::invalid(
             "The draft is larger than the target, so it cannot save time. Swap the two, or choose a smaller draft.",
@@ -160,7 +161,7 @@ fn open_draft(path: &Path, target_bytes: usize, tokenizer: &Tokenizer) -> Result
     Ok(file)
 }
 
-/// Counts the bytes of files that are read one after the other.
+/// Progress and cancellation across several files.
 struct Watch {
     progress: Option<LoadWatch>,
     context: usize,
@@ -170,7 +171,7 @@ struct Watch {
 
 impl Watch {
     fn of(plan: &LoadPlan, total: usize) -> Self {
-        let context = plan.longest();
+        let context = plan.max_context();
         Self { progress: plan.progress.clone(), context, done: Arc::default(), total: total as u64 }
     }
 
@@ -179,7 +180,7 @@ impl Watch {
             return Decoder::load_for(&file, compute, self.context);
         };
         let (done, total, path) = (self.done.clone(), self.total, file.gguf().path.clone());
-        let watched = file.watched(Arc::new(move |bytes| {
+        let watched = file.with_read_callback(Arc::new(move |bytes| {
             let done = done.fetch_add(bytes as u64, Ordering::Relaxed);
             let step = LoadStep { path: &path, done: done.min(total), total };
             if progress(step).is_break() { Err(Error::Stopped) } else { Ok(()) }

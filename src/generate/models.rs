@@ -1,5 +1,5 @@
-//! The models of a generation: a target, whatever drafts for it, and the text side of the target. What they
-//! have learned of a conversation is kept here from answer to answer.
+//! The models of a generation: a target, its proposers and its tokeniser. Statistics of a conversation
+//! are kept here across answers.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,60 +23,60 @@ use hunch_core::propose::{MethodOptions, Proposer};
 use hunch_core::token::{TokenId, shared_len};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
-use hunch_model::text::{ChatTemplate, EncodeOptions, Tokenizer, compare_vocabularies};
+use hunch_model::text::{ChatTemplate, EncodeOptions, Tokenizer, check_vocabularies};
 use hunch_model::weights::WeightFile;
 
-/// Most proposers of a method.
-const MOST_STAGES: usize = 2;
+/// Maximum proposers per method.
+const MAX_STAGES: usize = 2;
 
-/// A target, maybe a draft, and the text side of the target.
+/// A target, optional draft models, and the target's tokeniser and chat template.
 pub struct Models {
-    /// Of what file the target was loaded.
+    /// Identity of the loaded files.
     origin: Origin,
     target: Box<dyn LanguageModel>,
     draft: Option<DraftModel>,
     tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
     device: &'static str,
-    /// The tokens whose rows the target's cache holds.
+    /// Tokens whose rows are in the target's cache.
     cached: Vec<TokenId>,
     ngram: Ngram,
-    /// What drafts with the target's own layers, for the method that runs.
+    /// Self-speculation with the target's layers, for the current method.
     layers: Option<LayerSkip>,
-    /// What it knows of the conversation so far is kept from answer to answer.
+    /// Keeps the conversation's statistics across answers.
     suffix: Suffix,
     lookahead: Lookahead,
-    /// A copy of the target in fewer bits.
+    /// Copy of the target with fewer bits per weight.
     low_bit: Option<DraftModel>,
-    /// What a benchmark has rehearsed.
+    /// Script of the synthetic method, set by benchmarks.
     synthetic: Option<Synthetic>,
-    /// What was learned of how deep to draft, by method, for each of its proposers.
-    depths: HashMap<Method, [DepthController; MOST_STAGES]>,
+    /// Depth controllers, per method and proposer.
+    depths: HashMap<Method, [DepthController; MAX_STAGES]>,
 }
 
 impl Models {
-    /// Loads a target and, if given, a draft for it.
+    /// Loads a target and an optional draft model.
     ///
     /// # Errors
-    /// When a file is unsound or unsupported, the vocabularies differ, or the draft is larger than
+    /// If a file is damaged or unsupported, the vocabularies differ, or the draft model is larger than
     /// the target.
     pub fn load(target: &Path, draft: Option<&Path>, compute: &Compute) -> Result<Self> {
         let plan = LoadPlan { draft: draft.map(Into::into), ..LoadPlan::of(target) };
         Self::load_by(&plan, compute)
     }
 
-    /// Loads models by a plan.
+    /// Loads the models of a plan.
     ///
     /// # Errors
-    /// As [`Models::load`]; [`Error::Stopped`] when the plan's watch breaks.
+    /// The errors of [`Models::load`], and [`Error::Stopped`] if the progress callback breaks.
     pub fn load_by(plan: &LoadPlan, compute: &Compute) -> Result<Self> {
         Self::of(OpenedModels::open(plan)?, compute)
     }
 
-    /// Brings opened models into memory.
+    /// Reads opened models into memory.
     ///
     /// # Errors
-    /// When the device has no room, and [`Error::Stopped`] when the plan's watch breaks.
+    /// If the device has too little memory, and [`Error::Stopped`] if the progress callback breaks.
     pub fn of(opened: OpenedModels, compute: &Compute) -> Result<Self> {
         let tokenizer = opened.tokenizer();
         let InMemory { origin, target, draft } = opened.read(compute)?;
@@ -84,7 +84,7 @@ impl Models {
             origin,
             target: Box::new(target),
             draft,
-            template: ChatTemplate::of(&tokenizer),
+            template: ChatTemplate::from_tokenizer(&tokenizer),
             tokenizer,
             device: compute.name(),
             cached: Vec::new(),
@@ -98,78 +98,79 @@ impl Models {
         })
     }
 
-    /// What these models were loaded by, to load them once more.
+    /// Returns the plan that loads these models again.
     pub fn plan(&self) -> LoadPlan {
         self.origin.plan()
     }
 
-    /// Whether the target is the plan's, so that only its draft may have to change.
+    /// Returns whether the plan has the same target, so that at most the draft model needs to change.
     pub fn has_target_of(&self, plan: &LoadPlan) -> bool {
         Origin::of(plan).is_ok_and(|origin| origin.has_target_of(&self.origin))
     }
 
-    /// Takes the plan's draft model in place of the one there is; the target stays as it is, and keeps what it
-    /// has read. When this fails, all is as before.
+    /// Replaces the draft model by the plan's. The target and its cache stay. After an error nothing
+    /// has changed.
     ///
     /// # Errors
-    /// As [`Models::load_by`].
+    /// The errors of [`Models::load_by`].
     pub fn change_draft(&mut self, plan: &LoadPlan, compute: &Compute) -> Result<()> {
         let origin = Origin::of(plan)?;
         self.draft = load::read_draft(plan, self.target.memory().weights, &self.tokenizer, compute)?;
         self.origin = origin;
-        // What was learned of the other draft does not hold for this one.
+        // Statistics of the old draft model do not apply to the new one.
         self.depths.retain(|method, _| !method.needs_draft());
         Ok(())
     }
 
-    /// Loads the target's copy in fewer bits, for the method `low-bit`.
+    /// Loads the low-bit copy of the target, for the method `low-bit`.
     ///
     /// # Errors
-    /// As [`Models::load`].
+    /// The errors of [`Models::load`].
     pub fn load_low_bit(&mut self, copy: &Path, compute: &Compute) -> Result<()> {
         let file = WeightFile::open(copy)?;
-        compare_vocabularies(&self.tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
+        check_vocabularies(&self.tokenizer, &Tokenizer::from_gguf(file.gguf())?)?;
         self.low_bit = Some(DraftModel::new(Box::new(Decoder::load(&file, compute)?))?);
         Ok(())
     }
 
-    /// Gives the method `synthetic` the greedy answer to the next prompt, and the share of it that it gets
-    /// right.
+    /// Sets the script of the method `synthetic`: the greedy answer to the next prompt, and the
+    /// acceptance rate.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when the share is not within 0 and 1.
+    /// [`Error::InvalidRequest`] if the rate is outside 0 to 1.
     pub fn set_synthetic_script(&mut self, script: Vec<TokenId>, acceptance: f64) -> Result<()> {
         self.synthetic = Some(Synthetic::new(script, vec![acceptance])?);
         Ok(())
     }
 
-    /// The target.
+    /// Returns the target for direct use and forgets what its cache holds.
     pub fn target(&mut self) -> &mut dyn LanguageModel {
         self.cached.clear();
         &mut *self.target
     }
 
-    /// The target's name.
+    /// Returns the target's name.
     pub fn target_name(&self) -> String {
         self.target.info().name.clone()
     }
 
-    /// Most tokens of a conversation.
+    /// Returns the maximum tokens of a conversation.
     pub fn context(&self) -> usize {
         self.target.info().context_length
     }
 
-    /// The draft model's name, if one is loaded.
+    /// Returns the draft model's name, if one is loaded.
     pub fn draft_name(&self) -> Option<String> {
         self.draft.as_ref().map(|draft| draft.model().info().name.clone())
     }
 
-    /// What drafts for a method ([`Method::drafter`]), for whoever measures it alone: the model, the layers
-    /// of it that run, and the tokens it scores after `text`. Its cache keeps what it holds, to be used as it
-    /// is or emptied. `None` when it is not loaded.
+    /// Calls `use_it` with what drafts for a method ([`Method::drafter`]): the model, the layers it
+    /// runs, and the tokens it scores after `text`.
+    ///
+    /// The model's cache keeps its rows. Returns `None` if the drafter is not loaded.
     ///
     /// # Errors
-    /// When the device fails, when the layers do not exist, and what `use_it` gives.
+    /// If the device fails or the layers do not exist, and the errors of `use_it`.
     pub fn with_drafter<T>(
         &mut self,
         drafter: Method,
@@ -180,23 +181,23 @@ impl Models {
         let model = match drafter {
             Method::EarlyExit | Method::LayerSkip => {
                 let info = self.target.info();
-                let (own, among) =
+                let (own, vocab_subset) =
                     (own_layers(drafter, options, info)?, LayerSkip::tokens_after(text, info.n_vocab));
-                return use_it(self.target(), own.layers(), among.as_ref()).map(Some);
+                return use_it(self.target(), own.layers(), vocab_subset.as_ref()).map(Some);
             }
             Method::LowBit => &mut self.low_bit,
             _ => &mut self.draft,
         };
         let Some(model) = model else { return Ok(None) };
-        let among = model.tokens_after(text);
-        use_it(model.model_mut(), LayerPlan::All, among.as_ref()).map(Some)
+        let vocab_subset = model.tokens_after(text);
+        use_it(model.model_mut(), LayerPlan::All, vocab_subset.as_ref()).map(Some)
     }
 
-    /// The same models with caches of their own, which are empty: another
-    /// conversation over the same weights.
+    /// Returns the same models with empty caches of their own, for another conversation over the same
+    /// weights.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn fork(&self) -> Result<Self> {
         let fork = |draft: &Option<DraftModel>| draft.as_ref().map(DraftModel::fork).transpose();
         Ok(Self {
@@ -204,7 +205,7 @@ impl Models {
             target: self.target.fork(),
             draft: fork(&self.draft)?,
             low_bit: fork(&self.low_bit)?,
-            template: ChatTemplate::of(&self.tokenizer),
+            template: ChatTemplate::from_tokenizer(&self.tokenizer),
             tokenizer: self.tokenizer.clone(),
             device: self.device,
             cached: Vec::new(),
@@ -213,17 +214,17 @@ impl Models {
             suffix: Suffix::default(),
             lookahead: Lookahead::default(),
             synthetic: None,
-            // What passes cost is the machine's business, not the conversation's.
+            // Pass costs depend on the machine, not on the conversation.
             depths: self.depths.clone(),
         })
     }
 
-    /// The target's logits of the token after `ids`, and the draft model's, if there is one. What the
-    /// target's cache holds of them already is not read again.
+    /// Returns the logits after `ids`: the target's, and the draft model's if one is loaded. Reuses the
+    /// common prefix in the target's cache.
     ///
     /// # Errors
-    /// When there is no token, the draft model cannot read one of them, a model fails, or it was `stopped`,
-    /// which is asked between passes.
+    /// If `ids` is empty, a token is outside the draft model's vocabulary, a model fails, or `stopped`
+    /// returns true between passes.
     pub fn scores_after(
         &mut self,
         ids: &[TokenId],
@@ -240,24 +241,24 @@ impl Models {
         Ok((target, draft.transpose()?))
     }
 
-    /// What the target takes of the memory, and the draft model, if there is one.
+    /// Returns the memory use of the target, and of the draft model if one is loaded.
     pub fn memory(&self) -> (ModelMemory, Option<ModelMemory>) {
         (self.target.memory(), self.draft.as_ref().map(|draft| draft.model().memory()))
     }
 
-    /// Whether a generation by this plan has all it needs.
+    /// Checks that a generation by this plan can run.
     ///
     /// # Errors
-    /// When the plan is invalid, or its method needs something that is not loaded.
+    /// If the plan is invalid or its method needs something that is not loaded.
     pub fn can_run(&mut self, plan: &GenerationPlan) -> Result<()> {
         plan.validate()?;
         self.prepare(plan).map(drop)
     }
 
-    /// Everything a generation by this plan works with.
+    /// Borrows everything a generation by this plan uses.
     ///
     /// # Errors
-    /// When the plan's method needs something that is not loaded.
+    /// If the plan's method needs something that is not loaded.
     pub(super) fn prepare(&mut self, plan: &GenerationPlan) -> Result<GenerationResources<'_>> {
         let Self { target, draft, cached, ngram, layers, suffix, lookahead, low_bit, synthetic, .. } = self;
         let draft_name = draft.as_ref().map(|draft| draft.model().info().name.clone());
@@ -272,7 +273,7 @@ impl Models {
         };
         let cost = expected_cost(plan.method, &**target, drafter, layers);
         let depths = self.depths.entry(plan.method).or_default();
-        // In the order they are asked.
+        // In the order they are tried.
         let stages: Vec<&mut dyn Proposer> = match (plan.method, draft) {
             (Method::Plain, _) => Vec::new(),
             (Method::Ngram, _) => vec![ngram],
@@ -291,13 +292,13 @@ impl Models {
                 Some(copy) => vec![copy],
                 None => {
                     return Err(Error::invalid(
-                        "The method low-bit needs the target's copy in fewer bits, which is not loaded. The \
-                         command line makes it: hunch run --method low-bit.",
+                        "The method low-bit needs a low-bit copy of the target, which is not loaded. The \
+                         command line creates it: hunch run --method low-bit.",
                     ));
                 }
             },
             (Method::Synthetic, _) => match synthetic {
-                Some(rehearsed) => vec![rehearsed],
+                Some(synthetic) => vec![synthetic],
                 None => {
                     return Err(Error::invalid(
                         "The method synthetic is for benchmarks: hunch bench --synthetic.",
@@ -305,7 +306,7 @@ impl Models {
                 }
             },
         };
-        // What is asked before a model only looks things up.
+        // Only the last stage can be a model. Stages before it are lookups.
         let model = stages.len().saturating_sub(1);
         for (stage, depth) in depths.iter_mut().enumerate() {
             depth.expect_cost(cost.filter(|_| stage == model).unwrap_or(0.0));
@@ -321,20 +322,20 @@ impl Models {
         })
     }
 
-    /// The target's tokeniser.
+    /// Returns the target's tokeniser.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
 
-    /// The target's tokeniser, to keep.
+    /// Returns a shared handle to the target's tokeniser.
     pub fn shared_tokenizer(&self) -> Arc<Tokenizer> {
         self.tokenizer.clone()
     }
 
-    /// Empties the caches, so that the next generation starts cold.
+    /// Empties all caches, so that the next generation starts cold.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn forget(&mut self) -> Result<()> {
         self.cached.clear();
         self.target.truncate(0)?;
@@ -344,19 +345,19 @@ impl Models {
         Ok(())
     }
 
-    /// The tokens of a prompt.
+    /// Tokenises a prompt.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] for an empty prompt, [`Error::ContextOverflow`] for one too long.
+    /// [`Error::InvalidRequest`] if the prompt is empty, [`Error::ContextOverflow`] if it is too long.
     pub fn prompt_ids(&self, prompt: &Prompt) -> Result<Vec<TokenId>> {
         self.ids_and_note(prompt, &|| false).map(|(ids, _)| ids)
     }
 
-    /// The tokens of a prompt, and what a person should know of the chat template. When `stopped`, the template is
-    /// not waited for.
+    /// Tokenises a prompt. Also returns a note for the user about the chat template. Once `stopped`
+    /// returns true, a slow template is abandoned.
     ///
     /// # Errors
-    /// As [`prompt_ids`](Self::prompt_ids).
+    /// The errors of [`prompt_ids`](Self::prompt_ids).
     pub fn ids_and_note(
         &self,
         prompt: &Prompt,
@@ -375,7 +376,7 @@ impl Models {
         };
         let context = self.target.info().context_length;
         if ids.is_empty() {
-            return Err(Error::invalid("The prompt is empty; write something."));
+            return Err(Error::invalid("The prompt is empty. Enter some text."));
         }
         if ids.len() >= context {
             return Err(Error::ContextOverflow { prompt: ids.len(), context });
@@ -383,13 +384,15 @@ impl Models {
         Ok((ids, note))
     }
 
-    /// The tokens of a prompt, of a long conversation without its oldest messages: so many that an answer of
-    /// `max_tokens`, or a quarter of the context if that is less, has room. Instructions and the last question are
-    /// never left out. Turns go several at a time, so that the next question finds most of this one's rows in the
-    /// cache. When `stopped`, a chat template is not waited for.
+    /// Tokenises a prompt, leaving out the oldest messages of a long conversation.
+    ///
+    /// Leaves room for an answer of `max_tokens`, or of a quarter of the context if that is less.
+    /// System messages and the last question always stay. Turns are removed several at a time, so that
+    /// the next question reuses most of this one's cache rows. Once `stopped` returns true, a slow chat
+    /// template is abandoned.
     ///
     /// # Errors
-    /// As [`prompt_ids`](Self::prompt_ids), when the last question alone is too long.
+    /// The errors of [`prompt_ids`](Self::prompt_ids) if the last question alone is too long.
     pub fn fitting_ids(
         &self,
         prompt: &Prompt,
@@ -397,14 +400,14 @@ impl Models {
         stopped: &dyn Fn() -> bool,
     ) -> Result<FittingPrompt> {
         let context = self.target.info().context_length;
-        let room = max_tokens.min(context / 4);
-        let most = prompt.most_cuts();
-        // One turn of a few, several of many.
-        let at_once = 1 << (most / 8).max(1).ilog2();
+        let reserve = max_tokens.min(context / 4);
+        let max_cuts = prompt.max_cuts();
+        // Remove single turns of a short conversation, several at a time of a long one.
+        let at_once = 1 << (max_cuts / 8).max(1).ilog2();
         let attempt = |step: usize| -> Result<Option<FittingPrompt>> {
-            let (shorter, dropped) = prompt.without_oldest((step * at_once).min(most));
+            let (shorter, dropped) = prompt.without_oldest((step * at_once).min(max_cuts));
             match self.ids_and_note(&shorter, stopped) {
-                Ok((ids, note)) => Ok((ids.len() + room <= context).then_some(FittingPrompt {
+                Ok((ids, note)) => Ok((ids.len() + reserve <= context).then_some(FittingPrompt {
                     ids,
                     dropped,
                     template_note: note,
@@ -416,8 +419,8 @@ impl Models {
         if let Some(fitting) = attempt(0)? {
             return Ok(fitting);
         }
-        // The fewest steps that suffice: more than `low`, at most `high`.
-        let (mut low, mut high) = (0, most.div_ceil(at_once));
+        // Bisect for the fewest steps that suffice: more than `low`, at most `high`.
+        let (mut low, mut high) = (0, max_cuts.div_ceil(at_once));
         let mut found = None;
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -429,50 +432,50 @@ impl Models {
         if let Some(found) = found {
             return Ok(found);
         }
-        // All but the last question: what is said of it is said of the whole.
-        let (shortest, dropped) = prompt.without_oldest(most);
+        // Only the last question is left; report its error.
+        let (shortest, dropped) = prompt.without_oldest(max_cuts);
         let (ids, template_note) = self.ids_and_note(&shortest, stopped)?;
         Ok(FittingPrompt { ids, dropped, template_note })
     }
 
-    /// What a person should know of the target's chat template before anything is asked.
+    /// Returns a note for the user about the target's chat template, known before any prompt.
     pub fn template_note(&self) -> Option<String> {
         self.template.trial()
     }
 
-    /// The tokens of a conversation, up to where its next answer begins.
+    /// Tokenises a conversation up to the start of the next answer.
     fn chat_ids(
         &self,
         messages: &[ChatMessage],
         stopped: &dyn Fn() -> bool,
     ) -> Result<(Vec<TokenId>, Option<String>)> {
         if messages.iter().all(|message| message.content.trim().is_empty()) {
-            return Err(Error::invalid("The prompt is empty; write something."));
+            return Err(Error::invalid("The prompt is empty. Enter some text."));
         }
         self.template.ids(&self.tokenizer, messages, stopped)
     }
 }
 
-/// A prompt that leaves room for an answer.
+/// A tokenised prompt that leaves room for an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FittingPrompt {
-    /// Its tokens.
+    /// Tokens.
     pub ids: Vec<TokenId>,
-    /// Messages that were left out.
+    /// Number of messages left out.
     pub dropped: usize,
-    /// What a person should know of the chat template.
+    /// Note for the user about the chat template.
     pub template_note: Option<String>,
 }
 
-/// What a drafted token is likely to cost by a method, in passes of one row of the target: what its pass reads
-/// of weights, of what the target's reads. `None` where no model drafts, or that is not known.
+/// Returns the prior cost of a drafted token, in target passes of one row: weight bytes read by the
+/// draft pass over those read by the target pass. `None` if no model drafts or the bytes are unknown.
 fn expected_cost(
     method: Method,
     target: &dyn LanguageModel,
     drafter: Option<&DraftModel>,
     own: &LayerSkip,
 ) -> Option<f64> {
-    let whole = target.memory();
+    let target_memory = target.memory();
     let bytes = |of: ModelMemory, layers: f64, scored: f64| {
         (of.read_by_a_pass - of.head) as f64 * layers + of.head as f64 * scored
     };
@@ -485,7 +488,7 @@ fn expected_cost(
                 LayerPlan::Skip(skipped) => 1.0 - skipped.len() as f64 / info.n_layer as f64,
             };
             bytes(
-                whole,
+                target_memory,
                 layers,
                 LayerSkip::tokens_after(&[], info.n_vocab).map_or(1.0, |t| t.share_of(info.n_vocab)),
             )
@@ -497,35 +500,35 @@ fn expected_cost(
             bytes(drafter.model().memory(), 1.0, scored)
         }
     };
-    (whole.read_by_a_pass > 0).then(|| read / whole.read_by_a_pass as f64)
+    (target_memory.read_by_a_pass > 0).then(|| read / target_memory.read_by_a_pass as f64)
 }
 
-/// Reads tokens behind what the cache holds; gives the logits after the last.
+/// Runs tokens after the cached ones and returns the logits after the last.
 fn last_logits(
     model: &mut dyn LanguageModel,
     tokens: &[TokenId],
     stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<f32>> {
     let Some((last, before)) = tokens.split_last() else {
-        return Err(Error::invalid("There is no text before the position; write something."));
+        return Err(Error::invalid("There is no text before this position. Enter some text."));
     };
     for chunk in before.chunks(model.prefill_rows().max(1)) {
         if stopped() {
-            return Err(Error::invalid("Reading was stopped. Nothing was changed."));
+            return Err(Error::invalid("Cancelled. Nothing was changed."));
         }
         model.forward(Step::chain(chunk, LogitRows::None))?;
     }
     Ok(model.forward(Step::chain(&[*last], LogitRows::Last))?.logits.into_values())
 }
 
-/// What a generation borrows of [`Models`].
+/// Parts of [`Models`] borrowed by a generation.
 pub(super) struct GenerationResources<'a> {
     pub(super) target: &'a mut dyn LanguageModel,
-    /// What drafts, in the order it is asked.
+    /// Proposers in the order they are tried.
     pub(super) stages: Vec<&'a mut dyn Proposer>,
-    /// What was learned of the depth, for each stage.
-    pub(super) depths: &'a mut [DepthController; MOST_STAGES],
-    /// The tokens whose rows the target's cache holds.
+    /// Depth controllers, one per stage.
+    pub(super) depths: &'a mut [DepthController; MAX_STAGES],
+    /// Tokens whose rows are in the target's cache.
     pub(super) cached: &'a mut Vec<TokenId>,
     pub(super) tokenizer: &'a Arc<Tokenizer>,
     pub(super) device: &'static str,
@@ -534,8 +537,10 @@ pub(super) struct GenerationResources<'a> {
 }
 
 impl GenerationResources<'_> {
-    /// Leaves in the target's cache what it shares with a prompt, but never the prompt's last token, and gives how many
-    /// tokens that is. What the cache holds is not known any more until it is told.
+    /// Truncates the target's cache to the prefix it shares with `prompt`, without the prompt's last
+    /// token, and returns its length.
+    ///
+    /// `cached` is empty until the generation ends.
     pub(super) fn rewind(&mut self, prompt: &[TokenId]) -> Result<usize> {
         let reuse = shared_len(self.cached, prompt).min(prompt.len().saturating_sub(1));
         self.target.truncate(reuse)?;
@@ -544,19 +549,19 @@ impl GenerationResources<'_> {
     }
 }
 
-/// What drafts with the target's own layers by a method.
+/// Creates the self-speculation proposer of a method.
 fn own_layers(method: Method, options: &MethodOptions, model: &ModelInfo) -> Result<LayerSkip> {
     let MethodOptions { exit_layer, skipped_layers, .. } = options;
     let layers = match (method, exit_layer, skipped_layers) {
         (Method::EarlyExit, Some(layer), _) => DraftLayers::Exit(*layer),
-        (Method::EarlyExit, None, _) => DraftLayers::usual_exit(model.n_layer),
+        (Method::EarlyExit, None, _) => DraftLayers::default_exit(model.n_layer),
         (Method::LayerSkip, _, Some(skipped)) => DraftLayers::Skip(skipped.clone()),
-        // By other methods nobody asks for its drafts.
-        _ => DraftLayers::usual_skip(model.n_layer),
+        // Other methods do not use this proposer.
+        _ => DraftLayers::default_skip(model.n_layer),
     };
     if !layer_skip::fits(&layers, model.n_layer) {
         return Err(Error::invalid(format!(
-            "{} has the layers 0 to {}; some of them must be left to draft with.",
+            "{} has layers 0 to {}. Leave at least one of them to draft with.",
             model.name,
             model.n_layer - 1
         )));

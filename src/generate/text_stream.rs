@@ -1,5 +1,5 @@
-//! Tokens on their way to text: which token completes which characters, and what has to wait because a
-//! stop string may have begun.
+//! Conversion of tokens to text: assigns characters to tokens and holds back the possible start of a
+//! stop string.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use hunch_core::token::{EmittedToken, TokenId, TokenProb};
 use hunch_error::Result;
 use hunch_model::text::{Detokenizer, Released, StopFilter, Tokenizer};
 
-/// Characters of an alternative's text that are told: enough to know it by.
+/// Maximum characters shown of an alternative token.
 const ALTERNATIVE_CHARS: usize = 24;
 
-/// Tokens on their way to text: each gets the text it completes, and waits while that text may be
-/// the start of a stop string.
+/// Stream of generated tokens. Each token receives the text it completes and is held back while that
+/// text may be the start of a stop string.
 pub(super) struct TextStream {
     tokenizer: Arc<Tokenizer>,
     detokenizer: Detokenizer,
     stop: StopFilter,
-    waiting: VecDeque<TokenEvent>,
+    held: VecDeque<TokenEvent>,
 }
 
 impl TextStream {
-    /// The text after the tokens `begun`, which may end inside a character.
+    /// Creates the stream after the tokens `begun`, which may end inside a character.
     pub(super) fn new(tokenizer: Arc<Tokenizer>, stop: &[String], begun: &[TokenId]) -> Result<Self> {
         let mut detokenizer = Detokenizer::new(tokenizer.clone());
         for &token in begun {
             detokenizer.push(token);
         }
-        Ok(Self { detokenizer, tokenizer, stop: StopFilter::new(stop)?, waiting: VecDeque::new() })
+        Ok(Self { detokenizer, tokenizer, stop: StopFilter::new(stop)?, held: VecDeque::new() })
     }
 
-    /// Takes a token and gives the tokens whose text is settled, in order.
+    /// Adds a token and returns the tokens whose text is final, in order.
     pub(super) fn push(&mut self, token: &EmittedToken) -> Vec<TokenEvent> {
         let text = self.detokenizer.push(token.id);
-        self.waiting.push_back(TokenEvent {
+        self.held.push_back(TokenEvent {
             id: token.id,
             text: String::new(),
             origin: token.origin,
@@ -49,14 +49,14 @@ impl TextStream {
             round: token.round,
             position: token.position,
         });
-        // Tokens come out in the order they went in, so their numbers are of no use here.
+        // Tokens are released in insertion order, so the filter's token number is unused.
         let released = self.stop.push(0, &text);
         self.settle(released)
     }
 
     fn settle(&mut self, released: Vec<Released>) -> Vec<TokenEvent> {
         let texts = released.into_iter().map(|r| r.text);
-        texts.filter_map(|text| self.waiting.pop_front().map(|token| TokenEvent { text, ..token })).collect()
+        texts.filter_map(|text| self.held.pop_front().map(|token| TokenEvent { text, ..token })).collect()
     }
 
     pub(super) fn stopped(&self) -> bool {
@@ -64,19 +64,21 @@ impl TextStream {
     }
 
     fn alternatives(&self, likely: &[TokenProb]) -> Vec<Alternative> {
-        // Five decimals say enough, and keep a stream of hundreds of tokens a second small.
+        // Five decimals are enough and keep the event stream small.
         let rounded = likely.iter().map(|&(id, p)| (id, (p * 1e5).round() / 1e5));
-        let told = |(id, p)| Alternative(id, self.text_of(id).chars().take(ALTERNATIVE_CHARS).collect(), p);
-        rounded.filter(|(_, p)| *p > 0.0).map(told).collect()
+        let alternative =
+            |(id, p)| Alternative(id, self.text_of(id).chars().take(ALTERNATIVE_CHARS).collect(), p);
+        rounded.filter(|(_, p)| *p > 0.0).map(alternative).collect()
     }
 
-    /// The text of a token on its own, as the inspector shows it.
+    /// Returns the text of a single token, as the inspector shows it.
     pub(super) fn text_of(&self, id: TokenId) -> String {
         String::from_utf8_lossy(&self.tokenizer.token_bytes(id)).into_owned()
     }
 
-    /// Gives the tokens that still wait: no stop string will come any more. An incomplete
-    /// character at the very end belongs to the last of them.
+    /// Returns the remaining tokens, because no stop string can follow.
+    ///
+    /// An incomplete character at the end is added to the last token.
     pub(super) fn finish(&mut self) -> Vec<TokenEvent> {
         let rest = if self.stopped() { String::new() } else { self.detokenizer.finish() };
         let released = self.stop.finish();

@@ -1,37 +1,35 @@
-//! Where drafted tokens are accepted: by their position in the draft, by kind, by how open the target found
-//! the place, and by how sure the draft was. Counted from what was stored of answers.
+//! Acceptance of drafted tokens by position, kind, entropy and confidence, counted from stored answers.
 
 use std::collections::{BTreeMap, HashSet};
 
 use crate::event::GenerationEvent;
-use crate::lab::history::{Fingerprint, Generation, Spot, TestedDraft, generations};
-use crate::lab::kind::{Kind, Reader, TextPlace};
+use crate::lab::history::{Fingerprint, Generation, Slot, TestedDraft, generations};
+use crate::lab::kind::{TextContext, TextReader, TokenKind};
 use crate::lab::report::{AcceptanceBin, AcceptanceMap};
 use hunch_core::theory;
 
-/// Where ranges of entropy begin, in bits; the last has no end.
+/// Lower bounds of the ranges of entropy, in bits. The last range has no upper bound.
 const BITS: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0];
-/// Ranges of the draft's probability: tenths.
+/// Number of ranges of the draft's probability.
 const TENTHS: usize = 10;
 
-/// The drafted tokens of many answers, counted as the answers come.
+/// Counts of the drafted tokens of many answers.
 ///
-/// A round that two answers share, because one goes on from the other, counts once. The expected share is
-/// that of rejection sampling, min(1, p / q): under the other rules it is what that would have accepted of the
-/// same drafts. A model that takes its likeliest token drafts without chance; its confidence is then the
-/// probability it gave that token.
+/// A round shared by two answers, because one continues the other, counts once. The expected share is that of
+/// rejection sampling, min(1, p / q). Under other rules it is what rejection sampling would have accepted of the same
+/// drafts. A draft model that takes its most likely token has no q; its confidence is the probability of that token.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptanceTally {
     answers: u32,
     tested: u32,
     seen: HashSet<Fingerprint>,
     by_position: BTreeMap<u32, Count>,
-    by_kind: BTreeMap<Kind, Count>,
+    by_kind: BTreeMap<TokenKind, Count>,
     by_entropy: BTreeMap<usize, Count>,
     by_confidence: BTreeMap<usize, Count>,
 }
 
-/// Tokens that have something in common.
+/// Counts of the tokens of one group.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     tested: u32,
@@ -69,12 +67,12 @@ impl Count {
 }
 
 impl AcceptanceTally {
-    /// Adds an answer by its events.
+    /// Adds the events of an answer.
     pub fn add(&mut self, events: &[GenerationEvent]) {
-        let mut reader = Reader::default();
+        let mut reader = TextReader::default();
         let mut drafted = false;
         for generation in generations(events) {
-            let places = places(&generation, &mut reader);
+            let contexts = contexts(&generation, &mut reader);
             let prints = generation.fingerprints();
             let fresh: HashSet<u32> = prints
                 .into_iter()
@@ -82,18 +80,18 @@ impl AcceptanceTally {
                 .map(|(round, _)| round)
                 .collect();
             drafted |= !fresh.is_empty();
-            for draft in generation.tested().iter().filter(|draft| fresh.contains(&draft.spot.0)) {
-                self.count(draft, place_of(&places, draft.spot));
+            for draft in generation.tested().iter().filter(|draft| fresh.contains(&draft.slot.0)) {
+                self.count(draft, context_of(&contexts, draft.slot));
             }
         }
         self.answers += u32::from(drafted);
     }
 
-    fn count(&mut self, draft: &TestedDraft<'_>, place: TextPlace) {
+    fn count(&mut self, draft: &TestedDraft<'_>, context: TextContext) {
         self.tested += 1;
-        self.by_position.entry(draft.spot.1).or_default().add(draft);
-        self.by_kind.entry(Kind::of(draft.text, place)).or_default().add(draft);
-        if let Some(nats) = draft.place.and_then(|token| token.entropy) {
+        self.by_position.entry(draft.slot.1).or_default().add(draft);
+        self.by_kind.entry(TokenKind::of(draft.text, context)).or_default().add(draft);
+        if let Some(nats) = draft.token.and_then(|token| token.entropy) {
             let bits = f64::from(nats) / std::f64::consts::LN_2;
             let range = BITS.partition_point(|from| *from <= bits).saturating_sub(1);
             self.by_entropy.entry(range).or_default().add(draft);
@@ -104,7 +102,7 @@ impl AcceptanceTally {
         }
     }
 
-    /// What was counted; groups that nothing fell into are left out.
+    /// Returns the statistics. Empty groups are left out.
     pub fn map(&self) -> AcceptanceMap {
         let tenth = |range: usize| range as f64 / TENTHS as f64;
         AcceptanceMap {
@@ -127,23 +125,26 @@ fn bins<K>(counts: &BTreeMap<K, Count>, key: impl Fn(&K) -> String) -> Vec<Accep
     counts.iter().map(|(of, count)| count.bin(key(of))).collect()
 }
 
-/// The text before and behind each token of a generation. `reader` has read what came before it.
-fn places(generation: &Generation<'_>, reader: &mut Reader) -> BTreeMap<Spot, (TextPlace, TextPlace)> {
-    let mut places = BTreeMap::new();
+/// Returns the context before and after each token of a generation. `reader` has read the text before it.
+fn contexts(
+    generation: &Generation<'_>,
+    reader: &mut TextReader,
+) -> BTreeMap<Slot, (TextContext, TextContext)> {
+    let mut contexts = BTreeMap::new();
     for token in generation.events.iter().flat_map(GenerationEvent::tokens) {
-        let before = reader.place();
+        let before = reader.context();
         reader.read(&token.text);
-        places.insert((token.round, token.position), (before, reader.place()));
+        contexts.insert((token.round, token.position), (before, reader.context()));
     }
-    places
+    contexts
 }
 
-/// The text before a spot; where no token came to stand, that behind the token before it.
-fn place_of(places: &BTreeMap<Spot, (TextPlace, TextPlace)>, spot: Spot) -> TextPlace {
-    match places.range(..=spot).next_back() {
-        Some((at, (before, _))) if *at == spot => *before,
-        Some((_, (_, behind))) => *behind,
-        None => TextPlace::default(),
+/// Returns the context before a slot. If the slot has no token, it is the context after the previous token.
+fn context_of(contexts: &BTreeMap<Slot, (TextContext, TextContext)>, slot: Slot) -> TextContext {
+    match contexts.range(..=slot).next_back() {
+        Some((at, (before, _))) if *at == slot => *before,
+        Some((_, (_, after))) => *after,
+        None => TextContext::default(),
     }
 }
 
@@ -184,13 +185,13 @@ mod tests {
                 vec![token((1, 0), "\n", Accepted, 1.0, Some(1.0))],
                 vec![rejected(1, " 12", 0.0, Some(0.5))],
             ),
-            // It waited for a stop string.
+            // Held back for a possible stop string.
             finished(vec![token((1, 1), "!", Resampled, 0.3, None)], GenerationStats::default()),
         ]
     }
 
     #[test]
-    fn a_map_by_hand() {
+    fn map_matches_a_hand_computed_example() {
         let map = map(&[&answer()]);
         assert_eq!((map.answers, map.tested), (1, 5));
         assert_eq!(keys(&map.by_position), [("0", 2, 2), ("1", 2, 1), ("2", 1, 0)]);
@@ -212,20 +213,20 @@ mod tests {
     #[test]
     fn shared_rounds_count_once() {
         let first = answer();
-        // Another answer goes on from its first round.
-        let mut on = first[..2].to_vec();
-        on.push(started(2, Method::DraftModel, AcceptanceRule::Lossless));
-        on.push(round(0, vec![token((0, 0), "ters", Accepted, 0.5, Some(0.5))], vec![]));
-        let both = map(&[&first, &on]);
+        // Another answer continues after the first round.
+        let mut continued = first[..2].to_vec();
+        continued.push(started(2, Method::DraftModel, AcceptanceRule::Lossless));
+        continued.push(round(0, vec![token((0, 0), "ters", Accepted, 0.5, Some(0.5))], vec![]));
+        let both = map(&[&first, &continued]);
         assert_eq!((both.answers, both.tested), (2, 6));
-        // "ters" goes on from "The cats".
+        // "ters" continues the word "cats".
         assert_eq!(keys(&both.by_kind)[1], ("part", 1, 1));
-        assert_eq!(map(&[&on]).tested, 4);
+        assert_eq!(map(&[&continued]).tested, 4);
         assert_eq!(map(&[&first, &first]), map(&[&first]));
     }
 
     #[test]
-    fn what_drafted_nothing_is_no_answer_of_the_map() {
+    fn answers_without_drafts_are_not_counted() {
         let plain = [
             started(1, Method::Plain, AcceptanceRule::Lossless),
             GenerationEvent::Round(crate::event::RoundEvent::of_tokens(
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn without_chance_the_drafts_own_probability_is_its_confidence() {
+    fn confidence_of_greedy_draft_is_its_probability() {
         let guess = |p| vec![Alternative(1, "a".into(), p)];
         let mut kept = token((0, 0), "a", Accepted, 1.0, None);
         kept.guesses = guess(0.85);
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_where_the_answer_ended_still_has_a_place() {
+    fn draft_after_the_end_has_a_context() {
         let events = [
             started(1, Method::Ngram, AcceptanceRule::Lossless),
             round(0, vec![token((0, 0), "```\n", Bonus, 1.0, None)], vec![]),

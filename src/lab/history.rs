@@ -1,6 +1,7 @@
-//! What was stored of an answer, as the lab reads it: its generations, and the drafted tokens that each of
-//! them tested. An answer that went on holds several generations, whose rounds all begin at 0; and a token
-//! may have come in a later event than its round's, since it waited for a stop string.
+//! Stored answers as the lab reads them: generations and the drafted tokens each of them tested.
+//!
+//! A continued answer has several generations, whose rounds all begin at 0. A token may be in a later event than its
+//! round's, because it was held back for a possible stop string.
 
 use std::collections::BTreeMap;
 
@@ -21,39 +22,38 @@ pub(super) struct Generation<'a> {
     pub(super) events: &'a [GenerationEvent],
 }
 
-/// Where a token stands in its generation: its round and its position in the round.
-pub(super) type Spot = (u32, u32);
+/// Slot of a token in its generation: round and position in the round.
+pub(super) type Slot = (u32, u32);
 
 /// A drafted token that was tested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TestedDraft<'a> {
     pub(super) accepted: bool,
-    pub(super) spot: Spot,
+    pub(super) slot: Slot,
     pub(super) text: &'a str,
-    /// The draft's probability of it; `None` for a certain draft.
+    /// Draft probability. `None` for a certain draft.
     pub(super) q: Option<f64>,
-    /// What rejection sampling accepts it with: min(1, p / q), or p where it was certain.
+    /// Acceptance probability of rejection sampling: min(1, p / q), or p for a certain draft.
     pub(super) chance: f64,
-    /// p / q, or p where it was certain; not bounded by 1.
+    /// p / q, or p for a certain draft. May exceed 1.
     pub(super) ratio: f64,
-    /// The token that came to stand there; `None` where the answer ended before it.
-    pub(super) place: Option<&'a TokenEvent>,
+    /// Token emitted in this slot. `None` if the answer ended before it.
+    pub(super) token: Option<&'a TokenEvent>,
 }
 
 impl TestedDraft<'_> {
-    /// How sure the draft was: q, or what a model that took its likeliest token gave it; `None` where no model
-    /// drafted.
+    /// Returns the draft's confidence: q, or the probability of a greedy draft. `None` if no model drafted.
     pub(super) fn confidence(&self) -> Option<f64> {
         let guesses = || {
-            let guesses = &self.place?.guesses;
-            // What was drafted without chance is the draft's first guess.
+            let guesses = &self.token?.guesses;
+            // A greedy draft is the first guess.
             guesses.first().map(|guess| f64::from(guess.2))
         };
         self.q.or_else(guesses)
     }
 }
 
-/// The generations of an answer, in order.
+/// Returns the generations of an answer, in order.
 pub(super) fn generations(events: &[GenerationEvent]) -> impl Iterator<Item = Generation<'_>> {
     let begins = |event: &GenerationEvent| matches!(event, GenerationEvent::Started { .. });
     events.chunk_by(move |_, next| !begins(next)).filter_map(|events| match events.first()? {
@@ -65,7 +65,7 @@ pub(super) fn generations(events: &[GenerationEvent]) -> impl Iterator<Item = Ge
 }
 
 impl<'a> Generation<'a> {
-    /// Its rounds, in order. What only carries tokens of another answer's end is none.
+    /// Returns the rounds, in order.
     pub(super) fn rounds(&self) -> impl Iterator<Item = &'a RoundEvent> {
         self.events.iter().filter_map(|event| match event {
             GenerationEvent::Round(round) => Some(round),
@@ -73,7 +73,7 @@ impl<'a> Generation<'a> {
         })
     }
 
-    /// All figures, when it came to its end.
+    /// Returns the final figures, if the generation finished.
     pub(super) fn stats(&self) -> Option<&'a GenerationStats> {
         self.events.iter().find_map(|event| match event {
             GenerationEvent::Finished { stats, .. } => Some(stats),
@@ -81,54 +81,53 @@ impl<'a> Generation<'a> {
         })
     }
 
-    /// The tokens it drew, by where they stand.
-    fn tokens(&self) -> BTreeMap<Spot, &'a TokenEvent> {
+    /// Returns the drawn tokens by slot.
+    fn tokens(&self) -> BTreeMap<Slot, &'a TokenEvent> {
         let tokens = self.events.iter().flat_map(GenerationEvent::tokens);
         let drawn = tokens.filter(|token| token.origin != TokenOrigin::Chosen);
         drawn.map(|token| ((token.round, token.position), token)).collect()
     }
 
-    /// The drafted tokens that were tested, by where they stood; what was rejected there first.
+    /// Returns the tested drafts by slot, rejected ones first.
     pub(super) fn tested(&self) -> Vec<TestedDraft<'a>> {
         let tokens = self.tokens();
         let mut tested: Vec<TestedDraft<'a>> = Vec::new();
         for round in self.rounds() {
             tested.extend(round.rejected.iter().map(|token| {
-                let spot = (round.round, token.position);
+                let slot = (round.round, token.position);
                 let (p, q) = (f64::from(token.p), token.q.map(f64::from));
                 TestedDraft {
                     accepted: false,
-                    spot,
+                    slot,
                     text: &token.text,
                     q,
                     chance: theory::token_acceptance(p, q.unwrap_or(1.0), 1.0),
                     ratio: ratio(p, q),
-                    place: tokens.get(&spot).copied(),
+                    token: tokens.get(&slot).copied(),
                 }
             }));
         }
         let accepted = tokens.iter().filter(|(_, token)| token.origin == TokenOrigin::Accepted);
-        tested.extend(accepted.map(|(&spot, &token)| {
+        tested.extend(accepted.map(|(&slot, &token)| {
             let (p, q) = (f64::from(token.p), token.q.map(f64::from));
-            // p is what it was before rejected siblings were ruled out; the threshold knows of them.
+            // p does not account for rejected siblings, the threshold does.
             let exact = token.threshold.filter(|_| self.rule == AcceptanceRule::Lossless);
             let chance = theory::token_acceptance(p, q.unwrap_or(1.0), 1.0);
             TestedDraft {
                 accepted: true,
-                spot,
+                slot,
                 text: &token.text,
                 q,
                 chance: exact.map_or(chance, |threshold| f64::from(threshold).clamp(0.0, 1.0)),
                 ratio: ratio(p, q),
-                place: Some(token),
+                token: Some(token),
             }
         }));
-        tested.sort_by_key(|draft| (draft.spot, draft.accepted));
+        tested.sort_by_key(|draft| (draft.slot, draft.accepted));
         tested
     }
 
-    /// Which rounds it shares with another answer that went on from it, by round: the same numbers stand for
-    /// the same round.
+    /// Returns the fingerprints of the drafting rounds, by round. Answers that share a round share its fingerprint.
     pub(super) fn fingerprints(&self) -> BTreeMap<u32, Fingerprint> {
         let print = |round: &RoundEvent| {
             let request = (self.id, self.seed, self.prompt_tokens);
@@ -138,11 +137,10 @@ impl<'a> Generation<'a> {
     }
 }
 
-/// Tells a round from every other: the generation's number, seed and prompt, the round's number, and how long
-/// its target pass took.
+/// Identity of a round: the generation's id, seed and prompt length, the round, and the time of its target pass.
 pub(super) type Fingerprint = ((u32, u64, u32), u32, u64);
 
-/// p / q; 0 where nothing is left of p.
+/// Returns p / q, or 0 if it is not finite.
 fn ratio(p: f64, q: Option<f64>) -> f64 {
     let ratio = p / q.unwrap_or(1.0);
     if ratio.is_finite() { ratio } else { 0.0 }
@@ -155,7 +153,7 @@ pub(super) mod tests {
     use hunch_core::depth::MaxDraft;
     use hunch_core::stats::{LiveFigures, RoundTiming};
 
-    /// The beginning of a generation by a method.
+    /// Creates the first event of a generation.
     pub(in crate::lab) fn started(
         generation_id: u32,
         method: Method,
@@ -177,9 +175,9 @@ pub(super) mod tests {
         }
     }
 
-    /// A token; drafted ones have q.
+    /// Creates a token. Sampled drafts have q.
     pub(in crate::lab) fn token(
-        spot: Spot,
+        slot: Slot,
         text: &str,
         origin: TokenOrigin,
         p: f32,
@@ -198,17 +196,17 @@ pub(super) mod tests {
             entropy: Some(std::f32::consts::LN_2),
             top: Vec::new(),
             guesses: Vec::new(),
-            round: spot.0,
-            position: spot.1,
+            round: slot.0,
+            position: slot.1,
         }
     }
 
-    /// A rejected draft.
+    /// Creates a rejected draft.
     pub(in crate::lab) fn rejected(position: u32, text: &str, p: f32, q: Option<f32>) -> RejectedEvent {
         RejectedEvent { id: 2, text: text.into(), p, q, u: 0.99, position }
     }
 
-    /// A round of three drafted tokens that took 2 ms a drafted token, 10 ms and 1 ms.
+    /// Creates a round of three drafted tokens: 2 ms per drafted token, 10 ms target pass, 1 ms for the rest.
     pub(in crate::lab) fn round(
         round: u32,
         tokens: Vec<TokenEvent>,
@@ -224,13 +222,13 @@ pub(super) mod tests {
         })
     }
 
-    /// The end, with tokens that were held back.
+    /// Creates the last event, with tokens that were held back.
     pub(in crate::lab) fn finished(tokens: Vec<TokenEvent>, stats: GenerationStats) -> GenerationEvent {
         GenerationEvent::Finished { stop: StopReason::MaxTokens, tokens, stats }
     }
 
     #[test]
-    fn a_token_belongs_to_its_round_whatever_it_came_in() {
+    fn tokens_belong_to_their_round_whatever_their_event() {
         use TokenOrigin::{Accepted, Resampled};
         let events = [
             started(1, Method::DraftModel, AcceptanceRule::Lossless),
@@ -245,7 +243,7 @@ pub(super) mod tests {
         let all: Vec<Generation<'_>> = generations(&events).collect();
         assert_eq!((all.len(), all[0].id, all[0].method), (1, 1, Method::DraftModel));
         let tested = all[0].tested();
-        let shown: Vec<_> = tested.iter().map(|t| (t.text, t.spot, t.accepted, t.chance)).collect();
+        let shown: Vec<_> = tested.iter().map(|t| (t.text, t.slot, t.accepted, t.chance)).collect();
         let expected = [
             ("a", (0, 0), true, 1.0),
             ("x", (0, 1), false, 0.25),
@@ -256,12 +254,12 @@ pub(super) mod tests {
             assert_eq!((shown.0, shown.1, shown.2), (expected.0, expected.1, expected.2));
             assert!((shown.3 - expected.3).abs() < 1e-6, "{shown:?}");
         }
-        assert_eq!(tested[1].place.map(|t| t.text.as_str()), Some("b"), "it replaced the rejected one");
-        assert_eq!(tested[3].place, None, "the answer ended there");
+        assert_eq!(tested[1].token.map(|t| t.text.as_str()), Some("b"), "it replaced the rejected one");
+        assert_eq!(tested[3].token, None, "the answer ended there");
     }
 
     #[test]
-    fn generations_of_one_answer_are_kept_apart() {
+    fn separates_generations_of_one_answer() {
         let accepted = |text| vec![token((0, 0), text, TokenOrigin::Accepted, 1.0, None)];
         let chosen = token((1, 0), "!", TokenOrigin::Chosen, 1.0, None);
         let events = [
@@ -273,6 +271,6 @@ pub(super) mod tests {
         ];
         let texts = |g: Generation<'_>| g.tested().iter().map(|t| t.text.to_owned()).collect::<Vec<_>>();
         assert_eq!(generations(&events).map(texts).collect::<Vec<_>>(), [["a"], ["b"]]);
-        assert_eq!(generations(&events[1..3]).count(), 0, "without a beginning nothing is known of it");
+        assert_eq!(generations(&events[1..3]).count(), 0, "a generation without its first event is ignored");
     }
 }

@@ -1,8 +1,8 @@
-//! Kinds of tokens, by their text and by the text before them. Code is what stands inside a fence of Markdown.
+//! Kinds of tokens, by their text and the text before them. Tokens inside a Markdown fence are code.
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     Word,
     Part,
     Space,
@@ -11,26 +11,28 @@ pub(super) enum Kind {
     Code,
 }
 
-/// What the text before a token says of it.
+/// State of the text before a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct TextPlace {
-    /// Inside a fence of code.
+pub(super) struct TextContext {
+    /// True if the token is inside a code fence.
     in_code: bool,
-    /// Directly behind a letter or a digit.
+    /// True if the previous character is a letter or a digit.
     in_word: bool,
 }
 
-impl Kind {
-    /// The kind of a token by its text. A word is one that begins there: behind a blank of its own or of the
-    /// text's. A token whose text is an unfinished character is part of a word.
-    pub(super) fn of(text: &str, place: TextPlace) -> Self {
-        if place.in_code {
+impl TokenKind {
+    /// Returns the kind of a token.
+    ///
+    /// A word starts after whitespace, in the token or before it. A token with an incomplete character is part of a
+    /// word.
+    pub(super) fn of(text: &str, context: TextContext) -> Self {
+        if context.in_code {
             return Self::Code;
         }
         let Some(first) = text.trim_start().chars().next() else {
             return if text.is_empty() { Self::Part } else { Self::Space };
         };
-        let begins = text.starts_with(char::is_whitespace) || !place.in_word;
+        let begins = text.starts_with(char::is_whitespace) || !context.in_word;
         match first {
             c if c.is_numeric() => Self::Number,
             char::REPLACEMENT_CHARACTER => Self::Part,
@@ -40,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// Its name on the wire.
+    /// Returns the name on the wire.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Word => "word",
@@ -53,21 +55,21 @@ impl Kind {
     }
 }
 
-/// Reads an answer from its beginning, and knows where it is.
+/// Reader of an answer that tracks the context of the next token.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reader {
-    /// The line so far.
+pub(super) struct TextReader {
+    /// Current line so far.
     line: String,
     fenced: bool,
 }
 
-impl Reader {
-    /// Where the next token will stand.
-    pub(super) fn place(&self) -> TextPlace {
-        TextPlace { in_code: self.fenced, in_word: self.line.ends_with(char::is_alphanumeric) }
+impl TextReader {
+    /// Returns the context of the next token.
+    pub(super) fn context(&self) -> TextContext {
+        TextContext { in_code: self.fenced, in_word: self.line.ends_with(char::is_alphanumeric) }
     }
 
-    /// Reads on.
+    /// Reads the next text.
     pub(super) fn read(&mut self, text: &str) {
         for character in text.chars() {
             if character != '\n' {
@@ -75,7 +77,7 @@ impl Reader {
                 continue;
             }
             let line = self.line.trim();
-            // What follows the opening fence names a language; the closing one stands alone.
+            // A language may follow the opening fence. The closing fence is alone on its line.
             let alone = line.chars().all(|c| c == '`');
             if line.starts_with("```") && (!self.fenced || alone) {
                 self.fenced = !self.fenced;
@@ -89,11 +91,11 @@ impl Reader {
 mod tests {
     use super::*;
 
-    /// The kinds of an answer's tokens.
+    /// Returns the kinds of an answer's tokens.
     fn kinds(tokens: &[&str]) -> Vec<&'static str> {
-        let mut reader = Reader::default();
+        let mut reader = TextReader::default();
         let kind = |token: &&str| {
-            let kind = Kind::of(token, reader.place());
+            let kind = TokenKind::of(token, reader.context());
             reader.read(token);
             kind.name()
         };
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_by_hand() {
+    fn classifies_words_numbers_and_punctuation() {
         assert_eq!(
             kinds(&[
                 "The", " light", "house", ",", " it", " was", " 18", "90", "\n\n", "(", "so", " ", "«", "",
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn code_stands_between_fences() {
+    fn tokens_between_fences_are_code() {
         let tokens = [
             "Look", ":\n", "``", "`python", "\n", "x", " =", " 1", "\n", "```js\n", "y\n", "```", "\n",
             "done",

@@ -1,21 +1,21 @@
-//! What a machine's costs make of acceptance: predicted speedup over alpha and K, the best K, and from which
-//! alpha drafting pays. Costs are handed in, measured or made up; the formulas are those of
-//! [`hunch_core::theory`].
+//! Predicted speedup over alpha and K, the best K, and the alpha from which drafting pays.
+//!
+//! Costs are passed in, measured or assumed. Formulas come from [`hunch_core::theory`].
 
 use crate::lab::report::Landscape;
 use hunch_core::limits::MAX_DRAFT;
-use hunch_core::pass_cost::{CostCurve, ModelCosts};
-use hunch_core::theory::{self, PassCost};
+use hunch_core::pass_cost::{CostCurve, PassCost};
+use hunch_core::theory;
 use hunch_error::{Error, Result};
 
 /// Steps from alpha 0 to alpha 1.
 const STEPS: u32 = 50;
-/// Halvings in search of the break-even: as fine as an f64 near 1 goes.
+/// Bisection steps of the break-even search: the precision of an f64 near 1.
 const HALVINGS: u32 = 52;
-/// Largest made-up cost, in target passes of one row.
-const DEAREST: f64 = 2.0;
+/// Largest assumed cost, in target passes of one row.
+const MAX_COST: f64 = 2.0;
 
-/// What drafting and verifying cost on a machine.
+/// Costs of drafting and verifying on a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineCosts {
     measured: bool,
@@ -24,59 +24,53 @@ pub struct MachineCosts {
 }
 
 impl MachineCosts {
-    /// A machine as it was measured: c, the cost of a drafted token in target passes of one row (0 for guesses
-    /// that are looked up), and the times of target passes by rows, in any unit.
+    /// Creates measured costs: c, the cost of a drafted token in target passes of one row (0 for lookup), and the cost
+    /// of target passes.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when c is not a number from 0 on; as [`PassCost::new`] for the times.
-    pub fn measured(draft_cost: f64, times: impl IntoIterator<Item = (usize, f64)>) -> Result<Self> {
+    /// [`Error::InvalidRequest`] when c is not a number of at least 0.
+    pub fn measured(draft_cost: f64, target: PassCost) -> Result<Self> {
         if !(draft_cost >= 0.0 && draft_cost.is_finite()) {
             return Err(Error::invalid(format!(
                 "The cost of a drafted token was measured as {draft_cost}; measure the costs again."
             )));
         }
-        Ok(Self { measured: true, draft_cost, target: PassCost::new(times)? })
+        Ok(Self { measured: true, draft_cost, target })
     }
 
-    /// This machine, by its cost curve. Without a draft model guesses are looked up, which costs nothing.
+    /// Creates costs from a cost curve. Without a draft model drafts are looked up, which costs nothing.
     ///
     /// # Errors
-    /// As [`measured`](Self::measured).
+    /// As [`measured`](Self::measured) and [`PassCost::new`].
     pub fn of(curve: &CostCurve) -> Result<Self> {
-        let one = |costs: &ModelCosts| costs.points.first().map(|point| point.ms);
-        let draft = curve.draft.as_ref().and_then(one).zip(one(&curve.target));
-        let draft_cost = draft.map_or(0.0, |(draft, target)| draft / target);
-        Self::measured(
-            draft_cost,
-            curve.target.points.iter().map(|point| (point.rows as usize, point.relative)),
-        )
+        Self::measured(curve.draft_cost().unwrap_or(0.0), curve.target_cost()?)
     }
 
-    /// A made-up machine: c, and what each row beyond the first adds to a target pass, both in target passes
-    /// of one row.
+    /// Creates assumed costs: c, and the cost each further row adds to a target pass, both in target passes of one
+    /// row.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when one of them is not from 0 to 2.
-    pub fn made_up(draft_cost: f64, row_cost: f64) -> Result<Self> {
+    pub fn assumed(draft_cost: f64, row_cost: f64) -> Result<Self> {
         for (name, value) in [("draft_cost", draft_cost), ("row_cost", row_cost)] {
-            // Not `value < 0.0 || value > DEAREST`: a NaN must fail.
-            if !(0.0..=DEAREST).contains(&value) {
+            // Not `value < 0.0 || value > MAX_COST`: a NaN must fail.
+            if !(0.0..=MAX_COST).contains(&value) {
                 return Err(Error::invalid(format!(
-                    "{name} is {value}; choose a number from 0 to {DEAREST}, in target passes of one row."
+                    "{name} is {value}; choose a number from 0 to {MAX_COST}, in target passes of one row."
                 )));
             }
         }
-        // A straight line is two points.
+        // Two points define the line.
         let target = PassCost::new([(1, 1.0), (2, 1.0 + row_cost)])?;
         Ok(Self { measured: false, draft_cost, target })
     }
 
-    /// Predicted speedup over plain decoding.
+    /// Returns the predicted speedup over plain decoding.
     fn speedup(&self, alpha: f64, depth: usize) -> f64 {
         theory::speedup(alpha, depth, self.draft_cost, &self.target)
     }
 
-    /// The alpha above which drafting `depth` tokens pays: speedup rises with alpha.
+    /// Returns the alpha from which drafting `depth` tokens pays. Speedup increases with alpha.
     fn break_even(&self, depth: usize) -> Option<f64> {
         if self.speedup(1.0, depth) <= 1.0 {
             return None;
@@ -97,7 +91,7 @@ impl MachineCosts {
     }
 }
 
-/// The landscape of a machine: alpha 0, 0.02, ... 1 by K = 1, 2, ... [`MAX_DRAFT`].
+/// Computes the landscape over alpha = 0, 0.02, ... 1 and K = 1, 2, ... [`MAX_DRAFT`].
 pub fn landscape(costs: &MachineCosts) -> Landscape {
     let alphas: Vec<f64> = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS)).collect();
     let row = |alpha: &f64| (1..=MAX_DRAFT).map(|depth| costs.speedup(*alpha, depth)).collect();
@@ -121,8 +115,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_papers_setting_comes_out() {
-        let shown = landscape(&MachineCosts::made_up(0.1, 0.0).unwrap());
+    fn reproduces_the_setting_of_the_paper() {
+        let shown = landscape(&MachineCosts::assumed(0.1, 0.0).unwrap());
         assert_eq!((shown.alphas.len(), shown.depths.len(), shown.speedup.len()), (51, 15, 51));
         assert_eq!((shown.alphas[40], shown.target_cost.len()), (0.8, 16));
         assert!(!shown.measured && shown.target_cost.iter().all(|t| *t == 1.0));
@@ -135,17 +129,18 @@ mod tests {
     }
 
     #[test]
-    fn where_drafting_never_pays_nothing_breaks_even() {
-        let dear = landscape(&MachineCosts::made_up(1.0, 0.5).unwrap());
-        assert!(dear.break_even.iter().all(Option::is_none) && dear.best.iter().all(|k| *k == 0));
-        let free = landscape(&MachineCosts::made_up(0.0, 0.0).unwrap());
+    fn expensive_drafting_never_breaks_even() {
+        let expensive = landscape(&MachineCosts::assumed(1.0, 0.5).unwrap());
+        assert!(expensive.break_even.iter().all(Option::is_none) && expensive.best.iter().all(|k| *k == 0));
+        let free = landscape(&MachineCosts::assumed(0.0, 0.0).unwrap());
         assert!(free.break_even.iter().all(|alpha| *alpha == Some(0.0)));
         assert_eq!(free.best[50], 15);
     }
 
     #[test]
-    fn measured_costs_are_taken_as_they_are() {
-        let costs = MachineCosts::measured(0.25, [(1, 20.0), (2, 24.0), (4, 40.0)]).unwrap();
+    fn measured_costs_are_interpolated() {
+        let costs =
+            MachineCosts::measured(0.25, PassCost::new([(1, 20.0), (2, 24.0), (4, 40.0)]).unwrap()).unwrap();
         let shown = landscape(&costs);
         assert!(shown.measured);
         for (rows, cost) in [(1, 1.0), (2, 1.2), (3, 1.6), (4, 2.0), (5, 2.4)] {
@@ -155,19 +150,18 @@ mod tests {
     }
 
     #[test]
-    fn wrong_costs_are_refused_with_their_range() {
+    fn rejects_costs_out_of_range() {
         for (draft, row) in [(-0.1, 0.0), (2.1, 0.0), (f64::NAN, 0.0), (0.0, f64::INFINITY)] {
-            let error = MachineCosts::made_up(draft, row).unwrap_err().to_string();
+            let error = MachineCosts::assumed(draft, row).unwrap_err().to_string();
             assert!(error.contains("from 0 to 2"), "{error}");
         }
-        assert!(MachineCosts::measured(f64::NAN, [(1, 1.0)]).is_err());
-        assert!(MachineCosts::measured(0.1, [(2, 1.0)]).is_err());
+        assert!(MachineCosts::measured(f64::NAN, PassCost::flat()).is_err());
     }
 
     proptest! {
         #[test]
-        fn at_the_break_even_nothing_is_won_or_lost(draft in 0.0f64..=2.0, row in 0.0f64..=2.0) {
-            let costs = MachineCosts::made_up(draft, row).unwrap();
+        fn speedup_is_one_at_the_break_even(draft in 0.0f64..=2.0, row in 0.0f64..=2.0) {
+            let costs = MachineCosts::assumed(draft, row).unwrap();
             let shown = landscape(&costs);
             for (depth, alpha) in (1..).zip(&shown.break_even) {
                 match alpha {

@@ -1,7 +1,7 @@
-//! The lab: what happens at one position of an answer, what became of the drafts of answers, and what a
-//! machine's costs make of acceptance. Pure: distributions, events and times are handed in; tokens are drawn and
-//! accepted by [`hunch_core::verify`] alone, formulas are those of [`hunch_core::theory`]. No model, no clock, no text
-//! but what tokens are called.
+//! The lab: one position of an answer in detail, acceptance statistics of answers, and predicted speedup.
+//!
+//! Pure: distributions, events and times are passed in. Tokens are drawn and accepted by [`hunch_core::verify`],
+//! formulas come from [`hunch_core::theory`]. There is no model and no clock.
 
 pub mod acceptance;
 mod history;

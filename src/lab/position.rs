@@ -1,6 +1,6 @@
-//! One position of a text: what both models say there, the distributions a sampler makes of it, and how one splits
-//! into what is accepted and what is drawn after a rejection. Where the scores come from is the caller's
-//! business; made-up ones are here, for when no pair of models is loaded.
+//! One position of a text: both models' scores, their distributions, and the split into accepted and resampled mass.
+//!
+//! The caller provides the scores. Example scores are here for when no pair of models is loaded.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use hunch_core::theory;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 
-/// Most tokens of a position that are listed.
+/// Most tokens listed for a position.
 pub const LISTED: usize = 24;
 
-/// What two models say of a position before any distribution is made of it.
+/// Logits of two models at a position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
-    /// The target's logits, one for each token of its vocabulary.
+    /// Logits of the target, one per token of its vocabulary.
     pub target: Vec<f32>,
-    /// The draft model's, whose vocabulary may be shorter or longer.
+    /// Logits of the draft model, whose vocabulary may be shorter or longer.
     pub draft: Vec<f32>,
-    /// The tokens before the position, for penalties.
+    /// Tokens before the position, for penalties.
     pub context: Vec<TokenId>,
 }
 
@@ -35,31 +35,32 @@ pub struct Distributions {
     listed: Vec<TokenId>,
 }
 
-/// Where a position is, in words.
+/// Description of a position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
-    /// Names the distributions for what is asked next.
+    /// Id of the distributions for later requests.
     pub id: u32,
-    /// Where it is.
+    /// Source of the position.
     pub source: LabSource,
-    /// Name of the target; `None` for made-up distributions.
+    /// Name of the target. `None` for example distributions.
     pub target: Option<String>,
     /// Name of the draft model.
     pub draft: Option<String>,
-    /// The last of the text before the position.
+    /// End of the text before the position.
     pub before: String,
-    /// The token that stands there, if the answer goes on.
+    /// Token at the position, if the answer continues.
     pub drawn: Option<TokenId>,
 }
 
 impl Distributions {
-    /// The distributions of the next token by these settings: p and q come from the same function, as in a
-    /// generation. The draft's scores are cut or padded to the target's vocabulary, as
-    /// [`propose`](hunch_core::propose) does it: what only one of the two has is impossible.
+    /// Computes the distributions of the next token with these sampling parameters.
+    ///
+    /// p and q come from the same function, as in a generation. The draft's logits are cut or padded to the target's
+    /// vocabulary, like [`propose`](hunch_core::propose) does: a token of only one vocabulary has no probability.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`](hunch_error::Error::InvalidRequest) for settings out of their range;
-    /// [`Error::Internal`](hunch_error::Error::Internal) when a model gave no usable score.
+    /// [`Error::InvalidRequest`](hunch_error::Error::InvalidRequest) for parameters out of range.
+    /// [`Error::Internal`](hunch_error::Error::Internal) when the logits are unusable.
     pub fn new(scores: impl Into<Arc<Scores>>, sampling: SamplingParams) -> Result<Self> {
         let scores = scores.into();
         let sampler = Sampler::new(sampling)?;
@@ -67,11 +68,11 @@ impl Distributions {
         let mut draft = scores.draft.clone();
         draft.resize(scores.target.len(), f32::NEG_INFINITY);
         let q = sampler.distribution(&draft, &scores.context)?;
-        let listed = likeliest(&p, &q);
+        let listed = most_likely(&p, &q);
         Ok(Self { scores, sampling: sampler.params().clone(), p, q, listed })
     }
 
-    /// The same position at another temperature; all other settings stay.
+    /// Computes the distributions at another temperature.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -79,23 +80,22 @@ impl Distributions {
         Self::new(self.scores.clone(), SamplingParams { temperature, ..self.sampling.clone() })
     }
 
-    /// The target's distribution.
+    /// Returns the target's distribution.
     pub fn p(&self) -> &[f32] {
         &self.p
     }
 
-    /// The draft model's distribution.
+    /// Returns the draft model's distribution.
     pub fn q(&self) -> &[f32] {
         &self.q
     }
 
-    /// The tokens that are listed one by one: the likeliest by the larger of p and q, at most [`LISTED`];
-    /// of equals the lowest first.
+    /// Returns the listed tokens: the [`LISTED`] most likely by max(p, q). Of equals the lowest id comes first.
     pub fn listed(&self) -> &[TokenId] {
         &self.listed
     }
 
-    /// The position as it is shown; `text_of` gives the text of a token on its own.
+    /// Returns the position for display. `text_of` gives the text of a token.
     pub fn position(&self, place: Place, text_of: &dyn Fn(TokenId) -> String) -> LabPosition {
         let rejection = theory::residual_mass(&self.p, &self.q);
         let tokens: Vec<LabToken> =
@@ -121,7 +121,7 @@ impl Distributions {
         LabToken { id, text, p, q, overlap, residual, total: overlap + rejection * residual }
     }
 
-    /// All tokens that are not listed, together.
+    /// Sums over all tokens that are not listed.
     fn rest(&self, rejection: f64) -> LabRest {
         let mut rest = LabRest::default();
         let mut listed = self.listed.clone();
@@ -140,13 +140,13 @@ impl Distributions {
     }
 }
 
-/// `part / whole`; 0 where nothing is rejected.
+/// Returns `part / whole`, or 0 if `whole` is 0.
 fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// The tokens to list.
-fn likeliest(p: &[f32], q: &[f32]) -> Vec<TokenId> {
+/// Returns the tokens to list.
+fn most_likely(p: &[f32], q: &[f32]) -> Vec<TokenId> {
     let larger = |id: TokenId| p[id as usize].max(q[id as usize]);
     let mut tokens: Vec<TokenId> = (0..p.len() as TokenId).filter(|&id| larger(id) > 0.0).collect();
     let by_size = |a: &TokenId, b: &TokenId| -> Ordering { larger(*b).total_cmp(&larger(*a)).then(a.cmp(b)) };
@@ -158,11 +158,13 @@ fn likeliest(p: &[f32], q: &[f32]) -> Vec<TokenId> {
     tokens
 }
 
-/// The text before the made-up position.
+/// Text before the example position.
 pub const TOY_BEFORE: &str = "The keeper climbed the stairs and lit";
 
-/// The made-up vocabulary, with p and q at temperature 1 in percent. The draft is surer of the common words
-/// than the target; of one it is more than twice as sure, so that a lenient rule has something to reject.
+/// Example vocabulary with p and q at temperature 1, in percent.
+///
+/// The draft favours common words more than the target does. One has more than twice the target's probability, so
+/// that a lenient rule has something to reject.
 const TOY: [(&str, f32, f32); 10] = [
     (" the", 30.0, 40.0),
     (" a", 18.0, 28.0),
@@ -176,7 +178,7 @@ const TOY: [(&str, f32, f32); 10] = [
     (" up", 1.5, 1.0),
 ];
 
-/// Made-up scores of a position behind [`TOY_BEFORE`], in which target and draft differ visibly.
+/// Returns example scores after [`TOY_BEFORE`], in which target and draft differ visibly.
 pub fn toy() -> Scores {
     Scores {
         target: TOY.iter().map(|(_, p, _)| p.ln()).collect(),
@@ -185,12 +187,12 @@ pub fn toy() -> Scores {
     }
 }
 
-/// The text of a token of the made-up vocabulary; empty for a number it does not have.
+/// Returns the text of a token of the example vocabulary. Empty for an unknown id.
 pub fn toy_text(id: TokenId) -> String {
     TOY.get(id as usize).map_or_else(String::new, |(text, _, _)| (*text).to_owned())
 }
 
-/// The made-up position's place.
+/// Returns the description of the example position.
 pub fn toy_place(id: u32) -> Place {
     Place {
         id,
@@ -208,7 +210,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Random scores of a target and a draft, whose vocabularies differ in length.
+    /// Generates scores of a target and a draft with vocabularies of different length.
     pub(in crate::lab) fn any_scores() -> impl Strategy<Value = Scores> {
         let logits = |len| prop::collection::vec(-6.0f32..6.0, len);
         (logits(1..80), logits(1..80)).prop_map(|(target, draft)| Scores {
@@ -218,7 +220,7 @@ pub(super) mod tests {
         })
     }
 
-    /// Random settings, some with filters and some without.
+    /// Generates sampling parameters, with and without filters.
     pub(in crate::lab) fn any_sampling() -> impl Strategy<Value = SamplingParams> {
         (0.2f32..2.0, 0u32..40, 0.5f32..=1.0, prop_oneof![Just(0.0f32), Just(0.05)]).prop_map(
             |(temperature, top_k, top_p, min_p)| SamplingParams {
@@ -237,7 +239,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn accepted_and_residual_make_p(scores in any_scores(), sampling in any_sampling()) {
+        fn accepted_and_residual_mass_add_up_to_p(scores in any_scores(), sampling in any_sampling()) {
             let distributions = Distributions::new(scores, sampling).unwrap();
             let shown = shown(&distributions);
             prop_assert!(shown.tokens.len() <= LISTED);
@@ -261,7 +263,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_draft_lives_on_the_targets_vocabulary() {
+    fn draft_is_fitted_to_the_target_vocabulary() {
         let draft = vec![0.0, 0.0, 5.0];
         let longer = Scores { target: vec![0.0; 2], draft: draft.clone(), context: Vec::new() };
         let distributions = Distributions::new(longer, SamplingParams::unfiltered()).unwrap();
@@ -272,7 +274,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn penalties_see_the_context() {
+    fn penalties_apply_to_the_context() {
         let sampling = SamplingParams { presence_penalty: 2.0, ..SamplingParams::greedy() };
         let scores = Scores { target: vec![1.0, 0.5], draft: vec![1.0, 0.5], context: vec![0] };
         assert_eq!(Distributions::new(scores, sampling).unwrap().p(), [0.0, 1.0]);
@@ -289,7 +291,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_made_up_distributions_differ() {
+    fn example_distributions_differ() {
         let distributions = Distributions::new(toy(), SamplingParams::unfiltered()).unwrap();
         let shown = shown(&distributions);
         assert_eq!((shown.tokens.len(), shown.rest), (TOY.len(), LabRest::default()));
@@ -300,7 +302,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_counted() {
+    fn unlisted_tokens_are_counted() {
         let target: Vec<f32> = (0..60).map(|i| -0.1 * i as f32).collect();
         let scores = Scores { draft: target.clone(), target, context: Vec::new() };
         let shown = shown(&Distributions::new(scores, SamplingParams::unfiltered()).unwrap());

@@ -1,4 +1,4 @@
-//! What the lab shows: plain types, the same over the wire and in the terminal. Nothing is computed here.
+//! Types of the lab, the same over the wire and in the terminal.
 
 use hunch_core::pass_cost::CostCurve;
 use serde::{Deserialize, Serialize};
@@ -9,170 +9,170 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 
-/// Where a position is looked at.
+/// Source of a position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LabSource {
     /// Before token number `token` of an answer in the store, by the loaded models.
     Answer {
-        /// The answer's message.
+        /// Message of the answer.
         #[ts(type = "number")]
         message: i64,
-        /// The token's number, from 0.
+        /// Number of the token, from 0.
         token: u32,
     },
     /// After a text, by the loaded models.
     Text {
-        /// The text, read as it is.
+        /// The text, without a chat template.
         text: String,
     },
-    /// Made-up logits over some words, where no pair of models is loaded.
+    /// Example logits over some words, without models.
     Toy,
 }
 
-/// A position to look at.
+/// Request for a position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabRequest {
-    /// Where.
+    /// Source of the position.
     pub source: LabSource,
-    /// How both distributions are made from the logits.
+    /// Sampling parameters of both distributions.
     pub sampling: SamplingParams,
 }
 
-/// A token at a position.
+/// A listed token of a position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabToken {
-    /// Vocabulary number.
+    /// Token id.
     pub id: TokenId,
-    /// Its text on its own.
+    /// Text of the token.
     pub text: String,
     /// p: the target's probability.
     pub p: f64,
-    /// q: the draft model's.
+    /// q: the draft model's probability.
     pub q: f64,
-    /// min(p, q): drafted and accepted.
+    /// min(p, q): probability of being drafted and accepted.
     pub overlap: f64,
-    /// max(0, p - q) / Z: its share of the residual distribution.
+    /// max(0, p - q) / Z: probability under the residual distribution.
     pub residual: f64,
     /// overlap + Z * residual, which is p.
     pub total: f64,
 }
 
-/// All tokens that are not listed, together.
+/// Sums over all tokens that are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabRest {
-    /// How many can be drawn from either distribution.
+    /// Number of tokens with p or q above 0.
     pub tokens: u32,
-    /// The sum of p.
+    /// Sum of p.
     pub p: f64,
-    /// The sum of q.
+    /// Sum of q.
     pub q: f64,
-    /// The sum of min(p, q).
+    /// Sum of min(p, q).
     pub overlap: f64,
-    /// Their share of the residual distribution.
+    /// Sum of the residual distribution.
     pub residual: f64,
 }
 
 /// Both distributions at a position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabPosition {
-    /// Names the distributions for what is asked next; the last few are kept.
+    /// Id of the distributions for later requests. Only the last few are kept.
     pub id: u32,
-    /// Where it is.
+    /// Source of the position.
     pub source: LabSource,
-    /// Name of the target; `None` for made-up distributions.
+    /// Name of the target. `None` for example distributions.
     pub target: Option<String>,
     /// Name of the draft model.
     pub draft: Option<String>,
-    /// How the distributions were made.
+    /// Sampling parameters of the distributions.
     pub sampling: SamplingParams,
-    /// The last of the text before the position.
+    /// End of the text before the position.
     pub before: String,
-    /// The token that stands there, if the answer goes on.
+    /// Token at the position, if the answer continues.
     pub drawn: Option<TokenId>,
-    /// The likeliest tokens by the larger of p and q, at most 24.
+    /// The most likely tokens by max(p, q), at most 24.
     pub tokens: Vec<LabToken>,
-    /// All others.
+    /// All other tokens.
     pub rest: LabRest,
-    /// The sum of min(p, q): the probability that a drafted token is accepted.
+    /// Sum of min(p, q): the probability that a drafted token is accepted.
     pub acceptance: f64,
-    /// Z = 1 - acceptance: the mass that is rejected.
+    /// Z = 1 - acceptance: the probability of a rejection.
     pub rejection: f64,
 }
 
-/// More rounds at a position.
+/// Request for more rounds at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabRoundsRequest {
-    /// The position.
+    /// Id of the position.
     pub position: u32,
-    /// Which drafted tokens stand.
+    /// Acceptance rule.
     pub rule: AcceptanceRule,
-    /// How many rounds more: up to 10,000.
+    /// Number of rounds, up to 10,000.
     pub rounds: u32,
-    /// Forgets the rounds before.
+    /// Discards earlier rounds if true.
     pub afresh: bool,
 }
 
 /// One round at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabRound {
-    /// The token drawn from q.
+    /// Token drawn from q.
     pub drafted: TokenId,
-    /// p of it.
+    /// p of the drafted token.
     pub p: f64,
-    /// q of it.
+    /// q of the drafted token.
     pub q: f64,
-    /// The number it was tested with, where the rule draws one.
+    /// Random number of the test, if the rule draws one.
     pub u: Option<f64>,
-    /// What that had to be below.
+    /// Acceptance threshold of `u`.
     pub threshold: Option<f64>,
-    /// Whether it was accepted.
+    /// True if the drafted token was accepted.
     pub accepted: bool,
-    /// The token that came out.
+    /// Emitted token.
     pub emitted: TokenId,
 }
 
-/// All rounds under one rule at one position.
+/// Results of all rounds under one rule at one position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabRounds {
-    /// The position.
+    /// Id of the position.
     pub position: u32,
-    /// The rule.
+    /// Acceptance rule.
     pub rule: AcceptanceRule,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Drafted tokens that were accepted.
+    /// Number of accepted drafts.
     pub accepted: u32,
-    /// How often each listed token came out.
+    /// Emissions of each listed token.
     pub counts: Vec<u32>,
-    /// How often any other did.
+    /// Emissions of all other tokens.
     pub rest: u32,
     /// Pearson's statistic against p.
     pub chi_square: f64,
-    /// Its degrees of freedom.
+    /// Degrees of freedom of the statistic.
     pub degrees: u32,
-    /// The probability of as much or more if the distribution is p.
+    /// Probability of a statistic this large if the distribution is p.
     pub p_value: f64,
-    /// Whether that is less than one in a million: what comes out does not follow p.
+    /// True if the p-value is below one in a million: the rule does not follow p.
     pub refuted: bool,
-    /// Half the sum of |share - p|.
+    /// Total variation: half the sum of |share - p|.
     pub total_variation: f64,
-    /// What chance alone makes of that at this many rounds, on average: predicted.
+    /// Total variation expected by chance after this many rounds (predicted).
     pub expected_variation: f64,
-    /// The last round, when only one was asked for.
+    /// The last round, if a single one was requested.
     pub last: Option<LabRound>,
 }
 
-/// What the acceptance rules make of the same logits at one temperature: probabilities of acceptance.
+/// Acceptance probabilities of the rules on the same logits at one temperature.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabRuleRow {
-    /// The temperature of both distributions.
+    /// Temperature of both distributions.
     pub temperature: f64,
-    /// Rejection sampling: the sum of min(p, q).
+    /// Rejection sampling: sum of min(p, q).
     pub lossless: f64,
-    /// A draft that takes its likeliest token, by rejection sampling: p(argmax q).
+    /// Rejection sampling of a greedy draft: p(argmax q).
     pub argmax: f64,
-    /// A sampled draft that is kept where the target draws the same: the sum of p q.
+    /// A sampled draft, accepted if the target samples the same token: sum of p q.
     pub matching: f64,
     /// Typical acceptance of a sampled draft, which changes the distribution.
     pub typical: f64,
@@ -180,17 +180,17 @@ pub struct LabRuleRow {
     pub lenience: f64,
 }
 
-/// Whose costs a landscape is of.
+/// Machine whose costs a landscape uses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LabMachine {
-    /// This one, as it was measured last with the loaded models.
+    /// This machine, as last measured with the loaded models.
     Measured,
-    /// A made-up one.
+    /// Assumed costs.
     MadeUp {
         /// c: a drafted token, in target passes of one row.
         draft_cost: f64,
-        /// What each row beyond the first adds to a target pass, in passes of one row.
+        /// Cost that each further row adds to a target pass, in passes of one row.
         row_cost: f64,
     },
 }
@@ -198,141 +198,141 @@ pub enum LabMachine {
 /// Predicted speedup over alpha and K.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Landscape {
-    /// Whether the costs were measured here.
+    /// True if the costs were measured here.
     pub measured: bool,
     /// c: a drafted token, in target passes of one row.
     pub draft_cost: f64,
     /// t(M) / t(1) by rows M = 1, 2, ...
     pub target_cost: Vec<f64>,
-    /// The probabilities of acceptance, rising.
+    /// Acceptance probabilities, ascending.
     pub alphas: Vec<f64>,
-    /// Most tokens drafted a round, K: 1, 2, ...
+    /// Draft lengths K: 1, 2, ...
     pub depths: Vec<u32>,
-    /// Predicted speedup: a row for each alpha, a column for each depth.
+    /// Predicted speedup: a row per alpha, a column per draft length.
     pub speedup: Vec<Vec<f64>>,
-    /// The depth with the highest speedup for each alpha; 0 where drafting never pays.
+    /// Best draft length per alpha. 0 where drafting never pays.
     pub best: Vec<u32>,
-    /// For each depth the alpha from which drafting pays; `None` where it never does.
+    /// Alpha from which drafting pays, per draft length. `None` where it never does.
     pub break_even: Vec<Option<f64>>,
 }
 
-/// An answer of the person's, as a place in the landscape.
+/// A stored answer as a point in the landscape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabSession {
-    /// The answer's message.
+    /// Message of the answer.
     #[ts(type = "number")]
     pub message: i64,
-    /// Its conversation.
+    /// Conversation of the answer.
     #[ts(type = "number")]
     pub conversation: i64,
-    /// What the conversation is called.
+    /// Title of the conversation.
     pub title: String,
-    /// How it was drafted.
+    /// Drafting method.
     pub method: Method,
-    /// Accepted of the drafted tokens that were tested.
+    /// Accepted share of the tested drafts.
     pub alpha: f64,
-    /// Tokens drafted in a round that drafted, the mean.
+    /// Mean tokens drafted per drafting round.
     pub depth: f64,
     /// Tokens generated.
     pub tokens: u32,
-    /// Tokens a target pass.
+    /// Tokens per target pass.
     pub mean_acceptance_length: f64,
 }
 
-/// Acceptance of the drafted tokens that have something in common.
+/// Acceptance of a group of drafted tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct AcceptanceBin {
-    /// What they have in common: a position from 0, a kind, or a range.
+    /// Key of the group: a position from 0, a kind, or a range.
     pub key: String,
-    /// How many were tested.
+    /// Number of tested drafts.
     pub tested: u32,
-    /// How many of these were accepted.
+    /// Number of accepted drafts.
     pub accepted: u32,
     /// accepted / tested.
     pub share: f64,
-    /// Where the true share lies, with 95% confidence (Wilson): from.
+    /// Lower end of the 95% confidence interval of the share (Wilson).
     pub low: f64,
-    /// To.
+    /// Upper end of the interval.
     pub high: f64,
-    /// The mean of min(1, p / q), or of p for certain drafts: what the share should be.
+    /// Expected share: mean of min(1, p / q), or of p for certain drafts.
     pub expected: f64,
-    /// The mean of the draft's own probability q, where it has one: how sure it was of itself.
+    /// Mean probability q of the drafts, if they have one.
     pub confidence: Option<f64>,
 }
 
-/// Acceptance over answers in the store.
+/// Acceptance statistics of stored answers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct AcceptanceMap {
-    /// Answers that drafted.
+    /// Number of answers with drafts.
     pub answers: u32,
-    /// Drafted tokens that were tested.
+    /// Number of tested drafts.
     pub tested: u32,
-    /// By position in the draft; the key is the position, from 0.
+    /// Groups by position in the draft, from 0.
     pub by_position: Vec<AcceptanceBin>,
-    /// By kind of token: `word`, `part` (of a word), `space`, `number`, `punctuation`, `code`.
+    /// Groups by kind of token: `word`, `part` (of a word), `space`, `number`, `punctuation`, `code`.
     pub by_kind: Vec<AcceptanceBin>,
-    /// By entropy of the target at the position, in bits; the key is the range, as `0.5-1`.
+    /// Groups by entropy of the target in bits. The key is a range such as `0.5-1`.
     pub by_entropy: Vec<AcceptanceBin>,
-    /// By the draft's own probability q; the key is the range, as `0.8-0.9`.
+    /// Groups by the draft's probability q. The key is a range such as `0.8-0.9`.
     pub by_confidence: Vec<AcceptanceBin>,
 }
 
-/// What an answer would have been with other settings, from what was stored of it.
+/// Request to predict a stored answer with other settings.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct WhatIfRequest {
-    /// The answer's message.
+    /// Message of the answer.
     #[ts(type = "number")]
     pub message: i64,
-    /// Most tokens drafted a round.
+    /// Most tokens drafted per round.
     pub max_draft: u32,
-    /// The temperature; `None` = as it was.
+    /// Temperature. `None` for the answer's own.
     pub temperature: Option<f32>,
 }
 
-/// The figures of an answer, as it was or as it would have been.
+/// Figures of an answer, measured or predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct WhatIfFigures {
-    /// The probability that a drafted token is accepted once it is tested.
+    /// Acceptance probability of a tested draft.
     pub alpha: f64,
-    /// Tokens a target pass.
+    /// Tokens per target pass.
     pub mean_acceptance_length: f64,
-    /// Target passes for the answer's tokens.
+    /// Number of target passes.
     pub rounds: f64,
-    /// Tokens a second; `None` where the time of such rounds is not known.
+    /// Tokens per second. `None` if the time of such rounds is unknown.
     pub tok_s: Option<f64>,
 }
 
-/// An answer beside what it would have been.
+/// An answer as it was and as it would have been with other settings.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct WhatIf {
-    /// As it was: measured.
+    /// Measured figures.
     pub was: WhatIfFigures,
-    /// As it would have been: predicted.
+    /// Predicted figures with the other settings.
     pub would: WhatIfFigures,
-    /// Drafted tokens whose p and q were stored.
+    /// Number of drafts with stored p and q.
     pub known: u32,
-    /// Share of the target's distribution that the stored alternatives cover, the mean: how far to trust another
-    /// temperature.
+    /// Mean share of the target's distribution covered by the stored alternatives. Predictions for another
+    /// temperature are less reliable where it is low.
     pub covered: f64,
 }
 
-/// What measuring the cost curve tells.
+/// Events of a cost curve measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum CostEvent {
-    /// It goes on.
+    /// A round begins.
     Progress {
         /// Rounds done.
         done: u32,
         /// Rounds in all.
         total: u32,
     },
-    /// It is over.
+    /// The measurement ended.
     Finished {
-        /// What came out; `None` when it was stopped.
+        /// The curve. `None` when it was stopped.
         curve: Option<CostCurve>,
     },
-    /// It failed.
+    /// The measurement failed.
     Failed {
         /// The reason.
         error: hunch_error::ErrorInfo,

@@ -1,5 +1,6 @@
-//! Rounds at one position, as many as wanted: a token is drafted from q, the verifier of every generation
-//! says what comes out, and what came out is counted and compared with p. Nothing here accepts a token.
+//! Repeated rounds at one position, counted and compared with p.
+//!
+//! A token is drafted from q and tested by the verifier that generations use.
 
 use std::sync::Arc;
 
@@ -16,26 +17,26 @@ use hunch_core::token::TokenId;
 use hunch_core::verify::{GivenDistributions, Verdict, Verifier};
 use hunch_error::{Error, Result};
 
-/// Most rounds that the window may ask for at once: what takes longer could not be stopped.
-pub const MOST_AT_ONCE: u32 = 10_000;
-/// A p-value below this is none of chance's: of a million lossless checks one is refuted.
+/// Most rounds of one request. A request cannot be cancelled, so it must be short.
+pub const MAX_ROUNDS: u32 = 10_000;
+/// p-value below which a rule is refuted. One in a million lossless tests fails by chance.
 const REFUTED: f64 = 1e-6;
 
-/// Checks what the window asks for.
+/// Checks a request.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] when the number of rounds or a number of the rule is out of its range.
+/// [`Error::InvalidRequest`] when the number of rounds or a parameter of the rule is out of range.
 pub fn check(request: &LabRoundsRequest) -> Result<()> {
-    if !(1..=MOST_AT_ONCE).contains(&request.rounds) {
+    if !(1..=MAX_ROUNDS).contains(&request.rounds) {
         return Err(Error::invalid(format!(
-            "rounds is {}; choose a number from 1 to {MOST_AT_ONCE}.",
+            "rounds is {}; choose a number from 1 to {MAX_ROUNDS}.",
             request.rounds
         )));
     }
     Ok(request.rule.validate()?)
 }
 
-/// The rounds under one rule at one position so far.
+/// The rounds of one rule at one position.
 #[derive(Clone, Debug)]
 pub struct Rounds {
     position: u32,
@@ -45,21 +46,22 @@ pub struct Rounds {
     distributions: Compact,
     accepted: u32,
     rounds: u32,
-    /// By listed token, and all others at the end.
+    /// Emissions by listed token, and of all others at the end.
     counts: Vec<u32>,
 }
 
-/// Both distributions without the tokens that neither can draw. It is exact: what has no mass is neither drafted nor
-/// drawn, and the others keep their order.
+/// Both distributions without tokens of zero mass.
+///
+/// Exact: such tokens are neither drafted nor drawn, and the others keep their order.
 #[derive(Clone, Debug)]
 struct Compact {
     p: Vec<f32>,
     q: Arc<[f32]>,
-    /// The token of each place.
+    /// Token at each index.
     tokens: Vec<TokenId>,
-    /// What it is counted as: the number of the listed token, else their number.
+    /// Bin of each index: the index of the listed token, or the number of listed tokens for all others.
     bins: Vec<usize>,
-    /// p of each of these, adding up to 1.
+    /// p of each bin, adding up to 1.
     distribution: Vec<f64>,
 }
 
@@ -84,10 +86,10 @@ impl Compact {
 }
 
 impl Rounds {
-    /// No round yet, at a position whose number is `position`. The same seed gives the same rounds.
+    /// Creates a test without rounds at the position with this id. Equal seeds give equal rounds.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when a number of the rule is out of its range.
+    /// [`Error::InvalidRequest`] when a parameter of the rule is out of range.
     pub fn new(
         position: u32,
         distributions: &Distributions,
@@ -108,25 +110,25 @@ impl Rounds {
         })
     }
 
-    /// The rule they are under.
+    /// Returns the acceptance rule.
     pub fn rule(&self) -> AcceptanceRule {
         self.rule
     }
 
-    /// Runs some rounds more, and gives all there were. When only one was asked for, it is told in full.
+    /// Runs more rounds and returns the results of all. A single round is included in full.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when there were so many that they cannot be counted; [`Error::Internal`]
-    /// when the verifier finds that the distributions contradict themselves.
+    /// [`Error::InvalidRequest`] when there are too many rounds to count. [`Error::Internal`] when the distributions are
+    /// inconsistent.
     pub fn run(&mut self, rounds: u32) -> Result<LabRounds> {
         if self.rounds.checked_add(rounds).is_none() {
             return Err(Error::invalid(format!(
-                "There were {} rounds already, and {rounds} more are too many to count; begin afresh.",
+                "There are {} rounds already, and {rounds} more are too many to count. Start again.",
                 self.rounds
             )));
         }
         let mut tree = DraftTree::new();
-        // Behind the drafted token nothing is drafted, so what would follow it does not matter.
+        // The draft has one token, so the distribution after it does not matter.
         let mut target = GivenDistributions(vec![self.distributions.p.clone(), vec![1.0]]);
         let mut last = None;
         for _ in 0..rounds {
@@ -137,9 +139,9 @@ impl Rounds {
     }
 
     fn round(&mut self, tree: &mut DraftTree, target: &mut GivenDistributions) -> Result<LabRound> {
-        // Every round is a position of its own, or the coupled rule would give one token for ever.
+        // Every round has its own position, or the coupled rule would always give the same token.
         let at = self.rounds as usize;
-        tree.cut(0);
+        tree.truncate(0);
         let q = &self.distributions.q;
         if let Some(noise) = self.verifier.noise() {
             let drafted = noise.choose(q, at).unwrap_or_default();
@@ -154,13 +156,13 @@ impl Rounds {
         self.rounds += 1;
         self.accepted += u32::from(!verdict.accepted.is_empty());
         self.counts[self.distributions.bins[emitted]] += 1;
-        Ok(self.told(drafted, emitted, &verdict))
+        Ok(self.describe(drafted, emitted, &verdict))
     }
 
-    /// One round, in the tokens of the vocabulary.
-    fn told(&self, drafted: usize, emitted: usize, verdict: &Verdict) -> LabRound {
+    /// Describes a round with tokens of the full vocabulary.
+    fn describe(&self, drafted: usize, emitted: usize, verdict: &Verdict) -> LabRound {
         let (p, q) = (f64::from(self.distributions.p[drafted]), f64::from(self.distributions.q[drafted]));
-        // The other rules compare, and draw no number for it.
+        // The other rules draw no random number.
         let lenience = match self.rule {
             AcceptanceRule::Lossless => Some(1.0),
             AcceptanceRule::LossyLenience { lenience } => Some(f64::from(lenience)),
@@ -179,7 +181,7 @@ impl Rounds {
         }
     }
 
-    /// All rounds so far.
+    /// Returns the results of all rounds.
     fn report(&self, last: Option<LabRound>) -> LabRounds {
         let distribution = &self.distributions.distribution;
         let observed: Vec<u64> = self.counts.iter().copied().map(u64::from).collect();
@@ -187,7 +189,7 @@ impl Rounds {
         let total = f64::from(self.rounds.max(1));
         let off =
             self.counts.iter().zip(distribution).map(|(&count, p)| (f64::from(count) / total - p).abs());
-        let (rest, counts) = self.counts.split_last().expect("there is a count for all other tokens");
+        let (rest, counts) = self.counts.split_last().expect("the last count is of all other tokens");
         LabRounds {
             position: self.position,
             rule: self.rule,
@@ -195,7 +197,7 @@ impl Rounds {
             accepted: self.accepted,
             counts: counts.to_vec(),
             rest: *rest,
-            // A token that p cannot give makes it infinite, which JSON cannot say.
+            // A token with p = 0 makes it infinite, which JSON cannot represent.
             chi_square: fit.statistic.min(f64::MAX),
             degrees: fit.degrees as u32,
             p_value: fit.p_value,

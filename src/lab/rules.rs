@@ -1,5 +1,6 @@
-//! The acceptance rules side by side on the same logits, as temperature moves: what each would accept of a
-//! draft, by the formulas of [`hunch_core::theory`]. Nothing is drawn.
+//! Acceptance probabilities of the rules on the same logits, by temperature.
+//!
+//! Computed with the formulas of [`hunch_core::theory`]. Nothing is sampled.
 
 use crate::lab::position::Distributions;
 use crate::lab::report::LabRuleRow;
@@ -7,24 +8,23 @@ use hunch_core::sample;
 use hunch_core::theory;
 use hunch_error::{Error, Result};
 
-/// Medusa's own numbers, as [`AcceptanceRule`](hunch_core::rule::AcceptanceRule) has them by default: epsilon and
-/// delta.
+/// Epsilon and delta of Medusa, the defaults of [`AcceptanceRule`](hunch_core::rule::AcceptanceRule).
 const TYPICAL: (f32, f32) = (0.09, 0.3);
-/// The lenience of the usual lossy rule.
+/// Default lenience of the lossy rule.
 const LENIENCE: f32 = 0.5;
 
 /// Most temperatures of one request.
-pub const MOST_TEMPERATURES: usize = 200;
+pub const MAX_TEMPERATURES: usize = 200;
 
-/// A row for each temperature; the other settings of `distributions` stay. At temperature 0 both distributions are point
-/// masses.
+/// Computes a row per temperature, with the other sampling parameters of `distributions`. At temperature 0 both
+/// distributions are point masses.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] for more than [`MOST_TEMPERATURES`], or one that is out of its range.
+/// [`Error::InvalidRequest`] for more than [`MAX_TEMPERATURES`] temperatures, or one out of range.
 pub fn rows(distributions: &Distributions, temperatures: &[f64]) -> Result<Vec<LabRuleRow>> {
-    if temperatures.len() > MOST_TEMPERATURES {
+    if temperatures.len() > MAX_TEMPERATURES {
         return Err(Error::invalid(format!(
-            "{} temperatures were asked for; ask for at most {MOST_TEMPERATURES} at once.",
+            "{} temperatures are too many; the limit is {MAX_TEMPERATURES}.",
             temperatures.len()
         )));
     }
@@ -55,17 +55,17 @@ mod tests {
     use hunch_core::sample::SamplingParams;
 
     #[test]
-    fn the_numbers_are_those_of_the_rules() {
+    fn parameters_are_the_defaults_of_the_rules() {
         let (epsilon, delta) = TYPICAL;
         assert_eq!("lossy-typical".parse(), Ok(AcceptanceRule::LossyTypical { epsilon, delta }));
         assert_eq!("lossy-lenience".parse(), Ok(AcceptanceRule::LossyLenience { lenience: LENIENCE }));
     }
 
     #[test]
-    fn rows_by_hand() {
+    fn rows_match_a_hand_computed_example() {
         let distributions = Distributions::new(toy(), SamplingParams::unfiltered()).unwrap();
         let rows = rows(&distributions, &[0.0, 1.0]).unwrap();
-        // Both take the same word.
+        // Both choose the same word.
         let certain = LabRuleRow {
             temperature: 0.0,
             lossless: 1.0,
@@ -84,20 +84,20 @@ mod tests {
     }
 
     #[test]
-    fn wrong_temperatures_are_refused() {
+    fn rejects_temperatures_out_of_range() {
         let distributions = Distributions::new(toy(), SamplingParams::default()).unwrap();
         for wrong in [-0.1, 5.1, f64::NAN] {
             let error = rows(&distributions, &[1.0, wrong]).unwrap_err().to_string();
             assert!(error.contains("temperature"), "{error}");
         }
-        assert!(rows(&distributions, &vec![1.0; MOST_TEMPERATURES + 1]).is_err());
+        assert!(rows(&distributions, &vec![1.0; MAX_TEMPERATURES + 1]).is_err());
         assert_eq!(rows(&distributions, &[]).unwrap(), []);
     }
 
     proptest! {
-        /// No lossless rule accepts more than rejection sampling, and lenience accepts no less.
+        // No lossless rule accepts more than rejection sampling, and lenience accepts no less.
         #[test]
-        fn rejection_sampling_is_the_best_that_keeps_the_distribution(scores in any_scores(), sampling in any_sampling()) {
+        fn rejection_sampling_accepts_most_of_the_lossless_rules(scores in any_scores(), sampling in any_sampling()) {
             let distributions = Distributions::new(scores, sampling).unwrap();
             for row in rows(&distributions, &[0.0, 0.3, 1.0, 2.0]).unwrap() {
                 prop_assert!(row.matching <= row.lossless + 1e-6);

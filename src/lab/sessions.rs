@@ -1,26 +1,26 @@
-//! An answer as a place in the landscape: how much of its drafts was accepted, and how deep they were.
+//! A stored answer as a point in the landscape: its acceptance and draft length.
 
 use crate::event::GenerationEvent;
 use crate::lab::history::{Generation, generations};
 use hunch_core::method::Method;
 use hunch_core::theory;
 
-/// The figures of an answer's own generation: what it shares with an answer it went on from is that one's.
+/// Figures of an answer's own generation, without the part it shares with an answer it continues.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SessionFigures {
-    /// How it was drafted.
+    /// Drafting method.
     pub method: Method,
-    /// Accepted of the drafted tokens that were tested.
+    /// Accepted share of the tested drafts.
     pub alpha: f64,
-    /// Tokens drafted in a round that drafted, the mean.
+    /// Mean tokens drafted per drafting round.
     pub depth: f64,
     /// Tokens generated.
     pub tokens: u32,
-    /// Tokens a target pass.
+    /// Tokens per target pass.
     pub mean_acceptance_length: f64,
 }
 
-/// The figures of an answer; `None` where nothing that was drafted was tested.
+/// Computes the figures of an answer. `None` if no draft was tested.
 pub fn session_of(events: &[GenerationEvent]) -> Option<SessionFigures> {
     let own = generations(events).last()?;
     let tested = own.tested();
@@ -35,7 +35,7 @@ pub fn session_of(events: &[GenerationEvent]) -> Option<SessionFigures> {
     Some(SessionFigures { method: own.method, alpha, depth, tokens, mean_acceptance_length })
 }
 
-/// Tokens generated and tokens a pass; of an answer that was cut off as of its last round.
+/// Returns tokens generated and tokens per pass, as of the last round if the answer was cut off.
 fn figures(generation: &Generation<'_>) -> Option<(u32, f64)> {
     if let Some(stats) = generation.stats() {
         return Some((stats.generated_tokens, stats.mean_acceptance_length));
@@ -54,7 +54,7 @@ mod tests {
     use hunch_core::token::TokenOrigin::{Accepted, Plain, Resampled};
 
     #[test]
-    fn figures_are_those_of_its_own_generation() {
+    fn figures_cover_the_last_generation_only() {
         let shared = [
             started(1, Method::Ngram, AcceptanceRule::Lossless),
             round(0, vec![token((0, 0), "z", Accepted, 1.0, None)], vec![]),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_was_tested_there_is_no_place() {
+    fn answers_without_tested_drafts_have_no_figures() {
         assert_eq!(session_of(&[]), None);
         let plain = [
             started(1, Method::Plain, AcceptanceRule::Lossless),

@@ -73,7 +73,7 @@ pub(super) fn make(connection: &Connection, path: &Path) -> Result<PathBuf> {
     // SQLite does not flush this file. After a power cut, the name could exist without the content.
     fs::File::open(&unfinished).and_then(|file| file.sync_all()).map_err(io)?;
     fs::rename(&unfinished, &copy).map_err(io)?;
-    hunch_library::atomic_file::sync_folder_of(&copy);
+    hunch_library::atomic_file::sync_parent(&copy);
     let copies = list(path);
     for old in &copies[..copies.len().saturating_sub(KEPT)] {
         let _ = fs::remove_file(old);

@@ -225,7 +225,7 @@ describe('the window with the default model', () => {
     for (const [origin, style] of Object.entries(styles)) {
       if (turn.origins.includes(origin)) assert.equal(turn.underlines[origin], style, origin);
     }
-    assert.match(turn.figures, /tokens a pass/);
+    assert.match(turn.figures, /tokens per pass/);
     await window.screenshot(join(output, 'window-answer.png'));
   });
 
@@ -364,7 +364,7 @@ describe('the window with the default model', () => {
           figures: result.querySelector('[data-testid="figures-table"]').textContent,
         };
       }), 240);
-    assert.match(result.verdict, /[\d.]+ tokens a pass/);
+    assert.match(result.verdict, /[\d.]+ tokens per pass/);
     await window.run(() => {
       const place = document.querySelector('[data-testid="compare"]');
       place.scrollTop += document.querySelector('[data-testid="result"]').getBoundingClientRect().top - place.getBoundingClientRect().top - 16;
@@ -538,8 +538,8 @@ describe('the window without a model', () => {
   test('opens and says what to do', async () => {
     await window.element('open-model');
     const words = await window.run(() => document.querySelector('[data-testid="empty"]').textContent);
-    assert.match(words, /Get a model to begin/);
-    assert.match(words, /Get both/);
+    assert.match(words, /Download a model to begin/);
+    assert.match(words, /Download both/);
     await window.screenshot(join(output, 'window-no-model.png'));
   });
 

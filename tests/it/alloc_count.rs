@@ -1,7 +1,8 @@
-//! A global allocator that counts what the current thread allocates, so that a test can say how
-//! much memory a function needed while other tests run beside it.
+//! Global allocator that counts allocations per thread.
+//!
+//! A test can measure the memory of a function while other tests run in parallel.
 
-// The allocator interface of the language is unsafe to implement; every call goes on unchanged.
+// Implementing `GlobalAlloc` is unsafe. Every call is forwarded unchanged.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,51 +13,51 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counting.
+/// System allocator with counters.
 struct Counting;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 fn count(by: isize) {
-    // A thread that is ending has no counters any more; nobody reads them then.
+    // An ending thread has no counters, and they are no longer read.
     let _ = LIVE.try_with(|live| {
         live.set(live.get() + by);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
     });
 }
 
-// SAFETY: every call is passed on to the system's allocator with the same arguments, and its answer
-// is given back; the counters are plain numbers that allocate nothing.
+// SAFETY: every call is forwarded to the system allocator with the same arguments, and its result is
+// returned. The counters are plain numbers and do not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller keeps `alloc`'s contract.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller keeps `alloc_zeroed`'s contract.
+        // SAFETY: the caller upholds the contract of `alloc_zeroed`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: the caller keeps `dealloc`'s contract.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Old and new exist side by side while the bytes are moved.
+        // Both blocks exist while the bytes are copied.
         count(size as isize);
         count(-(layout.size() as isize));
-        // SAFETY: the caller keeps `realloc`'s contract.
+        // SAFETY: the caller upholds the contract of `realloc`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
 
-/// Runs `work` and gives its result and the most bytes that it held at once on this thread.
+/// Runs `work` and returns its result and its peak allocation on this thread in bytes.
 pub(crate) fn peak_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.get();
     PEAK.set(before);
@@ -65,7 +66,7 @@ pub(crate) fn peak_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
 }
 
 #[test]
-fn allocations_are_seen() {
+fn counts_allocations() {
     let (bytes, peak) = peak_during(|| vec![1u8; 100_000]);
     assert!((100_000..110_000).contains(&peak), "{peak}");
     let ((), peak) = peak_during(|| drop(bytes));

@@ -1,4 +1,4 @@
-//! The command line as a user has it: the real program, its output and its exit codes.
+//! The command line: the real program, its output and its exit codes.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -13,10 +13,10 @@ pub(super) fn hunch(data: &Path, arguments: &[&str]) -> Output {
     command(data, arguments).output().unwrap()
 }
 
-/// The program with these arguments, not started yet.
+/// Returns the program with these arguments, not started yet.
 pub(super) fn command(data: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hunch"));
-    // What other programs keep on this machine is no part of a test.
+    // Folders of other programs must not affect a test.
     for variable in ["HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "OLLAMA_MODELS", "LLAMA_CACHE"] {
         command.env_remove(variable);
     }
@@ -47,7 +47,7 @@ pub(super) fn last_json(output: &Output) -> Value {
 }
 
 #[test]
-fn run_ends_with_one_json_object_that_adds_up() {
+fn run_prints_one_consistent_json_object() {
     let data = data_folder();
     for method in hunch_core::method::Method::ALL.map(|method| method.name()) {
         let json = last_json(&hunch(
@@ -105,7 +105,7 @@ fn run_ends_with_one_json_object_that_adds_up() {
 }
 
 #[test]
-fn there_are_no_colour_codes_where_nobody_sees_them() {
+fn prints_no_colour_codes_to_a_pipe() {
     let data = data_folder();
     let output =
         hunch(data.path(), &["run", "hello", "--target", "target", "--max-tokens", "8", "--seed", "1"]);
@@ -115,7 +115,7 @@ fn there_are_no_colour_codes_where_nobody_sees_them() {
 }
 
 #[test]
-fn exit_codes_are_as_documented() {
+fn exit_codes_match_the_documentation() {
     let data = data_folder();
     let broken = data.path().join("broken.gguf");
     std::fs::write(&broken, b"GGUF").unwrap();
@@ -128,7 +128,7 @@ fn exit_codes_are_as_documented() {
     assert_eq!(code(&["run", "--nonsense"]).0, 2);
     let (missing, words) = code(&["run", "hi", "--target", "nowhere"]);
     assert_eq!(missing, 3);
-    assert!(words.contains("draft, target"), "the names that exist are listed: {words}");
+    assert!(words.contains("draft, target"), "existing names are listed: {words}");
     assert_eq!(code(&["run", "hi", "--target", broken.to_str().unwrap()]).0, 3);
     assert_eq!(code(&["run", " ", "--target", "target"]).0, 4);
     let (hot, words) = code(&["run", "hi", "--target", "target", "--temperature", "99"]);
@@ -142,7 +142,7 @@ fn exit_codes_are_as_documented() {
 }
 
 #[test]
-fn models_are_listed_and_inspected() {
+fn lists_and_inspects_models() {
     let data = data_folder();
     let list = last_json(&hunch(data.path(), &["models", "--json"]));
     let names: Vec<&str> = list.as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
@@ -155,7 +155,7 @@ fn models_are_listed_and_inspected() {
 }
 
 #[test]
-fn bench_gives_the_documented_object() {
+fn bench_prints_the_documented_object() {
     let data = data_folder();
     let suite = data.path().join("mine.jsonl");
     std::fs::write(&suite, "{\"id\": \"a\", \"prompt\": \"one two one two\"}\n").unwrap();
@@ -192,7 +192,7 @@ fn bench_gives_the_documented_object() {
 }
 
 #[test]
-fn skip_search_remembers_what_it_found() {
+fn skip_search_saves_its_result() {
     let data = data_folder();
     Tiny { layers: 5, seed: 4, ..Tiny::default() }.write(&data.path().join("models"), "deep");
     let suite = data.path().join("mine.jsonl");
@@ -204,7 +204,7 @@ fn skip_search_remembers_what_it_found() {
     assert!((1..5).contains(&skipped.len()) && json["layers"] == 5);
     let run = ["run", "one two", "--target", "deep", "--method", "layer-skip", "--max-tokens", "8", "--json"];
     assert_eq!(last_json(&hunch(data.path(), &run))["method"], "layer-skip");
-    // What is remembered is what drafts: other layers, other tokens accepted.
+    // The saved layers are used for drafting: other layers give other accepted tokens.
     let accepted = |layers: &[&str]| {
         let greedy = ["--max-draft", "4", "--temperature", "0"];
         let json = last_json(&hunch(data.path(), &[&run[..], &greedy, layers].concat()));
@@ -216,60 +216,88 @@ fn skip_search_remembers_what_it_found() {
     let other = ["0", "1", "2", "3", "4", "0,1", "1,2", "2,3", "3,4", "0,1,2,3", "1,2,3,4"]
         .into_iter()
         .find(|other| usual(other) != accepted(&[]))
-        .expect("some set drafts otherwise");
+        .expect("some set drafts differently");
     let folder = data.path().join("skip-sets");
     let file = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
-    let mut kept: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    kept["best"]["skipped"] = serde_json::from_str(&format!("[{other}]")).unwrap();
-    std::fs::write(&file, kept.to_string()).unwrap();
+    let mut saved: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    saved["best"]["skipped"] = serde_json::from_str(&format!("[{other}]")).unwrap();
+    std::fs::write(&file, saved.to_string()).unwrap();
     assert_eq!(accepted(&[]), usual(other));
     let wrong = hunch(data.path(), &[&run[..], &["--skip-layers", "7"]].concat());
     assert_eq!(wrong.status.code(), Some(4));
     assert!(text(&wrong.stderr).contains("the layers 0 to 4"), "{}", text(&wrong.stderr));
 }
 
-/// Also where what is asked for is what a new conversation has anyway.
+// Also when the requested value is the default of a new conversation.
 #[test]
-fn bench_draws_as_it_is_told() {
+fn bench_samples_as_requested() {
     let data = data_folder();
     for (arguments, temperature) in
         [(&[][..], 0.0), (&["--seed", "3"], 0.0), (&["--temperature", "0.7"], 0.7)]
     {
         let json = last_json(&hunch(data.path(), &[&BENCH[..], arguments].concat()));
-        let told = json["methods"][0]["temperature"].as_f64().unwrap();
-        assert!((told - temperature).abs() < 1e-6, "{arguments:?}: {told}");
+        let reported = json["methods"][0]["temperature"].as_f64().unwrap();
+        assert!((reported - temperature).abs() < 1e-6, "{arguments:?}: {reported}");
     }
     let json = last_json(&hunch(data.path(), &[&BENCH[..], &["--temperatures", "0,0.5"]].concat()));
-    let told: Vec<_> =
+    let reported: Vec<_> =
         json["methods"].as_array().unwrap().iter().map(|row| row["temperature"].as_f64()).collect();
-    assert_eq!(told, [Some(0.0), Some(0.5)]);
+    assert_eq!(reported, [Some(0.0), Some(0.5)]);
 }
 
 #[test]
-fn second_turns_can_be_read_by_programs() {
+fn bench_second_turn_measures_new_tokens_only() {
     let data = data_folder();
-    let turns = last_json(&hunch(data.path(), &[&BENCH[..], &["--second-turn"]].concat()));
-    let turn = &turns[0];
-    assert_eq!((&turn["suite"], &turn["method"]), (&"code".into(), &"plain".into()));
-    // The first turn is in the cache.
-    assert!(turn["new_tokens"].as_f64().unwrap() < turn["prompt_tokens"].as_f64().unwrap());
+    let tool = [&["bench", "second-turn"], &WORK[..]].concat();
+    for arguments in [tool, [&BENCH[..], &["--second-turn"]].concat()] {
+        let turns = last_json(&hunch(data.path(), &arguments));
+        let turn = &turns[0];
+        assert_eq!((&turn["suite"], &turn["method"]), (&"code".into(), &"plain".into()));
+        // The first turn is in the cache.
+        assert!(turn["new_tokens"].as_f64().unwrap() < turn["prompt_tokens"].as_f64().unwrap());
+    }
 }
 
-/// At the same places the tree is told by how much it is ahead of the chain.
 #[test]
-fn drafts_are_weighed_at_a_fixed_size() {
+fn bench_passes_times_every_number_of_rows() {
     let data = data_folder();
-    let drafts = [
-        "--drafts",
-        "--draft",
-        "draft",
-        "--method",
-        "draft-model,draft-tree,lookahead",
-        "--temperature",
-        "1",
-    ];
-    let drafts = [&BENCH[..], &drafts].concat();
+    let tool = &["bench", "passes", "--target", "target", "--runs", "1", "--json"][..];
+    let flag = &["bench", "--passes", "--target", "target", "--runs", "1", "--json"][..];
+    for arguments in [tool, flag] {
+        let report = last_json(&hunch(data.path(), arguments));
+        let engine = &report["engines"][0];
+        assert_eq!(engine["engine"], "hunch");
+        for rows in ["1", "2", "3", "5", "9", "16"] {
+            assert!(engine["pass_ms"][rows].as_f64().unwrap() > 0.0, "{report}");
+        }
+        assert!(
+            engine["prefill_tok_s"].as_f64().unwrap() > 0.0 && report["memory_gb_s"].as_f64().unwrap() > 0.0
+        );
+    }
+}
+
+#[test]
+fn bench_tools_have_their_own_arguments() {
+    let data = data_folder();
+    let code = |arguments: &[&str]| hunch(data.path(), &[&["bench"], arguments].concat()).status.code();
+    assert_eq!(code(&["passes", "--suite", "code"]), Some(2));
+    assert_eq!(code(&["second-turn", "--temperatures", "0,1"]), Some(2));
+    assert_eq!(code(&["--passes", "--drafts"]), Some(2));
+    assert_eq!(code(&["--beside", "x=y"]), Some(2));
+    let help = text(&hunch(data.path(), &["bench", "--help"]).stdout);
+    for tool in ["passes", "drafts", "second-turn"] {
+        assert!(help.contains(tool) && !help.contains(&format!("--{tool}")), "{help}");
+    }
+}
+
+#[test]
+fn bench_drafts_compares_methods_at_a_fixed_size() {
+    let data = data_folder();
+    let options = ["--draft", "draft", "--method", "draft-model,draft-tree,lookahead", "--temperature", "1"];
+    let drafts = [&["bench", "drafts", "--runs", "1"], &WORK[..], &options].concat();
     let rows = last_json(&hunch(data.path(), &[&drafts[..], &["--max-draft", "1,4"]].concat()));
+    let flag = [&BENCH[..], &options, &["--drafts", "--max-draft", "1,4"]].concat();
+    assert_eq!(last_json(&hunch(data.path(), &flag)), rows, "the earlier form gives the same");
     let rows = rows.as_array().unwrap();
     assert_eq!(rows.len(), 6, "plain drafts nothing");
     let row = |method: &str, size: u64| {
@@ -277,17 +305,22 @@ fn drafts_are_weighed_at_a_fixed_size() {
     };
     let (one, chain, tree) = (row("draft-model", 1), row("draft-model", 4), row("draft-tree", 4));
     assert_eq!((&chain["places"], &chain["drafted"], &chain["depth"]), (&1.into(), &4.0.into(), &4.0.into()));
-    // One place: the chain of one token gives one more than the distributions overlap, less what its draw has to do with it.
+    // At one position, a chain of one token yields one token more than the overlap of the distributions.
     let overlap = one["acceptance"]["mean"].as_f64().unwrap();
     assert!(overlap > 0.0 && overlap <= 1.0 && chain["acceptance"]["mean"] == one["acceptance"]["mean"]);
     let mean = |row: &Value| row["tokens"]["mean"].as_f64().unwrap();
-    assert!(mean(one) > 1.0 && mean(chain) >= mean(one), "it draws the same first token");
+    assert!(mean(one) > 1.0 && mean(chain) >= mean(one), "both draw the same first token");
     let ahead = tree["ahead"]["mean"].as_f64().unwrap();
     assert!((ahead - (mean(tree) - mean(chain))).abs() < 1e-9 && chain["ahead"].is_null());
     let auto = hunch(data.path(), &drafts);
     assert_eq!(auto.status.code(), Some(4), "{}", text(&auto.stderr));
 }
 
+/// Arguments that all tools accept which generate answers.
+const WORK: [&str; 9] =
+    ["--target", "target", "--method", "plain", "--prompts", "1", "--max-tokens", "2", "--json"];
+
+/// A short benchmark.
 const BENCH: [&str; 12] = [
     "bench",
     "--target",
@@ -304,7 +337,7 @@ const BENCH: [&str; 12] = [
 ];
 
 #[test]
-fn the_lab_needs_no_model_for_made_up_distributions_and_costs() {
+fn lab_runs_examples_and_assumed_costs_without_a_model() {
     let data = tempfile::tempdir().unwrap();
     let json = last_json(&hunch(data.path(), &["lab", "residual", "--toy", "--rounds", "500", "--json"]));
     let position = &json["position"];
@@ -330,12 +363,12 @@ fn the_lab_needs_no_model_for_made_up_distributions_and_costs() {
     let code = |arguments: &[&str]| hunch(data.path(), arguments).status.code();
     assert_eq!(code(&["lab", "landscape", "--draft-cost", "3"]), Some(4));
     assert_eq!(code(&["lab", "unbiased", "--toy", "--rule", "naive"]), Some(2));
-    assert_eq!(code(&["lab", "residual"]), Some(4), "a draft is missing");
+    assert_eq!(code(&["lab", "residual"]), Some(4), "no draft model");
     assert_eq!(code(&["lab"]), Some(2));
 }
 
 #[test]
-fn the_lab_looks_at_two_models() {
+fn lab_inspects_two_models() {
     let data = data_folder();
     let models = ["--target", "target", "--draft", "draft"];
     let with = |arguments: &[&str]| hunch(data.path(), &[&["lab"], arguments, &models, &["--json"]].concat());
@@ -359,7 +392,7 @@ fn verify_passes_on_a_sound_engine() {
     let out = text(&output.stdout);
     assert!(output.status.success(), "{out}{}", text(&output.stderr));
     assert_eq!(out.lines().last(), Some("PASS"));
-    // Told of the copy in fewer bits, and of options.
+    // Also with the low-bit copy, and with options.
     for more in [["--method", "low-bit"], ["--tree", "3x2x1"]] {
         let method: &[&str] = if more[0] == "--tree" { &["--methods", "draft-tree"] } else { &[] };
         let common = ["verify", "--target", "target", "--draft", "draft", "--samples", "40"];
@@ -370,9 +403,8 @@ fn verify_passes_on_a_sound_engine() {
     }
 }
 
-/// What is not lossless is found out.
 #[test]
-fn verify_fails_where_the_distribution_is_changed() {
+fn verify_fails_for_a_lossy_rule() {
     let data = data_folder();
     Tiny { layers: 1, seed: 99, ..Tiny::default() }.write(&data.path().join("models"), "stranger");
     let models = ["--target", "target", "--draft", "stranger"];
@@ -389,13 +421,13 @@ fn verify_fails_where_the_distribution_is_changed() {
 }
 
 #[test]
-fn help_teaches_and_completions_complete() {
+fn prints_help_and_completions() {
     let data = tempfile::tempdir().unwrap();
     let help = text(&hunch(data.path(), &["--help"]).stdout);
     assert!(help.contains("Exit codes") && help.contains("accepted"), "{help}");
     for shell in ["bash", "zsh", "fish"] {
         let script = text(&hunch(data.path(), &["completions", shell]).stdout);
-        assert!(script.contains("max-draft"), "{shell}");
+        assert!(script.contains("max-draft") && script.contains("second-turn"), "{shell}");
     }
 }
 
@@ -415,10 +447,7 @@ fn licenses_prints_own_and_third_party_texts() {
     ] {
         assert!(printed.contains(part), "{part} is missing");
     }
-    assert!(
-        printed.chars().all(|c| c == '\n' || !c.is_control()),
-        "only line breaks may control the terminal"
-    );
+    assert!(printed.chars().all(|c| c == '\n' || !c.is_control()), "only line breaks are allowed");
 }
 
 #[test]
@@ -431,9 +460,8 @@ fn licenses_ends_quietly_when_the_pager_closes() {
     assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
 }
 
-/// What a stranger's file says must not command the terminal.
 #[test]
-fn no_control_characters_of_a_file_reach_the_terminal() {
+fn control_characters_of_a_file_do_not_reach_the_terminal() {
     let data = tempfile::tempdir().unwrap();
     let models = data.path().join("models");
     std::fs::create_dir(&models).unwrap();
@@ -455,25 +483,24 @@ fn no_control_characters_of_a_file_reach_the_terminal() {
         &["models", "pairs", &sound, "--device", "cpu", "--context", "1000000"],
     ] {
         let output = hunch(data.path(), arguments);
-        let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        assert!(!told.is_empty(), "{arguments:?}");
-        assert!(!told.chars().any(|c| c.is_control() && c != '\n'), "{arguments:?}: {told:?}");
+        let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(!printed.is_empty(), "{arguments:?}");
+        assert!(!printed.chars().any(|c| c.is_control() && c != '\n'), "{arguments:?}: {printed:?}");
     }
 }
 
-/// A sound file whose numbers are none: what the command line says and keeps of such a draft.
 #[test]
-fn the_command_line_names_the_draft_that_failed_and_answers() {
+fn run_reports_a_failing_draft_and_still_answers() {
     let data = tempfile::tempdir().unwrap();
     let models = data.path().join("models");
     std::fs::create_dir(&models).unwrap();
     Tiny::default().write(&models, "target");
     let norm = "output_norm.weight";
-    let spoilt = Tiny { layers: 1, ..Tiny::default() }.writer().without(norm);
-    let spoilt = spoilt.tensor(norm, &[WIDTH], GgmlDType::F32, &[f32::NAN; WIDTH]);
-    std::fs::write(models.join("spoilt.gguf"), spoilt.bytes()).unwrap();
+    let broken = Tiny { layers: 1, ..Tiny::default() }.writer().without(norm);
+    let broken = broken.tensor(norm, &[WIDTH], GgmlDType::F32, &[f32::NAN; WIDTH]);
+    std::fs::write(models.join("broken.gguf"), broken.bytes()).unwrap();
     let run = |method: &str, rest: &[&str]| {
-        let fixed = ["run", "hello hello", "--target", "target", "--draft", "spoilt", "--max-draft", "3"];
+        let fixed = ["run", "hello hello", "--target", "target", "--draft", "broken", "--max-draft", "3"];
         let more = ["--max-tokens", "24", "--temperature", "0", "--device", "cpu", "--method", method];
         hunch(data.path(), &[&fixed[..], &more, rest].concat())
     };
@@ -488,11 +515,11 @@ fn the_command_line_names_the_draft_that_failed_and_answers() {
         assert!(dropped[0]["error"]["message"].is_string() && dropped[0]["error"]["code"].is_string());
     }
     let words = text(&run("draft-model", &[]).stdout);
-    assert!(words.contains("draft-model failed and was left out for the rest of the answer"), "{words}");
+    assert!(words.contains("draft-model failed and was disabled for the rest of the answer"), "{words}");
 }
 
 #[test]
-fn holds_the_kernels_to_an_instruction_set() {
+fn isa_option_limits_the_kernels() {
     let data = tempfile::tempdir().unwrap();
     let models = data.path().join("models");
     std::fs::create_dir(&models).unwrap();
@@ -507,5 +534,5 @@ fn holds_the_kernels_to_an_instruction_set() {
     assert!(scalar.status.success(), "{}", text(&scalar.stderr));
     let unknown = verify("sse9");
     assert_eq!(unknown.status.code(), Some(4));
-    assert!(text(&unknown.stderr).contains("--isa sse9 is not possible here: choose one of scalar"));
+    assert!(text(&unknown.stderr).contains("--isa sse9 cannot be used here: choose one of scalar"));
 }

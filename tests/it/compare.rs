@@ -1,5 +1,4 @@
-//! Comparisons on tiny models, through the application: texts, figures, order of the lanes, stopping, the
-//! history, the files it is exported to, and the cost curve.
+//! Comparisons on tiny models through the application: texts, figures, lanes, stopping, history, export, cost curve.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
@@ -23,7 +22,7 @@ use hunch_model::device::DeviceChoice;
 
 use crate::support::tiny::Tiny;
 
-/// Long enough for a loaded machine; nothing waits for it when all is well.
+/// Timeout for a loaded machine. Tests that pass do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn app(folder: &Path) -> App {
@@ -60,7 +59,7 @@ fn request(lanes: &[Method], max_tokens: u32) -> CompareRequest {
 fn collect<E>(receiver: &Receiver<MeasurementMessage<E>>) -> Vec<E> {
     let mut events = Vec::new();
     while let Ok(message) = receiver.recv_timeout(PATIENCE) {
-        assert_eq!(message.seq as usize, events.len(), "a message is missing or came twice");
+        assert_eq!(message.seq as usize, events.len(), "a message is missing or repeated");
         events.extend(message.events);
     }
     events
@@ -82,12 +81,12 @@ fn finished(events: &[CompareEvent]) -> (&ComparisonReport, i64) {
             stopped: false,
             trouble: None,
         }) => (report, *kept),
-        other => panic!("it did not finish: {other:?}"),
+        other => panic!("the comparison did not finish: {other:?}"),
     }
 }
 
 #[test]
-fn greedy_lanes_write_the_same_text_and_the_figures_are_those_of_their_answers() {
+fn greedy_lanes_agree_and_figures_match_their_answers() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path());
     let (id, receiver) = start(&app, request(&[Method::DraftModel, Method::Ngram], 40));
@@ -127,7 +126,7 @@ fn greedy_lanes_write_the_same_text_and_the_figures_are_those_of_their_answers()
 }
 
 #[test]
-fn lanes_take_turns_and_every_event_is_told_on_the_lanes_own_time() {
+fn lanes_take_turns_and_events_have_the_lanes_time() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path());
     let events = collect(&start(&app, request(&[Method::DraftModel], 64)).1);
@@ -137,7 +136,7 @@ fn lanes_take_turns_and_every_event_is_told_on_the_lanes_own_time() {
     let turns = events.iter().filter(|event| matches!(event, CompareEvent::Turn { .. })).count();
     assert_eq!(turns, 2);
     let after = events.iter().rposition(|event| matches!(event, CompareEvent::Turn { .. })).unwrap();
-    let mut told = [Vec::new(), Vec::new()];
+    let mut recorded = [Vec::new(), Vec::new()];
     let mut switches = 0;
     let mut turn = None;
     for event in &events[after..] {
@@ -145,23 +144,23 @@ fn lanes_take_turns_and_every_event_is_told_on_the_lanes_own_time() {
             CompareEvent::Slice { lane } => switches += usize::from(turn.replace(*lane) != Some(*lane)),
             CompareEvent::Lane { lane, told: event } => {
                 let begins = matches!(event.event, GenerationEvent::Started { .. });
-                assert!(begins || turn == Some(*lane), "what is told belongs to the lane whose turn it is");
-                told[*lane as usize].push(event.clone());
+                assert!(begins || turn == Some(*lane), "only the lane whose turn it is has events");
+                recorded[*lane as usize].push(event.clone());
             }
             _ => {}
         }
     }
-    assert!(switches >= 5, "64 tokens are several slices: {switches}");
-    for (lane, told) in told.iter().enumerate() {
-        assert!(told.windows(2).all(|two| two[0].at_ms <= two[1].at_ms));
-        assert!(matches!(told[0].event, GenerationEvent::Started { .. }));
-        assert!(matches!(told.last().unwrap().event, GenerationEvent::Finished { .. }));
-        assert_eq!(report.recordings[lane], *told);
+    assert!(switches >= 5, "64 tokens take several slices: {switches}");
+    for (lane, events) in recorded.iter().enumerate() {
+        assert!(events.windows(2).all(|two| two[0].at_ms <= two[1].at_ms));
+        assert!(matches!(events[0].event, GenerationEvent::Started { .. }));
+        assert!(matches!(events.last().unwrap().event, GenerationEvent::Finished { .. }));
+        assert_eq!(report.recordings[lane], *events);
     }
 }
 
 #[test]
-fn the_coupled_rule_writes_one_text_at_any_temperature() {
+fn coupled_rule_gives_equal_texts_above_temperature_0() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path());
     let sampling = SamplingParams { seed: Some(3), ..SamplingParams::unfiltered() };
@@ -176,7 +175,7 @@ fn the_coupled_rule_writes_one_text_at_any_temperature() {
 }
 
 #[test]
-fn a_suite_is_a_batch_and_a_history_is_kept_exported_and_forgotten() {
+fn suite_comparison_is_saved_exported_and_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path());
     let prompts = ComparedPrompts::Suite { name: "code".into(), prompts: Some(2) };
@@ -211,11 +210,11 @@ fn a_suite_is_a_batch_and_a_history_is_kept_exported_and_forgotten() {
 }
 
 #[test]
-fn stopping_keeps_what_was_whole_and_the_engine_is_free() {
+fn stopping_keeps_whole_turns_and_frees_the_engine() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path());
     let (id, receiver) = start(&app, CompareRequest { runs: 20, ..request(&[Method::DraftModel], 200) });
-    // Busy while it runs: with answers, models and other measurements.
+    // The engine is busy for models and other measurements.
     let refused = app.compare(request(&[Method::Ngram], 8), Box::new(|_| {}));
     assert_eq!(refused.unwrap_err().code(), ErrorCode::Busy);
     let load = LoadRequest { target: "target".into(), draft: None, context: None };
@@ -233,7 +232,7 @@ fn stopping_keeps_what_was_whole_and_the_engine_is_free() {
         events.extend(message.events);
     }
     let Some(CompareEvent::Finished { report: Some(report), stopped: true, .. }) = events.last() else {
-        panic!("it was stopped: {:?}", events.last());
+        panic!("it was not stopped: {:?}", events.last());
     };
     assert!(!report.answers.is_empty() && report.answers.len() < 40);
     assert_eq!(report.answers.len() % 2, 0, "whole turns only");
@@ -241,7 +240,7 @@ fn stopping_keeps_what_was_whole_and_the_engine_is_free() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_said_and_nothing_is_kept() {
+fn rejects_invalid_requests_without_saving_anything() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path());
     let good = || request(&[Method::Ngram], 8);
@@ -252,7 +251,7 @@ fn what_cannot_be_compared_is_said_and_nothing_is_kept() {
         (request(&[Method::Ngram, Method::Ngram], 8), "there already"),
         (CompareRequest { runs: 0, ..good() }, "1 to 20"),
         (CompareRequest { max_tokens: 0, ..good() }, "max_tokens"),
-        (CompareRequest { prompts: empty, ..good() }, "nothing to compare on"),
+        (CompareRequest { prompts: empty, ..good() }, "There is no prompt"),
         (CompareRequest { prompts: unknown, ..good() }, "no suite"),
         (request(&[Method::Synthetic], 8), "for benchmarks"),
     ];
@@ -268,7 +267,7 @@ fn what_cannot_be_compared_is_said_and_nothing_is_kept() {
 }
 
 #[test]
-fn the_cost_curve_is_measured_kept_and_belongs_to_its_models() {
+fn cost_curve_is_saved_for_its_models() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path());
     assert_eq!(app.cost_curve().unwrap(), None);
@@ -290,5 +289,5 @@ fn the_cost_curve_is_measured_kept_and_belongs_to_its_models() {
     assert!(curve.memory_gb_s > 0.0 && curve.target.floor_ms > 0.0);
     assert_eq!(app.cost_curve().unwrap().as_ref(), Some(curve));
     app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
-    assert_eq!(app.cost_curve().unwrap(), None, "without the draft it is another one");
+    assert_eq!(app.cost_curve().unwrap(), None, "other models have another curve");
 }

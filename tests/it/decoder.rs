@@ -1,5 +1,7 @@
-//! The decoder on tiny random models: against candle-transformers' own models on the same weights,
-//! row invariance bit for bit on every type, truncation, trees, taps, and what it refuses.
+//! Tests of the decoder and of low-bit copies on tiny random models.
+//!
+//! Reference logits of candle-transformers, bitwise row invariance for every type, truncation, trees,
+//! taps, and rejected models.
 
 use std::path::Path;
 
@@ -13,7 +15,7 @@ use hunch_model::device::{Compute, DeviceChoice};
 use hunch_model::low_bit;
 use hunch_model::weights::WeightFile;
 
-// The model of `hunch bench --candle`, which is not part of the library by default.
+// The model of `hunch bench --candle`, which the library does not contain by default.
 #[allow(unreachable_pub)]
 #[path = "../../src/bench/candle_model.rs"]
 mod candle_model;
@@ -60,7 +62,7 @@ fn chain(model: &mut Decoder, tokens: &[TokenId]) -> Rows {
 }
 
 #[test]
-fn logits_equal_those_of_candle_transformers() {
+fn logits_match_candle_transformers() {
     for (architecture, tied) in
         [("llama", true), ("llama", false), ("qwen2", true), ("qwen2", false), ("qwen3", true)]
     {
@@ -77,7 +79,7 @@ fn logits_equal_those_of_candle_transformers() {
             let reference = theirs.forward(&ids[from..end], position, &Device::Cpu).unwrap();
             let scale = reference.iter().fold(0f32, |m, v| m.max(v.abs()));
             for (a, b) in rows.row(end - 1).iter().zip(&reference) {
-                // candle's Qwen3 keeps its rotation table in half precision.
+                // Qwen3 in candle has a half-precision rotation table.
                 let tolerance = if architecture == "qwen3" { 2e-2 } else { 1e-4 };
                 assert!(
                     (a - b).abs() <= tolerance * scale,
@@ -89,7 +91,7 @@ fn logits_equal_those_of_candle_transformers() {
 }
 
 #[test]
-fn a_row_has_the_same_bits_alone_and_in_a_pass_of_any_size_for_every_type() {
+fn row_has_same_bits_in_pass_of_any_size_for_every_type() {
     for dtype in TYPES {
         for architecture in ["llama", "qwen2"] {
             let mut model = load(Tiny { architecture, dtype, ..Tiny::default() });
@@ -110,7 +112,7 @@ fn a_row_has_the_same_bits_alone_and_in_a_pass_of_any_size_for_every_type() {
 }
 
 #[test]
-fn the_number_of_threads_changes_no_bit() {
+fn logits_do_not_depend_on_thread_count() {
     let folder = tempfile::tempdir().unwrap();
     let path = Tiny { dtype: GgmlDType::Q4K, ..Tiny::default() }.write(folder.path(), "tiny");
     let ids = tokens(30, 2);
@@ -126,14 +128,14 @@ fn the_number_of_threads_changes_no_bit() {
 }
 
 #[test]
-fn every_architecture_runs_and_they_differ() {
+fn architectures_run_and_differ() {
     let ids = tokens(12, 4);
     let mut seen: Vec<Vec<u32>> = Vec::new();
     for (architecture, layers) in [("llama", 4), ("qwen2", 4), ("qwen3", 4), ("smollm3", 4)] {
         let mut model = load(Tiny { architecture, layers, ..Tiny::default() });
         let last = bits(&chain(&mut model, &ids), ids.len() - 1);
         assert!(last.iter().all(|b| f32::from_bits(*b).is_finite()));
-        assert!(!seen.contains(&last), "{architecture} computes what another one does");
+        assert!(!seen.contains(&last), "{architecture} has the logits of another architecture");
         seen.push(last);
     }
     let mut scaled = load(Tiny { layers: 4, rope_factors: true, ..Tiny::default() });
@@ -142,10 +144,10 @@ fn every_architecture_runs_and_they_differ() {
 }
 
 #[test]
-fn truncating_equals_running_from_scratch() {
+fn truncate_then_refill_matches_fresh_cache() {
     let mut model = load(Tiny { dtype: GgmlDType::Q8_0, ..Tiny::default() });
     let ids = tokens(300, 6);
-    // Past the first allocation of the cache, so that growth is part of it.
+    // Longer than the first allocation of the cache, so that it grows.
     chain(&mut model, &ids);
     for len in [0, 1, 100, 255, 256, 298] {
         model.truncate(len).unwrap();
@@ -158,7 +160,7 @@ fn truncating_equals_running_from_scratch() {
 }
 
 #[test]
-fn rows_of_a_tree_equal_each_path_alone_and_a_kept_path_goes_on_as_if_it_had_been_a_chain() {
+fn tree_rows_match_single_paths_and_kept_path_continues_as_chain() {
     for dtype in [GgmlDType::F32, GgmlDType::Q4_0, GgmlDType::Q6K] {
         let mut model = load(Tiny { architecture: "qwen3", dtype, ..Tiny::default() });
         let prefix = tokens(9, 1);
@@ -182,7 +184,7 @@ fn rows_of_a_tree_equal_each_path_alone_and_a_kept_path_goes_on_as_if_it_had_bee
             let rows = chain(&mut alone, &path);
             assert_eq!(bits(&tree, node), bits(&rows, path.len() - 1), "{dtype:?} node {node}");
         }
-        // The same tree in two passes, as a draft model reads it.
+        // The same tree in two passes, as a draft model processes it.
         model.truncate(prefix.len()).unwrap();
         let layout = RowLayout::Tree { parents: &parents[..3] };
         model.forward(Step { layout, ..Step::chain(&nodes[..3], LogitRows::None) }).unwrap();
@@ -206,15 +208,14 @@ fn rows_of_a_tree_equal_each_path_alone_and_a_kept_path_goes_on_as_if_it_had_bee
     }
 }
 
-/// What runs on Metal runs here on candle's CPU device, and says the same as the fused kernels: over
-/// chains, trees, kept paths, truncation and taps.
+/// Runs the executor for Metal on candle's CPU device.
 #[test]
-fn candles_operations_and_the_fused_kernels_agree() {
+fn candle_and_cpu_executors_agree() {
     for architecture in ["llama", "qwen2", "qwen3", "smollm3"] {
         let folder = tempfile::tempdir().unwrap();
         let path = Tiny { architecture, layers: 4, ..Tiny::default() }.write(folder.path(), "tiny");
         let mut fused = Decoder::open(&path, &cpu()).unwrap();
-        let mut tensors = Decoder::load_tensors(&WeightFile::open(&path).unwrap(), &cpu()).unwrap();
+        let mut reference_model = Decoder::load_candle(&WeightFile::open(&path).unwrap(), &cpu()).unwrap();
         let close = |a: &Rows, b: &Rows, what: &str| {
             assert_eq!(a.len(), b.len(), "{architecture}: {what}");
             for i in 0..a.len() {
@@ -224,7 +225,7 @@ fn candles_operations_and_the_fused_kernels_agree() {
             }
         };
         let mut both = |step: Step<'_>, what: &str| {
-            let (a, b) = (fused.forward(step).unwrap(), tensors.forward(step).unwrap());
+            let (a, b) = (fused.forward(step).unwrap(), reference_model.forward(step).unwrap());
             close(&a.logits, &b.logits, what);
             a.taps.iter().zip(&b.taps).for_each(|(a, b)| close(a, b, what));
         };
@@ -235,26 +236,26 @@ fn candles_operations_and_the_fused_kernels_agree() {
         both(Step { layout, ..Step::chain(&tokens(5, 2), LogitRows::All) }, "a tree");
         let visible = [0b100101, 0b1010000];
         let layout = RowLayout::Custom { since: 22, depths: &[2, 1], visible: &visible };
-        both(Step { layout, ..Step::chain(&tokens(2, 4), LogitRows::All) }, "a tree that goes on");
-        for model in [&mut fused, &mut tensors] {
+        both(Step { layout, ..Step::chain(&tokens(2, 4), LogitRows::All) }, "a continued tree");
+        for model in [&mut fused, &mut reference_model] {
             model.keep_rows(22, &[0, 2, 3]).unwrap();
         }
         let mut both = |step: Step<'_>, what: &str| {
-            close(&fused.forward(step).unwrap().logits, &tensors.forward(step).unwrap().logits, what);
+            close(&fused.forward(step).unwrap().logits, &reference_model.forward(step).unwrap().logits, what);
         };
         both(Step::chain(&[9, 4], LogitRows::All), "after a kept path");
-        for model in [&mut fused, &mut tensors] {
+        for model in [&mut fused, &mut reference_model] {
             model.truncate(10).unwrap();
         }
         let mut both = |step: Step<'_>, what: &str| {
-            close(&fused.forward(step).unwrap().logits, &tensors.forward(step).unwrap().logits, what);
+            close(&fused.forward(step).unwrap().logits, &reference_model.forward(step).unwrap().logits, what);
         };
         both(Step::chain(&tokens(300, 3), LogitRows::Last), "past the first growth of the cache");
     }
 }
 
 #[test]
-fn a_low_bit_copy_is_the_same_model_in_fewer_bits() {
+fn low_bit_copy_keeps_metadata_and_reduces_bits() {
     for dtype in [GgmlDType::Q8_0, GgmlDType::Q4K, GgmlDType::F16] {
         let folder = tempfile::tempdir().unwrap();
         let path = Tiny { architecture: "qwen2", dtype, ..Tiny::default() }.write(folder.path(), "tiny");
@@ -279,7 +280,7 @@ fn a_low_bit_copy_is_the_same_model_in_fewer_bits() {
                 "{name}"
             );
         }
-        // Another model, and yet of the same mind.
+        // The copy is a different model with similar predictions.
         let ids = tokens(30, 4);
         let rows = chain(&mut Decoder::open(&path, &cpu()).unwrap(), &ids);
         let low = chain(&mut Decoder::open(&to, &cpu()).unwrap(), &ids);
@@ -291,10 +292,10 @@ fn a_low_bit_copy_is_the_same_model_in_fewer_bits() {
 }
 
 #[test]
-fn a_copy_that_cannot_be_written_leaves_nothing() {
+fn failed_copy_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let original = WeightFile::open(&Tiny::default().write(folder.path(), "tiny")).unwrap();
-    // A folder stands where the file should go.
+    // A folder occupies the path of the copy.
     let to = folder.path().join("copy.gguf");
     std::fs::create_dir(&to).unwrap();
     std::fs::write(to.join("kept"), "x").unwrap();
@@ -311,20 +312,20 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn writes_a_sound_copy_when_several_write_it_at_once() {
+fn concurrent_writers_produce_valid_copy() {
     let folder = tempfile::tempdir().unwrap();
     let original = WeightFile::open(&Tiny::default().write(folder.path(), "tiny")).unwrap();
     let alone = folder.path().join("alone.gguf");
     low_bit::write_copy(&original, &alone, 1, &mut |_, _| {}).unwrap();
     let to = folder.path().join("copy.gguf");
-    // All have begun before one of them ends.
-    let begun = std::sync::Barrier::new(3);
+    // All writers start before one of them ends.
+    let started = std::sync::Barrier::new(3);
     std::thread::scope(|scope| {
         let write = || {
             let mut first = true;
             let mut progress = |_, _| {
                 if std::mem::take(&mut first) {
-                    begun.wait();
+                    started.wait();
                 }
             };
             low_bit::write_copy(&original, &to, 1, &mut progress)
@@ -337,7 +338,7 @@ fn writes_a_sound_copy_when_several_write_it_at_once() {
 }
 
 #[test]
-fn removes_what_a_killed_writer_of_the_same_copy_left() {
+fn removes_leftovers_of_killed_writers_of_same_copy() {
     let folder = tempfile::tempdir().unwrap();
     let original = WeightFile::open(&Tiny::default().write(folder.path(), "tiny")).unwrap();
     for name in ["copy.77-0.gguf.part", "copier.77-0.gguf.part", "copy.gguf.parts"] {
@@ -349,20 +350,20 @@ fn removes_what_a_killed_writer_of_the_same_copy_left() {
 }
 
 #[test]
-fn tells_models_of_one_size_apart_by_their_content() {
+fn fingerprint_depends_on_content_not_name() {
     let folder = tempfile::tempdir().unwrap();
     let first = low_bit::fingerprint(&Tiny::default().write(folder.path(), "tiny")).unwrap();
     let path = Tiny { seed: 2, ..Tiny::default() }.write(folder.path(), "tiny");
-    assert_ne!(low_bit::fingerprint(&path).unwrap(), first, "another model under its name");
+    assert_ne!(low_bit::fingerprint(&path).unwrap(), first, "different model, same name");
     let moved = Tiny::default().write(folder.path(), "moved");
-    assert_eq!(low_bit::fingerprint(&moved).unwrap(), first, "the same model under another name");
+    assert_eq!(low_bit::fingerprint(&moved).unwrap(), first, "same model, different name");
     let split = |seed| Tiny { seed, ..Tiny::default() }.write_split(folder.path(), "big", 2);
     assert_ne!(low_bit::fingerprint(&split(1)).unwrap(), low_bit::fingerprint(&split(2)).unwrap());
     assert!(low_bit::fingerprint(&folder.path().join("gone.gguf")).is_err());
 }
 
 #[test]
-fn taps_early_exit_and_skipping_give_what_they_say() {
+fn taps_early_exit_and_layer_skipping_work() {
     let mut model = load(Tiny { layers: 3, ..Tiny::default() });
     let ids = tokens(6, 3);
     let all = model.forward(Step { taps: &[0, 2], ..Step::chain(&ids, LogitRows::Last) }).unwrap();
@@ -378,52 +379,52 @@ fn taps_early_exit_and_skipping_give_what_they_say() {
     assert_eq!(exit.len(), 1);
 }
 
-fn refusal(writer: crate::support::gguf_writer::GgufWriter) -> Error {
+fn load_error(writer: crate::support::gguf_writer::GgufWriter) -> Error {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("odd.gguf");
     std::fs::write(&path, writer.bytes()).unwrap();
     match Decoder::open(&path, &cpu()) {
-        Ok(_) => panic!("an odd model was loaded"),
+        Ok(_) => panic!("an invalid model was loaded"),
         Err(error) => error,
     }
 }
 
 #[test]
-fn what_cannot_run_is_refused_by_name() {
-    let unknown = refusal(Tiny { architecture: "mamba", ..Tiny::default() }.writer());
+fn rejects_unsupported_models_by_name() {
+    let unknown = load_error(Tiny { architecture: "mamba", ..Tiny::default() }.writer());
     assert_eq!(unknown.code(), ErrorCode::UnsupportedModel);
     assert!(unknown.to_string().contains("mamba"), "{unknown}");
 
-    let window = refusal(Tiny::default().writer().u32("llama.attention.sliding_window", 64));
+    let window = load_error(Tiny::default().writer().u32("llama.attention.sliding_window", 64));
     assert!(window.to_string().contains("sliding attention window of 64"), "{window}");
 
-    let experts = refusal(Tiny::default().writer().u32("llama.expert_count", 8));
+    let experts = load_error(Tiny::default().writer().u32("llama.expert_count", 8));
     assert!(experts.to_string().contains("8 experts"), "{experts}");
 
     for (kind, name) in [(9, "Q8_1"), (15, "Q8_K"), (20, "IQ4_NL")] {
         let writer = Tiny::default().writer().raw_tensor("odd.weight", &[256], kind, None, vec![0; 512]);
-        let odd = refusal(writer);
+        let odd = load_error(writer);
         assert_eq!(odd.code(), ErrorCode::UnsupportedModel);
         assert!(odd.to_string().contains(name), "{odd}");
     }
 
-    let yarn = refusal(Tiny::default().writer().str("llama.rope.scaling.type", "yarn"));
+    let yarn = load_error(Tiny::default().writer().str("llama.rope.scaling.type", "yarn"));
     assert!(yarn.to_string().contains("yarn"), "{yarn}");
 }
 
 #[test]
-fn missing_and_misshapen_tensors_are_named() {
-    let missing = refusal(Tiny { layers: 1, ..Tiny::default() }.writer().without("blk.0.ffn_up.weight"));
+fn names_missing_and_misshapen_tensors() {
+    let missing = load_error(Tiny { layers: 1, ..Tiny::default() }.writer().without("blk.0.ffn_up.weight"));
     assert_eq!(missing.code(), ErrorCode::InvalidModelFile);
     assert!(missing.to_string().contains("blk.0.ffn_up.weight is missing"), "{missing}");
 
     let writer = Tiny { layers: 1, ..Tiny::default() }.writer().without("blk.0.attn_norm.weight");
-    let short = refusal(writer.tensor("blk.0.attn_norm.weight", &[32], GgmlDType::F32, &[1.0; 32]));
+    let short = load_error(writer.tensor("blk.0.attn_norm.weight", &[32], GgmlDType::F32, &[1.0; 32]));
     assert!(short.to_string().contains("[32], expected [256]"), "{short}");
 }
 
 #[test]
-fn bad_steps_are_errors_and_leave_the_cache() {
+fn invalid_steps_fail_and_keep_cache() {
     let mut model = load(Tiny { context: 16, ..Tiny::default() });
     chain(&mut model, &tokens(10, 1));
     let outside = model.forward(Step::chain(&[VOCABULARY as TokenId], LogitRows::All)).unwrap_err();

@@ -1,5 +1,6 @@
-//! The default model, real weights: the oracle's distributions, row invariance, greedy identity and
-//! the distribution of its tokens, by the same code as `hunch verify`.
+//! Tests on the default model with real weights, using the checks of `hunch verify`.
+//!
+//! Reference distributions, row invariance, greedy identity, and the distribution of sampled tokens.
 
 use hunch::generate::{Models, Prompt};
 use hunch::proof::{self, Check, Oracle, ProofPlan};
@@ -13,7 +14,7 @@ use crate::support::default_model;
 fn models(draft: bool) -> Models {
     let path = default_model();
     let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
-    // The model as its own draft: everything a draft model takes part in, on real weights.
+    // The model is its own draft, so that draft methods run on real weights.
     Models::load(&path, draft.then_some(path.as_path()), &compute).unwrap()
 }
 
@@ -34,30 +35,30 @@ fn assert_all(checks: Vec<Check>) {
 }
 
 #[test]
-fn rows_do_not_depend_on_each_other() {
+fn passes_are_row_invariant() {
     assert_all(proof::row_invariance(&mut models(false)).unwrap());
 }
 
 #[test]
 fn greedy_speculation_equals_plain_decoding() {
-    // The others are tried on the toy model.
+    // The other methods are tested on the toy model.
     use Method::{DraftModel, DraftTree, LayerSkip, Lookahead, Suffix};
     let methods = vec![DraftModel, DraftTree, LayerSkip, Lookahead, Suffix];
     assert_all(proof::identity(&mut models(true), &plan(methods)).unwrap());
 }
 
 #[test]
-fn distributions_are_those_of_the_oracle() {
+fn distributions_match_oracle() {
     assert_all(proof::against_oracle(&mut models(false), &oracle()).unwrap());
 }
 
 #[test]
-fn tokens_follow_the_distribution_at_temperature_one() {
+fn tokens_follow_distribution_at_temperature_one() {
     assert_all(proof::token_distribution(&mut models(true), &plan(Method::usable(true))).unwrap());
 }
 
 #[test]
-fn the_template_and_the_tokeniser_make_the_oracle_s_prompts() {
+fn tokeniser_matches_prompts_of_oracle() {
     let models = models(false);
     for case in oracle().cases {
         assert_eq!(models.prompt_ids(&Prompt::Raw(case.prompt)).unwrap(), case.prompt_ids);
@@ -65,7 +66,7 @@ fn the_template_and_the_tokeniser_make_the_oracle_s_prompts() {
 }
 
 #[test]
-fn the_file_is_what_it_is_known_to_be() {
+fn inspection_matches_known_file() {
     let inspection = hunch_library::inspect(&default_model()).unwrap();
     assert_eq!(inspection.spec.architecture, "llama");
     assert_eq!(inspection.spec.n_vocab, 49_152);

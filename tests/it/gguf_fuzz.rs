@@ -1,5 +1,4 @@
-//! The GGUF reader against damaged files: no panic, no memory beyond a small factor of the file, no
-//! contradiction in what it accepts, and words a person can act on for what it refuses.
+//! Fuzz tests of the GGUF reader: no panics, bounded memory, consistent headers and useful errors.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -16,10 +15,10 @@ use crate::support::gguf_writer::{Field, GgufWriter};
 use crate::support::mutate::{BOMBS, apply, mutations, runner, set};
 use crate::support::samples::rich;
 
-/// Memory may be so many times the file's size. The dearest thing in a file is an entry of 14 bytes,
-/// which becomes a node of a tree.
+/// Maximum ratio of memory to file size. Most expensive is an entry of 14 bytes, which becomes a tree
+/// node.
 const FACTOR: usize = 8;
-/// Paths, error texts and the first blocks of collections, whatever the file's size.
+/// Memory in bytes for paths, error messages and first blocks of collections, for any file size.
 const FLOOR: usize = 8 << 10;
 
 fn parse(bytes: &[u8]) -> Result<Gguf, Error> {
@@ -38,8 +37,7 @@ fn header_len((bytes, fields): &(Vec<u8>, Vec<Field>)) -> usize {
     fields.iter().map(|field| field.at + field.width).max().unwrap_or(bytes.len())
 }
 
-/// What holds for every file: bounded memory, and either a sound header or a proper refusal. Says
-/// whether it was accepted.
+/// Checks bounded memory and either a valid header or a proper error. Returns `true` if accepted.
 fn check(bytes: &[u8]) -> Result<bool, TestCaseError> {
     let (result, peak) = peak_during(|| parse(bytes));
     prop_assert!(peak <= FACTOR * bytes.len() + FLOOR, "{peak} bytes for a file of {}", bytes.len());
@@ -63,16 +61,16 @@ fn check(bytes: &[u8]) -> Result<bool, TestCaseError> {
         prop_assert_eq!(tensor.range.start % 8, 0);
         prop_assert!(tensor.range.start >= gguf.data_offset);
     }
-    // What the metadata mean is another module's affair, which must not panic on them either.
+    // Interpreting the metadata must not panic either.
     let spec = ModelSpec::from_gguf(&gguf);
     prop_assert!(spec.is_ok() || !spec.unwrap_err().to_string().is_empty());
     Ok(true)
 }
 
 #[test]
-fn ten_thousand_mutated_headers_do_no_harm() {
+fn mutated_headers_are_handled_safely() {
     let bases = bases();
-    let (accepted, refused) = (Cell::new(0), Cell::new(0));
+    let (accepted, rejected) = (Cell::new(0), Cell::new(0));
     let strategy = (0..bases.len(), mutations());
     let result = runner(12_000).run(&strategy, |(base, mutations)| {
         let header = header_len(&bases[base]);
@@ -80,18 +78,18 @@ fn ten_thousand_mutated_headers_do_no_harm() {
         for mutation in &mutations {
             apply(&mut bytes, &fields, header, mutation);
         }
-        let counter = if check(&bytes)? { &accepted } else { &refused };
+        let counter = if check(&bytes)? { &accepted } else { &rejected };
         counter.set(counter.get() + 1);
         Ok(())
     });
     result.unwrap();
-    // Damage that is never noticed, or always, would test only half of the reader.
+    // Mutations must exercise both outcomes.
     assert!(accepted.get() > 500, "{} accepted", accepted.get());
-    assert!(refused.get() > 5_000, "{} refused", refused.get());
+    assert!(rejected.get() > 5_000, "{} rejected", rejected.get());
 }
 
 #[test]
-fn no_number_in_the_header_can_ask_for_memory() {
+fn no_header_number_causes_large_allocation() {
     for (bytes, fields) in bases() {
         for &field in &fields {
             for bomb in BOMBS {
@@ -103,9 +101,9 @@ fn no_number_in_the_header_can_ask_for_memory() {
     }
 }
 
-/// The dearest files there can be: nothing but the smallest entries, texts, lists or tensors.
+/// The files with the highest memory per byte: only minimal entries, strings, lists or tensors.
 #[test]
-fn files_of_nothing_but_small_parts_stay_within_the_factor() {
+fn files_of_minimal_parts_stay_within_memory_bound() {
     let many = 20_000;
     let entries = (0..many).fold(GgufWriter::new(), |w, i| w.value(&format!("{i:x}"), Value::U8(0)));
     let texts = GgufWriter::new().strings("k", vec![""; many]);
@@ -116,12 +114,12 @@ fn files_of_nothing_but_small_parts_stay_within_the_factor() {
         w.raw_tensor(&format!("{i:x}"), &[1], 0, None, vec![0; 4])
     });
     for writer in [entries, texts, short_texts, lists, tensors] {
-        assert!(check(&writer.bytes()).unwrap(), "a sound file");
+        assert!(check(&writer.bytes()).unwrap(), "a valid file");
     }
 }
 
 #[test]
-fn every_truncation_is_refused_and_says_so() {
+fn rejects_every_truncation_with_reason() {
     let (bytes, _) = rich(GgufWriter::new()).bytes_and_fields();
     for len in 0..bytes.len() {
         let message = parse(&bytes[..len]).unwrap_err().to_string();
@@ -138,7 +136,7 @@ fn every_truncation_is_refused_and_says_so() {
 }
 
 #[test]
-fn a_sound_file_is_read_as_it_was_written() {
+fn reads_valid_file_as_written() {
     for (version, alignment) in [(2, 8), (3, 32), (3, 4096)] {
         let writer = rich(GgufWriter::new().version(version).alignment(alignment));
         let bytes = writer.bytes();
@@ -159,17 +157,16 @@ fn a_sound_file_is_read_as_it_was_written() {
 }
 
 #[test]
-fn the_getters_name_the_key_they_miss() {
+fn getters_name_missing_or_mistyped_key() {
     let gguf = parse(&rich(GgufWriter::new()).bytes()).unwrap();
-    let missing = gguf.require_u32("llama.nothing").unwrap_err().to_string();
+    let missing = gguf.require_str("llama.nothing").unwrap_err().to_string();
     assert!(missing.contains("llama.nothing is missing"), "{missing}");
     let wrong = gguf.require_str("llama.block_count").unwrap_err().to_string();
-    assert!(wrong.contains("llama.block_count is not text"), "{wrong}");
+    assert!(wrong.contains("llama.block_count is not a string"), "{wrong}");
 }
 
-/// Every refusal has its own words.
 #[test]
-fn refusals_say_what_is_wrong() {
+fn errors_name_the_problem() {
     let new = GgufWriter::new;
     let deep = (0..5).fold(Array::U8(vec![1]), |inner, _| Array::Array(vec![inner]));
     let block = || vec![0u8; 34];
@@ -184,7 +181,7 @@ fn refusals_say_what_is_wrong() {
         (new().version(1).bytes(), "version 1"),
         (new().version(4).bytes(), "versions 2 and 3"),
         (new().version(3u32.swap_bytes()).bytes(), "big-endian"),
-        (new().u32("k", 1).u32("k", 1).bytes(), "k is there twice"),
+        (new().u32("k", 1).u32("k", 1).bytes(), "k is duplicated"),
         (new().u32("", 1).bytes(), "has 0 bytes"),
         (new().value("k", Value::Array(deep)).bytes(), "more than 4 deep"),
         (patched(text.clone(), text.len().min(45), &[0xff]), "not UTF-8"),
@@ -192,14 +189,14 @@ fn refusals_say_what_is_wrong() {
         (patched(flag, 33, &[13]), "k has the unknown type 13"),
         (new().u32("general.alignment", 12).bytes(), "alignment is 12"),
         (new().u32("general.alignment", 4).bytes(), "alignment is 4"),
-        (new().str("general.alignment", "x").bytes(), "alignment is not a whole number"),
+        (new().str("general.alignment", "x").bytes(), "alignment is not an integer"),
         (new().raw_tensor("t", &[], 8, None, block()).bytes(), "t has 0 dimensions"),
         (new().raw_tensor("t", &[32, 1, 1, 1, 1], 8, None, block()).bytes(), "t has 5 dimensions"),
         (new().raw_tensor("t", &[32, 0], 8, None, block()).bytes(), "dimension of 0"),
         (new().raw_tensor("t", &[33], 8, None, block()).bytes(), "not a multiple of the 32"),
         (new().raw_tensor("t", &[32, 1 << 62], 8, None, block()).bytes(), "larger than any file"),
         (new().raw_tensor("t", &[32], 8, Some(u64::MAX - 31), block()).bytes(), "larger than any"),
-        (new().raw_tensor("t", &[32], 8, Some(8), block()).bytes(), "not at a multiple of 32"),
+        (new().raw_tensor("t", &[32], 8, Some(8), block()).bytes(), "not a multiple of 32"),
         (new().raw_tensor("t", &[32], 20, None, block()).bytes(), "t is stored as IQ4_NL"),
         (new().raw_tensor("t", &[32], 39, None, block()).bytes(), "t is stored as MXFP4"),
         (new().raw_tensor("t", &[32], 99, None, block()).bytes(), "the unknown type 99"),
@@ -213,7 +210,7 @@ fn refusals_say_what_is_wrong() {
         ),
         (
             new().raw_tensor("t", &[32], 8, None, block()).raw_tensor("t", &[32], 8, None, block()).bytes(),
-            "t is there twice",
+            "t is duplicated",
         ),
     ];
     for (bytes, expected) in cases {

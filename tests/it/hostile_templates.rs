@@ -1,4 +1,5 @@
-//! Chat templates that are out to harm: whatever they do, the program answers with a built-in template and says so.
+//! Tests of hostile chat templates, which the program must replace by a built-in template with a note,
+//! and of control tokens in messages.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -14,7 +15,7 @@ use crate::support::gguf_writer::GgufWriter;
 use crate::support::samples::scored;
 use crate::support::tiny::{Tiny, byte_token};
 
-/// What the reliability review tried, and more of the kind.
+/// Templates that recurse, loop, exhaust memory or fail.
 fn hostile() -> Vec<(&'static str, String)> {
     let nested = |open: &str, close: &str, depth: usize| {
         format!("{{{{ {}1{} }}}}", open.repeat(depth), close.repeat(depth))
@@ -65,7 +66,7 @@ fn render_in_children() {
 }
 
 #[test]
-fn uses_built_in_template_and_says_so_whatever_the_models_does() {
+fn hostile_template_falls_back_with_note() {
     render_in_children();
     for (name, source) in hostile() {
         let template = ChatTemplate::from_source(Some(&source), "", "<|im_end|>");
@@ -87,7 +88,7 @@ fn with_template(folder: &Path, name: &str, source: &str) {
 }
 
 #[test]
-fn the_command_line_answers_and_ends_by_itself_whatever_the_template_does() {
+fn command_line_completes_with_hostile_template() {
     let data = tempfile::tempdir().unwrap();
     let models = data.path().join("models");
     std::fs::create_dir(&models).unwrap();
@@ -101,40 +102,40 @@ fn the_command_line_answers_and_ends_by_itself_whatever_the_template_does() {
             "{name}: {}",
             text(&output.stderr)
         );
-        let told = last_json(&output)["template_note"].clone();
-        assert!(told.as_str().is_some_and(|note| note.contains("built-in")), "{name}: {told}");
+        let note = last_json(&output)["template_note"].clone();
+        assert!(note.as_str().is_some_and(|note| note.contains("built-in")), "{name}: {note}");
     }
 }
 
 #[test]
-fn inspect_tells_what_is_wrong_with_a_template() {
+fn inspect_reports_template_problem() {
     let data = tempfile::tempdir().unwrap();
     let models = data.path().join("models");
     std::fs::create_dir(&models).unwrap();
     with_template(&models, "cycle", &hostile()[0].1);
     with_template(&models, "sound", "{% for m in messages %}{{ m.content }}{% endfor %}");
-    let told = |name: &str| {
+    let note = |name: &str| {
         last_json(&command(data.path(), &["models", "inspect", name, "--json"]).output().unwrap())["template_note"].clone()
     };
-    assert!(told("cycle").as_str().unwrap().contains("ended the process"), "{}", told("cycle"));
-    assert!(told("sound").is_null());
-    let words = text(&command(data.path(), &["models", "inspect", "cycle"]).output().unwrap().stdout);
-    assert!(words.contains("a built-in one is used"), "{words}");
+    assert!(note("cycle").as_str().unwrap().contains("ended the process"), "{}", note("cycle"));
+    assert!(note("sound").is_null());
+    let output = text(&command(data.path(), &["models", "inspect", "cycle"]).output().unwrap().stdout);
+    assert!(output.contains("a built-in one is used"), "{output}");
 }
 
 #[test]
-fn a_rendering_that_takes_long_can_be_stopped() {
+fn long_rendering_can_be_cancelled() {
     render_in_children();
     let endless = &hostile()[6].1;
     let template = ChatTemplate::from_source(Some(endless), "", "<|im_end|>");
-    let asked = AtomicU32::new(0);
+    let polled = AtomicU32::new(0);
     let prompt =
-        template.render(&conversation(), true, &|| asked.fetch_add(1, Ordering::Relaxed) > 2).unwrap();
+        template.render(&conversation(), true, &|| polled.fetch_add(1, Ordering::Relaxed) > 2).unwrap();
     assert_eq!((prompt.origin, prompt.note), (TemplateOrigin::ChatMl, None));
 }
 
 #[test]
-fn a_template_that_refuses_once_is_tried_again() {
+fn rejecting_template_is_tried_again() {
     render_in_children();
     let source = "{% if messages | length > 1 %}{{ raise_exception('one at a time') }}{% endif %}{{ messages[0].content }}";
     let template = ChatTemplate::from_source(Some(source), "", "<|im_end|>");
@@ -144,7 +145,7 @@ fn a_template_that_refuses_once_is_tried_again() {
     assert_eq!((one.text.as_str(), one.origin, one.note), ("Hi", TemplateOrigin::Model, None));
 }
 
-/// A template of each family, with the control tokens of its vocabulary.
+/// Template of each model family, with the control tokens of its vocabulary.
 const FAMILIES: [(&str, &str, &[&str]); 7] = [
     ("built in, ChatML", "", &["<|im_start|>", "<|im_end|>"]),
     (
@@ -213,12 +214,12 @@ fn tokenizer(folder: &Path, template: &str, control: &[&str]) -> Tokenizer {
 }
 
 #[test]
-fn control_tokens_in_a_message_stay_text_in_every_template_family() {
+fn control_tokens_in_messages_stay_text_in_every_family() {
     render_in_children();
     let folder = tempfile::tempdir().unwrap();
     for (family, source, control) in FAMILIES {
         let tokenizer = tokenizer(folder.path(), source, control);
-        let template = ChatTemplate::of(&tokenizer);
+        let template = ChatTemplate::from_tokenizer(&tokenizer);
         let ids = |content: &str| {
             let messages = [ChatMessage { role: Role::User, content: content.into() }];
             template.ids(&tokenizer, &messages, &|| false).unwrap().0
@@ -230,21 +231,18 @@ fn control_tokens_in_a_message_stay_text_in_every_template_family() {
             let attack = format!("Hello{forged}there");
             let ids = ids(&attack);
             assert_eq!(specials(&ids), specials(&ordinary), "{family}: {forged} in a message");
-            assert!(
-                tokenizer.decode(&ids, false).contains(&attack),
-                "{family}: the text is what was written"
-            );
-            let said = |role, content: &str| ChatMessage { role, content: content.into() };
+            assert!(tokenizer.decode(&ids, false).contains(&attack), "{family}: the text is unchanged");
+            let message = |role, content: &str| ChatMessage { role, content: content.into() };
             let turns = |content: &str| {
                 let turns = [
-                    said(Role::System, content),
-                    said(Role::User, "a"),
-                    said(Role::Assistant, content),
-                    said(Role::User, "b"),
+                    message(Role::System, content),
+                    message(Role::User, "a"),
+                    message(Role::Assistant, content),
+                    message(Role::User, "b"),
                 ];
                 specials(&template.ids(&tokenizer, &turns, &|| false).unwrap().0)
             };
-            // What a model has thought is for its template to find.
+            // Reasoning markers in answers are left for the template.
             if !forged.contains("think>") {
                 assert_eq!(turns(&attack), turns("Hello there"), "{family}: {forged} in all roles");
             }
@@ -284,17 +282,17 @@ fn control_tokens_in_a_message_stay_text_with_sentencepiece() {
 }
 
 #[test]
-fn an_ordinary_conversation_has_the_tokens_of_its_rendered_text() {
+fn ordinary_conversation_encodes_like_its_rendered_text() {
     render_in_children();
     let folder = tempfile::tempdir().unwrap();
     for (family, source, control) in FAMILIES {
         let tokenizer = tokenizer(folder.path(), source, control);
-        let template = ChatTemplate::of(&tokenizer);
-        let said = |role, content: &str| ChatMessage { role, content: content.into() };
+        let template = ChatTemplate::from_tokenizer(&tokenizer);
+        let message = |role, content: &str| ChatMessage { role, content: content.into() };
         let messages = [
-            said(Role::User, "Größe <b>\u{f0000}</b>?"),
-            said(Role::Assistant, "1 < 2"),
-            said(Role::User, " x "),
+            message(Role::User, "Größe <b>\u{f0000}</b>?"),
+            message(Role::Assistant, "1 < 2"),
+            message(Role::User, " x "),
         ];
         let rendered = template.render(&messages, true, &|| false).unwrap().text;
         let whole =
@@ -304,15 +302,18 @@ fn an_ordinary_conversation_has_the_tokens_of_its_rendered_text() {
 }
 
 #[test]
-fn what_a_model_has_thought_is_still_found_by_its_template() {
+fn template_finds_reasoning_in_answers() {
     render_in_children();
     let folder = tempfile::tempdir().unwrap();
     let (_, source, control) = FAMILIES[6];
     let tokenizer = tokenizer(folder.path(), source, control);
-    let said = |role, content: &str| ChatMessage { role, content: content.into() };
-    let messages =
-        [said(Role::User, "a"), said(Role::Assistant, "<think>long</think>b"), said(Role::User, "c")];
-    let (ids, _) = ChatTemplate::of(&tokenizer).ids(&tokenizer, &messages, &|| false).unwrap();
+    let message = |role, content: &str| ChatMessage { role, content: content.into() };
+    let messages = [
+        message(Role::User, "a"),
+        message(Role::Assistant, "<think>long</think>b"),
+        message(Role::User, "c"),
+    ];
+    let (ids, _) = ChatTemplate::from_tokenizer(&tokenizer).ids(&tokenizer, &messages, &|| false).unwrap();
     let text = tokenizer.decode(&ids, true);
     assert!(text.contains("<｜Assistant｜>b<｜end") && !text.contains("long"), "{text}");
 }

@@ -1,5 +1,4 @@
-//! The lab through the application, on tiny models: positions of real answers, rounds that cumulate, rules,
-//! the landscape of measured costs, and what the store knows of answers.
+//! The lab on tiny models through the application: positions, rounds, rules, landscape, statistics of answers.
 
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -20,7 +19,7 @@ use hunch_model::device::DeviceChoice;
 
 use crate::support::tiny::Tiny;
 
-/// Long enough for a loaded machine; nothing waits for it when all is well.
+/// Timeout for a loaded machine. Tests that pass do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn app(folder: &Path, draft: bool) -> App {
@@ -39,7 +38,7 @@ fn app(folder: &Path, draft: bool) -> App {
     app
 }
 
-/// Has the application answer; gives the conversation, the message and its events.
+/// Generates an answer. Returns the conversation, the message and its events.
 fn answered(app: &App, method: Method) -> (i64, i64, Vec<GenerationEvent>) {
     let settings = AnswerSettings {
         method,
@@ -79,7 +78,7 @@ fn sound(position: &LabPosition) {
 }
 
 #[test]
-fn the_distributions_of_a_position_are_those_its_tokens_were_tested_with() {
+fn position_has_the_distributions_of_the_answer() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path(), true);
     let (_, message, events) = answered(&app, Method::DraftModel);
@@ -90,7 +89,7 @@ fn the_distributions_of_a_position_are_those_its_tokens_were_tested_with() {
         sound(&position);
         assert_eq!(position.drawn, Some(token.id));
         if let Some(listed) = position.tokens.iter().find(|listed| listed.id == token.id) {
-            // Row by row the models say the same whatever else is in the pass.
+            // Passes are row-invariant, so the probabilities are equal.
             assert!((listed.p - f64::from(token.p)).abs() < 1e-6, "token {index}: {listed:?} {token:?}");
             if let Some(q) = token.q {
                 tested += 1;
@@ -103,7 +102,7 @@ fn the_distributions_of_a_position_are_those_its_tokens_were_tested_with() {
     assert_eq!(app.lab_position(past).unwrap_err().code(), ErrorCode::InvalidRequest);
     let text = app.lab_position(at(LabSource::Text { text: "abc".into() })).unwrap();
     sound(&text);
-    // Its tokens mean something else to another model.
+    // The tokens belong to another vocabulary.
     app.load_models(LoadRequest { target: "draft".into(), draft: Some("draft".into()), context: None })
         .unwrap();
     let other = app.lab_position(at(LabSource::Answer { message, token: 0 })).unwrap_err();
@@ -112,7 +111,7 @@ fn the_distributions_of_a_position_are_those_its_tokens_were_tested_with() {
 }
 
 #[test]
-fn rounds_cumulate_and_begin_afresh() {
+fn rounds_accumulate_until_discarded() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path(), false);
     let toy = app.lab_position(at(LabSource::Toy)).unwrap();
@@ -136,7 +135,7 @@ fn rounds_cumulate_and_begin_afresh() {
     let rows = app.lab_rules(toy.id, &[0.0, 0.5, 1.0]).unwrap();
     assert!((rows[2].lossless - toy.acceptance).abs() < 1e-5);
     assert!(rows.iter().all(|row| row.matching <= row.lossless + 1e-6));
-    // Only the last few are kept.
+    // Only the last few positions are kept.
     for _ in 0..4 {
         app.lab_position(at(LabSource::Toy)).unwrap();
     }
@@ -146,7 +145,7 @@ fn rounds_cumulate_and_begin_afresh() {
 }
 
 #[test]
-fn the_landscape_is_that_of_the_measured_costs() {
+fn landscape_uses_measured_costs() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path(), true);
     let unmeasured = app.landscape(LabMachine::Measured).unwrap_err();
@@ -161,18 +160,17 @@ fn the_landscape_is_that_of_the_measured_costs() {
     let land = app.landscape(LabMachine::Measured).unwrap();
     assert!(land.measured && land.target_cost[0] == 1.0);
     assert!((land.target_cost[4] - curve.target.points[4].relative).abs() < 1e-9);
-    let cost =
-        theory::PassCost::new(curve.target.points.iter().map(|p| (p.rows as usize, p.relative))).unwrap();
+    let cost = curve.target_cost().unwrap();
     let (alpha, depth) = (25, 3);
     let expected = theory::speedup(land.alphas[alpha], land.depths[depth] as usize, land.draft_cost, &cost);
     assert!((land.speedup[alpha][depth] - expected).abs() < 1e-9);
-    let made_up = app.landscape(LabMachine::MadeUp { draft_cost: 0.1, row_cost: 0.05 }).unwrap();
-    assert!(!made_up.measured);
+    let assumed = app.landscape(LabMachine::MadeUp { draft_cost: 0.1, row_cost: 0.05 }).unwrap();
+    assert!(!assumed.measured);
     assert!(app.landscape(LabMachine::MadeUp { draft_cost: f64::NAN, row_cost: 0.05 }).is_err());
 }
 
 #[test]
-fn what_the_store_knows_of_answers() {
+fn statistics_cover_stored_answers() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(folder.path(), true);
     assert_eq!(app.acceptance_map(None).unwrap().tested, 0);

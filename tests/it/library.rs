@@ -1,5 +1,4 @@
-//! The library on disk: models in several files, what other programs keep, folders that come and go, and
-//! files that mean harm.
+//! The library on disk: split models, other programs' models, watched folders, and hostile files.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -10,9 +9,10 @@ use std::time::Duration;
 use hunch::app::{App, AppConfig};
 use hunch_error::ErrorCode;
 use hunch_library::download::DownloadSettings;
-use hunch_library::types::{DownloadPhase, DownloadRequest, Library, LibraryEvent, ModelSource};
-use hunch_library::types::{LoadRequest, ModelEntry};
-use hunch_library::watch::PERIOD;
+use hunch_library::types::{
+    DownloadPhase, DownloadRequest, Library, LibraryEvent, LoadRequest, ModelEntry, ModelSource,
+};
+use hunch_library::watch::POLL_INTERVAL;
 use hunch_library::{Places, load_marker};
 use hunch_model::device::DeviceChoice;
 use hunch_model::gguf::Value;
@@ -30,7 +30,7 @@ use crate::support::mutate::{BOMBS, apply, mutations, runner, set};
 use crate::support::snapshot::snapshot;
 use crate::support::tiny::Tiny;
 
-/// Empty places below a folder.
+/// Creates empty places below a folder.
 fn places(root: &Path) -> Places {
     let models = root.join("models");
     std::fs::create_dir_all(&models).unwrap();
@@ -57,7 +57,7 @@ fn problem(model: &ModelEntry) -> &str {
 }
 
 #[test]
-fn a_split_model_says_what_the_whole_says() {
+fn split_model_gives_the_same_answer_as_the_whole() {
     let data = tempfile::tempdir().unwrap();
     let models = places(data.path()).models;
     let tiny = Tiny { architecture: "qwen2", tied: false, ..Tiny::default() };
@@ -65,7 +65,7 @@ fn a_split_model_says_what_the_whole_says() {
     tiny.write_split(&models, "big", 3);
     Tiny { layers: 1, ..tiny }.write_split(&models, "draft", 2);
     let answer = |target: &str| {
-        // A depth that is not chosen by the clock: else a seed does not repeat an answer.
+        // A fixed draft length: an adaptive one depends on timing, and so does the answer for a seed.
         let arguments = ["run", "abc abc abc", "--target", target, "--draft", "draft", "--max-tokens", "24"];
         let rest = ["--method", "draft-model", "--max-draft", "3", "--seed", "3", "--json"];
         last_json(&hunch(data.path(), &[&arguments[..], &rest[..]].concat()))
@@ -74,11 +74,11 @@ fn a_split_model_says_what_the_whole_says() {
     assert!(whole["tokens"].as_array().unwrap().len() > 5);
     assert_eq!(whole["tokens"], split["tokens"]);
     let last = models.join("big-00003-of-00003.gguf");
-    assert_eq!(answer(last.to_str().unwrap())["tokens"], whole["tokens"], "any part stands for all");
+    assert_eq!(answer(last.to_str().unwrap())["tokens"], whole["tokens"], "any part names the whole model");
 }
 
 #[test]
-fn a_split_model_is_listed_and_inspected_as_one() {
+fn split_model_is_listed_and_inspected_as_one() {
     let data = tempfile::tempdir().unwrap();
     let places = places(data.path());
     let whole = Tiny::default().write(&places.models, "whole");
@@ -102,7 +102,7 @@ fn a_split_model_is_listed_and_inspected_as_one() {
 }
 
 #[test]
-fn a_copy_of_a_split_model_is_whole() {
+fn low_bit_copy_of_a_split_model_is_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let whole = WeightFile::open(&Tiny::default().write(folder.path(), "whole")).unwrap();
     let split = WeightFile::open(&Tiny::default().write_split(folder.path(), "big", 2)).unwrap();
@@ -114,7 +114,7 @@ fn a_copy_of_a_split_model_is_whole() {
 }
 
 #[test]
-fn parts_that_do_not_belong_together_are_named() {
+fn mismatched_parts_are_reported_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let places = places(folder.path());
     let part = |name: &str, n: usize| places.models.join(format!("{name}-{n:05}-of-00003.gguf"));
@@ -146,7 +146,7 @@ fn parts_that_do_not_belong_together_are_named() {
     let again = again.value("split.no", Value::U16(1)).value("split.count", Value::U16(3));
     std::fs::write(part("twice", 2), again.bytes()).unwrap();
     assert!(refused("twice").contains("in an earlier part as well"));
-    // Each header alone is short enough, and what they hold is kept together.
+    // Each header is within the limit, but their sum is not.
     Tiny::default().write_split(&places.models, "wordy", 3);
     for (i, piece) in Tiny::default().writer().split(3).into_iter().enumerate().skip(1) {
         let wordy = piece.str("general.description", &"x".repeat(40 << 20));
@@ -162,7 +162,7 @@ fn parts_that_do_not_belong_together_are_named() {
 }
 
 #[test]
-fn a_hostile_file_does_not_hide_a_good_one() {
+fn hostile_files_do_not_hide_a_valid_one() {
     let folder = tempfile::tempdir().unwrap();
     let places = places(folder.path());
     Tiny::default().write(&places.models, "good");
@@ -182,7 +182,7 @@ fn a_hostile_file_does_not_hide_a_good_one() {
 }
 
 #[test]
-fn damaged_headers_are_looked_at_without_harm() {
+fn corrupt_headers_are_read_safely() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, split) = (folder.path().join("x.gguf"), folder.path().join("y-00001-of-00002.gguf"));
     let parts: Vec<_> = Tiny { layers: 1, ..Tiny::default() }.writer().split(2);
@@ -206,7 +206,7 @@ fn damaged_headers_are_looked_at_without_harm() {
     result.unwrap();
 }
 
-/// A file of 100 GB with next to nothing in it, whose list of tokens claims to hold so many.
+/// Writes a sparse file of 100 GB whose token list claims to hold `tokens` entries.
 fn huge(folder: &Path, tokens: u64) -> PathBuf {
     let path = folder.join(format!("huge-{tokens}.gguf"));
     let (mut bytes, fields) = GgufWriter::new().strings("tokenizer.ggml.tokens", ["a"]).bytes_and_fields();
@@ -218,11 +218,11 @@ fn huge(folder: &Path, tokens: u64) -> PathBuf {
     path
 }
 
-/// As many as the file could hold.
+/// More tokens than the file could hold at 16 bytes each.
 const TOO_MANY: u64 = (100 << 30) / 16;
 
 #[test]
-fn a_file_of_any_size_takes_no_more_memory_than_a_header() {
+fn memory_is_bounded_by_the_header_limit() {
     let folder = tempfile::tempdir().unwrap();
     let path = huge(folder.path(), TOO_MANY);
     let (inspected, read) = peak_during(|| hunch_library::inspect(&path));
@@ -231,7 +231,7 @@ fn a_file_of_any_size_takes_no_more_memory_than_a_header() {
         assert!(words.contains("its header is longer than"), "{words}");
     }
     assert!(read.max(mapped) < 200 << 20, "{read} and {mapped} bytes of memory");
-    // As many as the part of it that is looked at can hold: of each text there is what stands for it in memory.
+    // As many as fit in the header limit. Each takes a fixed amount of memory besides its text.
     let path = huge(folder.path(), (60 << 20) / 8);
     let (opened, mapped) = peak_during(|| WeightFile::open(&path).map(|_| ()));
     opened.unwrap();
@@ -239,7 +239,7 @@ fn a_file_of_any_size_takes_no_more_memory_than_a_header() {
 }
 
 #[test]
-fn no_command_is_brought_down_by_a_huge_file() {
+fn commands_refuse_a_huge_file() {
     let data = tempfile::tempdir().unwrap();
     let models = places(data.path()).models;
     Tiny::default().write(&models, "sound");
@@ -261,12 +261,12 @@ fn no_command_is_brought_down_by_a_huge_file() {
         assert_eq!(output.status.code(), Some(3), "{arguments:?}: {words}");
         assert!(words.contains("its header is longer than 64 MiB"), "{arguments:?}: {words}");
     }
-    assert!(text(&hunch(data.path(), &["models"]).stdout).contains("sound"), "nor is the list");
+    assert!(text(&hunch(data.path(), &["models"]).stdout).contains("sound"), "the list still works");
 }
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_model_is_left_out_or_said() {
+fn non_models_are_hidden_or_listed_with_a_problem() {
     let folder = tempfile::tempdir().unwrap();
     let places = places(folder.path());
     let other = places.home.clone().unwrap().join(".lmstudio/models/org/repo");
@@ -293,10 +293,10 @@ fn what_is_no_model_is_left_out_or_said() {
     for (name, _, words) in files {
         assert!(problem(one(&scan.models, name)).contains(words), "{name}: {:?}", one(&scan.models, name));
     }
-    assert_eq!(one(&scan.models, "foreign").architecture, "gemma3", "what is known is told");
+    assert_eq!(one(&scan.models, "foreign").architecture, "gemma3", "known header fields are listed");
 }
 
-/// A home folder in which every program keeps a model of its own.
+/// Creates a home folder in which every program has a model.
 fn crowded_home(root: &Path) -> Places {
     let places = places(root);
     let home = places.home.clone().unwrap();
@@ -333,7 +333,7 @@ fn crowded_home(root: &Path) -> Places {
 }
 
 #[test]
-fn what_other_programs_have_is_listed_and_can_be_loaded() {
+fn models_of_other_programs_are_listed_and_loadable() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(crowded_home(folder.path()));
     let library = app.library().unwrap();
@@ -364,22 +364,25 @@ fn what_other_programs_have_is_listed_and_can_be_loaded() {
 }
 
 #[test]
-fn a_model_of_another_program_s_is_inspected_under_its_name() {
+fn model_of_another_program_is_inspected_under_its_listed_name() {
     let folder = tempfile::tempdir().unwrap();
     crowded_home(folder.path());
     for (name, source) in [("of-ollama:1b", "ollama"), ("of-hub", "hugging_face"), ("org/of-jan", "jan")] {
-        let told =
+        let output =
             last_json(&hunch(folder.path(), &["models", "inspect", name, "--context", "64", "--json"]));
-        assert_eq!((&told["model"]["name"], &told["model"]["source"]), (&json!(name), &json!(source)));
+        assert_eq!((&output["model"]["name"], &output["model"]["source"]), (&json!(name), &json!(source)));
         let fit = last_json(&hunch(folder.path(), &["models", "fit", name, "--context", "64", "--json"]));
-        assert_eq!((&told["predicted_memory_bytes"], &told["context"]), (&fit["fit"]["total"], &json!(64)));
+        assert_eq!(
+            (&output["predicted_memory_bytes"], &output["context"]),
+            (&fit["fit"]["total"], &json!(64))
+        );
     }
     let too_long = hunch(folder.path(), &["models", "inspect", "own", "--context", "4294967295"]);
     assert_eq!(too_long.status.code(), Some(4), "{}", text(&too_long.stderr));
 }
 
 #[test]
-fn nothing_of_another_program_s_is_removed_or_written() {
+fn models_of_other_programs_are_neither_removed_nor_written() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(crowded_home(folder.path()));
     let library = app.library().unwrap();
@@ -397,9 +400,9 @@ fn nothing_of_another_program_s_is_removed_or_written() {
     assert!(!Path::new(&own).exists());
 }
 
-/// All that can be done with the library, and not a byte of another program's changes.
+/// Runs every library operation and compares other programs' folders byte by byte.
 #[test]
-fn what_other_programs_keep_is_as_it_was_whatever_is_done() {
+fn no_operation_changes_folders_of_other_programs() {
     let folder = tempfile::tempdir().unwrap();
     let places = crowded_home(folder.path());
     let home = places.home.clone().unwrap();
@@ -409,7 +412,7 @@ fn what_other_programs_keep_is_as_it_was_whatever_is_done() {
     let all = || (snapshot(&home), snapshot(&mine));
     let before = all();
     let hub = TestHub::start();
-    // Of the same names as those that are there.
+    // Same names as existing files.
     for name in ["of-lm-studio.gguf", "model.gguf", "of-mine.gguf"] {
         let bytes = Tiny { seed: 8, ..Tiny::default() }.writer().bytes();
         hub.add("org/repo", name, crate::hub::Content::new(bytes));
@@ -443,7 +446,7 @@ fn what_other_programs_keep_is_as_it_was_whatever_is_done() {
     assert_eq!(hunch_library::scan(&places).models.len(), 5);
 }
 
-/// Text that a manifest or a description may hold where a name or a path belongs.
+/// Text for a manifest or description in place of a name or path.
 fn hostile() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         4 => Just("..".to_owned()),
@@ -464,7 +467,7 @@ fn hostile() -> impl Strategy<Value = String> {
     })
 }
 
-/// The way to a file that must not be found, from so deep in another program's folder.
+/// Paths from deep inside another program's folder to a file outside it.
 fn way_out(root: &Path) -> impl Strategy<Value = String> + use<> {
     let secret = root.join("outside/secret.gguf").display().to_string();
     prop_oneof![
@@ -476,7 +479,7 @@ fn way_out(root: &Path) -> impl Strategy<Value = String> + use<> {
 }
 
 #[test]
-fn nothing_that_other_programs_write_down_leads_out_of_their_folders() {
+fn manifests_and_descriptions_never_lead_out_of_their_folder() {
     let root = tempfile::tempdir().unwrap();
     let places = places(root.path());
     let home = places.home.clone().unwrap();
@@ -497,7 +500,7 @@ fn nothing_that_other_programs_write_down_leads_out_of_their_folders() {
         for (tag, digest) in digests.iter().enumerate() {
             write(manifests.join(tag.to_string()), &json!({ "layers": [layer(digest)] }).to_string());
         }
-        // And one of each that is as it should be.
+        // One valid manifest and description of each.
         let digest = format!("{digit:02x}").repeat(32);
         let sound = json!({ "layers": [layer(&format!("sha256:{digest}"))] }).to_string();
         write(manifests.join("sound"), &sound);
@@ -529,11 +532,11 @@ fn nothing_that_other_programs_write_down_leads_out_of_their_folders() {
         Ok(())
     });
     result.unwrap();
-    assert!(listed.get() >= 120, "the sound ones are found every time");
+    assert!(listed.get() >= 120, "the valid ones are always found");
 }
 
 #[test]
-fn folders_are_added_and_taken_off_again() {
+fn folders_are_added_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let mine = folder.path().join("mine");
     std::fs::create_dir(&mine).unwrap();
@@ -547,14 +550,14 @@ fn folders_are_added_and_taken_off_again() {
     std::fs::remove_dir_all(&mine).unwrap();
     let Library { models, folders, .. } = app.library().unwrap();
     let gone = folders.iter().find(|folder| folder.source == ModelSource::Added).unwrap();
-    assert!(models.is_empty() && !gone.exists, "it stays on the list: the volume may come back");
+    assert!(models.is_empty() && !gone.exists, "it stays on the list, because the volume may return");
     let path = gone.path.clone();
     let left = app.remove_model_folder(&path).unwrap();
     assert!(!left.folders.iter().any(|folder| folder.source == ModelSource::Added));
 }
 
 #[test]
-fn files_are_known_that_are_listed_or_were_loaded_before() {
+fn listed_and_previously_loaded_files_are_known() {
     let folder = tempfile::tempdir().unwrap();
     let places = places(folder.path());
     let app = self::app(places.clone());
@@ -572,15 +575,15 @@ fn files_are_known_that_are_listed_or_were_loaded_before() {
         assert_eq!(app.unknown_model([&*path]), Some(&*path));
     }
     drop(app);
-    assert_eq!(self::app(places.clone()).unknown_model([&*elsewhere]), None, "it is known after a restart");
+    assert_eq!(self::app(places.clone()).unknown_model([&*elsewhere]), None, "remembered after a restart");
     let crashed = Tiny { seed: 3, ..Tiny::default() }.write(folder.path(), "crashed").display().to_string();
     let load = LoadRequest { target: crashed.clone(), draft: None, context: None };
     load_marker::set(places.data.as_deref().unwrap(), &load).unwrap();
-    assert_eq!(self::app(places).unknown_model([&*crashed]), None, "it was chosen in the run that it ended");
+    assert_eq!(self::app(places).unknown_model([&*crashed]), None, "it was chosen in the run that crashed");
 }
 
 #[test]
-fn hidden_window_is_told_of_new_models_when_it_is_shown() {
+fn hidden_window_learns_of_new_models_when_shown() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(places(folder.path()));
     app.set_window_hidden(true);
@@ -588,13 +591,13 @@ fn hidden_window_is_told_of_new_models_when_it_is_shown() {
     app.watch_library(Box::new(move |event| drop(sender.send(event)))).unwrap();
     app.set_window_hidden(true);
     Tiny::default().write(&folder.path().join("models"), "new");
-    assert!(events.recv_timeout(2 * PERIOD).is_err(), "nobody looks");
+    assert!(events.recv_timeout(2 * POLL_INTERVAL).is_err(), "no polling while hidden");
     app.set_window_hidden(false);
     assert_eq!(events.recv_timeout(Duration::from_secs(60)).unwrap(), LibraryEvent::Changed);
 }
 
 #[test]
-fn who_listens_hears_of_new_models_until_the_application_is_gone() {
+fn listeners_learn_of_new_models_until_the_application_ends() {
     let folder = tempfile::tempdir().unwrap();
     let app = app(places(folder.path()));
     let (sender, events) = channel();
@@ -610,7 +613,7 @@ fn who_listens_hears_of_new_models_until_the_application_is_gone() {
 }
 
 #[test]
-fn headers_are_remembered_until_the_file_changes() {
+fn headers_are_cached_until_the_file_changes() {
     let folder = tempfile::tempdir().unwrap();
     let places = places(folder.path());
     let file = Tiny::default().write(&places.models, "tiny");
@@ -620,7 +623,7 @@ fn headers_are_remembered_until_the_file_changes() {
     let written = std::fs::read_to_string(&cache).unwrap();
     let warm = hunch_library::scan(&places);
     assert_eq!((&cold.models, &cold.inspections), (&warm.models, &warm.inspections));
-    // It was read from there: what is written there is told.
+    // The cache was used: its text is returned.
     std::fs::write(&cache, written.replace("Tiny llama 1", "Tiny llama 2")).unwrap();
     assert_eq!(hunch_library::scan(&places).inspections[0].spec.name, "Tiny llama 2");
     for damaged in ["", "{", "[]", &written[..written.len() / 2], &written.replace("0.", "9.")] {
@@ -635,7 +638,7 @@ fn headers_are_remembered_until_the_file_changes() {
 
 #[cfg(unix)]
 #[test]
-fn strange_names_are_listed_or_left_out_and_nothing_else_happens() {
+fn unusual_file_names_are_listed_or_skipped() {
     use std::os::unix::ffi::OsStringExt;
     let part = prop::sample::select(vec![
         "..",
@@ -668,14 +671,14 @@ fn strange_names_are_listed_or_left_out_and_nothing_else_happens() {
             let at = at.index(bytes.len() + 1);
             bytes.splice(at..at, raw.into_iter().filter(|byte| *byte != 0 && *byte != b'/'));
             bytes.extend_from_slice(if ending { b".gguf" } else { b"" });
-            // Names that no system has are not written.
+            // Fails for names that no file system accepts.
             let _ = std::fs::write(places.models.join(OsString::from_vec(bytes)), b"GGUF");
         }
         let scan = hunch_library::scan(&places);
         prop_assert!(scan.models.iter().all(|model| model.problem.is_some()));
         for model in &scan.models {
-            let _ = hunch_library::find(&model.name, &places);
-            let _ = hunch_library::find(&model.path, &places);
+            let _ = hunch_library::resolve(&model.name, &places);
+            let _ = hunch_library::resolve(&model.path, &places);
         }
         prop_assert_eq!(hunch_library::scan(&places).models, scan.models);
         Ok(())
@@ -684,7 +687,7 @@ fn strange_names_are_listed_or_left_out_and_nothing_else_happens() {
 }
 
 #[test]
-fn the_command_line_lists_removes_and_adds_folders() {
+fn command_line_lists_removes_and_adds_folders() {
     let data = tempfile::tempdir().unwrap();
     let models = places(data.path()).models;
     Tiny::default().write_split(&models, "big", 2);
@@ -704,7 +707,7 @@ fn the_command_line_lists_removes_and_adds_folders() {
     let (code, words) = out(&["models", "rm", "big"]);
     assert!(code == 4 && words.contains("--yes"), "{words}");
     let (code, words) = out(&["models", "rm", "other", "--yes"]);
-    assert!(code == 4 && words.contains("does not lie in Hunch's folder"), "{words}");
+    assert!(code == 4 && words.contains("is not in Hunch's folder"), "{words}");
     let files = std::fs::read_dir(&models).unwrap().count();
     let removed = last_json(&hunch(data.path(), &["models", "rm", "big", "--yes", "--json"]));
     assert_eq!((&removed["name"], removed["removed"].as_array().unwrap().len()), (&json!("big"), files));

@@ -1,5 +1,7 @@
-//! Model files that other programs cut short, replace, delete or write over: a loaded model needs its file no more,
-//! and one that changes while it is loaded is refused in words. Programs of their own, so that a signal would be seen.
+//! Tests of model files that other programs truncate, replace, delete or overwrite.
+//!
+//! A loaded model does not need its file. A file modified during loading is rejected with an error. The
+//! tests run in separate processes to detect signals.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -20,34 +22,34 @@ use hunch_model::split;
 use crate::cli::{command, hunch, last_json, text};
 use crate::support::tiny::Tiny;
 
-/// What another program does to a file.
+/// Change to a file by another program.
 #[derive(Clone, Copy, Debug)]
-enum Harm {
-    CutShort,
-    WrittenOver,
+enum Damage {
+    Truncated,
+    Overwritten,
     Replaced,
     Deleted,
 }
 
-const HARMS: [Harm; 4] = [Harm::CutShort, Harm::WrittenOver, Harm::Replaced, Harm::Deleted];
+const DAMAGES: [Damage; 4] = [Damage::Truncated, Damage::Overwritten, Damage::Replaced, Damage::Deleted];
 
-fn harm(path: &Path, how: Harm) {
+fn apply_damage(path: &Path, how: Damage) {
     match how {
-        Harm::CutShort => File::options().write(true).open(path).unwrap().set_len(0).unwrap(),
-        Harm::WrittenOver => {
+        Damage::Truncated => File::options().write(true).open(path).unwrap().set_len(0).unwrap(),
+        Damage::Overwritten => {
             let len = std::fs::metadata(path).unwrap().len() as usize;
             std::fs::write(path, vec![0xa5; len]).unwrap();
         }
-        Harm::Replaced => {
+        Damage::Replaced => {
             let other = path.with_extension("other");
             std::fs::write(&other, b"GGUF").unwrap();
             std::fs::rename(other, path).unwrap();
         }
-        Harm::Deleted => std::fs::remove_file(path).unwrap(),
+        Damage::Deleted => std::fs::remove_file(path).unwrap(),
     }
 }
 
-/// Models of this kind in a data folder: a whole one, one in two parts and a draft.
+/// Creates a data folder with a model in one file, one in two parts, and a draft.
 fn data_folder(kind: Tiny) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let models = folder.path().join("models");
@@ -72,27 +74,27 @@ fn gguf_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Runs the program until it writes its answer, does harm to every model file there is, and gives what it printed.
-fn answer_under(harmed: Harm, data: &Path, arguments: &[&str]) -> serde_json::Value {
+/// Runs the program until it starts to answer, damages all model files, and returns its output.
+fn answer_with_damage(damage: Damage, data: &Path, arguments: &[&str]) -> serde_json::Value {
     let mut child = command(data, arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut first = [0];
     out.read_exact(&mut first).unwrap();
     for path in gguf_files(data) {
-        harm(&path, harmed);
+        apply_damage(&path, damage);
     }
     let mut rest = Vec::new();
     out.read_to_end(&mut rest).unwrap();
     let ended = child.wait_with_output().unwrap();
-    assert!(ended.status.success(), "{harmed:?}: {} {}", ended.status, text(&ended.stderr));
+    assert!(ended.status.success(), "{damage:?}: {} {}", ended.status, text(&ended.stderr));
     serde_json::from_slice(rest.trim_ascii_end().rsplit(|&byte| byte == b'\n').next().unwrap()).unwrap()
 }
 
-/// Long enough that the file is gone for most of it; the pipe is full long before.
+/// Long enough that the files are damaged during most of the answer.
 const TOKENS: &str = "200";
 
 #[test]
-fn answers_to_the_end_whatever_becomes_of_the_files() {
+fn completes_answer_after_files_are_damaged() {
     let kinds = [
         Tiny { dtype: GgmlDType::F32, ..Tiny::default() },
         Tiny { dtype: GgmlDType::Q4_0, tied: false, ..Tiny::default() },
@@ -110,7 +112,7 @@ fn answers_to_the_end_whatever_becomes_of_the_files() {
             ],
             false => &[("target", "plain")],
         };
-        let harms = if thorough { &HARMS[..] } else { &HARMS[..2] };
+        let damages = if thorough { &DAMAGES[..] } else { &DAMAGES[..2] };
         for &(target, method) in methods {
             let arguments = [
                 "run",
@@ -134,23 +136,23 @@ fn answers_to_the_end_whatever_becomes_of_the_files() {
                 "cpu",
                 "--json",
             ];
-            let undisturbed = {
+            let undamaged = {
                 let data = data_folder(kind);
                 last_json(&hunch(data.path(), &arguments))
             };
-            for &harmed in harms {
+            for &damage in damages {
                 let data = data_folder(kind);
-                let disturbed = answer_under(harmed, data.path(), &arguments);
-                let what = format!("{:?}, {target} by {method}, {harmed:?}", kind.dtype);
-                assert_eq!(disturbed["tokens"], undisturbed["tokens"], "{what}");
-                assert_eq!(disturbed["dropped_drafts"].as_array().map(Vec::len), Some(0), "{what}");
+                let damaged = answer_with_damage(damage, data.path(), &arguments);
+                let what = format!("{:?}, {target} by {method}, {damage:?}", kind.dtype);
+                assert_eq!(damaged["tokens"], undamaged["tokens"], "{what}");
+                assert_eq!(damaged["dropped_drafts"].as_array().map(Vec::len), Some(0), "{what}");
             }
         }
     }
 }
 
-/// Loads a model of which a file comes to harm when so many of its tensors were read.
-fn load_under(harmed: Harm, path: &Path, after: usize) -> Result<(), Error> {
+/// Loads a model whose files are damaged after `after` tensors.
+fn load_with_damage(damage: Damage, path: &Path, after: usize) -> Result<(), Error> {
     let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
     let files = split::files(path);
     for file in &files {
@@ -159,7 +161,7 @@ fn load_under(harmed: Harm, path: &Path, after: usize) -> Result<(), Error> {
     let left = std::sync::atomic::AtomicUsize::new(after);
     let watch = move |_: hunch::generate::LoadStep<'_>| {
         if left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 1 {
-            files.iter().for_each(|file| harm(file, harmed));
+            files.iter().for_each(|file| apply_damage(file, damage));
         }
         ControlFlow::Continue(())
     };
@@ -169,29 +171,29 @@ fn load_under(harmed: Harm, path: &Path, after: usize) -> Result<(), Error> {
 }
 
 #[test]
-fn refuses_a_file_that_changes_while_it_is_loaded() {
+fn rejects_file_modified_during_loading() {
     for dtype in [GgmlDType::F32, GgmlDType::Q4_0, GgmlDType::Q3K] {
         for parts in [1, 3] {
             for after in [1, 2, 9] {
-                for harmed in HARMS {
+                for damage in DAMAGES {
                     let folder = tempfile::tempdir().unwrap();
                     let tiny = Tiny { dtype, tied: after == 2, ..Tiny::default() };
                     let path = match parts {
                         1 => tiny.write(folder.path(), "model"),
                         parts => tiny.write_split(folder.path(), "model", parts),
                     };
-                    let loaded = load_under(harmed, &path, after);
-                    let what = format!("{dtype:?} in {parts} files, {harmed:?} after {after} tensors");
-                    match harmed {
-                        // What was opened is still there.
-                        Harm::Replaced | Harm::Deleted => loaded.expect(&what),
-                        Harm::CutShort | Harm::WrittenOver => {
+                    let loaded = load_with_damage(damage, &path, after);
+                    let what = format!("{dtype:?} in {parts} files, {damage:?} after {after} tensors");
+                    match damage {
+                        // The open file handle still has the original content.
+                        Damage::Replaced | Damage::Deleted => loaded.expect(&what),
+                        Damage::Truncated | Damage::Overwritten => {
                             let error = loaded.expect_err(&what);
-                            let words = error.to_string();
-                            assert_eq!(error.code(), ErrorCode::Io, "{what}: {words}");
+                            let message = error.to_string();
+                            assert_eq!(error.code(), ErrorCode::Io, "{what}: {message}");
                             assert!(
-                                words.contains("model") && words.contains("load it again"),
-                                "{what}: {words}"
+                                message.contains("model") && message.contains("load it again"),
+                                "{what}: {message}"
                             );
                         }
                     }
@@ -202,20 +204,20 @@ fn refuses_a_file_that_changes_while_it_is_loaded() {
 }
 
 #[test]
-fn predicts_a_copy_of_the_table_only_where_there_is_one() {
+fn predicts_memory_of_separate_embedding_table() {
     let folder = tempfile::tempdir().unwrap();
     let weights = |dtype, tied| {
         let path = Tiny { dtype, tied, ..Tiny::default() }.write(folder.path(), "model");
         let gguf = Gguf::read(&path).unwrap();
         let table = gguf.tensors["token_embd.weight"].range.len() as u64;
         let all = gguf.tensors.values().map(|tensor| tensor.range.len() as u64).sum::<u64>();
-        (Footprint::of(&gguf, false).unwrap().predicted(1).weights, all, table)
+        (Footprint::from_header(&gguf, false).unwrap().predicted(1).weights, all, table)
     };
     for tied in [true, false] {
         let (predicted, all, _) = weights(GgmlDType::F32, tied);
-        assert_eq!(predicted, all, "every tensor once");
+        assert_eq!(predicted, all, "each tensor counts once");
     }
-    // The CPU's kernels have no matrix of this type, so the table is beside the head.
+    // There is no CPU kernel for this type, so table and head are separate.
     let (predicted, all, table) = weights(GgmlDType::Q3K, true);
     assert_eq!(predicted, all + table);
 }

@@ -1,5 +1,5 @@
-//! What fits and what goes together: the prediction of memory against what loading really takes, drafts with
-//! their verdicts, a pair measured with one call, and the command line of all that.
+//! Memory fit and draft pairs. Compares predictions with real memory use, and checks verdicts, pair
+//! measurement and the command line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,8 +17,8 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::ErrorCode;
 use hunch_library::catalogue;
-use hunch_library::measured::{ModelId, SpeedLog};
 use hunch_library::pairs::Pairs;
+use hunch_library::speed_log::{ModelId, SpeedLog};
 use hunch_library::types::{
     DraftOffer, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict, SmallerChoice, SpeedRole,
 };
@@ -46,7 +46,7 @@ fn hunch(data: &Path, arguments: &[&str]) -> Json {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {errors}"))
 }
 
-/// A target, a draft of it, one of another vocabulary, one that is larger, one that is broken.
+/// Writes five models: target, draft, another vocabulary, larger, and broken.
 fn models(folder: &Path) {
     let tiny = Tiny { context: 4096, ..Tiny::default() };
     tiny.write(folder, "target");
@@ -77,9 +77,9 @@ fn of<'a>(offers: &'a [DraftOffer], name: &str) -> &'a DraftOffer {
     offers.iter().find(|offer| offer.name == name).unwrap()
 }
 
-/// The peak of a process of its own, which does nothing else.
+/// Measured in a separate process that does nothing else.
 #[test]
-fn the_prediction_is_within_a_tenth_of_what_loading_takes() {
+fn predicted_memory_is_within_10_percent_of_measured() {
     let data = tempfile::tempdir().unwrap();
     let model = default_model();
     let model = model.to_str().unwrap();
@@ -96,7 +96,7 @@ fn the_prediction_is_within_a_tenth_of_what_loading_takes() {
 }
 
 #[test]
-fn the_parts_of_a_fit_add_up_and_the_context_counts() {
+fn fit_parts_add_up_and_grow_with_context() {
     let folder = tempfile::tempdir().unwrap();
     models(folder.path());
     let app = app(folder.path());
@@ -105,7 +105,7 @@ fn the_parts_of_a_fit_add_up_and_the_context_counts() {
     };
     let both = fit(Some("draft"), Some(1000)).unwrap();
     let draft = both.draft.unwrap();
-    // Layers, heads of 64, keys and values, four bytes each.
+    // Layers, heads of width 64, keys and values, four bytes each.
     assert_eq!(both.target.cache, 2 * 2 * 64 * 2 * 4 * 1000);
     assert_eq!(draft.cache * 2, both.target.cache);
     let parts = both.target.weights + both.target.cache + draft.weights + draft.cache + both.other;
@@ -123,13 +123,13 @@ fn the_parts_of_a_fit_add_up_and_the_context_counts() {
 }
 
 #[test]
-fn every_model_is_an_offer_with_a_verdict() {
+fn every_model_is_offered_with_a_verdict() {
     let folder = tempfile::tempdir().unwrap();
     models(folder.path());
     let app = app(folder.path());
     let offers = app.draft_offers("target", None).unwrap();
     assert_eq!((offers.target.name.as_str(), offers.context), ("target", 4096));
-    // The catalogue's are larger than these, and said to be so.
+    // The catalogue's models are larger than these, and rejected for that.
     let (here, elsewhere): (Vec<_>, Vec<_>) = offers.offers.iter().partition(|offer| offer.path.is_some());
     assert_eq!((here.len(), elsewhere.len()), (4, app.catalogue().models.len()));
     assert!(elsewhere.iter().all(|offer| offer.verdict == PairVerdict::NotSmaller && !offer.recommended));
@@ -148,16 +148,16 @@ fn every_model_is_an_offer_with_a_verdict() {
     assert!(matches!(of(&offers.offers, "broken").verdict, PairVerdict::Unusable { .. }));
     let methods = &offers.without_draft;
     assert!(methods.contains(&Method::Suffix) && !methods.contains(&Method::DraftModel));
-    // The same again, from what is remembered.
+    // The same result from the cache.
     assert_eq!(app.draft_offers("target", None).unwrap(), offers);
     assert!(folder.path().join("vocabularies.json").exists());
-    // For a model that nothing goes with the methods are left, and every model says why not.
+    // Without a suitable draft, methods without one remain, and every model has a reason.
     let lonely = app.draft_offers("other", None).unwrap();
     assert!(lonely.offers.iter().all(|offer| offer.predicted.is_none()) && !lonely.without_draft.is_empty());
 }
 
-/// A model of half a billion weights or more and Qwen2.5's vocabulary, as far as a header tells, in a file that is
-/// nearly all hole. `changed` is a token that is another one there.
+/// Writes a sparse file of at least half a billion weights with Qwen2.5's vocabulary. `changed` replaces
+/// one token.
 fn qwen(folder: &Path, name: &str, changed: Option<(usize, &str)>) -> PathBuf {
     const ENTRIES: usize = 151_936;
     const ROW: usize = 4096;
@@ -187,7 +187,7 @@ fn qwen(folder: &Path, name: &str, changed: Option<(usize, &str)>) -> PathBuf {
 }
 
 #[test]
-fn a_model_that_is_alone_is_offered_the_catalogue_s_drafts_of_its_vocabulary() {
+fn single_model_is_offered_catalogue_drafts_of_its_vocabulary() {
     let folder = tempfile::tempdir().unwrap();
     let offers = |name: &str, changed| {
         let path = qwen(folder.path(), name, changed);
@@ -195,7 +195,7 @@ fn a_model_that_is_alone_is_offered_the_catalogue_s_drafts_of_its_vocabulary() {
             models: &[],
             compute: &Compute::open(DeviceChoice::Cpu, Some(1)).unwrap(),
             machine: MachineMemory { total: 64 << 30, usable: 48 << 30 },
-            vocabularies: &Vocabularies::beside(None),
+            vocabularies: &Vocabularies::open(None),
             measured: None,
             costs: &|_| None,
         };
@@ -205,7 +205,7 @@ fn a_model_that_is_alone_is_offered_the_catalogue_s_drafts_of_its_vocabulary() {
         offers.iter().find(|offer| offer.catalogue.as_deref() == Some(id)).unwrap().clone()
     };
     let renamed = offers("mine", None);
-    assert_eq!(renamed.len(), catalogue::models().len(), "each is told of");
+    assert_eq!(renamed.len(), catalogue::models().len(), "each is reported");
     for id in ["qwen2.5-0.5b-instruct-q4_k_m", "qwen2.5-coder-0.5b-instruct-q4_k_m", "qwen3-0.6b-q8_0"] {
         let offer = of_catalogue(&renamed, id);
         assert_eq!(
@@ -221,12 +221,12 @@ fn a_model_that_is_alone_is_offered_the_catalogue_s_drafts_of_its_vocabulary() {
     };
     assert_eq!((of_target.as_str(), of_draft.as_str(), other.predicted), ("!", "<|endoftext|>", None));
     assert_eq!(of_catalogue(&renamed, "qwen3-32b-q4_k_m").verdict, PairVerdict::NotSmaller);
-    // By its name, in whatever quantisation, it is known which draft is the best.
+    // The name determines the recommended draft, in any quantisation.
     let named = offers("Qwen2.5-7B-Instruct-Q5_K_M", None);
     let recommended: Vec<_> =
         named.iter().filter(|offer| offer.recommended).map(|o| o.name.as_str()).collect();
     assert_eq!((recommended, named[0].recommended), (vec!["Qwen2.5 0.5B Instruct"], true));
-    // A name is not believed where a token contradicts it.
+    // A differing token overrules the name.
     let changed = offers("Qwen2.5-7B-Instruct-distilled", Some((151_645, "<end>")));
     let differs = of_catalogue(&changed, "qwen2.5-0.5b-instruct-q4_k_m");
     let expected = ("<end>".to_owned(), "<|im_end|>".to_owned());
@@ -237,7 +237,7 @@ fn a_model_that_is_alone_is_offered_the_catalogue_s_drafts_of_its_vocabulary() {
     assert!(changed.iter().all(|offer| !offer.recommended && offer.predicted.is_none()));
 }
 
-/// Answers in `tokens` tokens and waits until that is remembered.
+/// Generates an answer of `tokens` tokens and waits until its speed is stored.
 fn answer(app: &App, method: Method, tokens: u32) {
     let (sender, receiver) = channel();
     let sink = Box::new(move |message| drop(sender.send(message)));
@@ -251,11 +251,11 @@ fn answer(app: &App, method: Method, tokens: u32) {
 }
 
 #[test]
-fn how_fast_models_were_is_told_with_how_they_ran() {
+fn listed_speed_includes_role_and_method() {
     let folder = tempfile::tempdir().unwrap();
     models(folder.path());
     let app = app(folder.path());
-    let told = |name: &str| {
+    let ran_as = |name: &str| {
         let models = app.library().unwrap().models;
         let model = models.into_iter().find(|model| model.name == name).unwrap();
         assert_eq!(model.tokens_per_second.is_some(), model.ran_as.is_some());
@@ -265,19 +265,19 @@ fn how_fast_models_were_is_told_with_how_they_ran() {
     let load = LoadRequest { target: "target".into(), draft: Some("draft".into()), context: None };
     app.load_models(load).unwrap();
     answer(&app, Method::DraftModel, 20);
-    assert_eq!((told("target"), told("draft")), (None, None), "too short to tell");
+    assert_eq!((ran_as("target"), ran_as("draft")), (None, None), "too short to record");
     answer(&app, Method::DraftModel, 64);
-    assert_eq!(told("target"), Some(SpeedRole::Target { method: Method::DraftModel }));
-    assert_eq!((told("draft"), told("larger")), (Some(SpeedRole::Draft), None));
+    assert_eq!(ran_as("target"), Some(SpeedRole::Target { method: Method::DraftModel }));
+    assert_eq!((ran_as("draft"), ran_as("larger")), (Some(SpeedRole::Draft), None));
     answer(&app, Method::Plain, 40);
-    assert_eq!(told("target"), Some(SpeedRole::Target { method: Method::Plain }));
-    // Plain decoding stays what is told, until it is measured again.
+    assert_eq!(ran_as("target"), Some(SpeedRole::Target { method: Method::Plain }));
+    // The plain rate is shown until it is measured again.
     answer(&app, Method::Suffix, 40);
-    assert_eq!(told("target"), Some(SpeedRole::Target { method: Method::Plain }));
+    assert_eq!(ran_as("target"), Some(SpeedRole::Target { method: Method::Plain }));
 }
 
 #[test]
-fn what_the_command_line_ran_is_in_its_lists() {
+fn speeds_measured_by_the_command_line_are_listed() {
     let data = tempfile::tempdir().unwrap();
     let folder = data.path().join("models");
     std::fs::create_dir(&folder).unwrap();
@@ -313,7 +313,8 @@ fn what_the_command_line_ran_is_in_its_lists() {
     assert_eq!(inspected["model"]["ran_as"]["method"], "plain");
 }
 
-/// A model whose header asks for so much of each token that it fits nowhere, or only with few of them.
+/// Writes a model whose header asks for more memory than any machine has. `sizes` decides whether a smaller
+/// context helps.
 fn greedy(folder: &Path, name: &str, sizes: &[(&str, u32)]) {
     let mut header = Tiny::default().writer();
     for (key, value) in sizes {
@@ -324,7 +325,7 @@ fn greedy(folder: &Path, name: &str, sizes: &[(&str, u32)]) {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_what_would_and_the_old_model_answers() {
+fn oversized_model_is_refused_with_alternatives_and_the_old_one_stays() {
     let folder = tempfile::tempdir().unwrap();
     models(folder.path());
     greedy(folder.path(), "greedy", &[("block_count", 1000), ("context_length", 1 << 24)]);
@@ -341,7 +342,7 @@ fn what_does_not_fit_is_refused_with_what_would_and_the_old_model_answers() {
 }
 
 #[test]
-fn the_command_line_refuses_what_does_not_fit_unless_it_is_told_not_to() {
+fn command_line_refuses_oversized_model_unless_forced() {
     let data = tempfile::tempdir().unwrap();
     let folder = data.path().join("models");
     std::fs::create_dir(&folder).unwrap();
@@ -359,13 +360,13 @@ fn the_command_line_refuses_what_does_not_fit_unless_it_is_told_not_to() {
     assert_eq!(code, 5, "{words}");
     assert!(words.contains("small would fit") && words.contains("Nothing was loaded"), "{words}");
     assert!(words.contains("--ignore-memory-check"), "{words}");
-    // Then loading finds out that the file is not what it says.
+    // Loading then fails, because the file contradicts its header.
     let (code, words) = run(&["--ignore-memory-check"]);
     assert_eq!(code, 3, "{words}");
 }
 
 #[test]
-fn a_pair_is_measured_with_one_call_and_remembered() {
+fn measured_pair_is_stored_and_offered() {
     let folder = tempfile::tempdir().unwrap();
     models(folder.path());
     let app = app(folder.path());
@@ -388,12 +389,12 @@ fn a_pair_is_measured_with_one_call_and_remembered() {
         let lane = report.lanes.iter().find(|lane| lane.config.method == measured.method).unwrap();
         assert_eq!(lane.speedup, measured.speedup);
         let mut target = [offers.target.clone()];
-        SpeedLog::at(folder.path(), "cpu").fill(&mut target);
+        SpeedLog::in_folder(folder.path(), "cpu").fill(&mut target);
         let ran = (target[0].tokens_per_second, target[0].ran_as);
         assert_eq!(ran, (Some(report.lanes[0].tok_s), Some(SpeedRole::Target { method: Method::Plain })));
     }
     assert_eq!(app.list_comparisons().unwrap().len(), 2);
-    // What changes the output, and what was stopped, says nothing of the pair; but it is in the history.
+    // Lossy and stopped runs are in the history but do not count for the pair.
     let before = of(&app.draft_offers("target", None).unwrap().offers, "draft").measured.clone();
     let lane = |method| MethodConfig { method, max_draft: MaxDraft::Auto };
     for (rule, stop) in
@@ -427,9 +428,9 @@ fn a_pair_is_measured_with_one_call_and_remembered() {
     assert_eq!(app.list_comparisons().unwrap().len(), 4);
 }
 
-/// Ollama's files are called by their digests, Jan's all `model`.
+/// Ollama names files by digest, Jan names all of them `model`.
 #[test]
-fn a_model_is_known_by_the_name_it_is_listed_under() {
+fn speeds_and_offers_use_the_listed_name() {
     let folder = tempfile::tempdir().unwrap();
     let model = |layers, file: &str, name: &str| {
         let written = Tiny { layers, ..Tiny::default() }.write(folder.path(), file);
@@ -440,7 +441,7 @@ fn a_model_is_known_by_the_name_it_is_listed_under() {
     };
     let (target, listed_target) = model(2, "1234", "big:8b");
     let (draft, listed_draft) = model(1, "5678", "small:1b");
-    let measured = SpeedLog::at(folder.path(), "cpu");
+    let measured = SpeedLog::in_folder(folder.path(), "cpu");
     let speedup = MeasuredSpeedup { speedup: 1.5, method: Method::Cascade, ended_ms: 1, comparison: 2 };
     measured
         .remember_pair(&ModelId::of(&listed_target), &ModelId::of(&listed_draft), speedup.clone())
@@ -451,13 +452,13 @@ fn a_model_is_known_by_the_name_it_is_listed_under() {
             models: &models,
             compute: &Compute::open(DeviceChoice::Cpu, Some(1)).unwrap(),
             machine: MachineMemory { total: usable, usable },
-            vocabularies: &Vocabularies::beside(None),
+            vocabularies: &Vocabularies::open(None),
             measured: Some(&measured),
             costs: &|_| None,
         };
         (pairs.fit(target, None, None).unwrap(), pairs.offers(target, None).unwrap())
     };
-    // By another way to the same file.
+    // Another path to the same file.
     let around = folder.path().join("..").join(folder.path().file_name().unwrap()).join("sha256-1234");
     let (fit, offers) = judged(&around, u64::MAX / 2);
     assert_eq!(offers.target.name, "big:8b");
@@ -472,7 +473,7 @@ fn a_model_is_known_by_the_name_it_is_listed_under() {
 }
 
 #[test]
-fn the_catalogue_knows_its_machine() {
+fn catalogue_includes_the_machine_class() {
     let folder = tempfile::tempdir().unwrap();
     let catalogue = app(folder.path()).catalogue();
     assert!(catalogue.version >= 1 && catalogue.models.len() > 20);
@@ -480,14 +481,14 @@ fn the_catalogue_knows_its_machine() {
     assert_eq!(shown, serde_json::to_value(&catalogue).unwrap());
 }
 
-/// Whoever has the file of conversations open keeps a window that starts from it.
+/// Opening the database would block a window that is starting.
 #[test]
-fn what_only_asks_whether_models_fit_leaves_the_conversations_alone() {
+fn fit_and_inspect_do_not_open_the_database() {
     let data = tempfile::tempdir().unwrap();
     let folder = data.path().join("models");
     std::fs::create_dir(&folder).unwrap();
     models(&folder);
-    // One that opens it makes its tables.
+    // Opening an empty file as a database creates its tables.
     let conversations = data.path().join("conversations.db");
     std::fs::write(&conversations, "").unwrap();
     let size = || std::fs::metadata(&conversations).unwrap().len();
@@ -495,11 +496,15 @@ fn what_only_asks_whether_models_fit_leaves_the_conversations_alone() {
     hunch(data.path(), &["models", "inspect", "target", "--json"]);
     assert_eq!((size(), data.path().join("conversations.lock").exists()), (0, false));
     hunch(data.path(), &["models", "pairs", "target", "--json", "--device", "cpu"]);
-    assert_eq!((size(), data.path().join("conversations.lock").exists()), (0, false), "it only reads");
+    assert_eq!(
+        (size(), data.path().join("conversations.lock").exists()),
+        (0, false),
+        "it is opened read-only"
+    );
 }
 
 #[test]
-fn the_command_line_judges_as_the_application_does() {
+fn command_line_and_application_agree_on_pairs_and_fit() {
     let data = tempfile::tempdir().unwrap();
     let folder = data.path().join("models");
     std::fs::create_dir(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! What one answer leaves in the caches is not read again by the next.
+//! Cache reuse: a generation does not run tokens that an earlier one left in the cache.
 
 use hunch::engine::WallClock;
 use hunch::event::{GenerationEvent, StopReason};
@@ -12,7 +12,7 @@ use hunch_model::device::{Compute, DeviceChoice};
 
 use crate::support::tiny::Tiny;
 
-/// The answer, and how many tokens of the prompt the target read before it began.
+/// Returns the answer and the number of prompt tokens that prefill ran.
 fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<TokenId>, u32) {
     let plan = GenerationPlan {
         method,
@@ -21,9 +21,9 @@ fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<Token
         sampling: SamplingParams::greedy(),
         ..GenerationPlan::default()
     };
-    let (mut ids, mut read) = (Vec::new(), 0);
+    let (mut ids, mut prefilled) = (Vec::new(), 0);
     let mut sink = |event: GenerationEvent| match event {
-        GenerationEvent::Prefill { total, .. } => read = total,
+        GenerationEvent::Prefill { total, .. } => prefilled = total,
         GenerationEvent::Round(round) => ids.extend(round.tokens.iter().map(|token| token.id)),
         _ => {}
     };
@@ -39,11 +39,11 @@ fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<Token
     };
     let finished = generate(models, prompt, &plan, &context, &mut sink).unwrap();
     ids.extend(finished.held.iter().map(|token| token.id));
-    (ids, read)
+    (ids, prefilled)
 }
 
 #[test]
-fn a_second_turn_reads_only_what_is_new() {
+fn second_turn_prefills_new_tokens_only() {
     let folder = tempfile::tempdir().unwrap();
     let target = Tiny::default().write(folder.path(), "target");
     let draft = Tiny { layers: 1, ..Tiny::default() }.write(folder.path(), "draft");
@@ -52,42 +52,42 @@ fn a_second_turn_reads_only_what_is_new() {
     let first: Vec<TokenId> = (0..70).map(|i| 40 + i * i % 60).collect();
     for method in Method::usable(true) {
         models.forget().unwrap();
-        let (said, read) = answer(&mut models, &first, method);
-        assert_eq!(read as usize, first.len() - 1, "{method}: the first turn reads all but the root");
-        assert!(!said.is_empty());
+        let (reply, read) = answer(&mut models, &first, method);
+        assert_eq!(read as usize, first.len() - 1, "{method}: the first turn prefills all but the root");
+        assert!(!reply.is_empty());
         let question: Vec<TokenId> = (0..9).map(|i| 100 + i).collect();
-        let second = [&first[..], &said, &question].concat();
+        let second = [&first[..], &reply, &question].concat();
         let (again, read) = answer(&mut models, &second, method);
-        // The last token of the answer has no row yet, the last of the prompt is the root.
+        // The last token of the answer has no cache row yet, and the last of the prompt is the root.
         assert_eq!(read as usize, question.len(), "{method}: the second turn");
-        // An earlier message is edited: what follows the common prefix is new.
+        // After an edit, everything behind the common prefix is new.
         let mut edited = second.clone();
         edited[30] += 1;
         let (_, read) = answer(&mut models, &edited, method);
         assert_eq!(read as usize, edited.len() - 1 - 30, "{method}: after an edit");
-        // And nothing of what was left there shows.
+        // The reused cache must give the same answer as an empty one.
         models.forget().unwrap();
         assert_eq!(answer(&mut models, &second, method).0, again, "{method}");
     }
 }
 
-/// What waited for a stop string is not lost, and the answer goes on without the draft.
+/// A failing draft loses no token held back for a stop string, and the answer continues without it.
 #[test]
-fn answers_to_the_end_when_the_draft_fails() {
+fn completes_answer_when_draft_fails() {
     let folder = tempfile::tempdir().unwrap();
     let target = Tiny::default().write(folder.path(), "target");
     let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
     let mut models = Models::load(&target, None, &compute).unwrap();
     let prompt: Vec<TokenId> = (40..60).collect();
-    let said = TokenId::from(b'a');
-    // No such token can be verified.
-    let script = [&[said; 6][..], &[TokenId::MAX]].concat();
+    let letter = TokenId::from(b'a');
+    // The target's vocabulary does not have this token.
+    let script = [&[letter; 6][..], &[TokenId::MAX]].concat();
     models.set_synthetic_script(script, 1.0).unwrap();
     let plan = GenerationPlan {
         method: Method::Synthetic,
         max_draft: MaxDraft::Fixed(3),
         max_tokens: 30,
-        sampling: SamplingParams { logit_bias: [(said, 100.0)].into(), ..SamplingParams::greedy() },
+        sampling: SamplingParams { logit_bias: [(letter, 100.0)].into(), ..SamplingParams::greedy() },
         stop: vec!["a".repeat(20)],
         ..GenerationPlan::default()
     };
@@ -101,39 +101,39 @@ fn answers_to_the_end_when_the_draft_fails() {
         strict_drafts: false,
         template_note: None,
     };
-    let (mut told, mut dropped) = (Vec::new(), Vec::new());
+    let (mut emitted, mut dropped) = (Vec::new(), Vec::new());
     let mut sink = |event: GenerationEvent| match event {
         GenerationEvent::DraftDropped { method, error } => dropped.push((method, error.code)),
-        event => told.extend(event.tokens().iter().map(|token| token.id)),
+        event => emitted.extend(event.tokens().iter().map(|token| token.id)),
     };
     let finished = generate(&mut models, &prompt, &plan, &context, &mut sink).unwrap();
     assert_eq!((finished.stop, finished.stats.generated_tokens), (StopReason::StopString, 20));
     assert_eq!(dropped, [(Method::Synthetic, ErrorCode::Internal)]);
-    // Whoever measures hears of the failure instead.
+    // With strict drafts the failure is an error.
     models.set_synthetic_script(vec![TokenId::MAX], 1.0).unwrap();
     let strict = GenerationContext { strict_drafts: true, ..context };
     assert!(generate(&mut models, &prompt, &plan, &strict, &mut |_| {}).is_err());
 }
 
-/// What waited for a stop string is told all the same, and what was read is not read again.
+/// Tokens held back for a stop string are emitted before the error, and their rows are reused.
 #[test]
-fn an_answer_that_fails_loses_nothing_that_was_said() {
+fn failed_answer_emits_held_back_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let target = Tiny::default().write(folder.path(), "target");
     let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
     let mut models = Models::load(&target, None, &compute).unwrap();
     let prompt: Vec<TokenId> = (40..60).collect();
-    let said = TokenId::from(b'a');
-    models.set_synthetic_script([&[said; 6][..], &[TokenId::MAX]].concat(), 1.0).unwrap();
+    let letter = TokenId::from(b'a');
+    models.set_synthetic_script([&[letter; 6][..], &[TokenId::MAX]].concat(), 1.0).unwrap();
     let plan = GenerationPlan {
         method: Method::Synthetic,
         max_draft: MaxDraft::Fixed(3),
-        sampling: SamplingParams { logit_bias: [(said, 100.0)].into(), ..SamplingParams::greedy() },
+        sampling: SamplingParams { logit_bias: [(letter, 100.0)].into(), ..SamplingParams::greedy() },
         stop: vec!["a".repeat(20)],
         ..GenerationPlan::default()
     };
-    let mut told = Vec::new();
-    let mut sink = |event: GenerationEvent| told.extend(event.tokens().iter().map(|token| token.id));
+    let mut emitted = Vec::new();
+    let mut sink = |event: GenerationEvent| emitted.extend(event.tokens().iter().map(|token| token.id));
     let clock = WallClock::start();
     let context = GenerationContext {
         id: 0,
@@ -145,7 +145,7 @@ fn an_answer_that_fails_loses_nothing_that_was_said() {
         template_note: None,
     };
     generate(&mut models, &prompt, &plan, &context, &mut sink).unwrap_err();
-    assert!(!told.is_empty() && told.iter().all(|&token| token == said));
-    let second = [&prompt[..], &told, &[70]].concat();
+    assert!(!emitted.is_empty() && emitted.iter().all(|&token| token == letter));
+    let second = [&prompt[..], &emitted, &[70]].concat();
     assert!(answer(&mut models, &second, Method::Plain).1 <= 1);
 }

@@ -1,4 +1,4 @@
-// What axe-core finds in every state of the window, light and dark: nothing serious, nothing critical.
+// axe-core finds no serious or critical violation in any state of the window, light or dark.
 
 import { describe, expect, it } from 'vitest';
 import { colourModes, labWidgets } from '../../ui/src/lib/strings/keys';
@@ -82,7 +82,7 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
     expect(await violations(page), 'models').toEqual([]);
   });
 
-  it('a question that is asked differently, a title that is typed, a deletion that can be undone', async () => {
+  it('a question being edited, a title being renamed, a deletion that can be undone', async () => {
     const page = await hunch.open({ colours, replay: 'fixture-plain' });
     await ask(page);
     await ended(page);

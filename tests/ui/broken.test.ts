@@ -1,4 +1,4 @@
-// What cannot be drawn: the whole window. It offers to load again, and the log is told.
+// The screen that replaces a window that cannot be drawn: it reloads the window and shows the log.
 
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
@@ -9,11 +9,11 @@ const hunch = useWindow();
 const kinds = async (page: Page) => (await calls(page, 'report_problem')).map(({ kind }) => kind);
 
 describe('a window that cannot be drawn', () => {
-  it('says what is safe, shows the log and loads again', async () => {
+  it('says what is safe, shows the log and reloads', async () => {
     const page = await hunch.open();
     await page.evaluate(() => {
       const own = Node.prototype.cloneNode;
-      // What is drawn next fails, once.
+      // Makes the next drawing fail, once.
       Node.prototype.cloneNode = () => {
         Node.prototype.cloneNode = own;
         throw new TypeError('odd');

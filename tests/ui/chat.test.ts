@@ -11,7 +11,7 @@ import { ask, calls, ended, legend, useWindow } from './harness';
 
 const hunch = useWindow();
 
-/** Calls of one command and what was on screen, before and after something happens in a single task. */
+/** Calls of one command and the text on screen, before and after an action in one task. */
 async function callsDuring(page: Page, command: string, act: 'escape' | 'stop-button'): Promise<number[]> {
   return page.evaluate(
     ([name, how]) => {
@@ -46,7 +46,7 @@ describe('an answer', () => {
         return { origin, textDecorationLine, textDecorationStyle, textDecorationColor, backgroundColor };
       }),
     );
-    // Nothing was chosen in this answer.
+    // The reader chose no token in this answer.
     for (const { origin, underline, colour } of origins.filter(({ origin }) => origin !== 'chosen')) {
       const mark = marks.find((found) => found?.origin === origin);
       expect(mark, origin).toBeTruthy();
@@ -86,14 +86,14 @@ describe('an answer', () => {
       [...document.querySelectorAll('[data-testid=token]')].map((token) => token.getAttribute('data-origin') ?? ''),
     );
     expect(Object.values(counts).reduce((sum, count) => sum + count)).toBe(total);
-    // The umbrella takes two tokens, and the first of them has no text to show.
+    // The umbrella takes two tokens. The first of them has no text.
     expect(total).toBe(stats.length + 1);
     const missing = origins.map(({ origin }) => (counts[origin] ?? 0) - stats.filter((shown) => shown === origin).length);
     expect(missing.filter((count) => count === 1)).toHaveLength(1);
     expect(missing.filter((count) => count === 0)).toHaveLength(origins.length - 1);
   });
 
-  it('keeps the legend true at every moment while it is written', async () => {
+  it('keeps the counts of the legend exact while it is written', async () => {
     const page = await hunch.open({ replay: 'fixture-ngram', speed: 20 });
     await ask(page);
     for (const least of [3, 15, 30]) {
@@ -112,12 +112,12 @@ describe('an answer', () => {
     await ask(page);
     await writing(page);
     const live = await page.getByTestId('figures').textContent();
-    expect(live).toMatch(/[\d.]+ tok\/s.*\d+% of drafts accepted.*[\d.]+ tokens a pass.*\d+ rounds/s);
+    expect(live).toMatch(/[\d.]+ tok\/s.*\d+% accepted.*[\d.]+ tokens per pass.*\d+ rounds/s);
     expect(await page.getByTestId('stats').count()).toBe(0);
     await page.keyboard.press('Escape');
     await ended(page);
     const stats = await page.getByTestId('stats').textContent();
-    expect(stats).toMatch(/Stopped by you.*first token .* ms.*prompt read at [\d.]+ tok\/s.*measured/s);
+    expect(stats).toMatch(/Stopped by you.*first token .* ms.*prompt [\d.]+ tok\/s.*measured/s);
   });
 
   it('says which models and which method wrote it', async () => {
@@ -129,7 +129,7 @@ describe('an answer', () => {
     await page.getByTestId('stats').nth(1).waitFor();
     const said = await page.getByTestId('by').allInnerTexts();
     expect(said[1]).toMatch(/^by .+, Plain$/);
-    // So it does when it is opened again.
+    // Reopened, it still says so.
     await page.keyboard.press('Control+n');
     await page.getByTestId('conversation-entry').getByRole('button').first().click();
     await page.getByTestId('stats').nth(1).waitFor();
@@ -165,7 +165,7 @@ describe('an answer', () => {
     expect(await dimmed()).toEqual([]);
   });
 
-  it('is complete when messages are lost on the way, the last one too', async () => {
+  it('is complete when messages are lost, the last one included', async () => {
     const page = await hunch.open({ replay: 'fixture-ngram', lose: [3, 4, 11, 29, 30, 31, 32, 33] });
     await ask(page);
     await ended(page);
@@ -180,7 +180,7 @@ describe('an answer', () => {
 });
 
 describe('the card over a token', () => {
-  it('tells what decided the token under the pointer', async () => {
+  it('shows what decided the token under the pointer', async () => {
     const page = await hunch.open({ replay: 'fixture-story' });
     await ask(page);
     await ended(page);
@@ -291,7 +291,7 @@ describe('stopping', () => {
 });
 
 describe('typing', () => {
-  it('sends with Enter, breaks the line with Shift+Enter, and waits for an input method', async () => {
+  it('sends with Enter, breaks the line with Shift+Enter, and waits for input methods', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     const prompt = page.getByTestId('prompt');
     await prompt.fill('one');
@@ -306,7 +306,7 @@ describe('typing', () => {
     expect(await page.getByTestId('question').innerText()).toBe('one\ntwo');
   });
 
-  it('sends nothing that is blank, and nothing while an answer is being written', async () => {
+  it('sends no blank question, and none while an answer is written', async () => {
     const page = await hunch.open({ speed: 2 });
     await ask(page, '   ');
     expect(await calls(page, 'answer')).toEqual([]);
@@ -317,7 +317,7 @@ describe('typing', () => {
     expect(await page.getByTestId('prompt').inputValue()).toBe('second');
   });
 
-  it('goes on with the whole conversation, and begins a new one with Ctrl+N', async () => {
+  it('sends the whole conversation, and starts a new one with Ctrl+N', async () => {
     const page = await hunch.open({ replay: 'fixture-plain,fixture-ngram' });
     await ask(page, 'one');
     await ended(page);
@@ -331,14 +331,14 @@ describe('typing', () => {
     await page.keyboard.press('Control+n');
     await page.getByTestId('empty').waitFor();
     expect(await page.getByTestId('turn').count()).toBe(0);
-    // What was typed stays where it was typed.
+    // A draft stays in its conversation.
     expect(await page.getByTestId('prompt').inputValue()).toBe('');
     await page.getByTestId('conversation-entry').getByRole('button').first().click();
     await page.getByTestId('turn').first().waitFor();
     expect(await page.getByTestId('prompt').inputValue()).toBe('half typed');
   });
 
-  it('is kept a moment later, and is there after a restart', async () => {
+  it('is saved after a moment and restored on restart', async () => {
     const page = await hunch.open({ preferences: { drafts: { new: 'from last time' } } });
     expect(await page.getByTestId('prompt').inputValue()).toBe('from last time');
     await page.getByTestId('prompt').fill('and some more');
@@ -367,7 +367,7 @@ describe('typing', () => {
 });
 
 describe('an error', () => {
-  it('shows a card with message and code, and the prompt is where it was typed', async () => {
+  it('shows a card with message and code, and puts the question back into the composer', async () => {
     const page = await hunch.open({ replay: 'fixture-refused,fixture-plain' });
     await ask(page, 'a long prompt');
     const card = page.getByTestId('error');
@@ -383,7 +383,7 @@ describe('an error', () => {
     expect(await page.getByTestId('prompt').inputValue()).toBe('');
   });
 
-  it('leaves a question that something else was typed behind where it was asked, until it is dismissed', async () => {
+  it('keeps a refused question in place until dismissed when another draft was typed', async () => {
     const page = await hunch.open({ replay: 'fixture-refused,fixture-plain', preferences: { drafts: { new: 'half typed' } } });
     await page.getByTestId('example').first().click();
     await page.getByTestId('error').waitFor();
@@ -397,7 +397,7 @@ describe('an error', () => {
     expect(await page.getByTestId('question').allInnerTexts()).toEqual(['half typed']);
   });
 
-  it('leaves the editor of a question open with what is in it', async () => {
+  it('leaves the editor of a question open with its text', async () => {
     const page = await hunch.open({ replay: 'fixture-plain,fixture-refused,fixture-plain' });
     await ask(page, 'one');
     await ended(page);
@@ -413,7 +413,7 @@ describe('an error', () => {
     expect(await page.getByTestId('error').count()).toBe(0);
   });
 
-  it('is not needed to say why nothing is drafted', async () => {
+  it('explains why nothing is drafted without one', async () => {
     const round = {
       type: 'round',
       round: 0,
@@ -429,11 +429,11 @@ describe('an error', () => {
     const message = JSON.stringify({ generation_id: 1, seq: 0, events: [started, round] });
     const page = await hunch.open({ replay: 'parked', recordings: { parked: message } });
     await ask(page);
-    await page.getByText('drafting rests, plain is faster here').waitFor();
-    expect(await page.getByTestId('parked').getAttribute('title')).toContain('1: 0.90x, 2: 0.75x');
+    await page.getByText('parked: plain is faster here').waitFor();
+    expect(await page.getByTestId('parked').getAttribute('title')).toContain('1: 0.90×, 2: 0.75×');
   });
 
-  it('in the middle keeps what was written', async () => {
+  it('halfway through keeps the text so far', async () => {
     const started = { type: 'started', generation_id: 1, method: 'plain', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, rule: { name: 'lossless' }, seed: 7 };
     const figures = { generated_tokens: 1, rounds: 1, decode_tok_s: 9, acceptance_rate: 0, mean_acceptance_length: 1 };
     const timing = { propose_ms: 0, target_ms: 1, verify_ms: 0, other_ms: 0 };
@@ -451,7 +451,7 @@ describe('an error', () => {
     await page.getByTestId('send').waitFor();
   });
 
-  it('never becomes markup, nor does an answer', async () => {
+  it('is never drawn as markup, nor is an answer', async () => {
     const text = '<img src=x onerror="document.title=1"><b>bold</b>';
     const events = [
       { type: 'started', generation_id: 1, method: 'plain', target: 't', draft: null, device: 'cpu', prompt_tokens: 3, max_draft: 4, rule: { name: 'lossless' }, seed: 7 },
@@ -481,7 +481,7 @@ const recorded = existsSync(streams) ? readdirSync(streams).filter((name) => nam
 const everyRecording = [...recorded, 'fixture-answer.jsonl'].map((name) => name.replace(/\.jsonl$/, ''));
 
 describe('recordings', () => {
-  it.each(everyRecording)('%s plays to its end with a true legend', async (name) => {
+  it.each(everyRecording)('%s plays to its end with exact counts in the legend', async (name) => {
     const page = await hunch.open({ replay: name });
     await ask(page);
     await page.locator('[data-testid=stats], [data-testid=error]').first().waitFor();

@@ -1,5 +1,4 @@
-// What the colours of an answer can say, one mode after the other: marks, legend, filter, contrast, and
-// pictures in tests/output/ui.
+// Colour modes of answers, one by one: marks, legend, filter, contrast. Screenshots in tests/output/ui.
 
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -43,7 +42,7 @@ interface Look {
   alpha: number;
 }
 
-/** How the first token of a class is drawn. */
+/** The style of the first token of a class. */
 const look = (page: Page, selector: string): Promise<Look> =>
   page.locator(`[data-testid=token]${selector}`).first().evaluate((token) => {
     const { textDecorationLine: line, textDecorationStyle: style, backgroundColor: back } = getComputedStyle(token);
@@ -57,7 +56,7 @@ describe.each([
   ['confidence', confidenceClasses, (token: TokenEvent) => confidenceOf(token.confidence)],
   ['surprise', surpriseClasses, (token: TokenEvent) => (token.entropy === null ? null : surpriseOf(token.entropy))],
 ] as const)('%s', (mode, classes, classOf) => {
-  it('marks each class as its table says, the stronger the further', async () => {
+  it('marks each class as its table says, stronger towards the end of the scale', async () => {
     const page = await answered(mode);
     const alphas: number[] = [];
     for (const { key, strength, underline } of [...classes].sort((a, b) => a.strength - b.strength)) {
@@ -70,7 +69,7 @@ describe.each([
     expect(new Set(alphas).size).toBe(classes.length);
   });
 
-  it('has a legend whose entries add up, and dims all but the class that is pressed', async () => {
+  it('has a legend whose entries add up, and dims all classes but the pressed one', async () => {
     const page = await answered(mode, { preferences: { view: 'tokens' } });
     const { counts, total } = await legend(page);
     expect(Object.keys(counts)).toEqual(classes.map(({ key }) => key));
@@ -83,13 +82,13 @@ describe.each([
     const others = shownTokens.filter((token) => classOf(token) !== pressed).length;
     expect(await dimmed()).toHaveLength(others);
     expect(await dimmed()).not.toContain(pressed);
-    // Escape takes the filter away.
+    // Escape clears the filter.
     await page.keyboard.press('Escape');
     expect(await dimmed()).toEqual([]);
   });
 });
 
-/** Where brackets open and close, by the number of their stretch of text, and where they should. */
+/** Text indices where brackets open and close on screen, and where they should. */
 const brackets = (page: Page) =>
   page.getByTestId('answer').last().evaluate((answer) => {
     const all = [...answer.querySelectorAll<HTMLElement>('[data-token]')];
@@ -105,7 +104,7 @@ const brackets = (page: Page) =>
   });
 
 describe('off', () => {
-  it('marks nothing, and counts all the same', async () => {
+  it('marks nothing but still counts', async () => {
     const page = await answered('off');
     for (const { key } of confidenceClasses) expect(await look(page, `[data-confidence=${key}]`), key).toMatchObject(plainLook);
     for (const origin of classesOf('origin').filter((key) => key !== 'chosen'))
@@ -129,14 +128,14 @@ describe('rounds', () => {
     expect(firsts.length).toBeGreaterThan(30);
     expect(bars.map(({ index }) => index)).toEqual(firsts);
     for (const { width, layers, places } of bars) {
-      // Slanted, solid, upright: patterns tell the parts apart where colours do not.
+      // Patterns tell the parts apart without colour: slanted, solid, upright.
       expect([width, layers]).toEqual(['26px', ['repeating-linear-gradient', 'linear-gradient', 'repeating-linear-gradient']]);
       expect(places[0]).toBeGreaterThanOrEqual(0);
       expect(places[1]).toBeGreaterThan(places[0]!);
       expect(places[2]).toBeGreaterThan(places[1]!);
       expect(places[2]).toBeLessThanOrEqual(100);
     }
-    expect(await page.getByTestId('round-part').allInnerTexts()).toEqual(['drafting', 'target pass', 'verifying', 'the rest']);
+    expect(await page.getByTestId('round-part').allInnerTexts()).toEqual(['drafting', 'target pass', 'verifying', 'other']);
   });
 
   it.each(['rich', 'tokens'])('keeps each bar with the word behind it, however lines break, in the view %s', async (view) => {
@@ -161,7 +160,7 @@ describe('rounds', () => {
     }
   });
 
-  it('closes each bracket while the answer is written, wherever blocks end and whatever is drawn again', async () => {
+  it('closes each bracket while the answer is written, across blocks and redraws', async () => {
     const page = await answered('off', { replay: 'fixture-markdown' });
     await page.getByTestId('colours').click();
     await page.getByTestId('colours-rounds').click();
@@ -181,7 +180,7 @@ describe('rounds', () => {
     await ended(slow);
   });
 
-  it('has a legend of what became of drafts, whose entries add up, and dims all but the one that is pressed', async () => {
+  it('has a legend of draft outcomes whose entries add up, and dims all but the pressed one', async () => {
     const page = await answered('rounds', { preferences: { view: 'tokens' } });
     const rounds = messages.flatMap(({ events }) => events).flatMap((event) => (event.type === 'round' ? [event] : []));
     const { counts, total } = await legend(page);
@@ -199,7 +198,7 @@ describe('rounds', () => {
     expect(lines).toEqual(roundClasses.map(({ line }) => line));
   });
 
-  it('has one for rounds that begin with what only formats, too', async () => {
+  it('has a bar for rounds that begin with formatting characters', async () => {
     const page = await answered('rounds', { replay: 'fixture-markdown' });
     const [bars, seen] = await page.getByTestId('answer').evaluate((answer) => [answer.querySelectorAll('[data-begins]').length, answer.querySelectorAll('[data-testid=token]').length]);
     const all = record(plans['fixture-markdown']!).flatMap(({ events }) => events).flatMap((event) => (event.type === 'round' ? [event.tokens] : []));
@@ -213,7 +212,7 @@ describe('rounds', () => {
 });
 
 describe('choosing', () => {
-  it('changes the marks at once, keeps the choice, and lets go of the filter', async () => {
+  it('changes the marks at once, saves the choice, and clears the filter', async () => {
     const page = await answered('origin');
     await page.locator('[data-legend=bonus]').click();
     await page.getByTestId('colours').click();
@@ -243,13 +242,13 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
       await page.getByTestId(`colours-${mode}`).click();
       await page.locator(`[data-testid=answer][data-mode=${mode}]`).waitFor();
       await take(page, `colours-${mode}`);
-      // The legend takes one row where there is room, and never spills.
+      // The legend fits one row where there is room, and never overflows.
       const row = await page.getByTestId('legend').evaluate((element) => {
         const boxes = [...element.children].map((child) => child.getBoundingClientRect());
         return { lines: new Set(boxes.map((box) => Math.round(box.top + box.height / 2))).size, spills: element.scrollWidth > element.clientWidth };
       });
       expect(row.spills, mode).toBe(false);
-      // That of rounds has the parts of their bars below.
+      // In the mode of rounds, the parts of the bars are listed below.
       expect(row.lines, mode).toBeLessThanOrEqual(width >= 1400 && mode !== 'rounds' ? 1 : 2);
     }
     await page.getByTestId('colours').click();

@@ -1,5 +1,5 @@
-// The Compare screen on recorded comparisons: what it asks for, what it shows while they run, and that every figure
-// on screen is the report's.
+// The Compare screen on recorded comparisons: its requests, its display while they run, and that every figure on
+// screen is from the report.
 
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -45,7 +45,7 @@ async function compared(opening: Opening = {}): Promise<Page> {
   return page;
 }
 
-/** What a lane has written. */
+/** Text written by a lane. */
 const written = (page: Page, lane: number) => page.locator(`[data-testid=lane][data-lane="${lane}"] [data-testid=answer]`).innerText();
 const figure = (page: Page, key: string) => page.locator(`[data-figure=${key}] td`).allInnerTexts();
 const fixed = (value: number, digits: number) => value.toFixed(digits);
@@ -89,13 +89,13 @@ describe('what is asked for', () => {
       max_tokens: 64,
       runs: 5,
     });
-    // What was chosen here stays here.
+    // Choices made here stay here.
     await page.getByTestId('place-chat').click();
     await page.getByTestId('settings').click();
     expect(await page.getByTestId('temperature').inputValue()).toBe('0.00');
   });
 
-  it('waits for a model, and says what to do', async () => {
+  it('without a model, says what to do', async () => {
     const page = await openCompare({ app: 'fixture-app-empty' });
     await page.getByTestId('compare-open-model').waitFor();
     expect(await page.getByTestId('compare-empty').innerText()).toContain('Open a model to compare');
@@ -105,19 +105,19 @@ describe('what is asked for', () => {
 });
 
 describe('while it runs', () => {
-  it('both lanes write in turn, coloured where tokens were drafted, with the time that is left', async () => {
+  it('both lanes write in turn, coloured by origin, with the time left', async () => {
     const page = await openCompare({ speed: 12 });
     await start(page);
     await page.waitForFunction(() => document.querySelectorAll('[data-testid=lane][data-lane="1"] [data-testid=token]').length > 20);
     expect(await page.locator('[data-lane="1"] [data-testid=token][data-origin=accepted]').count()).toBeGreaterThan(5);
     expect(await page.locator('[data-lane="0"] [data-testid=token]:not([data-origin=plain])').count()).toBe(0);
-    await expect.poll(() => page.getByTestId('lane-stands').allInnerTexts()).toContain('its turn');
+    await expect.poll(() => page.getByTestId('lane-stands').allInnerTexts()).toContain('running');
     await expect.poll(() => page.getByTestId('compare-progress').innerText(), { timeout: 20_000 }).toMatch(/^prompt 1 of 1, run 2 of 2, about [\d.]+ m?s left \(predicted\)$/);
     await page.getByTestId('result').waitFor();
     expect(await page.getByTestId('compare-progress').count()).toBe(0);
   });
 
-  it('says how far a suite is', async () => {
+  it('shows the progress of a suite', async () => {
     const page = await openCompare({ ...suite, speed: 40 });
     await page.getByTestId('compare-kind-code').check();
     await page.getByTestId('compare-start').click();
@@ -126,7 +126,7 @@ describe('while it runs', () => {
     expect(await page.getByTestId('lane').count()).toBe(3);
   });
 
-  it('stops at once, with the button and with Escape, and keeps nothing that was not measured', async () => {
+  it('stops at once, by button and by Escape, and keeps no unmeasured result', async () => {
     for (const stop of [(page: Page) => page.getByTestId('compare-stop').click(), (page: Page) => page.keyboard.press('Escape')]) {
       const page = await openCompare({ speed: 2 });
       await start(page);
@@ -155,12 +155,12 @@ describe('while it runs', () => {
     await page.getByTestId('elsewhere').waitFor({ state: 'detached' });
   });
 
-  it('fills what the channel loses', async () => {
+  it('recovers messages lost by the channel', async () => {
     const page = await compared({ lose: [3, 4, 9, 20] });
     expect(await written(page, 0)).toBe(await written(page, 1));
   });
 
-  it('goes on while the chat is shown, which waits for it and says so', async () => {
+  it('continues while the chat is shown, where sending waits and says why', async () => {
     const page = await openCompare({ speed: 12 });
     await start(page);
     await page.keyboard.press('Control+1');
@@ -171,7 +171,7 @@ describe('while it runs', () => {
     await page.getByTestId('result').waitFor();
   });
 
-  it('has what failed in the chat wait before it is tried again', async () => {
+  it('blocks retrying a failed question in the chat', async () => {
     const page = await hunch.open({ replay: 'fixture-refused,fixture-plain', speed: 2 });
     await ask(page);
     const again = page.getByTestId('retry');
@@ -193,9 +193,9 @@ describe('the result', () => {
     expect(await page.getByTestId('verdict').getAttribute('data-outcome')).toBe('faster');
     const share = (value: number) => `${fixed(100 * value, 0)}%`;
     expect((await page.getByTestId('verdict').innerText()).replace(/\s+/g, ' ')).toBe(
-      `Draft model, K 4 ${fixed(verdict.speedup, 2)}x faster: ${fixed(verdict.tokens_per_pass, 2)} tokens a pass at a pass cost of ${fixed(verdict.pass_cost, 2)}x; most is lost on drafting. ` +
-        `Of its decoding time: drafting ${share(verdict.drafting_share)}, wider passes ${share(verdict.wider_share)}, acceptance and text ${share(verdict.loop_share)}. Measured. ` +
-        'It is so in every one of 2 samples; six or more would make it certain.',
+      `Draft model, K 4 ${fixed(verdict.speedup, 2)}× faster: ${fixed(verdict.tokens_per_pass, 2)} tokens per pass at ${fixed(verdict.pass_cost, 2)}× the cost of a plain pass; largest loss: drafting. ` +
+        `Share of decode time: drafting ${share(verdict.drafting_share)}, wider passes ${share(verdict.wider_share)}, verification and text ${share(verdict.loop_share)}. Measured. ` +
+        'All 2 samples agree. Six or more make it certain.',
     );
   });
 
@@ -236,21 +236,21 @@ describe('the result', () => {
     expect(tokens).toHaveLength(report.answers.slice(-2).reduce((sum, { timeline }) => sum + timeline.length, 0));
     expect(tokens.at(-1)?.[2]).toBe(String(report.answers.at(-1)?.stats.generated_tokens));
     expect((await rows('rate-chart')).length).toBeGreaterThan(10);
-    expect(await rows('memory-chart')).toContainEqual(['peak of the process', '1.8 GB']);
+    expect(await rows('memory-chart')).toContainEqual(['process peak', '1.8 GB']);
   });
 
-  it('says that it ended early, and that it could not be kept', async () => {
+  it('says that it ended early, and that it could not be saved', async () => {
     const messages = recordComparison(planned);
     const ending = messages.at(-1)?.events.at(-1);
     if (ending?.type !== 'finished') throw new Error('it ends');
     ending.trouble = { code: 'out_of_memory', message: 'No memory is left.' };
     const page = await compared({ compare: 'early', recordings: { early: toLines(messages) } });
-    expect(await page.getByTestId('trouble').innerText()).toMatch(/^It ended early.* No memory is left\.$/);
+    expect(await page.getByTestId('trouble').innerText()).toMatch(/^Ended early.* No memory is left\.$/);
     expect(await page.getByTestId('unkept').count()).toBe(0);
     expect(await (await compared()).getByTestId('trouble').count()).toBe(0);
   });
 
-  it('proves that the texts are the same, or says why they may differ', async () => {
+  it('says that the texts are identical, or why they may differ', async () => {
     const page = await compared();
     expect(await page.getByTestId('identity').getAttribute('data-proof')).toBe('same');
     expect(await page.getByTestId('identity').innerText()).toContain('Same text, token for token: 3 answers compared');
@@ -258,23 +258,23 @@ describe('the result', () => {
     const warm = toLines(recordComparison({ ...planned, temperature: 0.8 }));
     const other = await compared({ compare: 'warm', recordings: { warm } });
     expect(await other.getByTestId('identity').getAttribute('data-proof')).toBe('unknown');
-    expect(await other.getByTestId('identity').innerText()).toContain('above temperature 0');
+    expect(await other.getByTestId('identity').innerText()).toContain('Above temperature 0');
   });
 
-  it('says where the texts differ first', async () => {
+  it('says where the texts first differ', async () => {
     const messages = recordComparison(planned);
     const ending = messages.at(-1)?.events.at(-1);
     if (ending?.type !== 'finished' || !ending.report) throw new Error('it ends');
     ending.report.identity = { compared: 3, differences: [{ suite: '', prompt: '', method: 'draft-model', max_draft: 4, run: 1, position: 17 }] };
     const page = await compared({ compare: 'differs', recordings: { differs: toLines(messages) } });
-    expect(await page.getByTestId('identity').innerText()).toContain('Draft model, K 4, run 2: differs first at token 17');
+    expect(await page.getByTestId('identity').innerText()).toContain('Draft model, K 4, run 2: first difference at token 17');
   });
 
-  it('says as plainly that a lane is slower, and that there is no clear difference', async () => {
+  it('says that a lane is slower, or that there is no clear difference', async () => {
     const page = await compared(suite);
     const outcomes = await page.getByTestId('verdict').evaluateAll((all) => all.map((one) => one.getAttribute('data-outcome')));
     expect(outcomes).toEqual(['faster', 'slower']);
-    expect(await page.getByTestId('verdict').nth(1).innerText()).toMatch(/slower, 0\.\d\dx the speed of plain/);
+    expect(await page.getByTestId('verdict').nth(1).innerText()).toMatch(/slower, 0\.\d\d× the speed of plain/);
     const messages = recordComparison(planned);
     const ending = messages.at(-1)?.events.at(-1);
     const lane = ending?.type === 'finished' ? ending.report?.lanes[1] : undefined;
@@ -282,13 +282,13 @@ describe('the result', () => {
     Object.assign(lane, { speedup_low: 0.94, speedup_high: 1.12 });
     Object.assign(lane.verdict, { speedup: 1.03, unanimous: false, certain: false });
     const unclear = await compared({ compare: 'unclear', recordings: { unclear: toLines(messages) } });
-    expect(await unclear.getByTestId('verdict').innerText()).toContain('no clear difference: 1.03x, spread from 0.94x to 1.12x, and the samples do not agree');
-    expect(await unclear.getByTestId('verdict').innerText()).not.toContain('would make it certain');
+    expect(await unclear.getByTestId('verdict').innerText()).toContain('no clear difference: 1.03×, from 0.94× to 1.12×, samples disagree');
+    expect(await unclear.getByTestId('verdict').innerText()).not.toContain('make it certain');
   });
 });
 
 describe('the race', () => {
-  it('replays both lanes on one clock, pauses, and goes to any moment', async () => {
+  it('replays both lanes on one clock, pauses, and seeks', async () => {
     const page = await compared();
     const full = await written(page, 0);
     await page.getByTestId('race-restart').click();
@@ -310,7 +310,7 @@ describe('the race', () => {
     await expect.poll(() => page.getByTestId('lane').getByTestId('token').count()).toBe(0);
   });
 
-  it('moves by hand alone where motion is reduced', async () => {
+  it('moves only by hand with reduced motion', async () => {
     const page = await compared({ reducedMotion: true });
     expect(await page.getByTestId('race-play').count()).toBe(0);
     await page.getByTestId('race-clock').focus();
@@ -320,11 +320,11 @@ describe('the race', () => {
 });
 
 describe('the history', () => {
-  it('keeps what was compared, opens it, writes it to a file, and deletes it when that is said twice', async () => {
+  it('keeps comparisons, opens one, saves it to a file, and deletes it after confirmation', async () => {
     const page = await compared();
     const entry = page.getByTestId('comparison-entry');
     await entry.waitFor();
-    expect(await entry.innerText()).toContain(`Draft model, K 4: ${fixed(report.lanes[1]?.speedup ?? 0, 2)}x`);
+    expect(await entry.innerText()).toContain(`Draft model, K 4: ${fixed(report.lanes[1]?.speedup ?? 0, 2)}×`);
     await page.getByTestId('new-comparison').click();
     await page.getByTestId('compare-empty').waitFor();
     await entry.getByRole('button').first().click();
@@ -360,7 +360,7 @@ describe('the history', () => {
 });
 
 describe('by keyboard', () => {
-  it('compares, from the palette to the figures', async () => {
+  it('compares, from the palette to the figures, by keyboard alone', async () => {
     const page = await hunch.open({ speed: 'instant' });
     await page.keyboard.press('Control+k');
     await page.keyboard.type('go to compare');

@@ -1,8 +1,8 @@
-// Contrast of what is on screen, as WCAG 2 counts it.
+// Contrast of text on screen, computed as WCAG 2 defines it.
 
 import type { Page } from 'playwright-core';
 
-/** The text on screen with less contrast than WCAG AA asks, disabled controls left out. */
+/** Visible text below the contrast that WCAG AA requires, without disabled controls. */
 export async function faintText(page: Page): Promise<string[]> {
   return page.evaluate(() => {
     const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });

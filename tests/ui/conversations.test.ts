@@ -1,4 +1,4 @@
-// The conversations beside the chat: kept, found, renamed, pinned, deleted and put back, branched.
+// Conversations in the sidebar: saved, found, renamed, pinned, deleted and restored, branched.
 
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -16,9 +16,9 @@ const hunch = useWindow();
 const titles = 'conversation-entry';
 
 describe('the list of conversations', () => {
-  it('has what was asked, newest first, and brings it back with its colours', async () => {
+  it('lists questions newest first, and reopens one with its colours', async () => {
     const page = await hunch.open({ replay: 'fixture-ngram,fixture-story' });
-    expect(await page.getByTestId('sidebar').innerText()).toContain('What you ask is kept here');
+    expect(await page.getByTestId('sidebar').innerText()).toContain('Your conversations appear here');
     await ask(page, 'Merge two lists');
     await ended(page);
     const before = await legend(page);
@@ -36,7 +36,7 @@ describe('the list of conversations', () => {
     expect(await page.getByTestId(titles).nth(1).getByRole('button').first().getAttribute('aria-current')).toBe('page');
   });
 
-  it('finds words with Ctrl+F and opens what it found', async () => {
+  it('searches with Ctrl+F and opens a hit', async () => {
     const page = await hunch.open({ replay: 'fixture-story' });
     await ask(page, 'A lighthouse in a storm');
     await ended(page);
@@ -49,12 +49,12 @@ describe('the list of conversations', () => {
     await page.getByTestId('turn').waitFor();
     await page.getByTestId('search').focus();
     await page.keyboard.type(' xyzzy');
-    await page.getByText('Nothing was found').waitFor();
+    await page.getByText('No results').waitFor();
     await page.keyboard.press('Escape');
     await page.getByTestId(titles).waitFor();
   });
 
-  it('renames, pins, saves, deletes and takes a deletion back', async () => {
+  it('renames, pins, saves, deletes and undoes', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     for (const title of ['first', 'second']) {
       await page.keyboard.press('Control+n');
@@ -77,14 +77,14 @@ describe('the list of conversations', () => {
     expect(await page.getByTestId(titles).allInnerTexts()).toEqual(['Renamed', 'second']);
     expect((await calls(page, 'export_conversation'))[0]).toMatchObject({ format: 'json', token: 1 });
     expect(await calls(page, 'choose_save_place')).toEqual([{ kind: 'json', name: 'Renamed.json' }]);
-    // The open one is deleted: an empty one takes its place, and Undo brings it back.
+    // Deleting the open one shows an empty one. Undo reopens it.
     await choose('menu-delete');
     await page.getByTestId('empty').waitFor();
     expect(await page.getByTestId(titles).count()).toBe(1);
     await page.getByTestId('undo').click();
     await page.getByTestId('turn').waitFor();
     expect(await page.getByTestId(titles).count()).toBe(2);
-    // One after the other, and from the keyboard, unless one types: there it takes back what was typed.
+    // Undo repeats, also from the keyboard. In a text field it undoes typing instead.
     await choose('menu-delete');
     await page.getByTestId(titles).nth(1).waitFor({ state: 'detached' });
     await choose('menu-delete');
@@ -103,7 +103,7 @@ describe('the list of conversations', () => {
 });
 
 describe('an answer that is left while it is written', () => {
-  it('goes on, says so in the list, and is there live when the reader comes back', async () => {
+  it('continues, is marked in the list, and is live when reopened', async () => {
     const page = await hunch.open({ replay: 'fixture-plain,fixture-story', speed: 1 });
     await ask(page, 'first');
     await page.getByTestId('stop').click();
@@ -116,7 +116,7 @@ describe('an answer that is left while it is written', () => {
     await page.getByTestId('stats').waitFor();
     expect(await entry('A lighthouse').getByRole('button').first().innerText()).toContain('writing…');
     expect(await entry('first').getByTestId('writing').count()).toBe(0);
-    // Elsewhere nothing can be asked, and it is said why.
+    // No question can be sent elsewhere, and the composer says why.
     expect(await page.getByTestId('elsewhere').innerText()).toContain('An answer is still being written in “A lighthouse”.');
     await page.getByTestId('prompt').fill('meanwhile');
     await page.keyboard.press('Enter');
@@ -141,7 +141,7 @@ describe('an answer that is left while it is written', () => {
 });
 
 describe('Escape', () => {
-  it('leaves an answer alone that is written out of sight: it closes the card, and takes the filter away', async () => {
+  it('does not stop an answer that is out of sight: it closes the card and clears the filter', async () => {
     const page = await hunch.open({ replay: 'fixture-plain,fixture-story', speed: 0.5 });
     await ask(page, 'first');
     await page.getByTestId('token').nth(3).waitFor();
@@ -163,7 +163,7 @@ describe('Escape', () => {
     await expect.poll(() => filter.getAttribute('aria-pressed')).toBe('false');
     await page.keyboard.press('Control+3');
     await page.keyboard.press('Escape');
-    // The palette does not promise it either.
+    // The palette does not offer it either.
     const stop = page.getByTestId('palette').getByRole('option', { name: 'Stop' });
     await page.keyboard.press('Control+k');
     await page.keyboard.type('stop');
@@ -180,7 +180,7 @@ describe('Escape', () => {
 });
 
 describe('what is kept of an answer', () => {
-  it('is fetched once more though no model can answer', async () => {
+  it('can be fetched again without a model', async () => {
     const at = { created_ms: 0, state: 'complete', settings: null };
     const messages = [
       { ...at, id: 2, parent: null, role: 'user', content: 'asked' },
@@ -199,7 +199,7 @@ describe('what is kept of an answer', () => {
     expect(await calls(page, 'answer')).toEqual([]);
   });
 
-  it('is read though its tokens are missing', async () => {
+  it('is shown as text while its tokens are missing', async () => {
     const at = { created_ms: 0, state: 'complete' };
     const settings = { method: 'draft-model', target: 'Big', draft: 'Small' };
     const messages = [
@@ -219,7 +219,7 @@ describe('what is kept of an answer', () => {
 });
 
 describe('a turn', () => {
-  it('is answered again on a branch of its own, and the branches can be walked', async () => {
+  it('is regenerated on a new branch, and the branches can be browsed', async () => {
     const page = await hunch.open({ replay: 'fixture-plain,fixture-story' });
     await ask(page);
     await ended(page);
@@ -235,7 +235,7 @@ describe('a turn', () => {
     expect(await page.getByTestId('turn').count()).toBe(1);
   });
 
-  it('is asked differently with Enter, and Escape leaves it as it was', async () => {
+  it('is edited and sent with Enter, and Escape cancels the edit', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await ask(page, 'one');
     await ended(page);
@@ -263,7 +263,7 @@ describe('a turn', () => {
     const card = page.getByTestId('token-card');
     expect(await card.getAttribute('data-pinned')).toBe('true');
     await expect.poll(() => card.evaluate((element) => element.contains(document.activeElement))).toBe(true);
-    // Away from the token the card stays, and Escape closes it without stopping anything.
+    // Away from the token the card stays. Escape closes it and stops nothing.
     await page.mouse.move(5, 400);
     await card.waitFor();
     await page.keyboard.press('Escape');
@@ -284,7 +284,7 @@ describe('a turn', () => {
     expect(await page.getByTestId('answer-branches').innerText()).toContain('2 / 2');
   });
 
-  it('goes on where it ended', async () => {
+  it('continues where it ended', async () => {
     const page = await hunch.open({ replay: 'fixture-plain,fixture-ngram' });
     await ask(page);
     await ended(page);

@@ -1,10 +1,10 @@
-// The fixtures are what their plans say, and every recording keeps the promises of the wire types.
+// The fixtures match their plans, and every recording keeps the invariants of the wire types.
 
 import { readdirSync, readFileSync, existsSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import type { GenerationEvent, TokenEvent } from '../../ui/src/lib/ipc/schema.gen';
-import { parseRecording } from '../../ui/src/lib/host/recording';
-import { parseComparison } from '../../ui/src/lib/host/replayComparison';
+import { parseRecording } from './replay/recording';
+import { parseComparison } from './replay/comparison';
 import { record, toLines } from './fixtures/build';
 import { recordComparison } from './fixtures/comparison';
 import { lab } from './fixtures/lab';
@@ -17,11 +17,11 @@ const files = folders
   .flatMap((folder) => readdirSync(folder).filter((name) => name.endsWith('.jsonl')).map((name) => new URL(name, folder)));
 
 describe('fixtures', () => {
-  it.each(Object.entries(plans))('%s is what its plan says', async (name, plan) => {
+  it.each(Object.entries(plans))('%s matches its plan', async (name, plan) => {
     await expect(toLines(record(plan))).toMatchFileSnapshot(`./fixtures/${name}.jsonl`);
   });
 
-  it('have a lab whose distributions keep their promises', async () => {
+  it('have a lab whose distributions add up', async () => {
     await expect(`${JSON.stringify(lab, null, 1)}\n`).toMatchFileSnapshot('./fixtures/fixture-lab.json');
     for (const { tokens, rest, acceptance, rejection } of Object.values(lab.positions)) {
       const all = [...tokens, rest];
@@ -33,11 +33,11 @@ describe('fixtures', () => {
     }
   });
 
-  it('have a library that is what it says', async () => {
+  it('have a library that matches its plan', async () => {
     await expect(`${JSON.stringify(library, null, 1)}\n`).toMatchFileSnapshot('./fixtures/fixture-library.json');
   });
 
-  it.each(Object.entries(comparisons))('%s is what its plan says', async (name, plan) => {
+  it.each(Object.entries(comparisons))('%s matches its plan', async (name, plan) => {
     await expect(toLines(recordComparison(plan))).toMatchFileSnapshot(`./fixtures/${name}.jsonl`);
   });
 });
@@ -50,7 +50,7 @@ describe.each(files.filter(ofComparison).map((file) => [file.pathname.split('/')
   const ending = events.at(-1);
   const report = ending?.type === 'finished' ? ending.report : null;
 
-  it('numbers its events without a gap, begins and ends', () => {
+  it('numbers its events without a gap, starts and ends', () => {
     let next = 0;
     for (const message of messages) {
       expect(message.seq).toBe(next);
@@ -60,7 +60,7 @@ describe.each(files.filter(ofComparison).map((file) => [file.pathname.split('/')
     expect(report).not.toBeNull();
   });
 
-  it('reports what its lanes said: texts, tokens, and the last turn as it was', () => {
+  it('reports the texts and tokens of its lanes, and its last turn as recorded', () => {
     const turns = events.flatMap((event, i) => (event.type === 'turn' ? [i] : []));
     const said = events.slice(turns.at(-1)).flatMap((event) => (event.type === 'lane' ? [event] : []));
     report?.setting.lanes.forEach((_, lane) => {
@@ -79,7 +79,7 @@ describe.each(files.filter((file) => !ofComparison(file)).map((file) => [file.pa
   const { messages, reject } = parseRecording(readFileSync(file, 'utf8'));
   const events = messages.flatMap((message) => message.events);
 
-  it('numbers its events without a gap and says the same generation throughout', () => {
+  it('numbers its events without a gap, all of one generation', () => {
     expect(messages.length > 0 || reject !== null).toBe(true);
     let next = 0;
     for (const message of messages) {
@@ -90,7 +90,7 @@ describe.each(files.filter((file) => !ofComparison(file)).map((file) => [file.pa
     }
   });
 
-  it('ends once, and its counts are those of its tokens', () => {
+  it('ends once, with the counts of its tokens', () => {
     if (reject) return expect(events).toEqual([]);
     const endings = events.filter((event) => event.type === 'finished' || event.type === 'failed');
     expect(endings).toHaveLength(1);

@@ -1,13 +1,13 @@
-// The built window in Chromium on the replay host: one server and one browser a test file, a fresh page
-// a test, and nothing in the console left unseen.
+// Opens the built window in Chromium on the replay host: one server and one browser per test file, one page per test.
+// Any message in the console fails the test.
 
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { chromium, type Browser, type Page } from 'playwright-core';
-import { preview, type PreviewServer } from 'vite';
-import type { ReplayControl } from '../../ui/src/lib/host/replay';
+import { build, preview, type PreviewServer } from 'vite';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 import defaultApp from './fixtures/fixture-app-default.json';
+import type { ReplayControl } from './replay/host';
 
 const ui = fileURLToPath(new URL('../../ui', import.meta.url));
 
@@ -20,14 +20,14 @@ const browsers = [
   '/Applications/Chromium.app/Contents/MacOS/Chromium',
 ];
 
-/** What a page is opened with. */
+/** Options of a page. */
 export interface Opening {
-  /** Recordings, one a generation. */
+  /** Names of recordings, one per generation. */
   replay?: string;
   app?: string;
-  /** The recorded comparison. */
+  /** Name of the recorded comparison. */
   compare?: string;
-  /** What was chosen before, by the name it is kept under. */
+  /** Saved preferences, by key. */
   preferences?: Record<string, unknown>;
   speed?: number | 'instant';
   lose?: number[];
@@ -40,7 +40,7 @@ export interface Opening {
   /** Applications that are not files, by name. */
   apps?: Record<string, unknown>;
   userAgent?: string;
-  /** The person's language. */
+  /** Locale of the browser. */
   locale?: string;
 }
 
@@ -50,13 +50,27 @@ function findBrowser(): string {
   return found;
 }
 
-/** Starts server and browser for a test file and gives a way to open the window. */
+/** Bundles the replay host into a script that runs before the page's scripts. */
+async function bundleReplay(): Promise<string> {
+  const built = await build({
+    configFile: false,
+    logLevel: 'error',
+    build: { write: false, minify: false, lib: { entry: fileURLToPath(new URL('./replay/install.ts', import.meta.url)), formats: ['iife'], name: 'replay' } },
+  });
+  const [output] = [built].flat();
+  if (!output || !('output' in output)) throw new Error('Vite gave no output for the replay host.');
+  return output.output[0].code;
+}
+
+/** Starts a server and a browser for a test file. Returns a function that opens the window. */
 export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
   let server: PreviewServer;
   let browser: Browser;
+  let replayScript: string;
   let pages: { page: Page; troubles: string[] }[] = [];
 
   beforeAll(async () => {
+    replayScript = await bundleReplay();
     server = await preview({ root: ui, logLevel: 'error', preview: { port: 0, host: '127.0.0.1' } });
     browser = await chromium.launch({
       executablePath: findBrowser(),
@@ -85,8 +99,9 @@ export function useWindow(): { open: (opening?: Opening) => Promise<Page> } {
         userAgent: opening.userAgent,
         locale: opening.locale ?? 'en-US',
       });
-      // The real window freezes it too, which breaks libraries that assign to inherited names.
+      // The app's window freezes it too, which breaks libraries that assign inherited names.
       await context.addInitScript(() => void Object.freeze(Object.prototype));
+      await context.addInitScript({ content: replayScript });
       const page = await context.newPage();
       const troubles: string[] = [];
       page.on('console', (message) => {
@@ -129,7 +144,7 @@ function query(opening: Opening): URLSearchParams {
   return asked;
 }
 
-/** An application that loads its model for as long as a test looks. */
+/** An application that never finishes loading its model during a test. */
 export const loading = { app: 'loading', apps: { loading: { ...defaultApp, load_ms: 3_600_000 } } };
 
 /** Types a prompt and sends it with Enter. */
@@ -143,13 +158,13 @@ export async function ended(page: Page): Promise<void> {
   await page.getByTestId('stats').last().waitFor();
 }
 
-/** Calls the window made of the engine. */
+/** Arguments of the window's calls of a command. */
 export async function calls(page: Page, command: string): Promise<Record<string, unknown>[]> {
   const all: ReplayControl['calls'] = await page.evaluate(() => window.hunchReplay?.calls ?? []);
   return all.filter((call) => call.command === command).map((call) => call.args);
 }
 
-/** Counts in a legend, by origin, and its total. */
+/** Counts of a legend by origin, and its total. */
 export async function legend(page: Page, turn = 0): Promise<{ counts: Record<string, number>; total: number }> {
   const element = page.getByTestId('legend').nth(turn);
   const entries = await element

@@ -1,4 +1,4 @@
-// What the window says and offers where conversations cannot be kept. Pictures in tests/output/ui.
+// Messages and remedies of the window when conversations cannot be saved. Screenshots in tests/output/ui.
 
 import { mkdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -29,23 +29,23 @@ const withProblem = (change: Partial<StoreProblem> = {}) => ({
   apps: { troubled: { ...app, info: { ...app.info, store_problem: { ...problem, ...change } } } },
 });
 
-/** An answer that the store refuses. It is written before the end, after it, or given up. */
-function refused(then: 'written' | 'written late' | 'refused' | 'given up'): string {
+/** An answer that the store refuses. It is saved before its end, after its end, not yet, or given up. */
+function refused(then: 'saved' | 'saved late' | 'refused' | 'given up'): string {
   const plan = plans['fixture-plain'];
   if (!plan) throw new Error('fixture-plain');
   const error = { code: 'store', message: 'The conversations cannot be read or written: database or disk is full.', params: { detail: 'database or disk is full' } } as const;
   const told = (event: GenerationEvent): GenerationEvent[] => {
     if (event.type === 'started') return [event, { type: 'not_kept', error }];
     if (event.type !== 'finished') return [event];
-    if (then === 'written') return [{ type: 'kept' }, event];
-    if (then === 'written late') return [event, { type: 'kept' }];
+    if (then === 'saved') return [{ type: 'kept' }, event];
+    if (then === 'saved late') return [event, { type: 'kept' }];
     return then === 'given up' ? [event, { type: 'given_up', error }] : [event];
   };
   return toLines(record(plan).map((message) => ({ ...message, events: message.events.flatMap(told) })));
 }
 
 describe('a file of conversations that cannot be used', () => {
-  it('offers to try again, to restore a copy, to start anew and to go on without', async () => {
+  it('offers to retry, to restore a backup, to start over and to continue without', async () => {
     const page = await hunch.open(withProblem());
     const told = page.getByTestId('store-problem');
     await told.getByText('Conversations are not being saved').waitFor();
@@ -57,7 +57,7 @@ describe('a file of conversations that cannot be used', () => {
     expect(await calls(page, 'mend_store')).toEqual([{ remedy: { type: 'restore', copy: '2026-11-16-120000.000.db' } }]);
   });
 
-  it('stays named once the person goes on without', async () => {
+  it('stays named after continuing without', async () => {
     const page = await hunch.open(withProblem());
     await page.getByTestId('store-without').click();
     await page.getByTestId('store-without').waitFor({ state: 'detached' });
@@ -74,15 +74,15 @@ describe('a file of conversations that cannot be used', () => {
 
   it('is named in German, in the dark', async () => {
     const page = await hunch.open({ ...withProblem({ in_memory: false, accepted: true }), locale: 'de-DE', colours: 'dark' });
-    await page.getByText('Die Datei der Unterhaltungen ist beschädigt').waitFor();
-    expect(await page.getByTestId('store-restore').first().innerText()).toMatch(/^Kopie vom 16\. Nov/);
+    await page.getByText('Die Datei mit den Unterhaltungen ist beschädigt').waitFor();
+    expect(await page.getByTestId('store-restore').first().innerText()).toMatch(/^Sicherung vom 16\. Nov/);
     expect(await page.getByTestId('store-without').count()).toBe(0);
     await page.screenshot({ path: `${output}store-problem-dark.png` });
   });
 });
 
 describe('an answer that cannot be written', () => {
-  it('says so at once and can be saved as a file', async () => {
+  it('says so at once and can be saved to a file', async () => {
     const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('refused') } });
     await ask(page);
     await ended(page);
@@ -96,23 +96,23 @@ describe('an answer that cannot be written', () => {
     expect(String(saved?.['text']).slice(0, 20)).toBe(shown.slice(0, 20));
   });
 
-  it('says nothing more once it is written', async () => {
-    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('written') } });
+  it('says nothing once it is saved', async () => {
+    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('saved') } });
     await ask(page);
     await ended(page);
     expect(await page.getByTestId('not-kept').count()).toBe(0);
   });
 });
 
-describe('an answer that was not written when it ended', () => {
-  it('says nothing more once it is written', async () => {
-    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('written late') } });
+describe('an answer that was not saved when it ended', () => {
+  it('says nothing once it is saved', async () => {
+    const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('saved late') } });
     await ask(page);
     await ended(page);
     await page.getByTestId('not-kept').waitFor({ state: 'detached' });
   });
 
-  it('says so when it is given up, and can still be saved as a file', async () => {
+  it('says so when it is given up, and can still be saved to a file', async () => {
     const page = await hunch.open({ replay: 'refused', recordings: { refused: refused('given up') } });
     await ask(page);
     await ended(page);
@@ -123,7 +123,7 @@ describe('an answer that was not written when it ended', () => {
 });
 
 describe('the settings', () => {
-  it('tell how large the file of conversations is', async () => {
+  it('show the size of the file of conversations', async () => {
     const page = await hunch.open({ app: 'sized', apps: { sized: { ...app, info: { ...app.info, store_bytes: 12_300_000 } } } });
     await page.getByTestId('open-settings').click();
     expect(await page.getByTestId('store-bytes').innerText()).toBe('12.3 MB');

@@ -1,12 +1,12 @@
-// The lab in the browser: each widget shows what the host said, by pointer and by keys, with the table behind
-// its charts; and pictures in tests/output/ui.
+// The lab in the browser: each widget shows the host's answer, by pointer and by keys, with the table of its charts.
+// Screenshots in tests/output/ui.
 
 import { mkdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Locator, Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { labWidgets, type LabWidget } from '../../ui/src/lib/strings/keys';
-import { parseRecording } from '../../ui/src/lib/host/recording';
+import { parseRecording } from './replay/recording';
 import { formatCount, formatMean, formatProbability, formatShare, visibleText } from '../../ui/src/lib/format';
 import { faintText } from './contrast';
 import { curve, emptyMap, lab } from './fixtures/lab';
@@ -19,7 +19,7 @@ const app = JSON.parse(readFileSync(new URL('./fixtures/fixture-app.json', impor
 const toy = lab.positions.toy!;
 const real = lab.positions.answer!;
 
-/** Opens the lab at a widget, after an answer if one is asked for. */
+/** Opens the lab at a widget, with an answer in the chat if asked for. */
 async function openLab(widget: LabWidget, opening: Opening & { answered?: boolean } = {}): Promise<Page> {
   const page = await hunch.open(opening);
   if (opening.answered) {
@@ -31,7 +31,7 @@ async function openLab(widget: LabWidget, opening: Opening & { answered?: boolea
   return page;
 }
 
-/** Rows of the table behind a chart, opened by the keyboard. */
+/** Rows of the table of a chart, opened by keyboard. */
 async function tableOf(page: Page, chart: string): Promise<string[][]> {
   await page.getByTestId(`${chart}-table`).press('Enter');
   const rows = page.getByTestId(chart).locator('tbody tr');
@@ -39,7 +39,7 @@ async function tableOf(page: Page, chart: string): Promise<string[][]> {
   return rows.evaluateAll((all) => all.map((row) => [...row.children].map((cell) => cell.textContent?.trim() ?? '')));
 }
 
-/** The places that were asked for, in order. */
+/** Sources of the requested positions, in order. */
 async function lookedAt(page: Page): Promise<Record<string, unknown>[]> {
   return (await calls(page, 'lab_position')).map(({ request }) => (request as { source: Record<string, unknown> }).source);
 }
@@ -51,7 +51,7 @@ const counted = async (page: Page): Promise<number> => {
 };
 
 describe('the lab', () => {
-  it('shows one widget at a time, by arrow keys, and remembers it', async () => {
+  it('shows one widget at a time, switches by arrow keys, and remembers it', async () => {
     const page = await openLab('resampling');
     await page.getByTestId('lab-resampling').focus();
     for (const widget of [...labWidgets.slice(1), labWidgets[0]]) {
@@ -69,7 +69,7 @@ describe('the lab', () => {
 describe('the lab opens', () => {
   const example = 'Once upon a time there was a';
 
-  it('at the first resampled token of the answer, which is in sight', async () => {
+  it('at the first resampled token of the answer, scrolled into view', async () => {
     const page = await openLab('resampling', { answered: true });
     await page.getByTestId('distribution').first().waitFor();
     const chosen = page.getByTestId('token-picker').getByRole('option', { selected: true });
@@ -83,7 +83,7 @@ describe('the lab opens', () => {
     expect(await lookedAt(page)).toHaveLength(1);
   });
 
-  it('at the end of a text when nothing was asked yet', async () => {
+  it('at the end of a text when nothing was answered yet', async () => {
     const page = await openLab('resampling');
     await page.getByTestId('distribution').first().waitFor();
     expect(await page.getByTestId('spot-text').isChecked()).toBe(true);
@@ -91,7 +91,7 @@ describe('the lab opens', () => {
     expect(await lookedAt(page)).toEqual([{ kind: 'text', text: example }]);
   });
 
-  it('with the toy when the models cannot be asked, without a word about it', async () => {
+  it('with the toy, without an error, when the models cannot be asked', async () => {
     const refusing = { ...app, lab: { ...lab, positions: { toy } } };
     const page = await openLab('resampling', { answered: true, app: 'refusing', apps: { refusing } });
     await page.getByTestId('toy-note').waitFor();
@@ -100,14 +100,14 @@ describe('the lab opens', () => {
     expect(await page.getByTestId('error').count()).toBe(0);
   });
 
-  it('with the real models the next time, once there is a draft', async () => {
+  it('with the real models the next time, once a draft is loaded', async () => {
     const info = app['info'] as { loaded: object };
     const unpaired = { ...app, info: { ...info, loaded: { ...info.loaded, draft: null } } };
     const page = await openLab('resampling', { app: 'unpaired', apps: { unpaired } });
     await page.getByTestId('toy-note').waitFor();
     await page.getByTestId('draft-menu').click();
     await page.getByTestId('draft-list').getByRole('option', { name: /0\.5b/ }).click();
-    await page.getByText('They need no model').waitFor();
+    await page.getByText('No model needed').waitFor();
     expect((await lookedAt(page)).map(({ kind }) => kind)).toEqual(['toy']);
     await page.keyboard.press('Control+1');
     await page.keyboard.press('Control+3');
@@ -117,7 +117,7 @@ describe('the lab opens', () => {
 });
 
 describe('residual resampling', () => {
-  it('is of the toy when no draft is loaded, and says so', async () => {
+  it('uses the toy and says so when no draft is loaded', async () => {
     const page = await openLab('resampling', { app: 'fixture-app-plain' });
     expect(await page.getByTestId('toy-note').textContent()).toContain('No draft model is loaded');
     await page.getByTestId('distribution').first().waitFor();
@@ -128,7 +128,7 @@ describe('residual resampling', () => {
     expect((await calls(page, 'lab_position')).at(-1)).toMatchObject({ request: { source: { kind: 'toy' } } });
   });
 
-  it('draws and writes the distributions as they were told', async () => {
+  it('draws and writes the distributions of the response', async () => {
     const page = await openLab('resampling');
     await page.getByTestId('spot-toy').check();
     await page.getByTestId('toy-note').waitFor();
@@ -148,7 +148,7 @@ describe('residual resampling', () => {
     expect(table.map(([, p, q]) => [p, q])).toEqual(toy.tokens.map(({ p, q }) => [formatProbability(p), formatProbability(q)]));
   });
 
-  it('draws one round, runs a thousand, and starts over', async () => {
+  it('draws one round, runs a thousand, and resets', async () => {
     const page = await openLab('resampling');
     await page.getByTestId('one-round').press('Enter');
     await page.getByTestId('outcome').waitFor();
@@ -168,13 +168,13 @@ describe('residual resampling', () => {
     expect(await counted(page)).toBe(1);
   });
 
-  it('looks at a token of the answer, chosen by arrow keys', async () => {
+  it('selects a token of the answer by arrow keys', async () => {
     const page = await openLab('resampling', { answered: true });
     const options = page.getByTestId('token-picker').getByRole('option');
     await options.first().focus();
     await page.keyboard.press('Home');
     await page.keyboard.press('ArrowRight');
-    await page.getByTestId('where').getByText('the answer goes on').waitFor();
+    await page.getByTestId('where').getByText('the answer continues').waitFor();
     expect((await lookedAt(page)).at(-1)).toMatchObject({ kind: 'answer', token: 1 });
     expect(await page.getByTestId('distribution').count()).toBe(real.tokens.length + 1);
     expect(await options.nth(1).getAttribute('aria-selected')).toBe('true');
@@ -192,7 +192,7 @@ describe('residual resampling', () => {
     expect(await page.getByTestId('token-picker').getByRole('option', { selected: true }).getAttribute('data-pick')).toBe(String(token));
   });
 
-  it('looks at the end of a text, at another temperature', async () => {
+  it('shows the end of a text, at another temperature', async () => {
     const page = await openLab('resampling');
     await page.getByTestId('spot-text').check();
     const field = page.getByTestId('spot-typed');
@@ -218,7 +218,7 @@ describe('the unbiasedness check', () => {
     expect(await page.getByTestId('check-lossless').textContent()).toContain('10,000 rounds');
   });
 
-  it('stops at once, and keeps what was drawn', async () => {
+  it('stops at once, and keeps the rounds so far', async () => {
     const page = await openLab('unbiased');
     await page.getByTestId('check-size-100000').check();
     await page.getByTestId('check').click();
@@ -253,7 +253,7 @@ describe('the landscape', () => {
     expect(await page.getByTestId('best').count()).toBe(grid.best.filter((depth) => depth > 0).length);
   });
 
-  it('names the person’s answers under the pointer, and in a list below', async () => {
+  it('names the answers under the pointer, and lists them below', async () => {
     const page = await openLab('landscape');
     await page.getByTestId('session').nth(1).hover();
     expect(await page.getByTestId('landscape-session').textContent()).toContain('A lighthouse in a storm, Draft model: alpha 0.52');
@@ -261,7 +261,7 @@ describe('the landscape', () => {
     await page.getByTestId('sessions').getByText('A lighthouse in a storm').waitFor();
   });
 
-  it('makes up another machine with two sliders', async () => {
+  it('models another machine with two sliders', async () => {
     const page = await openLab('landscape');
     await page.getByTestId('machine-made_up').check();
     await page.getByTestId('draft-cost').press('ArrowRight');
@@ -269,13 +269,13 @@ describe('the landscape', () => {
     expect((await calls(page, 'landscape')).at(-1)).toEqual({ machine: { kind: 'made_up', draft_cost: 0.26, row_cost: 0.08 } });
   });
 
-  it('says that nothing was measured, and leads to where it is', async () => {
+  it('says that nothing was measured, and links to the measurement', async () => {
     const page = await openLab('landscape', { app: 'unmeasured', apps: { unmeasured: { ...app, lab: { ...lab, curve: null } } } });
     await page.getByTestId('not-measured').waitFor();
     expect((await calls(page, 'landscape')).at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
     await page.getByTestId('machine-made_up').focus();
     await page.keyboard.press('ArrowLeft');
-    await page.getByText('were not measured yet.').waitFor();
+    await page.getByText('are not measured yet.').waitFor();
     expect(await page.getByTestId('landscape').count()).toBe(0);
     await page.getByTestId('go-measure').press('Enter');
     expect(await page.evaluate(() => document.activeElement?.id)).toBe('lab-tab-costs');
@@ -288,7 +288,7 @@ describe('the landscape', () => {
 });
 
 describe('the rules side by side', () => {
-  it('are read at each temperature by arrow keys, down to the likeliest', async () => {
+  it('are read at each temperature by arrow keys, down to 0', async () => {
     const page = await openLab('rules');
     const cursor = page.getByTestId('rule-lines-cursor');
     await cursor.focus();
@@ -303,13 +303,13 @@ describe('the rules side by side', () => {
     expect(await values()).toEqual(written(1.1));
     await page.keyboard.press('Home');
     expect(await values()).toEqual(written(0));
-    await page.getByText('At temperature 0: the likeliest token').waitFor();
+    await page.getByText('At temperature 0: the most likely token').waitFor();
     expect(await tableOf(page, 'rule-lines')).toHaveLength(24);
   });
 });
 
 describe('the acceptance map', () => {
-  it('shows the shares as they were told, of this conversation or of all', async () => {
+  it('shows the shares of the response, for this conversation or for all', async () => {
     const page = await openLab('acceptance', { answered: true });
     const table = await tableOf(page, 'by-kind');
     expect(table.map(([, share]) => share)).toEqual(lab.maps.conversation.by_kind.map(({ share }) => formatShare(share)));
@@ -322,7 +322,7 @@ describe('the acceptance map', () => {
     expect((await tableOf(page, 'by-position')).map(([position]) => position)).toEqual(['1', '2', '3', '4']);
   });
 
-  it('is of all answers while the conversation is not kept', async () => {
+  it('covers all answers while the conversation is not saved', async () => {
     const page = await openLab('acceptance');
     await page.getByText('2,160 tokens tested in 14 answers').waitFor();
     expect(await page.getByTestId('reach-all').isChecked()).toBe(true);
@@ -332,7 +332,7 @@ describe('the acceptance map', () => {
   it('says what to do when nothing was drafted', async () => {
     const maps = { conversation: emptyMap, all: emptyMap };
     const page = await openLab('acceptance', { app: 'fresh', apps: { fresh: { ...app, lab: { ...lab, maps } } } });
-    expect(await page.getByTestId('lab-blank').textContent()).toContain('Nothing was drafted yet');
+    expect(await page.getByTestId('lab-blank').textContent()).toContain('No drafts yet');
   });
 });
 
@@ -354,7 +354,7 @@ describe('the round inspector', () => {
     expect(await tableOf(page, 'strip')).toHaveLength(rounds.length);
   });
 
-  it('names what was drafted and never tested', async () => {
+  it('names drafted tokens that were never tested', async () => {
     const page = await openLab('rounds', { answered: true });
     const recorded = parseRecording(readFileSync(new URL('./fixtures/fixture-answer.jsonl', import.meta.url), 'utf8'));
     const rounds = recorded.messages.flatMap(({ events }) => events).filter((event) => event.type === 'round');
@@ -373,13 +373,13 @@ describe('the round inspector', () => {
     const at = rounds.findIndex(({ draft }) => draft.some(({ parent }, i) => i > 0 && parent === null));
     for (let step = 0; step < at; step += 1) await page.getByTestId('next-round').click();
     await page.getByTestId('draft-tree').waitFor();
-    // Top to bottom on screen is depth first, so only what is there is compared, not its order.
+    // Depth first on screen means top to bottom, so only the contents are compared, not the order.
     const shown = await page.getByTestId('drafted').evaluateAll((all) => all.map((node) => `${node.textContent} ${node.getAttribute('data-fate')}`));
     expect(shown.sort()).toEqual(rounds[at]!.draft.map(({ text: token, fate }) => `${visibleText(token) || '·'} ${fate}`).sort());
     await page.getByTestId('round').screenshot({ path: `${output}lab-tree-${colours}.png` });
   });
 
-  it('sets what was beside what would have been', async () => {
+  it('shows the actual and the hypothetical answer side by side', async () => {
     const page = await openLab('rounds', { answered: true });
     const { was, would, covered } = lab.what_if;
     await page.getByTestId('was-alpha').waitFor();
@@ -396,7 +396,7 @@ describe('the round inspector', () => {
 describe('the cost curve', () => {
   const unmeasured = { ...app, lab: { ...lab, curve: null, measuring_ms: 150 } };
 
-  it('measures, tells how far it is, and shows what came out', async () => {
+  it('measures with progress, and shows the result', async () => {
     const page = await openLab('costs', { app: 'unmeasured', apps: { unmeasured } });
     await page.getByTestId('lab-blank').waitFor();
     await page.getByTestId('measure-costs').press('Enter');
@@ -410,7 +410,7 @@ describe('the cost curve', () => {
     expect(await page.getByTestId('relative-value').textContent()).toBe('target 1 row: 1.00×, draft 1 row: 1.00×, measured');
   });
 
-  it('stops when the pass is over', async () => {
+  it('stops after the current pass', async () => {
     const page = await openLab('costs', { app: 'unmeasured', apps: { unmeasured } });
     await page.getByTestId('measure-costs').click();
     await page.getByText(/round \d+ of 12/).waitFor();

@@ -1,4 +1,4 @@
-// The window in a person's language: its words, its numbers, what screen readers are told.
+// The window in the user's language: texts, numbers, and text for screen readers.
 
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -16,7 +16,7 @@ const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
 mkdirSync(output, { recursive: true });
 
 describe('the language', () => {
-  it('is German for a German: words, names of buttons, and numbers', async () => {
+  it('is German for a German locale: texts, button names and numbers', async () => {
     const page = await hunch.open({ replay: 'fixture-story', locale: 'de-AT' });
     expect(await page.evaluate(() => document.documentElement.lang)).toBe('de');
     await page.getByText(de.empty.heading).waitFor();
@@ -31,7 +31,7 @@ describe('the language', () => {
     await page.getByRole('button', { name: de.turn.of.answer.copy }).waitFor();
   });
 
-  it('changes when it is chosen: every word at once, and what is told to screen readers', async () => {
+  it('changes all texts at once, including those for screen readers', async () => {
     const page = await hunch.open();
     const spoken = () => page.evaluate(() => document.documentElement.lang);
     const prompt = page.getByTestId('prompt');
@@ -65,7 +65,7 @@ describe('the language', () => {
     expect((await calls(page, 'set_preference')).at(-1)).toEqual({ key: 'language', value: null });
   });
 
-  it('tells errors in German, with the engine’s numbers, and what only the engine says as a detail', async () => {
+  it('shows errors in German, with the numbers of the engine and its own text as a detail', async () => {
     const refuse = (error: ErrorInfo) => ({ recordings: { refused: `${JSON.stringify({ reject: error })}\n` }, replay: 'refused', locale: 'de-AT' });
     const message = 'The prompt has 9120 tokens.';
     const long = await hunch.open(refuse({ code: 'context_overflow', message, params: { prompt: '9120', context: '8192' } }));
@@ -78,13 +78,13 @@ describe('the language', () => {
     await ask(device);
     expect(await device.getByTestId('error-detail').innerText()).toBe(`${de.errorCard.details} out of buffers`);
     expect(await device.getByTestId('error-detail').locator('[lang=en]').innerText()).toBe('out of buffers');
-    // An engine that names nothing is still heard.
+    // An error without details is still shown.
     const old = await hunch.open(refuse({ code: 'context_overflow', message }));
     await ask(old);
     expect(await old.getByTestId('error-detail').innerText()).toBe(`${de.errorCard.details} ${message}`);
   });
 
-  it('reaches the native menu, at the start and when another is chosen', async () => {
+  it('sets the texts of the native menu, at the start and after a change', async () => {
     const page = await hunch.open({ userAgent: 'Mozilla/5.0 (X11; Linux x86_64)' });
     const told = async (page: Page) => (await calls(page, 'label_menu')).at(-1);
     await expect.poll(() => told(page)).toEqual(en.menu);
@@ -122,7 +122,7 @@ describe('the language', () => {
     await page.screenshot({ path: `${output}elsewhere-german.png` });
   });
 
-  it('has the notes of the catalogue, too, and the English one where it was changed since', async () => {
+  it('translates the notes of the catalogue, and shows a newer English one as it is', async () => {
     const [[english, german] = ['', '']] = Object.entries(de.library.catalogue.notes);
     const notes: Record<string, string> = { 'qwen3-8b-q4_k_m': english, 'qwen3-4b-q4_k_m': 'Said in other words.' };
     const catalogue = { ...library.catalogue, models: library.catalogue.models.map((model) => ({ ...model, note: notes[model.id] ?? '' })) };
@@ -134,7 +134,7 @@ describe('the language', () => {
     expect([await note('qwen3-4b-q4_k_m').innerText(), await note('qwen3-4b-q4_k_m').getAttribute('lang')]).toEqual(['Said in other words.', 'en']);
   });
 
-  it('tells about a token in German', async () => {
+  it('shows the card of a token in German', async () => {
     const page = await hunch.open({ replay: 'fixture-story', locale: 'de-AT' });
     await ask(page);
     await ended(page);
@@ -144,9 +144,9 @@ describe('the language', () => {
     await page.screenshot({ path: `${output}token-german.png` });
   });
 
-  it('is English for a person whose language the window does not speak', async () => {
+  it('is English for a locale without a translation', async () => {
     const page = await hunch.open({ locale: 'fr-FR' });
     expect(await page.evaluate(() => document.documentElement.lang)).toBe('en');
-    await page.getByText('What should it write?').waitFor();
+    await page.getByText('What do you want to ask?').waitFor();
   });
 });

@@ -1,11 +1,11 @@
-// The library on the replay host: what is here, what fits, what goes together, what is fetched, loading and letting go.
+// The library on the replay host: models, fit, pairs, downloads, loading and unloading.
 
 import { mkdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import type { RecordedApp } from '../../ui/src/lib/host/replay';
-import type { RecordedLibrary } from '../../ui/src/lib/host/replayLibrary';
+import type { RecordedApp } from './replay/host';
+import type { RecordedLibrary } from './replay/library';
 import type { Download, LoadRequest } from '../../ui/src/lib/ipc/schema.gen';
 import { de } from '../../ui/src/lib/strings/de';
 import { library as recorded, libraryApp, models } from './fixtures/library';
@@ -45,7 +45,7 @@ async function look(page: Page, name: string): Promise<void> {
 }
 
 describe('what is here', () => {
-  it('is found as one types, and says what is left out when nothing is', async () => {
+  it('is searched as one types, and explains an empty result', async () => {
     const page = await openLibrary();
     expect(await rows(page)).toHaveLength(models.length);
     await page.keyboard.press('Control+f');
@@ -54,7 +54,7 @@ describe('what is here', () => {
     expect(await page.getByTestId('model-count').innerText()).toBe('2 of 9 models');
     await page.keyboard.type(' nothing');
     await page.getByTestId('nothing-found').waitFor();
-    expect(await page.getByTestId('nothing-found').innerText()).toContain('leave nothing of 9 models');
+    expect(await page.getByTestId('nothing-found').innerText()).toContain('match none of 9 models');
     await page.getByTestId('clear-filters').click();
     expect(await rows(page)).toHaveLength(models.length);
   });
@@ -76,7 +76,7 @@ describe('what is here', () => {
     expect((await rows(page))[0]).toBe(small.name);
   });
 
-  it('is gone through with the keyboard alone: slash, arrows, Return, Delete', async () => {
+  it('is browsed by keyboard alone: slash, arrows, Return, Delete', async () => {
     const page = await openLibrary();
     await idle(page);
     // Nothing in the library has the focus yet.
@@ -93,7 +93,7 @@ describe('what is here', () => {
     expect(await selected(page)).toBe(small.name);
     await page.keyboard.press('ArrowDown');
     await page.getByTestId('offer').first().waitFor();
-    // Return leads to what was found; there it loads.
+    // Return in the field moves to the list. There it loads.
     const before = (await requests(page)).length;
     await page.keyboard.press('Enter');
     expect(await page.getByTestId('models').evaluate((list) => list === document.activeElement)).toBe(true);
@@ -118,7 +118,7 @@ describe('what is here', () => {
     expect(await calls(page, 'remove_model')).toEqual([{ path: small.path }]);
   });
 
-  it('tells of a model what is known, why one cannot be used, and whose it is', async () => {
+  it('shows the facts of a model, why one cannot be used, and its source', async () => {
     const page = await openLibrary();
     await look(page, middle.name);
     const facts = await page.getByTestId('facts').innerText();
@@ -129,12 +129,12 @@ describe('what is here', () => {
     expect(await page.getByTestId('model-problem').innerText()).toContain('“phi3” is not supported');
     expect(await page.getByTestId('load').count()).toBe(0);
     expect(await page.getByTestId('remove-model').count()).toBe(0);
-    expect(await page.getByTestId('facts').innerText()).toContain('Hunch only reads there');
+    expect(await page.getByTestId('facts').innerText()).toContain('Hunch only reads it');
     await look(page, 'mistral-7b-v0.1-q4_0');
-    expect(await page.getByTestId('facts').innerText()).toContain('questions are put as plain text');
+    expect(await page.getByTestId('facts').innerText()).toContain('questions are sent as plain text');
   });
 
-  it('lies in folders: one can be added and taken off again, and each tells its trouble', async () => {
+  it('comes from folders: one can be added and removed, and each shows its problem', async () => {
     const folders = recorded.folders.map((folder) => (folder.source === 'lm_studio' ? { ...folder, problem: 'It may not be read. Allow Hunch to read it in the system’s settings.' } : folder));
     const page = await openLibrary({}, { picks: ['/home/person/models'] }, { folders });
     await page.getByTestId('library-folders').click();
@@ -149,7 +149,7 @@ describe('what is here', () => {
     expect(await calls(page, 'remove_model_folder')).toEqual([{ path: '/home/person/models' }]);
   });
 
-  it('is nothing at first: then the ways to a model are shown', async () => {
+  it('is empty at first: then the ways to get a model are shown', async () => {
     const page = await openLibrary({}, { models: [] });
     await page.getByTestId('no-models').waitFor();
     await page.getByTestId('to-catalogue').click();
@@ -158,17 +158,17 @@ describe('what is here', () => {
 });
 
 describe('whether it fits', () => {
-  it('is drawn and said for model, draft and context, as the engine predicts it', async () => {
+  it('is drawn and described for model, draft and context, as the engine predicts', async () => {
     const page = await openLibrary();
     await look(page, seven.name);
     await page.getByTestId('fit-draft_weights').waitFor();
     expect(await page.getByTestId('fit-target_weights').innerText()).toBe('4.7 GB');
     expect(await page.getByTestId('fit-draft_weights').innerText()).toBe('491.0 MB');
-    expect(await page.getByTestId('fit-bar').getByRole('img').getAttribute('aria-label')).toMatch(/^Predicted memory: Model weights 4\.7 GB, .*usable 11\.5 GB, Memory of the machine 17\.2 GB\.$/);
+    expect(await page.getByTestId('fit-bar').getByRole('img').getAttribute('aria-label')).toMatch(/^Predicted memory: Model weights 4\.7 GB, .*usable 11\.5 GB, Total memory 17\.2 GB\.$/);
     const parts = await page.locator('[data-testid=fit-bar] rect').evaluateAll((all) => all.map((rect) => rect.getBoundingClientRect().width));
     const bar = await page.locator('[data-testid=fit-bar] svg').evaluate((svg) => svg.getBoundingClientRect().width);
     const total = 4_683_000_000 + 491_000_000 + 340_000_000;
-    // Caches come on top of these.
+    // Caches come on top.
     expect(parts.reduce((sum, width) => sum + width, 0) / bar).toBeGreaterThan(total / recorded.machine.total);
     await page.getByTestId('without-draft').check();
     await page.getByTestId('fit-draft_weights').waitFor({ state: 'detached' });
@@ -182,11 +182,11 @@ describe('whether it fits', () => {
     expect((await requests(page)).at(-1)).toEqual({ target: seven.path, draft: null, context: 16_384 });
   });
 
-  it('refuses what cannot fit, and offers what would', async () => {
+  it('refuses a combination that cannot fit, and offers one that does', async () => {
     const page = await openLibrary();
     await look(page, huge.name);
     await page.getByTestId('smaller').waitFor();
-    expect(await page.getByTestId('fit-verdict').innerText()).toBe('Too large: 22.1 GB, and models may take 11.5 GB. Loading it is refused.');
+    expect(await page.getByTestId('fit-verdict').innerText()).toBe('Too large: needs 22.1 GB, only 11.5 GB usable. It will not load.');
     expect(await page.getByTestId('load').isDisabled()).toBe(true);
     await page.getByTestId('models').focus();
     await page.keyboard.press('Enter');
@@ -206,17 +206,17 @@ describe('whether it fits', () => {
 });
 
 describe('which draft goes with it', () => {
-  it('lists the drafts that suit with what they promise, and each other one with why not', async () => {
+  it('lists suitable drafts with their speedup, and each other one with the reason', async () => {
     const page = await openLibrary();
     await look(page, seven.name);
     await page.getByTestId('offer').first().waitFor();
     expect(await page.getByTestId('offer').evaluateAll((all) => all.map((one) => one.getAttribute('data-name')))).toEqual([small.name, 'Qwen3 0.6B', middle.name, 'Qwen3 4B']);
-    expect(await offer(page, small.name).innerText()).toMatch(/128 unused entries differ/);
+    expect(await offer(page, small.name).innerText()).toMatch(/except 128 unused tokens/);
     expect(await offer(page, small.name).getByTestId('gain').innerText()).toMatch(/^1\.\d\d× predicted\s+at \d\d% acceptance, assumed$/);
     expect(await page.getByTestId('without-methods').innerText()).toContain('N-gram, Suffix, Lookahead, Layer skip');
     await page.getByTestId('unsuited').locator('summary').click();
     const unsuited = (await page.getByTestId('unsuited-offer').allInnerTexts()).join('\n');
-    expect(unsuited).toContain('Another vocabulary: token 100 is “Ġt” in the model and “·the” in the draft');
+    expect(unsuited).toContain('Different vocabulary: token 100 is “Ġt” in the model, “·the” in the draft');
     expect(unsuited).toContain('Not smaller than the model');
     expect(unsuited).toContain('The file ends before its tensors do');
   });
@@ -225,18 +225,18 @@ describe('which draft goes with it', () => {
     const page = await openLibrary();
     await look(page, tiny.name);
     await page.getByTestId('no-suited').waitFor();
-    expect(await page.getByTestId('no-suited').innerText()).toContain('Each is listed below with why');
+    expect(await page.getByTestId('no-suited').innerText()).toContain('The reasons are listed below');
     expect(await page.getByTestId('unsuited').getAttribute('open')).not.toBeNull();
     expect(await page.getByTestId('without-draft').isChecked()).toBe(true);
     const alone = await openLibrary({}, { models: [tiny] });
     await alone.getByTestId('no-suited').waitFor();
-    expect(await alone.getByTestId('no-suited').innerText()).toContain('No model here or in the catalogue suits');
+    expect(await alone.getByTestId('no-suited').innerText()).toContain('No compatible draft, neither here nor in the catalogue');
     expect(await alone.getByTestId('unsuited-offer').count()).toBeGreaterThan(0);
-    // One that is alone, but not in the catalogue's eyes.
+    // It has no partner here, but one in the catalogue.
     const known = await openLibrary({}, { models: [seven] });
     await known.getByTestId('only-catalogue').waitFor();
     expect(await known.getByTestId('no-suited').count()).toBe(0);
-    expect(await offer(known, 'Qwen3 0.6B').innerText()).toContain('checked token by token once it is here');
+    expect(await offer(known, 'Qwen3 0.6B').innerText()).toContain('compared token by token after download');
   });
 
   it('loads a pair, and downloads a draft that is not here', async () => {
@@ -253,13 +253,13 @@ describe('which draft goes with it', () => {
     await offer(page, 'Qwen3-0.6B-Q8_0').getByTestId('load-pair').waitFor();
   });
 
-  it('is measured: progress, a result, and the list once more with it, which leads to the comparison', async () => {
+  it('is measured: progress, a result, and the updated list with a link to the comparison', async () => {
     const page = await openLibrary({ speed: 10 });
     await idle(page);
     await look(page, seven.name);
     await offer(page, small.name).getByTestId('measure-pair').click();
     await page.getByTestId('measuring-said').waitFor();
-    // The pair is in memory by now.
+    // The pair is in memory now.
     await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('7b');
     expect(await page.getByTestId('target-menu').isDisabled()).toBe(false);
     await page.getByTestId('target-menu').click();
@@ -272,36 +272,36 @@ describe('which draft goes with it', () => {
     expect(await calls(page, 'measure_pair')).toMatchObject([{ request: { target: seven.path, draft: small.path, context: null } }]);
     await offer(page, small.name).getByTestId('measured').waitFor();
     expect(await offer(page, small.name).getByTestId('gain').innerText()).toMatch(/^\d\.\d\d× measured\s+Draft model, Nov 2\d, 2026$/);
-    // The report names other models than the files do, as it may.
+    // The names in the report may differ from the file names.
     expect(await page.getByTestId('measuring-done').innerText()).toMatch(/^\d\.\d\d× measured with /);
     await offer(page, small.name).getByTestId('measured').click();
     await page.getByTestId('result').waitFor();
   });
 
-  it('can be stopped while it is measured', async () => {
+  it('can be stopped while measuring', async () => {
     const page = await openLibrary({ speed: 1 });
     await idle(page);
     await look(page, seven.name);
     await offer(page, small.name).getByTestId('measure-pair').click();
     await page.getByTestId('measuring-said').filter({ hasNotText: /Loading|Starting/ }).waitFor();
     await page.getByTestId('measuring-stop').click();
-    await page.getByText('Stopped. Nothing was kept.').waitFor();
+    await page.getByText('Stopped. Nothing was saved.').waitFor();
     expect(await calls(page, 'stop_measurement')).toHaveLength(1);
   });
 
-  it('can be stopped while the pair is loaded', async () => {
+  it('can be stopped while the pair loads', async () => {
     const page = await openLibrary({ speed: 1 }, { load_ms: 4000, info: base.info });
     await look(page, seven.name);
     await offer(page, small.name).getByTestId('measure-pair').click();
     await page.getByTestId('measuring-stop').click();
-    await page.getByText('Stopped. Nothing was kept.').waitFor();
+    await page.getByText('Stopped. Nothing was saved.').waitFor();
     expect((await calls(page, 'cancel_loading')).length).toBeGreaterThan(0);
     expect(await calls(page, 'stop_measurement')).toEqual([]);
   });
 });
 
 describe('the catalogue', () => {
-  it('shows this machine’s class first, sizes where they are published, and fetches a pair', async () => {
+  it('shows the class of this machine first and published sizes, and downloads a pair', async () => {
     const page = await openLibrary();
     await page.getByTestId('library-catalogue').click();
     expect(await page.getByTestId('catalogue-class').evaluateAll((all) => all.map((one) => one.getAttribute('data-class')))).toEqual(['gb16', 'gb8', 'gb24_to36']);
@@ -318,7 +318,7 @@ describe('the catalogue', () => {
     expect((await requests(page)).at(-1)).toMatchObject({ target: expect.stringContaining('Qwen3-8B'), draft: expect.stringContaining('Qwen3-0.6B') });
   });
 
-  it('looks at any other repository, typed or pasted, and says why it cannot', async () => {
+  it('opens any other repository, typed or pasted, and says why it cannot', async () => {
     const page = await openLibrary();
     await page.getByTestId('library-catalogue').click();
     const field = page.getByTestId('repository-field');
@@ -344,7 +344,7 @@ describe('the catalogue', () => {
     await page.getByTestId('repository-empty').waitFor();
   });
 
-  it('explains a gated repository, leads to its page, and keeps a token where there is a keychain', async () => {
+  it('explains a gated repository, links to its page, and stores a token in the keychain', async () => {
     const page = await openLibrary();
     await page.getByTestId('library-catalogue').click();
     await page.getByTestId('repository-field').fill('google/gemma-3-12b-gguf');
@@ -366,10 +366,10 @@ describe('the catalogue', () => {
     expect(await calls(page, 'set_hub_token')).toEqual([{ token: 'hf_abc' }, { token: null }]);
   });
 
-  it('says where a token has to be set when there is no keychain', async () => {
+  it('says where to set a token when there is no keychain', async () => {
     const page = await openLibrary({}, {}, { hub: { endpoint: 'https://mirror.example', token: 'environment', can_keep_token: false, problems: [] } });
     await page.getByTestId('library-catalogue').click();
-    expect(await page.getByTestId('hub').innerText()).toContain('set HF_TOKEN');
+    expect(await page.getByTestId('hub').innerText()).toContain('Set HF_TOKEN');
     expect(await page.getByTestId('hub-token').innerText()).toContain('HF_TOKEN');
     expect(await page.getByTestId('token-field').count()).toBe(0);
     expect(await page.getByTestId('token-problem').count()).toBe(0);
@@ -381,14 +381,14 @@ describe('the catalogue', () => {
     await page.getByTestId('library-catalogue').click();
     await page.getByTestId('token-problem').first().waitFor();
     const [variable, keychain] = await page.getByTestId('token-problem').allInnerTexts();
-    expect(variable).toContain('HF_TOKEN is set');
+    expect(variable).toContain('HF_TOKEN is ignored');
     expect(keychain).toContain('user cancelled');
     expect(await page.getByTestId('token-field').count()).toBe(1);
   });
 });
 
 describe('downloads', () => {
-  it('go on, are paused, fail, are tried again, are thrown away, and end in a model that can be loaded', async () => {
+  it('continue, pause, fail, retry, are deleted, and end in a model that can be loaded', async () => {
     const page = await openLibrary();
     await idle(page);
     await page.getByTestId('library-catalogue').click();
@@ -402,24 +402,24 @@ describe('downloads', () => {
     expect(await page.getByTestId('tab-downloads').getAttribute('aria-label')).toMatch(/^3 downloads, \d+%$/);
     await one.getByTestId('download-pause').click();
     await one.getByTestId('download-resume').waitFor();
-    // Another may run meanwhile.
+    // Another one may run meanwhile.
     await page.locator('[data-id=d3][data-phase=running]').waitFor();
     await one.getByTestId('download-resume').click();
     await download(page, 'd1', { phase: 'retrying', error: { code: 'io', message: 'The connection was lost.' } });
-    expect(await one.getByTestId('download-phase').innerText()).toBe('Connection lost, trying again: The connection was lost.');
+    expect(await one.getByTestId('download-phase').innerText()).toBe('Connection lost, retrying: The connection was lost.');
     await download(page, 'd1', { phase: 'failed', error: { code: 'io', message: 'The disk is full. Make room and try again.' } });
     expect(await one.getByTestId('download-phase').innerText()).toContain('Make room and try again');
     await one.getByTestId('download-retry').click();
     await page.locator('[data-id=d1][data-phase=running]').waitFor();
     await download(page, 'd2', { done_bytes: 5_000_000 });
     await page.locator('[data-id=d2]').getByTestId('download-remove').click();
-    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Throw away 5.0 MB?');
+    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Discard 5.0 MB?');
     await page.getByTestId('download-remove-yes').click();
     await page.locator('[data-testid=download][data-id=d2]').waitFor({ state: 'detached' });
     await download(page, 'd1', { phase: 'checking' });
-    expect(await one.getByTestId('download-phase').innerText()).toBe('Comparing with the checksum');
+    expect(await one.getByTestId('download-phase').innerText()).toBe('Verifying checksum');
     await download(page, 'd1', { phase: 'done' });
-    expect(await page.getByTestId('downloads-said').textContent()).toBe('Qwen3-4B-Q4_K_M is here.');
+    expect(await page.getByTestId('downloads-said').textContent()).toBe('Qwen3-4B-Q4_K_M is downloaded.');
     await one.getByTestId('download-load').click();
     await idle(page);
     expect((await requests(page)).at(-1)?.target).toContain('Qwen3-4B-Q4_K_M.gguf');
@@ -427,7 +427,7 @@ describe('downloads', () => {
     for (const [command, count] of [['pause_download', 1], ['resume_download', 2], ['remove_download', 1]] as const) expect(await calls(page, command)).toHaveLength(count);
   });
 
-  it('of which nothing is known any more can only be taken away', async () => {
+  it('whose record is lost can only be deleted', async () => {
     const page = await openLibrary();
     await page.getByTestId('library-catalogue').click();
     await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get').click();
@@ -440,13 +440,13 @@ describe('downloads', () => {
     expect(await lost.getByTestId('download-phase').innerText()).toContain('cannot be read');
     expect(await lost.getByTestId('download-retry').count()).toBe(0);
     await lost.getByTestId('download-remove').click();
-    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Throw away 1.0 GB?');
+    expect(await page.getByTestId('download-remove-question').innerText()).toContain('Discard 1.0 GB?');
     await page.getByTestId('download-remove-yes').click();
     await lost.waitFor({ state: 'detached' });
     expect(await calls(page, 'remove_download')).toEqual([{ id: 'd1' }]);
   });
 
-  it('do not move anything while figures change', async () => {
+  it('move nothing while figures change', async () => {
     const page = await openLibrary();
     await page.getByTestId('library-catalogue').click();
     await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get').click();
@@ -461,7 +461,7 @@ describe('downloads', () => {
 });
 
 describe('loading and letting go', () => {
-  it('shows how far it is, and can be called off: what was in memory stays', async () => {
+  it('shows its progress, and can be cancelled: the models in memory stay', async () => {
     const page = await openLibrary({}, { load_ms: 8000, info: base.info });
     await look(page, seven.name);
     await page.getByTestId('load').click();
@@ -476,7 +476,7 @@ describe('loading and letting go', () => {
     expect(await page.getByTestId('target-menu').innerText()).toContain('1.5b');
   });
 
-  it('begins with what was loaded last, or says why not', async () => {
+  it('starts with the last models, or says why not', async () => {
     const last = { target: seven.path, draft: small.path, context: 4096 };
     const page = await openWith({ preferences: { last_models: last } });
     await page.getByTestId('example').first().waitFor();
@@ -488,16 +488,16 @@ describe('loading and letting go', () => {
     const gone = await openWith({ preferences: { last_models: { ...last, draft: '/gone.gguf' } } });
     await gone.getByTestId('complaint').waitFor();
     expect((await requests(gone)).map(({ target }) => target)).toEqual([seven.path, tiny.path]);
-    expect(await gone.getByTestId('complaint').innerText()).toContain('no longer here');
+    expect(await gone.getByTestId('complaint').innerText()).toContain('was moved or deleted');
   });
 
-  it('lets go after the keep-warm time, says so, and loads again when asked', async () => {
+  it('unloads after the keep-warm time, says so, and reloads when asked', async () => {
     const last = { target: middle.path, draft: small.path, context: null };
     const page = await openWith({ preferences: { last_models: last, keep_warm_minutes: 15 } });
     await page.getByTestId('example').first().waitFor();
     await page.evaluate(() => window.hunchReplay?.letGo());
     await page.getByTestId('resting').waitFor();
-    expect(await page.getByTestId('resting').innerText()).toContain('Let go after 15 minutes without a question. It loads again when you ask.');
+    expect(await page.getByTestId('resting').innerText()).toContain('No questions for 15 minutes. It reloads when you ask.');
     expect(await page.getByTestId('target-menu').innerText()).toContain('1.5b');
     await ask(page);
     await ended(page);
@@ -516,14 +516,14 @@ describe('loading and letting go', () => {
     await page.getByTestId('unload').click();
     await page.getByTestId('resting').waitFor();
     expect(await calls(page, 'unload_models')).toHaveLength(1);
-    // Comparing needs it: it is loaded again from there too.
+    // Comparing reloads it from there too.
     await page.keyboard.press('Control+2');
     await page.getByTestId('compare-wake').click();
     await page.getByTestId('compare-wake').waitFor({ state: 'detached' });
     expect((await requests(page)).at(-1)).toEqual({ target: middle.path, draft: small.path, context: 4096 });
   });
 
-  it('rests and can be asked all the same: again, and differently', async () => {
+  it('unloaded, can still be asked again, and edited questions too', async () => {
     const last = { target: middle.path, draft: null, context: null };
     const page = await openWith({ preferences: { last_models: last } });
     await page.getByTestId('example').first().click();
@@ -545,14 +545,14 @@ describe('loading and letting go', () => {
     await page.getByTestId('question-branches').waitFor();
     await ended(page);
     expect(await requests(page)).toEqual([last, last, last]);
-    // Walking the branches asks nothing of a model.
+    // Browsing the branches needs no model.
     await rest();
     await page.getByRole('button', { name: 'Previous question' }).click();
     await page.getByTestId('answer-branches').waitFor();
     expect(await requests(page)).toHaveLength(3);
   });
 
-  /** Asks of a model that rests and takes its time to load. */
+  /** Asks a question of an unloaded model that takes long to load. */
   const askWhileResting = async (question: string) => {
     const last = { target: middle.path, draft: null, context: null };
     const page = await openWith({ preferences: { last_models: last } }, { load_ms: 1500 });
@@ -563,7 +563,7 @@ describe('loading and letting go', () => {
     return page;
   };
 
-  it('is not waited for any longer when the answer is stopped with its button', async () => {
+  it('is no longer waited for when the answer is stopped by button', async () => {
     const page = await askWhileResting('What is left?');
     await page.getByTestId('stop').click();
     await idle(page);
@@ -571,18 +571,18 @@ describe('loading and letting go', () => {
     expect(await page.getByTestId('prompt').inputValue()).toBe('What is left?');
   });
 
-  it('is stopped with Escape while a question waits for it: the question is given back', async () => {
+  it('is cancelled by Escape while a question waits for it, which goes back to the composer', async () => {
     const page = await askWhileResting('What is left?');
     await page.locator('[data-testid=loading][aria-valuenow]').waitFor();
     await page.keyboard.press('Escape');
     await idle(page);
     expect(await calls(page, 'cancel_loading')).toHaveLength(1);
     expect(await calls(page, 'answer')).toEqual([]);
-    expect(await page.getByTestId('error').innerText()).toContain('Loading was called off');
+    expect(await page.getByTestId('error').innerText()).toContain('Loading was cancelled');
     expect(await page.getByTestId('prompt').inputValue()).toBe('What is left?');
   });
 
-  it('is set in the settings how long models stay', async () => {
+  it('has a setting for how long models stay', async () => {
     const page = await openWith();
     await page.keyboard.press('Control+,');
     await page.getByTestId('keep-warm-15').check();
@@ -592,7 +592,7 @@ describe('loading and letting go', () => {
 });
 
 describe('the menus of models', () => {
-  it('begin with the recent ones, are searched, tell what fits, and lead to the library', async () => {
+  it('begin with recent ones, are searched, show the fit, and link to the library', async () => {
     const page = await openWith({ preferences: { recent_models: [seven.path], last_models: { target: seven.path, draft: null, context: null } } });
     await page.getByTestId('example').first().waitFor();
     await page.getByTestId('target-menu').click();
@@ -610,21 +610,21 @@ describe('the menus of models', () => {
     await page.getByTestId('library').waitFor();
   });
 
-  it('list drafts that suit first, and the others with why they do not', async () => {
+  it('list suitable drafts first, and the others with the reason', async () => {
     const page = await openWith({ preferences: { last_models: { target: seven.path, draft: null, context: null } } });
     await page.getByTestId('example').first().waitFor();
     await page.getByTestId('draft-menu').click();
     const list = page.getByTestId('draft-list');
-    await list.getByText('Suits this model').waitFor();
+    await list.getByText('Compatible', { exact: true }).waitFor();
     await page.screenshot({ path: `${output}library-drafts.png` });
     expect(await violations(page)).toEqual([]);
     const options = await list.getByRole('option').allInnerTexts();
     expect(options[0]).toMatch(/0\.5b[\s\S]*× predicted/);
-    expect(options.find((text) => text.includes('smollm2'))).toContain('Another vocabulary: token 0');
+    expect(options.find((text) => text.includes('smollm2'))).toContain('Different vocabulary: token 0');
     expect(await list.getByRole('option', { name: /smollm2/ }).getAttribute('aria-disabled')).toBe('true');
   });
 
-  it('is reached from the palette: the parts of the library, and any model by name', async () => {
+  it('are reached from the palette: the parts of the library, and any model by name', async () => {
     const page = await openWith();
     await page.getByTestId('example').first().waitFor();
     await page.keyboard.press('Control+k');
@@ -644,7 +644,7 @@ describe('the menus of models', () => {
 });
 
 describe('without any model', () => {
-  it('says why it could not be fetched, and tries again', async () => {
+  it('says why the download failed, and retries', async () => {
     const page = await openWith({}, { models: [] });
     await page.getByTestId('starter-get').click();
     await page.getByTestId('starter').getByTestId('fetching').nth(1).waitFor();
@@ -655,11 +655,11 @@ describe('without any model', () => {
     await page.getByTestId('starter-why').waitFor({ state: 'detached' });
     const fetched = (await calls(page, 'start_download')).map((args) => (args['request'] as Download['request']).file);
     expect(fetched).toEqual(['Qwen3-8B-Q4_K_M.gguf', 'Qwen3-0.6B-Q8_0.gguf', 'Qwen3-8B-Q4_K_M.gguf']);
-    // Nothing of the hub was needed that may lie in the keychain.
+    // Nothing was needed from the keychain.
     expect(await calls(page, 'hub_state')).toEqual([]);
   });
 
-  it('offers the pair to begin with, fetches it, and loads it', async () => {
+  it('offers a first pair, downloads it, and loads it', async () => {
     const page = await openWith({}, { models: [] });
     await page.getByTestId('starter').waitFor();
     expect(await page.getByTestId('starter').innerText()).toMatch(/Qwen3 8B[\s\S]*Qwen3 0\.6B/);
@@ -675,7 +675,7 @@ describe('without any model', () => {
   });
 });
 
-/** A library in which something of everything happens. */
+/** A library with something in every state. */
 async function lively(page: Page): Promise<void> {
   await page.getByTestId('library-catalogue').click();
   await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get-pair').click();
@@ -726,19 +726,19 @@ describe.each([900, 1400])('at %i px', (width) => {
 });
 
 describe('in German', () => {
-  it.each(['light', 'dark'] as const)('says in German why something could not be fetched (%s)', async (colours) => {
+  it.each(['light', 'dark'] as const)('shows a failed download in German (%s)', async (colours) => {
     const page = await openWith({ locale: 'de-AT', colours }, { models: [] });
     await page.getByTestId('starter-get').click();
     await page.getByTestId('starter').getByTestId('fetching').nth(1).waitFor();
     const params = { folder: '/Users/ada/Models', missing: '12000001', promised: '639446688' };
     await download(page, 'd1', { phase: 'failed', error: { code: 'disk_full', message: 'The disk has too little room.', params } });
     const why = await page.getByTestId('starter-why').innerText();
-    expect(why).toContain('Mit den 639,4 MB, die andere Downloads noch brauchen, fehlen 12,1 MB.');
+    expect(why).toContain('fehlen 12,1 MB (andere Downloads brauchen 639,4 MB).');
     expect(await page.getByTestId('fetching').first().getAttribute('title')).toBe(why);
     await page.screenshot({ path: `${output}library-german-full-${colours}.png` });
   });
 
-  it('says all of it in German', async () => {
+  it('is all in German', async () => {
     const page = await openLibrary({ locale: 'de-AT' });
     await idle(page);
     await look(page, seven.name);

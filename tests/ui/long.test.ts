@@ -1,8 +1,8 @@
-// A long conversation: what is far from the reader costs little, and is there when they come.
+// A long conversation: turns far from the reader are cheap, and are loaded when the reader gets there.
 
 import type { Page } from 'playwright-core';
 import { expect, it } from 'vitest';
-import type { RecordedApp } from '../../ui/src/lib/host/replay';
+import type { RecordedApp } from './replay/host';
 import { longConversation } from './fixtures/long';
 import recordedApp from './fixtures/fixture-app.json';
 import { calls, useWindow } from './harness';
@@ -19,7 +19,7 @@ async function opened(reducedMotion = false): Promise<Page> {
   return page;
 }
 
-/** Nothing on screen waits for its tokens, and nothing moves any more. */
+/** Waits until no turn on screen lacks its tokens and nothing moves. */
 async function quiet(page: Page): Promise<void> {
   await page.waitForFunction(() => {
     const { top, bottom } = document.querySelector('main')!.getBoundingClientRect();
@@ -39,19 +39,19 @@ async function quiet(page: Page): Promise<void> {
 
 const left = (page: Page) => page.getByTestId('conversation').evaluate((main) => main.scrollHeight - main.clientHeight - main.scrollTop);
 
-it('opens at its end, with the tokens of what is near and the text of all', async () => {
+it('opens at its end, with tokens near the reader and the text of all', async () => {
   const page = await opened();
   expect(await left(page)).toBeLessThanOrEqual(24);
   expect(await page.getByTestId('turn').count()).toBe(turns);
   const fetched = (await calls(page, 'answer_events')).length;
   expect(fetched).toBeLessThan(turns / 4);
   expect(await page.locator('[data-unread]').count()).toBe(turns - fetched);
-  // Every answer can be found in the page.
+  // Every answer can be found on the page.
   const text = (await page.getByTestId('conversation').textContent()) ?? '';
   for (const number of [1, 17, 42, turns]) expect(text).toContain(`Answer ${number}.`);
 });
 
-it.each([true, false])('brings what a search has found before the reader, and marks it for a moment (reduced motion: %s)', async (reducedMotion) => {
+it.each([true, false])('scrolls to a search hit and marks it for a moment (reduced motion: %s)', async (reducedMotion) => {
   const page = await opened(reducedMotion);
   const find = async (typed: string) => {
     await page.getByTestId('search').fill(typed);
@@ -67,9 +67,9 @@ it.each([true, false])('brings what a search has found before the reader, and ma
   expect(await found.getByTestId('question').textContent()).toBe('Question 17');
   await found.waitFor({ state: 'detached' });
   await quiet(page);
-  // Answers around it have their tokens now, and it is where it was.
+  // The answers around it have their tokens now, and it has not moved.
   expect(Math.abs((await room())[16]! - 16)).toBeLessThanOrEqual(2);
-  // On this branch already, the reader stays on it.
+  // A hit on this branch does not change the branch.
   expect(await calls(page, 'choose_branch')).toEqual([]);
   await find('Answer 63.');
   await found.waitFor();
@@ -77,7 +77,7 @@ it.each([true, false])('brings what a search has found before the reader, and ma
   expect(Math.abs((await room())[62]! - 16)).toBeLessThanOrEqual(2);
 });
 
-it('gives an answer its tokens when the reader comes, once', async () => {
+it('fetches the tokens of an answer once, when the reader gets there', async () => {
   const page = await opened();
   await page.getByTestId('conversation').evaluate((main) => (main.scrollTop = 0));
   await page.locator('[data-testid=turn]:first-child [data-testid=stats]').waitFor();
@@ -86,17 +86,17 @@ it('gives an answer its tokens when the reader comes, once', async () => {
   const fetched = (await calls(page, 'answer_events')).map((args) => args['message']);
   expect(new Set(fetched).size).toBe(fetched.length);
   expect(fetched.length).toBeLessThan(turns / 2);
-  // Back at the end nothing is asked for again.
+  // Back at the end nothing is fetched again.
   await page.getByTestId('conversation').evaluate((main) => (main.scrollTop = main.scrollHeight));
   await quiet(page);
   const again = (await calls(page, 'answer_events')).map((args) => args['message']);
   expect(new Set(again).size).toBe(again.length);
 });
 
-it('keeps what is read where it is while answers above it get their tokens', async () => {
+it('keeps the reading position while answers above get their tokens', async () => {
   const page = await opened();
   await page.getByTestId('conversation').hover();
-  // To the middle at once, where nothing was laid out yet.
+  // Jump to the middle, which was not laid out yet.
   await page.getByTestId('conversation').evaluate((main) => (main.scrollTop = main.scrollHeight / 2));
   const place = () =>
     page.evaluate(() => {
@@ -112,7 +112,7 @@ it('keeps what is read where it is while answers above it get their tokens', asy
   const after = await place();
   expect(after.at).toBe(before.at);
   expect(Math.abs(after.top - before.top)).toBeLessThanOrEqual(2);
-  // Small steps upwards go upwards.
+  // Small steps upwards move upwards.
   for (let step = 0; step < 12; step += 1) {
     const top = await page.locator('[data-testid=turn]').nth(after.at).evaluate((turn) => turn.getBoundingClientRect().top);
     await page.mouse.wheel(0, -120);

@@ -1,5 +1,4 @@
-// The window as a person sees it, light and dark, narrow and wide: pictures in tests/output/ui, and
-// what must hold in each of them.
+// Screenshots of the window, light and dark, narrow and wide, in tests/output/ui, with checks that hold in each.
 
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';

@@ -1,5 +1,5 @@
-// The window's manners: files dropped on it, the acceptance rule, how full the context is, what rests, and
-// what Escape keeps. Pictures in tests/output/ui.
+// Dropped files, the acceptance rule, the context figure, parked drafting, and Escape. Screenshots in
+// tests/output/ui.
 
 import { mkdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -19,7 +19,7 @@ const small = '/home/person/.local/share/hunch/models/smollm2-135m-instruct-q4_1
 
 const drag = (page: Page, event: FilesEvent) => page.evaluate((told) => window.hunchReplay?.files(told), event);
 
-/** The recording of an answer, with some of its events changed. */
+/** The recording of an answer with some events changed. */
 function changed(change: (event: GenerationEvent) => Partial<GenerationEvent>, name = 'fixture-answer'): string {
   const plan = plans[name];
   if (!plan) throw new Error(name);
@@ -31,7 +31,7 @@ function changed(change: (event: GenerationEvent) => Partial<GenerationEvent>, n
 const started = (told: Partial<GenerationEvent & { type: 'started' }>) =>
   changed((event) => (event.type === 'started' ? told : {}));
 
-/** A conversation as a file would bring it. */
+/** A conversation as imported from a file. */
 function imported(id: number, title: string) {
   const entry = { id, title, pinned: false, created_ms: 1, updated_ms: 2 };
   const messages = [{ id: id + 1, parent: null, role: 'user', content: title, state: 'complete', settings: null, created_ms: 1 }];
@@ -66,7 +66,7 @@ describe('files dragged onto the window', () => {
       { target: target.path, draft: small, context },
       { target: small, draft: null, context: null },
     ]);
-    expect(await page.getByTestId('complaint').innerText()).toContain('other.gguf cannot be opened');
+    expect(await page.getByTestId('complaint').innerText()).toContain('Couldn’t open other.gguf');
     expect(await page.getByTestId('drop').count()).toBe(0);
   });
 
@@ -79,19 +79,19 @@ describe('files dragged onto the window', () => {
     expect(await page.getByTestId('conversation-entry').count()).toBe(2);
   });
 
-  it('of another kind are refused in words', async () => {
+  it('of other kinds are refused with a message', async () => {
     const page = await hunch.open();
     await drag(page, { kind: 'dropped', paths: ['/tmp/notes.txt'], across: 0.2 });
     const said = page.getByTestId('complaint');
     await said.waitFor();
-    expect(await said.innerText()).toContain('notes.txt cannot be opened. Drop one model (.gguf) or exported conversations (.json).');
+    expect(await said.innerText()).toContain('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
     expect(await calls(page, 'load_models')).toEqual([]);
     expect(await calls(page, 'import_conversation')).toEqual([]);
   });
 });
 
 describe('the acceptance rule', () => {
-  it('is chosen in the settings, sent with the request, and said under the answer', async () => {
+  it('is chosen in the settings, sent with the request, and named under the answer', async () => {
     const rule = { name: 'lossy-typical', epsilon: 0.09, delta: 0.3 } as const;
     const page = await hunch.open({ replay: 'lossy', recordings: { lossy: started({ rule }) } });
     await page.getByTestId('settings').click();
@@ -107,7 +107,7 @@ describe('the acceptance rule', () => {
     expect(await page.getByTestId('rule').innerText()).toBe('lossy: typical, ε 0.09, δ 0.30');
   });
 
-  it('is lossless until another is chosen, and then nothing is said of it', async () => {
+  it('is lossless by default, and then not named', async () => {
     const page = await hunch.open();
     await ask(page);
     await ended(page);
@@ -117,7 +117,7 @@ describe('the acceptance rule', () => {
 });
 
 describe('the context', () => {
-  it('is measured under the last answer', async () => {
+  it('is shown under the last answer', async () => {
     const page = await hunch.open({ replay: 'fixture-answer,fixture-story' });
     await ask(page);
     await ended(page);
@@ -132,7 +132,7 @@ describe('the context', () => {
     expect(await page.getByTestId('context').count()).toBe(1);
   });
 
-  it('warns when it is nearly full, and is not shown when its length is not known', async () => {
+  it('warns when it is nearly full, and is hidden when its length is unknown', async () => {
     const recordings = { full: started({ context_length: 270 }), unknown: started({ context_length: 0 }) };
     const page = await hunch.open({ replay: 'full,unknown', recordings });
     const colour = () => page.getByTestId('context').evaluate((element) => getComputedStyle(element).color);
@@ -144,7 +144,7 @@ describe('the context', () => {
     expect(await page.getByTestId('context').count()).toBe(0);
   });
 
-  it('says which messages were not read', async () => {
+  it('says which messages were left out', async () => {
     const recordings = { four: started({ dropped_messages: 4 }), one: started({ dropped_messages: 1 }) };
     const page = await hunch.open({ replay: 'four,one,fixture-answer', recordings });
     for (const turn of [0, 1, 2]) {
@@ -153,8 +153,8 @@ describe('the context', () => {
     }
     // Far turns are not laid out, so they have no inner text.
     expect(await page.getByTestId('dropped').allTextContents()).toEqual([
-      'The first 4 messages no longer fit into the context and were not read.',
-      'The first message no longer fits into the context and was not read.',
+      'The first 4 messages no longer fit the context and were not read.',
+      'The first message no longer fits the context and was not read.',
     ]);
     expect(await page.getByTestId('dropped').first().getAttribute('title')).toBe('Instructions and the last question are always read.');
   });
@@ -171,12 +171,12 @@ function droppedDraft(): string {
 }
 
 describe('a draft that fails', () => {
-  it('is named at the answer, which goes on without it', async () => {
+  it('is named at the answer, which continues without it', async () => {
     const page = await hunch.open({ replay: 'dropped', recordings: { dropped: droppedDraft() } });
     await ask(page);
     await ended(page);
     const told = page.getByTestId('draft-dropped');
-    expect(await told.locator('summary').innerText()).toBe('Draft model failed; the answer goes on without it');
+    expect(await told.locator('summary').innerText()).toBe('Draft model failed; continuing without it');
     await told.locator('summary').focus();
     await page.keyboard.press('Enter');
     await page.getByText('Not enough memory: a cache needs 7 MiB.').waitFor();
@@ -187,7 +187,7 @@ describe('a draft that fails', () => {
     const page = await hunch.open({ replay: 'dropped', recordings: { dropped: droppedDraft() }, locale: 'de-DE' });
     await ask(page);
     await ended(page);
-    expect(await page.getByTestId('draft-dropped').locator('summary').innerText()).toBe('Draft-Modell ist ausgefallen; die Antwort geht ohne weiter');
+    expect(await page.getByTestId('draft-dropped').locator('summary').innerText()).toBe('Draft-Modell ist ausgefallen; es geht ohne weiter');
   });
 });
 
@@ -197,26 +197,26 @@ const resting = changed((event) => {
   return event.type === 'round' ? { depth } : event.type === 'finished' ? { stats: { ...event.stats, plain: event.stats.rounds } } : {};
 }, 'fixture-plain').replaceAll('"method":"plain"', '"method":"ngram"');
 
-describe('drafting that rests', () => {
-  it('tells by keyboard what was expected, and keeps a word of it', async () => {
+describe('parked drafting', () => {
+  it('shows its forecast by keyboard, and a note under the answer', async () => {
     const page = await hunch.open({ replay: 'resting', recordings: { resting }, speed: 4 });
     await ask(page);
     const parked = page.getByTestId('parked');
     await parked.waitFor();
-    expect(await parked.locator('summary').innerText()).toBe('drafting rests, plain is faster here');
+    expect(await parked.locator('summary').innerText()).toBe('parked: plain is faster here');
     await parked.locator('summary').focus();
     await page.keyboard.press('Enter');
-    await page.getByText('1: 0.90x, 2: 0.75x').waitFor();
+    await page.getByText('1: 0.90×, 2: 0.75×').waitFor();
     await page.getByTestId('stop').click();
     const over = await hunch.open({ replay: 'resting', recordings: { resting } });
     await ask(over);
     await ended(over);
-    expect(await over.getByTestId('parked').locator('summary').innerText()).toBe('drafting mostly rested');
+    expect(await over.getByTestId('parked').locator('summary').innerText()).toBe('mostly parked');
   });
 });
 
 describe('settings', () => {
-  it('keep what is being typed when Escape closes them', async () => {
+  it('keep a number being typed when Escape closes them', async () => {
     const page = await hunch.open();
     await page.getByTestId('settings').click();
     await page.getByTestId('system').pressSequentially('Be brief.');
@@ -237,7 +237,7 @@ describe('settings', () => {
     await expect.poll(async () => (await calls(page, 'set_system_prompt')).at(-1)?.['system']).toBe('Be long.');
   });
 
-  it('of the window open by a button', async () => {
+  it('of the window are opened by a button', async () => {
     const page = await hunch.open();
     const button = page.getByTestId('open-settings');
     expect(await button.getAttribute('title')).toBe('Settings (Ctrl+,)');
@@ -247,7 +247,7 @@ describe('settings', () => {
 });
 
 describe('a bar for a model that is being loaded', () => {
-  it('stands still for those who asked for less motion, and names the model', async () => {
+  it('does not move with reduced motion, and names the model', async () => {
     const page = await hunch.open({ ...loading, reducedMotion: true });
     const bar = page.getByTestId('loading');
     await bar.waitFor();

@@ -1,9 +1,9 @@
-// A formatted answer in the built window: its structure, its tokens inside that, and what it must not do.
+// A formatted answer in the built window: its structure, its tokens, and that it can do no harm.
 
 import { readFileSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { parseRecording } from '../../ui/src/lib/host/recording';
+import { parseRecording } from './replay/recording';
 import type { TokenEvent } from '../../ui/src/lib/ipc/schema.gen';
 import { plans } from './fixtures/plans';
 import { ask, calls, ended, legend, useWindow, type Opening } from './harness';
@@ -17,7 +17,7 @@ const rust = `fn merge(left: &[u32]) -> Vec<u32> {
     left.to_vec()
 }`;
 
-/** The tokens of a recording, in order. */
+/** Tokens of a recording, in order. */
 function recorded(name: string): TokenEvent[] {
   const { messages } = parseRecording(readFileSync(new URL(`./fixtures/${name}.jsonl`, import.meta.url), 'utf8'));
   return messages.flatMap(({ events }) => events).flatMap((event) => (event.type === 'round' || event.type === 'finished' ? event.tokens : []));
@@ -34,7 +34,7 @@ async function answered(replay: string, opening: Opening = {}): Promise<Page> {
 const clipboard = (page: Page) => page.evaluate(() => navigator.clipboard.readText());
 
 describe('a formatted answer', () => {
-  it('has the structure that was written', async () => {
+  it('has the structure of the Markdown', async () => {
     const page = await answered('fixture-markdown');
     const answer = page.getByTestId('answer');
     const texts = (selector: string) => answer.locator(selector).allInnerTexts();
@@ -52,11 +52,11 @@ describe('a formatted answer', () => {
     expect(await answer.getByTestId('code').locator('.head > span').allInnerTexts()).toEqual(['python', 'rust']);
     expect(await answer.locator('pre').allTextContents()).toEqual([`${python}\n`, `${rust}\n`]);
     expect(await texts('blockquote')).toEqual(['Equal elements keep their order.']);
-    // Code has its colours.
+    // Code is coloured.
     expect(await answer.locator('[class^=code-]').count()).toBeGreaterThan(4);
   });
 
-  it('keeps its tokens inside that structure, each with its own marks', async () => {
+  it('keeps its tokens in that structure, each with its marks', async () => {
     const page = await answered('fixture-markdown');
     const events = recorded('fixture-markdown');
     const shown = await page.getByTestId('answer').locator('[data-token]').evaluateAll((all) =>
@@ -72,14 +72,14 @@ describe('a formatted answer', () => {
       expect(origin, `token ${index}`).toBe(events[index]?.origin);
       if (text !== null) expect(events[index]?.text, `token ${index}`).toContain(text);
     }
-    // In the order they were written, and each begun once.
+    // In order, and each started once.
     expect(shown.map(({ index }) => index)).toEqual(shown.map(({ index }) => index).sort((a, b) => a - b));
     const begun = shown.filter(({ first }) => first).map(({ index }) => index);
     expect(new Set(begun).size).toBe(begun.length);
     expect(new Set(shown.map(({ index }) => index)).size).toBe(begun.length);
     for (const place of ['.heading strong', 'li', 'td', 'pre > code', 'blockquote', '[data-testid=link]'])
       expect(await page.locator(`[data-testid=answer] ${place} [data-token]`).count(), place).toBeGreaterThan(0);
-    // Those that only format are counted too.
+    // Tokens that only format are counted too.
     const { counts, total } = await legend(page);
     expect(total).toBe(events.length);
     for (const origin of ['accepted', 'resampled', 'bonus', 'plain'] as const)
@@ -87,7 +87,7 @@ describe('a formatted answer', () => {
     expect(begun.length).toBeLessThan(total);
   });
 
-  it('asks for nothing from outside and has no element that could', async () => {
+  it('makes no request and has no element that could', async () => {
     const page = await answered('fixture-markdown');
     const before = await page.title();
     expect(await page.locator('main').locator('script, img, iframe, object, a[href], [onclick], [onerror], [src]').count()).toBe(0);
@@ -117,7 +117,7 @@ describe('a formatted answer', () => {
     await question.getByRole('button', { name: 'Cancel' }).click();
     await question.waitFor({ state: 'detached' });
     expect(await calls(page, 'open_link')).toEqual([]);
-    // Whoever said no is where they were.
+    // Declining changes nothing.
     await expect.poll(() => link.evaluate((element) => element === document.activeElement)).toBe(true);
     await page.keyboard.press('Enter');
     await page.getByTestId('copy-link').click();
@@ -129,14 +129,14 @@ describe('a formatted answer', () => {
     expect(await calls(page, 'open_link')).toEqual([{ href: address }]);
   });
 
-  it('shows only the card or the question when a link is pressed, not both', async () => {
+  it('shows either the card or the question when a link is pressed', async () => {
     const page = await answered('fixture-markdown');
     await page.getByTestId('link').first().click();
     await page.getByTestId('link-question').waitFor();
     expect(await page.locator('[data-testid=token-card][data-pinned=true]').count()).toBe(0);
   });
 
-  it('copies the code of a block, and nothing else', async () => {
+  it('copies only the code of a block', async () => {
     const page = await answered('fixture-markdown');
     for (const [at, code] of [python, rust].entries()) {
       const button = page.getByTestId('copy-code').nth(at);
@@ -146,7 +146,7 @@ describe('a formatted answer', () => {
     }
   });
 
-  it('draws formulas as they are meant', async () => {
+  it('draws formulas', async () => {
     const page = await answered('fixture-markdown');
     await page.locator('[role=math] .katex').nth(1).waitFor();
     const formulas = page.locator('[data-testid=answer] [role=math]');
@@ -154,7 +154,7 @@ describe('a formatted answer', () => {
       'O(n + m)',
       '\\sum_{i=1}^{n} i = \\frac{n(n+1)}{2}',
     ]);
-    // Styles that KaTeX sets inline are there: without them nothing stands above or below anything.
+    // KaTeX's inline styles are applied. Without them nothing is raised or lowered.
     const raised = await formulas.nth(1).locator('.vlist > span').evaluateAll((all) => all.filter((span) => (span as HTMLElement).style.top !== '').length);
     expect(raised).toBeGreaterThan(3);
     expect((await formulas.nth(1).boundingBox())?.height).toBeGreaterThan(40);
@@ -162,7 +162,7 @@ describe('a formatted answer', () => {
     await expect.poll(loaded).toBeGreaterThan(0);
   });
 
-  it('can be read when it is selected and copied', async () => {
+  it('is copied as readable text', async () => {
     const page = await answered('fixture-markdown');
     await page.locator('[role=math] .katex').nth(1).waitFor();
     const selected = await page.evaluate(() => {
@@ -177,11 +177,11 @@ describe('a formatted answer', () => {
     expect(selected).toContain(`${python}\n`);
     expect(selected).toContain(rust);
     expect(selected).toContain('Equal elements keep their order.');
-    // Names and buttons of the window are no part of it.
+    // Labels and buttons of the window are not copied.
     expect(selected).not.toMatch(/\bCopy\b|python\n|rust\n/);
   });
 
-  it('shows every token as it was written when it is boxed', async () => {
+  it('shows every token verbatim when boxed', async () => {
     const page = await answered('fixture-markdown');
     const events = recorded('fixture-markdown');
     await page.getByTestId('boxed').click();
@@ -197,7 +197,7 @@ describe('a formatted answer', () => {
       return copy.textContent;
     });
     expect(text).toBe(plans['fixture-markdown']?.text);
-    // A frame around each of them.
+    // Each token has a frame.
     expect(await shown.first().evaluate((token) => getComputedStyle(token).boxShadow)).toContain('inset');
     await page.getByTestId('boxed').click();
     await page.getByTestId('answer').locator('table').waitFor();
@@ -205,7 +205,7 @@ describe('a formatted answer', () => {
 });
 
 describe('a thought', () => {
-  it('is folded, opens by keyboard, and its tokens can be pointed at', async () => {
+  it('is folded, opens by keyboard, and its tokens have cards', async () => {
     const page = await answered('fixture-thought');
     const thought = page.getByTestId('thought');
     expect(await thought.evaluate((details) => (details as HTMLDetailsElement).open)).toBe(false);
@@ -219,7 +219,7 @@ describe('a thought', () => {
     await page.keyboard.press('Tab');
     await page.getByTestId('token-card').waitFor();
     expect(await page.evaluate(() => document.activeElement?.closest('[data-testid=thought]') !== null)).toBe(true);
-    // Its tokens count.
+    // Its tokens are counted.
     expect((await legend(page)).total).toBe(recorded('fixture-thought').length);
   });
 
@@ -230,11 +230,11 @@ describe('a thought', () => {
     expect(await clipboard(page)).toBe('Compare the heads and take the smaller one.');
   });
 
-  it('says that it goes on while it does', async () => {
+  it('says that it continues while it does', async () => {
     const page = await hunch.open({ replay: 'fixture-thought', speed: 1 });
     await ask(page);
     await page.getByTestId('thought').getByText('Thinking', { exact: true }).waitFor();
     await ended(page);
-    await page.getByTestId('thought').getByText('What it thought first').waitFor();
+    await page.getByTestId('thought').getByText('Reasoning').waitFor();
   });
 });

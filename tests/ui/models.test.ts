@@ -35,12 +35,12 @@ describe('models', () => {
     expect(await page.getByTestId('target-menu').innerText()).toContain('smollm2-135m');
   });
 
-  it.each(['light', 'dark'] as const)('that ended the last run waits to be asked for (%s)', async (colours) => {
+  it.each(['light', 'dark'] as const)('that crashed the last run is not loaded by itself (%s)', async (colours) => {
     const app = recordedApp('fixture-app-default');
     app.info.unfinished_load = { target: app.models[0].path, draft: null, context: null };
     const page = await hunch.open({ app: 'crashed', apps: { crashed: app }, colours });
     await page.getByTestId('load-again').waitFor();
-    expect(await page.getByTestId('resting').innerText()).toContain(`Hunch ended while it loaded ${app.models[0].name}`);
+    expect(await page.getByTestId('resting').innerText()).toContain(`Hunch ended while loading ${app.models[0].name}`);
     expect(await calls(page, 'load_models')).toEqual([]);
     await page.screenshot({ path: `${output}crashed-${colours}.png` });
     await page.getByTestId('load-again').click();
@@ -48,7 +48,7 @@ describe('models', () => {
     expect(await page.getByTestId('target-menu').innerText()).toContain(app.models[0].name);
   });
 
-  it('that cannot be used says why, and the loaded one stays', async () => {
+  it('that cannot be used gives the reason, and the loaded one stays', async () => {
     const app = recordedApp('fixture-app');
     app.picks = Object.keys(app.load_errors);
     const page = await hunch.open({ app: 'broken-pick', apps: { 'broken-pick': app } });
@@ -63,7 +63,7 @@ describe('models', () => {
     expect(await page.getByTestId('error').count()).toBe(0);
   });
 
-  it('can be chosen from the list, and a draft beside it', async () => {
+  it('can be chosen from the list, and a draft with it', async () => {
     const page = await hunch.open({ app: 'fixture-app-plain' });
     await page.getByTestId('target-menu').click();
     await page.getByRole('option', { name: /half-a-download/ }).waitFor();
@@ -79,7 +79,7 @@ describe('models', () => {
 });
 
 describe('method and settings', () => {
-  it('offers only methods that work, and says why not for the others', async () => {
+  it('offers only methods that work, and gives the reason for the others', async () => {
     const page = await hunch.open({ app: 'fixture-app-plain' });
     await page.getByTestId('method').click();
     const draft = page.getByTestId('method-draft-model');
@@ -92,7 +92,7 @@ describe('method and settings', () => {
     expect((await calls(page, 'answer'))[0]?.['request']).toMatchObject({ settings: { method: 'ngram', max_draft: 'auto' } });
   });
 
-  it('sends what is set, and keeps every number in its range', async () => {
+  it('sends the chosen values, and keeps every number in its range', async () => {
     const page = await hunch.open();
     const depth = page.getByTestId('max-draft');
     expect(await depth.inputValue()).toBe('auto');
@@ -121,7 +121,7 @@ describe('method and settings', () => {
     });
   });
 
-  it('has no depth to set in a plain run', async () => {
+  it('has no depth for plain decoding', async () => {
     const page = await hunch.open();
     await page.getByTestId('method').click();
     await page.getByTestId('method-plain').click();

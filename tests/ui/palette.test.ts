@@ -1,4 +1,4 @@
-// The command palette, its shortcuts, and the settings: by keyboard, with what they change.
+// The command palette, its shortcuts, and the settings, by keyboard.
 
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -25,7 +25,7 @@ const selected = (page: Page) => page.getByTestId('palette').locator('[aria-sele
 const focused = (page: Page) => page.evaluate(() => document.activeElement?.getAttribute('data-testid'));
 
 describe('the command palette', () => {
-  it('opens, finds, moves and does, by keyboard alone', async () => {
+  it('opens, finds, selects and runs, by keyboard alone', async () => {
     const page = await hunch.open();
     await palette(page);
     await expect.poll(() => focused(page)).toBe('palette-input');
@@ -44,16 +44,16 @@ describe('the command palette', () => {
     expect(await style(page, 'body', 'background-color')).toBe('rgb(28, 28, 31)');
     await expect.poll(() => focused(page)).toBe('prompt');
     await palette(page, 'xyzzyx');
-    await page.getByText('Nothing was found').first().waitFor();
+    await page.getByText('No results').first().waitFor();
     await page.keyboard.press('Enter');
     await page.keyboard.press('Control+k');
     await page.getByTestId('palette').waitFor({ state: 'detached' });
-    // What was typed is gone the next time.
+    // The typed text is cleared the next time.
     await palette(page);
     expect(await page.getByTestId('palette-input').inputValue()).toBe('');
   });
 
-  it('writes shortcuts as the system does', async () => {
+  it('shows shortcuts in the notation of the system', async () => {
     const page = await hunch.open();
     await palette(page, 'new conv');
     expect(await options(page).first().locator('.aside').innerText()).toBe('Ctrl+N');
@@ -76,13 +76,13 @@ describe('the command palette', () => {
     await page.keyboard.press('ArrowDown');
     await page.keyboard.press('Enter');
     await expect.poll(() => page.getByTestId('question').allInnerTexts()).toEqual(['A lighthouse in a storm']);
-    // The one before it in the list is the newer one.
+    // The previous one in the list is the newer one.
     await palette(page, 'previous');
     await page.keyboard.press('Enter');
     await expect.poll(() => page.getByTestId('question').allInnerTexts()).toEqual(['Merge two lists']);
   });
 
-  it('gives the focus to what a command opens, and Escape to itself alone', async () => {
+  it('leaves the focus where a command put it, and closes alone on Escape', async () => {
     const page = await hunch.open({ speed: 1 });
     await palette(page, 'search');
     await page.keyboard.press('Enter');
@@ -99,7 +99,7 @@ describe('the command palette', () => {
     await expect.poll(async () => (await calls(page, 'stop_generation')).length).toBe(1);
   });
 
-  it('renames, pins, deletes and puts back a conversation by keyboard alone', async () => {
+  it('renames, pins, deletes and restores a conversation by keyboard alone', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await ask(page, 'A lighthouse');
     await ended(page);
@@ -127,7 +127,7 @@ describe('the command palette', () => {
     await expect.poll(() => focused(page)).toBe('search');
   });
 
-  it('asks the last question differently and walks the branches by keyboard alone', async () => {
+  it('edits the last question and browses the branches by keyboard alone', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await ask(page, 'Why?');
     await ended(page);
@@ -136,7 +136,7 @@ describe('the command palette', () => {
       await page.keyboard.press('Enter');
       await page.getByTestId('palette').waitFor({ state: 'detached' });
     };
-    await run('ask the last');
+    await run('edit last');
     await expect.poll(() => focused(page)).toBe('edit-question');
     await page.keyboard.press('Control+a');
     await page.keyboard.type('Why not?');
@@ -150,19 +150,19 @@ describe('the command palette', () => {
     await expect.poll(asked).toEqual(['Why not?']);
   });
 
-  it('asks for a question that is being said differently: it stays as far as it is', async () => {
+  it('keeps the text when a question being edited is edited again', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await ask(page, 'Why?');
     await ended(page);
     await page.getByTestId('edit').click();
     await page.getByTestId('edit-question').fill('Why not, and what');
-    await palette(page, 'ask the last');
+    await palette(page, 'edit last');
     await page.keyboard.press('Enter');
     await expect.poll(() => focused(page)).toBe('edit-question');
     expect(await page.getByTestId('edit-question').inputValue()).toBe('Why not, and what');
   });
 
-  it('does with a shortcut what it does by name', async () => {
+  it('runs commands by shortcut as by name', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     await ask(page);
@@ -175,7 +175,7 @@ describe('the command palette', () => {
     await expect.poll(async () => (await calls(page, 'answer')).length).toBe(2);
     expect((await calls(page, 'answer'))[1]).toMatchObject({ request: { asking: { kind: 'again' } } });
     await ended(page);
-    // A menu of the system asks for the same.
+    // The native menu runs the same command.
     await page.evaluate(() => window.hunchReplay?.menu('settings'));
     await page.getByTestId('settings-dialog').waitFor();
     await page.keyboard.press('Control+n');
@@ -206,7 +206,7 @@ describe('the settings', () => {
     expect((await calls(page, 'set_preference'))[0]).toEqual({ key: 'appearance', value: 'dark' });
   });
 
-  it('resize the text of the conversation and nothing else', async () => {
+  it('resize only the text of the conversation', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await ask(page);
     await ended(page);
@@ -227,12 +227,12 @@ describe('the settings', () => {
     await page.keyboard.press('Control+,');
     await page.getByTestId('text-size-18').check();
     expect((await sizes())[1]).toBe('18px');
-    // A shortcut works over the settings, and they show it.
+    // A shortcut works while the settings are open, and they show it.
     await page.keyboard.press('Control+0');
     expect(await page.getByTestId('text-size-15').isChecked()).toBe(true);
   });
 
-  it('keep instructions and settings as a preset, which changes what is asked', async () => {
+  it('keep instructions and settings as a preset, which changes the request', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await page.getByTestId('settings').click();
     await page.getByTestId('system').fill('Answer in one sentence.');

@@ -1,9 +1,9 @@
-// What must hold everywhere: contrast, long answers, reading while text arrives, quiet motion.
+// Rules for every screen: contrast, long answers, reading while text arrives, reduced motion.
 
 import { describe, expect, it } from 'vitest';
 import { runLength } from '../../ui/src/lib/text/blocks';
 import { faintText } from './contrast';
-import type { RecordedApp } from '../../ui/src/lib/host/replay';
+import type { RecordedApp } from './replay/host';
 import { record, toLines } from './fixtures/build';
 import recordedApp from './fixtures/fixture-app.json';
 import { longConversation, longMarkdown } from './fixtures/long';
@@ -16,12 +16,12 @@ const longText = Array.from({ length: 40 }, (_, index) => words.repeat(index % 3
 const long = { long: toLines(record({ text: longText, method: 'draft-model', maxDraft: 4, seed: 2, perMessage: 8 })) };
 
 const marked = { marked: toLines(record({ text: longMarkdown(3000), method: 'draft-model', maxDraft: 4, seed: 21, perMessage: 4 })) };
-/** Elements that may be added, taken away or changed for one token of a marked-up answer: what is being written is
- * drawn again while it grows, and nothing else. */
+/** Elements that may change for one token of a formatted answer: the unfinished part is redrawn while it grows,
+ * nothing else. */
 const workBound = 16;
 
 describe.each(['light', 'dark'] as const)('%s', (colours) => {
-  it('gives all text the contrast WCAG AA asks, over tints too', async () => {
+  it('has the contrast of WCAG AA in all text, over tints too', async () => {
     const answer = await hunch.open({ colours, replay: 'fixture-story' });
     await ask(answer);
     await ended(answer);
@@ -44,7 +44,7 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
     expect(await faintText(menu)).toEqual([]);
   });
 
-  it('draws underlines that can be seen', async () => {
+  it('draws visible underlines', async () => {
     const page = await hunch.open({ colours, replay: 'fixture-story' });
     await ask(page);
     await ended(page);
@@ -81,7 +81,7 @@ describe('an answer of thousands of tokens', () => {
           return sum + (node.matches('[data-token]') ? 1 : node.querySelectorAll('[data-token]').length);
         }, 0);
       new MutationObserver((records) => {
-        // An element that was added with its children inside is one record; added later, one each.
+        // An element added with its children is one record. Added later, each child is one.
         const counted = new Set<Node>();
         for (const record of records) {
           if (record.type !== 'childList') {
@@ -113,7 +113,7 @@ describe('an answer of thousands of tokens', () => {
     expect(seen['changed']).toBe(0);
   });
 
-  it('keeps the page small: a span a piece, a wrapper a run, nothing else', async () => {
+  it('keeps the page small: one span per piece, one wrapper per run', async () => {
     const page = await hunch.open({ replay: 'long', recordings: long });
     await ask(page);
     await ended(page);
@@ -132,7 +132,7 @@ describe('an answer of thousands of tokens', () => {
   it.each(['origin', 'rounds'])('does no more for a token at the end of a long, marked-up answer than at its beginning, colours %s', async (colour_mode) => {
     const page = await hunch.open({ replay: 'marked', recordings: marked, speed: 12, preferences: { colour_mode } });
     await page.evaluate(() => {
-      // For each frame: how many tokens there are, and how many elements were added, taken away or changed for it.
+      // For each frame: the number of tokens, and of elements added, removed or changed.
       const frames: { tokens: number; work: number }[] = [];
       const inside = (nodes: NodeList) =>
         [...nodes].reduce((sum, node) => sum + (node instanceof Element ? 1 + node.querySelectorAll('*').length : 1), 0);
@@ -149,7 +149,7 @@ describe('an answer of thousands of tokens', () => {
     const frames = await page.evaluate(() => (window as unknown as { seenFrames: { tokens: number; work: number }[] }).seenFrames);
     const whole = frames.at(-1)?.tokens ?? 0;
     expect(whole).toBeGreaterThan(1500);
-    /** Elements touched for each token of a stretch of the answer. */
+    /** Elements changed per token in a part of the answer. */
     const workPerToken = (from: number, to: number) => {
       const stretch = frames.filter(({ tokens }) => tokens > from * whole && tokens <= to * whole);
       return stretch.reduce((sum, { work }) => sum + work, 0) / ((to - from) * whole);
@@ -159,7 +159,7 @@ describe('an answer of thousands of tokens', () => {
     expect(late).toBeLessThan(workBound);
   });
 
-  it('stays at its end while the reader is there, and where they are when they are not', async () => {
+  it('follows its end while the reader is there, and stays put otherwise', async () => {
     const page = await hunch.open({ replay: 'long', recordings: long, speed: 30 });
     await ask(page);
     const place = () =>
@@ -186,7 +186,7 @@ describe('an answer of thousands of tokens', () => {
 });
 
 describe('a conversation of 500 messages', () => {
-  /** Answers that are drawn token by token, and elements on the page, once what is near is there. */
+  /** Answers drawn token by token, and elements on the page, once the near ones are loaded. */
   async function drawn(turns: number): Promise<{ answers: number; perUnread: number; laidOut: number }> {
     const app = { ...recordedApp, conversations: [longConversation(turns, 120, 'everything')] } as unknown as RecordedApp;
     const page = await hunch.open({ app: 'long', apps: { long: app } });
@@ -218,7 +218,7 @@ describe('a conversation of 500 messages', () => {
     });
   }
 
-  it('draws the tokens of what is near alone, however long it is, and little of the rest', async () => {
+  it('draws tokens only near the reader, however long it is, and little of the rest', async () => {
     const [some, many] = [await drawn(60), await drawn(250)];
     expect(some.answers).toBeGreaterThanOrEqual(some.laidOut);
     expect(many.answers).toBe(some.answers);
@@ -227,8 +227,8 @@ describe('a conversation of 500 messages', () => {
   });
 });
 
-describe('manners', () => {
-  it('moves for at most 150 ms, and not at all when asked not to', async () => {
+describe('the window', () => {
+  it('animates for at most 150 ms, and not at all with reduced motion', async () => {
     for (const reducedMotion of [false, true]) {
       const page = await hunch.open({ ...loading, reducedMotion });
       await page.getByTestId('loading').waitFor();
@@ -242,7 +242,7 @@ describe('manners', () => {
     }
   });
 
-  it('uses the five sizes of type and no other', async () => {
+  it('uses only its five font sizes', async () => {
     const page = await hunch.open({ replay: 'fixture-answer' });
     await ask(page);
     await ended(page);
@@ -257,7 +257,7 @@ describe('manners', () => {
     for (const size of sizes) expect(['12px', '13px', '15px', '18px', '24px']).toContain(size);
   });
 
-  it('lets text be selected where it is read, and nowhere else', async () => {
+  it('allows selecting text only where it is read', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     await ask(page);
     await ended(page);
@@ -268,7 +268,7 @@ describe('manners', () => {
     expect(await selectable('header')).toBe('none');
   });
 
-  it('tells a screen reader that an answer begins and how it ended, and not its tokens', async () => {
+  it('announces to screen readers that an answer starts and how it ended, not its tokens', async () => {
     const page = await hunch.open({ speed: 4 });
     await ask(page);
     await page.getByTestId('token').first().waitFor();
@@ -276,7 +276,7 @@ describe('manners', () => {
     expect(await page.getByTestId('status').getAttribute('aria-live')).toBe('polite');
     await page.keyboard.press('Escape');
     await ended(page);
-    expect(await page.getByTestId('status').textContent()).toMatch(/^Finished\. \d+ tokens?, [\d.]+ tokens a pass\.$/);
+    expect(await page.getByTestId('status').textContent()).toMatch(/^Finished\. \d+ tokens?, [\d.]+ tokens per pass\.$/);
   });
 
   it('can be dragged by its title bar, with room for the window buttons of a Mac', async () => {

@@ -1,14 +1,14 @@
-// How long frames take in the built window: a long answer while it is written, and a long conversation that is
-// opened and scrolled; both with tables, code, formulas and lists. `npm run measure` prints a table with a verdict for
-// each: whether every frame took at most 50 ms. It fails on nothing, for times belong to the machine; what a frame
-// has to do is guarded in quality.test.ts. HUNCH_RUNS says how often (3), HUNCH_PROFILE where profiles go.
+// Measures frame times in the built window: a long answer while it is written, and a long conversation while it is
+// opened and scrolled. Both contain tables, code, formulas and lists. `npm run measure` prints a table and whether
+// every frame took at most 50 ms. It never fails, because times depend on the machine; quality.test.ts checks the
+// work per frame. HUNCH_RUNS sets the repetitions (3), HUNCH_PROFILE the folder for profiles.
 
 import { writeFileSync } from 'node:fs';
 import { cpus, loadavg } from 'node:os';
 import type { Page } from 'playwright-core';
 import { afterAll, it } from 'vitest';
 import type { GenerationEvent } from '../../ui/src/lib/ipc/schema.gen';
-import type { RecordedApp } from '../../ui/src/lib/host/replay';
+import type { RecordedApp } from './replay/host';
 import { longConversation, longMarkdown } from './fixtures/long';
 import { record, toLines } from './fixtures/build';
 import recordedApp from './fixtures/fixture-app.json';
@@ -20,7 +20,7 @@ const tokensPerSecond = 300;
 const say = (line: string) => void process.stdout.write(`${line}\n`);
 const profileTo = process.env['HUNCH_PROFILE'];
 
-/** Begins to note when frames come. */
+/** Starts recording frame times. */
 const watchFrames = (page: Page) =>
   page.evaluate(() => {
     const times: number[] = [];
@@ -33,7 +33,7 @@ const watchFrames = (page: Page) =>
     Object.assign(window, { frames: marks });
   });
 
-/** Milliseconds between the frames since then. */
+/** Milliseconds between the recorded frames. */
 const framesSeen = (page: Page): Promise<number[]> =>
   page.evaluate(() => {
     const marks = (window as unknown as { frames: { times: number[]; on: boolean } }).frames;
@@ -41,7 +41,7 @@ const framesSeen = (page: Page): Promise<number[]> =>
     return marks.times.slice(1).map((time, index) => time - marks.times[index]!);
   });
 
-/** What the window is to keep: no frame longer than this, in milliseconds. */
+/** Longest allowed frame, in milliseconds. */
 const longestAllowed = 50;
 
 /** One run of one scenario. */
@@ -58,7 +58,7 @@ function tell(what: string, frames: readonly number[], note: string): void {
   say(line(what, frames, note));
 }
 
-/** The value below which so large a share of the frames lies, in milliseconds. */
+/** The quantile of frame times at a share, in milliseconds. */
 function quantile(frames: readonly number[], share: number): number {
   const sorted = [...frames].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
@@ -97,7 +97,7 @@ async function profiled<T>(page: Page, name: string, act: () => Promise<T>): Pro
 
 let browser = 'no browser';
 
-/** Opens the window and notes which browser it is in. */
+/** Opens the window and records the browser's version. */
 async function opened(opening: Opening): Promise<Page> {
   const page = await hunch.open(opening);
   const instance = page.context().browser();
@@ -112,7 +112,7 @@ const long = record({ ...plan, text: longMarkdown(4000), seed: 21 });
 const next = record({ ...plan, text: longMarkdown(1500), seed: 22 });
 const recordings = { long: toLines(long), next: toLines(next) };
 
-/** How much faster than recorded a recording is to be played. */
+/** Playback speed, in times the recorded speed. */
 function speedOf(messages: typeof long): number {
   const events = messages.flatMap((message) => message.events);
   const ending = events.find((event): event is Extract<GenerationEvent, { type: 'finished' }> => event.type === 'finished');

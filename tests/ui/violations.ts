@@ -1,4 +1,4 @@
-// What axe-core finds on a page.
+// Runs axe-core on a page.
 
 import { readFileSync } from 'node:fs';
 import type { AxeResults, ImpactValue } from 'axe-core';
@@ -8,11 +8,9 @@ import { expect } from 'vitest';
 const source = readFileSync(new URL('../../ui/node_modules/axe-core/axe.min.js', import.meta.url), 'utf8');
 const worst: ImpactValue[] = ['serious', 'critical'];
 
-/**
- * Serious and critical violations, one line for each element. axe runs in a world of its own beside the
- * page's: it sees the same elements and styles, the page's policy does not forbid it, and the page's frozen
- * Object.prototype, which it would stumble over, is not there.
- */
+/** Serious and critical violations, one line per element. axe runs in an isolated world: it sees the same
+ * elements and styles, but neither the page's content security policy nor its frozen Object.prototype applies to
+ * it. */
 export async function violations(page: Page): Promise<string[]> {
   const session = await page.context().newCDPSession(page);
   const { frameTree } = await session.send('Page.getFrameTree');

@@ -1,4 +1,4 @@
-// Starts the window: its language, the origins' style sheet, the host, the state, the screen.
+// Starts the window: host, state and screen.
 
 import { mount } from 'svelte';
 import './app.css';
@@ -22,14 +22,14 @@ if (!target) throw new Error('index.html has an element with the id "app"');
 const host = await connectHost();
 watchProblems(host, window);
 try {
-  const state = new WindowState(host);
-  host.onMenu((item) => performMenuItem(state, item));
-  host.onFiles((event) => state.drop.hear(event));
-  document.addEventListener('visibilitychange', () => state.hide(document.hidden));
-  // Before anything is drawn, so that nothing is drawn in the wrong colours.
-  await state.preferences.load();
-  mount(Root, { target, props: { state, inWindow: host.kind === 'tauri' } });
-  void state.start();
+  const app = new WindowState(host);
+  host.onMenu((item) => performMenuItem(app, item));
+  host.onFiles((event) => app.drop.onEvent(event));
+  document.addEventListener('visibilitychange', () => app.hide(document.hidden));
+  // Before drawing, to avoid a flash of the wrong colours.
+  await app.preferences.load();
+  mount(Root, { target, props: { app, inWindow: host.inWindow } });
+  void app.start();
 } catch (thrown) {
   reportProblem(host, 'start', thrown);
   target.replaceChildren();

@@ -1,15 +1,15 @@
-//! Messages of a conversation, as models and people exchange them.
+//! Messages of a conversation.
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-/// Who said a message.
+/// Author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Instructions for the whole conversation.
     System,
-    /// The person.
+    /// The user.
     User,
     /// The model.
     Assistant,
@@ -18,8 +18,8 @@ pub enum Role {
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ChatMessage {
-    /// Who said it.
+    /// Author.
     pub role: Role,
-    /// What was said.
+    /// Text.
     pub content: String,
 }

@@ -23,7 +23,7 @@ use ts_rs::TS;
 
 use crate::limits::{MAX_DRAFT, MAX_ROWS};
 use acceptance::AcceptanceModel;
-pub(crate) use acceptance::{SuccessRate, bin_of, bin_prior, CONFIDENCE_BINS};
+pub(crate) use acceptance::{CONFIDENCE_BINS, SuccessRate, bin_of, bin_prior};
 use cost_model::CostModel;
 pub use max_draft::MaxDraft;
 use plan::StopRule;
@@ -31,6 +31,8 @@ pub use plan::{DraftPlan, ExpectedRound};
 
 /// Unread tokens that a draft model reads along with its first pass, at no extra cost.
 pub const FREE_READ: usize = 4;
+/// Standard deviations that an optimistic estimate of acceptance adds.
+const OPTIMISM: f64 = 1.0;
 /// Depths in [`DepthState::gains`].
 const SHOWN_GAINS: usize = 8;
 
@@ -52,9 +54,6 @@ pub struct DepthConfig {
     /// Tokens within which reading the conversation has to pay for itself, and rounds after which unused evidence is
     /// stale.
     pub horizon: f64,
-    pub cap: f64,
-    pub optimism: f64,
-    pub risk: f64,
 }
 
 impl Default for DepthConfig {
@@ -66,9 +65,6 @@ impl Default for DepthConfig {
             loss_allowance: 3.0,
             loss_share: 0.01,
             horizon: 128.0,
-            cap: 2.0,
-            optimism: 1.0,
-            risk: 0.0,
         }
     }
 }
@@ -194,10 +190,11 @@ impl DepthController {
         self.rounds_since_plain += 1;
         let one = self.costs.pass(1);
         let (depth, gain) = self.best(limit, 0.0);
-        let (_, optimistic) = self.best(limit, self.config.optimism);
+        let (_, optimistic) = self.best(limit, OPTIMISM);
         let reading = if unread > FREE_READ { unread as f64 * self.costs.read() } else { 0.0 };
-        let saving = (1.0 - 1.0 / gain) * one * self.config.horizon.min(remaining as f64);
-        let readable = reading == 0.0 || (self.read_balance >= 0.0 && saving >= reading);
+        let saving = (1.0 - 1.0 / optimistic) * one * self.config.horizon.min(remaining as f64);
+        let readable =
+            reading == 0.0 || (self.read_balance >= -self.config.loss_allowance && saving >= reading);
         let affordable = self.affordable(limit);
         let is_free = self.is_free();
         self.exploring = gain <= 1.0;
@@ -285,7 +282,7 @@ impl DepthController {
 
         let drafted = seen.acted || (self.has_model && seen.propose_ms > 0.0);
         let won = if drafted { seen.emitted as f64 - took } else { 0.0 } + loss_share * took;
-        let cap = self.config.cap * loss_allowance;
+        let cap = 2.0 * loss_allowance;
         self.budget = (self.budget + won).min(cap);
         self.read_balance = (self.read_balance + won - reading / one).min(cap);
     }
@@ -301,9 +298,9 @@ impl DepthController {
     fn best(&self, limit: usize, optimism: f64) -> (usize, f64) {
         let accepted = self.accepted(optimism);
         let deepest = (limit.min(MAX_DRAFT) as f64 / self.width).ceil() as usize;
-        (1..=deepest).map(|depth| (depth, self.gain(depth, &accepted))).fold((0, 1.0), |best, at| {
-            if at.1 > best.1 { at } else { best }
-        })
+        (1..=deepest)
+            .map(|depth| (depth, self.gain(depth, &accepted)))
+            .fold((0, 1.0), |best, at| if at.1 > best.1 { at } else { best })
     }
 
     /// Predicted speedup over plain decoding at a fixed depth.
@@ -326,7 +323,8 @@ impl DepthController {
         accepted.map(|rate| rate.min(most))
     }
 
-    /// Most tokens up to `limit` whose complete rejection the budget can pay for.
+    /// Most tokens up to `limit` whose complete rejection the budget can pay for: a first token with all of it, more
+    /// with half of it.
     fn affordable(&self, limit: usize) -> usize {
         let budget = self.budget * self.costs.pass(1);
         let without = self.costs.pass(1);
@@ -334,8 +332,9 @@ impl DepthController {
             let draft = if self.is_free() { 0.0 } else { tokens as f64 / self.width * self.costs.draft() };
             draft + self.costs.pass((1 + self.extra_rows + tokens).min(MAX_ROWS)) - without
         };
-        let risk = if self.config.risk > 0.0 { self.config.risk } else { 1.0 };
-        (1..=limit).take_while(|&tokens| loss(tokens) <= if tokens == 1 { budget } else { risk * budget }).last().unwrap_or(0)
+        // One long draft must not leave nothing for the next.
+        let share = |tokens| if tokens == 1 { budget } else { budget / 2.0 };
+        (1..=limit).take_while(|&tokens| loss(tokens) <= share(tokens)).last().unwrap_or(0)
     }
 
     /// Tokens per millisecond that a further token has to reach: the recent rate, and before there is one the rate that

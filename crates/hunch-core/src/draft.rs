@@ -1,21 +1,25 @@
-//! What a proposer hands to the verifier: a tree of drafted tokens. Pure data, no candle.
+//! The draft: a tree of proposed tokens, passed from a proposer to the verifier. Data only.
 
 use std::sync::Arc;
 
 use crate::token::{TokenId, TokenProb};
 
-/// How a drafted token was chosen, which is what the acceptance rule needs to know.
+/// How a drafted token was chosen, as the acceptance rule needs to know.
 #[derive(Clone, Debug)]
 pub enum DraftProb {
-    /// Chosen without chance (greedy draft, n-gram): a point mass.
+    /// Chosen deterministically (greedy draft, n-gram): q is a point mass.
     Certain,
-    /// Sampled from this distribution over the whole vocabulary. Siblings sampled without replacement
-    /// carry the same, original distribution; the verifier removes the ones already tested.
+    /// Sampled from this distribution q, `[n_vocab]`.
+    ///
+    /// Siblings sampled without replacement share the original q. The verifier removes tokens that it
+    /// has already tested.
     Sampled(Arc<[f32]>),
 }
 
-/// Drafted tokens as a tree, flat, parents before children. The root is the last committed token
-/// and is not a node. A chain is the tree where `parent(i) == i - 1`.
+/// A tree of drafted tokens in flat storage, parents before children.
+///
+/// The root is the last committed token and not a node. A chain is a tree where node i's parent is
+/// i - 1.
 #[derive(Clone, Debug, Default)]
 pub struct DraftTree {
     tokens: Vec<TokenId>,
@@ -27,12 +31,12 @@ pub struct DraftTree {
 }
 
 impl DraftTree {
-    /// A tree with no node: nothing is proposed.
+    /// Creates an empty tree.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A chain of certain tokens.
+    /// Creates a chain of certain tokens.
     pub fn certain_chain(tokens: impl IntoIterator<Item = TokenId>) -> Self {
         let mut tree = Self::new();
         let mut parent = None;
@@ -42,8 +46,9 @@ impl DraftTree {
         tree
     }
 
-    /// Adds a node under `parent` (`None` = under the root) and returns its index. Siblings are
-    /// tested in the order they were pushed. The draft's confidence in a sampled token is its q.
+    /// Adds a node under `parent` (`None` is the root) and returns its index.
+    ///
+    /// Siblings are tested in the order they were pushed. The confidence of a sampled token is its q.
     ///
     /// # Panics
     /// If `parent` is not a node of this tree.
@@ -55,7 +60,7 @@ impl DraftTree {
         self.push_node(parent, token, prob, confidence)
     }
 
-    /// As [`push`](Self::push), for a certain token in which the draft has some confidence, from 0 to 1.
+    /// Adds a certain token with the draft's confidence in it, from 0 to 1. See [`push`](Self::push).
     ///
     /// # Panics
     /// If `parent` is not a node of this tree.
@@ -63,7 +68,7 @@ impl DraftTree {
         self.push_node(parent, token, DraftProb::Certain, Some(confidence))
     }
 
-    /// A chain of certain tokens, each with the draft's confidence in it.
+    /// Creates a chain of certain tokens, each with the draft's confidence in it.
     pub fn confident_chain(tokens: impl IntoIterator<Item = (TokenId, f32)>) -> Self {
         let mut tree = Self::new();
         let mut parent = None;
@@ -90,59 +95,60 @@ impl DraftTree {
         self.tokens.len() - 1
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Whether nothing is proposed.
+    /// Returns whether the tree has no nodes.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 
-    /// The drafted tokens, by node.
+    /// Returns the tokens by node.
     pub fn tokens(&self) -> &[TokenId] {
         &self.tokens
     }
 
-    /// The parent of each node; `None` is the root.
+    /// Returns the parent of each node; `None` is the root.
     pub fn parents(&self) -> &[Option<usize>] {
         &self.parents
     }
 
-    /// How each node was chosen.
+    /// Returns how a node's token was chosen.
     pub fn prob(&self, node: usize) -> &DraftProb {
         &self.probs[node]
     }
 
-    /// How sure the draft is of each node, where it has an opinion. Not a distribution: it decides how deep to
-    /// draft, never what is accepted.
+    /// Returns the draft's confidence in each node, from 0 to 1; `None` if the proposer states none.
+    ///
+    /// It guides the draft depth and never the acceptance.
     pub fn confidence(&self) -> &[Option<f32>] {
         &self.confidence
     }
 
-    /// Says what the draft thought likeliest where a node stands, likeliest first.
+    /// Stores the draft's most likely tokens at a node's position, most likely first.
     pub fn set_guesses(&mut self, node: usize, guesses: Arc<[TokenProb]>) {
         self.guesses[node] = guesses;
     }
 
-    /// What the draft thought likeliest where a node stands; nothing where no model drafted.
+    /// Returns the draft's most likely tokens at a node's position; empty if no model drafted.
     pub fn guesses(&self, node: usize) -> &[TokenProb] {
         &self.guesses[node]
     }
 
-    /// Whether no node was drawn by chance. Such a draft may be cut anywhere: what is left is as certain.
+    /// Returns whether no token was sampled. Truncating such a draft leaves the output unbiased.
     pub fn is_certain(&self) -> bool {
         self.probs.iter().all(|prob| matches!(prob, DraftProb::Certain))
     }
 
-    /// Positions drafted: the length of the longest path.
+    /// Returns the length of the longest path.
     pub fn height(&self) -> usize {
         self.depths.iter().map(|depth| depth + 1).max().unwrap_or(0)
     }
 
     /// Keeps the first `len` nodes.
-    pub fn cut(&mut self, len: usize) {
+    pub fn truncate(&mut self, len: usize) {
         self.tokens.truncate(len);
         self.parents.truncate(len);
         self.probs.truncate(len);
@@ -151,18 +157,18 @@ impl DraftTree {
         self.depths.truncate(len);
     }
 
-    /// Distance of a node from the first drafted position: 0 for children of the root.
+    /// Returns the depth of a node; 0 for children of the root.
     pub fn depth(&self, node: usize) -> usize {
         self.depths[node]
     }
 
-    /// The children of a node (`None` = of the root), in the order they are to be tested.
+    /// Returns the children of a node (`None` is the root) in test order.
     pub fn children(&self, parent: Option<usize>) -> impl Iterator<Item = usize> + '_ {
         let first = parent.map_or(0, |p| p + 1);
         (first..self.len()).filter(move |&i| self.parents[i] == parent)
     }
 
-    /// The tokens from the root to a node, its own the last; none for the root.
+    /// Returns the tokens from the root to a node, inclusive; empty for the root.
     pub fn path(&self, node: Option<usize>) -> Vec<TokenId> {
         let mut path: Vec<TokenId> =
             std::iter::successors(node, |&node| self.parents[node]).map(|node| self.tokens[node]).collect();
@@ -170,7 +176,7 @@ impl DraftTree {
         path
     }
 
-    /// Whether every node has at most one child and follows its parent directly.
+    /// Returns whether each node is the only child of the node before it.
     pub fn is_chain(&self) -> bool {
         self.parents.iter().enumerate().all(|(i, &parent)| parent == i.checked_sub(1))
     }
@@ -181,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_is_a_tree_with_one_child_per_node() {
+    fn chain_nodes_have_one_child_each() {
         let chain = DraftTree::certain_chain([5, 6, 7]);
         assert!(chain.is_chain());
         assert_eq!(chain.parents(), &[None, Some(0), Some(1)]);
@@ -190,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_certain_can_be_cut_and_knows_its_confidence() {
+    fn certain_tree_truncates_and_reports_confidence() {
         let mut tree = DraftTree::certain_chain([5]);
         tree.push_certain(Some(0), 6, 0.75);
         assert_eq!(tree.confidence(), [None, Some(0.75)]);
@@ -198,12 +204,12 @@ mod tests {
         tree.push(Some(1), 1, DraftProb::Sampled(vec![0.5, 0.5].into()));
         assert!(!tree.is_certain());
         assert_eq!(tree.confidence()[2], Some(0.5));
-        tree.cut(1);
+        tree.truncate(1);
         assert_eq!((tree.tokens(), tree.len(), tree.confidence()), (&[5][..], 1, &[None][..]));
     }
 
     #[test]
-    fn siblings_come_in_the_order_they_were_pushed() {
+    fn children_come_in_push_order() {
         let mut tree = DraftTree::new();
         let a = tree.push(None, 1, DraftProb::Certain);
         let b = tree.push(None, 2, DraftProb::Certain);

@@ -1,40 +1,40 @@
-//! Errors of drafting and verifying. A failure inside a model or a proposer that somebody else
-//! wrote travels through the round loop as [`Error::Model`], with its own type intact.
+//! Errors of the round loop. Errors of models and proposers pass through as [`Error::Model`] with
+//! their own type intact.
 
-/// The result of every fallible operation of this crate.
+/// Result with this crate's [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The error of a [`LanguageModel`](crate::model::LanguageModel) or a
-/// [`Proposer`](crate::propose::Proposer), in that implementation's own type.
+/// Error of a [`LanguageModel`](crate::model::LanguageModel) or
+/// [`Proposer`](crate::propose::Proposer) implementation, in its own type.
 pub type ModelError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A failure of drafting, verifying or the model underneath.
+/// Error of drafting, verifying or a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A parameter is out of its range, or the request makes no sense. The text names the range.
+    /// A parameter is out of range or the request is inconsistent. The message states the range.
     #[error("{0}")]
     InvalidRequest(String),
-    /// The tokens do not fit the model's context.
+    /// The prompt does not fit the model's context.
     #[error(
-        "The prompt has {prompt} tokens, and this model's context holds {context}. Shorten the prompt or the conversation."
+        "The prompt has {prompt} tokens, but this model's context holds {context}. Shorten the prompt or the conversation."
     )]
     ContextOverflow {
         /// Tokens in the prompt.
         prompt: usize,
-        /// Tokens that the context holds.
+        /// Tokens that the context can hold.
         context: usize,
     },
-    /// A model or a proposer failed.
+    /// A model or proposer failed.
     #[error(transparent)]
     Model(ModelError),
-    /// A broken invariant: a defect in this crate, or in a model or proposer that breaks its contract.
+    /// A broken invariant: a bug in this crate, or a model or proposer that violates its contract.
     #[error("Internal error: {0}. This is a defect in Hunch; please report it.")]
     Internal(String),
 }
 
 impl Error {
-    /// An [`Error::InvalidRequest`] with this text.
+    /// Creates an [`Error::InvalidRequest`] with this message.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::InvalidRequest(message.into())
     }

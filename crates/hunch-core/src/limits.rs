@@ -1,6 +1,6 @@
-//! Limits that several parts of the round loop share.
+//! Limits shared across the crate.
 
-/// Most rows of a target pass. Row-invariance is tested up to here.
+/// Maximum rows of a target pass. Row invariance is tested up to this number.
 pub const MAX_ROWS: usize = 16;
-/// Most tokens that a round drafts along one path: the root takes a row too.
+/// Maximum depth of a draft: [`MAX_ROWS`] less the row of the root.
 pub const MAX_DRAFT: usize = MAX_ROWS - 1;

@@ -1,4 +1,4 @@
-//! The drafting methods by name.
+//! Drafting methods: names, summaries and what they require.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,40 +8,40 @@ use ts_rs::TS;
 
 use crate::error::{Error, Result};
 
-/// How tokens are guessed ahead of the target.
+/// A drafting method: how tokens are proposed ahead of the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, TS)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// Nothing is guessed: one token a pass.
+    /// No drafting: one token per target pass.
     #[default]
     Plain,
-    /// A smaller model drafts (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318).
+    /// A smaller model drafts a chain (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318).
     DraftModel,
-    /// A smaller model drafts a tree of continuations (SpecInfer, Miao et al., arXiv 2305.09781; grown by
-    /// joint probability as EAGLE-2, 2406.16858).
+    /// A smaller model drafts a tree (SpecInfer, Miao et al., arXiv 2305.09781), grown by joint
+    /// probability (EAGLE-2, Li et al., arXiv 2406.16858).
     DraftTree,
-    /// The continuation of the longest earlier n-gram (prompt lookup decoding).
+    /// Copies the continuation of the longest matching earlier n-gram (prompt lookup decoding).
     Ngram,
-    /// What most often followed the longest end of the text that occurred before (suffix decoding, Oliaro
+    /// Proposes the most frequent continuation of the longest repeated suffix (suffix decoding, Oliaro
     /// et al., arXiv 2411.04975).
     Suffix,
-    /// [`Suffix`](Self::Suffix) where it promises more, else [`DraftModel`](Self::DraftModel).
+    /// Uses [`Suffix`](Self::Suffix) if it promises more, else [`DraftModel`](Self::DraftModel).
     Cascade,
-    /// The target guesses for itself, in rows that ride along (lookahead decoding, Fu et al., arXiv
+    /// The target drafts for itself in extra rows of its passes (lookahead decoding, Fu et al., arXiv
     /// 2402.02057).
     Lookahead,
-    /// The target's first layers draft.
+    /// The first layers of the target draft.
     EarlyExit,
-    /// The target drafts with some of its layers skipped (Draft & Verify, Zhang et al., arXiv 2309.08168).
+    /// The target drafts with some layers skipped (Draft & Verify, Zhang et al., arXiv 2309.08168).
     LayerSkip,
-    /// A copy of the target in fewer bits drafts.
+    /// A copy of the target with fewer bits per weight drafts.
     LowBit,
-    /// Guesses that are accepted at given rates: measures the loop itself. Tests and bench only.
+    /// Proposes known tokens at a given acceptance rate. Measures the loop itself, in tests and bench.
     Synthetic,
 }
 
 impl Method {
-    /// Every method that can be asked for, plain first.
+    /// All selectable methods, plain first.
     pub const ALL: [Self; 10] = [
         Self::Plain,
         Self::DraftModel,
@@ -55,20 +55,22 @@ impl Method {
         Self::LowBit,
     ];
 
-    /// The methods that can be used with a target and perhaps a draft model, plain first. The low-bit copy,
-    /// which takes time, disk and memory, is none of them.
+    /// Returns the methods usable with or without a draft model, plain first.
+    ///
+    /// Leaves out the low-bit copy, which needs time, disk space and memory to prepare.
     pub fn usable(with_draft: bool) -> Vec<Self> {
         let usable = |method: &Self| *method != Self::LowBit && (with_draft || !method.needs_draft());
         Self::ALL.into_iter().filter(usable).collect()
     }
 
-    /// Whether it drafts with a second model.
+    /// Returns whether the method needs a second model.
     pub fn needs_draft(self) -> bool {
         self.drafter() == Some(Self::DraftModel)
     }
 
-    /// The method that drafts by the same passes of the same model, with as many rows: what one of them
-    /// costs, the other costs too. `None` where no model drafts.
+    /// Returns the method whose draft passes cost the same: same model, same rows per pass.
+    ///
+    /// `None` if no model drafts.
     pub fn drafter(self) -> Option<Self> {
         match self {
             Self::DraftModel | Self::DraftTree | Self::Cascade => Some(Self::DraftModel),
@@ -77,24 +79,24 @@ impl Method {
         }
     }
 
-    /// What it does, in a line.
+    /// Returns a one-line description.
     pub fn summary(self) -> &'static str {
         match self {
             Method::Plain => "No speculation",
-            Method::DraftModel => "The draft model guesses",
-            Method::DraftTree => "The draft model guesses several continuations at once",
-            Method::Ngram => "What followed the same words earlier is guessed",
-            Method::Suffix => "What most often followed the longest repeated end of the text is guessed",
+            Method::DraftModel => "A draft model proposes a chain of tokens",
+            Method::DraftTree => "A draft model proposes a tree of continuations",
+            Method::Ngram => "Copies what followed the same tokens earlier",
+            Method::Suffix => "Proposes the most frequent continuation of the longest repeated suffix",
             Method::Cascade => "suffix where it promises more, else draft-model",
-            Method::Lookahead => "The target guesses for itself, in rows that ride along",
-            Method::EarlyExit => "The target's own first layers guess",
-            Method::LayerSkip => "The target guesses with some of its layers skipped",
-            Method::LowBit => "A copy of the target in fewer bits guesses",
-            Method::Synthetic => "Guesses that come true at given rates; for benchmarks",
+            Method::Lookahead => "The target drafts for itself in extra rows of its passes",
+            Method::EarlyExit => "The first layers of the target draft",
+            Method::LayerSkip => "The target drafts with some layers skipped",
+            Method::LowBit => "A low-bit copy of the target drafts",
+            Method::Synthetic => "Drafts with a fixed acceptance rate, for benchmarks",
         }
     }
 
-    /// The method's name on the command line and in JSON.
+    /// Returns the name used on the command line and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Method::Plain => "plain",
@@ -124,7 +126,7 @@ impl FromStr for Method {
         let known = |method: &Self| method.name() == name;
         Self::ALL.into_iter().chain([Self::Synthetic]).find(known).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            Error::invalid(format!("There is no method \"{name}\". Choose one of {names}."))
+            Error::invalid(format!("Unknown method \"{name}\". Choose one of {names}."))
         })
     }
 }

@@ -1,16 +1,18 @@
-//! The model as the round loop sees it: one trait, and the types that a forward pass takes and gives.
-//! No weights, no device and no file here; [`table`](crate::table) is the model that tests use.
+//! The model interface of the round loop: one trait, and the input and output of a forward pass.
+//!
+//! No weights, device or file access lives here. [`table`](crate::table) is the implementation for
+//! tests.
 
 use crate::error::Result;
 use crate::token::TokenId;
 pub use crate::vocab_subset::VocabSubset;
 
-/// Name and shape of a model.
+/// Name and dimensions of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelInfo {
-    /// Its own name, as a person would say it.
+    /// Display name.
     pub name: String,
-    /// Family of its architecture, as "qwen2".
+    /// Architecture family, such as "qwen2".
     pub architecture: String,
     /// Number of layers.
     pub n_layer: usize,
@@ -18,47 +20,50 @@ pub struct ModelInfo {
     pub n_embd: usize,
     /// Tokens in the vocabulary: the width of a row of logits.
     pub n_vocab: usize,
-    /// Longest sequence, in tokens.
+    /// Maximum sequence length, in tokens.
     pub context_length: usize,
 }
 
-/// Visibility among the rows of one pass. Unless it says otherwise every row sees the whole cache before the pass.
+/// Attention mask and positions of the rows of one pass.
 #[derive(Clone, Copy, Debug)]
 pub enum RowLayout<'a> {
-    /// Row i sees rows 0..=i; its position is `cache_len + i`.
+    /// Row i sees the whole cache and rows 0..=i. Its position is `cache_len + i`.
     Chain,
-    /// Row i sees its ancestors and itself. `parents[i] < i`, or `None` for a row that follows the
-    /// cache directly; its position is `cache_len + depth`.
+    /// Row i sees the whole cache, its ancestors and itself. Its position is `cache_len + depth`.
+    /// `parents[i] < i`, or `None` for a row that follows the cache directly.
     Tree {
         /// The parent row of each row.
         parents: &'a [Option<usize>],
     },
-    /// Row i sees the cache slots before `since`. Of the slots from there on, which are those that earlier
-    /// passes left unsettled and then one for each row, it sees slot `since + j` where bit j of `visible[i]`
-    /// is set: at most 64 slots, its own bit set, none after. Its position is `since + depths[i]`.
+    /// An explicit mask over the newest cache slots.
+    ///
+    /// Row i sees all cache slots before `since`. The slots from `since` on are the provisional rows
+    /// of earlier passes, then one slot per row of this pass; at most 64 in total. Row i sees slot
+    /// `since + j` if bit j of `visible[i]` is set. Its own bit is set and no later one. Its position
+    /// is `since + depths[i]`.
     Custom {
-        /// Slots that every row sees; at most `cache_len`.
+        /// Number of slots that every row sees; at most `cache_len`.
         since: usize,
         /// Distance of each row's position from `since`.
         depths: &'a [usize],
-        /// One bit set per row.
+        /// One bit set per row; bit j stands for slot `since + j`.
         visible: &'a [u64],
     },
 }
 
-/// Which layers a pass runs.
+/// Layers that a pass runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum LayerPlan<'a> {
-    /// All of them.
+    /// All layers.
     #[default]
     All,
     /// The first n, then the output norm and head (early exit).
     Exit(usize),
-    /// All but these (sorted layer numbers).
+    /// All layers but the listed ones (sorted indices).
     Skip(&'a [usize]),
 }
 
-/// For which rows a pass computes logits.
+/// Rows whose logits a pass computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogitRows {
     /// Every row.
@@ -69,32 +74,39 @@ pub enum LogitRows {
     None,
 }
 
-/// One forward pass. Its rows are appended to the cache provisionally: truncate or keep rows after.
+/// Input of one forward pass. Its rows join the cache provisionally: truncate or keep rows afterwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// The input tokens, one a row; not empty.
+    /// Input tokens, one per row; not empty.
     pub tokens: &'a [TokenId],
-    /// How the rows see each other.
+    /// Attention mask and positions of the rows.
     pub layout: RowLayout<'a>,
-    /// Which layers run.
+    /// Layers to run.
     pub layers: LayerPlan<'a>,
-    /// For which rows logits are wanted.
+    /// Rows to compute logits for.
     pub logits: LogitRows,
-    /// The tokens whose logits are wanted, `None` = all. What the others get is minus infinity, or
-    /// their logit where a device has it anyway.
-    pub among: Option<&'a VocabSubset>,
-    /// Layers after which the residual stream is wanted, for every row.
+    /// Tokens to compute logits for; `None` is the whole vocabulary. Other tokens get minus infinity,
+    /// or their logit if the device computes it anyway.
+    pub vocab_subset: Option<&'a VocabSubset>,
+    /// Layers after which to return the residual stream of every row.
     pub taps: &'a [usize],
 }
 
 impl<'a> Step<'a> {
-    /// A causal chain through all layers, without taps.
+    /// A causal chain through all layers, over the whole vocabulary and without taps.
     pub fn chain(tokens: &'a [TokenId], logits: LogitRows) -> Self {
-        Self { tokens, layout: RowLayout::Chain, layers: LayerPlan::All, logits, among: None, taps: &[] }
+        Self {
+            tokens,
+            layout: RowLayout::Chain,
+            layers: LayerPlan::All,
+            logits,
+            vocab_subset: None,
+            taps: &[],
+        }
     }
 }
 
-/// Rows of f32 of one width, row-major: logits `[rows, vocab]`, hidden states `[rows, n_embd]`.
+/// Row-major matrix of f32: logits `[rows, n_vocab]` or hidden states `[rows, n_embd]`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rows {
     width: usize,
@@ -102,88 +114,89 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Rows of `width` over `data`.
+    /// Splits `data` into rows of `width`.
     ///
     /// # Panics
-    /// If `data` does not divide into rows of `width`.
+    /// If the length of `data` is not a multiple of `width`, or `width` is 0.
     pub fn new(width: usize, data: Vec<f32>) -> Self {
-        assert!(width > 0 && data.len().is_multiple_of(width), "data divides into rows");
+        assert!(width > 0 && data.len().is_multiple_of(width), "the data must divide into rows");
         Self { width, data }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.data.len().checked_div(self.width).unwrap_or(0)
     }
 
-    /// Whether there is no row.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
 
-    /// The values of all rows.
+    /// Returns the values of all rows, row by row.
     pub fn into_values(self) -> Vec<f32> {
         self.data
     }
 
-    /// Row `i`.
+    /// Returns row `i`. Panics if it does not exist.
     pub fn row(&self, i: usize) -> &[f32] {
         &self.data[i * self.width..(i + 1) * self.width]
     }
 }
 
-/// What a forward pass gives back.
+/// Output of a forward pass.
 #[derive(Clone, Debug, Default)]
 pub struct StepOutput {
-    /// `[rows, vocab]`: all rows, the last, or none, as [`Step::logits`] asked.
+    /// `[rows, n_vocab]` for the rows that [`Step::logits`] selects.
     pub logits: Rows,
-    /// One `[rows, n_embd]` for each of [`Step::taps`], in that order.
+    /// One `[rows, n_embd]` per entry of [`Step::taps`], in that order.
     pub taps: Vec<Rows>,
 }
 
-/// What a model takes of the memory, in bytes.
+/// Memory use of a model, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelMemory {
-    /// Its weights, which its twins share.
+    /// Weights. Forks share them.
     pub weights: usize,
-    /// Of these, what a pass of one row reads.
+    /// Weights read by a pass of one row.
     pub read_by_a_pass: usize,
-    /// Of these, the head: a pass that scores some tokens reads as much less of it.
+    /// Output head, part of `read_by_a_pass`. A pass over a vocabulary subset reads that share of it.
     pub head: usize,
-    /// Its own cache.
+    /// KV cache of this instance.
     pub cache: usize,
 }
 
-/// A language model with a cache: the only thing the round loop and the proposers know of a model.
+/// A language model with a KV cache, as seen by the round loop and the proposers.
 pub trait LanguageModel: Send {
-    /// Name and shape of the model.
+    /// Returns the name and dimensions of the model.
     fn info(&self) -> &ModelInfo;
-    /// Rows in the cache.
+    /// Returns the number of rows in the cache.
     fn cache_len(&self) -> usize;
-    /// The same model with an empty cache of its own: another sequence over the same weights.
+    /// Returns an instance with the same weights and an empty cache of its own.
     fn fork(&self) -> Box<dyn LanguageModel>;
-    /// What it takes of the memory.
+    /// Returns the memory use.
     fn memory(&self) -> ModelMemory;
-    /// Rows of one pass over a prompt: how often prefill tells its progress and a cancel is seen.
-    /// Small enough to answer within 100 ms, large enough for the device to be efficient.
+    /// Returns the rows per prefill pass, which is the interval of progress and cancel checks.
+    ///
+    /// Small enough for a pass of 100 ms or less, large enough for the device to be efficient.
     fn prefill_rows(&self) -> usize {
         32
     }
-    /// Runs one pass. The rows are in the cache afterwards, `cache_len` grows by their number.
+    /// Runs one pass and appends its rows to the cache.
     ///
     /// # Errors
-    /// When a token is outside the vocabulary, the step does not fit the context, or the device
-    /// fails; the cache is then as it was.
+    /// If a token is outside the vocabulary, the step does not fit the context, or the device fails.
+    /// The cache is then unchanged.
     fn forward(&mut self, step: Step<'_>) -> Result<StepOutput>;
-    /// Forgets every cache row from `len` on, in O(1). A `len` past the end changes nothing.
+    /// Drops all cache rows from `len` on, in O(1). A `len` past the end changes nothing.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     fn truncate(&mut self, len: usize) -> Result<()>;
-    /// Keeps the cache rows `base + rows[i]` (ascending) as the new tail after `base` and forgets
-    /// the other rows from `base` on: a tree path becomes contiguous.
+    /// Keeps the cache rows `base + rows[i]` (ascending) as the tail after `base` and drops all other
+    /// rows from `base` on. This makes a path of a tree contiguous.
     ///
     /// # Errors
-    /// When a row does not exist or the device fails.
+    /// If a row does not exist or the device fails.
     fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()>;
 }

@@ -1,47 +1,200 @@
-//! The measured cost of a model's passes by their number of rows.
+//! The cost of a pass by its number of rows: one type, one interpolation, and the measured curves of a machine.
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-/// What a pass costs.
+use crate::error::{Error, Result};
+
+/// Cost of a pass by its number of rows, in units of a reference pass.
+///
+/// Between measured points the cost is interpolated linearly. Beyond the last point the last slope continues.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PassCost {
+    /// `(rows, cost)`, ascending by rows; the first has one row. Never empty.
+    points: Vec<(usize, f64)>,
+}
+
+impl PassCost {
+    /// Builds t(M) / t(1) from measured times `(rows, time)`, in any unit and order.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when there is no time for one row, or a time is not a positive number.
+    pub fn new(times: impl IntoIterator<Item = (usize, f64)>) -> Result<Self> {
+        let mut cost = Self::in_units_of(1.0, times)?;
+        let one = cost.points[0].1;
+        cost.points.iter_mut().for_each(|(_, t)| *t /= one);
+        Ok(cost)
+    }
+
+    /// Builds costs from measured times `(rows, time)` and the time of the reference pass, in the same unit.
+    ///
+    /// The reference of a draft's passes is the target's pass of one row.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when there is no time for one row, or a time is not a positive number.
+    pub fn in_units_of(reference: f64, times: impl IntoIterator<Item = (usize, f64)>) -> Result<Self> {
+        let mut points: Vec<(usize, f64)> = times.into_iter().collect();
+        points.sort_by_key(|&(rows, _)| rows);
+        points.dedup_by_key(|&mut (rows, _)| rows);
+        for (rows, time) in &mut points {
+            let cost = *time / reference;
+            if !(*time > 0.0 && cost > 0.0 && cost.is_finite()) {
+                return Err(Error::invalid(format!(
+                    "A pass of {rows} rows took {time} where the reference pass took {reference}; both must be \
+                     positive. Measure again."
+                )));
+            }
+            *time = cost;
+        }
+        match points.first() {
+            Some((1, _)) => Ok(Self { points }),
+            _ => Err(Error::invalid("The cost of a pass of one row is missing. Measure it first.")),
+        }
+    }
+
+    /// The papers' assumption: a pass costs the same for every number of rows.
+    pub fn flat() -> Self {
+        Self { points: vec![(1, 1.0)] }
+    }
+
+    /// Cost of a pass of `rows` rows.
+    pub fn at(&self, rows: usize) -> f64 {
+        let last = self.points.len() - 1;
+        if last == 0 {
+            return self.points[0].1;
+        }
+        let right = self.points.iter().position(|&(m, _)| m >= rows).unwrap_or(last).max(1);
+        let ((m0, t0), (m1, t1)) = (self.points[right - 1], self.points[right]);
+        t0 + (t1 - t0) * (rows as f64 - m0 as f64) / (m1 - m0) as f64
+    }
+
+    /// Summed cost of passes given as `(rows, count)`.
+    pub fn total(&self, passes: impl IntoIterator<Item = (usize, u64)>) -> f64 {
+        passes.into_iter().map(|(rows, count)| count as f64 * self.at(rows)).sum()
+    }
+
+    /// The measured points `(rows, cost)`, ascending by rows.
+    pub fn points(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
+        self.points.iter().copied()
+    }
+}
+
+/// Measured cost of a pass of some number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct CostPoint {
-    /// Its rows M.
+    /// Rows M of the pass.
     pub rows: u32,
-    /// t(M), in milliseconds: the median.
+    /// t(M) in milliseconds: the median over the rounds.
     pub ms: f64,
-    /// t(M) / t(1): the median of the ratios within a round.
+    /// t(M) / t(1), the median of the ratios within each round.
     pub relative: f64,
 }
 
-/// A model's costs.
+/// Measured costs of one model's passes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct ModelCosts {
-    /// Its name.
+    /// Name of the model.
     pub name: String,
-    /// By rows.
+    /// Costs, ascending by rows.
     pub points: Vec<CostPoint>,
-    /// Bytes of weights that a pass reads.
+    /// Weights that one pass reads, in bytes.
     #[ts(type = "number")]
     pub weight_bytes: u64,
-    /// What reading these takes at the memory's speed, in milliseconds: no pass is faster.
+    /// Time to read these bytes at memory speed, in milliseconds: a lower bound for every pass.
     pub floor_ms: f64,
 }
 
-/// The cost curve of this machine.
+/// Cost curve of a machine: the passes of a target and, if loaded, of a draft model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct CostCurve {
-    /// When it was measured, in milliseconds since 1970.
+    /// Time of the measurement, in milliseconds since 1970.
     #[ts(type = "number")]
     pub measured_ms: i64,
-    /// "cpu" or "metal".
+    /// Device: "cpu" or "metal".
     pub device: String,
-    /// CPU threads.
+    /// Number of CPU threads.
     pub threads: u32,
-    /// The most that the memory gave in a second, in 10^9 bytes.
+    /// Highest memory bandwidth measured, in 10^9 bytes per second.
     pub memory_gb_s: f64,
-    /// The target's.
+    /// Costs of the target.
     pub target: ModelCosts,
-    /// The draft model's, if one was loaded.
+    /// Costs of the draft model, if one was loaded.
     pub draft: Option<ModelCosts>,
+}
+
+impl CostCurve {
+    /// Cost of a target pass by its rows, in target passes of one row.
+    ///
+    /// # Errors
+    /// As [`PassCost::new`].
+    pub fn target_cost(&self) -> Result<PassCost> {
+        PassCost::new(self.target.points.iter().map(|point| (point.rows as usize, point.relative)))
+    }
+
+    /// c: a draft pass over a target pass, one row each. `None` without a draft model.
+    pub fn draft_cost(&self) -> Option<f64> {
+        let one = |costs: &ModelCosts| costs.points.first().map(|point| point.ms);
+        Some(one(self.draft.as_ref()?)? / one(&self.target)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-12
+    }
+
+    #[test]
+    fn times_are_normalised_interpolated_and_extrapolated() {
+        let cost = PassCost::new([(4, 20.0), (1, 10.0), (2, 12.0)]).unwrap();
+        for (rows, expected) in [(1, 1.0), (2, 1.2), (3, 1.6), (4, 2.0), (6, 2.8)] {
+            assert!(close(cost.at(rows), expected), "{rows}");
+        }
+        assert!(close(cost.total([(1, 10), (3, 2)]), 13.2));
+        assert_eq!(cost.points().map(|(rows, _)| rows).collect::<Vec<_>>(), [1, 2, 4]);
+    }
+
+    #[test]
+    fn draft_costs_are_in_target_passes() {
+        let cost = PassCost::in_units_of(4.0, [(1, 1.0), (2, 2.0)]).unwrap();
+        assert!(close(cost.at(1), 0.25) && close(cost.at(2), 0.5) && close(cost.at(3), 0.75));
+    }
+
+    #[test]
+    fn rejects_missing_single_row_and_nonpositive_times() {
+        assert!(PassCost::new([(2, 1.0)]).is_err());
+        assert!(PassCost::new([]).is_err());
+        assert!(PassCost::new([(1, 0.0)]).is_err());
+        assert!(PassCost::new([(1, 1.0), (2, f64::NAN)]).is_err());
+        assert!(PassCost::in_units_of(0.0, [(1, 1.0)]).is_err());
+        assert!(PassCost::in_units_of(f64::NAN, [(1, 1.0)]).is_err());
+    }
+
+    #[test]
+    fn curve_gives_target_and_draft_cost() {
+        let points = |times: &[f64]| {
+            let point = |(rows, &ms): (u32, &f64)| CostPoint { rows, ms, relative: ms / times[0] };
+            (1..).zip(times).map(point).collect()
+        };
+        let model = |times: &[f64]| ModelCosts {
+            name: "m".into(),
+            points: points(times),
+            weight_bytes: 1,
+            floor_ms: 1.0,
+        };
+        let mut curve = CostCurve {
+            measured_ms: 0,
+            device: "cpu".into(),
+            threads: 2,
+            memory_gb_s: 20.0,
+            target: model(&[10.0, 12.0]),
+            draft: Some(model(&[2.5])),
+        };
+        assert!(close(curve.target_cost().unwrap().at(2), 1.2));
+        assert!(close(curve.draft_cost().unwrap(), 0.25));
+        curve.draft = None;
+        assert_eq!(curve.draft_cost(), None);
+    }
 }

@@ -1,6 +1,7 @@
-//! The acceptance rules by name, and the noise of the coupled one. What they do to a draft is in
-//! [`verify`](crate::verify); here is what they are called, what they promise and how they are written.
-//! Pure.
+//! The acceptance rules by name, and the position noise of the coupled rule.
+//!
+//! Names, parameters, guarantees and the text form live here. Applying a rule to a draft is the job
+//! of [`verify`](crate::verify).
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,50 +12,55 @@ use ts_rs::TS;
 use crate::error::{Error, Result};
 use crate::token::TokenId;
 
-/// Which drafted tokens stand. Whatever can change the distribution of the output says `lossy`.
+/// Rule by which drafted tokens are accepted. Rules that can change the output distribution are named
+/// `lossy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "name", rename_all = "kebab-case")]
 pub enum AcceptanceRule {
-    /// Rejection sampling: x is accepted with min(1, p(x) / q(x)), the most any lossless rule accepts of
-    /// a draft from q (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318).
+    /// Rejection sampling: accept x with probability min(1, p(x) / q(x)). No lossless rule accepts more
+    /// of a draft sampled from q (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318).
     #[default]
     Lossless,
-    /// The target draws, and the draft stands where it is equal: lossless, and accepts p(x) of a certain
-    /// draft and the sum of p q of a sampled one, never more than rejection sampling.
+    /// Draw the target's own token and accept the draft if it is equal.
+    ///
+    /// Lossless. Accepts a certain draft x with probability p(x) and a sampled one with the sum of
+    /// p q, which is never more than rejection sampling.
     Match,
-    /// The target's draw is a function of the seed and the position alone (one Gumbel noise for each), and
-    /// a draft is made with the same noise. Lossless, and with one seed the text is the same with and
-    /// without speculation, for every method and depth (Daliri et al., arXiv 2408.07978).
+    /// Draw draft and target with the same Gumbel noise, a function of seed and position alone.
+    ///
+    /// Lossless. For a fixed seed the text is the same with and without speculation, for every method
+    /// and depth (Daliri et al., arXiv 2408.07978).
     Coupled,
-    /// x is accepted where p(x) > min(epsilon, delta e^-H(p)) (Medusa, Cai et al., arXiv 2401.10774).
+    /// Typical acceptance: accept x if p(x) > min(epsilon, delta e^-H(p)) (Medusa, Cai et al., arXiv
+    /// 2401.10774).
     LossyTypical {
-        /// Tokens above this probability are always accepted.
+        /// Tokens above this probability are always accepted. Above 0, at most 1.
         epsilon: f32,
-        /// The share of e^-entropy that suffices.
+        /// Factor of e^-H(p), where H is the entropy of p. Above 0, at most 1.
         delta: f32,
     },
-    /// As [`Lossless`](Self::Lossless) with q made smaller by this factor, so that more is accepted
+    /// Rejection sampling with q scaled by a lenience l: accept with probability min(1, p(x) / (l q(x)))
     /// (Leviathan et al., appendix A.5).
     LossyLenience {
-        /// Above 0, at most 1, where it is lossless.
+        /// Above 0, at most 1. At 1 the rule is lossless.
         lenience: f32,
     },
 }
 
-/// Medusa's own numbers.
-const TYPICAL: (f32, f32) = (0.09, 0.3);
-const LENIENCE: f32 = 0.5;
+/// Epsilon and delta of the Medusa paper.
+const DEFAULT_TYPICAL: (f32, f32) = (0.09, 0.3);
+const DEFAULT_LENIENCE: f32 = 0.5;
 
 impl AcceptanceRule {
-    /// Whether the distribution of the output is the target's.
+    /// Returns whether the output is distributed exactly as the target.
     pub fn is_lossless(self) -> bool {
         matches!(self, Self::Lossless | Self::Match | Self::Coupled)
     }
 
-    /// Checks the numbers.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] naming the number and its range.
+    /// [`Error::InvalidRequest`] naming the parameter and its range.
     pub fn validate(self) -> Result<()> {
         let inside = |name: &str, value: f32, max: f32| {
             if value > 0.0 && value <= max {
@@ -88,7 +94,7 @@ impl fmt::Display for AcceptanceRule {
 impl FromStr for AcceptanceRule {
     type Err = String;
 
-    /// The name, for the lossy ones with their numbers after colons, or without for the usual ones.
+    /// Parses `name`, or `name:number[:number]` for the lossy rules.
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
@@ -99,9 +105,11 @@ impl FromStr for AcceptanceRule {
             ("lossless", []) => Self::Lossless,
             ("match", []) => Self::Match,
             ("coupled", []) => Self::Coupled,
-            ("lossy-typical", []) => Self::LossyTypical { epsilon: TYPICAL.0, delta: TYPICAL.1 },
+            ("lossy-typical", []) => {
+                Self::LossyTypical { epsilon: DEFAULT_TYPICAL.0, delta: DEFAULT_TYPICAL.1 }
+            }
             ("lossy-typical", [epsilon, delta]) => Self::LossyTypical { epsilon: *epsilon, delta: *delta },
-            ("lossy-lenience", []) => Self::LossyLenience { lenience: LENIENCE },
+            ("lossy-lenience", []) => Self::LossyLenience { lenience: DEFAULT_LENIENCE },
             ("lossy-lenience", [lenience]) => Self::LossyLenience { lenience: *lenience },
             _ => {
                 return Err("choose lossless, match, coupled, lossy-typical[:epsilon:delta] or \
@@ -114,37 +122,42 @@ impl FromStr for AcceptanceRule {
     }
 }
 
-/// Noise that a position of a text has whatever was drafted there: the Gumbel-max trick as a race of
-/// exponential clocks, one for each token, each a function of seed, position and token.
+/// Per-position sampling noise, independent of what was drafted.
+///
+/// The Gumbel-max trick as a race of exponential clocks: each token has one clock, a function of
+/// seed, position and token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PositionNoise {
     seed: u64,
 }
 
 impl PositionNoise {
-    /// The noise of a seed.
+    /// Creates the noise of a seed.
     pub fn new(seed: u64) -> Self {
         Self { seed }
     }
 
-    /// A token drawn from non-negative weights by the noise of a position: that with the smallest
-    /// E / w, where E is an exponential variable of rate 1. `None` when no weight is positive.
+    /// Samples a token from non-negative weights w: the one with the smallest E / w.
+    ///
+    /// E is the token's exponential variable of rate 1 at this position. Returns `None` if no weight
+    /// is positive.
     pub fn choose(self, weights: &[f32], position: usize) -> Option<TokenId> {
         self.ranking(weights, position, 1).first().copied()
     }
 
-    /// The first `count` tokens of the race, in their order: what would be drawn, what if that were
-    /// impossible, and so on. Fewer when fewer weights are positive.
+    /// Returns the first `count` tokens of the race in order, fewer if fewer weights are positive.
+    ///
+    /// Entry i is the token that would be sampled if the entries before it were impossible.
     pub fn ranking(self, weights: &[f32], position: usize, count: usize) -> Vec<TokenId> {
         let of_position = mix(self.seed ^ mix(position as u64 ^ 0x9e37_79b9_7f4a_7c15));
         let mut first: Vec<(f64, TokenId)> = Vec::with_capacity(count + 1);
         let mut bound = f64::INFINITY;
         for (token, &weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
             let bits = mix(of_position.wrapping_add(mix(token as u64)));
-            // In (0, 1]: its logarithm is finite.
+            // In (0, 1], so that its logarithm is finite.
             let u = ((bits >> 11) + 1) as f64 * (1.0 / 9_007_199_254_740_992.0);
             let weight = f64::from(weight);
-            // -ln u is at least 1 - u: most tokens are out of the race without a logarithm.
+            // -ln u >= 1 - u excludes most tokens without computing a logarithm.
             if (1.0 - u) >= bound * weight {
                 continue;
             }
@@ -162,8 +175,7 @@ impl PositionNoise {
     }
 }
 
-/// A permutation of 64 bits in which every bit of the input moves every bit of the output (SplitMix64,
-/// Steele et al. 2014).
+/// The SplitMix64 finaliser, a bijection of 64 bits with full avalanche (Steele et al., OOPSLA 2014).
 fn mix(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -176,7 +188,7 @@ mod tests {
     use crate::theory::goodness_of_fit;
 
     #[test]
-    fn the_noise_draws_from_the_distribution_over_positions_and_over_seeds() {
+    fn noise_samples_distribution_across_positions_and_seeds() {
         let distribution = [0.5f32, 0.25, 0.0, 0.125, 0.125];
         let exact = distribution.map(f64::from);
         let mut by_position = [0u64; 5];
@@ -187,7 +199,7 @@ mod tests {
             let first = noise.choose(&distribution, i).unwrap() as usize;
             by_position[first] += 1;
             by_seed[PositionNoise::new(i as u64).choose(&distribution, 3).unwrap() as usize] += 1;
-            // Neighbours are independent.
+            // Neighbouring positions are independent.
             pairs[5 * first + noise.choose(&distribution, i + 1).unwrap() as usize] += 1;
         }
         assert!(goodness_of_fit(&by_position, &exact).p_value > 1e-3, "{by_position:?}");
@@ -198,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ranking_is_what_would_be_drawn_if_those_before_were_impossible() {
+    fn ranking_matches_choices_with_earlier_tokens_removed() {
         for position in 0..200 {
             let (noise, mut distribution) = (PositionNoise::new(3), vec![0.3f32, 0.2, 0.0, 0.4, 0.1]);
             let ranking = noise.ranking(&distribution, position, 9);
@@ -210,10 +222,9 @@ mod tests {
         }
     }
 
-    /// A draft from q by the noise of p agrees at least as often as the theory of the coupling says:
-    /// (1 - TV) / (1 + TV) (Daliri et al., theorem 1).
+    /// The coupling bound: agreement of at least (1 - TV) / (1 + TV) (Daliri et al., theorem 1).
     #[test]
-    fn a_draft_by_the_same_noise_agrees_often() {
+    fn drafts_with_shared_noise_agree_at_least_at_coupling_bound() {
         let (p, q) = ([0.5f32, 0.3, 0.2], [0.3f32, 0.5, 0.2]);
         let noise = PositionNoise::new(11);
         let agreed = (0..20_000).filter(|&i| noise.choose(&p, i) == noise.choose(&q, i)).count();
@@ -222,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_and_written() {
+    fn rules_parse_and_print() {
         for rule in ["lossless", "match", "coupled", "lossy-typical:0.09:0.3", "lossy-lenience:0.5"] {
             let read: AcceptanceRule = rule.parse().unwrap();
             assert_eq!(read.to_string(), rule);

@@ -1,6 +1,7 @@
-//! From logits to a distribution, and from a distribution to a token. One function makes every distribution of
-//! Hunch, so p of the target and q of a draft come from the same code. Pure: no model, no cache,
-//! no text, no candle, no random numbers but those handed in.
+//! Sampling: logits to a distribution, and a distribution to a token.
+//!
+//! One function computes every distribution of Hunch, so the target's p and a draft's q come from the
+//! same code. Pure functions only: no model, no cache, no text, and random numbers come from the caller.
 
 use std::cell::OnceCell;
 use std::cmp::Ordering;
@@ -15,46 +16,47 @@ use ts_rs::TS;
 use crate::error::{Error, Result};
 use crate::token::{TokenId, TokenProb};
 
-/// How tokens are drawn. Settings form, command line and bench plan share this one struct.
+/// Sampling settings, shared by the settings form, the command line and bench plans.
 ///
-/// The stages run in llama.cpp's order: penalties, logit bias, top-k, top-p, min-p, temperature;
-/// so the filters judge the distribution at temperature 1.
+/// Stages run in llama.cpp's order: penalties, logit bias, top-k, top-p, min-p, temperature. The
+/// filters therefore see the distribution at temperature 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(default)]
 pub struct SamplingParams {
-    /// Flattens (above 1) or sharpens (below 1) the distribution; 0 always takes the likeliest token.
+    /// Flattens (above 1) or sharpens (below 1) the distribution. 0 always takes the most likely token.
     pub temperature: f32,
-    /// Keeps this many likeliest tokens; 0 keeps all.
+    /// Keeps this many of the most likely tokens; 0 keeps all.
     pub top_k: u32,
-    /// Keeps the fewest likeliest tokens whose probabilities add up to this; 1 keeps all.
+    /// Keeps the fewest most likely tokens whose probabilities sum to this; 1 keeps all.
     pub top_p: f32,
-    /// Keeps tokens at least this share as likely as the likeliest; 0 keeps all.
+    /// Keeps tokens at least this fraction as likely as the most likely one; 0 keeps all.
     pub min_p: f32,
-    /// Weakens tokens seen lately: positive logits are divided, negative ones multiplied by this
+    /// Penalty of recent tokens: divides positive logits and multiplies negative ones by it
     /// (CTRL, arXiv 1909.05858); 1 changes nothing.
     pub repeat_penalty: f32,
-    /// Taken from the logit of every token seen lately; 0 changes nothing.
+    /// Subtracted from the logit of every recent token; 0 changes nothing.
     pub presence_penalty: f32,
-    /// Taken from the logit of a token once for each time it was seen lately; 0 changes nothing.
+    /// Subtracted from a token's logit once per recent occurrence; 0 changes nothing.
     pub frequency_penalty: f32,
-    /// How many of the last tokens, prompt included, count as lately; 0 turns penalties off.
+    /// Number of last tokens, prompt included, that count as recent; 0 disables penalties.
     pub penalty_last_n: u32,
-    /// Added to the logit of a token, by token number.
+    /// Added to the logit of a token, by token ID.
     #[ts(type = "Record<number, number>")]
     pub logit_bias: BTreeMap<TokenId, f32>,
-    /// Makes a generation repeatable; `None` draws a new seed each time. At most 2^53 - 1, so that
-    /// JavaScript can hold it.
+    /// Makes a generation repeatable; `None` picks a new seed each time. At most 2^53 - 1, the largest
+    /// integer that JavaScript represents exactly.
     #[ts(type = "number | null")]
     pub seed: Option<u64>,
 }
 
-/// Allowed values of one numeric setting, both ends included.
+/// Allowed range of one numeric setting, inclusive.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
-    /// The field of [`SamplingParams`].
+    /// Field name in [`SamplingParams`].
     pub name: &'static str,
-    /// Smallest value.
+    /// Minimum.
     pub min: f64,
+    /// Maximum.
     /// Largest value.
     pub max: f64,
     value: fn(&SamplingParams) -> Option<f64>,
@@ -79,7 +81,7 @@ static RANGES: [Range; 9] = [
 ];
 
 impl Default for SamplingParams {
-    /// A sensible start for chat.
+    /// Sensible settings for chat.
     fn default() -> Self {
         Self {
             temperature: 0.7,
@@ -97,18 +99,19 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
-    /// Always the likeliest token; no penalties.
+    /// Greedy decoding: always the most likely token, without penalties.
     pub fn greedy() -> Self {
         Self { temperature: 0.0, ..Self::unfiltered() }
     }
 
-    /// The model's own distribution: temperature 1, no filter, no penalty.
+    /// The model's own distribution: temperature 1, no filters, no penalties.
     pub fn unfiltered() -> Self {
         Self { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..Self::default() }
     }
 
-    /// The allowed range of every numeric setting: the table that [`validate`](Self::validate)
-    /// checks against and the settings form shows.
+    /// Returns the allowed range of every numeric setting.
+    ///
+    /// [`validate`](Self::validate) checks against this table and the settings form shows it.
     pub fn ranges() -> &'static [Range] {
         &RANGES
     }
@@ -116,16 +119,15 @@ impl SamplingParams {
     /// Checks every setting.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] naming the first setting that is not a number or out of its range,
-    /// and the range.
+    /// [`Error::InvalidRequest`] naming the first setting that is NaN or out of range, and its range.
     pub fn validate(&self) -> Result<()> {
         for range in &RANGES {
             let Some(value) = (range.value)(self) else {
                 continue;
             };
-            // Not `value < min || value > max`: a NaN must fail.
+            // `contains` is false for NaN, unlike `value < min || value > max`.
             if !(range.min..=range.max).contains(&value) {
-                // 5.1 as f32 must not read 5.099999904632568.
+                // Print 5.1f32 as 5.1 instead of 5.099999904632568.
                 let narrow = value as f32;
                 let shown = if f64::from(narrow) == value { narrow.to_string() } else { value.to_string() };
                 return Err(Error::invalid(format!(
@@ -145,14 +147,14 @@ impl SamplingParams {
     }
 }
 
-/// Makes distributions from logits by checked [`SamplingParams`].
+/// Computes distributions from logits, with validated [`SamplingParams`].
 #[derive(Clone, Debug)]
 pub struct Sampler {
     params: SamplingParams,
 }
 
 impl Sampler {
-    /// A sampler with these settings.
+    /// Creates a sampler with these settings.
     ///
     /// # Errors
     /// See [`SamplingParams::validate`].
@@ -161,38 +163,39 @@ impl Sampler {
         Ok(Self { params })
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn params(&self) -> &SamplingParams {
         &self.params
     }
 
-    /// Whether every distribution is a point mass.
+    /// Returns whether every distribution is a point mass.
     pub fn is_greedy(&self) -> bool {
         self.params.temperature == 0.0
     }
 
-    /// How many of the last tokens [`distribution`](Self::distribution) looks at: 0 while all penalties are neutral.
+    /// Returns how many recent tokens [`distribution`](Self::distribution) reads; 0 without penalties.
     pub fn window(&self) -> usize {
         let p = &self.params;
         let neutral = p.repeat_penalty == 1.0 && p.presence_penalty == 0.0 && p.frequency_penalty == 0.0;
         if neutral { 0 } else { p.penalty_last_n as usize }
     }
 
-    /// The probability of every token after `context`: non-negative, adding up to 1. Only the last
-    /// [`window`](Self::window) tokens of `context` matter. Ties are broken towards the lower
-    /// token number, so the same input always gives the same bits. NaN counts as minus infinity.
+    /// Returns the probability of every token after `context`, `[n_vocab]`, summing to 1.
+    ///
+    /// Only the last [`window`](Self::window) tokens of `context` matter. Ties go to the lower token
+    /// ID, so equal input gives equal bits. NaN logits count as minus infinity.
     ///
     /// # Errors
-    /// [`Error::Internal`] when no logit is a number above minus infinity: the model is broken.
-    /// [`Error::InvalidRequest`] when `logit_bias` names a token the vocabulary does not have.
+    /// [`Error::Internal`] if no logit is above minus infinity, which means the model is broken.
+    /// [`Error::InvalidRequest`] if `logit_bias` names a token outside the vocabulary.
     pub fn distribution(&self, logits: &[f32], context: &[TokenId]) -> Result<Vec<f32>> {
         self.distribution_of(&LogitRow::new(logits), context)
     }
 
-    /// [`distribution`](Self::distribution) of a row that others read too.
+    /// [`distribution`](Self::distribution) of a row whose softmax others need too.
     ///
     /// # Errors
-    /// As [`distribution`](Self::distribution).
+    /// The errors of [`distribution`](Self::distribution).
     pub fn distribution_of(&self, row: &LogitRow<'_>, context: &[TokenId]) -> Result<Vec<f32>> {
         match self.adjusted(row.logits, context)? {
             None => self.distribution_unadjusted(row),
@@ -208,9 +211,9 @@ impl Sampler {
             distribution[row.first_largest()] = 1.0;
             return Ok(distribution);
         }
-        // Next to nothing is not quite 0: the likeliest then, as at 0.
+        // 1 / temperature can overflow for a tiny temperature, whose limit is the greedy distribution.
         let sharpness = (1.0 / self.params.temperature).min(f32::MAX);
-        let Some(kept) = self.survivors(row) else {
+        let Some(kept) = self.filtered(row) else {
             let (mut distribution, total) =
                 if sharpness == 1.0 { row.weights() } else { weights(logits, max, sharpness) };
             let scale = (1.0 / total) as f32;
@@ -226,19 +229,19 @@ impl Sampler {
         Ok(distribution)
     }
 
-    /// The `count` likeliest tokens after `context`, likeliest first, each with its probability at
-    /// temperature 1 and without filters; fewer when fewer are possible.
+    /// Returns the `count` most likely tokens after `context`, most likely first, fewer if fewer are
+    /// possible. Probabilities are at temperature 1, without filters.
     ///
     /// # Errors
-    /// As [`distribution`](Self::distribution).
+    /// The errors of [`distribution`](Self::distribution).
     pub fn ranking(&self, logits: &[f32], context: &[TokenId], count: usize) -> Result<Vec<TokenProb>> {
         let adjusted = self.adjusted(logits, context)?;
         let row = LogitRow::new(adjusted.as_deref().unwrap_or(logits));
         row.check()?;
-        Ok(row.likeliest(count, row.total()))
+        Ok(row.top_tokens(count, row.total()))
     }
 
-    /// The logits after penalties and bias; `None` when nothing changes.
+    /// Returns the logits after penalties and bias; `None` if nothing changes.
     fn adjusted(&self, logits: &[f32], context: &[TokenId]) -> Result<Option<Vec<f32>>> {
         let p = &self.params;
         let recent = &context[context.len().saturating_sub(self.window())..];
@@ -251,7 +254,7 @@ impl Sampler {
             *counts.entry(token).or_default() += 1;
         }
         for (token, count) in counts {
-            // A token of the prompt may lie outside a smaller draft's vocabulary.
+            // The context may contain tokens outside a draft model's smaller vocabulary.
             let Some(logit) = logits.get_mut(token as usize) else {
                 continue;
             };
@@ -262,7 +265,7 @@ impl Sampler {
         for (&token, &bias) in &p.logit_bias {
             let logit = logits.get_mut(token as usize).ok_or_else(|| {
                 Error::invalid(format!(
-                    "logit_bias names token {token}; this model has the tokens 0 to {}.",
+                    "logit_bias names token {token}, but this model's tokens are 0 to {}.",
                     vocabulary.saturating_sub(1)
                 ))
             })?;
@@ -271,23 +274,23 @@ impl Sampler {
         Ok(Some(logits))
     }
 
-    /// The tokens that pass top-k, top-p and min-p; `None` when none of the three is on.
-    fn survivors(&self, row: &LogitRow<'_>) -> Option<Vec<Candidate>> {
+    /// Returns the tokens that pass top-k, top-p and min-p; `None` if all three are off.
+    fn filtered(&self, row: &LogitRow<'_>) -> Option<Vec<Candidate>> {
         let (p, logits, max) = (&self.params, row.logits, row.finite_max());
         let k = p.top_k as usize;
         let top_k_on = k > 0 && k < logits.len();
         if !top_k_on && p.top_p >= 1.0 && p.min_p <= 0.0 {
             return None;
         }
-        // top-p and min-p both keep a prefix of the tokens sorted by weight, so min-p may go first
-        // as long as top-p still counts its share of everything top-k left.
+        // top-p and min-p both keep a prefix of the tokens sorted by weight, so min-p may run first.
+        // The total that top-p refers to is still that of all tokens top-k left.
         let (mut kept, total) = if top_k_on {
             let kept = most_likely(logits, &row.maxima, k);
             let total = kept.iter().map(|c| f64::from(exp_nonpositive(c.logit - max))).sum();
             (kept, total)
         } else {
             let (weights, total) = weights(logits, max, 1.0);
-            // Tokens below this share cannot together make up the part that top-p cuts off.
+            // Even together, all tokens below this weight fit into the mass that top-p cuts off.
             let negligible = total * (1.0 - f64::from(p.top_p)) / logits.len() as f64;
             let floor = (negligible as f32).max(p.min_p);
             (candidates_where(logits, |i, _| weights[i] >= floor && weights[i] > 0.0), total)
@@ -303,14 +306,14 @@ impl Sampler {
     }
 }
 
-/// A token that may be drawn.
+/// A token that passed the filters so far.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     logit: f32,
     token: TokenId,
 }
 
-/// Likeliest first; of equals the lower token number first.
+/// Most likely first, ties by lower token ID.
 fn by_likelihood(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.token.cmp(&b.token))
 }
@@ -320,21 +323,21 @@ fn candidates_where(logits: &[f32], keep: impl Fn(usize, f32) -> bool) -> Vec<Ca
     tokens.map(|(i, &logit)| Candidate { logit, token: i as TokenId }).collect()
 }
 
-/// Logits whose maximum is looked at before themselves.
+/// Logits per block of the block-maximum search.
 const BLOCK: usize = 64;
 
-/// The largest logit of each block.
+/// Returns the largest logit of each block.
 fn maxima_of(logits: &[f32]) -> Vec<f32> {
     let mut maxima = vec![f32::NEG_INFINITY; logits.len().div_ceil(BLOCK)];
     block_maxima(logits, &mut maxima);
     maxima
 }
 
-/// The `k` likeliest tokens, 1 or more, in no order; fewer when fewer are possible at all. `maxima` are
-/// those of the logits' blocks.
+/// Returns the `k` most likely tokens (`k` at least 1) in no order, fewer if fewer are possible.
+/// `maxima` are the block maxima of `logits`.
 fn most_likely(logits: &[f32], maxima: &[f32], k: usize) -> Vec<Candidate> {
-    // k blocks each hold a logit at least as large as the k-th largest block maximum, so nothing
-    // below that bound can be among the k largest: one vectorised pass leaves few candidates.
+    // Each of the k blocks with the largest maxima holds a logit of at least the k-th largest block
+    // maximum. No smaller logit can be in the top k, so one vectorised pass leaves few candidates.
     let bound = if k <= maxima.len() {
         *maxima.to_vec().select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
     } else {
@@ -358,13 +361,14 @@ fn most_likely(logits: &[f32], maxima: &[f32], k: usize) -> Vec<Candidate> {
     kept
 }
 
-/// Keeps the fewest likeliest candidates whose weights reach `wanted`, at least one, by halving:
-/// linear time, no full sort.
+/// Keeps the fewest most likely candidates whose weights sum to `wanted` or more, at least one.
+///
+/// Bisects with partial selection: linear time, no full sort.
 fn keep_nucleus(kept: &mut Vec<Candidate>, max: f32, wanted: f64) {
     let (mut low, mut high) = (0, kept.len());
     let mut below = 0.0;
-    // Invariant: the first `low` are the likeliest `low`, weigh `below` and do not suffice; the
-    // answer is in low + 1..=high.
+    // Invariant: the first `low` candidates are the most likely, their weights sum to `below` and that
+    // is too little. The result is in low + 1..=high.
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         kept[low..high].select_nth_unstable_by(middle - low - 1, by_likelihood);
@@ -379,46 +383,45 @@ fn keep_nucleus(kept: &mut Vec<Candidate>, max: f32, wanted: f64) {
     kept.truncate(high.max(1));
 }
 
-/// What a model says of a position by itself: softmax at temperature 1, no filter, no penalty.
+/// Softmax statistics of one position at temperature 1, without filters or penalties.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenLogprobs {
-    /// The probability of the token asked about.
+    /// Probability of the requested token.
     pub confidence: f32,
     /// Entropy, in nats.
     pub entropy: f32,
-    /// The likeliest tokens, likeliest first.
+    /// Most likely tokens, most likely first.
     pub top: Vec<TokenProb>,
 }
 
-/// A row of logits as a model gave it, with what several readers ask of it computed once. NaN counts as
-/// minus infinity.
+/// A row of raw logits with cached softmax statistics. NaN counts as minus infinity.
 pub struct LogitRow<'a> {
     logits: &'a [f32],
-    /// The largest logit of each block.
+    /// Largest logit of each block.
     maxima: Vec<f32>,
     max: f32,
     sums: OnceCell<Sums>,
 }
 
-/// Sums over the weights w = e^(l - max) of a row.
+/// Sums over the softmax weights w = e^(l - max) of a row.
 #[derive(Clone, Copy)]
 struct Sums {
-    /// Of w.
+    /// Sum of w.
     total: f64,
-    /// Of w times (l - max).
+    /// Sum of w (l - max).
     moment: f64,
 }
 
 impl<'a> LogitRow<'a> {
-    /// A row of one logit for each token.
+    /// Wraps a row of logits, `[n_vocab]`.
     pub fn new(logits: &'a [f32]) -> Self {
         let maxima = maxima_of(logits);
         Self { logits, max: maximum(&maxima), maxima, sums: OnceCell::new() }
     }
 
-    /// What the model says of this position: on `token`, with the `count` likeliest tokens, 1 or more. All
-    /// is 0 and empty when the row holds no usable logit.
-    pub fn outlook(&self, token: TokenId, count: usize) -> TokenLogprobs {
+    /// Returns the softmax statistics of this position: of `token`, and the `count` most likely tokens
+    /// (`count` at least 1). All zero and empty if the row has no usable logit.
+    pub fn logprobs(&self, token: TokenId, count: usize) -> TokenLogprobs {
         if self.check().is_err() {
             return TokenLogprobs::default();
         }
@@ -427,7 +430,7 @@ impl<'a> LogitRow<'a> {
             confidence: self.share(self.logits[token as usize], total),
             // H = ln Z - E[l - max].
             entropy: (total.ln() - moment / total).max(0.0) as f32,
-            top: self.likeliest(count, total),
+            top: self.top_tokens(count, total),
         }
     }
 
@@ -441,7 +444,7 @@ impl<'a> LogitRow<'a> {
         ))
     }
 
-    /// A logit of +infinity must not turn the differences into NaN.
+    /// Caps the maximum, so that a logit of +infinity does not turn differences into NaN.
     fn finite_max(&self) -> f32 {
         self.max.min(f32::MAX)
     }
@@ -455,14 +458,14 @@ impl<'a> LogitRow<'a> {
         self.sums.get().map_or_else(|| total_weight(self.logits, self.finite_max()), |sums| sums.total)
     }
 
-    /// The weights and their sum.
+    /// Returns the weights and their sum.
     fn weights(&self) -> (Vec<f32>, f64) {
         let mut weights = Vec::with_capacity(self.logits.len());
         let sums = self.add_up(|chunk| weights.extend_from_slice(chunk));
         (weights, self.sums.get_or_init(|| sums).total)
     }
 
-    /// Makes the weights, in chunks, and adds them up.
+    /// Computes the weights in chunks, passes each chunk to `each` and returns their sums.
     fn add_up(&self, mut each: impl FnMut(&[f32])) -> Sums {
         let max = self.finite_max();
         let mut sums = Sums { total: 0.0, moment: 0.0 };
@@ -480,29 +483,30 @@ impl<'a> LogitRow<'a> {
         (f64::from(exp_nonpositive(logit - self.finite_max())) / total) as f32
     }
 
-    /// The `count` likeliest tokens, likeliest first.
-    fn likeliest(&self, count: usize, total: f64) -> Vec<TokenProb> {
+    /// Returns the `count` most likely tokens, most likely first.
+    fn top_tokens(&self, count: usize, total: f64) -> Vec<TokenProb> {
         let mut likely = most_likely(self.logits, &self.maxima, count);
         likely.sort_unstable_by(by_likelihood);
         likely.iter().map(|c| (c.token, self.share(c.logit, total))).collect()
     }
 }
 
-/// The `count` likeliest tokens of a distribution, likeliest first; fewer when fewer are possible.
-pub fn likeliest_of(distribution: &[f32], count: usize) -> Vec<TokenProb> {
+/// Returns the `count` most likely tokens of a distribution, most likely first, fewer if fewer are
+/// possible.
+pub fn top_tokens(distribution: &[f32], count: usize) -> Vec<TokenProb> {
     let mut likely = most_likely(distribution, &maxima_of(distribution), count);
     likely.sort_unstable_by(by_likelihood);
     likely.iter().filter(|c| c.logit > 0.0).map(|c| (c.token, c.logit)).collect()
 }
 
-/// The sum of e^(l - max).
+/// Returns the sum of e^(l - max).
 fn total_weight(logits: &[f32], max: f32) -> f64 {
     let mut weights = [0.0; CACHED];
     let chunks = logits.chunks(weights.len());
     chunks.map(|chunk| weights_of(chunk, max, 1.0, &mut weights[..chunk.len()])).sum()
 }
 
-/// e^((l - max) * sharpness) of every logit, and their sum.
+/// Returns e^((l - max) * sharpness) of every logit, and their sum.
 fn weights(logits: &[f32], max: f32, sharpness: f32) -> (Vec<f32>, f64) {
     let mut chunk_weights = [0.0; CACHED];
     let mut weights = Vec::with_capacity(logits.len());
@@ -515,10 +519,10 @@ fn weights(logits: &[f32], max: f32, sharpness: f32) -> (Vec<f32>, f64) {
     (weights, total)
 }
 
-/// Weights that are made and added up while they are in the first cache.
+/// Chunk size at which weights are computed and summed while in the L1 cache.
 const CACHED: usize = 1024;
 
-/// `out[i] = e^((logits[i] - max) * sharpness)`; gives their sum.
+/// Computes `out[i] = e^((logits[i] - max) * sharpness)` and returns their sum.
 #[multiversion(targets = "simd")]
 fn weights_of(logits: &[f32], max: f32, sharpness: f32, out: &mut [f32]) -> f64 {
     let fused = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
@@ -532,20 +536,20 @@ fn weights_of(logits: &[f32], max: f32, sharpness: f32, out: &mut [f32]) -> f64 
     sum(out)
 }
 
-/// [`weights_of`] at sharpness 1, and `weighted[i]` = weight times (logit - max); gives both sums.
+/// [`weights_of`] at sharpness 1, plus `weighted[i] = weight * (logit - max)`. Returns both sums.
 #[multiversion(targets = "simd")]
 fn weights_and_moments(logits: &[f32], max: f32, weights: &mut [f32], weighted: &mut [f32]) -> (f64, f64) {
     let fused = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
     for ((w, m), &l) in weights.iter_mut().zip(&mut *weighted).zip(logits) {
         let x = l - max;
         *w = if fused { exp_by::<true>(x) } else { exp_nonpositive(x) };
-        // What weighs nothing must not turn minus infinity into NaN.
+        // 0 times minus infinity is NaN, so weightless tokens are skipped.
         *m = if *w > 0.0 { *w * x } else { 0.0 };
     }
     (sum(weights), sum(weighted))
 }
 
-/// The largest of each [`BLOCK`] of values.
+/// Computes the maximum of each [`BLOCK`] of values.
 #[multiversion(targets = "simd")]
 fn block_maxima(values: &[f32], maxima: &mut [f32]) {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
@@ -564,13 +568,14 @@ fn block_maxima(values: &[f32], maxima: &mut [f32]) {
     }
 }
 
-/// A random number in `[0, 1)`, a multiple of 2^-53.
+/// Returns a random number in `[0, 1)`, a multiple of 2^-53.
 pub fn unit(rng: &mut dyn RngCore) -> f64 {
     (rng.next_u64() >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
 }
 
-/// Draws a token from non-negative weights by inverting their cumulative sum at `u` of `[0, 1)`.
-/// The weights need not add up to 1. A token of weight 0 is never drawn.
+/// Draws a token from non-negative weights by inverting their cumulative sum at `u` in `[0, 1)`.
+///
+/// The weights need not sum to 1. A token of weight 0 is never drawn.
 ///
 /// # Panics
 /// If no weight is positive.
@@ -600,18 +605,18 @@ pub fn draw(distribution: &[f32], u: f64) -> TokenId {
     last.expect("a distribution has a token it can draw") as TokenId
 }
 
-/// The likeliest token; of equals the lowest. NaN counts as minus infinity.
+/// Returns the most likely token, ties by lower token ID. NaN counts as minus infinity.
 pub fn argmax(values: &[f32]) -> TokenId {
     first_at(values, maximum(values)) as TokenId
 }
 
-/// The first place of the largest value; 0 when none is usable.
+/// Returns the index of the first value equal to `max`; 0 if there is none.
 fn first_at(values: &[f32], max: f32) -> usize {
     values.iter().position(|&v| v == max).unwrap_or(0)
 }
 
-/// The largest number, NaN ignored; minus infinity when there is none. Lanes side by side, so that
-/// it vectorises.
+/// Returns the largest number, ignoring NaN; minus infinity if there is none. Works in lanes so that it
+/// vectorises.
 #[multiversion(targets = "simd")]
 fn maximum(values: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
@@ -626,7 +631,7 @@ fn maximum(values: &[f32]) -> f32 {
     rest.iter().chain(&lanes).copied().fold(f32::NEG_INFINITY, larger)
 }
 
-/// The sum in f64, in a fixed order, lanes side by side.
+/// Returns the sum in f64, added in lanes in a fixed order.
 #[multiversion(targets = "simd")]
 pub(crate) fn sum(values: &[f32]) -> f64 {
     let mut lanes = [0.0f64; 8];
@@ -640,30 +645,31 @@ pub(crate) fn sum(values: &[f32]) -> f64 {
     lanes.iter().sum::<f64>() + rest
 }
 
-/// e^x for x <= 0, within 2 units in the last place: what softmax needs, without a branch, so that
-/// it vectorises. Results below the smallest normal f32 are 0, x above 0 counts as 0, NaN gives 0.
+/// Returns e^x for x <= 0, within 2 units in the last place. Branch-free, so that it vectorises.
+///
+/// Results below the smallest normal f32 are 0. Positive x counts as 0, NaN gives 0.
 #[inline(always)]
 fn exp_nonpositive(x: f32) -> f32 {
     exp_by::<false>(x)
 }
 
-/// [`exp_nonpositive`], by fused multiplications and additions where the machine has them.
+/// [`exp_nonpositive`], optionally with fused multiply-add.
 #[inline(always)]
 fn exp_by<const FUSED: bool>(x: f32) -> f32 {
     let multiply_add = |a: f32, b: f32, c: f32| if FUSED { a.mul_add(b, c) } else { a * b + c };
     const LOWEST: f32 = -87.336_54;
     const LOG2_E: f32 = std::f32::consts::LOG2_E;
-    // ln 2 in two parts: the first has few bits, so n * LN2_HIGH is exact (Cody and Waite).
+    // ln 2 in two parts (Cody and Waite). The first has few bits, so n * LN2_HIGH is exact.
     const LN2_HIGH: f32 = 355.0 / 512.0;
     const LN2_LOW: f32 = -2.121_944_4e-4;
-    // Adding 1.5 * 2^23 rounds to an integer held in the low bits.
+    // Adding 1.5 * 2^23 rounds to an integer in the low mantissa bits.
     const ROUND: f32 = 12_582_912.0;
     let bounded = if x > LOWEST { x } else { LOWEST };
     let bounded = if bounded < 0.0 { bounded } else { 0.0 };
     let rounded = multiply_add(bounded, LOG2_E, ROUND);
     let n = rounded - ROUND;
     let r = multiply_add(-n, LN2_LOW, multiply_add(-n, LN2_HIGH, bounded));
-    // Taylor's series to r^7 on |r| <= ln 2 / 2: the truncation is below 6e-9.
+    // Taylor series to r^7 on |r| <= ln 2 / 2: the truncation error is below 6e-9.
     let mut series = 1.0 / 5040.0;
     for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5] {
         series = multiply_add(series, r, coefficient);

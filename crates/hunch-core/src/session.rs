@@ -1,10 +1,13 @@
-//! The round loop: propose, forward, verify, keep, emit. One loop for every method; plain decoding
-//! is the loop with nobody to ask for a draft. Only here the committed sequence grows. No threads, no
-//! text, no wall clock: time comes from a [`Stopwatch`], chance from a seed.
+//! The round loop: propose, forward, verify, commit, emit.
 //!
-//! The target's cache always holds the first `cache_len` committed tokens, and between rounds all
-//! but the last: that one is the root of the next pass, whose row 0 says what follows it. So the
-//! first generated token, too, comes out of a round, and every emitted token out of the verifier.
+//! Every method runs through this one loop. Plain decoding is the loop without a proposer. Only this
+//! module extends the committed sequence. It uses no threads, no text and no wall clock: time comes
+//! from a [`Stopwatch`], random numbers from a seed.
+//!
+//! **Cache invariant.** The target's KV cache holds a prefix of the committed tokens. Between rounds
+//! that prefix is all of them but the last. The last committed token is the *root* of the next pass,
+//! and the pass's row 0 gives the distribution after it. Prefill leaves the cache in the same state,
+//! so the verifier produces every emitted token, the first one included.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -31,84 +34,86 @@ pub use draft_quality::{DraftQuality, Overlap};
 pub use stages::DroppedDraft;
 use stages::{DraftContext, Proposal, Stages, restore};
 
-/// The target's likeliest tokens that are told of each position.
-const TOP: usize = 5;
+/// Number of most likely target tokens reported per position.
+const TOP_TOKENS: usize = 5;
 
-/// What bounds a generation.
+/// Limits and settings of one generation.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// Most tokens to draft a round, up to [`MAX_DRAFT`]; 0 is plain decoding.
+    /// Maximum tokens drafted per round, at most [`MAX_DRAFT`]. 0 is plain decoding.
     pub max_draft: usize,
-    /// Most tokens to generate, 1 or more.
+    /// Maximum tokens to generate, at least 1.
     pub max_tokens: usize,
-    /// Tokens that end the answer. They are not emitted.
+    /// Tokens that end the answer. They are never emitted.
     pub end_tokens: Vec<TokenId>,
-    /// Seed of the generation's random numbers.
+    /// Seed of all random numbers of this generation.
     pub seed: u64,
-    /// Which drafted tokens stand.
+    /// Rule that accepts or rejects drafted tokens.
     pub rule: AcceptanceRule,
 }
 
-/// Why the round loop ended by itself.
+/// Reason why the generation finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
-    /// The model gave an end token.
+    /// The model produced an end token.
     EndToken,
-    /// `max_tokens` were generated.
+    /// `max_tokens` tokens were generated.
     MaxTokens,
     /// The context is full.
     ContextFull,
 }
 
-/// What one round gave.
+/// Result of one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// The tokens it added, in order; empty only when it began with the end token.
+    /// Tokens added to the text, in order. Empty only if the first token was an end token.
     pub emitted: Vec<EmittedToken>,
     /// Drafted tokens that were tested and rejected.
     pub rejected: Vec<RejectedToken>,
-    /// What was drafted, parents before children.
+    /// All drafted tokens, parents before children.
     pub drafted: Vec<DraftedToken>,
-    /// Where the time went.
+    /// Time spent in each phase.
     pub timing: RoundTiming,
-    /// What the depth is at, when it is chosen as it goes.
+    /// State of the depth controller; `None` if the draft depth is fixed.
     pub depth: Option<DepthState>,
-    /// Why this was the last round, if it was.
+    /// Set if this was the last round.
     pub ended: Option<EndReason>,
 }
 
-/// One generation.
+/// One generation: a target, its proposers and the tokens committed so far.
 pub struct Session<'a> {
     target: &'a mut dyn LanguageModel,
     stages: Stages<'a>,
     sampler: Sampler,
     clock: &'a dyn Stopwatch,
     config: SessionConfig,
-    interrupted: &'a dyn Fn() -> bool,
+    cancelled: &'a dyn Fn() -> bool,
     verifier: Verifier,
     rng: ChaCha8Rng,
     committed: Vec<TokenId>,
     prompt_len: usize,
     rounds: u32,
+    /// Set when the generation finishes normally.
     ended: Option<EndReason>,
-    over: bool,
+    /// Set after an error, a cancelled prefill or a retracted tail. No further round can run.
+    closed: bool,
     tally: Tally,
 }
 
-/// A target pass and its verdict.
-struct Tested {
+/// Output of a target pass and the verdict on its draft.
+struct Verified {
     output: StepOutput,
-    /// When the pass ended.
-    passed: Duration,
     verdict: Verdict,
     emitted: Vec<EmittedToken>,
     ended: Option<EndReason>,
-    /// When verification ended.
-    verified: Duration,
+    /// End of the target pass.
+    target_done: Duration,
+    /// End of verification.
+    verify_done: Duration,
 }
 
 impl<'a> Session<'a> {
-    /// A generation that has not begun; the request arrived now, by `clock`.
+    /// Creates a generation. The request counts as received now; see [`set_start`](Self::set_start).
     ///
     /// # Errors
     /// [`Error::InvalidRequest`] when `max_draft` or `max_tokens` is out of its range.
@@ -132,45 +137,51 @@ impl<'a> Session<'a> {
             stages: Stages::default(),
             sampler: sampler.clone(),
             clock,
-            interrupted: &|| false,
+            cancelled: &|| false,
             verifier: Verifier::new(config.rule, config.seed),
             rng: ChaCha8Rng::seed_from_u64(config.seed),
             committed: Vec::new(),
             prompt_len: 0,
             rounds: 0,
             ended: None,
-            over: false,
+            closed: false,
             tally: Tally::new(clock.elapsed()),
             config,
         })
     }
 
-    /// Asks `proposer` for drafts, where those named before it have none that is worth it. A controller
-    /// chooses how deep it drafts, up to `max_draft`; without one it is always that deep. Without a
-    /// proposer decoding is plain.
+    /// Adds a proposer, tried after those added before it.
+    ///
+    /// With a controller, the draft depth adapts up to `max_draft`. Without one it is always
+    /// `max_draft`. A session without proposers decodes plainly.
     pub fn add_proposer(&mut self, proposer: &'a mut dyn Proposer, depth: Option<&'a mut DepthController>) {
         self.stages.add(proposer, depth);
     }
 
-    /// Has `interrupted` asked while a proposer's model reads: when it says so, the round goes on without
-    /// a draft.
-    pub fn set_cancel(&mut self, interrupted: &'a dyn Fn() -> bool) {
-        self.interrupted = interrupted;
+    /// Sets the cancel check that runs while a proposer prefills its own model.
+    ///
+    /// Once it returns true, the round continues without a draft.
+    pub fn set_cancel(&mut self, cancelled: &'a dyn Fn() -> bool) {
+        self.cancelled = cancelled;
     }
 
-    /// Counts time from `at` instead of from [`new`](Self::new): when the request really arrived,
-    /// by the same stopwatch. To be called before [`prefill`](Self::prefill).
-    pub fn started_at(&mut self, at: Duration) {
+    /// Sets the time the request arrived, by the session's stopwatch.
+    ///
+    /// Call it before [`prefill`](Self::prefill). The default is the time of [`new`](Self::new).
+    pub fn set_start(&mut self, at: Duration) {
         self.tally = Tally::new(at);
     }
 
-    /// Runs all of the prompt but its last token through the target, in chunks. The target's cache
-    /// holds the first `reuse` tokens of the prompt already, and nothing else. After each chunk
-    /// `progress` hears how many of the tokens to run are done, and may break: then this gives
-    /// `Break`, and no round can follow. The proposer's own preparation asks it as well.
+    /// Runs the prompt through the target in chunks, all but its last token.
+    ///
+    /// The target's cache must already hold exactly the first `reuse` tokens of the prompt. After
+    /// each chunk `progress` receives `(tokens done, tokens to run)`. If it breaks, this returns
+    /// `Break` and no round can run. Proposers that prefill a model of their own report through the
+    /// same callback.
     ///
     /// # Errors
-    /// When the prompt is empty or does not fit the context, and when the target fails.
+    /// [`Error::InvalidRequest`] if the prompt is empty, [`Error::ContextOverflow`] if it does not fit
+    /// the context, and any error of the target.
     pub fn prefill(
         &mut self,
         prompt: &[TokenId],
@@ -179,111 +190,115 @@ impl<'a> Session<'a> {
     ) -> Result<ControlFlow<()>> {
         let context = self.target.info().context_length;
         let Some(last) = prompt.len().checked_sub(1) else {
-            return Err(Error::invalid("The prompt is empty; write something."));
+            return Err(Error::invalid("The prompt is empty. Enter some text."));
         };
         if prompt.len() > context {
             return Err(Error::ContextOverflow { prompt: prompt.len(), context });
         }
         if !self.committed.is_empty() || reuse > last || self.target.cache_len() != reuse {
             return Err(Error::Internal(format!(
-                "prefill was to reuse {reuse} of {} tokens with {} in the cache",
+                "prefill expected {reuse} of {} tokens in the cache, found {}",
                 prompt.len(),
                 self.target.cache_len()
             )));
         }
         self.committed = prompt.to_vec();
         self.prompt_len = prompt.len();
-        let begun = self.clock.elapsed();
+        let start = self.clock.elapsed();
         let mut done = 0;
         let rows = self.target.prefill_rows().max(1);
         for chunk in prompt[reuse..last].chunks(rows) {
             self.target.forward(Step::chain(chunk, LogitRows::None))?;
             done += chunk.len();
-            self.over = progress(done, last - reuse).is_break();
-            if self.over {
+            self.closed = progress(done, last - reuse).is_break();
+            if self.closed {
                 break;
             }
         }
-        let took = self.clock.elapsed().saturating_sub(begun);
-        if !self.over {
-            let text_depends = self.verifier.noise().is_none() && !self.sampler.is_greedy();
-            self.stages.begin(prompt, &self.sampler, text_depends);
+        let took = self.clock.elapsed().saturating_sub(start);
+        if !self.closed {
+            let text_depends_on_drafts = self.verifier.noise().is_none() && !self.sampler.is_greedy();
+            self.stages.begin(prompt, &self.sampler, text_depends_on_drafts);
             self.stages.observe_prefill(done, took);
             if self.config.max_draft > 0 {
-                self.over = self.stages.read(prompt, &mut || progress(done, last - reuse)).is_break();
+                self.closed = self.stages.prefill(prompt, &mut || progress(done, last - reuse)).is_break();
             }
         }
         self.tally.prefilled(prompt.len(), done, took, self.clock.elapsed());
-        Ok(if self.over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if self.closed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    /// Runs one round. When it fails, the session is over, and what was emitted before stays
-    /// valid: the cache is as it was before the round.
+    /// Runs one round.
     ///
-    /// A proposer that fails is left out from then on, see [`take_dropped`](Self::take_dropped).
+    /// After an error the session is closed. Tokens emitted by earlier rounds stay valid, and the
+    /// cache is as it was before this round. A proposer that fails is dropped for the rest of the
+    /// generation and reported by [`take_dropped`](Self::take_dropped).
     ///
     /// # Errors
-    /// When the target fails; [`Error::Internal`] when the session is over or prefill was not run to
-    /// its end.
+    /// Any error of the target. [`Error::Internal`] if the session is closed or prefill did not
+    /// complete.
     pub fn round(&mut self) -> Result<Round> {
-        let base = self.between_rounds()?;
+        let base = self.check_ready()?;
         let before = self.committed.len();
-        let round = self.attempt(base);
+        let round = self.try_round(base);
         if round.is_err() {
-            self.over = true;
+            self.closed = true;
             self.committed.truncate(before);
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = self.target.truncate(base);
         }
         round
     }
 
-    /// The rows of the target's cache, which are those of all committed tokens but the last.
-    fn between_rounds(&self) -> Result<usize> {
+    /// Returns the cache length, after checking that a round may run.
+    fn check_ready(&self) -> Result<usize> {
         let base = self.target.cache_len();
-        if self.over || self.ended.is_some() || base + 1 != self.committed.len() {
-            return Err(Error::Internal("a round was asked for outside a generation".into()));
+        if self.closed || self.ended.is_some() || base + 1 != self.committed.len() {
+            return Err(Error::Internal("a round was requested outside a generation".into()));
         }
         Ok(base)
     }
 
-    fn attempt(&mut self, base: usize) -> Result<Round> {
+    /// The body of [`round`](Self::round); on error the caller rolls back.
+    fn try_round(&mut self, base: usize) -> Result<Round> {
         let start = self.clock.elapsed();
         let mut proposal = self.propose(base)?;
         let proposed = self.clock.elapsed();
-        let tested = match (self.test(&proposal), proposal.stage) {
+        let verified = match (self.score_and_verify(&proposal), proposal.stage) {
             (Err(error), Some(stage)) => {
-                // The draft may be why, so the round is tried without one. If that fails too, it is the target.
+                // The draft may have caused the error: retry without it. If the plain pass fails too,
+                // the target is at fault.
                 restore(&mut *self.target, &self.committed, base)?;
-                proposal = Proposal::nothing();
-                let plain = self.test(&proposal)?;
+                proposal = Proposal::empty();
+                let plain = self.score_and_verify(&proposal)?;
                 self.stages.drop_stage(stage, error);
                 plain
             }
-            (tested, _) => tested?,
+            (verified, _) => verified?,
         };
-        let Tested { output, passed, verdict, emitted, ended, verified } = tested;
+        let Verified { output, verdict, emitted, ended, target_done, verify_done } = verified;
         let tree = &proposal.tree;
-        self.keep(base, tree, &verdict, &emitted)?;
-        let survived = emitted.iter().filter(|t| t.origin == TokenOrigin::Accepted).count();
-        let accepted = verdict.kept();
+        self.commit(base, tree, &verdict, &emitted)?;
+        // An end token or the token limit can cut off the end of the accepted path.
+        let n_kept = emitted.iter().filter(|t| t.origin == TokenOrigin::Accepted).count();
+        let accepted = verdict.accepted_nodes();
         let outcome = RoundOutcome {
             accepted: &accepted,
-            kept: &accepted[..survived],
+            kept: &accepted[..n_kept],
             committed: &self.committed,
             target: &output,
-            side: tree.len() + 1,
+            aux_start: tree.len() + 1,
         };
         self.stages.accept(&proposal, &outcome);
-        let full = self.target.cache_len() == self.target.info().context_length;
-        self.ended = ended.or(full.then_some(EndReason::ContextFull));
+        let context_full = self.target.cache_len() == self.target.info().context_length;
+        self.ended = ended.or(context_full.then_some(EndReason::ContextFull));
         self.rounds += 1;
         let now = self.clock.elapsed();
         let timing = RoundTiming {
             propose_ms: millis(proposed.saturating_sub(start)),
-            target_ms: millis(passed.saturating_sub(proposed)),
-            verify_ms: millis(verified.saturating_sub(passed)),
-            other_ms: millis(now.saturating_sub(verified)),
+            target_ms: millis(target_done.saturating_sub(proposed)),
+            verify_ms: millis(verify_done.saturating_sub(target_done)),
+            other_ms: millis(now.saturating_sub(verify_done)),
         };
         let depth = self.stages.observe(&proposal, &verdict, &timing);
         let drafted = verdict.fates(tree);
@@ -291,7 +306,7 @@ impl<'a> Session<'a> {
             drafted: drafted.len(),
             depth: tree.height(),
             rows: proposal.rows(),
-            draft_rows: &self.stages.work(),
+            draft_rows: &self.stages.pass_rows(),
             emitted: &emitted,
             timing,
         };
@@ -299,55 +314,55 @@ impl<'a> Session<'a> {
         Ok(Round { emitted, rejected: verdict.rejected, drafted, timing, depth, ended: self.ended })
     }
 
-    /// Asks for a draft.
+    /// Step 1: drafts a tree with the first proposer that has a worthwhile one.
     fn propose(&mut self, base: usize) -> Result<Proposal> {
-        // A round emits one token more than it accepts, and its root takes a row of the context.
-        let wanted = self.config.max_tokens - self.generated() - 1;
-        let room = self.target.info().context_length - base - 1;
+        // The last token of a round is not drafted, and its root takes one row of the context.
+        let tokens_left = self.config.max_tokens - self.generated() - 1;
+        let rows_left = self.target.info().context_length - base - 1;
         self.stages.draft(DraftContext {
             committed: &self.committed,
-            first: self.committed.len() == self.prompt_len,
-            limit: self.config.max_draft.min(room),
-            wanted,
-            room,
+            first_round: self.committed.len() == self.prompt_len,
+            max_draft: self.config.max_draft.min(rows_left),
+            tokens_left,
+            rows_left,
             end_tokens: &self.config.end_tokens,
             sampler: &self.sampler,
             noise: self.verifier.noise(),
             rng: &mut self.rng,
             target: &mut *self.target,
             clock: self.clock,
-            interrupted: self.interrupted,
+            cancelled: self.cancelled,
         })
     }
 
-    /// Runs the target over a proposal and verifies it. Commits nothing.
-    fn test(&mut self, proposal: &Proposal) -> Result<Tested> {
+    /// Steps 2 and 3: runs the target over a proposal and verifies the draft. Commits nothing.
+    fn score_and_verify(&mut self, proposal: &Proposal) -> Result<Verified> {
         let tree = &proposal.tree;
         let output = self.forward(proposal)?;
-        let passed = self.clock.elapsed();
+        let target_done = self.clock.elapsed();
         let mut target = SampledRows::new(&output.logits, &self.sampler, &self.committed);
         let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
         let (emitted, ended) = self.emit(tree, &verdict, &target);
-        let verified = self.clock.elapsed();
-        Ok(Tested { output, passed, verdict, emitted, ended, verified })
+        let verify_done = self.clock.elapsed();
+        Ok(Verified { output, verdict, emitted, ended, target_done, verify_done })
     }
 
-    /// One target pass over the last committed token, the tree and what rides along.
+    /// Step 2: one target pass over the root, the draft tree and the proposer's auxiliary rows.
     fn forward(&mut self, proposal: &Proposal) -> Result<StepOutput> {
         let Proposal { tree, demand, .. } = proposal;
         let root = *self.committed.last().expect("a round has a prompt");
-        let drafted = tree.tokens().iter().chain(&demand.side.tokens).copied();
+        let drafted = tree.tokens().iter().chain(&demand.aux.tokens).copied();
         let tokens: Vec<TokenId> = std::iter::once(root).chain(drafted).collect();
-        let behind = |row: usize| move |parent: &Option<usize>| Some(parent.map_or(0, |p| row + p));
-        let drafted = tree.parents().iter().map(behind(1));
-        let beside = demand.side.parents.iter().map(behind(1 + tree.len()));
-        let parents: Vec<Option<usize>> = std::iter::once(None).chain(drafted).chain(beside).collect();
-        let chain = tree.is_chain() && demand.side.is_empty();
+        let below_root = |first: usize| move |parent: &Option<usize>| Some(parent.map_or(0, |p| first + p));
+        let drafted = tree.parents().iter().map(below_root(1));
+        let aux = demand.aux.parents.iter().map(below_root(1 + tree.len()));
+        let parents: Vec<Option<usize>> = std::iter::once(None).chain(drafted).chain(aux).collect();
+        let chain = tree.is_chain() && demand.aux.is_empty();
         let layout = if chain { RowLayout::Chain } else { RowLayout::Tree { parents: &parents } };
         self.target.forward(Step { layout, taps: &demand.taps, ..Step::chain(&tokens, LogitRows::All) })
     }
 
-    /// The tokens of a verdict up to the end token or the limit, and why they end there.
+    /// Returns the tokens of a verdict up to an end token or the limit, and which of the two it was.
     fn emit(
         &self,
         tree: &DraftTree,
@@ -359,20 +374,20 @@ impl<'a> Session<'a> {
         let last = (verdict.last, verdict.last_origin, verdict.last_p, None, None);
         let parents = std::iter::once(None).chain(verdict.accepted.iter().map(|a| Some(a.node)));
         let mut emitted = Vec::with_capacity(verdict.accepted.len() + 1);
-        for ((id, origin, p, q, tested), parent) in accepted.chain(std::iter::once(last)).zip(parents) {
+        for ((id, origin, p, q, test), parent) in accepted.chain(std::iter::once(last)).zip(parents) {
             if self.config.end_tokens.contains(&id) {
                 return (emitted, Some(EndReason::EndToken));
             }
             let row = parent.map_or(0, |node| node + 1);
-            let TokenLogprobs { confidence, entropy, top } = target.row(row).outlook(id, TOP);
+            let TokenLogprobs { confidence, entropy, top } = target.row(row).logprobs(id, TOP_TOKENS);
             let guesses = tree.children(parent).next().map_or(&[][..], |node| tree.guesses(node));
             emitted.push(EmittedToken {
                 id,
                 origin,
                 p,
                 q,
-                u: tested.map(|(u, _)| u),
-                threshold: tested.map(|(_, threshold)| threshold),
+                u: test.map(|(u, _)| u),
+                threshold: test.map(|(_, threshold)| threshold),
                 confidence,
                 entropy,
                 top,
@@ -387,9 +402,11 @@ impl<'a> Session<'a> {
         (emitted, None)
     }
 
-    /// Commits the emitted tokens and leaves in the cache exactly the rows of the committed
-    /// tokens, but the last.
-    fn keep(
+    /// Step 4: commits the emitted tokens and drops the cache rows of everything else.
+    ///
+    /// Keeps the rows of the accepted path and then restores the cache invariant: all committed
+    /// tokens but the last.
+    fn commit(
         &mut self,
         base: usize,
         tree: &DraftTree,
@@ -405,66 +422,70 @@ impl<'a> Session<'a> {
         self.target.truncate(self.committed.len() - 1)
     }
 
-    /// Takes back the last emitted tokens, which are these: text after a stop string is not part
-    /// of the answer. Ends the session.
+    /// Removes the last emitted tokens, which must equal `tokens`, and closes the session.
+    ///
+    /// Used when a stop string ends the answer inside a round.
     ///
     /// # Errors
-    /// [`Error::Internal`] when these are not the last generated tokens; else when the device fails.
+    /// [`Error::Internal`] if `tokens` is not the end of the generated text; any error of the target.
     pub fn retract_tail(&mut self, tokens: &[EmittedToken]) -> Result<()> {
         let keep = self.committed.len() - tokens.len().min(self.generated());
         if !self.committed[keep..].iter().eq(tokens.iter().map(|t| &t.id)) {
-            return Err(Error::Internal("tokens that were not generated were to be withdrawn".into()));
+            return Err(Error::Internal("the tokens to retract are not the last generated ones".into()));
         }
-        tokens.iter().for_each(|token| self.tally.withdraw(token));
+        tokens.iter().for_each(|token| self.tally.retract(token));
         self.committed.truncate(keep);
-        self.over = true;
+        self.closed = true;
         self.target.truncate(keep.saturating_sub(1))
     }
 
-    /// Takes the proposers that failed since the last call and are left out for the rest of the answer.
+    /// Takes the proposers that failed since the last call. They draft no more in this generation.
     pub fn take_dropped(&mut self) -> Vec<DroppedDraft> {
         self.stages.take_dropped()
     }
 
-    /// The prompt and everything generated.
+    /// Returns the prompt and all generated tokens.
     pub fn committed(&self) -> &[TokenId] {
         &self.committed
     }
 
-    /// The tokens in the target's cache now: a prefix of [`committed`](Self::committed), also
-    /// after an error. What a next generation may reuse.
+    /// Returns the tokens in the target's cache: a prefix of [`committed`](Self::committed).
+    ///
+    /// Holds after an error too, so the next generation can reuse these rows.
     pub fn cached(&self) -> &[TokenId] {
         &self.committed[..self.target.cache_len().min(self.committed.len())]
     }
 
-    /// Tokens generated so far.
+    /// Returns the number of tokens generated so far.
     pub fn generated(&self) -> usize {
         self.committed.len() - self.prompt_len
     }
 
-    /// Why the loop ended by itself; `None` while it goes on.
+    /// Returns why the generation finished; `None` while it can continue.
     pub fn ended(&self) -> Option<EndReason> {
         self.ended
     }
 
-    /// The figures so far.
+    /// Returns the running figures.
     pub fn figures(&self) -> LiveFigures {
         self.tally.figures()
     }
 
-    /// All figures, as of now. `device` is where the target runs, `peak_memory_bytes` what the
-    /// process took at most.
+    /// Returns all figures as of now.
+    ///
+    /// `device` names where the target runs. `peak_memory_bytes` is the peak resident memory of the
+    /// process.
     pub fn stats(&self, device: &str, peak_memory_bytes: u64) -> GenerationStats {
         self.tally.finish(self.clock.elapsed(), device, peak_memory_bytes)
     }
 }
 
-/// The rounds until the generation ends or fails.
+/// Yields rounds until the generation finishes or fails.
 impl Iterator for Session<'_> {
     type Item = Result<Round>;
 
     fn next(&mut self) -> Option<Result<Round>> {
-        if self.over || self.ended.is_some() {
+        if self.closed || self.ended.is_some() {
             return None;
         }
         Some(self.round())

@@ -1,5 +1,5 @@
-//! The one definition of each figure. The window and the command line print these; nobody else
-//! computes a rate or a mean.
+//! Figures of a generation, each defined once. The window and the command line print these values and
+//! compute no rate or mean of their own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,41 +9,40 @@ use ts_rs::TS;
 
 use crate::token::{EmittedToken, TokenOrigin};
 
-/// Where the time of one round went, in milliseconds.
+/// Time of one round by phase, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct RoundTiming {
     /// Drafting.
     pub propose_ms: f64,
-    /// The target's pass.
+    /// Target pass.
     pub target_ms: f64,
-    /// Distributions and acceptance.
+    /// Computing distributions and verifying the draft.
     pub verify_ms: f64,
-    /// Everything else: cache upkeep, text, events.
+    /// Everything else: cache maintenance, text, events.
     pub other_ms: f64,
 }
 
-/// The figures of a generation while it runs.
+/// Figures of a running generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct LiveFigures {
     /// Tokens generated so far.
     pub generated_tokens: u32,
     /// Rounds so far: target passes after prefill.
     pub rounds: u32,
-    /// Tokens a second since prefill ended.
+    /// Generated tokens per second since prefill ended.
     pub decode_tok_s: f64,
-    /// accepted / drafted; 0 when nothing was drafted.
+    /// accepted / drafted; 0 if nothing was drafted.
     pub acceptance_rate: f64,
-    /// Tokens per target pass: 1 + accepted / rounds.
+    /// 1 + accepted / rounds: tokens per target pass.
     pub mean_acceptance_length: f64,
 }
 
-/// All figures of a finished generation. `accepted + resampled + bonus + plain ==
-/// generated_tokens`.
+/// All figures of a generation. `accepted + resampled + bonus + plain == generated_tokens`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct GenerationStats {
     /// Tokens in the prompt.
     pub prompt_tokens: u32,
-    /// Tokens emitted; the end-of-turn token is not among them.
+    /// Tokens emitted, without the end token.
     pub generated_tokens: u32,
     /// Target passes after prefill.
     pub rounds: u32,
@@ -51,51 +50,51 @@ pub struct GenerationStats {
     pub drafted: u32,
     /// Emitted tokens that were drafted and accepted.
     pub accepted: u32,
-    /// Emitted tokens drawn after a rejection.
+    /// Emitted tokens resampled after a rejection.
     pub resampled: u32,
     /// Emitted tokens drawn after a fully accepted path.
     pub bonus: u32,
     /// Emitted tokens of rounds without a draft.
     pub plain: u32,
-    /// accepted / drafted; 0 when nothing was drafted.
+    /// accepted / drafted; 0 if nothing was drafted.
     pub acceptance_rate: f64,
-    /// 1 + accepted / rounds: tokens per target pass, the bonus included, as vLLM and Spec-Bench count.
+    /// 1 + accepted / rounds: tokens per target pass, bonus included, as in vLLM and Spec-Bench.
     pub mean_acceptance_length: f64,
-    /// Target passes after prefill by their rows: how many rows, how many passes.
+    /// Target passes after prefill as `(rows, passes)`.
     #[serde(default)]
     pub target_passes: Vec<(u32, u32)>,
-    /// The same of what drafted: the draft model, or a part of the target.
+    /// Passes of the drafting model (or part of the target) as `(rows, passes)`.
     #[serde(default)]
     pub draft_passes: Vec<(u32, u32)>,
-    /// Of the rounds that drafted at least i + 1 deep, the share whose position i was accepted.
+    /// Acceptance by draft position i: the accepted share of the rounds that drafted i + 1 deep or more.
     pub accepted_at_position: Vec<f64>,
-    /// How many rounds drafted at least i + 1 deep.
+    /// Number of rounds that drafted i + 1 deep or more, by position i.
     #[serde(default)]
     pub drafted_at_position: Vec<u32>,
-    /// From request to the first token, in milliseconds.
+    /// Time to first token: from the request to the first emitted token, in milliseconds.
     pub ttft_ms: f64,
-    /// Prompt tokens a second during prefill.
+    /// Prompt tokens per second during prefill.
     pub prefill_tok_s: f64,
-    /// Generated tokens a second after prefill.
+    /// Generated tokens per second after prefill.
     pub decode_tok_s: f64,
-    /// Request to end, in milliseconds.
+    /// From the request to the end, in milliseconds.
     pub wall_ms: f64,
-    /// Total drafting, in milliseconds.
+    /// Total drafting time, in milliseconds.
     pub propose_ms: f64,
-    /// Total target passes after prefill, in milliseconds.
+    /// Total time of target passes after prefill, in milliseconds.
     pub target_ms: f64,
-    /// Total distributions and acceptance, in milliseconds.
+    /// Total time of verification, in milliseconds.
     pub verify_ms: f64,
-    /// Total of the rest after prefill, in milliseconds.
+    /// Remaining time after prefill, in milliseconds.
     pub other_ms: f64,
-    /// Peak resident memory of the process, in bytes; 0 when the system does not tell.
+    /// Peak resident memory of the process, in bytes; 0 if the system does not report it.
     #[ts(type = "number")]
     pub peak_memory_bytes: u64,
-    /// "cpu" or "metal".
+    /// Device: "cpu" or "metal".
     pub device: String,
 }
 
-/// The counts of one answer, or of many added up: rates of many are rates of the sums.
+/// Counts of one or more generations. Pooled rates are computed from the summed counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PooledCounts {
     /// Target passes after prefill.
@@ -106,14 +105,14 @@ pub struct PooledCounts {
     pub drafted: u64,
     /// Emitted tokens that were drafted and accepted.
     pub accepted: u64,
-    /// Emitted tokens drawn after a rejection.
+    /// Emitted tokens resampled after a rejection.
     pub resampled: u64,
     /// Emitted tokens of rounds without a draft.
     pub plain: u64,
 }
 
 impl PooledCounts {
-    /// Adds the counts of one answer.
+    /// Adds the counts of one generation.
     pub fn add(&mut self, stats: &GenerationStats) {
         self.rounds += u64::from(stats.rounds);
         self.generated += u64::from(stats.generated_tokens);
@@ -123,7 +122,7 @@ impl PooledCounts {
         self.plain += u64::from(stats.plain);
     }
 
-    /// accepted / drafted; 0 when nothing was drafted.
+    /// accepted / drafted; 0 if nothing was drafted.
     pub fn acceptance_rate(&self) -> f64 {
         share(self.accepted, self.drafted)
     }
@@ -134,31 +133,30 @@ impl PooledCounts {
     }
 }
 
-/// Time, as the core sees it: how long since some fixed moment. The engine passes the wall clock,
-/// tests a clock of their own.
+/// The clock of the round loop. The engine passes the wall clock, tests a scripted one.
 pub trait Stopwatch: Send {
-    /// Time since a fixed moment; never goes back.
+    /// Returns the time since a fixed moment. Never decreases.
     fn elapsed(&self) -> Duration;
 }
 
-/// What one round added, as the round loop tells it.
+/// Counts that one round adds to a [`Tally`].
 #[derive(Clone, Copy, Debug)]
 pub struct RoundCounts<'a> {
     /// Tokens drafted.
     pub drafted: usize,
-    /// Positions drafted: the depth of the tree, equal to `drafted` for a chain.
+    /// Depth of the tree; equals `drafted` for a chain.
     pub depth: usize,
     /// Rows of the target pass.
     pub rows: usize,
-    /// Rows of each pass that drafting took.
+    /// Rows of each draft pass.
     pub draft_rows: &'a [usize],
     /// Tokens emitted.
     pub emitted: &'a [EmittedToken],
-    /// Where the time went.
+    /// Time by phase.
     pub timing: RoundTiming,
 }
 
-/// Gathers the figures of one generation. Fed by the round loop, read by everybody.
+/// Accumulates the figures of one generation.
 #[derive(Clone, Debug)]
 pub struct Tally {
     started: Duration,
@@ -166,6 +164,7 @@ pub struct Tally {
     first_token: Option<Duration>,
     last_round: Duration,
     prompt_tokens: usize,
+    /// Tokens run and the time they took.
     prefill: (usize, Duration),
     rounds: u32,
     drafted: u32,
@@ -188,7 +187,7 @@ struct PositionCount {
 }
 
 impl Tally {
-    /// Nothing counted yet. `started` is when the request arrived, by the generation's stopwatch.
+    /// Creates an empty tally. `started` is the time of the request by the generation's stopwatch.
     pub fn new(started: Duration) -> Self {
         Self {
             started,
@@ -212,8 +211,10 @@ impl Tally {
         }
     }
 
-    /// Prefill is over at `now`: of `prompt_tokens`, `run` went through the target in `took` (the
-    /// others were in its cache, and the last belongs to the first round).
+    /// Records the end of prefill at `now`.
+    ///
+    /// Of `prompt_tokens`, `run` went through the target in `took`. The rest was in its cache, and the
+    /// last token belongs to the first round.
     pub fn prefilled(&mut self, prompt_tokens: usize, run: usize, took: Duration, now: Duration) {
         self.prompt_tokens = prompt_tokens;
         self.prefill = (run, took);
@@ -221,7 +222,7 @@ impl Tally {
         self.last_round = now;
     }
 
-    /// Counts a round that ended at `now`.
+    /// Records a round that ended at `now`.
     pub fn round(&mut self, round: &RoundCounts<'_>, now: Duration) {
         self.rounds += 1;
         self.last_round = now;
@@ -243,8 +244,8 @@ impl Tally {
         self.verify_ms += round.timing.verify_ms;
     }
 
-    /// Takes back a counted token that will not be shown after all (it follows a stop string).
-    pub fn withdraw(&mut self, token: &EmittedToken) {
+    /// Removes a counted token that will not be shown because it follows a stop string.
+    pub fn retract(&mut self, token: &EmittedToken) {
         self.count(token, -1);
     }
 
@@ -268,7 +269,7 @@ impl Tally {
         self.accepted + self.resampled + self.bonus + self.plain
     }
 
-    /// The figures so far, as of the last round.
+    /// Returns the figures as of the last round.
     pub fn figures(&self) -> LiveFigures {
         LiveFigures {
             generated_tokens: self.generated(),
@@ -279,7 +280,7 @@ impl Tally {
         }
     }
 
-    /// All figures of the generation, over at `now`.
+    /// Returns all figures of the generation, ended at `now`.
     pub fn finish(&self, now: Duration, device: &str, peak_memory_bytes: u64) -> GenerationStats {
         let decode = now.saturating_sub(self.decoding_since);
         let measured = self.propose_ms + self.target_ms + self.verify_ms;
@@ -323,7 +324,7 @@ impl Tally {
     }
 }
 
-/// A duration in milliseconds.
+/// Converts a duration to milliseconds.
 pub fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
@@ -332,12 +333,12 @@ fn by_rows(passes: &BTreeMap<usize, u32>) -> Vec<(u32, u32)> {
     passes.iter().map(|(&rows, &count)| (rows as u32, count)).collect()
 }
 
-/// `part / whole`, 0 of nothing.
+/// `part / whole`; 0 if `whole` is 0.
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// `count` a second, 0 in no time.
+/// `count` per second; 0 if no time has passed.
 fn rate(count: u32, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { f64::from(count) / time.as_secs_f64() }
 }
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_by_hand() {
+    fn figures_match_hand_computed_values() {
         let stats = sample().finish(at(450), "cpu", 7);
         assert_eq!(stats.generated_tokens, 8);
         assert_eq!((stats.accepted, stats.resampled, stats.bonus, stats.plain), (4, 2, 1, 1));
@@ -415,17 +416,17 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawn_token_is_not_counted() {
+    fn retracted_tokens_are_not_counted() {
         let mut tally = sample();
-        tally.withdraw(&token(TokenOrigin::Plain, 0));
-        tally.withdraw(&token(TokenOrigin::Accepted, 1));
+        tally.retract(&token(TokenOrigin::Plain, 0));
+        tally.retract(&token(TokenOrigin::Accepted, 1));
         let stats = tally.finish(at(450), "cpu", 0);
         assert_eq!((stats.generated_tokens, stats.accepted, stats.plain), (6, 3, 0));
         assert_eq!(stats.accepted_at_position[1], 1.0 / 3.0);
     }
 
     #[test]
-    fn counts_pool_before_they_are_divided() {
+    fn pooled_rates_use_summed_counts() {
         let mut pooled = PooledCounts::default();
         for (rounds, drafted, accepted) in [(10, 40, 30), (30, 120, 10)] {
             pooled.add(&GenerationStats { rounds, drafted, accepted, ..GenerationStats::default() });
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_divides_by_zero() {
+    fn empty_generation_has_zero_rates() {
         let tally = Tally::new(at(5));
         let stats = tally.finish(at(5), "cpu", 0);
         assert_eq!(stats, GenerationStats { device: "cpu".into(), ..GenerationStats::default() });

@@ -1,10 +1,11 @@
-//! An exact toy model: its distribution is a function of the last few tokens, known in closed form, so what
-//! the round loop puts out can be compared with what it should put out. For tests and the lab. No
-//! weights, no candle; the numbers come from a seeded hash.
+//! A toy model whose distributions are known exactly, for tests and the lab.
 //!
-//! Its cache is a real one in miniature: each row remembers its token and position, a row's distribution is
-//! made only of the rows it may see, and distances count, so a wrong position, a wrong mask or a
-//! wrong row kept changes the logits, as in a transformer.
+//! The logits are a seeded hash of the last few tokens, so the output of the round loop can be compared
+//! with the exact distribution. There are no weights.
+//!
+//! The cache behaves like a real one. Each row stores its token and position, and a row's logits depend
+//! only on the rows it may see and on their distances. A wrong position, mask or kept row therefore
+//! changes the logits, as in a transformer.
 
 use crate::error::{Error, Result};
 use crate::model::{
@@ -12,22 +13,22 @@ use crate::model::{
 };
 use crate::token::TokenId;
 
-/// What a [`TableModel`] is made from.
+/// Parameters of a [`TableModel`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableConfig {
-    /// Which distribution: models with the same seed have the same.
+    /// Seed of the logits. Models with equal seeds have equal distributions.
     pub seed: u64,
-    /// Tokens in the vocabulary, 1 or more.
+    /// Vocabulary size, at least 1.
     pub n_vocab: usize,
-    /// How many of the last tokens the distribution depends on.
+    /// Number of last tokens the distribution depends on.
     pub order: usize,
-    /// Longest sequence, in tokens.
+    /// Maximum sequence length, in tokens.
     pub context_length: usize,
-    /// Layers; each adds its part to the logits.
+    /// Number of layers. Each adds its part to the logits.
     pub n_layer: usize,
-    /// Standard deviation of the logits: 0 is uniform, 4 nearly sure.
+    /// Standard deviation of the logits: 0 is uniform, 4 nearly deterministic.
     pub sharpness: f32,
-    /// Standard deviation of noise added to the logits: what makes a worse draft of the same distribution.
+    /// Standard deviation of noise added to the logits, to make a worse draft of the same distribution.
     pub noise: f32,
 }
 
@@ -37,15 +38,17 @@ impl Default for TableConfig {
     }
 }
 
-/// One row of the cache, as visible to later rows.
+/// A cache row, as visible to later rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CacheRow {
     token: TokenId,
     position: usize,
 }
 
-/// The toy model. Its residual stream is the logits themselves (`n_embd == n_vocab`): each layer
-/// adds its part, so an early exit or a skipped layer gives a nearby distribution and a tap the partial sum.
+/// A language model with exactly known distributions.
+///
+/// Its residual stream is the logits themselves (`n_embd == n_vocab`) and each layer adds its part. An
+/// early exit or a skipped layer thus gives a nearby distribution, and a tap the partial sum.
 #[derive(Clone, Debug)]
 pub struct TableModel {
     config: TableConfig,
@@ -54,13 +57,16 @@ pub struct TableModel {
 }
 
 impl TableModel {
-    /// A model with an empty cache.
+    /// Creates a model with an empty cache.
     ///
     /// # Panics
-    /// If the vocabulary, the context or the layers are empty.
+    /// If the vocabulary, context or layer count is 0.
     pub fn new(config: TableConfig) -> Self {
         let TableConfig { n_vocab, context_length, n_layer, .. } = config;
-        assert!(n_vocab > 0 && context_length > 0 && n_layer > 0, "a model has tokens, context and layers");
+        assert!(
+            n_vocab > 0 && context_length > 0 && n_layer > 0,
+            "the vocabulary, context and layer count must be positive"
+        );
         let info = ModelInfo {
             name: format!("table-{}", config.seed),
             architecture: "table".into(),
@@ -72,22 +78,23 @@ impl TableModel {
         Self { config, info, cache: Vec::new() }
     }
 
-    /// The exact logits after `context`, by all layers, whatever the cache holds.
+    /// Returns the exact logits of all layers after `context`, independent of the cache.
     pub fn logits_after(&self, context: &[TokenId]) -> Vec<f32> {
         let rows: Vec<CacheRow> =
             context.iter().enumerate().map(|(position, &token)| CacheRow { token, position }).collect();
         self.streams(&rows, LayerPlan::All).pop().expect("a model has a layer")
     }
 
-    /// The residual stream after each layer for the last of `seen`, which is what the row sees, by
-    /// position, itself last.
+    /// Returns the residual stream after each layer for the last row of `seen`.
+    ///
+    /// `seen` holds the rows visible to it by position, itself last.
     fn streams(&self, seen: &[CacheRow], plan: LayerPlan<'_>) -> Vec<Vec<f32>> {
         let own = seen.last().map_or(0, |row| row.position);
         let recent = &seen[seen.len().saturating_sub(self.config.order)..];
         let state = recent.iter().fold(mix(self.config.seed), |state, row| {
             mix(state ^ mix((u64::from(row.token) << 32) | (own - row.position) as u64))
         });
-        // Layers are independent, so their variances add up to sharpness squared.
+        // The variances of independent layers add up to sharpness squared.
         let scale = self.config.sharpness / (self.config.n_layer as f32).sqrt();
         let mut stream = vec![0.0; self.config.n_vocab];
         let mut streams = Vec::with_capacity(self.config.n_layer);
@@ -112,10 +119,9 @@ impl TableModel {
         streams
     }
 
-    /// What row `i` of a step sees, by position, itself last.
+    /// Returns the rows that row `i` of a step sees by position, itself last.
     fn seen(&self, step: &Step<'_>, fresh: &[CacheRow], i: usize) -> Vec<CacheRow> {
-        // Only the last `order` rows count, and the cache is in order of position but for rows
-        // just appended by an unsettled pass.
+        // The cache is sorted by position except for provisional rows, so the result is sorted below.
         let settled = match step.layout {
             RowLayout::Custom { since, .. } => since,
             _ => self.cache.len(),
@@ -137,12 +143,12 @@ impl TableModel {
         seen
     }
 
-    /// The position of each row, after checking that the step makes sense.
+    /// Validates a step and returns the position of each row.
     fn positions(&self, step: &Step<'_>) -> Result<Vec<usize>> {
         let rows = step.tokens.len();
         let base = self.cache.len();
         if rows == 0 {
-            return Err(Error::Internal("a pass without a row was asked for".into()));
+            return Err(Error::Internal("a pass needs at least one row".into()));
         }
         if let Some(token) = step.tokens.iter().find(|&&t| t as usize >= self.config.n_vocab) {
             return Err(Error::invalid(format!(
@@ -153,7 +159,7 @@ impl TableModel {
         if base + rows > self.config.context_length {
             return Err(Error::ContextOverflow { prompt: base + rows, context: self.config.context_length });
         }
-        let wrong = || Error::Internal("the layout of a pass does not fit its rows".into());
+        let wrong = || Error::Internal("the row layout of a pass does not match its rows".into());
         match step.layout {
             RowLayout::Chain => Ok((base..base + rows).collect()),
             RowLayout::Tree { parents } => {
@@ -199,7 +205,7 @@ impl LanguageModel for TableModel {
     fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
         let positions = self.positions(&step)?;
         if step.taps.iter().any(|&layer| layer >= self.config.n_layer) {
-            return Err(Error::Internal("a layer that does not exist was tapped".into()));
+            return Err(Error::Internal("a tap names a layer that does not exist".into()));
         }
         let rows = step.tokens.iter().zip(&positions);
         let fresh: Vec<CacheRow> = rows.map(|(&token, &position)| CacheRow { token, position }).collect();
@@ -239,7 +245,7 @@ impl LanguageModel for TableModel {
         let ascending = rows.windows(2).all(|pair| pair[0] < pair[1]);
         let exist = base <= self.cache.len() && rows.last().is_none_or(|&row| base + row < self.cache.len());
         if !ascending || !exist {
-            return Err(Error::Internal("cache rows that do not exist were to be kept".into()));
+            return Err(Error::Internal("the rows to keep do not exist or are not ascending".into()));
         }
         for (i, &row) in rows.iter().enumerate() {
             self.cache[base + i] = self.cache[base + row];
@@ -249,8 +255,8 @@ impl LanguageModel for TableModel {
     }
 }
 
-/// splitmix64's finaliser (Steele, Lea and Flood, OOPSLA 2014): every input bit moves every output
-/// bit.
+/// The SplitMix64 step: increment and finaliser with full avalanche (Steele, Lea and Flood, OOPSLA
+/// 2014).
 fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -258,9 +264,10 @@ fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A number from the standard normal distribution that depends on its three inputs only: the sum of twelve
-/// uniform numbers, less six, which needs no transcendental function and so gives the same bits on
-/// every machine.
+/// Returns an approximately standard normal number, a function of the three inputs.
+///
+/// It is the sum of twelve uniform numbers less six. Without transcendental functions, the result has
+/// the same bits on every machine.
 fn gaussian(state: u64, layer: u64, token: u64) -> f32 {
     let mut word = mix(state ^ mix(layer.wrapping_mul(0x1_0000_0001) ^ (token << 17)));
     let mut total = 0u64;
@@ -284,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_look_normal() {
+    fn gaussian_has_mean_0_and_variance_1() {
         let values: Vec<f64> = (0..20_000).map(|i| f64::from(gaussian(1, i, i * 7))).collect();
         let mean = values.iter().sum::<f64>() / 20_000.0;
         let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 20_000.0;
@@ -292,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_gives_the_exact_distribution_and_rows_do_not_disturb_each_other() {
+    fn chain_rows_match_exact_logits_in_one_pass_or_many() {
         let tokens = [3, 1, 4, 1, 5, 9, 2, 6];
         let mut together = model();
         let all = together.forward(Step::chain(&tokens, LogitRows::All)).unwrap();
@@ -306,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn tree_rows_equal_each_path_alone() {
+    fn tree_rows_match_their_paths_as_chains() {
         let mut model = model();
         model.forward(Step::chain(&[7, 8], LogitRows::None)).unwrap();
         let parents = [None, Some(0), Some(0), Some(1), Some(2)];
@@ -323,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_layouts_say_the_same_as_trees_and_chains() {
+    fn custom_layout_matches_tree_layout() {
         let parents = [None, Some(0), Some(0), Some(2)];
         let mut tree = model();
         let by_tree = tree.forward(step(&[1, 2, 3, 4], RowLayout::Tree { parents: &parents })).unwrap();
@@ -337,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_row_kept_shows() {
+    fn keeping_wrong_row_changes_logits() {
         let mut model = model();
         model.forward(Step::chain(&[1, 2, 3], LogitRows::None)).unwrap();
         model.keep_rows(0, &[0, 2]).unwrap();
@@ -346,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn truncating_forgets() {
+    fn truncated_rows_do_not_affect_logits() {
         let mut model = model();
         model.forward(Step::chain(&[1, 2, 3, 4], LogitRows::None)).unwrap();
         model.truncate(9).unwrap();
@@ -357,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_add_up_and_can_be_left_out() {
+    fn layers_sum_to_logits_and_can_be_skipped() {
         let run = |layers: LayerPlan<'_>, taps: &[usize]| {
             let step = Step { layers, taps, ..Step::chain(&[1, 2], LogitRows::All) };
             model().forward(step).unwrap()
@@ -370,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_makes_a_nearby_distribution() {
+    fn noise_gives_nearby_distribution() {
         let exact = model().logits_after(&[1, 2]);
         let noisy = TableModel::new(TableConfig { noise: 0.5, order: 3, ..TableConfig::default() });
         let near = noisy.logits_after(&[1, 2]);
@@ -379,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_steps_are_refused_and_change_nothing() {
+    fn rejects_invalid_steps_and_keeps_cache() {
         let mut model = TableModel::new(TableConfig { context_length: 3, ..TableConfig::default() });
         model.forward(Step::chain(&[1, 2], LogitRows::None)).unwrap();
         let unordered = RowLayout::Tree { parents: &[Some(0)] };

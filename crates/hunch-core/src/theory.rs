@@ -1,79 +1,87 @@
-//! The papers' formulas, once: what acceptance and cost predict. Pure numbers; whatever comes out
-//! of here is `predicted`, never measured. No model, no candle, no clock.
+//! Formulas of the speculative decoding papers: predicted acceptance, tokens per round and speedup, and
+//! the statistical tests of the output.
 //!
-//! Leviathan et al. (arXiv 2211.17192) call the probability that a drafted token is accepted
-//! alpha, the number of drafted tokens gamma (here `depth`) and the draft's cost per token, in
-//! passes of the target, c. They take a target pass to cost the same for every number of rows;
-//! here its measured cost goes in.
+//! Pure functions of numbers. Their results are predictions and never labelled as measurements.
+//!
+//! Notation of Leviathan et al. (arXiv 2211.17192):
+//!
+//! - alpha: probability that a drafted token is accepted
+//! - gamma (here `depth`): number of drafted tokens
+//! - c: cost of a draft token, in target passes
+//!
+//! The paper assumes that a target pass costs the same for any number of rows. Here the measured
+//! [`PassCost`] replaces that assumption.
 
-use crate::error::{Error, Result};
+use crate::pass_cost::PassCost;
 
-/// The probability that a token drawn from q is accepted by p: the sum of min(p, q)
-/// (Leviathan et al., theorem 3.5). Both must have the same length.
+/// Returns the probability that a token sampled from q is accepted: the sum of min(p, q) (Leviathan et
+/// al., theorem 3.5). `p` and `q` have the same length.
 pub fn acceptance(p: &[f32], q: &[f32]) -> f64 {
     p.iter().zip(q).map(|(&p, &q)| f64::from(p.min(q))).sum()
 }
 
-/// The total variation distance of two distributions, half the sum of |p - q|. It equals
-/// 1 - [`acceptance`] (Leviathan et al., corollary 3.6).
+/// Returns the total variation distance of two distributions, half the sum of |p - q|. It equals 1 -
+/// [`acceptance`] (Leviathan et al., corollary 3.6).
 pub fn total_variation(p: &[f32], q: &[f32]) -> f64 {
     0.5 * p.iter().zip(q).map(|(&p, &q)| (f64::from(p) - f64::from(q)).abs()).sum::<f64>()
 }
 
-/// Z: the mass that a rejection leaves to draw from, the sum of max(0, p - q). It equals
-/// 1 - [`acceptance`] for distributions that add up to 1 exactly (Leviathan et al., appendix A.1).
+/// Returns the mass Z of the residual after a rejection: the sum of max(0, p - q). For exact
+/// distributions it equals 1 - [`acceptance`] (Leviathan et al., appendix A.1).
 pub fn residual_mass(p: &[f32], q: &[f32]) -> f64 {
     p.iter().zip(q).map(|(&p, &q)| (f64::from(p) - f64::from(q)).max(0.0)).sum()
 }
 
-/// The probability that rejection sampling accepts one drafted token of these p and q: min(1, p / (l q)),
-/// where l is the lenience, 1 for the lossless rule (Leviathan et al., section 2.3 and appendix A.5). A
-/// certain draft has q = 1. 0 where p is 0.
+/// Returns the probability that rejection sampling accepts one drafted token: min(1, p / (l q)).
+///
+/// l is the lenience, 1 for the lossless rule (Leviathan et al., section 2.3 and appendix A.5). A
+/// certain draft has q = 1. The result is 0 if p is 0.
 pub fn token_acceptance(p: f64, q: f64, lenience: f64) -> f64 {
     let drafted = q * lenience;
     if p >= drafted && p > 0.0 { 1.0 } else { (p / drafted).max(0.0) }
 }
 
-/// The probability that a token drawn from q is the one that p draws by itself: the sum of p q.
+/// Returns the probability that independent samples of p and q are equal: the sum of p q.
 pub fn matching(p: &[f32], q: &[f32]) -> f64 {
     p.iter().zip(q).map(|(&p, &q)| f64::from(p) * f64::from(q)).sum()
 }
 
-/// The probability that a token drawn from q is accepted with lenience l, above 0 and at most 1: the sum of
-/// q min(1, p / (l q)), which is the sum of min(q, p / l) (Leviathan et al., appendix A.5).
+/// Returns the probability that a token sampled from q is accepted with lenience l in (0, 1]: the sum
+/// of q min(1, p / (l q)) = sum of min(q, p / l) (Leviathan et al., appendix A.5).
 pub fn lenient_acceptance(p: &[f32], q: &[f32], lenience: f64) -> f64 {
     p.iter().zip(q).map(|(&p, &q)| f64::from(q).min(f64::from(p) / lenience)).sum()
 }
 
-/// The probability that a token drawn from q is accepted where p(x) > min(epsilon, delta e^-H(p)): the sum of
-/// q over these x (Medusa, Cai et al., arXiv 2401.10774, section 2.3.1).
+/// Returns the probability that typical acceptance accepts a token sampled from q: the sum of q over
+/// all x with p(x) > min(epsilon, delta e^-H(p)) (Medusa, Cai et al., arXiv 2401.10774, section 2.3.1).
 pub fn typical_acceptance(p: &[f32], q: &[f32], epsilon: f64, delta: f64) -> f64 {
-    let enough = epsilon.min(delta * (-entropy(p)).exp());
-    p.iter().zip(q).filter(|(p, _)| f64::from(**p) > enough).map(|(_, &q)| f64::from(q)).sum()
+    let threshold = epsilon.min(delta * (-entropy(p)).exp());
+    p.iter().zip(q).filter(|(p, _)| f64::from(**p) > threshold).map(|(_, &q)| f64::from(q)).sum()
 }
 
-/// The entropy of a distribution, in nats.
+/// Returns the entropy of a distribution, in nats.
 pub fn entropy(p: &[f32]) -> f64 {
     p.iter().filter(|p| **p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum()
 }
 
-/// alpha as measured on chains: of the drafted tokens that were tested, the share accepted. Tokens
-/// behind a rejected one were never tested, so this is more than the acceptance rate. `None` when
-/// nothing was tested.
+/// Returns alpha as measured on chains: accepted / (accepted + rejected). `None` if nothing was tested.
+///
+/// Tokens after a rejected one are never tested, so alpha exceeds the acceptance rate.
 pub fn alpha(accepted: u64, rejected: u64) -> Option<f64> {
     let tested = accepted + rejected;
     (tested > 0).then(|| accepted as f64 / tested as f64)
 }
 
-/// Tokens a round is expected to yield when each of `depth` drafted tokens is accepted with
-/// probability `alpha`: (1 - alpha^(depth + 1)) / (1 - alpha) (Leviathan et al., equation 1).
+/// Returns the expected tokens per round if each of `depth` drafted tokens is accepted with probability
+/// `alpha`: (1 - alpha^(depth + 1)) / (1 - alpha) (Leviathan et al., equation 1).
 pub fn expected_tokens(alpha: f64, depth: usize) -> f64 {
-    // The geometric sum itself: exact at alpha = 1, where the fraction is 0 / 0.
+    // The sum instead of the fraction, which is 0 / 0 at alpha = 1.
     (0..=depth).map(|i| alpha.powi(i as i32)).sum()
 }
 
-/// [`expected_tokens`] where each position of the draft has an alpha of its own, given that those before it
-/// were accepted: 1 + a_0 + a_0 a_1 + ... (the same counting as Leviathan et al., equation 1).
+/// Returns [`expected_tokens`] for an alpha per position: 1 + a_0 + a_0 a_1 + ...
+///
+/// Each a_i is conditional on the acceptance of all positions before it.
 pub fn expected_tokens_by_position(alphas: &[f64]) -> f64 {
     let mut reached = 1.0;
     let accepted = alphas.iter().map(|alpha| {
@@ -83,50 +91,6 @@ pub fn expected_tokens_by_position(alphas: &[f64]) -> f64 {
     1.0 + accepted.sum::<f64>()
 }
 
-/// What a pass of the target costs by its number of rows, in passes of one row: t(M) / t(1).
-#[derive(Clone, Debug, PartialEq)]
-pub struct PassCost {
-    points: Vec<(usize, f64)>,
-}
-
-impl PassCost {
-    /// From measured times of passes, `(rows, time)` in any unit and order; one row is among them.
-    ///
-    /// # Errors
-    /// [`Error::InvalidRequest`] when one row is missing, or a time is not a positive number.
-    pub fn new(times: impl IntoIterator<Item = (usize, f64)>) -> Result<Self> {
-        let mut points: Vec<(usize, f64)> = times.into_iter().collect();
-        points.sort_by_key(|&(rows, _)| rows);
-        points.dedup_by_key(|&mut (rows, _)| rows);
-        if points.iter().any(|&(_, t)| !(t > 0.0 && t.is_finite())) {
-            return Err(Error::invalid(
-                "The time of a target pass must be a positive number; measure again.",
-            ));
-        }
-        let Some(&(1, one)) = points.first() else {
-            return Err(Error::invalid("The cost of a target pass of one row is missing; measure it first."));
-        };
-        points.iter_mut().for_each(|(_, t)| *t /= one);
-        Ok(Self { points })
-    }
-
-    /// The papers' assumption: a pass costs the same for every number of rows.
-    pub fn flat() -> Self {
-        Self { points: vec![(1, 1.0)] }
-    }
-
-    /// t(rows) / t(1): between measured points a straight line, beyond the last the last slope.
-    pub fn at(&self, rows: usize) -> f64 {
-        let last = self.points.len() - 1;
-        if last == 0 {
-            return self.points[0].1;
-        }
-        let right = self.points.iter().position(|&(m, _)| m >= rows).unwrap_or(last).max(1);
-        let ((m0, t0), (m1, t1)) = (self.points[right - 1], self.points[right]);
-        t0 + (t1 - t0) * (rows as f64 - m0 as f64) / (m1 - m0) as f64
-    }
-}
-
 /// Predicted speedup over plain decoding: expected tokens over the cost of a round, which is
 /// `depth` draft tokens at `c` and one target pass of depth + 1 rows. With [`PassCost::flat`] this
 /// is Leviathan et al., theorem 3.8.
@@ -134,8 +98,8 @@ pub fn speedup(alpha: f64, depth: usize, c: f64, cost: &PassCost) -> f64 {
     expected_tokens(alpha, depth) / (depth as f64 * c + cost.at(depth + 1))
 }
 
-/// The depth of `0..=max_depth` with the highest predicted [`speedup`] and that speedup; of equals
-/// the smaller. Depth 0 is plain decoding, speedup 1.
+/// Returns the depth in `0..=max_depth` with the highest predicted [`speedup`], and that speedup. Ties
+/// go to the smaller depth. Depth 0 is plain decoding, speedup 1.
 pub fn best_depth(alpha: f64, c: f64, cost: &PassCost, max_depth: usize) -> (usize, f64) {
     let mut best = (0, 1.0);
     for depth in 1..=max_depth {
@@ -147,28 +111,30 @@ pub fn best_depth(alpha: f64, c: f64, cost: &PassCost, max_depth: usize) -> (usi
     best
 }
 
-/// How many times more arithmetic a token costs than in plain decoding, where one draft token costs
-/// `c_ops` of one target token: (1 - alpha)(depth * c_ops + depth + 1) / (1 - alpha^(depth + 1))
-/// (Leviathan et al., theorem 3.11).
+/// Returns the factor by which speculation multiplies the arithmetic per token: (1 - alpha)(depth *
+/// c_ops + depth + 1) / (1 - alpha^(depth + 1)) (Leviathan et al., theorem 3.11).
+///
+/// `c_ops` is the arithmetic of one draft token relative to one target token.
 pub fn operations_factor(alpha: f64, depth: usize, c_ops: f64) -> f64 {
     let depth_f = depth as f64;
     (depth_f * c_ops + depth_f + 1.0) / expected_tokens(alpha, depth)
 }
 
-/// The result of a chi-square test.
+/// Result of a chi-square test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChiSquare {
     /// Sum of (observed - expected)^2 / expected.
     pub statistic: f64,
     /// Degrees of freedom.
     pub degrees: usize,
-    /// Probability of a statistic at least this large if the distribution is right.
+    /// Probability of a statistic at least this large under the null hypothesis.
     pub p_value: f64,
 }
 
-/// Pearson's test that `observed` counts come from `distribution` (same length, adding up to 1). Outcomes
-/// expected fewer than five times are pooled, as the approximation asks. A count where the distribution says
-/// 0 refutes it outright: p-value 0. With fewer than two pools there is nothing to test: p-value 1.
+/// Pearson's chi-square test that `observed` counts come from `distribution` (same length, sum 1).
+///
+/// Outcomes with an expected count below 5 are pooled. An observed outcome of probability 0 gives a
+/// p-value of 0. With fewer than two pools there is nothing to test and the p-value is 1.
 pub fn goodness_of_fit(observed: &[u64], distribution: &[f64]) -> ChiSquare {
     let total: u64 = observed.iter().sum();
     let mut pools: Vec<(f64, f64)> = Vec::new();
@@ -197,8 +163,8 @@ pub fn goodness_of_fit(observed: &[u64], distribution: &[f64]) -> ChiSquare {
     ChiSquare { statistic, degrees, p_value: chi_square_tail(statistic, degrees) }
 }
 
-/// Pearson's test that two samples over the same outcomes come from one distribution, whatever it is.
-/// Outcomes seen fewer than ten times in both together are pooled.
+/// Pearson's chi-square test that two samples over the same outcomes come from one distribution.
+/// Outcomes seen fewer than 10 times in both samples together are pooled.
 pub fn same_distribution(a: &[u64], b: &[u64]) -> ChiSquare {
     let (total_a, total_b) = (a.iter().sum::<u64>() as f64, b.iter().sum::<u64>() as f64);
     let mut pools: Vec<(f64, f64)> = Vec::new();
@@ -222,10 +188,11 @@ pub fn same_distribution(a: &[u64], b: &[u64]) -> ChiSquare {
     ChiSquare { statistic, degrees, p_value: chi_square_tail(statistic, degrees) }
 }
 
-/// The probability that a chi-square variable with `degrees` degrees of freedom exceeds `x`: the
-/// regularised upper incomplete gamma function at (degrees / 2, x / 2), by the recurrence
-/// Q(a + 1, y) = Q(a, y) + y^a e^-y / Gamma(a + 1) (DLMF 8.8.6), which ends in e^-y for whole a
-/// and in erfc(sqrt y) for halves.
+/// Returns the probability that a chi-square variable with `degrees` degrees of freedom exceeds `x`.
+///
+/// This is the regularised upper incomplete gamma function Q(degrees / 2, x / 2), by the recurrence
+/// `Q(a + 1, y) = Q(a, y) + y^a e^-y / Gamma(a + 1)` (DLMF 8.8.6). It starts at e^-y for integer a and
+/// at erfc(sqrt y) for half-integer a.
 pub fn chi_square_tail(x: f64, degrees: usize) -> f64 {
     if x <= 0.0 || degrees == 0 {
         return 1.0;
@@ -247,8 +214,8 @@ pub fn chi_square_tail(x: f64, degrees: usize) -> f64 {
     tail.clamp(0.0, 1.0)
 }
 
-/// What chance alone makes of the total variation between `distribution` and the shares of `rounds` draws from it,
-/// on average: half the sum of E|X_i / n - p_i|, where each X_i is binomial. 0 of no draws.
+/// Returns the expected total variation between `distribution` and the observed shares of `rounds`
+/// samples of it: half the sum of E|X_i / n - p_i| with binomial X_i. 0 for no samples.
 pub fn expected_variation(distribution: &[f64], rounds: u64) -> f64 {
     if rounds == 0 {
         return 0.0;
@@ -257,8 +224,8 @@ pub fn expected_variation(distribution: &[f64], rounds: u64) -> f64 {
     0.5 * deviations / rounds as f64
 }
 
-/// E|X - np| of a binomial X: 2 k C(n, k) p^k (1 - p)^(n - k + 1) with k = floor(np) + 1 (de Moivre 1730, in
-/// Diaconis and Zabell, Statistical Science 6(3), 1991), in logarithms.
+/// Returns E|X - np| of a binomial X: 2 k C(n, k) p^k (1 - p)^(n - k + 1) with k = floor(np) + 1,
+/// computed in logarithms (de Moivre 1730; see Diaconis and Zabell, Statistical Science 6(3), 1991).
 fn mean_absolute_deviation(n: u64, p: f64) -> f64 {
     let n = n as f64;
     let k = (n * p).floor() + 1.0;
@@ -269,7 +236,8 @@ fn mean_absolute_deviation(n: u64, p: f64) -> f64 {
     ((2.0 * k).ln() + ln_choose + k * p.ln() + (n - k + 1.0) * (-p).ln_1p()).exp()
 }
 
-/// ln Gamma(x) for x > 0: Stirling's series (DLMF 5.11.1) from 10 on, reached by x Gamma(x) = Gamma(x + 1).
+/// Returns ln Gamma(x) for x > 0: Stirling's series (DLMF 5.11.1) from 10 on, reached by x Gamma(x) =
+/// Gamma(x + 1).
 fn ln_gamma(x: f64) -> f64 {
     let (mut x, mut shift) = (x, 0.0);
     while x < 10.0 {
@@ -281,10 +249,13 @@ fn ln_gamma(x: f64) -> f64 {
     (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + series - shift
 }
 
-/// Where the probability behind `hits` of `trials` lies, with 95% confidence: Wilson's score interval (E. B.
-/// Wilson, JASA 22, 1927), which stays within 0 and 1 and is sound for few trials. 0 to 1 of none.
+/// Returns the 95% confidence interval of the probability behind `hits` of `trials`; (0, 1) for no
+/// trials.
+///
+/// Wilson's score interval (E. B. Wilson, JASA 22, 1927) stays within 0 and 1 and is accurate for few
+/// trials.
 pub fn wilson_interval(hits: u64, trials: u64) -> (f64, f64) {
-    /// Of the normal distribution 2.5% lie above it.
+    /// The 97.5% quantile of the normal distribution.
     const Z: f64 = 1.959_963_984_540_054;
     if trials == 0 {
         return (0.0, 1.0);
@@ -297,7 +268,7 @@ pub fn wilson_interval(hits: u64, trials: u64) -> (f64, f64) {
     ((middle - half).max(0.0), (middle + half).min(1.0))
 }
 
-/// 1 - erf(x) for x >= 0: the series of erf below 2.5, the continued fraction above (DLMF 7.6.2
+/// Returns 1 - erf(x) for x >= 0: the power series below 2.5, the continued fraction above (DLMF 7.6.2
 /// and 7.9.2).
 fn erfc(x: f64) -> f64 {
     let scale = (-x * x).exp() / std::f64::consts::PI.sqrt();
@@ -324,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_and_distance_add_up_to_one() {
+    fn acceptance_and_total_variation_sum_to_one() {
         let (p, q) = ([0.5, 0.25, 0.25], [0.25, 0.75, 0.0]);
         assert!(close(acceptance(&p, &q), 0.5));
         assert!(close(total_variation(&p, &q), 0.5));
@@ -333,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_accept_by_hand() {
+    fn acceptance_of_rules_matches_hand_computed_values() {
         let (p, q) = ([0.5, 0.25, 0.25, 0.0], [0.25, 0.5, 0.0, 0.25]);
         assert!(close(residual_mass(&p, &q), 0.5));
         assert!(close(matching(&p, &q), 0.25));
@@ -351,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_of_one_alpha_are_the_geometric_sum() {
+    fn equal_alphas_by_position_give_geometric_sum() {
         for (alpha, depth) in [(0.0, 3), (0.6, 1), (0.8, 5), (1.0, 4)] {
             let by_position = expected_tokens_by_position(&vec![alpha; depth]);
             assert!(close(by_position, expected_tokens(alpha, depth)));
@@ -361,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn gamma_is_factorials() {
+    fn ln_gamma_matches_factorials() {
         let mut exact = 0.0;
         for n in 1..30 {
             exact += f64::from(n).ln();
@@ -371,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_deviation_is_the_sum_it_stands_for() {
+    fn mean_absolute_deviation_matches_direct_sum() {
         for (n, p) in [(1, 0.5), (2, 0.5), (7, 0.3), (20, 0.05), (20, 0.95), (40, 0.25)] {
             let mean = f64::from(n) * p;
             let mut term = (1.0f64 - p).powi(n);
@@ -384,13 +355,13 @@ mod tests {
         }
         assert_eq!(expected_variation(&[1.0, 0.0], 100), 0.0);
         assert_eq!(expected_variation(&[0.5, 0.5], 0), 0.0);
-        // Near the normal distribution: E|X - np| is sqrt(2 n p (1 - p) / pi).
+        // Limit for large n: E|X - np| is sqrt(2 n p (1 - p) / pi).
         let normal = (2.0 * 1e6 * 0.25 / std::f64::consts::PI).sqrt() / 1e6;
         assert!((expected_variation(&[0.5, 0.5], 1_000_000) / normal - 1.0).abs() < 1e-5);
     }
 
     #[test]
-    fn chance_varies_as_expected() {
+    fn expected_variation_matches_simulation() {
         let mut state = 7u64;
         let mut uniform = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -420,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn wilson_intervals_match_printed_ones() {
+    fn wilson_intervals_match_published_table() {
         // Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
         let printed = [
             (81, 263, 0.2553, 0.3662),
@@ -438,22 +409,22 @@ mod tests {
     }
 
     #[test]
-    fn expected_tokens_by_hand() {
+    fn expected_tokens_match_hand_computed_values() {
         assert!(close(expected_tokens(0.5, 2), 1.75));
         assert!(close(expected_tokens(0.8, 4), (1.0 - 0.8f64.powi(5)) / 0.2));
         assert!(close(expected_tokens(1.0, 4), 5.0));
         assert!(close(expected_tokens(0.0, 4), 1.0));
     }
 
-    /// A popular lesson prints (1 - alpha^K) / (1 - alpha) + 1, which counts the first drafted token as
-    /// always accepted.
+    /// A widespread tutorial uses (1 - alpha^K) / (1 - alpha) + 1, which counts the first drafted token
+    /// as always accepted.
     #[test]
-    fn the_popular_wrong_formula_is_not_ours() {
+    fn expected_tokens_differ_from_common_wrong_formula() {
         let (alpha, depth) = (0.7f64, 5);
         let wrong = (1.0 - alpha.powi(5)) / (1.0 - alpha) + 1.0;
         assert!((wrong - 3.77).abs() < 0.005);
         assert!((expected_tokens(alpha, depth) - 2.94).abs() < 0.005);
-        // By counting: accepted while a coin says so, and one token more.
+        // Monte Carlo: accept while a coin lands heads, plus one token.
         let mut state = 1u64;
         let mut coin = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -465,12 +436,12 @@ mod tests {
     }
 
     #[test]
-    fn one_drafted_token_gains_one_plus_alpha_over_one_plus_c() {
+    fn speedup_at_depth_1_is_one_plus_alpha_over_one_plus_c() {
         assert!(close(speedup(0.6, 1, 0.25, &PassCost::flat()), 1.6 / 1.25));
     }
 
     #[test]
-    fn the_papers_table_comes_out() {
+    fn reproduces_table_1_of_leviathan_et_al() {
         // Leviathan et al., table 1: alpha, gamma -> operations factor and speed at c = c_ops = 0.
         let rows = [
             (0.6, 2, 1.53, 1.96),
@@ -487,19 +458,13 @@ mod tests {
     }
 
     #[test]
-    fn measured_cost_is_normalised_interpolated_and_extended() {
+    fn speedup_uses_the_measured_cost_of_the_verify_pass() {
         let cost = PassCost::new([(4, 20.0), (1, 10.0), (2, 12.0)]).unwrap();
-        for (rows, expected) in [(1, 1.0), (2, 1.2), (3, 1.6), (4, 2.0), (6, 2.8)] {
-            assert!(close(cost.at(rows), expected), "{rows}");
-        }
         assert!(close(speedup(0.5, 1, 0.3, &cost), 1.5 / (0.3 + 1.2)));
-        assert!(PassCost::new([(2, 1.0)]).is_err());
-        assert!(PassCost::new([(1, 0.0)]).is_err());
-        assert!(PassCost::new([(1, 1.0), (2, f64::NAN)]).is_err());
     }
 
     #[test]
-    fn the_best_depth_is_plain_when_drafting_does_not_pay() {
+    fn best_depth_is_0_when_drafting_does_not_pay() {
         let steep = PassCost::new([(1, 1.0), (2, 2.0), (3, 3.0)]).unwrap();
         assert_eq!(best_depth(0.9, 0.1, &steep, 8), (0, 1.0));
         let (depth, gain) = best_depth(0.8, 0.1, &PassCost::flat(), 8);
@@ -509,8 +474,8 @@ mod tests {
     }
 
     #[test]
-    fn chi_square_tail_matches_printed_tables() {
-        // Critical values of the usual tables.
+    fn chi_square_tail_matches_published_tables() {
+        // Critical values of printed tables.
         let table = [
             (3.841_459, 1, 0.05),
             (6.634_897, 1, 0.01),
@@ -531,13 +496,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_distribution_is_refuted_and_a_right_one_is_not() {
+    fn chi_square_rejects_wrong_distribution_only() {
         let fair = [0.25; 4];
         assert!(goodness_of_fit(&[251, 240, 260, 249], &fair).p_value > 0.5);
         assert!(goodness_of_fit(&[351, 240, 160, 249], &fair).p_value < 1e-9);
         assert_eq!(goodness_of_fit(&[10, 1], &[1.0, 0.0]).p_value, 0.0);
         assert_eq!(goodness_of_fit(&[10, 0], &[1.0, 0.0]).p_value, 1.0);
-        // Rare outcomes are pooled: 100 and the pool of three.
+        // Three rare outcomes form one pool.
         assert_eq!(goodness_of_fit(&[94, 2, 2, 2], &[0.94, 0.02, 0.02, 0.02]).degrees, 1);
         assert!(same_distribution(&[500, 300, 200], &[980, 620, 400]).p_value > 0.3);
         assert!(same_distribution(&[500, 300, 200], &[700, 620, 680]).p_value < 1e-9);

@@ -1,14 +1,23 @@
-//! Which drafted tokens stand, by one rule for every method. A pure function of a draft tree, the
-//! target's distributions and random numbers: no model, no cache, no text, no IO, no candle. Only this module
-//! decides acceptance.
+//! The verifier: decides which drafted tokens are accepted and draws the token after them.
 //!
-//! The default rule is rejection sampling. At a node with target distribution p each child x is tested in order. A certain child is accepted with
-//! probability p(x), else p becomes norm(p without x). A child sampled from q is accepted with
-//! probability min(1, p(x) / q(x)), else p becomes norm(max(p - q, 0)) and q norm(q without x)
-//! (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318; for siblings SpecInfer, 2305.09781).
-//! When all children are rejected, or there is none, the token is drawn from what p has become. The
-//! distribution of the output is exactly the target's, whatever was drafted. The other rules are those of
-//! [`AcceptanceRule`].
+//! A pure function of a draft tree, the target's distributions and random numbers. No model, cache,
+//! text or IO lives here, and no other module decides acceptance. The rules are listed in
+//! [`AcceptanceRule`]. The default is rejection sampling.
+//!
+//! # Rejection sampling
+//!
+//! Let p be the target's distribution at a node. The node's children are tested in order.
+//!
+//! - **Certain child x** (greedy draft, n-gram): accept with probability p(x). On rejection,
+//!   p becomes norm(p without x).
+//! - **Child x sampled from q**: accept with probability min(1, p(x) / q(x)). On rejection,
+//!   p becomes norm(max(p - q, 0)) and q becomes norm(q without x) for the next sibling.
+//!
+//! After an acceptance the walk continues at that child. When no child is accepted, the next token is
+//! drawn from the current p. The output is distributed exactly as the target's p, whatever was drafted.
+//!
+//! Sources: Leviathan et al., arXiv 2211.17192, and Chen et al., 2302.01318, for chains; SpecInfer,
+//! Miao et al., 2305.09781, for siblings.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -23,18 +32,21 @@ use crate::sample::{self, LogitRow, Sampler};
 use crate::theory;
 use crate::token::{DraftFate, DraftedToken, RejectedToken, TokenId, TokenOrigin};
 
-/// The target's distributions over a draft tree, made when they are asked for: most rows of a rejected
-/// draft are never looked at.
+/// The target's distributions over a draft tree, computed on demand.
+///
+/// Most rows of a rejected draft are never read.
 pub trait TargetRows {
-    /// The distribution of the token after row `row` (row 0 is the root, row `i + 1` is node i), where
-    /// `path` holds the drafted tokens from the root to that row. Adds up to 1.
+    /// Returns the distribution of the token after a row, `[n_vocab]`, summing to 1.
+    ///
+    /// Row 0 is the root and row `i + 1` is node i. `path` holds the drafted tokens from the root to
+    /// that row.
     ///
     /// # Errors
-    /// When the row does not exist or holds no usable numbers.
+    /// [`Error::Internal`] if the row does not exist or has no usable logit.
     fn distribution(&mut self, row: usize, path: &[TokenId]) -> Result<Vec<f32>>;
 }
 
-/// Distributions of a target pass: its logits through the sampler of the generation.
+/// Distributions of a target pass: its logits, transformed by the generation's sampler.
 pub struct SampledRows<'a> {
     logits: &'a Rows,
     rows: Vec<OnceCell<LogitRow<'a>>>,
@@ -44,15 +56,15 @@ pub struct SampledRows<'a> {
 }
 
 impl<'a> SampledRows<'a> {
-    /// Distributions over `logits` of one pass, row 0 being the last of `committed`.
+    /// Wraps the logits of one pass. Row 0 belongs to the last token of `committed`.
     pub fn new(logits: &'a Rows, sampler: &'a Sampler, committed: &[TokenId]) -> Self {
-        // The penalties look back a window, not the whole conversation.
+        // Penalties look at a window of recent tokens only, so the rest need not be copied.
         let recent = committed[committed.len().saturating_sub(sampler.window())..].to_vec();
         let rows = (0..logits.len()).map(|_| OnceCell::new()).collect();
         Self { logits, rows, sampler, committed: recent.len(), recent }
     }
 
-    /// Row `row` of the pass, which exists.
+    /// Returns row `row` of the pass. Panics if it does not exist.
     pub fn row(&self, row: usize) -> &LogitRow<'a> {
         self.rows[row].get_or_init(|| LogitRow::new(self.logits.row(row)))
     }
@@ -69,7 +81,7 @@ impl TargetRows for SampledRows<'_> {
     }
 }
 
-/// Distributions given outright, one a row: tests and the lab.
+/// Precomputed distributions, one per row. For tests and the lab.
 #[derive(Clone, Debug)]
 pub struct GivenDistributions(pub Vec<Vec<f32>>);
 
@@ -80,37 +92,40 @@ impl TargetRows for GivenDistributions {
 }
 
 fn missing_row(row: usize, rows: usize) -> Error {
-    Error::Internal(format!("the target pass gave {rows} rows, row {row} was asked for"))
+    Error::Internal(format!("row {row} of a target pass with {rows} rows was requested"))
 }
 
 /// An accepted node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AcceptedNode {
-    /// The node of the tree.
+    /// Index of the node in the tree.
     pub node: usize,
     /// Its token.
     pub token: TokenId,
     /// p(token) under the target's distribution at its position.
     pub p: f32,
-    /// q(token) when it was tested; `None` for a certain proposal.
+    /// q(token) at the time of the test; `None` for a certain proposal.
     pub q: Option<f32>,
-    /// The uniform number drawn in its test; `None` under rules that draw none.
+    /// Uniform number compared with `threshold`; `None` under rules without such a test.
     pub u: Option<f32>,
-    /// What that number had to be below: min(1, p / q) as both stood after its elder siblings were rejected,
-    /// or what the rule makes of it.
+    /// Acceptance threshold: the test passed because `u < threshold`.
+    ///
+    /// min(1, p / q) after the rejection of earlier siblings, or p / (l q) with lenience l.
     pub threshold: Option<f32>,
 }
 
-/// How many tokens of `tree` rejection sampling accepts on average over the numbers it may draw: what
-/// [`Verifier::verify`] gives by its default rule, without the luck.
+/// Returns the expected number of accepted tokens of `tree` under rejection sampling.
+///
+/// This is the mean of [`Verifier::verify`]'s accepted length under the default rule, computed
+/// exactly instead of sampled.
 ///
 /// # Errors
-/// As [`Verifier::verify`].
+/// The errors of [`Verifier::verify`].
 pub fn expected_accepted(tree: &DraftTree, target: &mut dyn TargetRows) -> Result<f64> {
-    // How likely each node is to be accepted.
+    // Probability that each node is accepted.
     let mut reach = vec![0.0; tree.len()];
     for node in std::iter::once(None).chain((0..tree.len()).map(Some)) {
-        // The probability that the walk is here and has rejected all children so far.
+        // Probability that the walk reaches this node and has rejected all its children so far.
         let mut open = node.map_or(1.0, |node| reach[node]);
         if open == 0.0 || tree.children(node).next().is_none() {
             continue;
@@ -122,7 +137,7 @@ pub fn expected_accepted(tree: &DraftTree, target: &mut dyn TargetRows) -> Resul
             let (p, q) = position.probabilities(tree.tokens()[child], prob)?;
             reach[child] = open * theory::token_acceptance(p, q.unwrap_or(1.0), 1.0);
             open -= reach[child];
-            // Only a younger sibling is tested against what is left.
+            // The residual matters only to a later sibling.
             if children.peek().is_some() {
                 position.reject(tree.tokens()[child], prob, 1.0);
             }
@@ -131,28 +146,28 @@ pub fn expected_accepted(tree: &DraftTree, target: &mut dyn TargetRows) -> Resul
     Ok(reach.iter().sum())
 }
 
-/// What became of a draft tree.
+/// Outcome of verifying a draft tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// The accepted path, from the root on.
     pub accepted: Vec<AcceptedNode>,
     /// Drafted tokens that were tested and rejected, in order.
     pub rejected: Vec<RejectedToken>,
-    /// The token after the accepted path, drawn by the target.
+    /// The token after the accepted path, drawn from the target.
     pub last: TokenId,
-    /// How it was drawn: after a rejection, after a whole path, or without a draft.
+    /// Resampled after a rejection, bonus after a fully accepted path, plain without a draft.
     pub last_origin: TokenOrigin,
-    /// p(last) under the target's distribution at its position.
+    /// p(last) under the target's unmodified distribution at its position.
     pub last_p: f32,
 }
 
 impl Verdict {
-    /// The nodes on the accepted path, from the root on.
-    pub fn kept(&self) -> Vec<usize> {
+    /// Returns the node indices on the accepted path, from the root on.
+    pub fn accepted_nodes(&self) -> Vec<usize> {
         self.accepted.iter().map(|a| a.node).collect()
     }
 
-    /// Every node of the tree it is about, with what became of it.
+    /// Returns all nodes of the verified tree, each with its fate.
     pub fn fates(&self, tree: &DraftTree) -> Vec<DraftedToken> {
         let nodes = tree.tokens().iter().zip(tree.parents());
         let mut drafted: Vec<_> =
@@ -163,7 +178,7 @@ impl Verdict {
     }
 }
 
-/// Applies an acceptance rule.
+/// Applies one acceptance rule to draft trees.
 #[derive(Clone, Copy, Debug)]
 pub struct Verifier {
     rule: AcceptanceRule,
@@ -177,22 +192,23 @@ impl Default for Verifier {
 }
 
 impl Verifier {
-    /// A verifier by `rule`; `seed` is for the coupled rule, whose numbers belong to positions.
+    /// Creates a verifier. `seed` feeds the per-position noise of the coupled rule only.
     pub fn new(rule: AcceptanceRule, seed: u64) -> Self {
         Self { rule, noise: PositionNoise::new(seed) }
     }
 
-    /// The noise with which a draft is made, under the coupled rule.
+    /// Returns the noise that drafts must be sampled with; `None` unless the rule is coupled.
     pub fn noise(&self) -> Option<PositionNoise> {
         (self.rule == AcceptanceRule::Coupled).then_some(self.noise)
     }
 
-    /// Walks `tree` from the root, testing children in order, and draws the token after the path.
-    /// `at` is the position of the first drafted token in the whole text.
+    /// Walks `tree` from the root, tests children in order and draws the token after the path.
+    ///
+    /// `at` is the absolute position of the first drafted token in the text.
     ///
     /// # Errors
-    /// When a distribution cannot be made, or the tree contradicts itself: a token outside the vocabulary,
-    /// or one its own q could not have produced.
+    /// [`Error::Internal`] if a distribution is unavailable or the draft is inconsistent: a token
+    /// outside the vocabulary, or one that its own q cannot produce.
     pub fn verify(
         &self,
         tree: &DraftTree,
@@ -205,24 +221,13 @@ impl Verifier {
         let mut path = Vec::new();
         let mut node = None;
         loop {
-            let distribution = target.distribution(node.map_or(0, |n| n + 1), &path)?;
-            let mut position = Position::new(distribution);
-            // Where the target draws first, a draft stands if it is equal.
-            let (drawn, number) = self.drawn_first(&position.distribution, at + path.len(), rng);
+            let row = node.map_or(0, |n| n + 1);
+            let mut position = Position::new(target.distribution(row, &path)?);
+            let target_draw = self.target_draw(&position.distribution, at + path.len(), rng);
             let mut winner = None;
             for child in tree.children(node) {
                 let token = tree.tokens()[child];
-                let prob = tree.prob(child);
-                let test = match (self.rule, drawn) {
-                    (_, Some(drawn)) => position.compare(token, prob, drawn, number)?,
-                    (AcceptanceRule::LossyTypical { epsilon, delta }, _) => {
-                        position.against_entropy(token, prob, epsilon, delta)?
-                    }
-                    (AcceptanceRule::LossyLenience { lenience }, _) => {
-                        position.test(token, prob, lenience.into(), rng)?
-                    }
-                    _ => position.test(token, prob, 1.0, rng)?,
-                };
+                let test = self.test(&mut position, token, tree.prob(child), target_draw, rng)?;
                 if test.passed {
                     winner = Some(AcceptedNode {
                         node: child,
@@ -249,77 +254,109 @@ impl Verifier {
                 accepted.push(winner);
                 continue;
             }
+            // The walk ends here. Whether a child was tested and rejected, or there was none, decides
+            // between a resampled and a bonus token.
             let last_origin = match (tree.is_empty(), position.tested) {
                 (true, _) => TokenOrigin::Plain,
                 (false, true) => TokenOrigin::Resampled,
                 (false, false) => TokenOrigin::Bonus,
             };
-            let last = drawn.unwrap_or_else(|| sample::draw(position.current(), sample::unit(rng)));
+            let last = match target_draw {
+                Some(draw) => draw.token,
+                None => sample::draw(position.current(), sample::unit(rng)),
+            };
             let last_p = position.distribution[last as usize];
             return Ok(Verdict { accepted, rejected, last, last_origin, last_p });
         }
     }
 
-    /// The token that the target draws before it looks at the draft, under the rules by which it does,
-    /// and the uniform number it was drawn with, 0 where there is none.
-    fn drawn_first(
-        &self,
-        distribution: &[f32],
-        position: usize,
-        rng: &mut dyn RngCore,
-    ) -> (Option<TokenId>, f32) {
+    /// Draws the target's own token, for the rules that compare the draft with it.
+    fn target_draw(&self, distribution: &[f32], at: usize, rng: &mut dyn RngCore) -> Option<TargetDraw> {
         match self.rule {
             AcceptanceRule::Match => {
                 let u = sample::unit(rng);
-                (Some(sample::draw(distribution, u)), u as f32)
+                Some(TargetDraw { token: sample::draw(distribution, u), u: u as f32 })
             }
-            AcceptanceRule::Coupled => (self.noise.choose(distribution, position), 0.0),
-            _ => (None, 0.0),
+            AcceptanceRule::Coupled => {
+                let token = self.noise.choose(distribution, at)?;
+                Some(TargetDraw { token, u: 0.0 })
+            }
+            _ => None,
+        }
+    }
+
+    /// Tests one child by the rule. A rejection updates `position`.
+    fn test(
+        &self,
+        position: &mut Position,
+        token: TokenId,
+        prob: &DraftProb,
+        target_draw: Option<TargetDraw>,
+        rng: &mut dyn RngCore,
+    ) -> Result<Test> {
+        match (self.rule, target_draw) {
+            (_, Some(draw)) => position.test_match(token, prob, draw),
+            (AcceptanceRule::LossyTypical { epsilon, delta }, _) => {
+                position.test_typical(token, prob, epsilon, delta)
+            }
+            (AcceptanceRule::LossyLenience { lenience }, _) => {
+                position.test_ratio(token, prob, lenience.into(), rng)
+            }
+            _ => position.test_ratio(token, prob, 1.0, rng),
         }
     }
 }
 
-/// The outcome of testing one child, with p and q as they stood.
+/// A token the target drew before the draft was tested.
+#[derive(Clone, Copy)]
+struct TargetDraw {
+    token: TokenId,
+    /// The uniform number of the draw; 0 under the coupled rule, which uses noise instead.
+    u: f32,
+}
+
+/// Outcome of testing one child, with p and q at the time of the test.
 struct Test {
     passed: bool,
     p: f32,
     q: Option<f32>,
     u: f32,
-    /// What `u` had to be below, where that decided.
+    /// The value `u` had to be below; `None` under rules that compare nothing with `u`.
     threshold: Option<f32>,
 }
 
-/// One position of the walk: the target's distribution and what rejections have made of it.
+/// State of one position of the walk: the target's distribution and the residual after rejections.
 struct Position {
     distribution: Vec<f32>,
-    /// Weights of the residual distribution and their sum, once something was rejected.
+    /// Unnormalised residual weights and their sum; `None` before the first rejection.
     residual: Option<(Vec<f32>, f64)>,
-    /// Sampled children tested so far: their q no longer holds their token.
-    drawn: Vec<(Arc<[f32]>, TokenId)>,
+    /// Rejected children and the q each was sampled from. Later siblings of the same q were sampled
+    /// without these tokens.
+    rejected: Vec<(Arc<[f32]>, TokenId)>,
     tested: bool,
 }
 
 impl Position {
     fn new(distribution: Vec<f32>) -> Self {
-        Self { distribution, residual: None, drawn: Vec::new(), tested: false }
+        Self { distribution, residual: None, rejected: Vec::new(), tested: false }
     }
 
-    /// Weights the next token is drawn from.
+    /// Unnormalised weights of the current p.
     fn current(&self) -> &[f32] {
         self.residual.as_ref().map_or(&self.distribution, |(weights, _)| weights)
     }
 
-    /// The sum of [`current`](Self::current). A distribution adds up to 1 by contract.
+    /// The sum of [`current`](Self::current); 1 for the unmodified distribution.
     fn mass(&self) -> f64 {
         self.residual.as_ref().map_or(1.0, |(_, mass)| *mass)
     }
 
-    /// p and q of a drafted token as they stand.
+    /// Returns the current p and q of a drafted token.
     fn probabilities(&mut self, token: TokenId, prob: &DraftProb) -> Result<(f64, Option<f64>)> {
         let x = token as usize;
         if x >= self.distribution.len() {
             return Err(Error::Internal(format!(
-                "token {token} was drafted, the target has {} tokens",
+                "token {token} was drafted, but the target's vocabulary has {} tokens",
                 self.distribution.len()
             )));
         }
@@ -329,8 +366,8 @@ impl Position {
             return Ok((p, None));
         };
         let q = f64::from(distribution[..].get(x).copied().unwrap_or(0.0)) / self.draft_mass(distribution);
-        let drawn_before = self.drawn.iter().any(|(l, t)| Arc::ptr_eq(l, distribution) && *t == token);
-        if distribution.len() != self.distribution.len() || drawn_before || !(q > 0.0 && q.is_finite()) {
+        let repeated = self.rejected.iter().any(|(l, t)| Arc::ptr_eq(l, distribution) && *t == token);
+        if distribution.len() != self.distribution.len() || repeated || !(q > 0.0 && q.is_finite()) {
             return Err(Error::Internal(format!(
                 "token {token} was drafted with a distribution that cannot produce it"
             )));
@@ -338,8 +375,8 @@ impl Position {
         Ok((p, Some(q)))
     }
 
-    /// Rejection sampling, with q made smaller by `lenience`; 1 is lossless.
-    fn test(
+    /// Rejection sampling: passes if u < p / (l q). Lenience l = 1 is lossless.
+    fn test_ratio(
         &mut self,
         token: TokenId,
         prob: &DraftProb,
@@ -357,74 +394,71 @@ impl Position {
         Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), u: u as f32, threshold })
     }
 
-    /// Leaves p without what the draft could have given.
+    /// Updates p after the rejection of a child.
     fn reject(&mut self, token: TokenId, prob: &DraftProb, lenience: f64) {
         match prob {
-            DraftProb::Certain => self.rule_out(token as usize),
+            DraftProb::Certain => self.remove(token as usize),
             DraftProb::Sampled(distribution) => {
-                self.subtract(distribution, lenience);
-                self.drawn.push((distribution.clone(), token));
+                self.subtract_draft(distribution, lenience);
+                self.rejected.push((distribution.clone(), token));
             }
         }
     }
 
-    /// Whether the drafted token is the one that the target drew.
-    fn compare(&mut self, token: TokenId, prob: &DraftProb, drawn: TokenId, u: f32) -> Result<Test> {
+    /// Passes if the drafted token equals the target's own draw.
+    fn test_match(&mut self, token: TokenId, prob: &DraftProb, draw: TargetDraw) -> Result<Test> {
         let (p, q) = self.probabilities(token, prob)?;
-        Ok(Test { passed: token == drawn, p: p as f32, q: q.map(|q| q as f32), u, threshold: None })
+        let passed = token == draw.token;
+        Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), u: draw.u, threshold: None })
     }
 
-    /// Whether the drafted token is likely enough for how open the position is.
-    fn against_entropy(
-        &mut self,
-        token: TokenId,
-        prob: &DraftProb,
-        epsilon: f32,
-        delta: f32,
-    ) -> Result<Test> {
+    /// Typical acceptance: passes if p(x) > min(epsilon, delta e^-H(p)) (Medusa, arXiv 2401.10774).
+    fn test_typical(&mut self, token: TokenId, prob: &DraftProb, epsilon: f32, delta: f32) -> Result<Test> {
         let (p, q) = self.probabilities(token, prob)?;
-        let entropy: f64 =
-            self.distribution.iter().filter(|p| **p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum();
-        let enough = f64::from(epsilon).min(f64::from(delta) * (-entropy).exp());
-        Ok(Test { passed: p > enough, p: p as f32, q: q.map(|q| q as f32), u: 0.0, threshold: None })
+        let entropy = theory::entropy(&self.distribution);
+        let threshold = f64::from(epsilon).min(f64::from(delta) * (-entropy).exp());
+        Ok(Test { passed: p > threshold, p: p as f32, q: q.map(|q| q as f32), u: 0.0, threshold: None })
     }
 
-    /// Tokens already drawn from this very distribution, by number.
-    fn drawn_from<'a>(&'a self, distribution: &'a Arc<[f32]>) -> impl Iterator<Item = usize> + 'a {
-        self.drawn.iter().filter(|(l, _)| Arc::ptr_eq(l, distribution)).map(|(_, t)| *t as usize)
+    /// Rejected tokens that were sampled from this same q.
+    fn rejected_from<'a>(&'a self, q: &'a Arc<[f32]>) -> impl Iterator<Item = usize> + 'a {
+        self.rejected.iter().filter(|(other, _)| Arc::ptr_eq(other, q)).map(|(_, t)| *t as usize)
     }
 
-    /// What is left of q after the tokens already drawn from it.
-    fn draft_mass(&self, distribution: &Arc<[f32]>) -> f64 {
-        if self.drawn_from(distribution).next().is_none() {
+    /// The mass of q without the rejected tokens sampled from it.
+    fn draft_mass(&self, q: &Arc<[f32]>) -> f64 {
+        if self.rejected_from(q).next().is_none() {
             return 1.0;
         }
-        // Summed anew: 1 - drawn would cancel where the draft was nearly sure.
-        let mut rest = distribution.to_vec();
-        self.drawn_from(distribution).for_each(|x| rest[x] = 0.0);
+        // 1 - sum(rejected) would lose precision where q is concentrated on them, so sum the rest.
+        let mut rest = q.to_vec();
+        self.rejected_from(q).for_each(|x| rest[x] = 0.0);
         sample::sum(&rest)
     }
 
     /// p <- norm(p without x).
-    fn rule_out(&mut self, x: usize) {
+    fn remove(&mut self, x: usize) {
         let mut weights = self.current().to_vec();
         weights[x] = 0.0;
-        self.replace(weights);
+        self.set_residual(weights);
     }
 
-    /// p <- norm(max(p - q, 0)). What was drawn from q before needs no removing here: its own
-    /// rejection left p(x) at 0.
-    fn subtract(&mut self, distribution: &Arc<[f32]>, lenience: f64) {
-        let (p_scale, q_scale) = (1.0 / self.mass(), lenience / self.draft_mass(distribution));
+    /// p <- norm(max(p - l q, 0)).
+    ///
+    /// Tokens rejected from q earlier need not be removed: their rejection already left p(x) = 0.
+    fn subtract_draft(&mut self, q: &Arc<[f32]>, lenience: f64) {
+        let (p_scale, q_scale) = (1.0 / self.mass(), lenience / self.draft_mass(q));
         let difference =
             |(&p, &q): (&f32, &f32)| (f64::from(p) * p_scale - f64::from(q) * q_scale).max(0.0) as f32;
-        let weights = self.current().iter().zip(distribution.iter()).map(difference).collect();
-        self.replace(weights);
+        let weights = self.current().iter().zip(q.iter()).map(difference).collect();
+        self.set_residual(weights);
     }
 
-    /// Takes the residual weights, unless nothing is left of them: then p equalled q to rounding
-    /// (the rejection itself was rounding) and stays as it is.
-    fn replace(&mut self, weights: Vec<f32>) {
+    /// Stores the residual weights unless their sum is 0.
+    ///
+    /// A sum of 0 means p equals q up to rounding and the rejection itself was a rounding error.
+    /// Then p stays as it is.
+    fn set_residual(&mut self, weights: Vec<f32>) {
         let mass = sample::sum(&weights);
         if mass > 0.0 {
             self.residual = Some((weights, mass));
@@ -439,7 +473,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers that make `unit` give the listed values, one after the other.
+    /// Generator whose `unit` yields the listed values in order.
     struct Script(Vec<f64>);
 
     impl RngCore for Script {
@@ -450,7 +484,7 @@ mod tests {
             ((self.0.remove(0) * 9_007_199_254_740_992.0) as u64) << 11
         }
         fn fill_bytes(&mut self, _: &mut [u8]) {
-            unreachable!("the verifier draws numbers only")
+            unreachable!("the verifier calls next_u64 only")
         }
     }
 
@@ -464,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_drafted_is_a_plain_draw() {
+    fn draws_from_target_without_draft() {
         let verdict = run(&DraftTree::new(), &[&[0.25, 0.75]], &[0.5]);
         assert_eq!((verdict.last, verdict.last_origin), (1, TokenOrigin::Plain));
         assert_eq!(verdict.last_p, 0.75);
@@ -472,28 +506,31 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_path_earns_a_bonus() {
+    fn fully_accepted_path_adds_bonus_token() {
         let tree = DraftTree::certain_chain([1, 0]);
         let distributions: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
         let verdict = run(&tree, &distributions, &[0.49, 0.74, 0.3]);
-        assert_eq!(verdict.kept(), [0, 1]);
+        assert_eq!(verdict.accepted_nodes(), [0, 1]);
         assert_eq!((verdict.last, verdict.last_origin), (1, TokenOrigin::Bonus));
         assert_eq!(verdict.accepted[1].p, 0.75);
         assert_eq!(verdict.accepted[1].q, None);
     }
 
-    /// Widely copied code adds a bonus token here: the resampled one is all there is.
+    /// Some implementations wrongly add a bonus token here. Only the resampled token is emitted.
     #[test]
-    fn a_rejected_last_token_earns_no_bonus() {
+    fn rejected_last_token_adds_no_bonus() {
         let tree = DraftTree::certain_chain([1, 0]);
         let distributions: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
         let verdict = run(&tree, &distributions, &[0.49, 0.76, 0.3]);
-        assert_eq!((verdict.kept(), verdict.last, verdict.last_origin), (vec![0], 1, TokenOrigin::Resampled));
+        assert_eq!(
+            (verdict.accepted_nodes(), verdict.last, verdict.last_origin),
+            (vec![0], 1, TokenOrigin::Resampled)
+        );
         assert_eq!(verdict.rejected.len(), 1);
     }
 
     #[test]
-    fn every_drafted_token_has_a_fate() {
+    fn reports_fate_of_every_drafted_token() {
         use DraftFate::{Accepted, Rejected, Untested};
         // Two siblings, a child of each, and a third sibling.
         let mut tree = DraftTree::new();
@@ -517,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rejected_certain_token_cannot_come_back() {
+    fn rejected_certain_token_is_not_resampled() {
         let tree = DraftTree::certain_chain([1, 0]);
         let distributions: [&[f32]; 3] = [&[0.25, 0.5, 0.25], &[1.0, 0.0, 0.0], &[1.0, 0.0, 0.0]];
         let verdict = run(&tree, &distributions, &[0.5, 0.6]);
@@ -528,21 +565,21 @@ mod tests {
     }
 
     #[test]
-    fn a_sampled_token_is_tested_against_the_ratio_and_replaced_from_the_residual() {
+    fn tests_sampled_token_by_ratio_and_resamples_from_residual() {
         let q: Arc<[f32]> = vec![0.75, 0.25, 0.0].into();
         let mut tree = DraftTree::new();
         tree.push(None, 0, DraftProb::Sampled(q));
         let distributions: [&[f32]; 2] = [&[0.25, 0.5, 0.25], &[1.0, 0.0, 0.0]];
         let kept = run(&tree, &distributions, &[0.33, 0.0]);
         assert_eq!((kept.accepted[0].p, kept.accepted[0].q), (0.25, Some(0.75)));
-        // Residual (0, 0.25, 0.25): the border is at one half.
+        // Residual (0, 0.25, 0.25): tokens 1 and 2 are equally likely.
         assert_eq!(run(&tree, &distributions, &[0.34, 0.49]).last, 1);
         assert_eq!(run(&tree, &distributions, &[0.34, 0.5]).last, 2);
     }
 
-    /// Three siblings of one distribution, children of two of them: against many walks.
+    /// Tree of three siblings from one q, two of them with children.
     #[test]
-    fn what_is_expected_is_what_is_accepted_on_average() {
+    fn expected_accepted_matches_mean_of_many_verifications() {
         let q: Arc<[f32]> = vec![0.5, 0.25, 0.125, 0.125].into();
         let other: Arc<[f32]> = vec![0.1, 0.2, 0.3, 0.4].into();
         let mut tree = DraftTree::new();
@@ -563,14 +600,14 @@ mod tests {
         let expected = expected_accepted(&tree, &mut distributions).unwrap();
         assert!((accepted as f64 / f64::from(walks) - expected).abs() < 0.02, "{accepted} {expected}");
         assert_eq!(expected_accepted(&DraftTree::new(), &mut distributions).unwrap(), 0.0);
-        // By hand: 0.2, and 0.2 x 0.3 behind it.
+        // By hand: 0.2 for the first token, 0.2 x 0.3 for the second.
         let chain = DraftTree::certain_chain([0, 1]);
         let mut distributions = GivenDistributions(vec![vec![0.2, 0.8], vec![0.7, 0.3], vec![1.0, 0.0]]);
         assert!((expected_accepted(&chain, &mut distributions).unwrap() - 0.26).abs() < 1e-6);
     }
 
     #[test]
-    fn siblings_of_one_distribution_are_renormalised() {
+    fn renormalises_p_and_q_between_siblings() {
         let q: Arc<[f32]> = vec![0.5, 0.25, 0.25].into();
         let mut tree = DraftTree::new();
         tree.push(None, 0, DraftProb::Sampled(q.clone()));
@@ -580,7 +617,7 @@ mod tests {
         let verdict = run(&tree, &distributions, &[0.0, 0.49, 0.0]);
         let second = verdict.accepted[0];
         assert_eq!((second.node, second.p, second.q), (1, 0.375, Some(0.5)));
-        assert_eq!((second.u, second.threshold), (Some(0.49), Some(0.5)), "as it was tested");
+        assert_eq!((second.u, second.threshold), (Some(0.49), Some(0.5)), "values of the second test");
         let verdict = run(&tree, &distributions, &[0.0, 0.5, 0.0]);
         assert_eq!(verdict.rejected.len(), 2);
         assert_eq!((verdict.rejected[1].p, verdict.rejected[1].q), (0.25, Some(0.5)));
@@ -588,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_residual_the_distribution_stays() {
+    fn keeps_distribution_when_residual_is_empty() {
         // p(0) < q(0) by rounding only, and nothing else has mass.
         let q: Arc<[f32]> = vec![1.0, 0.0].into();
         let mut tree = DraftTree::new();
@@ -599,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_errors() {
+    fn rejects_inconsistent_drafts_with_error() {
         let q: Arc<[f32]> = vec![0.0, 1.0].into();
         let short: Arc<[f32]> = vec![1.0].into();
         let cases = [(0, DraftProb::Sampled(q)), (0, DraftProb::Sampled(short)), (2, DraftProb::Certain)];
@@ -618,18 +655,18 @@ mod tests {
     }
 
     #[test]
-    fn by_match_a_draft_stands_where_it_is_what_the_target_drew() {
+    fn match_rule_accepts_tokens_equal_to_target_draw() {
         let tree = DraftTree::certain_chain([1, 0]);
         let distributions: [&[f32]; 3] = [&[0.5, 0.5], &[0.75, 0.25], &[0.0, 1.0]];
         let both = run_by(AcceptanceRule::Match, &tree, &distributions, &[0.6, 0.7, 0.3]);
-        assert_eq!((both.kept(), both.last, both.last_origin), (vec![0, 1], 1, TokenOrigin::Bonus));
+        assert_eq!((both.accepted_nodes(), both.last, both.last_origin), (vec![0, 1], 1, TokenOrigin::Bonus));
         let one = run_by(AcceptanceRule::Match, &tree, &distributions, &[0.6, 0.8]);
-        assert_eq!((one.kept(), one.last, one.last_origin), (vec![0], 1, TokenOrigin::Resampled));
+        assert_eq!((one.accepted_nodes(), one.last, one.last_origin), (vec![0], 1, TokenOrigin::Resampled));
         assert_eq!((one.rejected[0].id, one.rejected[0].p), (0, 0.75));
     }
 
     #[test]
-    fn by_coupling_the_token_of_a_position_does_not_depend_on_the_draft() {
+    fn coupled_rule_emits_same_token_for_any_draft() {
         let distribution: &[f32] = &[0.25, 0.25, 0.25, 0.25];
         let plain = run_by(AcceptanceRule::Coupled, &DraftTree::new(), &[distribution], &[]).last;
         for drafted in 0..4 {
@@ -641,21 +678,21 @@ mod tests {
     }
 
     #[test]
-    fn lossy_rules_accept_more() {
+    fn lossy_rules_accept_more_than_lossless() {
         let tree = DraftTree::certain_chain([1]);
         // Entropy 0.69: the threshold of delta 0.3 is 0.15.
         let open: [&[f32]; 2] = [&[0.5, 0.5], &[1.0, 0.0]];
         let typical = AcceptanceRule::LossyTypical { epsilon: 0.2, delta: 0.3 };
-        assert_eq!(run_by(typical, &tree, &open, &[0.0]).kept(), [0]);
+        assert_eq!(run_by(typical, &tree, &open, &[0.0]).accepted_nodes(), [0]);
         let closed: [&[f32]; 2] = [&[0.9, 0.1], &[1.0, 0.0]];
-        assert_eq!(run_by(typical, &tree, &closed, &[0.95]).last, 1, "p is as it was after a rejection");
+        assert_eq!(run_by(typical, &tree, &closed, &[0.95]).last, 1, "the rejection leaves p unchanged");
         let lenient = AcceptanceRule::LossyLenience { lenience: 0.5 };
-        assert_eq!(run_by(lenient, &tree, &open, &[0.99, 0.0]).kept(), [0]);
-        assert!(run_by(AcceptanceRule::Lossless, &tree, &open, &[0.99, 0.0]).kept().is_empty());
+        assert_eq!(run_by(lenient, &tree, &open, &[0.99, 0.0]).accepted_nodes(), [0]);
+        assert!(run_by(AcceptanceRule::Lossless, &tree, &open, &[0.99, 0.0]).accepted_nodes().is_empty());
     }
 
     #[test]
-    fn sampled_rows_see_the_path() {
+    fn sampled_rows_apply_penalties_to_drafted_path() {
         let params = crate::sample::SamplingParams {
             presence_penalty: 2.0,
             penalty_last_n: 2,

@@ -9,12 +9,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use hunch_core::depth::{DepthConfig, DepthController, DraftPlan, FREE_READ, Observation};
+use hunch_core::depth::{DepthController, DraftPlan, FREE_READ, Observation};
 use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
 use serde::Deserialize;
 
 /// Replays of each cell, which begin at different times of the recorded machine.
 const REPLAYS: usize = 16;
+
+/// How often a replay plays the answers of its cell, one after the other: one controller sees all of them.
+const CONVERSATIONS: usize = 2;
 
 /// One recorded answer.
 #[derive(Clone, Deserialize)]
@@ -46,7 +49,7 @@ struct Times {
 fn lines<T: for<'a> Deserialize<'a>>(name: &str) -> Vec<T> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/rounds").join(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines().map(|line| serde_json::from_str(line).expect("a recorded line")).collect()
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -68,7 +71,8 @@ struct Machine {
 
 impl Machine {
     fn new(times: &Times) -> Self {
-        let of_rows = |rows| median(times.passes.iter().filter(|pass| pass.0 == rows).map(|pass| pass.1).collect());
+        let of_rows =
+            |rows| median(times.passes.iter().filter(|pass| pass.0 == rows).map(|pass| pass.1).collect());
         let mut pass_ms = [0.0; MAX_ROWS + 1];
         for rows in 1..=MAX_ROWS {
             // A draft may have been shorter than the longest one asked for.
@@ -92,7 +96,8 @@ impl Machine {
     }
 
     fn draft(&self, tokens: usize, at: usize) -> f64 {
-        let noise = if self.draft_noise.is_empty() { 1.0 } else { self.draft_noise[at % self.draft_noise.len()] };
+        let noise =
+            if self.draft_noise.is_empty() { 1.0 } else { self.draft_noise[at % self.draft_noise.len()] };
         tokens as f64 * self.draft_ms * noise
     }
 
@@ -106,9 +111,10 @@ impl Machine {
 trait Depth {
     fn begin(&mut self, has_model: bool, sampled: bool);
     fn observe_prefill(&mut self, _tokens: usize, _ms: f64) {}
-    fn plan(&mut self, limit: usize, unread: usize, remaining: usize) -> (usize, Box<dyn FnMut(f32) -> bool>);
+    fn plan(&mut self, limit: usize, unread: usize, remaining: usize)
+    -> (usize, Box<dyn FnMut(f32) -> bool>);
     fn keep(&mut self, confidence: &[Option<f32>]) -> usize;
-    fn observe(&mut self, seen: &Observation, round_ms: f64);
+    fn observe(&mut self, seen: &Observation);
     /// Whether the draft model reads the prompt before the first round, as fixed depths do.
     fn reads_first(&self) -> bool {
         false
@@ -122,14 +128,19 @@ impl Depth for DepthController {
     fn observe_prefill(&mut self, tokens: usize, ms: f64) {
         DepthController::observe_prefill(self, tokens, ms);
     }
-    fn plan(&mut self, limit: usize, unread: usize, remaining: usize) -> (usize, Box<dyn FnMut(f32) -> bool>) {
+    fn plan(
+        &mut self,
+        limit: usize,
+        unread: usize,
+        remaining: usize,
+    ) -> (usize, Box<dyn FnMut(f32) -> bool>) {
         let mut plan = DepthController::plan(self, limit, unread, 0, remaining);
         (plan.max_draft, Box::new(move |confidence| plan.should_continue(confidence)))
     }
     fn keep(&mut self, confidence: &[Option<f32>]) -> usize {
         DepthController::keep(self, confidence, None)
     }
-    fn observe(&mut self, seen: &Observation, _: f64) {
+    fn observe(&mut self, seen: &Observation) {
         DepthController::observe(self, seen);
     }
 }
@@ -145,7 +156,7 @@ impl Depth for Fixed {
     fn keep(&mut self, confidence: &[Option<f32>]) -> usize {
         confidence.len()
     }
-    fn observe(&mut self, _: &Observation, _: f64) {}
+    fn observe(&mut self, _: &Observation) {}
     fn reads_first(&self) -> bool {
         true
     }
@@ -170,7 +181,7 @@ impl Played {
 fn play(answers: &[&Answer], machine: &Machine, depth: &mut dyn Depth, start: usize) -> Played {
     let mut played = Played::default();
     let mut at = start;
-    for answer in answers {
+    for answer in answers.iter().cycle().take(CONVERSATIONS * answers.len()) {
         let has_model = answer.method == "draft-model";
         let sampled = has_model && answer.temperature > 0.0;
         let n = answer.accepted.len();
@@ -213,22 +224,19 @@ fn play(answers: &[&Answer], machine: &Machine, depth: &mut dyn Depth, start: us
                 (false, _) => 0.002 * drafted as f64,
             };
             let target_ms = machine.pass(kept + 1, at);
-            depth.observe(
-                &Observation {
-                    drafted,
-                    passes: drafted,
-                    read,
-                    propose_ms: drafting_ms,
-                    acted: kept > 0,
-                    height: kept,
-                    rows: kept + 1,
-                    target_ms,
-                    emitted: 1 + accepted,
-                    tested: (0..tested).map(|i| i < accepted).collect(),
-                    confidence: confidence[..tested].to_vec(),
-                },
-                drafting_ms + target_ms,
-            );
+            depth.observe(&Observation {
+                drafted,
+                passes: drafted,
+                read,
+                propose_ms: drafting_ms,
+                acted: kept > 0,
+                height: kept,
+                rows: kept + 1,
+                target_ms,
+                emitted: 1 + accepted,
+                tested: (0..tested).map(|i| i < accepted).collect(),
+                confidence: confidence[..tested].to_vec(),
+            });
             played.ms += drafting_ms + target_ms;
             played.tokens += 1.0 + accepted as f64;
             let noise = machine.pass(1, at);
@@ -270,58 +278,95 @@ fn cells(answers: &[Answer]) -> BTreeMap<Cell, Vec<&Answer>> {
     cells
 }
 
-fn new_controller(machine: &Machine, has_model: bool) -> Box<dyn Depth> {
-    let mut config = DepthConfig::default();
-    let set = |name: &str, value: &mut f64| if let Ok(v) = std::env::var(name) { *value = v.parse().unwrap(); };
-    set("MEM", &mut config.memory); set("SPEED", &mut config.speed_memory); set("PRIOR", &mut config.prior_acceptance);
-    set("ALLOW", &mut config.loss_allowance); set("SHARE", &mut config.loss_share); set("HOR", &mut config.horizon); set("CAP", &mut config.cap); set("OPT", &mut config.optimism); set("RISK", &mut config.risk);
-    let mut controller = DepthController::new(config);
-    controller.expect_cost(if has_model { machine.draft_cost() } else { 0.0 });
-    Box::new(controller)
+/// The speedup of the controller in a cell, and of the best fixed depth.
+struct Outcome {
+    times: String,
+    cell: Cell,
+    auto: f64,
+    best_fixed: f64,
 }
 
-// TEMPORARY: the old controller, and the exploration of parameters.
-mod old {
-    use super::*;
-    use hunch_core::depth_old as d;
-    impl Depth for d::DepthController {
-        fn begin(&mut self, _: bool, sampled: bool) { d::DepthController::begin(self, sampled); }
-        fn plan(&mut self, limit: usize, unread: usize, _: usize) -> (usize, Box<dyn FnMut(f32) -> bool>) {
-            let mut plan = d::DepthController::plan(self, limit, unread, 0);
-            (plan.max_draft, Box::new(move |c| plan.should_continue(c)))
+/// Every cell on every recorded machine.
+fn outcomes() -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for pair in ["smollm2", "qwen"] {
+        let answers: Vec<Answer> = lines(&format!("{pair}.jsonl"));
+        for times in lines::<Times>(&format!("{pair}-times.jsonl")) {
+            let machine = Machine::new(&times);
+            for (cell, answers) in cells(&answers) {
+                let expected = if cell.0 == "draft-model" { machine.draft_cost() } else { 0.0 };
+                let auto = replay(&answers, &machine, &mut || {
+                    let mut controller = DepthController::default();
+                    controller.expect_cost(expected);
+                    Box::new(controller)
+                });
+                let fixed = |depth| replay(&answers, &machine, &mut || Box::new(Fixed(depth))).speedup();
+                let best_fixed = (0..=8).map(fixed).fold(0.0, f64::max);
+                outcomes.push(Outcome { times: times.name.clone(), cell, auto: auto.speedup(), best_fixed });
+            }
         }
-        fn keep(&mut self, confidence: &[Option<f32>]) -> usize { d::DepthController::keep(self, confidence, None) }
-        fn observe(&mut self, s: &Observation, round_ms: f64) {
-            d::DepthController::observe(self, &d::Observation { drafted: s.drafted, passes: s.passes, read: s.read, propose_ms: s.propose_ms, acted: s.acted, height: s.height, rows: s.rows, target_ms: s.target_ms, round_ms, emitted: s.emitted, tested: s.tested.clone(), confidence: s.confidence.clone() });
-        }
+    }
+    outcomes
+}
+
+/// The speedup of the controller that this one replaced, in one cell.
+#[derive(Deserialize)]
+struct Bar {
+    times: String,
+    cell: Cell,
+    speedup: f64,
+}
+
+/// Geometric mean.
+fn mean(ratios: impl Iterator<Item = f64>) -> f64 {
+    let logs: Vec<f64> = ratios.map(f64::ln).collect();
+    (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+}
+
+#[test]
+fn is_as_fast_as_the_controller_before_it() {
+    let bars: Vec<Bar> = lines("bars.jsonl");
+    let outcomes = outcomes();
+    assert_eq!(bars.len(), outcomes.len());
+    let all = mean(bars.iter().zip(&outcomes).map(|(bar, outcome)| outcome.auto / bar.speedup));
+    assert!(all >= 1.01, "{all:.4} of the controller before it");
+    for (bar, outcome) in bars.iter().zip(&outcomes) {
+        assert_eq!((&bar.times, &bar.cell), (&outcome.times, &outcome.cell));
+        let Outcome { times, cell, auto, .. } = outcome;
+        assert!(*auto >= 0.95 * bar.speedup, "{times} {cell:?}: {auto:.3}x, before {:.3}x", bar.speedup);
     }
 }
 
 #[test]
-fn compare_controllers() {
-    let (mut ratios, mut vs_best, mut speeds) = (Vec::new(), Vec::new(), Vec::new());
-    let quiet = std::env::var("QUIET").is_ok();
-    for (drafts, costs) in [("smollm2.jsonl","smollm2-times.jsonl"),("qwen.jsonl","qwen-times.jsonl")] {
-        let answers: Vec<Answer> = lines(drafts);
-        for times in lines::<Times>(costs) {
+fn is_never_much_slower_than_plain_decoding() {
+    for Outcome { times, cell, auto, .. } in outcomes() {
+        assert!(auto >= 0.93, "{times} {cell:?}: {auto:.3}x");
+    }
+}
+
+#[test]
+fn comes_near_the_best_fixed_depth() {
+    let outcomes = outcomes();
+    let all = mean(outcomes.iter().map(|outcome| outcome.auto / outcome.best_fixed));
+    assert!(all >= 0.98, "{all:.3} of the best fixed depth on average");
+    for Outcome { times, cell, auto, best_fixed } in outcomes {
+        assert!(auto >= 0.9 * best_fixed, "{times} {cell:?}: {auto:.3}x, best fixed {best_fixed:.3}x");
+    }
+}
+
+#[test]
+fn hostile_drafts_cost_at_most_the_budget_and_one_reading() {
+    for pair in ["smollm2", "qwen"] {
+        let mut answers: Vec<Answer> = lines(&format!("{pair}.jsonl"));
+        answers.iter_mut().for_each(|answer| answer.accepted.fill(0));
+        for times in lines::<Times>(&format!("{pair}-times.jsonl")) {
             let machine = Machine::new(&times);
-            if !quiet { println!("== {} t(2) {:.2} t(3) {:.2} t(5) {:.2} t(9) {:.2} t(16) {:.2} c {:.3} read {:.3}", machine.name, machine.pass_ms[2] / machine.pass_ms[1], machine.pass_ms[3] / machine.pass_ms[1], machine.pass_ms[5] / machine.pass_ms[1], machine.pass_ms[9] / machine.pass_ms[1], machine.pass_ms[16] / machine.pass_ms[1], machine.draft_cost(), machine.read_ms / machine.pass_ms[1]); }
             for (cell, answers) in cells(&answers) {
-                let has_model = cell.0 == "draft-model";
-                let new = replay(&answers, &machine, &mut || new_controller(&machine, has_model));
-                let old = replay(&answers, &machine, &mut || {
-                    let mut c = hunch_core::depth_old::DepthController::new();
-                    c.expect_cost(has_model.then(|| machine.draft_cost()));
-                    Box::new(c)
-                });
-                let fixed: Vec<(usize, f64)> = (0..=8).map(|k| (k, replay(&answers, &machine, &mut || Box::new(Fixed(k))).speedup())).collect();
-                let best = fixed.iter().copied().fold((0, 1.0), |b, f| if f.1 > b.1 { f } else { b });
-                ratios.push(new.speedup() / old.speedup()); vs_best.push(new.speedup() / best.1); speeds.push(new.speedup());
-                if !quiet { println!("{:12} {:6} {:4} new {:.3} old {:.3} ratio {:.3} best fixed K={} {:.3}{}", cell.0, cell.1, cell.2, new.speedup(), old.speedup(), new.speedup() / old.speedup(), best.0, best.1, if new.speedup() < 0.99 * old.speedup() { "  <<<" } else if new.speedup() < 0.97 * best.1 { "  <" } else { "" }); }
+                let played = replay(&answers, &machine, &mut || Box::new(DepthController::default()));
+                let speedup = played.speedup();
+                let least = if cell.0 == "draft-model" { 0.93 } else { 0.97 };
+                assert!(speedup >= least, "{} {cell:?}: {speedup:.3}x", machine.name);
             }
         }
     }
-    let geo = |v: &[f64]| (v.iter().map(|x| x.ln()).sum::<f64>() / v.len() as f64).exp();
-    let min = |v: &[f64]| v.iter().copied().fold(9.0, f64::min);
-    println!("TOTAL new/old geo {:.4} min {:.3} | under .99: {} | vs best geo {:.4} min {:.3} under .97: {} | slowest {:.3}", geo(&ratios), min(&ratios), ratios.iter().filter(|r| **r < 0.99).count(), geo(&vs_best), min(&vs_best), vs_best.iter().filter(|r| **r < 0.97).count(), min(&speeds));
 }

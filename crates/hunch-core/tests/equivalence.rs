@@ -1,5 +1,5 @@
-//! Greedy speculative decoding gives plain greedy decoding's tokens, token for token, for every
-//! proposer and depth; and the loop ends where it should.
+//! Greedy speculative decoding equals plain greedy decoding, token for token, for every proposer and
+//! depth. Also tests every way a generation can end.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ fn greedy() -> Sampler {
 }
 
 #[test]
-fn greedy_output_is_plain_output_for_every_proposer_and_depth() {
+fn greedy_output_matches_plain_for_every_proposer_and_depth() {
     const TOKENS: usize = 60;
     let mut target = table(16, 0.0);
     let mut accepted: BTreeMap<&str, u32> = BTreeMap::new();
@@ -40,13 +40,14 @@ fn greedy_output_is_plain_output_for_every_proposer_and_depth() {
         }
     }
     for (name, accepted) in accepted {
-        assert!(name == "plain" || accepted > 0, "{name} had nothing accepted, so nothing was tried");
+        assert!(name == "plain" || accepted > 0, "{name}: no draft was accepted");
     }
 }
 
-/// Weighing leaves text and caches as they are; what a draft is worth without chance is what a round with it gives.
+/// Evaluation leaves text and caches unchanged. For certain drafts the expected tokens equal the tokens
+/// of an actual round.
 #[test]
-fn drafts_are_weighed_along_a_text_that_is_given() {
+fn evaluates_drafts_along_given_text() {
     let prompt = [5, 6, 7, 5, 6, 7, 5, 6];
     let mut target = table(16, 0.0);
     let plain = greedy_continuation(&target, &prompt, 40);
@@ -58,24 +59,27 @@ fn drafts_are_weighed_along_a_text_that_is_given() {
         stages.iter_mut().for_each(|proposer| session.add_proposer(proposer.as_mut(), None));
         assert!(session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
         for tokens in plain[..24].chunks(3) {
-            let worth = session.evaluate_draft().unwrap();
-            assert!(worth.tokens.fract() == 0.0 && worth.overlap.is_none(), "{name}");
-            assert!(worth.tokens <= 1.0 + worth.depth as f64 && worth.depth <= worth.nodes, "{name}");
+            let quality = session.evaluate_draft().unwrap();
+            assert!(quality.tokens.fract() == 0.0 && quality.overlap.is_none(), "{name}");
+            assert!(quality.tokens <= 1.0 + quality.depth as f64 && quality.depth <= quality.nodes, "{name}");
             if name == "draft model, the same" {
-                assert_eq!((worth.nodes, worth.tokens), (5, 6.0));
+                assert_eq!((quality.nodes, quality.tokens), (5, 6.0));
             }
-            session.follow(tokens).unwrap();
+            session.teacher_force(tokens).unwrap();
         }
         let rounds: Vec<_> = session.by_ref().map(Result::unwrap).collect();
         let ids: Vec<TokenId> =
             rounds.iter().flat_map(|round| &round.emitted).map(|token| token.id).collect();
         assert_eq!(ids, plain[24..], "{name}");
-        assert!(session.evaluate_draft().is_err() && session.follow(&[1]).is_err(), "it is over");
+        assert!(
+            session.evaluate_draft().is_err() && session.teacher_force(&[1]).is_err(),
+            "the session is closed"
+        );
     }
 }
 
 #[test]
-fn a_depth_that_is_chosen_as_it_goes_changes_no_token() {
+fn adaptive_depth_keeps_greedy_output() {
     let mut target = table(16, 0.0);
     for prompt in [&[3][..], &[5, 6, 7, 5, 6, 7, 5, 6]] {
         let plain = greedy_continuation(&target, prompt, 120);
@@ -93,9 +97,9 @@ fn a_depth_that_is_chosen_as_it_goes_changes_no_token() {
     }
 }
 
-/// An interrupted read leaves a round without a draft, and what was read stays read.
+/// A cancelled prefill gives a round without a draft, and the rows already read are kept.
 #[test]
-fn a_read_can_be_interrupted() {
+fn cancelled_draft_prefill_gives_plain_rounds() {
     let prompt: Vec<TokenId> = (0..100).map(|i| i % 16).collect();
     let mut target = table(16, 0.0);
     let mut draft = DraftModel::new(Box::new(table(16, 0.0))).unwrap();
@@ -114,13 +118,13 @@ fn a_read_can_be_interrupted() {
 }
 
 #[test]
-fn penalties_follow_the_drafted_path() {
+fn penalties_apply_along_drafted_path() {
     let params = SamplingParams { repeat_penalty: 1.8, penalty_last_n: 8, ..SamplingParams::greedy() };
     let sampler = Sampler::new(params).unwrap();
     let mut target = table(16, 0.0);
     let prompt = [5, 6, 7, 5, 6, 7, 5, 6];
     let plain = generate(&mut target, &mut Vec::new(), &sampler, &prompt, config(0, 60, 1)).ids();
-    assert_ne!(plain, greedy_continuation(&target, &prompt, 60), "the penalty does something");
+    assert_ne!(plain, greedy_continuation(&target, &prompt, 60), "the penalty must change the text");
     for max_draft in 1..=8 {
         for (name, mut stages) in methods(16, &plain) {
             let run = generate(&mut target, &mut stages, &sampler, &prompt, config(max_draft, 60, 1));
@@ -130,21 +134,21 @@ fn penalties_follow_the_drafted_path() {
 }
 
 #[test]
-fn a_perfect_draft_is_accepted_whole_and_pays_a_bonus() {
+fn identical_draft_is_fully_accepted_with_bonus() {
     let mut target = table(16, 0.0);
     let mut draft = only(DraftModel::new(Box::new(table(16, 0.0))).unwrap());
     let run = generate(&mut target, &mut draft, &greedy(), &[1, 2], config(4, 20, 0));
     assert_eq!((run.stats.rounds, run.stats.drafted, run.stats.accepted, run.stats.bonus), (4, 16, 16, 4));
     assert_eq!((run.stats.acceptance_rate, run.stats.mean_acceptance_length), (1.0, 5.0));
     assert_eq!(run.stats.accepted_at_position, [1.0; 4]);
-    // Sampled too: q equals p, so nothing can be rejected.
+    // With sampling too: q equals p, so nothing can be rejected.
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
     let run = generate(&mut target, &mut draft, &sampler, &[1, 2], config(4, 20, 0));
     assert_eq!((run.stats.accepted, run.stats.bonus), (16, 4));
 }
 
 #[test]
-fn plain_rounds_are_plain() {
+fn rounds_without_proposer_emit_plain_tokens() {
     let run = generate(&mut table(16, 0.0), &mut Vec::new(), &greedy(), &[1], config(5, 9, 0));
     assert!(run.tokens.iter().all(|t| t.origin == TokenOrigin::Plain && t.position == 0));
     assert_eq!((run.stats.rounds, run.stats.plain, run.stats.drafted), (9, 9, 0));
@@ -152,7 +156,7 @@ fn plain_rounds_are_plain() {
 }
 
 #[test]
-fn synthetic_rates_come_out_as_asked() {
+fn synthetic_acceptance_matches_requested_rates() {
     let mut target =
         TableModel::new(TableConfig { seed: 11, context_length: 4096, ..TableConfig::default() });
     let script = greedy_continuation(&target, &[1, 2], 3000);
@@ -163,12 +167,12 @@ fn synthetic_rates_come_out_as_asked() {
     let mut reached = 1.0;
     for (rate, measured) in rates.iter().zip(&run.stats.accepted_at_position) {
         reached *= rate;
-        assert!((measured - reached).abs() < 0.03, "{reached} asked, {measured} measured");
+        assert!((measured - reached).abs() < 0.03, "{reached} requested, {measured} measured");
     }
 }
 
 #[test]
-fn the_end_token_is_not_emitted_and_cuts_the_round() {
+fn end_token_truncates_round_and_is_not_emitted() {
     let mut target = table(16, 0.0);
     let prompt = [1, 2];
     let plain = greedy_continuation(&target, &prompt, 40);
@@ -186,11 +190,11 @@ fn the_end_token_is_not_emitted_and_cuts_the_round() {
 }
 
 #[test]
-fn the_context_is_used_to_its_last_row() {
+fn generation_fills_context_to_last_row() {
     for context_length in 4..24 {
         let mut target = TableModel::new(TableConfig { seed: 11, context_length, ..TableConfig::default() });
         let prompt = [1, 2, 3];
-        // The last token needs no row of its own.
+        // The last token needs no cache row.
         let plain = greedy_continuation(&target, &prompt, context_length - prompt.len() + 1);
         for (name, mut stages) in methods(16, &plain) {
             let run = generate(&mut target, &mut stages, &greedy(), &prompt, config(5, 100, 3));
@@ -202,7 +206,7 @@ fn the_context_is_used_to_its_last_row() {
 }
 
 #[test]
-fn max_tokens_is_never_passed() {
+fn never_exceeds_max_tokens() {
     let mut target = table(16, 0.0);
     for max_tokens in 1..12 {
         let plain = greedy_continuation(&target, &[1, 2], max_tokens);
@@ -214,7 +218,7 @@ fn max_tokens_is_never_passed() {
 }
 
 #[test]
-fn a_cache_with_a_common_prefix_gives_the_same_answer() {
+fn reused_prefix_gives_same_answer() {
     let prompt: Vec<TokenId> = (0..40).map(|i| i * 7 % 16).collect();
     let mut target = table(16, 0.0);
     let plain = greedy_continuation(&target, &prompt, 12);
@@ -224,43 +228,43 @@ fn a_cache_with_a_common_prefix_gives_the_same_answer() {
         let clock = Ticks::default();
         let sampler = greedy();
         let mut session = Session::new(&mut target, &sampler, &clock, config(0, 12, 0)).unwrap();
-        let mut heard = Vec::new();
+        let mut reported = Vec::new();
         let mut progress = |done, total| {
-            heard.push((done, total));
+            reported.push((done, total));
             ControlFlow::Continue(())
         };
         let _ = session.prefill(&prompt, reuse, &mut progress).unwrap();
         let ids: Vec<TokenId> = session.by_ref().flat_map(|r| r.unwrap().emitted).map(|t| t.id).collect();
         assert_eq!(ids, plain, "{reuse} tokens reused");
-        // Only what is new runs, 32 rows a pass.
+        // Only new tokens run, 32 rows per pass.
         let left = 39 - reuse;
         let expected: Vec<(usize, usize)> =
             (0..left).step_by(32).map(|done| ((done + 32).min(left), left)).collect();
-        assert_eq!(heard, expected);
+        assert_eq!(reported, expected);
     }
 }
 
 #[test]
-fn prefill_tells_progress_and_can_be_cancelled() {
+fn prefill_reports_progress_and_can_be_cancelled() {
     let prompt: Vec<TokenId> = (0..700).map(|i| i % 16).collect();
     let mut target = TableModel::new(TableConfig { context_length: 1000, ..TableConfig::default() });
     let clock = Ticks::default();
     let sampler = greedy();
     let mut session = Session::new(&mut target, &sampler, &clock, config(0, 5, 0)).unwrap();
-    let mut heard = Vec::new();
+    let mut reported = Vec::new();
     let mut progress = |done, total| {
-        heard.push((done, total));
+        reported.push((done, total));
         if done > 500 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     assert!(session.prefill(&prompt, 0, &mut progress).unwrap().is_break());
-    assert_eq!(heard, (1..=16).map(|chunk| (32 * chunk, 699)).collect::<Vec<_>>());
+    assert_eq!(reported, (1..=16).map(|chunk| (32 * chunk, 699)).collect::<Vec<_>>());
     assert_eq!(session.cached(), &prompt[..512]);
     assert!(session.round().is_err());
     assert!(session.next().is_none());
 }
 
 #[test]
-fn bad_requests_are_refused() {
+fn rejects_invalid_requests() {
     let clock = Ticks::default();
     let sampler = greedy();
     let mut target = TableModel::new(TableConfig { context_length: 4, ..TableConfig::default() });
@@ -268,20 +272,20 @@ fn bad_requests_are_refused() {
         let session = Session::new(&mut target, &sampler, &clock, bad);
         assert!(matches!(session.err(), Some(Error::InvalidRequest(_))));
     }
-    let mut go_on = |_, _| ControlFlow::Continue(());
+    let mut should_continue = |_, _| ControlFlow::Continue(());
     let mut session = Session::new(&mut target, &sampler, &clock, config(3, 5, 0)).unwrap();
     assert!(session.round().is_err());
-    assert!(matches!(session.prefill(&[], 0, &mut go_on), Err(Error::InvalidRequest(_))));
-    let long = session.prefill(&[1; 5], 0, &mut go_on);
+    assert!(matches!(session.prefill(&[], 0, &mut should_continue), Err(Error::InvalidRequest(_))));
+    let long = session.prefill(&[1; 5], 0, &mut should_continue);
     assert!(matches!(long, Err(Error::ContextOverflow { prompt: 5, context: 4 })));
-    assert!(matches!(session.prefill(&[1, 2], 1, &mut go_on), Err(Error::Internal(_))));
-    assert!(session.prefill(&[1, 2], 0, &mut go_on).unwrap().is_continue());
-    // Four rows take the prompt and two tokens; a third needs no row.
+    assert!(matches!(session.prefill(&[1, 2], 1, &mut should_continue), Err(Error::Internal(_))));
+    assert!(session.prefill(&[1, 2], 0, &mut should_continue).unwrap().is_continue());
+    // Four rows hold the prompt and two tokens; the third token needs no row.
     assert_eq!(session.count(), 3);
 }
 
 #[test]
-fn a_failure_leaves_what_was_emitted_and_a_sound_cache() {
+fn failure_keeps_emitted_tokens_and_valid_cache() {
     let mut target = Failing { inner: table(16, 0.0), passes: 4 };
     let plain = greedy_continuation(&target.inner, &[1, 2, 3], 3);
     let clock = Ticks::default();

@@ -1,4 +1,5 @@
-//! A draft that fails costs time, never an answer: it is left out, told once, and the text stays the target's.
+//! Failing drafts: a proposer that fails is dropped and reported once, and the text remains the
+//! target's.
 
 use std::ops::ControlFlow;
 
@@ -27,33 +28,33 @@ const VOCAB: usize = 16;
 const TOKENS: usize = 40;
 const PROMPT: [TokenId; 8] = [5, 6, 7, 5, 6, 7, 5, 6];
 
-/// How a pass fails.
+/// Effect of a failing pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// With an error; the cache is as it was.
+    /// An error; the cache is unchanged.
     Error,
-    /// With an error, and the rows of the pass stay in the cache.
+    /// An error, and the rows of the pass remain in the cache.
     LeavesRows,
-    /// With logits that are no numbers.
+    /// NaN logits.
     NotANumber,
 }
 
-/// When a pass fails.
+/// Trigger of a failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum When {
-    /// After so many passes.
+    /// After this many passes.
     Pass(usize),
-    /// When the last token it reads is this one.
+    /// When this is the last token of the pass.
     Reads(TokenId),
 }
 
-/// A model some of whose passes fail.
+/// Model with failing passes.
 #[derive(Clone)]
 struct Faulty {
     inner: TableModel,
     fault: Fault,
     when: When,
-    /// Whether only passes through some of the layers count.
+    /// Whether only passes over a subset of layers count.
     drafting_only: bool,
     passes: usize,
 }
@@ -114,31 +115,31 @@ fn greedy() -> Sampler {
     Sampler::new(SamplingParams::greedy()).unwrap()
 }
 
-fn drafting(model: Faulty, tree: Option<TreeShape>) -> DraftModel {
+fn draft_model(model: Faulty, tree: Option<TreeShape>) -> DraftModel {
     let mut draft = DraftModel::new(Box::new(model)).unwrap();
     draft.set_tree(tree);
     draft
 }
 
-/// The methods that draft with a model of their own.
+/// Methods that draft with a model of their own.
 fn methods(model: &Faulty) -> Vec<(&'static str, Stages)> {
     vec![
-        ("chain", only(drafting(model.clone(), None))),
-        ("tree", only(drafting(model.clone(), Some(TreeShape::Dynamic)))),
-        ("tree 3x2x1", only(drafting(model.clone(), Some(TreeShape::Static(vec![3, 2, 1]))))),
-        ("cascade", vec![Box::new(Suffix::default()), Box::new(drafting(model.clone(), None))]),
+        ("chain", only(draft_model(model.clone(), None))),
+        ("tree", only(draft_model(model.clone(), Some(TreeShape::Dynamic)))),
+        ("tree 3x2x1", only(draft_model(model.clone(), Some(TreeShape::Static(vec![3, 2, 1]))))),
+        ("cascade", vec![Box::new(Suffix::default()), Box::new(draft_model(model.clone(), None))]),
     ]
 }
 
-/// That an answer is plain's although its draft failed, and that this was told once.
+/// Checks that the answer equals plain decoding and exactly one proposer was dropped.
 fn check(run: &Generated, plain: &[TokenId], case: &str) {
     assert_eq!(run.ids(), plain, "{case}");
-    let told: Vec<Method> = run.dropped.iter().map(|dropped| dropped.method).collect();
-    assert_eq!(told.len(), 1, "{case}: told {told:?}");
+    let dropped: Vec<Method> = run.dropped.iter().map(|dropped| dropped.method).collect();
+    assert_eq!(dropped.len(), 1, "{case}: dropped {dropped:?}");
 }
 
 #[test]
-fn answers_as_plain_when_a_draft_model_fails_at_any_pass() {
+fn matches_plain_when_draft_model_fails_at_any_pass() {
     let mut target = table(VOCAB, 0.0);
     let plain = greedy_continuation(&target, &PROMPT, TOKENS);
     for fault in [Fault::Error, Fault::LeavesRows, Fault::NotANumber] {
@@ -151,7 +152,7 @@ fn answers_as_plain_when_a_draft_model_fails_at_any_pass() {
                 let drafted_last = run.rounds.iter().rposition(|round| !round.drafted.is_empty());
                 let after = &run.rounds[drafted_last.map_or(0, |round| round + 1)..];
                 if name != "cascade" {
-                    assert!(after.len() > 1, "{case}: drafts until the end");
+                    assert!(after.len() > 1, "{case}: still drafts after the failure");
                     let origins = after.iter().flat_map(|round| &round.emitted).map(|token| token.origin);
                     assert!(origins.into_iter().all(|origin| origin == TokenOrigin::Plain), "{case}");
                 }
@@ -161,25 +162,25 @@ fn answers_as_plain_when_a_draft_model_fails_at_any_pass() {
                 let run =
                     generate_at(depths, &mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
                 assert_eq!(run.ids(), plain, "{case}, auto");
-                assert!(run.dropped.len() <= 1, "{case}, auto: told {} times", run.dropped.len());
+                assert!(run.dropped.len() <= 1, "{case}, auto: dropped {} proposers", run.dropped.len());
             }
         }
     }
 }
 
-/// A cascade looks up where its draft model fails, and goes on doing so.
+/// A cascade keeps its lookup when its draft model fails.
 #[test]
-fn keeps_the_other_methods_of_a_cascade() {
+fn cascade_keeps_lookup_when_draft_model_fails() {
     let mut target = table(VOCAB, 0.0);
     let model = Faulty::new(table(VOCAB, 0.4), Fault::Error, When::Pass(0));
-    let mut stages: Stages = vec![Box::new(Suffix::default()), Box::new(drafting(model, None))];
+    let mut stages: Stages = vec![Box::new(Suffix::default()), Box::new(draft_model(model, None))];
     let run = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
     assert_eq!(run.dropped[0].method, Method::DraftModel);
-    assert!(run.stats.accepted > 0, "nothing that was looked up was accepted");
+    assert!(run.stats.accepted > 0, "no lookup was accepted");
 }
 
 #[test]
-fn answers_as_plain_when_drafting_with_the_target_itself_fails() {
+fn matches_plain_when_self_speculation_fails() {
     let plain = greedy_continuation(&table(VOCAB, 0.0), &PROMPT, TOKENS);
     for fault in [Fault::Error, Fault::LeavesRows, Fault::NotANumber] {
         for passes in 0..12 {
@@ -196,9 +197,9 @@ fn answers_as_plain_when_drafting_with_the_target_itself_fails() {
     }
 }
 
-/// Breaks the contract of a proposer, in its third draft.
+/// Contract violation by a proposer, in its third draft.
 #[derive(Clone, Copy, Debug)]
-enum Breach {
+enum Violation {
     LeavesARow,
     TakesRows,
     TooDeep,
@@ -207,12 +208,12 @@ enum Breach {
     ImpossibleToken,
     ShortDistribution,
     SameSiblings,
-    FailsToAccept,
+    FailsInAccept,
 }
 
-struct Rude(Breach, usize);
+struct Misbehaving(Violation, usize);
 
-impl Proposer for Rude {
+impl Proposer for Misbehaving {
     fn method(&self) -> Method {
         Method::Synthetic
     }
@@ -231,61 +232,61 @@ impl Proposer for Rude {
         let mut certain = vec![0.0; VOCAB];
         certain[1] = 1.0;
         Ok(match self.0 {
-            Breach::LeavesARow => {
+            Violation::LeavesARow => {
                 cx.target.forward(Step::chain(&[1], LogitRows::None))?;
                 DraftTree::new()
             }
-            Breach::TakesRows => {
+            Violation::TakesRows => {
                 cx.target.truncate(3)?;
                 DraftTree::new()
             }
-            Breach::TooDeep => DraftTree::certain_chain(vec![1; cx.plan.max_draft + 1]),
-            Breach::TooMany => {
+            Violation::TooDeep => DraftTree::certain_chain(vec![1; cx.plan.max_draft + 1]),
+            Violation::TooMany => {
                 let mut tree = DraftTree::new();
                 for token in 0..16 {
                     tree.push(None, token, DraftProb::Certain);
                 }
                 tree
             }
-            Breach::UnknownToken => DraftTree::certain_chain([VOCAB as TokenId]),
-            Breach::ImpossibleToken => drawn(vec![0.0; VOCAB], 1),
-            Breach::ShortDistribution => drawn(vec![0.5; 2], 1),
-            // Only the verifier sees that.
-            Breach::SameSiblings => drawn(certain, 2),
-            Breach::FailsToAccept => DraftTree::certain_chain([1]),
+            Violation::UnknownToken => DraftTree::certain_chain([VOCAB as TokenId]),
+            Violation::ImpossibleToken => drawn(vec![0.0; VOCAB], 1),
+            Violation::ShortDistribution => drawn(vec![0.5; 2], 1),
+            // Only the verifier detects this.
+            Violation::SameSiblings => drawn(certain, 2),
+            Violation::FailsInAccept => DraftTree::certain_chain([1]),
         })
     }
     fn accept(&mut self, _: &RoundOutcome<'_>) -> Result<()> {
         match self.0 {
-            Breach::FailsToAccept if self.1 == 3 => Err(Error::Internal("nothing is learned".into())),
+            Violation::FailsInAccept if self.1 == 3 => Err(Error::Internal("accept failed".into())),
             _ => Ok(()),
         }
     }
 }
 
 #[test]
-fn answers_as_plain_when_a_proposer_breaks_its_contract() {
+fn matches_plain_when_proposer_violates_contract() {
     let mut target = table(VOCAB, 0.0);
     let plain = greedy_continuation(&target, &PROMPT, TOKENS);
-    for breach in [
-        Breach::LeavesARow,
-        Breach::TakesRows,
-        Breach::TooDeep,
-        Breach::TooMany,
-        Breach::UnknownToken,
-        Breach::ImpossibleToken,
-        Breach::ShortDistribution,
-        Breach::SameSiblings,
-        Breach::FailsToAccept,
+    for violation in [
+        Violation::LeavesARow,
+        Violation::TakesRows,
+        Violation::TooDeep,
+        Violation::TooMany,
+        Violation::UnknownToken,
+        Violation::ImpossibleToken,
+        Violation::ShortDistribution,
+        Violation::SameSiblings,
+        Violation::FailsInAccept,
     ] {
-        let mut stages = only(Rude(breach, 0));
+        let mut stages = only(Misbehaving(violation, 0));
         let run = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(3, TOKENS, 0));
-        check(&run, &plain, &format!("{breach:?}"));
+        check(&run, &plain, &format!("{violation:?}"));
     }
 }
 
 #[test]
-fn answers_as_plain_when_a_script_holds_no_token() {
+fn matches_plain_when_script_has_unknown_token() {
     let mut target = table(VOCAB, 0.0);
     let plain = greedy_continuation(&target, &PROMPT, TOKENS);
     let script = [&plain[..6], &[TokenId::MAX]].concat();
@@ -294,9 +295,9 @@ fn answers_as_plain_when_a_script_holds_no_token() {
     check(&run, &plain, "synthetic");
 }
 
-/// The failure of a target ends the answer, whatever was drafted.
+/// A failing target ends the answer, with or without a draft.
 #[test]
-fn fails_with_the_target() {
+fn target_failure_ends_answer() {
     let mut target = Faulty::new(table(VOCAB, 0.0), Fault::Error, When::Pass(5));
     let clock = crate::toy::Ticks::default();
     let sampler = greedy();
@@ -307,16 +308,16 @@ fn fails_with_the_target() {
     let _ = session.prefill(&PROMPT, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     let rounds: Vec<_> = session.by_ref().collect();
     assert!(matches!(rounds.last(), Some(Err(Error::Model(_)))));
-    assert!(session.take_dropped().is_empty(), "the draft is blamed for the target's failure");
+    assert!(session.take_dropped().is_empty(), "the draft is not at fault");
     assert_eq!(session.cached().len(), session.committed().len() - 1);
 }
 
-/// A later answer drafts again, from an empty cache.
+/// The next answer drafts again, from an empty cache.
 #[test]
-fn drafts_again_in_the_next_answer() {
+fn drafts_again_in_next_answer() {
     let mut target = table(VOCAB, 0.0);
     let plain = greedy_continuation(&target, &PROMPT, TOKENS);
-    // Its third pass fails, and leaves rows that must not be taken for the prompt's.
+    // Its fourth pass fails and leaves rows that must not be mistaken for the prompt's.
     struct Once(Faulty);
     impl LanguageModel for Once {
         fn info(&self) -> &ModelInfo {
@@ -354,14 +355,14 @@ fn drafts_again_in_the_next_answer() {
         check(&first, &plain, "the first answer");
         let second = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
         assert_eq!((second.ids(), second.dropped.len()), (plain.clone(), 0));
-        assert!(second.stats.accepted > 20, "the same model is always right");
+        assert!(second.stats.accepted > 20, "an identical model is always accepted");
     }
 }
 
-/// Where a failure depends on what was drawn, the tokens drawn before it must stay in the draft. Dropping them would
-/// redraw where they came out badly.
+/// If a failure depends on the sampled tokens, the tokens sampled before it must stay in the draft.
+/// Discarding them would resample unfavourable ones and bias the output.
 #[test]
-fn keeps_the_distribution_when_the_failure_depends_on_what_was_drawn() {
+fn keeps_distribution_when_failure_depends_on_sampled_tokens() {
     const SMALL: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
     let prompt = [0, 3, 1, 2, 0, 3, 1];

@@ -1,5 +1,6 @@
-//! The distribution of the output is the target's, whatever was drafted: by exact enumeration of the
-//! acceptance rule, and by chi-square tests of whole sessions against the closed form.
+//! Losslessness: the output distribution is the target's, whatever was drafted. Checked by exact
+//! enumeration of the acceptance rule, and by chi-square tests of whole sessions against exact
+//! distributions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::toy::{Generated, config, generate, generate_at, greedy_continuation, methods, only, table};
 
-/// Below this a test fails. Seeds are fixed, so it either always does or never.
+/// p-value below which a test fails. Seeds are fixed, so a test passes always or never.
 const SIGNIFICANCE: f64 = 1e-3;
 
-/// Gives the uniform numbers it is told to.
+/// Generator that yields the given uniform numbers.
 struct Scripted<'a>(std::slice::Iter<'a, f64>);
 
 impl RngCore for Scripted<'_> {
@@ -36,13 +37,15 @@ impl RngCore for Scripted<'_> {
         ((u * 9_007_199_254_740_992.0) as u64) << 11
     }
     fn fill_bytes(&mut self, _: &mut [u8]) {
-        unreachable!("the verifier draws numbers only")
+        unreachable!("the verifier calls next_u64 only")
     }
 }
 
-/// The distribution of the first token out of the verifier for a fixed tree, exactly but for the last draw,
-/// which is scanned. In a run whose numbers are all next to 1, every test that can fail does, and
-/// the verdict tells p and q of each, so the probability of passing it.
+/// Returns the distribution of the first token out of the verifier for a fixed tree.
+///
+/// Exact up to the last draw, which is scanned in steps. With uniform numbers next to 1, every test
+/// that can fail does. The verdict then lists p and q of each test, which give its acceptance
+/// probability.
 fn first_token_distribution(siblings: &[(TokenId, DraftProb)], p: &[f32]) -> Vec<f64> {
     const STEPS: usize = 1 << 14;
     let mut tree = DraftTree::new();
@@ -74,7 +77,7 @@ fn verify(tree: &DraftTree, p: &[f32], numbers: &[f64]) -> Verdict {
     Verifier::default().verify(tree, &mut target, 0, &mut Scripted(numbers.iter())).unwrap()
 }
 
-/// All ways to draw `left` more siblings without replacement from q, with their probabilities.
+/// Returns all ways to draw `left` more siblings without replacement from q, with probabilities.
 fn draws(q: &[f32], left: usize, drawn: &[TokenId]) -> Vec<(Vec<TokenId>, f64)> {
     let rest: f64 = (0..q.len()).filter(|&x| !drawn.contains(&(x as u32))).map(|x| f64::from(q[x])).sum();
     if left == 0 || rest <= 0.0 {
@@ -114,20 +117,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn certain_siblings_keep_the_distribution((p, _) in distributions(), order in prop::collection::vec(0u32..5, 1..5)) {
-        let kids: Vec<_> = order.iter().filter(|&&x| (x as usize) < p.len()).collect();
-        let kids: Vec<_> = kids.into_iter().map(|&x| (x, DraftProb::Certain)).collect();
-        assert_close(&first_token_distribution(&kids, &p), &p);
+    fn certain_siblings_keep_distribution((p, _) in distributions(), order in prop::collection::vec(0u32..5, 1..5)) {
+        let children: Vec<_> = order.iter().filter(|&&x| (x as usize) < p.len()).collect();
+        let children: Vec<_> = children.into_iter().map(|&x| (x, DraftProb::Certain)).collect();
+        assert_close(&first_token_distribution(&children, &p), &p);
     }
 
     #[test]
-    fn sampled_siblings_keep_the_distribution((p, q) in distributions(), k in 1usize..4) {
+    fn sampled_siblings_keep_distribution((p, q) in distributions(), k in 1usize..4) {
         let shared: Arc<[f32]> = q.clone().into();
         let mut distribution = vec![0.0; p.len()];
         for (way, weight) in draws(&q, k, &[]) {
-            let kids: Vec<_> =
+            let children: Vec<_> =
                 way.iter().map(|&x| (x, DraftProb::Sampled(shared.clone()))).collect();
-            for (total, part) in distribution.iter_mut().zip(first_token_distribution(&kids, &p)) {
+            for (total, part) in distribution.iter_mut().zip(first_token_distribution(&children, &p)) {
                 *total += weight * part;
             }
         }
@@ -135,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn mixed_siblings_keep_the_distribution(
+    fn mixed_siblings_keep_distribution(
         (p, q) in distributions(),
         certain in 0u32..4,
         certain_at in 0usize..3,
@@ -145,10 +148,10 @@ proptest! {
         let certain = certain % p.len() as u32;
         let mut distribution = vec![0.0; p.len()];
         for (way, weight) in draws(&q, k, &[]) {
-            let mut kids: Vec<_> =
+            let mut children: Vec<_> =
                 way.iter().map(|&x| (x, DraftProb::Sampled(shared.clone()))).collect();
-            kids.insert(certain_at.min(kids.len()), (certain, DraftProb::Certain));
-            for (total, part) in distribution.iter_mut().zip(first_token_distribution(&kids, &p)) {
+            children.insert(certain_at.min(children.len()), (certain, DraftProb::Certain));
+            for (total, part) in distribution.iter_mut().zip(first_token_distribution(&children, &p)) {
                 *total += weight * part;
             }
         }
@@ -156,8 +159,9 @@ proptest! {
     }
 }
 
-/// The exact distribution of the next `n` tokens, by the chain rule over the closed form. Index: the tokens
-/// as digits in base `n_vocab`, the first the most significant.
+/// Returns the exact joint distribution of the next `n` tokens, by the chain rule.
+///
+/// The index reads the tokens as digits in base `n_vocab`, most significant first.
 pub(crate) fn joint_distribution(
     sampler: &Sampler,
     n_vocab: usize,
@@ -187,22 +191,22 @@ pub(crate) fn index(tokens: &[TokenId], n_vocab: usize) -> usize {
 }
 
 const PROMPT: [TokenId; 7] = [0, 3, 1, 2, 0, 3, 1];
-/// Tokens drafted a round and tokens of an answer, of which the first three are looked at: enough for trees with
-/// siblings at more than one level.
-const DEEP: (usize, usize) = (8, 6);
+/// Draft depth and answer length. The first three tokens are tested, deep enough for trees with
+/// siblings at several levels.
+const DEPTH_AND_LENGTH: (usize, usize) = (8, 6);
 
-/// What a method has to have drafted, or its distribution was not tried.
+/// Checks that a method drafted at all, so that its distribution was really tested.
 #[derive(Default)]
-struct Tried {
+struct Coverage {
     drafted: u32,
-    /// Whether there was a tree of four nodes and more with siblings, and with children of its nodes.
-    grown: bool,
+    /// Whether a tree of at least four nodes had siblings and a second level.
+    branched: bool,
 }
 
-impl Tried {
+impl Coverage {
     fn add(&mut self, run: &Generated) {
         self.drafted += run.stats.drafted;
-        self.grown |= run.rounds.iter().any(|Round { drafted, .. }| {
+        self.branched |= run.rounds.iter().any(|Round { drafted, .. }| {
             let mut parents: Vec<_> = drafted.iter().map(|node| node.parent).collect();
             parents.sort_unstable();
             let siblings = parents.windows(2).any(|pair| pair[0] == pair[1]);
@@ -212,12 +216,12 @@ impl Tried {
 
     fn check(&self, name: &str) {
         assert!(name == "plain" || self.drafted > 0, "{name} drafted nothing");
-        assert!(!name.contains("tree") || self.grown, "{name} never grew a tree that is one");
+        assert!(!name.contains("tree") || self.branched, "{name} never drafted a branching tree");
     }
 }
 
 #[test]
-fn the_joint_distribution_of_three_tokens_is_exact_for_every_proposer() {
+fn joint_distribution_of_three_tokens_is_exact_for_every_proposer() {
     const VOCAB: usize = 5;
     const RUNS: u64 = 6000;
     let penalised = SamplingParams {
@@ -237,27 +241,27 @@ fn the_joint_distribution_of_three_tokens_is_exact_for_every_proposer() {
         let sampler = Sampler::new(params).unwrap();
         let exact = joint_distribution(&sampler, VOCAB, &PROMPT, 3);
         let mut target = table(VOCAB, 0.0);
-        let script = greedy_continuation(&target, &PROMPT, DEEP.1);
+        let script = greedy_continuation(&target, &PROMPT, DEPTH_AND_LENGTH.1);
         for (name, mut stages) in methods(VOCAB, &script) {
             let mut counts = vec![0; exact.len()];
-            let mut tried = Tried::default();
+            let mut coverage = Coverage::default();
             for seed in 0..RUNS {
-                let config = config(DEEP.0, DEEP.1, seed);
+                let config = config(DEPTH_AND_LENGTH.0, DEPTH_AND_LENGTH.1, seed);
                 let run = generate(&mut target, &mut stages, &sampler, &PROMPT, config);
                 counts[index(&run.ids()[..3], VOCAB)] += 1;
-                tried.add(&run);
+                coverage.add(&run);
             }
-            tried.check(name);
+            coverage.check(name);
             let fit = goodness_of_fit(&counts, &exact);
-            assert!(fit.degrees > 20, "{name}: {} pools test nothing", fit.degrees);
+            assert!(fit.degrees > 20, "{name}: {} pools are too few", fit.degrees);
             assert!(fit.p_value > SIGNIFICANCE, "{name}: {fit:?}");
         }
     }
 }
 
-/// Also where the depth is chosen as it goes, and a draft ends where it is unsure of itself.
+/// An adaptive depth ends drafts at low confidence, which must not bias the output.
 #[test]
-fn a_depth_that_is_chosen_as_it_goes_keeps_the_distribution() {
+fn adaptive_depth_keeps_distribution() {
     const VOCAB: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
     let exact = joint_distribution(&sampler, VOCAB, &PROMPT, 3);
@@ -268,8 +272,8 @@ fn a_depth_that_is_chosen_as_it_goes_keeps_the_distribution() {
         let mut counts = vec![0; exact.len()];
         let mut seen = BTreeSet::new();
         for seed in 0..6000 {
-            // The first token comes without a draft, so the distribution of what follows it is looked at.
-            let config = config(DEEP.0, DEEP.1, seed);
+            // The first token is never drafted, so the distribution of the tokens after it matters.
+            let config = config(DEPTH_AND_LENGTH.0, DEPTH_AND_LENGTH.1, seed);
             let run = generate_at(Some(&mut depths), &mut target, &mut stages, &sampler, &PROMPT, config);
             counts[index(&run.ids()[..3], VOCAB)] += 1;
             seen.extend(run.rounds.iter().map(|round| round.drafted.len()));
@@ -282,42 +286,42 @@ fn a_depth_that_is_chosen_as_it_goes_keeps_the_distribution() {
 
 /// The other lossless rules, with every proposer.
 #[test]
-fn match_and_coupled_keep_the_distribution() {
+fn match_and_coupled_rules_keep_distribution() {
     const VOCAB: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
     let exact = joint_distribution(&sampler, VOCAB, &PROMPT, 3);
     let mut target = table(VOCAB, 0.0);
-    let script = greedy_continuation(&target, &PROMPT, DEEP.1);
+    let script = greedy_continuation(&target, &PROMPT, DEPTH_AND_LENGTH.1);
     for rule in [AcceptanceRule::Match, AcceptanceRule::Coupled] {
         for (name, mut stages) in methods(VOCAB, &script) {
             let mut counts = vec![0; exact.len()];
-            let mut tried = Tried::default();
+            let mut coverage = Coverage::default();
             for seed in 0..6000 {
-                let config = SessionConfig { rule, ..config(DEEP.0, DEEP.1, seed) };
+                let config = SessionConfig { rule, ..config(DEPTH_AND_LENGTH.0, DEPTH_AND_LENGTH.1, seed) };
                 let run = generate(&mut target, &mut stages, &sampler, &PROMPT, config);
                 counts[index(&run.ids()[..3], VOCAB)] += 1;
-                tried.add(&run);
+                coverage.add(&run);
             }
-            tried.check(name);
+            coverage.check(name);
             let fit = goodness_of_fit(&counts, &exact);
             assert!(fit.p_value > SIGNIFICANCE, "{rule}, {name}: {fit:?}");
         }
     }
 }
 
-/// With one seed the text is the same for every method and depth, at any temperature.
+/// For one seed the text is the same for every method, depth and temperature.
 #[test]
-fn coupled_text_does_not_depend_on_what_was_drafted() {
+fn coupled_text_is_independent_of_draft() {
     for temperature in [0.0, 0.7, 1.5] {
         let sampler = Sampler::new(SamplingParams { temperature, ..SamplingParams::default() }).unwrap();
         let mut target = table(16, 0.0);
         let script = greedy_continuation(&target, &PROMPT, 60);
         for seed in [1, 2] {
-            let of = |depth| SessionConfig { rule: AcceptanceRule::Coupled, ..config(depth, 60, seed) };
-            let plain = generate(&mut target, &mut Vec::new(), &sampler, &PROMPT, of(0)).ids();
+            let coupled = |depth| SessionConfig { rule: AcceptanceRule::Coupled, ..config(depth, 60, seed) };
+            let plain = generate(&mut target, &mut Vec::new(), &sampler, &PROMPT, coupled(0)).ids();
             for depth in [1, 2, 5, 8] {
                 for (name, mut stages) in methods(16, &script) {
-                    let run = generate(&mut target, &mut stages, &sampler, &PROMPT, of(depth));
+                    let run = generate(&mut target, &mut stages, &sampler, &PROMPT, coupled(depth));
                     assert_eq!(run.ids(), plain, "{name}, depth {depth}, temperature {temperature}");
                 }
             }
@@ -325,10 +329,10 @@ fn coupled_text_does_not_depend_on_what_was_drafted() {
     }
 }
 
-/// What each rule accepts of a draft from q: rejection sampling the sum of min(p, q), which no lossless
-/// rule exceeds, matching the sum of p q.
+/// Acceptance of a draft from q by rule: sum of min(p, q) for rejection sampling, which no lossless
+/// rule exceeds, and sum of p q for matching.
 #[test]
-fn rules_accept_what_theory_says() {
+fn acceptance_of_rules_matches_theory() {
     const VOCAB: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
     let (mut target, draft) = (table(VOCAB, 0.0), table(VOCAB, 0.8));
@@ -353,15 +357,15 @@ fn rules_accept_what_theory_says() {
     assert!(lenient > most + 0.02 && (lenient - lenient_acceptance(&p, &q, 0.3)).abs() < 0.02, "{lenient}");
     let (epsilon, delta) = (0.15, 0.9);
     let expected = typical_acceptance(&p, &q, epsilon, delta);
-    assert!(expected > 0.1 && expected < 0.9, "{expected} tells nothing apart");
+    assert!(expected > 0.1 && expected < 0.9, "{expected} does not discriminate");
     let (epsilon, delta) = (epsilon as f32, delta as f32);
     let typical = accepted(AcceptanceRule::LossyTypical { epsilon, delta });
     assert!((typical - expected).abs() < 0.02, "{typical}, not {expected}");
 }
 
-/// The tests above have teeth: a loop that accepted every draft would not pass them.
+/// Sanity check: the tests above would reject a loop that accepts every draft.
 #[test]
-fn the_joint_distribution_of_the_draft_is_refuted() {
+fn chi_square_rejects_draft_distribution() {
     const VOCAB: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
     let exact = joint_distribution(&sampler, VOCAB, &PROMPT, 1);
@@ -374,9 +378,9 @@ fn the_joint_distribution_of_the_draft_is_refuted() {
     assert!(goodness_of_fit(&counts, &exact).p_value < SIGNIFICANCE);
 }
 
-/// And so do whole sessions under rules that are not lossless.
+/// Sanity check: whole sessions under lossy rules are rejected too.
 #[test]
-fn lossy_rules_are_refuted() {
+fn chi_square_rejects_lossy_rules() {
     const VOCAB: usize = 5;
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
     let exact = joint_distribution(&sampler, VOCAB, &PROMPT, 3);
@@ -386,7 +390,7 @@ fn lossy_rules_are_refuted() {
     for rule in [typical, AcceptanceRule::LossyLenience { lenience: 0.3 }] {
         let mut counts = vec![0; exact.len()];
         for seed in 0..6000 {
-            let config = SessionConfig { rule, ..config(DEEP.0, DEEP.1, seed) };
+            let config = SessionConfig { rule, ..config(DEPTH_AND_LENGTH.0, DEPTH_AND_LENGTH.1, seed) };
             let run = generate(&mut target, &mut proposer, &sampler, &PROMPT, config);
             counts[index(&run.ids()[..3], VOCAB)] += 1;
         }
@@ -394,10 +398,9 @@ fn lossy_rules_are_refuted() {
     }
 }
 
-/// Every origin's tokens together follow the distribution; each origin alone need not. This one checks that
-/// the numbers a token carries are those of its position.
+/// Checks that the probabilities a token carries are those of its position.
 #[test]
-fn a_token_carries_the_probabilities_of_its_position() {
+fn emitted_token_carries_probabilities_of_its_position() {
     const VOCAB: usize = 8;
     let sampler = Sampler::new(SamplingParams { temperature: 0.8, ..SamplingParams::unfiltered() }).unwrap();
     let plain = Sampler::new(SamplingParams::unfiltered()).unwrap();
@@ -426,7 +429,7 @@ fn a_token_carries_the_probabilities_of_its_position() {
 }
 
 #[test]
-fn one_seed_gives_one_answer() {
+fn same_seed_repeats_answer() {
     let sampler = Sampler::new(SamplingParams::default()).unwrap();
     let mut target = table(16, 0.0);
     let script = greedy_continuation(&target, &PROMPT, 60);

@@ -1,7 +1,8 @@
-//! Tests of the round loop on toy models, in one binary.
+//! Tests of the round loop on toy models and of the depth controller on recorded rounds, in one binary.
 
 #![allow(clippy::unwrap_used)]
 
+mod depth_replay;
 mod equivalence;
 mod failing_draft;
 mod lossless;

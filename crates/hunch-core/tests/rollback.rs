@@ -1,5 +1,5 @@
-//! Rolling back is as if it had never happened: truncating and keeping rows equal running the same
-//! tokens from scratch.
+//! Rollback: truncating or keeping rows gives the same state as running the remaining tokens on a fresh
+//! cache.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ fn next_logits(model: &mut dyn LanguageModel, token: TokenId) -> Rows {
     model.forward(Step::chain(&[token], LogitRows::Last)).unwrap().logits
 }
 
-fn from_scratch(tokens: &[TokenId], token: TokenId) -> Rows {
+fn logits_on_fresh_cache(tokens: &[TokenId], token: TokenId) -> Rows {
     let mut model = table(VOCAB, 0.0);
     if !tokens.is_empty() {
         model.forward(Step::chain(tokens, LogitRows::None)).unwrap();
@@ -30,7 +30,7 @@ fn tokens(n: std::ops::Range<usize>) -> impl Strategy<Value = Vec<TokenId>> {
     prop::collection::vec(0..VOCAB as TokenId, n)
 }
 
-/// Parents of a random tree of up to 15 nodes: each hangs on an earlier one or on the cache.
+/// Parents of a random tree of up to 15 nodes. A node's parent is an earlier node or the cache.
 fn parents() -> impl Strategy<Value = Vec<Option<usize>>> {
     prop::collection::vec(any::<prop::sample::Index>(), 1..16).prop_map(|picks| {
         picks.iter().enumerate().map(|(i, pick)| pick.index(i + 1).checked_sub(1)).collect()
@@ -39,18 +39,18 @@ fn parents() -> impl Strategy<Value = Vec<Option<usize>>> {
 
 proptest! {
     #[test]
-    fn truncating_equals_running_from_scratch(
+    fn truncate_then_refill_matches_fresh_cache(
         kept in tokens(0..20), dropped in tokens(1..16), token in 0..VOCAB as TokenId,
     ) {
         let mut model = table(VOCAB, 0.0);
         let all = [&kept[..], &dropped].concat();
         model.forward(Step::chain(&all, LogitRows::None)).unwrap();
         model.truncate(kept.len()).unwrap();
-        prop_assert_eq!(next_logits(&mut model, token), from_scratch(&kept, token));
+        prop_assert_eq!(next_logits(&mut model, token), logits_on_fresh_cache(&kept, token));
     }
 
     #[test]
-    fn keeping_a_path_equals_running_it_from_scratch(
+    fn kept_tree_path_matches_fresh_cache(
         before in tokens(0..10),
         parents in parents(),
         drafted in tokens(15..16),
@@ -73,12 +73,12 @@ proptest! {
         prop_assert_eq!(output.logits.row(*path.last().unwrap()), model.logits_after(&walked));
         model.keep_rows(before.len(), &path).unwrap();
         prop_assert_eq!(model.cache_len(), walked.len());
-        prop_assert_eq!(next_logits(&mut model, token), from_scratch(&walked, token));
+        prop_assert_eq!(next_logits(&mut model, token), logits_on_fresh_cache(&walked, token));
     }
 }
 
 #[test]
-fn withdrawn_tokens_leave_no_trace() {
+fn retract_tail_restores_cache_and_stats() {
     let prompt: [TokenId; 8] = [5, 6, 7, 5, 6, 7, 5, 6];
     let mut target = table(VOCAB, 0.0);
     let plain = greedy_continuation(&target, &prompt, 20);
@@ -89,7 +89,7 @@ fn withdrawn_tokens_leave_no_trace() {
     session.add_proposer(&mut proposer, None);
     let _ = session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     let emitted: Vec<_> = session.by_ref().flat_map(|r| r.unwrap().emitted).collect();
-    assert!(session.retract_tail(&emitted[..3]).is_err(), "these are not the last");
+    assert!(session.retract_tail(&emitted[..3]).is_err(), "not the last tokens");
     session.retract_tail(&emitted[15..]).unwrap();
     assert_eq!(session.generated(), 15);
     assert_eq!(session.committed(), [&prompt[..], &plain[..15]].concat());
@@ -99,5 +99,5 @@ fn withdrawn_tokens_leave_no_trace() {
     assert_eq!(stats.accepted + stats.resampled + stats.bonus + stats.plain, 15);
     assert!(session.next().is_none());
     let kept = [&prompt[..], &plain[..14]].concat();
-    assert_eq!(next_logits(&mut target, plain[14]), from_scratch(&kept, plain[14]));
+    assert_eq!(next_logits(&mut target, plain[14]), logits_on_fresh_cache(&kept, plain[14]));
 }

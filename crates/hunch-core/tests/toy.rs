@@ -1,4 +1,4 @@
-//! What the tests of the round loop share: a clock of their own, the toy models, every proposer.
+//! Shared fixtures of the round loop's tests: a clock, toy models and a list of all proposers.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use hunch_core::stats::Stopwatch;
 use hunch_core::table::{TableConfig, TableModel};
 use hunch_core::token::{EmittedToken, TokenId};
 
-/// Goes on by a millisecond each time it is read.
+/// Clock that advances by 1 ms per reading.
 #[derive(Default)]
 pub(crate) struct Ticks(AtomicU64);
 
@@ -34,12 +34,12 @@ impl Stopwatch for Ticks {
     }
 }
 
-/// A toy model; `noise` makes a worse draft of the same distribution.
+/// Creates a toy model; `noise` makes a worse draft of the same distribution.
 pub(crate) fn table(n_vocab: usize, noise: f32) -> TableModel {
     TableModel::new(TableConfig { seed: 11, n_vocab, noise, ..TableConfig::default() })
 }
 
-/// The plain greedy continuation, from the closed form: no session, no cache.
+/// Returns the plain greedy continuation from exact logits, without session or cache.
 pub(crate) fn greedy_continuation(model: &TableModel, prompt: &[TokenId], n: usize) -> Vec<TokenId> {
     let mut tokens = prompt.to_vec();
     for _ in 0..n {
@@ -48,12 +48,14 @@ pub(crate) fn greedy_continuation(model: &TableModel, prompt: &[TokenId], n: usi
     tokens.split_off(prompt.len())
 }
 
-/// Siblings without replacement from q at every node: a tree proposer, to try the loop's tree path
-/// with sampled nodes. Certain when the sampler is greedy: then the likeliest ones.
+/// Tree proposer with `width` children per node, sampled from q without replacement.
+///
+/// Tests the loop's tree path with sampled nodes. Under greedy sampling the children are the most
+/// likely tokens, and certain.
 pub(crate) struct Branching {
-    /// The distribution it drafts with.
+    /// Model to draft with.
     pub(crate) model: TableModel,
-    /// Children of each node.
+    /// Children per node.
     pub(crate) width: usize,
 }
 
@@ -100,15 +102,15 @@ impl Proposer for Branching {
     }
 }
 
-/// Proposers in the order they are asked.
+/// Proposers in the order they are tried.
 pub(crate) type Stages = Vec<Box<dyn Proposer>>;
 
-/// A session's only proposer.
+/// Creates the stages of a single proposer.
 pub(crate) fn only(proposer: impl Proposer + 'static) -> Stages {
     vec![Box::new(proposer)]
 }
 
-/// Every method, by name. `script` is what the synthetic one knows beforehand.
+/// Returns stages for every method, by name. `script` is the synthetic proposer's known continuation.
 pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, Stages)> {
     let draft = |noise| DraftModel::new(Box::new(table(n_vocab, noise))).unwrap();
     let tree = |noise, shape| {
@@ -138,26 +140,26 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
     ]
 }
 
-/// What one generation gave.
+/// Result of a generation.
 pub(crate) struct Generated {
     /// All emitted tokens.
     pub(crate) tokens: Vec<EmittedToken>,
     /// The rounds.
     pub(crate) rounds: Vec<Round>,
-    /// The figures.
+    /// Final figures.
     pub(crate) stats: hunch_core::stats::GenerationStats,
-    /// Proposers that failed.
+    /// Dropped proposers.
     pub(crate) dropped: Vec<DroppedDraft>,
 }
 
 impl Generated {
-    /// The numbers of the tokens.
+    /// Returns the token IDs.
     pub(crate) fn ids(&self) -> Vec<TokenId> {
         self.tokens.iter().map(|t| t.id).collect()
     }
 }
 
-/// A whole generation from an empty cache; checks the loop's invariants after every round.
+/// Runs a generation from an empty cache and checks the loop's invariants after every round.
 pub(crate) fn generate(
     target: &mut dyn LanguageModel,
     stages: &mut Stages,
@@ -168,7 +170,7 @@ pub(crate) fn generate(
     generate_at(None, target, stages, sampler, prompt, config)
 }
 
-/// As [`generate`], with controllers that choose the depth up to the configured one.
+/// [`generate`] with depth controllers, up to the configured depth.
 pub(crate) fn generate_at(
     depths: Option<&mut [DepthController; 2]>,
     target: &mut dyn LanguageModel,
@@ -203,16 +205,16 @@ pub(crate) fn generate_at(
     Generated { tokens, rounds, stats, dropped }
 }
 
-/// A configuration without end tokens.
+/// Creates a configuration without end tokens.
 pub(crate) fn config(max_draft: usize, max_tokens: usize, seed: u64) -> SessionConfig {
     SessionConfig { max_draft, max_tokens, end_tokens: Vec::new(), seed, rule: AcceptanceRule::Lossless }
 }
 
-/// A model that fails at its n-th pass, to see what a failure leaves behind.
+/// Model that fails at its n-th pass.
 pub(crate) struct Failing {
-    /// The model.
+    /// Underlying model.
     pub(crate) inner: TableModel,
-    /// Passes that still succeed.
+    /// Passes left before the failure.
     pub(crate) passes: usize,
 }
 
@@ -231,7 +233,7 @@ impl LanguageModel for Failing {
     }
     fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
         if self.passes == 0 {
-            // Out of the vocabulary: the inner model's own error.
+            // An out-of-vocabulary token triggers the inner model's own error.
             return self.inner.forward(Step::chain(&[TokenId::MAX], LogitRows::None));
         }
         self.passes -= 1;

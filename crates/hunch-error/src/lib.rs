@@ -1,6 +1,6 @@
-//! The errors that a person can see. Every message says what happened and what to do; [`ErrorCode`] is the
-//! closed list that the window and the command line branch on. Only errors live here: they are shared by every
-//! crate above `hunch-core` and `hunch-kernels`, which have their own.
+//! Errors shown to the user, shared by every crate above `hunch-core` and `hunch-kernels`. Each message
+//! says what happened and what to do next. [`ErrorCode`] is the closed list that the window and the command
+//! line branch on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,70 +8,71 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-/// The result of every fallible operation of the engine.
+/// Result of a fallible engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kinds of failure a caller may branch on. Closed: the window has a card for each.
+/// Failure kinds that callers branch on. The list is closed: the window has a card for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
-    /// A parameter is out of its range or the request makes no sense.
+    /// A parameter is out of range, or the request makes no sense.
     InvalidRequest,
-    /// No file or model of that name.
+    /// No model file has this path or name.
     ModelNotFound,
     /// The file is not a GGUF, is truncated, or contradicts itself.
     InvalidModelFile,
-    /// A sound file of a kind Hunch does not run.
+    /// A valid model of an architecture or type that Hunch does not run.
     UnsupportedModel,
     /// Draft and target do not share a vocabulary.
     VocabularyMismatch,
-    /// The prompt does not fit the context.
+    /// The prompt does not fit in the context.
     ContextOverflow,
     /// Not enough memory.
     OutOfMemory,
     /// Reading or writing a file failed.
     Io,
-    /// The file of conversations cannot be read or written.
+    /// The conversation database cannot be read or written.
     Store,
     /// No model is loaded.
     NoModel,
-    /// A generation is already running.
+    /// A generation or measurement is already running.
     Busy,
-    /// The person stopped it.
+    /// The user stopped the operation.
     Stopped,
     /// The compute device failed.
     Device,
-    /// The hub cannot be reached or used.
+    /// The Hub cannot be reached or used.
     HubUnreachable,
-    /// The hub has no such repository or file.
+    /// The Hub has no such repository or file.
     HubNotFound,
-    /// The repository's terms have to be agreed to.
+    /// The repository requires accepting its terms.
     HubGated,
-    /// The hub does not accept the token, or it cannot be kept.
+    /// The Hub rejects the token, or the token cannot be saved.
     HubToken,
-    /// What was fetched is not what the hub has.
+    /// A downloaded file does not match the Hub's checksum.
     WrongChecksum,
-    /// The hub has another file than the one the catalogue was checked against.
+    /// The Hub's file differs from the one the catalogue was checked against.
+    #[serde(rename = "not_of_catalogue")]
     CatalogueMismatch,
-    /// The disk has no room.
+    /// The disk is full.
     DiskFull,
-    /// Of an unfinished download nothing is known any more but its bytes.
+    /// The state file of an unfinished download is missing or corrupt.
     DownloadUnreadable,
-    /// Another Hunch that runs is downloading that.
+    /// Another running Hunch is downloading this file.
     DownloadElsewhere,
     /// A defect in Hunch.
     Internal,
 }
 
-/// An error as the outside sees it.
+/// Serialisable form of an [`Error`], as the window receives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ErrorInfo {
-    /// The kind, for branching.
+    /// Failure kind, for branching.
     pub code: ErrorCode,
-    /// What happened, what is safe, what to do, in English.
+    /// English message: what happened, what is safe, what to do.
     pub message: String,
-    /// What a window tells it with in its own language; see [`Error::params`]. Absent in answers kept before it
-    /// was told.
+    /// Values that the window inserts into its translated message; see [`Error::params`]. Missing in
+    /// answers stored by versions without this field.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[ts(as = "Option<BTreeMap<String, String>>", optional)]
     pub params: BTreeMap<String, String>,
@@ -83,35 +84,35 @@ impl From<&Error> for ErrorInfo {
     }
 }
 
-/// A failure of the engine.
+/// An engine failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A parameter is out of its range, or the request makes no sense. The text names the range.
+    /// A parameter is out of range, or the request makes no sense. The text names the range.
     #[error("{0}")]
     InvalidRequest(String),
-    /// No model file at this path or under this name.
+    /// No model file has this path or name.
     #[error("No model called \"{name}\" was found. {remedy}")]
     ModelNotFound {
-        /// What was asked for.
+        /// The path or name that was requested.
         name: String,
-        /// What to do about it.
+        /// A remedy.
         remedy: String,
     },
-    /// Not a GGUF, truncated, or self-contradictory.
-    #[error("{} is not a usable GGUF model: {reason}. The file was left as it is; download it again or choose another one.", path.display())]
+    /// The file is not a GGUF, is truncated, or contradicts itself.
+    #[error("{} is not a usable GGUF model: {reason}. The file was not changed. Download it again or choose another one.", path.display())]
     InvalidModelFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the file.
         reason: String,
     },
-    /// Sound, but of a kind Hunch does not run.
+    /// A valid model of an architecture or type that Hunch does not run.
     #[error("{} cannot be run: {reason}. Hunch runs GGUF models of the architectures llama, qwen2, qwen3 and smollm3.", path.display())]
     UnsupportedModel {
         /// The file.
         path: PathBuf,
-        /// What is unsupported.
+        /// The unsupported feature.
         reason: String,
     },
     /// Draft and target disagree about a token.
@@ -119,7 +120,7 @@ pub enum Error {
         "The draft cannot be used with this target: {0}. Choose a draft of the same model family, or a method that needs none (ngram)."
     )]
     VocabularyMismatch(String),
-    /// The prompt does not fit.
+    /// The prompt does not fit in the context.
     #[error(
         "The prompt has {prompt} tokens, and this model's context holds {context}. Shorten the prompt or the conversation."
     )]
@@ -129,30 +130,30 @@ pub enum Error {
         /// Tokens the context holds.
         context: usize,
     },
-    /// Not enough memory for what was asked.
+    /// Not enough memory for the request.
     #[error("Not enough memory: {0}. Choose a smaller model, quantisation or context.")]
     OutOfMemory(String),
     /// Reading or writing a file failed.
     #[error("Could not {action} {}: {source}.", path.display())]
     Io {
-        /// What was tried ("read", "write").
+        /// The operation that failed: "read", "write".
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The operating system's reason.
         source: std::io::Error,
     },
-    /// The file of conversations cannot be read or written.
-    #[error("The conversations cannot be read or written: {0}. Nothing that was there has been changed.")]
+    /// The conversation database cannot be read or written.
+    #[error("The conversations cannot be read or written: {0}. Nothing was changed.")]
     Store(String),
     /// No model is loaded.
     #[error("No model is loaded. Open a model first.")]
     NoModel,
-    /// Another generation is running.
-    #[error("The engine is busy with an answer or a measurement. Stop it or wait until it has finished.")]
+    /// A generation or measurement is already running.
+    #[error("The engine is busy with an answer or a measurement. Stop it or wait until it finishes.")]
     Busy,
-    /// The person stopped it.
-    #[error("Loading was stopped. What was in memory before is there.")]
+    /// The user stopped loading.
+    #[error("Loading was stopped. The models loaded before are still in memory.")]
     Stopped,
     /// The compute device failed.
     #[error("The {device} device failed: {reason}. Try again with --device cpu.")]
@@ -162,99 +163,98 @@ pub enum Error {
         /// The device's reason.
         reason: String,
     },
-    /// The hub cannot be reached or used.
+    /// The Hub cannot be reached or used.
     #[error(
-        "The hub {endpoint} cannot be used: {reason}. What is here already is kept. Check the connection (and \
+        "The Hub at {endpoint} cannot be used: {reason}. Downloaded data is kept. Check the connection (and \
          HF_ENDPOINT and HTTPS_PROXY, if they are set), then try again."
     )]
     HubUnreachable {
-        /// Its address.
+        /// Address of the Hub.
         endpoint: String,
-        /// What happened.
+        /// The reason.
         reason: String,
     },
-    /// The hub has no such thing, or shows it to others only.
-    #[error("The hub has not got {what}. {remedy}")]
+    /// The Hub has no such repository or file, or hides it from this account.
+    #[error("Not found on the Hub: {what}. {remedy}")]
     HubNotFound {
-        /// What was asked for.
+        /// The requested item.
         what: String,
-        /// What to do about it.
+        /// A remedy.
         remedy: String,
     },
-    /// A repository whose terms have to be agreed to.
-    #[error("The owners of {repository} give it only to those who agree to their terms. {remedy}")]
+    /// The repository requires accepting its terms.
+    #[error("{repository} requires accepting its owners' terms. {remedy}")]
     HubGated {
         /// The repository.
         repository: String,
-        /// What to do about it.
+        /// A remedy.
         remedy: String,
     },
-    /// The hub does not accept the token, or it cannot be kept. The text never holds it.
+    /// The Hub rejects the token, or the token cannot be saved. The text never contains the token.
     #[error("{0}")]
     HubToken(String),
-    /// The bytes are not those that the hub has.
+    /// A downloaded file does not match the Hub's checksum.
     #[error(
-        "The checksum of {file} is not the one that the hub tells ({found} in place of {expected}). It is kept aside \
-         as {} and not used as a model. Try again to fetch it anew; if that ends like this too, something on the \
-         way changes it.",
+        "The checksum of {file} does not match the Hub's (expected {expected}, found {found}). The file is kept as \
+         {} and is not used as a model. Download it again. If the checksum is wrong again, something on the \
+         network changes the file.",
         path.display()
     )]
     WrongChecksum {
-        /// The file on the hub.
+        /// Path of the file in its repository.
         file: String,
-        /// The beginning of the hub's SHA-256.
+        /// First characters of the Hub's SHA-256.
         expected: String,
-        /// The beginning of that of the bytes.
+        /// First characters of the downloaded file's SHA-256.
         found: String,
-        /// Where they are.
+        /// Path of the quarantined file.
         path: PathBuf,
     },
-    /// The hub has another file by now than the one that was looked at for the catalogue.
+    /// The Hub's file differs from the one the catalogue was checked against.
     #[error(
-        "{file} is no longer the file that the catalogue was checked against (its checksum begins \
-         with {found} in place of {expected}). Nothing was fetched, and what is here stays. Its owners may have \
-         published another one: to have that, look the repository up by its name and choose the file there."
+        "{file} differs from the file that the catalogue was checked against (expected checksum {expected}, found \
+         {found}). Nothing was downloaded or changed. Its owners may have published a new version. To download it, \
+         enter the repository's name and choose the file there."
     )]
     CatalogueMismatch {
-        /// The file on the hub, with its repository.
+        /// The file and its repository.
         file: String,
-        /// The beginning of the catalogue's SHA-256.
+        /// First characters of the catalogue's SHA-256.
         expected: String,
-        /// The beginning of the hub's.
+        /// First characters of the Hub's SHA-256.
         found: String,
     },
-    /// The disk has no room.
+    /// The disk is full.
     #[error(
-        "The disk of {} has too little room: {} more are needed{}. What is here already is kept. Make room, then go on.",
-        folder.display(), megabytes(*missing), promised_words(*promised)
+        "Not enough space on the disk of {}: {} more are needed{}. Downloaded data is kept. Free some space, then resume.",
+        folder.display(), megabytes(*missing), reserved_clause(*reserved)
     )]
     DiskFull {
-        /// Where it was to go.
+        /// The destination folder.
         folder: PathBuf,
-        /// Bytes that are missing.
+        /// Bytes to free.
         missing: u64,
-        /// Bytes of those that are free which other downloads that are under way still need; 0 where none does.
-        promised: u64,
+        /// Free bytes reserved by other active downloads, 0 if there are none.
+        reserved: u64,
     },
-    /// Bytes of a download of which is not known any more what they are.
+    /// The state file of an unfinished download is missing or corrupt.
     #[error(
-        "What was written down of an unfinished download cannot be read, so it cannot go on. {} of it lie in {}; \
-         they are no model yet, and nothing else is affected. Discard it to free the room, then fetch the model \
-         again.",
+        "The state of an unfinished download cannot be read, so the download cannot be resumed. Its partial files take \
+         {} in {}. Nothing else is affected. Discard it to free the space, then download the model again.",
         megabytes(*bytes), folder.display()
     )]
     DownloadUnreadable {
-        /// Where they lie.
+        /// Folder of the partial files.
         folder: PathBuf,
-        /// How many there are.
+        /// Size of the partial files, in bytes.
         bytes: u64,
     },
-    /// Another program is at it.
+    /// Another running Hunch is downloading this file.
     #[error(
-        "{name} is being downloaded by another Hunch that is running. Wait for it, or pause it there and go on here."
+        "{name} is being downloaded by another running Hunch. Wait for it, or pause it there and resume here."
     )]
     DownloadElsewhere {
-        /// What is downloaded.
+        /// Name of the model.
         name: String,
     },
     /// A numeric operation failed inside the engine.
@@ -262,7 +262,7 @@ pub enum Error {
         "The model could not be evaluated: {0}. This is a defect in Hunch; please report it with the model's name."
     )]
     Compute(#[from] candle_core::Error),
-    /// Something that cannot happen happened.
+    /// A broken invariant.
     #[error("Internal error: {0}. This is a defect in Hunch; please report it.")]
     Internal(String),
 }
@@ -272,7 +272,7 @@ impl From<hunch_kernels::Error> for Error {
         use hunch_kernels::Error as Kernels;
         match error {
             Kernels::OutOfMemory { .. } => Self::OutOfMemory(error.to_string()),
-            // Readers of weights fail with an error of ours.
+            // Readers of weights wrap this crate's errors.
             Kernels::Read(source) => match source.downcast::<Self>() {
                 Ok(ours) => *ours,
                 Err(other) => Self::Internal(other.to_string()),
@@ -288,7 +288,7 @@ impl From<hunch_core::error::Error> for Error {
         match error {
             Core::InvalidRequest(message) => Self::InvalidRequest(message),
             Core::ContextOverflow { prompt, context } => Self::ContextOverflow { prompt, context },
-            // Our own models and proposers fail with an error of ours.
+            // Hunch's models and proposers wrap this crate's errors.
             Core::Model(source) => match source.downcast::<Self>() {
                 Ok(ours) => *ours,
                 Err(other) => Self::Internal(other.to_string()),
@@ -311,7 +311,7 @@ impl From<Error> for hunch_core::error::Error {
 }
 
 impl Error {
-    /// The kind of this failure.
+    /// Returns the failure kind.
     pub fn code(&self) -> ErrorCode {
         match self {
             Error::InvalidRequest(_) => ErrorCode::InvalidRequest,
@@ -340,9 +340,9 @@ impl Error {
         }
     }
 
-    /// What a window needs to tell this failure in its own language, by name. Numbers are plain decimals, sizes
-    /// are in bytes, and `detail` holds what only the engine's own English says. The names that go with each
-    /// code are those of `ui/src/lib/strings/keys.ts`.
+    /// Returns the values that the window inserts into its translated message, by name. Numbers are plain
+    /// decimals and sizes are bytes. `detail` holds text that exists only in English. The names for each
+    /// code match `ui/src/lib/strings/keys.ts`.
     pub fn params(&self) -> BTreeMap<String, String> {
         let path = |path: &Path| path.display().to_string();
         let named: Vec<(&str, String)> = match self {
@@ -375,19 +375,19 @@ impl Error {
             Error::HubGated { repository, remedy } => {
                 vec![("repository", repository.clone()), ("detail", remedy.clone())]
             }
-            Error::WrongChecksum { file, expected, found, path: kept } => vec![
+            Error::WrongChecksum { file, expected, found, path: quarantined } => vec![
                 ("file", file.clone()),
                 ("expected", expected.clone()),
                 ("found", found.clone()),
-                ("path", path(kept)),
+                ("path", path(quarantined)),
             ],
             Error::CatalogueMismatch { file, expected, found } => {
                 vec![("file", file.clone()), ("expected", expected.clone()), ("found", found.clone())]
             }
-            Error::DiskFull { folder, missing, promised } => vec![
+            Error::DiskFull { folder, missing, reserved } => vec![
                 ("folder", path(folder)),
                 ("missing", missing.to_string()),
-                ("promised", promised.to_string()),
+                ("promised", reserved.to_string()),
             ],
             Error::DownloadUnreadable { folder, bytes } => {
                 vec![("folder", path(folder)), ("bytes", bytes.to_string())]
@@ -397,21 +397,21 @@ impl Error {
         named.into_iter().map(|(name, value)| (name.into(), value)).collect()
     }
 
-    /// An [`Error::InvalidRequest`] with this text.
+    /// Creates an [`Error::InvalidRequest`] with this message.
     pub fn invalid(message: impl Into<String>) -> Self {
         Error::InvalidRequest(message.into())
     }
 }
 
-/// Why more is needed than the download alone has.
-fn promised_words(bytes: u64) -> String {
+/// Returns the clause about space reserved by other downloads, empty if there is none.
+fn reserved_clause(bytes: u64) -> String {
     match bytes {
         0 => String::new(),
-        bytes => format!(", beside the {} that other downloads still need", megabytes(bytes)),
+        bytes => format!(", in addition to the {} that other downloads still need", megabytes(bytes)),
     }
 }
 
-/// Rounded up, so that making room for what is said is enough.
+/// Rounded up: freeing the stated amount must be enough.
 fn megabytes(bytes: u64) -> String {
     format!("{} MB", bytes.div_ceil(1_000_000))
 }
@@ -420,7 +420,7 @@ fn megabytes(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    /// One error of every kind.
+    /// Returns one error of every kind.
     fn every_error() -> Vec<Error> {
         let text = || String::from("text");
         let path = || PathBuf::from("/models/a.gguf");
@@ -444,7 +444,7 @@ mod tests {
             Error::HubToken(text()),
             Error::WrongChecksum { file: text(), expected: text(), found: text(), path: path() },
             Error::CatalogueMismatch { file: text(), expected: text(), found: text() },
-            Error::DiskFull { folder: path(), missing: 12_000_001, promised: 0 },
+            Error::DiskFull { folder: path(), missing: 12_000_001, reserved: 0 },
             Error::DownloadUnreadable { folder: path(), bytes: 7 },
             Error::DownloadElsewhere { name: text() },
             Error::Compute(candle_core::Error::Msg(text())),
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_tells_the_window_what_its_words_stand_on() {
+    fn params_match_the_names_in_the_window_strings() {
         let window = include_str!("../../../ui/src/lib/strings/keys.ts");
         for error in every_error() {
             let code = serde_json::to_value(error.code()).unwrap();
@@ -473,26 +473,26 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_speaks_of_other_downloads_only_where_there_are_some() {
-        let full = |promised| Error::DiskFull { folder: "/d".into(), missing: 1, promised };
-        let told = |promised| full(promised).params()["promised"].clone();
-        assert_eq!((told(0), told(3_000_000)), ("0".into(), "3000000".into()));
-        let (alone, beside) = (full(0).to_string(), full(3_000_000).to_string());
+    fn disk_full_message_mentions_other_downloads_only_if_they_reserve_space() {
+        let full = |reserved| Error::DiskFull { folder: "/d".into(), missing: 1, reserved };
+        let param = |reserved| full(reserved).params()["promised"].clone();
+        assert_eq!((param(0), param(3_000_000)), ("0".into(), "3000000".into()));
+        let (alone, shared) = (full(0).to_string(), full(3_000_000).to_string());
         assert!(!alone.contains("other downloads"), "{alone}");
         assert!(
-            beside.contains("1 MB more are needed, beside the 3 MB that other downloads still need"),
-            "{beside}"
+            shared.contains("1 MB more are needed, in addition to the 3 MB that other downloads still need"),
+            "{shared}"
         );
     }
 
     #[test]
-    fn numbers_are_told_as_the_window_reads_them() {
-        let told = |error: Error, name: &str| error.params().get(name).cloned();
+    fn params_are_plain_decimals() {
+        let param = |error: Error, name: &str| error.params().get(name).cloned();
         assert_eq!(
-            told(Error::ContextOverflow { prompt: 5000, context: 4096 }, "prompt").as_deref(),
+            param(Error::ContextOverflow { prompt: 5000, context: 4096 }, "prompt").as_deref(),
             Some("5000")
         );
-        let full = Error::DiskFull { folder: "/d".into(), missing: 12_000_001, promised: 0 };
-        assert_eq!(told(full, "missing").as_deref(), Some("12000001"));
+        let full = Error::DiskFull { folder: "/d".into(), missing: 12_000_001, reserved: 0 };
+        assert_eq!(param(full, "missing").as_deref(), Some("12000001"));
     }
 }

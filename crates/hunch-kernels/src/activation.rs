@@ -1,14 +1,15 @@
-//! Element by element and row by row: the norms, the rotation and the gate of a layer. Each row by
-//! itself, so row-invariant by nature.
+//! Row-wise operations of a layer: RMS norm, rotary embedding and gated activation.
+//!
+//! Each row is computed independently, so these are row-invariant. No matrix products here.
 
 #[cfg(target_arch = "x86_64")]
 use super::isa::Level;
 
-/// Partial sums: element i of a row goes to lane i % 16.
+/// Lanes of partial sums. Element i of a row is added to lane i % 16.
 const LANES: usize = 16;
 
-/// Gives a function one instance with AVX2 and picks at run time. Plain Rust inside: the compiler
-/// vectorises it.
+/// Compiles a function a second time with AVX2 enabled and dispatches at run time. The body is plain
+/// Rust, which the compiler vectorises.
 macro_rules! widened {
     ($(#[$doc:meta])* pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
@@ -21,8 +22,8 @@ macro_rules! widened {
                 fn avx2($($arg: $ty),*) {
                     plain($($arg),*);
                 }
-                if Level::best() != Level::Scalar {
-                    // SAFETY: every level but the first comes with AVX2, FMA and F16C.
+                if Level::current() != Level::Scalar {
+                    // SAFETY: every level except `Scalar` requires AVX2, FMA and F16C.
                     return unsafe { avx2($($arg),*) };
                 }
             }
@@ -32,7 +33,7 @@ macro_rules! widened {
 }
 
 widened! {
-    /// `gate = silu(gate) * up`, where silu(x) = x / (1 + e^-x); both of one length.
+    /// Computes `gate = silu(gate) * up`, where silu(x) = x / (1 + e^-x). Both have the same length.
     pub fn gated_silu(gate: &mut [f32], up: &[f32]) {
         for (g, u) in gate.iter_mut().zip(up) {
             *g = *g / (1.0 + exp(-*g)) * u;
@@ -41,8 +42,9 @@ widened! {
 }
 
 widened! {
-    /// The RMS norm of one row (Zhang and Sennrich, arXiv 1910.07467): `out = x / sqrt(mean(x^2) +
-    /// eps) * weight`; all of one length.
+    /// Computes the RMS norm of one row: `out = x / sqrt(mean(x^2) + eps) * weight`.
+    ///
+    /// All slices have the same length. Zhang and Sennrich, arXiv 1910.07467.
     pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
         let scale = inverse_rms(x, eps);
         for (out, (x, w)) in out.iter_mut().zip(x.iter().zip(weight)) {
@@ -52,7 +54,7 @@ widened! {
 }
 
 widened! {
-    /// [`rms_norm`] of one row in place.
+    /// Computes [`rms_norm`] in place.
     pub fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
         let scale = inverse_rms(x, eps);
         for (x, w) in x.iter_mut().zip(weight) {
@@ -74,8 +76,9 @@ fn inverse_rms(x: &[f32], eps: f32) -> f32 {
 }
 
 widened! {
-    /// Rotates one head in place (Su et al., arXiv 2104.09864); element i is paired with element
-    /// i + half. `cos` and `sin` have one value for each pair.
+    /// Applies the rotary embedding to one head in place, pairing element i with element i + half.
+    ///
+    /// `cos` and `sin` have one value for each pair. Su et al., arXiv 2104.09864.
     pub fn rotate_halves(x: &mut [f32], cos: &[f32], sin: &[f32]) {
         let (low, high) = x.split_at_mut(cos.len());
         for ((a, b), (c, s)) in low.iter_mut().zip(high).zip(cos.iter().zip(sin)) {
@@ -85,7 +88,7 @@ widened! {
 }
 
 widened! {
-    /// As [`rotate_halves`]; element 2i is paired with element 2i + 1.
+    /// Applies the rotary embedding like [`rotate_halves`], but pairs element 2i with element 2i + 1.
     pub fn rotate_neighbours(x: &mut [f32], cos: &[f32], sin: &[f32]) {
         for (pair, (c, s)) in x.chunks_exact_mut(2).zip(cos.iter().zip(sin)) {
             let (a, b) = (pair[0], pair[1]);
@@ -95,9 +98,10 @@ widened! {
     }
 }
 
-/// e^x within 2 units in the last place where it is neither tiny nor huge; branch-free so that it
-/// vectorises. Cody-Waite reduction and a degree 6 polynomial (coefficients of the Taylor series).
-/// Below -87 it is e^-87, above 88 it is e^88.
+/// Computes e^x within 2 units in the last place, with x clamped to -87..=88.
+///
+/// Cody-Waite reduction and a polynomial of degree 6 with Taylor coefficients. Branch-free, so that it
+/// vectorises.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
@@ -112,7 +116,7 @@ pub(super) fn exp(x: f32) -> f32 {
     let p = p * r + 1.0 / 6.0;
     let p = p * r + 0.5;
     let p = p * r * r + r + 1.0;
-    // The lowest bits of `shifted` are n; those above leave on the left.
+    // The lowest bits of `shifted` hold n. The shift discards the others.
     p * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23)
 }
 
@@ -121,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exp_is_exact_to_a_few_units_in_the_last_place() {
+    fn exp_matches_f64_within_rounding() {
         let mut worst = 0f64;
         for i in -88_000..87_000 {
             let x = -(i as f32) / 1000.0;
@@ -133,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn silu_times_up_survives_extremes() {
+    fn gated_silu_handles_extreme_values() {
         let mut out = [0.0, 1.0, -1.0, 200.0, -200.0];
         gated_silu(&mut out, &[3.0, 2.0, 2.0, 1.0, 1.0]);
         assert_eq!(out[0], 0.0);
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_normed_row_has_its_weight_as_magnitude() {
+    fn rms_norm_of_constant_magnitude_equals_weight() {
         let x: Vec<f32> = (0..40).map(|i| if i % 2 == 0 { 3.0 } else { -3.0 }).collect();
         let weight: Vec<f32> = (0..40).map(|i| i as f32).collect();
         let mut out = vec![0.0; 40];
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_turn_swaps_a_pair() {
+    fn quarter_turn_swaps_pair() {
         let mut x = [1.0, 2.0, 3.0, 4.0];
         rotate_halves(&mut x, &[0.0, 1.0], &[1.0, 0.0]);
         assert_eq!(x, [-3.0, 2.0, 1.0, 4.0]);

@@ -1,48 +1,50 @@
-//! Grouped-query attention on the CPU over the cache, for any number of query rows: flash decoding
-//! (Dao et al., arXiv 2205.14135; pytorch.org/blog/flash-decoding) with the keys split by position.
+//! Grouped-query attention on the CPU, for any number of query rows over a KV cache.
 //!
-//! A task takes one key-value head and one span of positions for all rows and all query heads of the
-//! group, so keys and values are read once. A row's keys are taken in the order of their *positions*,
-//! wherever they lie in the cache, in tiles and spans that begin at fixed positions: so a row gets the
-//! same bits alone, in a batch, as a chain or as a branch of a tree.
+//! The method is flash decoding with keys split by position (Dao et al., arXiv 2205.14135;
+//! pytorch.org/blog/flash-decoding). One task handles one key-value head and one span of positions for
+//! all rows and all query heads of the group, so keys and values are read once.
+//!
+//! Keys of a row are processed in order of *position*, independent of their slot in the cache. Tiles
+//! and spans begin at fixed positions. A row therefore gets identical bits alone, in a batch, in a
+//! chain or in a branch of a tree. The cache itself belongs to the model.
 
 use super::activation::exp;
 use super::isa::{Isa, Level, Scalar};
 use super::threads::{SharedSlice, Threads};
 use crate::mask::RowMask;
 
-/// The sizes of one attention call.
+/// Sizes of one attention call.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionShape {
-    /// Query heads.
+    /// Number of query heads.
     pub n_head: usize,
-    /// Key and value heads; divides `n_head`.
+    /// Number of key and value heads. Divides `n_head`.
     pub n_kv_head: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// Rows each head of the cache has room for.
+    /// Capacity of the cache in rows per head.
     pub capacity: usize,
-    /// What scores are multiplied with, usually `1 / sqrt(head_dim)`.
+    /// Factor applied to the scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
 }
 
-/// Rotated queries and the cache of one layer.
+/// Rotated queries, and the KV cache of one layer.
 #[derive(Clone, Copy)]
 pub struct AttentionInput<'a> {
-    /// Queries `[rows, n_head * head_dim]`.
+    /// Queries, `[rows, n_head * head_dim]`.
     pub q: &'a [f32],
-    /// Keys `[n_kv_head, capacity, head_dim]`.
+    /// Keys, `[n_kv_head, capacity, head_dim]`.
     pub k: &'a [f32],
-    /// Values, as the keys.
+    /// Values, `[n_kv_head, capacity, head_dim]`.
     pub v: &'a [f32],
 }
 
-/// Which slot of the cache holds each position a row sees. Made once a pass.
+/// Map from position to cache slot for each row of a pass. Built once per pass.
 pub struct VisibleSlots {
     base: usize,
-    /// Positions each row sees.
+    /// Number of positions visible to each row.
     lens: Vec<usize>,
-    /// One more than the last slot seen.
+    /// One past the last visible slot.
     end: usize,
     /// Slots of the positions from `base` on, `[rows, width]`.
     tail: Vec<usize>,
@@ -50,7 +52,7 @@ pub struct VisibleSlots {
 }
 
 impl VisibleSlots {
-    /// As the mask says.
+    /// Builds the map from a row mask.
     pub fn new(mask: &RowMask) -> Self {
         let (base, rows, width) = (mask.base(), mask.rows(), mask.slots() - mask.base());
         let mut tail = vec![0; rows * width];
@@ -77,37 +79,38 @@ impl VisibleSlots {
     }
 }
 
-/// Positions a task takes.
+/// Number of positions per task.
 const SPAN: usize = 128;
-/// Positions whose scores are computed before the next maximum is taken. Their keys and values stay in
-/// the first cache while all rows and heads use them.
+/// Number of positions scored between two updates of the running maximum.
+///
+/// Small enough that keys and values stay in the L1 cache while all rows and heads use them.
 const TILE: usize = 32;
-/// Partial sums of the weights: that of position i in lane i % 16.
+/// Lanes of partial sums of the weights. Position i is added to lane i % 16.
 const LANES: usize = 16;
 
-/// Attention on this CPU, with the memory of its partial results, which is kept between calls.
+/// CPU attention with a buffer for partial results, which is reused between calls.
 pub struct Attention {
     level: Level,
-    /// For each span, row and head: the maximum, the sum of weights, the weighted values.
+    /// Maximum score, sum of weights and weighted values, `[span, row, head, 2 + head_dim]`.
     partial: Vec<f32>,
 }
 
 impl Default for Attention {
     fn default() -> Self {
-        Self::at_level(Level::best())
+        Self::at_level(Level::current())
     }
 }
 
 impl Attention {
     fn at_level(level: Level) -> Self {
-        assert!(level.available(), "a level is used where it is available");
+        assert!(level.available(), "the instruction set must be available");
         Self { level, partial: Vec::new() }
     }
 
-    /// softmax(q k^T * scale) v for every row and head, as `[rows, n_head * head_dim]`.
+    /// Computes softmax(q k^T * scale) v for every row and head into `out`, `[rows, n_head * head_dim]`.
     ///
     /// # Panics
-    /// If a size does not fit.
+    /// If the sizes do not match.
     pub fn attend(
         &mut self,
         threads: &Threads,
@@ -117,11 +120,11 @@ impl Attention {
         out: &mut [f32],
     ) {
         let (rows, d) = (visible.rows(), shape.head_dim);
-        assert_eq!(input.q.len(), rows * shape.n_head * d, "queries fit the shape");
-        assert_eq!(out.len(), input.q.len(), "there is an output for each query");
-        assert_eq!(input.k.len(), shape.n_kv_head * shape.capacity * d, "keys fit the shape");
-        assert_eq!(input.v.len(), input.k.len(), "values fit the shape");
-        assert!(visible.end <= shape.capacity, "what is seen is in the cache");
+        assert_eq!(input.q.len(), rows * shape.n_head * d, "queries must match the shape");
+        assert_eq!(out.len(), input.q.len(), "the output must match the queries");
+        assert_eq!(input.k.len(), shape.n_kv_head * shape.capacity * d, "keys must match the shape");
+        assert_eq!(input.v.len(), input.k.len(), "values must match the keys");
+        assert!(visible.end <= shape.capacity, "visible slots must be inside the cache");
         let kernel = kernel(self.level);
         let longest = visible.lens.iter().copied().max().unwrap_or(0);
         let spans = longest.div_ceil(SPAN);
@@ -133,8 +136,8 @@ impl Attention {
             let (span, kv_head) = (task / shape.n_kv_head, task % shape.n_kv_head);
             let partial_of = |row: usize| {
                 let from = ((span * rows + row) * shape.n_head + kv_head * group) * stride;
-                // SAFETY: the memory is borrowed until all tasks are done, only this task has the heads of
-                // this key-value head in this span, and it takes one row at a time.
+                // SAFETY: the buffer stays borrowed until all tasks are done. No other task uses the
+                // heads of this key-value head in this span, and this task uses one row at a time.
                 unsafe { partial.part(from, group * stride) }
             };
             for row in 0..rows {
@@ -156,8 +159,8 @@ impl Attention {
                     }
                     let q = &input.q[(row * shape.n_head + kv_head * group) * d..][..group * d];
                     let tile = Tile { q, k, v, slots: &slots[..len], d, scale: shape.scale };
-                    // SAFETY: the CPU has the level's instructions. A visible slot is a row of the cache,
-                    // which `k` and `v` have room for, as checked above.
+                    // SAFETY: the CPU supports the level. Visible slots are inside the cache, and `k`
+                    // and `v` have its size, as checked above.
                     unsafe { kernel(&tile, partial_of(row)) };
                 }
             }
@@ -165,7 +168,7 @@ impl Attention {
         for (index, out) in out.chunks_exact_mut(d).enumerate() {
             let (row, head) = (index / shape.n_head, index % shape.n_head);
             let spans = visible.lens[row].div_ceil(SPAN);
-            combine(
+            merge_spans(
                 &self.partial,
                 spans,
                 rows * shape.n_head * stride,
@@ -176,28 +179,29 @@ impl Attention {
     }
 }
 
-/// One tile of positions for one row.
+/// Input of a kernel: one tile of positions for one row.
 struct Tile<'a> {
     /// Queries of the group, `[group, d]`.
     q: &'a [f32],
     k: &'a [f32],
     v: &'a [f32],
-    /// First element of each position's key and value.
+    /// Index of the first element of the key and value of each position.
     slots: &'a [usize],
     d: usize,
     scale: f32,
 }
 
-/// Takes a tile into the partial results of the row's heads, `[group, 2 + d]`.
+/// Kernel that adds a tile to the partial results of the row's heads, `[group, 2 + d]`.
 ///
 /// # Safety
-/// The CPU has the instructions the kernel was made for; every slot has `d` keys and values after it.
+/// The CPU must support the instruction set the kernel was compiled for. From each slot on, `k` and
+/// `v` must have at least `d` elements.
 type TileKernel = unsafe fn(&Tile<'_>, &mut [f32]);
 
 fn kernel(level: Level) -> TileKernel {
     match level {
         Level::Scalar => attend_tile::<Scalar>,
-        // Floats are multiplied with the same instructions in both.
+        // Both levels multiply floats with the same instructions.
         #[cfg(target_arch = "aarch64")]
         Level::Neon | Level::NeonI8mm => attend_tile::<super::isa::neon::Neon>,
         #[cfg(target_arch = "x86_64")]
@@ -209,32 +213,34 @@ fn kernel(level: Level) -> TileKernel {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! The generic kernel compiled once per x86 extension.
+    //! The generic kernel, compiled once per x86 extension.
 
     use super::super::isa::x86::{Avx2, Avx512};
     use super::{Tile, attend_tile};
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) unsafe fn avx2(tile: &Tile<'_>, partial: &mut [f32]) {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe { attend_tile::<Avx2>(tile, partial) }
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     pub(super) unsafe fn avx512(tile: &Tile<'_>, partial: &mut [f32]) {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe { attend_tile::<Avx512>(tile, partial) }
     }
 }
 
+/// Adds a tile to the partial results of all heads of the group.
+///
 /// # Safety
-/// As [`TileKernel`].
+/// See [`TileKernel`].
 #[inline(always)]
 unsafe fn attend_tile<I: Isa>(tile: &Tile<'_>, partial: &mut [f32]) {
     let (q, partial) = (tile.q.chunks(2 * tile.d), partial.chunks_mut(2 * (tile.d + 2)));
     for (q, partial) in q.zip(partial) {
-        // Two heads at a time: they share what is loaded of keys and values.
-        // SAFETY: the caller's contract.
+        // Two heads at a time share each load of keys and values.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if q.len() == tile.d {
                 attend_heads::<I, 1>(tile, q, partial);
@@ -245,20 +251,21 @@ unsafe fn attend_tile<I: Isa>(tile: &Tile<'_>, partial: &mut [f32]) {
     }
 }
 
-/// Takes a tile into the partial results of `H` heads, whose queries `q` are. Each head is computed
-/// in the same order whatever `H` is.
+/// Adds a tile to the partial results of `H` heads with queries `q`.
+///
+/// The order of operations for a head does not depend on `H`.
 ///
 /// # Safety
-/// As [`TileKernel`]; queries and partial results are those of `H` heads.
+/// See [`TileKernel`]. `q` and `partial` must have `H` heads.
 #[inline(always)]
 unsafe fn attend_heads<I: Isa, const H: usize>(tile: &Tile<'_>, q: &[f32], partial: &mut [f32]) {
     let d = tile.d;
     let mut scores = [[f32::NEG_INFINITY; TILE]; H];
     for (i, slots) in tile.slots.chunks(4).enumerate() {
-        // The last slot stands in for what is missing of four.
+        // The last slot fills up an incomplete group of four.
         let last = slots.len() - 1;
         let slots = [slots[0], slots[last.min(1)], slots[last.min(2)], slots[last]];
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         let dots = unsafe { dots::<I, H>(q, d, tile.k, slots) };
         for (scores, dots) in scores.iter_mut().zip(dots) {
             for (score, dot) in scores[4 * i..][..=last].iter_mut().zip(dots) {
@@ -268,11 +275,11 @@ unsafe fn attend_heads<I: Isa, const H: usize>(tile: &Tile<'_>, q: &[f32], parti
     }
     for (scores, partial) in scores.iter_mut().zip(partial.chunks_exact_mut(d + 2)) {
         let (state, sums) = partial.split_at_mut(2);
-        weigh(scores, state, sums);
+        update_softmax(scores, state, sums);
     }
-    // As many sums at a time as fit the registers.
+    // Process as many sums at a time as fit in the registers.
     let mut from = 0;
-    // SAFETY: the caller's contract; `from` and the vectors after it stay inside `d`.
+    // SAFETY: guaranteed by the caller. `from` and the vectors after it stay inside `d`.
     unsafe {
         while from + 8 * I::ROWS <= d && I::ROWS >= 16 {
             add_weighted::<I, H, 8>(partial, &scores, tile, from);
@@ -296,10 +303,11 @@ unsafe fn attend_heads<I: Isa, const H: usize>(tile: &Tile<'_>, q: &[f32], parti
     }
 }
 
-/// Turns the scores of a tile into weights relative to the largest score so far, and brings the
-/// partial results of the head, maximum and sum of weights in `state`, to the same measure.
+/// Converts the scores of a tile to weights and rescales the partial results of the head to match.
+///
+/// Weights are relative to the largest score so far. `state` holds that maximum and the sum of weights.
 #[inline(always)]
-fn weigh(scores: &mut [f32; TILE], state: &mut [f32], sums: &mut [f32]) {
+fn update_softmax(scores: &mut [f32; TILE], state: &mut [f32], sums: &mut [f32]) {
     let mut max = state[0];
     for &score in scores.iter() {
         max = if score > max { score } else { max };
@@ -310,7 +318,7 @@ fn weigh(scores: &mut [f32; TILE], state: &mut [f32], sums: &mut [f32]) {
         let mut lanes = [0f32; LANES];
         for chunk in scores.chunks_exact_mut(LANES) {
             for (lane, score) in lanes.iter_mut().zip(chunk) {
-                // What is not there has the score minus infinity, and no weight.
+                // Missing positions have a score of negative infinity and get no weight.
                 let seen = *score > f32::NEG_INFINITY;
                 *score = if seen { exp(*score - max) } else { 0.0 };
                 *lane += *score;
@@ -324,16 +332,17 @@ fn weigh(scores: &mut [f32; TILE], state: &mut [f32], sums: &mut [f32]) {
     (state[0], state[1]) = (max, weight);
 }
 
-/// The dot products of `H` queries with the keys that begin at four slots; each is computed in the
-/// same order wherever it stands among the four.
+/// Computes the dot products of `H` queries with the keys at four slots.
+///
+/// The order of operations does not depend on the index of a key among the four.
 ///
 /// # Safety
-/// As [`TileKernel`]; `q` has `H` queries of `d`.
+/// See [`TileKernel`]. `q` must have `H` queries of length `d`.
 #[inline(always)]
 unsafe fn dots<I: Isa, const H: usize>(q: &[f32], d: usize, k: &[f32], slots: [usize; 4]) -> [[f32; 4]; H] {
     let whole = d / I::ROWS * I::ROWS;
     let mut dots = [[0.0; 4]; H];
-    // SAFETY: the caller's contract: queries and keys are there, and `i` ends with the last whole
+    // SAFETY: the caller guarantees that queries and keys are in bounds. `i` stops at the last whole
     // vector.
     unsafe {
         let key = k.as_ptr();
@@ -368,11 +377,12 @@ unsafe fn dots<I: Isa, const H: usize>(q: &[f32], d: usize, k: &[f32], slots: [u
     dots
 }
 
-/// Adds the weighted values of a tile to `N` vectors of sums of each of `H` heads, elements `from ..`
-/// of each value.
+/// Adds the weighted values of a tile to `N` vectors of sums for each of `H` heads.
+///
+/// Uses the elements of each value from index `from` on.
 ///
 /// # Safety
-/// As [`TileKernel`]; `partial` has `H` heads, and there are `N` vectors from `from` on.
+/// See [`TileKernel`]. `partial` must have `H` heads, and `N` vectors from `from` on must be inside `d`.
 #[inline(always)]
 unsafe fn add_weighted<I: Isa, const H: usize, const N: usize>(
     partial: &mut [f32],
@@ -381,7 +391,7 @@ unsafe fn add_weighted<I: Isa, const H: usize, const N: usize>(
     from: usize,
 ) {
     let stride = tile.d + 2;
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let sums = partial.as_mut_ptr().wrapping_add(2 + from);
         let mut acc = [[I::splat(0.0); N]; H];
@@ -411,8 +421,8 @@ unsafe fn add_weighted<I: Isa, const H: usize, const N: usize>(
     }
 }
 
-/// Brings the partial results of the spans together, in their order.
-fn combine(partial: &[f32], spans: usize, span_stride: usize, from: usize, out: &mut [f32]) {
+/// Merges the partial results of all spans, in order.
+fn merge_spans(partial: &[f32], spans: usize, span_stride: usize, from: usize, out: &mut [f32]) {
     let d = out.len();
     let of = |span: usize| &partial[from + span * span_stride..][..d + 2];
     let max = (0..spans).fold(f32::NEG_INFINITY, |max, span| max.max(of(span)[0]));
@@ -451,17 +461,16 @@ mod tests {
     }
 
     #[test]
-    fn one_key_gives_back_its_value() {
+    fn single_key_returns_its_value() {
         let shape = AttentionShape { n_head: 2, n_kv_head: 1, head_dim: 4, capacity: 3, scale: 0.5 };
         let (k, v) = (vec![0.3; 12], (0..12).map(|i| i as f32).collect::<Vec<_>>());
-        let out = run(shape, &[1.0; 8], &k, &v, &RowMask::causal(0, 1), (Level::best(), 1));
+        let out = run(shape, &[1.0; 8], &k, &v, &RowMask::causal(0, 1), (Level::current(), 1));
         assert_eq!(out, [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0]);
     }
 
-    /// Against softmax in f64, over contexts shorter and longer than tiles and spans, with scores far
-    /// apart; and each row alone has the same bits.
+    /// Contexts are shorter and longer than tiles and spans, and scores are far apart.
     #[test]
-    fn it_is_softmax_whatever_the_length_and_rows_do_not_depend_on_each_other() {
+    fn matches_f64_softmax_and_is_row_invariant() {
         let (n_head, n_kv_head, d, rows) = (4, 2, 216 + 3, 3);
         let levels = Level::ALL.iter().copied().filter(|level| level.available());
         let bases = [0, 1, 62, 63, 64, 127, 128, 300];

@@ -1,66 +1,69 @@
-//! The block formats of GGUF, unpacked for a group of weight rows abreast. Formats as ggml defines
-//! them (ggml-common.h, ggml-quants.c of ggml-org/llama.cpp), written once over [`Isa`].
+//! GGUF block formats, unpacked for a group of weight rows in parallel. No products here.
 //!
-//! A block is taken in *steps*. A step yields up to four *runs* of 16 or 32 weights; the weights of a
-//! run share a scale and a minimum: `weight = scale * (code - offset) + min`.
+//! The formats are defined by ggml (ggml-common.h and ggml-quants.c of ggml-org/llama.cpp). They are
+//! written once, generic over [`Isa`].
+//!
+//! A block is unpacked in *steps*. A step yields up to four *runs* of 16 or 32 weights. The weights of
+//! a run share a scale and a minimum: `weight = scale * (code - offset) + min`.
 
 use super::isa::Isa;
 use super::packed::BlockShape;
 
-/// What one step unpacks: the codes of run `r` begin at `4 * CHUNKS * r`, four vectors for each 16
-/// weights.
+/// Unpacked weights of one step.
+///
+/// The codes of run `r` begin at index `4 * CHUNKS * r`, with four vectors for each 16 weights.
 pub(super) struct Step<I: Isa> {
     pub(super) codes: [I::Bytes; 16],
     pub(super) scale: [I::Floats; 4],
     pub(super) min: [I::Floats; 4],
 }
 
-/// A block format.
+/// Quantised block format.
 pub(super) trait Format {
-    /// Weights in a block.
+    /// Weights per block.
     const BLOCK: usize;
-    /// How a block lies in the file.
+    /// Layout of a block in the file.
     const SHAPE: BlockShape;
-    /// Steps that unpack a block.
+    /// Steps per block.
     const STEPS: usize;
-    /// Runs of a step, 1, 2 or 4.
+    /// Runs per step: 1, 2 or 4.
     const RUNS: usize;
-    /// Sixteens of weights in a run, 1 or 2.
+    /// Groups of 16 weights per run: 1 or 2.
     const CHUNKS: usize;
-    /// The offset is 2 to this power; none when the codes mean what they say.
+    /// Base-2 logarithm of the code offset, or `None` if codes have no offset.
     const OFFSET: Option<u32>;
-    /// Whether runs have a minimum.
+    /// `true` if runs have a minimum.
     const MINIMA: bool;
-    /// Whether the codes are signed bytes, [`Isa::byte_codes`].
+    /// `true` if codes are signed bytes. See [`Isa::byte_codes`].
     const FULL_BYTES: bool;
-    /// What all steps of a block share.
+    /// Values shared by all steps of a block.
     type Header<I: Isa>;
 
-    /// The first weight of a run in its block.
+    /// Returns the index of the first weight of a run within its block.
     fn first(step: usize, run: usize) -> usize;
-    /// Reads what the steps of a block share.
+    /// Reads the values shared by all steps of a block.
     ///
     /// # Safety
-    /// As [`Isa`]; `block` is a packed block of a group.
+    /// See [`Isa`]. `block` must point to a packed block of a group.
     unsafe fn header<I: Isa>(block: *const u8) -> Self::Header<I>;
-    /// Unpacks one step of that block.
+    /// Unpacks one step of a block.
     ///
     /// # Safety
-    /// As [`Isa`]; `block` is a packed block of a group.
+    /// See [`Isa`]. `block` must be the packed block that `header` was read from.
     unsafe fn step<I: Isa>(header: &Self::Header<I>, block: *const u8, step: usize) -> Step<I>;
 }
 
-/// Word `index` of each row of a packed block.
+/// Loads word `index` of each row of a packed block.
 #[inline(always)]
 unsafe fn word<I: Isa>(block: *const u8, index: usize) -> I::Bytes {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe { I::words(block.wrapping_add(4 * I::ROWS * index)) }
 }
 
-/// Words `first .. first + 4` of each row of a packed block.
+/// Loads words `first .. first + 4` of each row of a packed block.
 #[inline(always)]
 unsafe fn chunk<I: Isa>(block: *const u8, first: usize) -> [I::Bytes; 4] {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         [
             word::<I>(block, first),
@@ -71,27 +74,27 @@ unsafe fn chunk<I: Isa>(block: *const u8, first: usize) -> [I::Bytes; 4] {
     }
 }
 
-/// The lone half of each row of a packed block that has `words` words.
+/// Loads the lone half of each row of a packed block with `words` words.
 #[inline(always)]
 unsafe fn lone_half<I: Isa>(block: *const u8, words: usize) -> I::Floats {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe { I::halves(block.wrapping_add(4 * I::ROWS * words)) }
 }
 
-/// Low halves of a chunk's bytes, then the high ones.
+/// Splits the bytes of a chunk into low nibbles and high nibbles.
 #[inline(always)]
 unsafe fn nibbles<I: Isa>(chunk: [I::Bytes; 4]) -> ([I::Bytes; 4], [I::Bytes; 4]) {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let [a, b, c, d] = chunk;
-        // Written out: a closure would not be inlined into code with other instructions enabled.
+        // No closure here: it would not be inlined into a function with other target features.
         let low = [I::and(a, 0xf), I::and(b, 0xf), I::and(c, 0xf), I::and(d, 0xf)];
         let [a, b, c, d] = [I::shr(a, 4), I::shr(b, 4), I::shr(c, 4), I::shr(d, 4)];
         (low, [I::and(a, 0xf), I::and(b, 0xf), I::and(c, 0xf), I::and(d, 0xf)])
     }
 }
 
-/// A step of one run of 32 weights.
+/// Builds a step of one run of 32 weights.
 #[inline(always)]
 unsafe fn one_run<I: Isa>(
     low: [I::Bytes; 4],
@@ -105,25 +108,25 @@ unsafe fn one_run<I: Isa>(
     Step { codes, scale: [scale; 4], min: [min; 4] }
 }
 
-/// Scale and minimum in a word of two halves at the start of a block.
+/// Reads scale and minimum from the two halves of the first word of a block.
 #[inline(always)]
 unsafe fn scale_and_min<I: Isa>(block: *const u8) -> (I::Floats, I::Floats) {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let halves = word::<I>(block, 0);
         (I::low_half(halves), I::high_half(halves))
     }
 }
 
-/// A scale in the lone half after `words` words, and no minimum.
+/// Reads the scale from the lone half after `words` words. The minimum is unused.
 #[inline(always)]
 unsafe fn scale_only<I: Isa>(block: *const u8, words: usize) -> (I::Floats, I::Floats) {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     let scale = unsafe { lone_half::<I>(block, words) };
     (scale, scale)
 }
 
-/// The formats with a scale (and perhaps a minimum) in half precision for each 32 weights.
+/// Defines a format with a half-precision scale, and optionally a minimum, for each 32 weights.
 macro_rules! block_of_32 {
     ($name:ident, $bytes:literal bytes, half $half:expr, offset $offset:expr, minima $minima:literal,
      full $full:literal, |$isa:ident, $block:ident| $codes:expr, $scale:expr) => {
@@ -147,7 +150,7 @@ macro_rules! block_of_32 {
             unsafe fn header<I: Isa>(_block: *const u8) {}
             #[inline(always)]
             unsafe fn step<$isa: Isa>(_: &(), $block: *const u8, _step: usize) -> Step<$isa> {
-                // SAFETY: the caller's contract.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let (low, high) = $codes;
                     let (scale, min) = $scale;
@@ -179,13 +182,13 @@ block_of_32!(
     |I, block| byte_codes::<I>(chunk::<I>(block, 0), chunk::<I>(block, 4)), scale_only::<I>(block, 8)
 );
 
-/// Signed bytes as codes.
+/// Converts signed bytes to codes.
 #[inline(always)]
 unsafe fn byte_codes<I: Isa>(
     mut low: [I::Bytes; 4],
     mut high: [I::Bytes; 4],
 ) -> ([I::Bytes; 4], [I::Bytes; 4]) {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         for i in 0..4 {
             low[i] = I::byte_codes(low[i]);
@@ -195,10 +198,10 @@ unsafe fn byte_codes<I: Isa>(
     (low, high)
 }
 
-/// As [`nibbles`], with 16 added to code i where bit i of its row's word is set.
+/// Unpacks nibbles and adds 16 to code i if bit i of the word of its row is set.
 #[inline(always)]
 unsafe fn five_bits<I: Isa>(chunk: [I::Bytes; 4], fifth: I::Bytes) -> ([I::Bytes; 4], [I::Bytes; 4]) {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (mut low, mut high) = nibbles::<I>(chunk);
         for i in 0..4 {
@@ -209,16 +212,16 @@ unsafe fn five_bits<I: Isa>(chunk: [I::Bytes; 4], fifth: I::Bytes) -> ([I::Bytes
     }
 }
 
-/// Scales and minima of the eight runs of a block of Q4_K or Q5_K.
+/// Scales and minima of the eight runs of a Q4_K or Q5_K block.
 pub(super) struct KScales<I: Isa> {
     scale: [I::Floats; 8],
     min: [I::Floats; 8],
 }
 
-/// From the 16 bytes both formats begin with: two halves and 12 bytes of packed 6-bit numbers.
+/// Reads the first 16 bytes of a Q4_K or Q5_K block: two halves and 12 bytes of packed 6-bit numbers.
 #[inline(always)]
 unsafe fn k_scales<I: Isa>(block: *const u8) -> KScales<I> {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let [halves, a, b, c] = chunk::<I>(block, 0);
         let d = I::low_half(halves);
@@ -236,7 +239,7 @@ unsafe fn k_scales<I: Isa>(block: *const u8) -> KScales<I> {
     }
 }
 
-/// A step of Q4_K or Q5_K: two runs of 32, low nibbles and high ones.
+/// Builds a Q4_K or Q5_K step: one run of 32 low nibbles and one of 32 high nibbles.
 #[inline(always)]
 unsafe fn k_step<I: Isa>(
     header: &KScales<I>,
@@ -257,7 +260,7 @@ unsafe fn k_step<I: Isa>(
     }
 }
 
-/// The formats of 256 weights in eight runs of 32, with scales and minima of six bits.
+/// Defines a format of 256 weights in eight runs of 32, with 6-bit scales and minima.
 macro_rules! k_block {
     ($name:ident, $bytes:literal bytes, $sixteens:ident) => {
         pub(super) struct $name;
@@ -278,12 +281,12 @@ macro_rules! k_block {
             }
             #[inline(always)]
             unsafe fn header<I: Isa>(block: *const u8) -> KScales<I> {
-                // SAFETY: the caller's contract.
+                // SAFETY: guaranteed by the caller.
                 unsafe { k_scales::<I>(block) }
             }
             #[inline(always)]
             unsafe fn step<I: Isa>(header: &KScales<I>, block: *const u8, step: usize) -> Step<I> {
-                // SAFETY: the caller's contract.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let first = $sixteens::<I>(block, step, 0);
                     let second = $sixteens::<I>(block, step, 1);
@@ -297,17 +300,17 @@ macro_rules! k_block {
 k_block!(Q4K, 144 bytes, q4k_sixteens);
 k_block!(Q5K, 176 bytes, q5k_sixteens);
 
-/// Codes `16 * half ..` of both runs of a step of Q4_K.
+/// Unpacks codes `16 * half ..` of both runs of a Q4_K step.
 #[inline(always)]
 unsafe fn q4k_sixteens<I: Isa>(block: *const u8, step: usize, half: usize) -> ([I::Bytes; 4], [I::Bytes; 4]) {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe { nibbles::<I>(chunk::<I>(block, 4 + 8 * step + 4 * half)) }
 }
 
-/// Codes `16 * half ..` of both runs of a step of Q5_K.
+/// Unpacks codes `16 * half ..` of both runs of a Q5_K step.
 #[inline(always)]
 unsafe fn q5k_sixteens<I: Isa>(block: *const u8, step: usize, half: usize) -> ([I::Bytes; 4], [I::Bytes; 4]) {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (mut low, mut high) = nibbles::<I>(chunk::<I>(block, 12 + 8 * step + 4 * half));
         let fifth = chunk::<I>(block, 4 + 4 * half);
@@ -338,7 +341,7 @@ impl Format for Q6K {
     }
     #[inline(always)]
     unsafe fn header<I: Isa>(block: *const u8) -> [I::Floats; 16] {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let d = lone_half::<I>(block, 52);
             let scales = chunk::<I>(block, 48);
@@ -351,7 +354,7 @@ impl Format for Q6K {
     }
     #[inline(always)]
     unsafe fn step<I: Isa>(header: &[I::Floats; 16], block: *const u8, step: usize) -> Step<I> {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (side, half) = (step / 2, step % 2);
             let a = chunk::<I>(block, 16 * side + 4 * half);
@@ -372,7 +375,7 @@ impl Format for Q6K {
     }
 }
 
-/// Scales and minima of the 16 runs of a block of Q2_K.
+/// Scales and minima of the 16 runs of a Q2_K block.
 pub(super) struct Q2KHeader<I: Isa> {
     scale: [I::Floats; 16],
     min: [I::Floats; 16],
@@ -396,7 +399,7 @@ impl Format for Q2K {
     }
     #[inline(always)]
     unsafe fn header<I: Isa>(block: *const u8) -> Q2KHeader<I> {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let halves = word::<I>(block, 20);
             let d = I::low_half(halves);
@@ -412,7 +415,7 @@ impl Format for Q2K {
     }
     #[inline(always)]
     unsafe fn step<I: Isa>(header: &Q2KHeader<I>, block: *const u8, step: usize) -> Step<I> {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (side, half) = (step / 2, step % 2);
             let packed = chunk::<I>(block, 4 + 8 * side + 4 * half);

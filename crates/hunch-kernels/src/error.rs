@@ -1,24 +1,24 @@
-//! Errors of the kernels.
+//! Error types of this crate.
 
-/// The error of a reader, as [`ReadAt`](crate::ReadAt) returns it.
+/// Error returned by a [`ReadAt`](crate::ReadAt) callback.
 pub type ReadError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A result of this crate.
+/// Result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why weights are not in memory, or a layout was refused.
+/// Failure to load weights, or an invalid row layout.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system has no room for a matrix.
-    #[error("a weight matrix needs {} MiB", bytes >> 20)]
+    /// Memory for a weight matrix could not be allocated.
+    #[error("not enough memory for a weight matrix of {} MiB", bytes >> 20)]
     OutOfMemory {
-        /// Bytes that were asked for.
+        /// Requested size in bytes.
         bytes: usize,
     },
     /// The weights could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A layout does not describe the rows of its pass.
+    /// The layout is not valid for the rows of its pass.
     #[error("{0}")]
     Layout(String),
 }

@@ -1,37 +1,41 @@
-//! The product with weights that are floats: F32, F16 and BF16. The activations stay f32.
+//! Matrix kernels for F32, F16 and BF16 weights. Activations stay f32.
+//!
+//! Quantised weights belong to `matmul` and `blocks`.
 
 use candle_core::quantized::GgmlDType;
 
 use super::isa::Level;
 use super::tile::{TILE, Tile};
 
-/// A group of weight rows against up to [`TILE`] rows of activations.
+/// One group of weight rows times up to [`TILE`] activation rows.
 pub(super) struct FloatJob<'a> {
-    /// Whole rows of `k` weights.
+    /// Weight rows of `k` weights each, in file layout.
     pub(super) weights: &'a [u8],
-    /// `[m, k]`
+    /// Activations, `[m, k]`.
     pub(super) x: &'a [f32],
     pub(super) k: usize,
 }
 
+/// Kernel for one float type on one instruction set.
+///
 /// # Safety
-/// The CPU has the instructions the kernel was made for.
+/// The CPU must support the instruction set the kernel was compiled for.
 pub(super) type FloatKernel = unsafe fn(&FloatJob<'_>, &mut Tile);
 
-/// The kernel of a float type on an instruction set that this CPU has; `None` for other types.
+/// Returns the kernel for a float type on an available instruction set, `None` for other types.
 pub(super) fn kernel(dtype: GgmlDType, level: Level) -> Option<FloatKernel> {
     match dtype {
-        GgmlDType::F32 => Some(of::<F32>(level)),
-        GgmlDType::F16 => Some(of::<F16>(level)),
-        GgmlDType::BF16 => Some(of::<Bf16>(level)),
+        GgmlDType::F32 => Some(kernel_for::<F32>(level)),
+        GgmlDType::F16 => Some(kernel_for::<F16>(level)),
+        GgmlDType::BF16 => Some(kernel_for::<Bf16>(level)),
         _ => None,
     }
 }
 
-fn of<W: FloatWeight>(level: Level) -> FloatKernel {
+fn kernel_for<W: FloatWeight>(level: Level) -> FloatKernel {
     match level {
         Level::Scalar => multiply_rows::<W>,
-        // Plain Rust has NEON there already.
+        // NEON is part of the base target, so plain Rust uses it already.
         #[cfg(target_arch = "aarch64")]
         Level::Neon | Level::NeonI8mm => multiply_rows::<W>,
         #[cfg(target_arch = "x86_64")]
@@ -43,7 +47,7 @@ fn of<W: FloatWeight>(level: Level) -> FloatKernel {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! The generic kernel compiled once per x86 extension.
+    //! The generic kernel, compiled once per x86 extension.
 
     use super::{FloatJob, FloatWeight, Tile, multiply_rows};
 
@@ -58,7 +62,7 @@ mod x86 {
     }
 }
 
-/// How a float weight becomes f32.
+/// Float type that can be converted to f32.
 trait FloatWeight {
     const BYTES: usize;
     fn decode(bytes: &[u8]) -> f32;
@@ -76,8 +80,8 @@ impl FloatWeight for F32 {
 struct F16;
 impl FloatWeight for F16 {
     const BYTES: usize = 2;
-    /// Exact for every finite half, the denormal ones too: the exponent is put right by a
-    /// multiplication. Plain arithmetic, so that it vectorises.
+    /// Exact for every finite half, including subnormals: a multiplication corrects the exponent.
+    /// Plain arithmetic, so that it vectorises.
     #[inline(always)]
     fn decode(bytes: &[u8]) -> f32 {
         let bits = u32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
@@ -95,13 +99,14 @@ impl FloatWeight for Bf16 {
     }
 }
 
-/// Partial sums of a product: element i of a row goes to lane i % 16.
+/// Lanes of partial sums. Element i of a row is added to lane i % 16.
 const LANES: usize = 16;
-/// Weights decoded at a time.
+/// Number of weights decoded at a time.
 const PIECE: usize = 256;
 
-/// Each activation row takes part in the same operations in the same order whatever the number of
-/// rows.
+/// Multiplies the weight rows by the activation rows.
+///
+/// Row-invariant: the operations of a row and their order do not depend on the number of rows.
 #[inline(always)]
 fn multiply_rows<W: FloatWeight>(job: &FloatJob<'_>, out: &mut Tile) {
     let mut piece = [0f32; PIECE];
@@ -132,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_finite_half_is_decoded_exactly() {
+    fn decodes_every_finite_half_exactly() {
         for bits in 0..=u16::MAX {
             let half = half::f16::from_bits(bits);
             if half.is_finite() {

@@ -1,9 +1,11 @@
-//! Instruction sets. Each works on a *group* of weight rows abreast: a vector has one lane per
-//! weight row, so a dot product needs no sum across lanes, scales are vectors, and the order of
-//! additions of an output is the order of its weights, however many activation rows there are.
+//! Instruction sets: the vector operations that kernels are generic over, and the choice at run time.
+//! No kernels here.
 //!
-//! The formats of `blocks.rs` are written once over these operations. [`Scalar`] is the readable
-//! reference; the others are chosen at run time.
+//! A vector has one lane for each weight row of a *group*. Dot products therefore need no sum across
+//! lanes, and scales are vectors. Products are added in order of the weights, for any number of
+//! activation rows.
+//!
+//! [`Scalar`] is the readable reference implementation.
 
 use std::sync::OnceLock;
 
@@ -12,116 +14,119 @@ pub(super) mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86;
 
-/// Most weight rows abreast in any instruction set.
+/// Maximum number of weight rows in a group for any instruction set.
 pub(super) const MAX_GROUP: usize = 16;
 
-/// One instruction set.
+/// Vector operations of one instruction set.
 ///
 /// # Safety
-/// The methods may only run on a CPU that has the set's instructions, inside a function that enables
-/// them; they are inlined into it. Where a method reads from an address, what it reads is there.
+/// Methods may only be called on a CPU that supports the instruction set, from a function that enables
+/// its target features. They are inlined into that function. Pointers must be valid for the memory
+/// that the method reads or writes.
 pub(super) trait Isa {
-    /// Weight rows in a group; at most [`MAX_GROUP`].
+    /// Weight rows per group, at most [`MAX_GROUP`].
     const ROWS: usize;
-    /// Whether two rows of activations are multiplied at once, [`Isa::dot_pair`].
+    /// `true` if two activation rows are multiplied at once. See [`Isa::dot_pair`].
     const PAIRS: bool = false;
-    /// Whether codes of the full eight bits are stored with 128 added.
+    /// `true` if [`Isa::byte_codes`] adds 128 to each code.
     const BIASED_BYTES: bool;
-    /// Four bytes of each row.
+    /// Four bytes for each row.
     type Bytes: Copy;
-    /// An i32 for each row.
+    /// One i32 for each row.
     type Ints: Copy;
-    /// An f32 for each row.
+    /// One f32 for each row.
     type Floats: Copy;
 
-    /// Four bytes of each row, which lie one row after the other.
+    /// Loads four bytes for each row, stored row after row.
     unsafe fn words(at: *const u8) -> Self::Bytes;
-    /// IEEE half precision, one of each row, one row after the other.
+    /// Loads one half-precision number for each row, stored row after row.
     unsafe fn halves(at: *const u8) -> Self::Floats;
-    /// Asks for the line at `address` to be brought near; any address is sound.
+    /// Prefetches the cache line at `address`, which may be invalid.
     unsafe fn prefetch(address: *const u8);
 
-    /// Each byte with `mask`.
+    /// Bitwise AND of each byte with `mask`.
     unsafe fn and(a: Self::Bytes, mask: u8) -> Self::Bytes;
-    /// Each byte with the other's.
+    /// Bitwise OR.
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
-    /// Each byte shifted right; what comes in from above is anything, so mask it.
+    /// Shifts each byte right. The upper bits of the result are undefined, so mask them.
     unsafe fn shr(a: Self::Bytes, by: u32) -> Self::Bytes;
-    /// Each byte shifted left; what comes in from below is anything, so mask before.
+    /// Shifts each byte left. The lower bits may come from the neighbouring byte, so mask before.
     unsafe fn shl(a: Self::Bytes, by: u32) -> Self::Bytes;
-    /// 16 in byte b of a row where bit `4 * nibble + b` of its word is set, else 0.
+    /// Returns 16 in byte b of a row if bit `4 * nibble + b` of its word is set, 0 otherwise.
     unsafe fn fifth_bits(word: Self::Bytes, nibble: usize) -> Self::Bytes;
-    /// Signed bytes as codes: 128 added where [`Isa::BIASED_BYTES`].
+    /// Converts signed bytes to codes. Adds 128 if [`Isa::BIASED_BYTES`].
     unsafe fn byte_codes(a: Self::Bytes) -> Self::Bytes;
 
-    /// The low half of each word as IEEE half precision.
+    /// Converts the low half of each word from half precision.
     unsafe fn low_half(word: Self::Bytes) -> Self::Floats;
-    /// The high half of each word as IEEE half precision.
+    /// Converts the high half of each word from half precision.
     unsafe fn high_half(word: Self::Bytes) -> Self::Floats;
-    /// Byte `i` of each word, unsigned.
+    /// Converts byte `i` of each word from unsigned.
     unsafe fn unsigned_byte(word: Self::Bytes, i: u32) -> Self::Floats;
-    /// Byte `i` of each word, signed.
+    /// Converts byte `i` of each word from signed.
     unsafe fn signed_byte(word: Self::Bytes, i: u32) -> Self::Floats;
 
-    /// `value << shift` in every lane.
+    /// Returns `value << shift` in every lane.
     unsafe fn splat_shifted(value: i32, shift: u32) -> Self::Ints;
-    /// Adds the products of 16 codes below 64 of each row with 16 activations.
+    /// Adds the dot product of 16 codes of each row with 16 activations. Codes must be below 64.
     unsafe fn dot(acc: Self::Ints, codes: &[Self::Bytes], activations: &[i8; 16]) -> Self::Ints;
-    /// As [`Isa::dot`] for the codes of [`Isa::byte_codes`].
+    /// Adds the dot product for codes of [`Isa::byte_codes`].
     unsafe fn dot_bytes(acc: Self::Ints, codes: &[Self::Bytes], activations: &[i8; 16]) -> Self::Ints;
-    /// Both kinds of dot product for two rows of activations; the sums are those of each row alone.
+    /// Computes either kind of dot product for two activation rows, with the same sums as one by one.
     #[inline(always)]
     unsafe fn dot_pair(
         acc: [Self::Ints; 2],
         codes: &[Self::Bytes],
         activations: [&[i8; 16]; 2],
     ) -> [Self::Ints; 2] {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe { [Self::dot(acc[0], codes, activations[0]), Self::dot(acc[1], codes, activations[1])] }
     }
-    /// To f32.
+    /// Converts to f32.
     unsafe fn floats(a: Self::Ints) -> Self::Floats;
 
-    /// `value` in every lane.
+    /// Returns `value` in every lane.
     unsafe fn splat(value: f32) -> Self::Floats;
-    /// a * b.
+    /// Returns a * b.
     unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    /// a * b + c, rounded once.
+    /// Returns a * b + c, rounded once.
     unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-    /// Lane r to `to[r]`.
+    /// Stores lane r in `to[r]`.
     unsafe fn store(a: Self::Floats, to: &mut [f32; MAX_GROUP]);
 
-    /// [`Isa::ROWS`] floats from `from` on, a lane each. They must be there.
+    /// Loads [`Isa::ROWS`] floats from `from`.
     unsafe fn load(from: *const f32) -> Self::Floats;
-    /// A lane each to `to` and what follows. There must be room.
+    /// Stores [`Isa::ROWS`] floats at `to`.
     unsafe fn store_at(a: Self::Floats, to: *mut f32);
-    /// The sum over the lanes of each of four vectors, all added in one and the same order.
+    /// Returns the sum over the lanes of each of four vectors, added in the same order.
     unsafe fn sums(a: [Self::Floats; 4]) -> [f32; 4];
 }
 
-static CHOSEN: OnceLock<Level> = OnceLock::new();
+/// Level of this process, fixed at its first use.
+static CURRENT: OnceLock<Level> = OnceLock::new();
 
-/// Names of the levels that this CPU has, the slowest first.
-pub fn level_names() -> Vec<&'static str> {
+/// Returns the names of the levels available on this CPU, slowest first.
+fn level_names() -> Vec<&'static str> {
     Level::ALL.iter().filter(|level| level.available()).map(|level| level.name()).collect()
 }
 
-/// Holds all kernels of the process to a level, so that one machine can measure as several do. To be called before
-/// any kernel runs.
+/// Restricts all kernels of the process to a level by name, to measure slower CPUs on this one.
+///
+/// Call it before any kernel runs.
 ///
 /// # Errors
-/// With the reason, when this CPU has no level of that name, or another one is in use already.
+/// If this CPU has no level of that name, or another level is already in use.
 pub fn use_level(name: &str) -> Result<(), String> {
-    let known = Level::ALL.iter().copied().find(|level| level.name() == name && level.available());
-    let level = known.ok_or_else(|| format!("choose one of {}", level_names().join(", ")))?;
-    if *CHOSEN.get_or_init(|| level) == level {
+    let level = Level::ALL.iter().copied().find(|level| level.name() == name && level.available());
+    let level = level.ok_or_else(|| format!("choose one of {}", level_names().join(", ")))?;
+    if *CURRENT.get_or_init(|| level) == level {
         Ok(())
     } else {
-        Err(format!("{} is in use already", Level::best().name()))
+        Err(format!("{} is already in use", Level::current().name()))
     }
 }
 
-/// The instruction set in use.
+/// Set of CPU features that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Scalar,
@@ -138,7 +143,7 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// All there are, the best last.
+    /// All levels of this architecture, fastest last.
     pub(super) const ALL: &[Level] = &[
         Level::Scalar,
         #[cfg(target_arch = "aarch64")]
@@ -153,14 +158,16 @@ impl Level {
         Level::Avx512,
     ];
 
-    /// The level in use: the best this CPU has, unless [`use_level`] chose another. Decided once.
-    pub(super) fn best() -> Self {
-        *CHOSEN.get_or_init(|| {
+    /// Returns the level in use: the fastest available one unless [`use_level`] chose another.
+    ///
+    /// The level is fixed by the first call.
+    pub(super) fn current() -> Self {
+        *CURRENT.get_or_init(|| {
             Self::ALL.iter().rev().copied().find(|level| level.available()).unwrap_or(Self::Scalar)
         })
     }
 
-    /// Name of the level on the command line.
+    /// Returns the name of the level on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -177,7 +184,7 @@ impl Level {
         }
     }
 
-    /// Whether this CPU has it.
+    /// Returns `true` if this CPU supports the level.
     pub(super) fn available(self) -> bool {
         match self {
             Self::Scalar => true,
@@ -205,7 +212,7 @@ impl Level {
         }
     }
 
-    /// Weight rows in a group.
+    /// Returns the number of weight rows per group.
     pub(super) fn rows(self) -> usize {
         match self {
             Self::Scalar => Scalar::ROWS,
@@ -221,13 +228,13 @@ impl Level {
     }
 }
 
-/// Plain Rust, for every CPU: the reference the others are tested against.
+/// Portable reference implementation that the others are tested against.
 pub(super) struct Scalar;
 
 const LANES: usize = 4;
 
 #[inline(always)]
-fn both<A: Copy, B: Copy, C: Default + Copy>(
+fn zip_with<A: Copy, B: Copy, C: Default + Copy>(
     a: [A; LANES],
     b: [B; LANES],
     f: impl Fn(A, B) -> C,
@@ -248,12 +255,12 @@ impl Isa for Scalar {
 
     #[inline(always)]
     unsafe fn words(at: *const u8) -> Self::Bytes {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe { at.cast::<Self::Bytes>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn halves(at: *const u8) -> Self::Floats {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         let halves = unsafe { at.cast::<[[u8; 2]; LANES]>().read_unaligned() };
         halves.map(|half| half::f16::from_le_bytes(half).to_f32())
     }
@@ -265,7 +272,7 @@ impl Isa for Scalar {
     }
     #[inline(always)]
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
-        both(a, b, |a, b| [a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3]])
+        zip_with(a, b, |a, b| [a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3]])
     }
     #[inline(always)]
     unsafe fn shr(a: Self::Bytes, by: u32) -> Self::Bytes {
@@ -336,12 +343,12 @@ impl Isa for Scalar {
     }
     #[inline(always)]
     unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        both(a, b, |a, b| a * b)
+        zip_with(a, b, |a, b| a * b)
     }
     #[inline(always)]
     unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
-        let ab = both(a, b, |a, b| (a, b));
-        both(ab, c, |(a, b), c| a.mul_add(b, c))
+        let ab = zip_with(a, b, |a, b| (a, b));
+        zip_with(ab, c, |(a, b), c| a.mul_add(b, c))
     }
     #[inline(always)]
     unsafe fn store(a: Self::Floats, to: &mut [f32; MAX_GROUP]) {
@@ -349,12 +356,12 @@ impl Isa for Scalar {
     }
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self::Floats {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe { from.cast::<[f32; LANES]>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn store_at(a: Self::Floats, to: *mut f32) {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.cast::<[f32; LANES]>().write_unaligned(a) }
     }
     #[inline(always)]

@@ -1,9 +1,12 @@
-//! CPU kernels of Hunch: threads, matrix products over quantised weights, attention, and operations row by row. The
-//! only crate that may use `unsafe`; every block says why it is sound. No model, no file and no drafts here.
+//! CPU kernels of Hunch: matrix products over quantised weights, attention, row-wise operations, and
+//! the thread pool that runs them.
 //!
-//! Rule of the crate: **row invariance**. What an output row is must not depend on how many rows
-//! were in the call: one partition of K, one order of additions, the same instructions for one row
-//! and for sixteen.
+//! No models, files or drafts here. This is the only crate that may use `unsafe`, and every `unsafe`
+//! block states why it is sound.
+//!
+//! All kernels are **row-invariant**: an output row does not depend on the number of rows in the
+//! call. K is split the same way, sums are added in the same order, and one row uses the same
+//! instructions as sixteen.
 
 #![allow(unsafe_code)]
 
@@ -13,16 +16,16 @@ mod blocks;
 mod error;
 mod float;
 mod isa;
-pub mod mask;
+mod mask;
 pub mod matmul;
 mod memory;
 mod packed;
 pub mod quantise;
-pub mod threads;
+mod threads;
 mod tile;
 
 pub use error::{Error, ReadError, Result};
-pub use isa::{level_names, use_level};
+pub use isa::use_level;
 pub use mask::RowMask;
 pub use matmul::{MatrixSource, WeightMatrix};
 pub use memory::{CopiedBytes, ReadAt};

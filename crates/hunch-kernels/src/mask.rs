@@ -1,43 +1,50 @@
-//! The cache slots that each row of a pass sees. Pure: no tensors, no model.
+//! Attention masks: the cache slots visible to each row of a pass. No tensors and no model here.
 
 use crate::error::{Error, Result};
 
-/// The rows of one pass: `base` slots seen by all, then slots that some may see and a slot per row.
+/// Visible cache slots of the rows of one pass.
+///
+/// The first `base` slots are visible to all rows. After them come slots of earlier passes that only
+/// some rows see, then one slot for each row of this pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowMask {
     base: usize,
-    /// Slots between those that all see and those of the rows.
+    /// Slots of earlier passes that only some rows see, after the first `base` slots.
     unsettled: usize,
     rows: usize,
-    /// `None` = causal, with nothing unsettled. Else bit j of `bits[i]`: row i sees slot `base + j`; its
-    /// own bit is set.
+    /// `None` for a causal mask without unsettled slots. Otherwise row i sees slot `base + j` if bit j
+    /// of `bits[i]` is set. Its own bit is always set.
     bits: Option<Vec<u64>>,
     depths: Vec<usize>,
 }
 
 impl RowMask {
-    /// Row i sees rows 0..=i.
+    /// Creates a causal mask: row i sees the first `base` slots and rows `0..=i`.
     pub fn causal(base: usize, rows: usize) -> Self {
         Self { base, unsettled: 0, rows, bits: None, depths: (0..rows).collect() }
     }
 
-    /// Every row sees the cache, its ancestors and itself. `parents[i] < i`, or `None` for a row that follows
-    /// the cache directly; the position of a row is `cached` plus its depth.
+    /// Creates a tree mask: each row sees the cache, its ancestors and itself.
+    ///
+    /// `parents[i]` is below `i`, or `None` for a row that directly follows the cache. The position of a
+    /// row is `cached` plus its depth.
     ///
     /// # Errors
-    /// When there are more than 64 rows, or a parent is not an earlier row.
+    /// If there are more than 64 rows, or a parent is not an earlier row.
     pub fn tree(cached: usize, parents: &[Option<usize>]) -> Result<Self> {
         let (bits, depths) = tree_bits(parents)?;
         Self::from_bits(cached, cached, bits, depths)
     }
 
-    /// Every row sees the slots before `since`. Of the slots from there on, which are those that earlier passes
-    /// left unsettled and then one for each row, row i sees slot `since + j` where bit j of `visible[i]` is set:
-    /// its own bit is set, none after it. The position of row i is `since + depths[i]`.
+    /// Creates a mask from one bit set per row.
+    ///
+    /// All rows see the slots before `since`. The slots from `since` on are those left by earlier passes,
+    /// then one for each row. Row i sees slot `since + j` if bit j of `visible[i]` is set. The highest set
+    /// bit must be the row's own. The position of row i is `since + depths[i]`.
     ///
     /// # Errors
-    /// When `depths` and `visible` differ in length, `since` is past `cached`, more than 64 slots follow `since`,
-    /// or a row sees a later one or not itself.
+    /// If `depths` and `visible` differ in length, `since` is greater than `cached`, more than 64 slots
+    /// follow `since`, or the highest bit of a row is not its own.
     pub fn custom(cached: usize, since: usize, depths: &[usize], visible: &[u64]) -> Result<Self> {
         Self::from_bits(cached, since, visible.to_vec(), depths.to_vec())
     }
@@ -50,9 +57,9 @@ impl RowMask {
         let Some(unsettled) =
             unsettled.filter(|&unsettled| depths.len() == rows && sees_itself_last(unsettled))
         else {
-            return Err(Error::Layout(format!("a layout does not describe its {rows} rows")));
+            return Err(Error::Layout(format!("the mask does not match its {rows} rows")));
         };
-        // A tree that is a chain takes the shorter path; the result is the same.
+        // A chain takes the faster causal path, with the same result.
         let chain = bits.iter().enumerate().all(|(i, b)| b.count_ones() as usize == unsettled + i + 1)
             && depths.iter().enumerate().all(|(i, d)| unsettled + i == *d);
         if chain {
@@ -61,39 +68,39 @@ impl RowMask {
         Ok(Self { base, unsettled, rows, bits: Some(bits), depths })
     }
 
-    /// Slots that every row sees.
+    /// Returns the number of leading slots visible to all rows.
     pub fn base(&self) -> usize {
         self.base
     }
 
-    /// All slots: those before the pass and one a row.
+    /// Returns the number of slots: those before the pass plus one for each row.
     pub fn slots(&self) -> usize {
         self.base + self.unsettled + self.rows
     }
 
-    /// Rows of the pass.
+    /// Returns the number of rows in the pass.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The absolute position of each row.
+    /// Returns the absolute position of each row.
     pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
         self.depths.iter().map(|d| self.base + d)
     }
 
-    /// Whether row i simply sees every slot up to its own.
+    /// Returns `true` if each row sees all slots up to its own.
     pub fn is_causal(&self) -> bool {
         self.bits.is_none()
     }
 
-    /// The slots row `row` sees, in the order of their positions.
+    /// Returns the slots visible to `row`, in order of position.
     pub fn visible(&self, row: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.base).chain(self.visible_tail(row))
     }
 
-    /// Those of them that not every row sees.
+    /// Returns the slots visible to `row` from [`base`](Self::base) on, in order of position.
     pub fn visible_tail(&self, row: usize) -> impl Iterator<Item = usize> + '_ {
-        // Without bits every row up to its own is seen; then there may be more than 64 of them.
+        // A causal mask has no bits, because it may have more than 64 rows.
         let (chain, mut rest) = match &self.bits {
             None => (row + 1, 0),
             Some(bits) => (0, bits[row]),
@@ -109,7 +116,7 @@ impl RowMask {
         (base..base + chain).chain(branch)
     }
 
-    /// The additive mask `[rows, slots]`: 0 where seen, minus infinity elsewhere.
+    /// Returns the additive mask `[rows, slots]`: 0 where visible, negative infinity elsewhere.
     pub fn additive(&self) -> Vec<f32> {
         let width = self.slots();
         let mut mask = vec![f32::NEG_INFINITY; self.rows * width];
@@ -125,14 +132,16 @@ impl RowMask {
 fn tree_bits(parents: &[Option<usize>]) -> Result<(Vec<u64>, Vec<usize>)> {
     let rows = parents.len();
     if rows > 64 {
-        return Err(Error::Layout(format!("a tree of {rows} rows; at most 64 fit")));
+        return Err(Error::Layout(format!("a draft tree has {rows} rows, but the limit is 64")));
     }
     let (mut bits, mut depths) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
     for (i, &parent) in parents.iter().enumerate() {
         let (seen, depth) = match parent {
             None => (0, 0),
             Some(p) if p < i => (bits[p], depths[p] + 1),
-            Some(p) => return Err(Error::Layout(format!("row {i} has the later row {p} as parent"))),
+            Some(p) => {
+                return Err(Error::Layout(format!("row {i} has parent {p}, which is not an earlier row")));
+            }
         };
         bits.push(seen | 1 << i);
         depths.push(depth);
@@ -146,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_row_of_a_tree_sees_its_ancestors_only() {
+    fn tree_row_sees_only_its_ancestors() {
         let parents = [None, Some(0), Some(0), Some(1)];
         let mask = RowMask::tree(2, &parents).unwrap();
         assert_eq!(mask.visible(3).collect::<Vec<_>>(), [0, 1, 2, 3, 5]);
@@ -155,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_layouts_are_refused() {
+    fn rejects_invalid_layouts() {
         let forward = [Some(1), None];
         assert!(RowMask::tree(0, &forward).is_err());
         assert!(RowMask::custom(0, 0, &[0, 1], &[1]).is_err());
@@ -169,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn rows_may_hang_on_what_an_earlier_pass_left() {
-        // Slots 3 and 4 are siblings of an earlier pass; a row follows each.
+    fn rows_can_follow_branches_of_an_earlier_pass() {
+        // Slots 3 and 4 are siblings from an earlier pass. One row follows each.
         let mask = RowMask::custom(5, 3, &[1, 1], &[0b101, 0b1010]).unwrap();
         assert_eq!(mask.visible(0).collect::<Vec<_>>(), [0, 1, 2, 3, 5]);
         assert_eq!(mask.visible(1).collect::<Vec<_>>(), [0, 1, 2, 4, 6]);
@@ -182,14 +191,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_chain_written_as_a_tree_is_causal(base in 0usize..50, rows in 1usize..40) {
+        fn chain_tree_equals_causal_mask(base in 0usize..50, rows in 1usize..40) {
             let parents: Vec<_> = (0..rows).map(|i: usize| i.checked_sub(1)).collect();
             let tree = RowMask::tree(base, &parents).unwrap();
             prop_assert_eq!(tree, RowMask::causal(base, rows));
         }
 
         #[test]
-        fn a_row_sees_as_many_rows_as_it_is_deep(seeds in proptest::collection::vec(any::<u32>(), 1..60)) {
+        fn visible_slots_match_depth_of_row(seeds in proptest::collection::vec(any::<u32>(), 1..60)) {
             let parents: Vec<_> = seeds.iter().enumerate()
                 .map(|(i, s)| (*s as usize % (i + 1)).checked_sub(1)).collect();
             let mask = RowMask::tree(7, &parents).unwrap();

@@ -1,10 +1,12 @@
-//! The matrix product y = x W^T of f32 rows with a weight matrix of a GGUF file: the heart of every
-//! linear layer on the CPU. Any number of rows, one result per row whatever their number.
+//! The matrix product y = x W^T of f32 rows with a GGUF weight matrix, used by every linear layer.
 //!
-//! Each row of activations is quantised once to 8 bits with a scale per 32 values (float weights
-//! keep float activations). The weights are taken in groups of rows, as many as the instruction set
-//! has lanes, and packed side by side: 32 or 64 weights of each row of the group are unpacked into
-//! registers, where they serve all activation rows before the next are touched.
+//! Each activation row is quantised once to 8 bits, with one scale per 32 values. Float weights keep
+//! float activations. Quantised weights are packed in groups of as many rows as the instruction set
+//! has lanes. 32 or 64 weights of each row of a group are unpacked into registers and multiplied with
+//! all activation rows before the next weights are unpacked.
+//!
+//! The module owns weight matrices and splits products over threads. Block formats belong to `blocks`,
+//! vector operations to `isa`.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,57 +24,62 @@ use super::threads::{SharedSlice, Threads};
 use super::tile::{TILE, Tile};
 use crate::error::Result;
 
-/// How far ahead of what is multiplied the memory is asked for weights, in bytes.
-const AHEAD: usize = 8192;
-/// Bytes that memory gives at once.
-const LINE: usize = 64;
+/// Prefetch distance in bytes of weights.
+const PREFETCH_DISTANCE: usize = 8192;
+/// Size of a cache line in bytes.
+const CACHE_LINE: usize = 64;
 
-/// A weight matrix `[n, k]`.
+/// Weight matrix `[n, k]` in memory.
 #[derive(Clone, Debug)]
 pub struct WeightMatrix {
     weights: Weights,
     n: usize,
     k: usize,
-    /// Rows of a group.
+    /// Rows per group.
     group: usize,
 }
 
-/// The rows, and how one group of them is multiplied.
+/// Weight rows and the kernel that multiplies a group of them.
 #[derive(Clone, Debug)]
 enum Weights {
     Quantised {
         rows: PackedRows,
         kernel: QuantisedKernel,
     },
-    /// Floats, as they lie in the file.
+    /// Floats in file layout.
     Float {
         rows: CopiedBytes,
         kernel: FloatKernel,
     },
 }
 
+/// Kernel for one quantised type on one instruction set.
+///
 /// # Safety
-/// The CPU has the instructions the kernel was made for; every row of the job has all its blocks,
-/// and there are at most [`TILE`] rows of activations.
+/// The CPU must support the instruction set the kernel was compiled for. Every row of the job must be
+/// complete.
 type QuantisedKernel = unsafe fn(&Job<'_>, &mut Tile);
 
-/// One group of weight rows against up to [`TILE`] rows of activations.
+/// One group of weight rows times up to [`TILE`] activation rows.
 struct Job<'a> {
     /// A packed group.
     weights: *const u8,
-    /// `[m, per_row]`
+    /// Quantised activations, `[m, per_row]`.
     activations: &'a [ActivationBlock],
     per_row: usize,
 }
 
 impl WeightMatrix {
-    /// A matrix of `n` rows of `k` weights, copied into memory. Quantised rows are packed for this CPU.
-    /// `None` when the CPU kernels have no path for the type (Q3_K) or the source has another size.
+    /// Copies a matrix into memory. Quantised rows are packed for this CPU.
+    ///
+    /// Returns `None` if there is no CPU kernel for the type (Q3_K), or the size of the source does not
+    /// match.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when there is no room, and as the source.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory, and any error
+    /// of the source.
     pub fn new(source: MatrixSource<'_>, threads: &Threads) -> Result<Option<Self>> {
-        Self::at_level(source, threads, Level::best())
+        Self::at_level(source, threads, Level::current())
     }
 
     fn at_level(source: MatrixSource<'_>, threads: &Threads, level: Level) -> Result<Option<Self>> {
@@ -97,12 +104,12 @@ impl WeightMatrix {
         Ok(Some(Self { weights, n, k, group }))
     }
 
-    /// Appends the bytes of a row, as the file has them.
+    /// Appends the bytes of a row to `out` in file layout.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If `row` is out of bounds.
     pub fn copy_row(&self, row: usize, out: &mut Vec<u8>) {
-        assert!(row < self.n, "the matrix has the row");
+        assert!(row < self.n, "the row must be inside the matrix");
         match &self.weights {
             Weights::Quantised { rows, .. } => rows.unpack_row(row, out),
             Weights::Float { rows, .. } => {
@@ -112,10 +119,11 @@ impl WeightMatrix {
         }
     }
 
-    /// Bytes that a matrix of this type and shape takes once it is loaded;
-    /// `None` when the CPU kernels have no path for it.
+    /// Returns the size in bytes of a loaded matrix of this type and shape.
+    ///
+    /// `None` if there is no CPU kernel for the type.
     pub fn bytes_in_memory(dtype: GgmlDType, n: usize, k: usize) -> Option<usize> {
-        let level = Level::best();
+        let level = Level::current();
         let row_bytes = k / dtype.block_size() * dtype.type_size();
         if quantised_kernel(dtype, level).is_some() {
             return Some(n.next_multiple_of(level.rows()) * row_bytes);
@@ -123,7 +131,7 @@ impl WeightMatrix {
         float::kernel(dtype, level).map(|_| n * row_bytes)
     }
 
-    /// Whether the product takes its activations quantised.
+    /// Returns `true` if the product needs quantised activations.
     pub fn wants_quantised(&self) -> bool {
         matches!(self.weights, Weights::Quantised { .. })
     }
@@ -132,8 +140,10 @@ impl WeightMatrix {
         self.n.div_ceil(self.group)
     }
 
-    /// Computes the outputs of one group of weight rows and hands them over: `take(row, first,
-    /// outputs)` for each activation row, where output `first` of the row is the first of `outputs`.
+    /// Computes the outputs of one group of weight rows.
+    ///
+    /// Calls `take(row, first, outputs)` for each activation row, where `first` is the column of the
+    /// first element of `outputs`.
     fn group(
         &self,
         index: usize,
@@ -154,8 +164,8 @@ impl WeightMatrix {
                         activations: &input.quantised.blocks()[from * per_row..(from + height) * per_row],
                         per_row,
                     };
-                    // SAFETY: `quantised_kernel` chose it for this CPU, packed groups are whole, and a
-                    // tile holds `height` rows.
+                    // SAFETY: `quantised_kernel` chose the kernel for this CPU. Packed groups and
+                    // quantised rows are complete.
                     unsafe { kernel(&job, tile) };
                 }
                 Weights::Float { rows, kernel } => {
@@ -166,7 +176,7 @@ impl WeightMatrix {
                         x: &input.x[from * self.k..(from + height) * self.k],
                         k: self.k,
                     };
-                    // SAFETY: `float::kernel` chose it for this CPU.
+                    // SAFETY: `float::kernel` chose the kernel for this CPU.
                     unsafe { kernel(&job, tile) };
                 }
             }
@@ -177,54 +187,53 @@ impl WeightMatrix {
     }
 
     fn check(&self, input: Input<'_>, out: usize) {
-        assert!(input.x.len().is_multiple_of(self.k), "x is made of rows of k");
+        assert!(input.x.len().is_multiple_of(self.k), "x must consist of rows of k values");
         let quantised = input.quantised.blocks().len() * BLOCK;
-        assert!(!self.wants_quantised() || quantised == input.x.len(), "the quantised rows are those of x");
-        assert_eq!(out, input.x.len() / self.k * self.n, "there is an output for each row and weight row");
+        assert!(!self.wants_quantised() || quantised == input.x.len(), "the quantised rows must match x");
+        assert_eq!(out, input.x.len() / self.k * self.n, "the output must have m * n values");
     }
 }
 
-/// Where a weight matrix comes from.
+/// Source of a weight matrix.
 #[derive(Clone, Copy)]
 pub struct MatrixSource<'a> {
-    /// Reads its bytes, as the file has them.
+    /// Reads bytes of the matrix in file layout.
     pub read: &'a ReadAt<'a>,
-    /// How many they are.
+    /// Size of the matrix in bytes.
     pub len: usize,
     /// Type of the weights.
     pub dtype: GgmlDType,
-    /// Rows: outputs.
+    /// Number of rows (outputs).
     pub n: usize,
-    /// Weights of a row: inputs.
+    /// Number of weights per row (inputs).
     pub k: usize,
 }
 
-/// What products take: rows of f32, and the same quantised for the matrices that
-/// [want them](WeightMatrix::wants_quantised).
+/// Input rows of a product, as f32 and quantised.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
-    /// `[m, k]`
+    /// Activations, `[m, k]`.
     pub x: &'a [f32],
-    /// Made of `x`, or empty where no matrix wants it.
+    /// Quantised rows of `x`. May be empty if no matrix [needs them](WeightMatrix::wants_quantised).
     pub quantised: &'a QuantisedRows,
 }
 
-/// One product of several with the same input.
+/// One of several products with the same input.
 pub struct Product<'a> {
-    /// The matrix, `[n, k]`.
+    /// Weight matrix, `[n, k]`.
     pub matrix: &'a WeightMatrix,
-    /// Added to every row, `[n]`.
+    /// Bias added to every row, `[n]`.
     pub bias: Option<&'a [f32]>,
-    /// `[m, n]`
+    /// Output, `[m, n]`.
     pub out: &'a mut [f32],
-    /// Whether the product is added to what `out` holds, or replaces it.
+    /// `true` to add the product to `out`, `false` to overwrite `out`.
     pub add: bool,
 }
 
-/// Computes products with one input in one go: `out = x W^T + bias`, or `out += x W^T + bias`.
+/// Computes several products with one input: `out = x W^T + bias`, or `out += x W^T + bias`.
 ///
 /// # Panics
-/// If a size does not fit.
+/// If the sizes do not match.
 pub fn multiply(threads: &Threads, input: Input<'_>, products: &mut [Product<'_>]) {
     let mut parts = Vec::with_capacity(products.len());
     let mut groups = 0;
@@ -242,8 +251,8 @@ pub fn multiply(threads: &Threads, input: Input<'_>, products: &mut [Product<'_>
                 continue;
             }
             matrix.group(index - before, input, tile, |row, first, values| {
-                // SAFETY: `out` is borrowed until all tasks are done, and only this task has these
-                // columns.
+                // SAFETY: `out` stays borrowed until all tasks are done, and no other task writes
+                // these columns.
                 let out = unsafe { out.part(row * matrix.n + first, values.len()) };
                 for (i, (out, &value)) in out.iter_mut().zip(values).enumerate() {
                     let value = bias.map_or(value, |bias| value + bias[first + i]);
@@ -255,14 +264,16 @@ pub fn multiply(threads: &Threads, input: Input<'_>, products: &mut [Product<'_>
     });
 }
 
-/// Weight rows in a block of [`multiply_blocks`].
+/// Weight rows per block of [`multiply_blocks`].
 pub const BLOCK_ROWS: usize = 16;
 
-/// The outputs of some blocks of [`BLOCK_ROWS`] weight rows, each as [`multiply`] gives it. The other
-/// columns of `out`, `[m, n]`, stay as they are. `blocks` holds block numbers in strictly ascending order.
+/// Computes the outputs of selected blocks of [`BLOCK_ROWS`] weight rows.
+///
+/// Outputs equal those of [`multiply`]. Other columns of `out`, `[m, n]`, stay unchanged. `blocks`
+/// holds block indices in strictly ascending order.
 ///
 /// # Panics
-/// If a size does not fit or `blocks` is not strictly ascending.
+/// If the sizes do not match or `blocks` is not strictly ascending.
 pub fn multiply_blocks(
     threads: &Threads,
     input: Input<'_>,
@@ -271,7 +282,7 @@ pub fn multiply_blocks(
     out: &mut [f32],
 ) {
     matrix.check(input, out.len());
-    assert!(blocks.is_sorted_by(|a, b| a < b), "blocks ascend, each once");
+    assert!(blocks.is_sorted_by(|a, b| a < b), "blocks must be strictly ascending");
     let out = SharedSlice::new(out);
     let groups_of_block = BLOCK_ROWS / matrix.group;
     split(threads, blocks.len() * groups_of_block, &|index, tile| {
@@ -281,18 +292,20 @@ pub fn multiply_blocks(
             return;
         }
         matrix.group(group, input, tile, |row, first, values| {
-            // SAFETY: `out` is borrowed until all tasks are done, and only this task has these columns:
-            // `blocks` has each block once.
+            // SAFETY: `out` stays borrowed until all tasks are done. `blocks` has each block once, so no
+            // other task writes these columns.
             let out = unsafe { out.part(row * matrix.n + first, values.len()) };
             out.copy_from_slice(values);
         });
     });
 }
 
-/// The gated half of a feed-forward layer: `out = silu(x Wg^T) * (x Wu^T)` with matrices of one shape.
+/// Computes the gated part of a feed-forward layer: `out = silu(x Wg^T) * (x Wu^T)`.
+///
+/// Both matrices must have the same shape.
 ///
 /// # Panics
-/// If a size does not fit.
+/// If the sizes do not match.
 pub fn multiply_gated(
     threads: &Threads,
     input: Input<'_>,
@@ -300,41 +313,44 @@ pub fn multiply_gated(
     up: &WeightMatrix,
     out: &mut [f32],
 ) {
-    assert!((gate.n, gate.k) == (up.n, up.k), "gate and up have one shape");
+    assert!((gate.n, gate.k) == (up.n, up.k), "gate and up must have the same shape");
     gate.check(input, out.len());
     up.check(input, out.len());
     let out = SharedSlice::new(out);
     split(threads, gate.groups(), &|index, tile| {
-        let place = |row: usize, first: usize, len: usize| {
-            // SAFETY: `out` is borrowed until all tasks are done, and only this task has these columns.
+        let out_part = |row: usize, first: usize, len: usize| {
+            // SAFETY: `out` stays borrowed until all tasks are done, and no other task writes these
+            // columns. Each returned slice is dropped before the next call.
             unsafe { out.part(row * gate.n + first, len) }
         };
         gate.group(index, input, tile, |row, first, values| {
-            place(row, first, values.len()).copy_from_slice(values)
+            out_part(row, first, values.len()).copy_from_slice(values)
         });
         up.group(index, input, tile, |row, first, values| {
-            gated_silu(place(row, first, values.len()), values);
+            gated_silu(out_part(row, first, values.len()), values);
         });
     });
 }
 
-/// Spreads `groups` over the threads. Each walks through a stretch of its own, because the weights of
-/// the next group are on their way while one is multiplied; who is done takes from the others. A few
-/// groups are taken at once: taking is an atomic operation, which waits for every load before it.
+/// Splits `groups` over the threads.
+///
+/// Each thread works through its own range, because the weights of the next group are prefetched
+/// during the current one. A thread that is done takes groups from the other ranges. Several groups
+/// are taken at once, because the atomic operation waits for all earlier loads.
 fn split(threads: &Threads, groups: usize, group: &(dyn Fn(usize, &mut Tile) + Sync)) {
     let count = threads.count().min(groups);
     if count == 0 {
         return;
     }
-    let begin = |stretch: usize| stretch * groups / count;
+    let range_start = |range: usize| range * groups / count;
     let at_once = (groups / count / 12).clamp(1, 8);
-    let next: Vec<AtomicUsize> = (0..count).map(|stretch| AtomicUsize::new(begin(stretch))).collect();
+    let next: Vec<AtomicUsize> = (0..count).map(|range| AtomicUsize::new(range_start(range))).collect();
     threads.run(count, &|mine| {
         let mut tile: Tile = [[0.0; MAX_GROUP]; TILE];
-        for stretch in (mine..count).chain(0..mine) {
+        for range in (mine..count).chain(0..mine) {
             loop {
-                let from = next[stretch].fetch_add(at_once, Ordering::Relaxed);
-                let end = begin(stretch + 1);
+                let from = next[range].fetch_add(at_once, Ordering::Relaxed);
+                let end = range_start(range + 1);
                 if from >= end {
                     break;
                 }
@@ -344,10 +360,10 @@ fn split(threads: &Threads, groups: usize, group: &(dyn Fn(usize, &mut Tile) + S
     });
 }
 
-/// The kernel of a quantised type on an instruction set that this CPU has, and how its blocks lie.
+/// Returns the kernel and block layout of a quantised type for an available instruction set.
 fn quantised_kernel(dtype: GgmlDType, level: Level) -> Option<(QuantisedKernel, BlockShape)> {
     use GgmlDType as T;
-    assert!(level.available(), "a level is used where it is available");
+    assert!(level.available(), "the instruction set must be available");
     Some(match dtype {
         T::Q4_0 => kernel::<blocks::Q4_0>(level),
         T::Q4_1 => kernel::<blocks::Q4_1>(level),
@@ -381,79 +397,80 @@ fn kernel<F: Format>(level: Level) -> (QuantisedKernel, BlockShape) {
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
-    //! The generic kernel compiled once per ARM extension.
+    //! The generic kernel, compiled once per ARM extension.
 
     use super::super::isa::neon::{Neon, NeonI8mm};
     use super::{Format, Job, Tile, multiply_group};
 
     #[target_feature(enable = "neon,dotprod")]
     pub(super) unsafe fn neon<F: Format>(job: &Job<'_>, out: &mut Tile) {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe { multiply_group::<F, Neon>(job, out) }
     }
 
     #[target_feature(enable = "neon,dotprod,i8mm")]
     pub(super) unsafe fn neon_i8mm<F: Format>(job: &Job<'_>, out: &mut Tile) {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe { multiply_group::<F, NeonI8mm>(job, out) }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! The generic kernel compiled once per x86 extension.
+    //! The generic kernel, compiled once per x86 extension.
 
     use super::super::isa::x86::{Avx2, Avx512, AvxVnni};
     use super::{Format, Job, Tile, multiply_group};
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) unsafe fn avx2<F: Format>(job: &Job<'_>, out: &mut Tile) {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe { multiply_group::<F, Avx2>(job, out) }
     }
 
     #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
     pub(super) unsafe fn avx_vnni<F: Format>(job: &Job<'_>, out: &mut Tile) {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe { multiply_group::<F, AvxVnni>(job, out) }
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     pub(super) unsafe fn avx512<F: Format>(job: &Job<'_>, out: &mut Tile) {
-        // SAFETY: the caller's contract.
+        // SAFETY: guaranteed by the caller.
         unsafe { multiply_group::<F, Avx512>(job, out) }
     }
 }
 
-/// One group of weight rows against the rows of activations. Each activation row takes part in the
-/// same instructions in the same order whatever the number of rows.
+/// Multiplies one group of weight rows with the activation rows.
+///
+/// Row-invariant: the instructions of a row and their order do not depend on the number of rows.
 ///
 /// # Safety
-/// As [`QuantisedKernel`].
+/// See [`QuantisedKernel`].
 #[inline(always)]
 unsafe fn multiply_group<F: Format, I: Isa>(job: &Job<'_>, out: &mut Tile) {
     let blocks = job.per_row * BLOCK / F::BLOCK;
     let m = job.activations.len() / job.per_row;
-    assert!(m <= TILE, "a tile holds {TILE} rows");
-    // SAFETY: the caller's contract: rows and instructions are there. Activations are addressed
-    // inside `[m, per_row]`: `k / BLOCK` is below the format's block length, and a block has 32
-    // codes, of which 16 are read from 0 or 16. The `m` sums are written before they are read.
+    assert!(m <= TILE, "a job must have at most {TILE} activation rows");
+    // SAFETY: the caller guarantees complete rows and the instruction set. Activations are read inside
+    // `[m, per_row]`: `k / BLOCK` is below the number of activation blocks per weight block, and 16 of
+    // the 32 codes of a block are read from 0 or 16. The `m` sums are written before they are read.
     unsafe {
         let mut sums = [MaybeUninit::<I::Floats>::uninit(); TILE];
         let sums = &mut sums[..m];
         for sum in sums.iter_mut() {
             sum.write(I::splat(0.0));
         }
-        let mut ahead = job.weights.wrapping_add(AHEAD);
+        let mut ahead = job.weights.wrapping_add(PREFETCH_DISTANCE);
         for index in 0..blocks {
             let block = job.weights.wrapping_add(index * F::SHAPE.bytes * I::ROWS);
             let first = index * (F::BLOCK / BLOCK);
             let header = F::header::<I>(block);
             for step in 0..F::STEPS {
                 let weights = F::step::<I>(&header, block, step);
-                for _ in 0..(F::SHAPE.bytes * I::ROWS / F::STEPS).div_ceil(LINE) {
+                for _ in 0..(F::SHAPE.bytes * I::ROWS / F::STEPS).div_ceil(CACHE_LINE) {
                     I::prefetch(ahead);
-                    ahead = ahead.wrapping_add(LINE);
+                    ahead = ahead.wrapping_add(CACHE_LINE);
                 }
                 let mut row = job.activations.as_ptr().wrapping_add(first);
                 let (pairs, singles) =
@@ -478,10 +495,10 @@ unsafe fn multiply_group<F: Format, I: Isa>(job: &Job<'_>, out: &mut Tile) {
     }
 }
 
-/// The weights of one step against one row of activations, whose blocks begin at `row`.
+/// Multiplies the weights of one step with one activation row, whose blocks begin at `row`.
 ///
 /// # Safety
-/// As [`QuantisedKernel`]; `row` points to the activations of the whole weight block.
+/// See [`QuantisedKernel`]. `row` must point to the activations of a whole weight block.
 #[inline(always)]
 unsafe fn multiply_step<F: Format, I: Isa>(
     weights: &blocks::Step<I>,
@@ -491,17 +508,17 @@ unsafe fn multiply_step<F: Format, I: Isa>(
 ) -> I::Floats {
     for run in 0..F::RUNS {
         let k = F::first(step, run);
-        // SAFETY: the caller's contract; k is inside the weight block.
+        // SAFETY: guaranteed by the caller. `k` is inside the weight block.
         unsafe {
             let a = &*row.wrapping_add(k / BLOCK);
             let mut dot = offset::<F, I>(a, k);
             for chunk in 0..F::CHUNKS {
                 let codes = &weights.codes[4 * (F::CHUNKS * run + chunk)..][..4];
-                let sixteen = sixteen(a, k % BLOCK + 16 * chunk);
+                let activations = half_of_codes(a, k % BLOCK + 16 * chunk);
                 dot = if F::FULL_BYTES {
-                    I::dot_bytes(dot, codes, sixteen)
+                    I::dot_bytes(dot, codes, activations)
                 } else {
-                    I::dot(dot, codes, sixteen)
+                    I::dot(dot, codes, activations)
                 };
             }
             sum = finish_run::<F, I>(weights, run, (a, k), dot, sum);
@@ -510,10 +527,10 @@ unsafe fn multiply_step<F: Format, I: Isa>(
     sum
 }
 
-/// [`multiply_step`] for two rows of activations, for instruction sets with [`Isa::PAIRS`].
+/// Multiplies like [`multiply_step`], but two activation rows at once. Requires [`Isa::PAIRS`].
 ///
 /// # Safety
-/// As [`multiply_step`].
+/// See [`multiply_step`].
 #[inline(always)]
 unsafe fn multiply_step_pair<F: Format, I: Isa>(
     weights: &blocks::Step<I>,
@@ -523,14 +540,14 @@ unsafe fn multiply_step_pair<F: Format, I: Isa>(
 ) -> [I::Floats; 2] {
     for run in 0..F::RUNS {
         let k = F::first(step, run);
-        // SAFETY: the caller's contract; k is inside the weight block.
+        // SAFETY: guaranteed by the caller. `k` is inside the weight block.
         unsafe {
             let (a, b) = (&*rows[0].wrapping_add(k / BLOCK), &*rows[1].wrapping_add(k / BLOCK));
             let mut dots = [offset::<F, I>(a, k), offset::<F, I>(b, k)];
             for chunk in 0..F::CHUNKS {
                 let codes = &weights.codes[4 * (F::CHUNKS * run + chunk)..][..4];
                 let at = k % BLOCK + 16 * chunk;
-                dots = I::dot_pair(dots, codes, [sixteen(a, at), sixteen(b, at)]);
+                dots = I::dot_pair(dots, codes, [half_of_codes(a, at), half_of_codes(b, at)]);
             }
             sums[0] = finish_run::<F, I>(weights, run, (a, k), dots[0], sums[0]);
             sums[1] = finish_run::<F, I>(weights, run, (b, k), dots[1], sums[1]);
@@ -539,14 +556,13 @@ unsafe fn multiply_step_pair<F: Format, I: Isa>(
     sums
 }
 
-/// Where a dot product begins: codes are stored with an offset added, and what that will add to the
-/// sum is taken away first.
+/// Returns the initial value of a dot product, which cancels the offset of the stored codes.
 ///
 /// # Safety
-/// As [`Isa`].
+/// See [`Isa`].
 #[inline(always)]
 unsafe fn offset<F: Format, I: Isa>(a: &ActivationBlock, k: usize) -> I::Ints {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match F::OFFSET {
             Some(shift) if F::CHUNKS == 1 => I::splat_shifted(a.negative_halves[k % BLOCK / 16], shift),
@@ -557,16 +573,16 @@ unsafe fn offset<F: Format, I: Isa>(a: &ActivationBlock, k: usize) -> I::Ints {
     }
 }
 
-/// Activations `at .. at + 16` of a block; `at` is 0 or 16.
+/// Returns the activation codes `at .. at + 16` of a block. `at` must be 0 or 16.
 #[inline(always)]
-fn sixteen(a: &ActivationBlock, at: usize) -> &[i8; 16] {
-    a.codes[at..at + 16].try_into().expect("the part has 16 codes")
+fn half_of_codes(a: &ActivationBlock, at: usize) -> &[i8; 16] {
+    a.codes[at..at + 16].try_into().expect("the range has 16 codes")
 }
 
-/// Adds a run's dot product, scaled, and its minimum. The run begins at weight `k` of its block.
+/// Adds the scaled dot product of a run and its minimum. The run begins at weight `k` of its block.
 ///
 /// # Safety
-/// As [`Isa`].
+/// See [`Isa`].
 #[inline(always)]
 unsafe fn finish_run<F: Format, I: Isa>(
     weights: &blocks::Step<I>,
@@ -575,7 +591,7 @@ unsafe fn finish_run<F: Format, I: Isa>(
     dot: I::Ints,
     sum: I::Floats,
 ) -> I::Floats {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let value = I::mul(I::floats(dot), weights.scale[run]);
         let sum = I::mul_add(value, I::splat(a.scale), sum);
@@ -630,7 +646,7 @@ mod tests {
             .collect()
     }
 
-    /// The bytes of a matrix.
+    /// Matrix in file layout.
     struct Source {
         bytes: Vec<u8>,
         dtype: GgmlDType,
@@ -638,7 +654,7 @@ mod tests {
         k: usize,
     }
 
-    /// A quantised random matrix, and what it stands for.
+    /// Returns a quantised random matrix and its dequantised values.
     fn matrix(dtype: GgmlDType, n: usize, k: usize) -> (Source, Vec<f32>) {
         let weights = Tensor::from_vec(noise(n * k, 7), (n, k), &Device::Cpu).unwrap();
         let quantised = QTensor::quantize(&weights, dtype).unwrap();
@@ -647,7 +663,7 @@ mod tests {
         (Source { bytes, dtype, n, k }, values.flatten_all().unwrap().to_vec1().unwrap())
     }
 
-    /// The matrix for an instruction set, if there is a path for it.
+    /// Loads the matrix for an instruction set, if there is a kernel for its type.
     fn try_at(source: &Source, level: Level) -> Option<WeightMatrix> {
         let Source { bytes, dtype, n, k } = source;
         let read = |at: usize, out: &mut [u8]| {
@@ -682,18 +698,18 @@ mod tests {
         if dtype.block_size() == 256 { 768 } else { 608 }
     }
 
-    /// Against the product in f64 of the weights with the activations as the kernel sees them.
+    /// Compares with the f64 product of the weights and the activations after quantisation.
     #[test]
     fn every_type_on_every_instruction_set_matches_f64() {
         for dtype in TYPES {
-            // Rows that fill groups, tiles and pairs or do not.
+            // Sizes with complete and incomplete groups, tiles and pairs.
             for (n, k, m) in
                 [(37, width(dtype), 3), (1, width(dtype), 1), (16, 2 * width(dtype), 33), (50, 256, 16)]
             {
                 let (matrix, weights) = matrix(dtype, n, k);
                 let mut x = noise(m * k, 99);
                 if is_quantised(dtype) {
-                    // Round the inputs to 8 bits a block first, so that only the arithmetic is tested.
+                    // Round the inputs to 8 bits first, so that only the arithmetic is tested.
                     for block in x.chunks_mut(32) {
                         let top = block.iter().fold(0f32, |a, v| a.max(v.abs()));
                         for v in block {
@@ -720,7 +736,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_the_same_bits_alone_and_among_others_on_any_number_of_threads() {
+    fn row_has_same_bits_for_any_batch_size_and_thread_count() {
         for dtype in TYPES {
             let (n, k, m) = (70, width(dtype), 40);
             let (matrix, _) = matrix(dtype, n, k);
@@ -741,11 +757,11 @@ mod tests {
     }
 
     #[test]
-    fn the_extremes_of_scales_and_codes_do_not_saturate() {
+    fn extreme_codes_do_not_saturate() {
         for dtype in TYPES.into_iter().filter(|t| is_quantised(*t)) {
             let k = width(dtype);
             let bytes_per_row = k / dtype.block_size() * dtype.type_size();
-            // All bits set is a NaN scale in f16, so the halves that hold scales are put back to 1.
+            // A scale with all bits set is NaN, so set the scales to 1.
             let mut row = vec![0xffu8; bytes_per_row];
             let halves: &[usize] = match dtype {
                 GgmlDType::Q2K => &[80, 82],
@@ -775,11 +791,11 @@ mod tests {
     }
 
     #[test]
-    fn products_that_share_an_input_are_those_alone_with_bias_sum_and_gate() {
+    fn shared_input_products_match_single_products() {
         let k = 64;
         let (a, _) = matrix(GgmlDType::Q4_0, 37, k);
         let (b, _) = matrix(GgmlDType::F16, 20, k);
-        let (a, b) = (at(&a, Level::best()), at(&b, Level::best()));
+        let (a, b) = (at(&a, Level::current()), at(&b, Level::current()));
         let x = noise(3 * k, 5);
         let (alone_a, alone_b) = (forward(&a, &x, 1), forward(&b, &x, 1));
         let (mut out_a, mut out_b) = (vec![0.0; 3 * 37], vec![1.0; 3 * 20]);
@@ -809,7 +825,7 @@ mod tests {
     }
 
     #[test]
-    fn some_blocks_of_rows_are_those_of_all() {
+    fn selected_blocks_match_full_product() {
         let (source, _) = matrix(GgmlDType::Q8_0, 70, 64);
         let x = noise(3 * 64, 5);
         for level in levels() {
@@ -820,24 +836,24 @@ mod tests {
             let mut some = vec![f32::NEG_INFINITY; all.len()];
             multiply_blocks(&threads, Input { x: &x, quantised: &quantised }, &matrix, &[1, 4], &mut some);
             for (i, (some, all)) in some.iter().zip(&all).enumerate() {
-                let asked = (16..32).contains(&(i % 70)) || i % 70 >= 64;
-                assert_eq!(*some, if asked { *all } else { f32::NEG_INFINITY }, "{level:?} {i}");
+                let selected = (16..32).contains(&(i % 70)) || i % 70 >= 64;
+                assert_eq!(*some, if selected { *all } else { f32::NEG_INFINITY }, "{level:?} {i}");
             }
         }
     }
 
     #[test]
-    fn what_the_kernels_have_no_path_for_is_refused() {
+    fn rejects_unsupported_types_and_sizes() {
         for (bytes, dtype, n, k) in
             [(110, GgmlDType::Q3K, 1, 256), (72, GgmlDType::Q4_0, 2, 65), (72, GgmlDType::Q4_0, 200, 64)]
         {
             let source = Source { bytes: vec![0; bytes], dtype, n, k };
-            assert!(try_at(&source, Level::best()).is_none(), "{dtype:?}");
+            assert!(try_at(&source, Level::current()).is_none(), "{dtype:?}");
         }
     }
 
     #[test]
-    fn gives_back_the_rows_of_the_file() {
+    fn copy_row_returns_bytes_of_file() {
         for dtype in TYPES {
             let (source, _) = matrix(dtype, 37, width(dtype));
             let row_bytes = source.bytes.len() / 37;

@@ -1,4 +1,4 @@
-//! Memory for weights, and how it is filled from where the weights come from.
+//! Anonymous memory for weights, and parallel copying into it. No packing, no arithmetic.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,38 +7,38 @@ use memmap2::{Mmap, MmapMut};
 use crate::error::{Error, ReadError, Result};
 use crate::threads::{SharedSlice, Threads};
 
-/// Reads bytes at an offset of what is being copied.
+/// Callback that fills a buffer with the source bytes at an offset.
 pub type ReadAt<'a> = dyn Fn(usize, &mut [u8]) -> Result<(), ReadError> + Sync + 'a;
 
-/// Most bytes that a task reads at once: they stay in the core's cache until they are packed.
-pub(super) const STRETCH: usize = 256 << 10;
+/// Maximum bytes that a task reads at once. Small enough to stay in the core's cache until packed.
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
 
-/// Memory of the process, filled with zeros.
+/// Allocates zeroed anonymous memory of `size` bytes.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] when there is no room.
-pub(super) fn reserve(size: usize) -> Result<MmapMut> {
-    let memory = MmapMut::map_anon(size).map_err(|_| no_room(size))?;
-    // Fewer page faults and translations; where the system has no such pages nothing is lost.
+/// [`Error::OutOfMemory`] if the system refuses.
+pub(super) fn allocate(size: usize) -> Result<MmapMut> {
+    let memory = MmapMut::map_anon(size).map_err(|_| out_of_memory(size))?;
+    // Huge pages reduce page faults and TLB misses. A failure is harmless.
     #[cfg(target_os = "linux")]
     let _ = memory.advise(memmap2::Advice::HugePage);
     Ok(memory)
 }
 
-/// Memory that nobody writes to any more.
+/// Makes memory read-only and shareable.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] when the system refuses.
-pub(super) fn seal(memory: MmapMut) -> Result<Arc<Mmap>> {
+/// [`Error::OutOfMemory`] if the system refuses.
+pub(super) fn freeze(memory: MmapMut) -> Result<Arc<Mmap>> {
     let size = memory.len();
-    Ok(Arc::new(memory.make_read_only().map_err(|_| no_room(size))?))
+    Ok(Arc::new(memory.make_read_only().map_err(|_| out_of_memory(size))?))
 }
 
-fn no_room(size: usize) -> Error {
+fn out_of_memory(size: usize) -> Error {
     Error::OutOfMemory { bytes: size }
 }
 
-/// Runs `tasks` tasks that may fail, and returns the first error there was. After one the others are skipped.
+/// Runs `tasks` fallible tasks and returns the first error. Tasks not yet started are then skipped.
 pub(super) fn try_run(
     threads: &Threads,
     tasks: usize,
@@ -58,27 +58,27 @@ pub(super) fn try_run(
     first.map_or(Ok(()), Err)
 }
 
-/// Bytes of a file as they are, copied into memory.
+/// Bytes copied into memory unchanged.
 #[derive(Clone, Debug)]
 pub struct CopiedBytes(Arc<Mmap>);
 
 impl CopiedBytes {
-    /// Copies `len` bytes, 1 or more.
+    /// Copies `len` bytes. `len` must be at least 1.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when there is no room, and as `read`.
+    /// [`Error::OutOfMemory`] if there is not enough memory, and any error of `read`.
     pub fn new(len: usize, read: &ReadAt<'_>, threads: &Threads) -> Result<Self> {
-        let mut memory = reserve(len)?;
+        let mut memory = allocate(len)?;
         let out = SharedSlice::new(&mut memory);
-        try_run(threads, len.div_ceil(STRETCH), &|index| {
-            let from = index * STRETCH;
-            // SAFETY: the memory is borrowed until all is read, and only this task has the stretch.
-            Ok(read(from, unsafe { out.part(from, STRETCH.min(len - from)) })?)
+        try_run(threads, len.div_ceil(CHUNK_BYTES), &|index| {
+            let from = index * CHUNK_BYTES;
+            // SAFETY: the memory stays borrowed until all tasks are done, and no other task uses this chunk.
+            Ok(read(from, unsafe { out.part(from, CHUNK_BYTES.min(len - from)) })?)
         })?;
-        Ok(Self(seal(memory)?))
+        Ok(Self(freeze(memory)?))
     }
 
-    /// The bytes.
+    /// Returns the copied bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -89,18 +89,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_every_byte_and_returns_the_error_of_a_read() {
+    fn copies_all_bytes_and_returns_read_errors() {
         let threads = Threads::new(2).unwrap();
-        for len in [1, STRETCH - 1, STRETCH, 3 * STRETCH + 7] {
+        for len in [1, CHUNK_BYTES - 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 7] {
             let bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
             let read = |at: usize, out: &mut [u8]| {
                 out.copy_from_slice(&bytes[at..at + out.len()]);
                 Ok(())
             };
             assert!(CopiedBytes::new(len, &read, &threads).unwrap().bytes() == bytes, "{len} bytes");
-            let fails = |at: usize, _: &mut [u8]| match at + STRETCH < len {
+            let fails = |at: usize, _: &mut [u8]| match at + CHUNK_BYTES < len {
                 true => Ok(()),
-                false => Err("the last stretch".into()),
+                false => Err("last chunk".into()),
             };
             assert!(CopiedBytes::new(len, &fails, &threads).is_err(), "{len} bytes");
         }

@@ -1,48 +1,49 @@
-//! Quantised weights as the kernels read them: rows of the GGUF file side by side.
+//! Memory layout of quantised weights: GGUF rows interleaved in groups. Packing only, no arithmetic.
 //!
-//! A *group* is as many weight rows as the instruction set has lanes. Of each block of a group the
-//! first four bytes of every row come first, then the next four of every row, and so on: one vector
-//! load gives a word of every row, and a thread reads memory from front to back, which is what memory
-//! is fast at. A block whose size is no multiple of four has one half more, which comes last. The
-//! bytes are those of the file, and as many, but that the last group is filled up with zeros.
+//! A *group* has as many weight rows as the instruction set has lanes. Within a block of a group, the
+//! first four bytes of every row come first, then the next four bytes of every row, and so on. One
+//! vector load yields a word of every row, and a thread reads memory sequentially. If the block size
+//! is not a multiple of four, the remaining half-precision number of every row comes last. The packed
+//! size equals the file size, except that the last group is padded with zeros.
 //!
-//! Packing happens once, when a model is loaded, straight from the file: nothing of the file is mapped.
+//! Rows are packed once, while the model is loaded, from reads of the file. The file is not mapped.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::Mmap;
 
-use super::memory::{ReadAt, STRETCH, reserve, seal, try_run};
+use super::memory::{CHUNK_BYTES, ReadAt, allocate, freeze, try_run};
 use super::threads::{SharedSlice, Threads};
 use crate::error::Result;
 
-/// Bytes of a word.
+/// Size of a word in bytes.
 const WORD: usize = 4;
 
-/// How blocks lie in the file.
+/// Layout of a quantised block in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockShape {
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub(super) bytes: usize,
-    /// Where in the block the half is that makes it no multiple of four, if it is none.
+    /// Offset of the half-precision number that is left over when the block is split into words, if any.
     pub(super) lone_half: Option<usize>,
 }
 
-/// The rows of one matrix, packed.
+/// Rows of one matrix in packed layout.
 #[derive(Clone, Debug)]
 pub(super) struct PackedRows {
     memory: Arc<Mmap>,
     group_bytes: usize,
-    /// Rows of a group.
+    /// Rows per group.
     group: usize,
     shape: BlockShape,
 }
 
 impl PackedRows {
-    /// Packs `n` rows of `row_bytes` each, as `read` gives them, in groups of `group`.
+    /// Reads `n` rows of `row_bytes` bytes each and packs them in groups of `group` rows.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when there is no room, and as `read`.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory, and any error of
+    /// `read`.
     pub(super) fn new(
         read: &ReadAt<'_>,
         (n, row_bytes): (usize, usize),
@@ -51,12 +52,12 @@ impl PackedRows {
         threads: &Threads,
     ) -> Result<Self> {
         let (group_bytes, groups) = (group * row_bytes, n.div_ceil(group));
-        let mut memory = reserve(groups * group_bytes)?;
+        let mut memory = allocate(groups * group_bytes)?;
         let out = SharedSlice::new(&mut memory);
-        // A few tasks for each thread, also of a small matrix.
+        // Split even a small matrix into a few tasks per thread.
         let share = groups.div_ceil(4 * threads.count());
-        let at_once = (STRETCH / group_bytes).min(share).max(1);
-        // Buffers of tasks that are done, for the next.
+        let at_once = (CHUNK_BYTES / group_bytes).min(share).max(1);
+        // Buffers of finished tasks, for reuse.
         let spare = Mutex::new(Vec::<Vec<u8>>::new());
         let spares = || spare.lock().unwrap_or_else(PoisonError::into_inner);
         try_run(threads, groups.div_ceil(at_once), &|task| {
@@ -66,22 +67,23 @@ impl PackedRows {
             buffer.resize(rows.len() * row_bytes, 0);
             read(rows.start * row_bytes, &mut buffer)?;
             for (index, rows) in (begin..end).zip(buffer.chunks(group_bytes)) {
-                // SAFETY: the memory is borrowed until all is packed, and only this task has the group.
+                // SAFETY: the memory stays borrowed until all tasks are done, and no other task uses
+                // this group.
                 let out = unsafe { out.part(index * group_bytes, group_bytes) };
                 pack_group(rows, row_bytes, group, shape, out);
             }
             spares().push(buffer);
             Ok(())
         })?;
-        Ok(Self { memory: seal(memory)?, group_bytes, group, shape })
+        Ok(Self { memory: freeze(memory)?, group_bytes, group, shape })
     }
 
-    /// The bytes of a group.
+    /// Returns the packed bytes of a group.
     pub(super) fn group(&self, index: usize) -> &[u8] {
         &self.memory[index * self.group_bytes..(index + 1) * self.group_bytes]
     }
 
-    /// Appends the bytes of a row, as the file has them.
+    /// Appends the bytes of a row to `out` in file layout.
     pub(super) fn unpack_row(&self, row: usize, out: &mut Vec<u8>) {
         let BlockShape { bytes, lone_half } = self.shape;
         let (group, r) = (self.group, row % self.group);
@@ -106,8 +108,9 @@ impl PackedRows {
     }
 }
 
-/// Packs the rows of one group, `row_bytes` each; there may be fewer than `group`, and what would be
-/// theirs in `out` is left as it is.
+/// Packs the rows of one group, `row_bytes` bytes each.
+///
+/// If there are fewer than `group` rows, the missing rows in `out` are left unchanged.
 fn pack_group(rows: &[u8], row_bytes: usize, group: usize, shape: BlockShape, out: &mut [u8]) {
     for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
         let blocks = row.chunks_exact(shape.bytes).zip(out.chunks_exact_mut(shape.bytes * group));
@@ -131,9 +134,9 @@ fn pack_group(rows: &[u8], row_bytes: usize, group: usize, shape: BlockShape, ou
 mod tests {
     use super::*;
 
-    /// Bytes (as letters) of two blocks a row and three rows, in groups of two.
+    /// Three rows of two blocks, packed in groups of two. Each letter stands for a byte.
     #[test]
-    fn words_lie_side_by_side_and_the_lone_half_last() {
+    fn interleaves_words_and_puts_lone_half_last() {
         let cases = [
             (
                 4,
@@ -176,10 +179,10 @@ mod tests {
         }
     }
 
-    /// Of several tasks, the last of which has a group that is not full.
+    /// Large enough for several tasks, with an incomplete last group.
     #[test]
-    fn unpacks_the_rows_of_a_large_matrix() {
-        let (n, row_bytes) = (4 * STRETCH / 1000 + 3, 1000);
+    fn unpack_restores_rows_of_large_matrix() {
+        let (n, row_bytes) = (4 * CHUNK_BYTES / 1000 + 3, 1000);
         let bytes: Vec<u8> = (0..n * row_bytes).map(|i| (i * 7 % 253) as u8).collect();
         let read = |at: usize, out: &mut [u8]| {
             out.copy_from_slice(&bytes[at..at + out.len()]);

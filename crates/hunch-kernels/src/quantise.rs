@@ -1,33 +1,33 @@
-//! Activations in 8 bits, as the matrix product wants them.
+//! 8-bit quantisation of activations for the matrix product. Weights are never quantised here.
 
 use super::isa::Level;
 use super::threads::{SharedSlice, Threads};
 
-/// Values that share a scale.
+/// Number of values that share a scale.
 pub(super) const BLOCK: usize = 32;
 
-/// Blocks from which on all threads quantise.
-const SHARED: usize = 2048;
+/// Minimum number of blocks to quantise on all threads.
+const PARALLEL_BLOCKS: usize = 2048;
 
-/// 1.5 * 2^23: a float of this size has no bits below one.
+/// 1.5 * 2^23. Floats of this magnitude have no fractional bits, so adding it rounds to an integer.
 const ROUNDING: f32 = 12_582_912.0;
 
-/// The larger; one instruction, unlike `f32::max`, which treats NaN.
+/// Returns the larger value in one instruction. Unlike `f32::max`, ignores the rules for NaN.
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
-/// 32 activations of one row: activation i is `scale * codes[i]`.
+/// 32 quantised activations of one row. Activation i is `scale * codes[i]`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ActivationBlock {
     pub(super) codes: [i8; BLOCK],
     pub(super) scale: f32,
-    /// `scale * sum(codes)`: what the minimum of the weights is multiplied with.
+    /// `scale * sum(codes)`, the factor for the minimum of the weights.
     pub(super) scaled_sum: f32,
-    /// `-sum(codes)`: what the offset of the weights' codes is multiplied with.
+    /// `-sum(codes)`, the factor for the offset of the weight codes.
     pub(super) negative_sum: i32,
-    /// The same for each half of the codes.
+    /// `-sum` of each half of the codes.
     pub(super) negative_halves: [i32; 2],
 }
 
@@ -40,7 +40,7 @@ impl ActivationBlock {
         negative_halves: [0; 2],
     };
 
-    /// Quantises 32 values by their largest magnitude.
+    /// Quantises 32 values, scaled by their largest magnitude.
     #[inline(always)]
     fn quantise(&mut self, values: &[f32; BLOCK]) {
         let mut top = [0f32; 8];
@@ -53,7 +53,7 @@ impl ActivationBlock {
         let scale = top / 127.0;
         let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
         for (code, value) in self.codes.iter_mut().zip(values) {
-            // The sum's lowest bits are the nearest integer, ties to even, in two's complement.
+            // The lowest bits of the sum are the nearest integer (ties to even) in two's complement.
             *code = (value * inverse + ROUNDING).to_bits() as i8;
         }
         let sum = |codes: &[i8]| codes.iter().map(|&c| i32::from(c)).sum::<i32>();
@@ -65,25 +65,27 @@ impl ActivationBlock {
     }
 }
 
-/// Rows of activations in 8 bits, one scale per 32 values. Each row is quantised by itself.
+/// 8-bit activation rows with one scale per 32 values. Rows are quantised independently.
 #[derive(Clone, Debug, Default)]
 pub struct QuantisedRows {
     blocks: Vec<ActivationBlock>,
 }
 
 impl QuantisedRows {
-    /// Replaces the rows by those of `x`; rows are a multiple of 32 long, so no block has two rows.
+    /// Replaces the contents with the quantised rows of `x`.
+    ///
+    /// The row length must be a multiple of 32, so that no block spans two rows.
     pub fn fill(&mut self, threads: &Threads, x: &[f32]) {
         let count = x.len() / BLOCK;
         self.blocks.resize(count, ActivationBlock::ZERO);
-        // For few rows a call to the other threads takes longer than the work.
-        let tasks = if count < SHARED { 1 } else { threads.count() };
+        // For few rows, waking the other threads takes longer than the work.
+        let tasks = if count < PARALLEL_BLOCKS { 1 } else { threads.count() };
         let blocks = SharedSlice::new(&mut self.blocks);
         threads.run(tasks, &|task| {
             let (from, to) = (task * count / tasks, (task + 1) * count / tasks);
-            // SAFETY: the blocks are borrowed until all tasks are done, and each task has its own.
+            // SAFETY: the blocks stay borrowed until all tasks are done, and each task has its own range.
             let blocks = unsafe { blocks.part(from, to - from) };
-            quantise(Level::best(), &x[from * BLOCK..to * BLOCK], blocks);
+            quantise(Level::current(), &x[from * BLOCK..to * BLOCK], blocks);
         });
     }
 
@@ -107,7 +109,7 @@ fn quantise(level: Level, x: &[f32], blocks: &mut [ActivationBlock]) {
             quantise_all(x, blocks);
         }
         if level != Level::Scalar {
-            // SAFETY: every level but the first comes with AVX2, FMA and F16C.
+            // SAFETY: every level except `Scalar` requires AVX2, FMA and F16C.
             return unsafe { avx2(x, blocks) };
         }
     }
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_keeps_its_largest_value_and_its_sums() {
+    fn block_keeps_largest_value_and_sums() {
         let x: Vec<f32> = (0..64).map(|i| (i as f32 - 20.0) * if i < 32 { 0.5 } else { 0.0 }).collect();
         for level in Level::ALL.iter().filter(|level| level.available()) {
             let mut blocks = [ActivationBlock::ZERO; 2];

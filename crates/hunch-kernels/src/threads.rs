@@ -1,7 +1,9 @@
-//! The threads of the CPU kernels. A pass is some hundred short parallel steps, so waking must cost
-//! less than a step: a worker that has nothing to do looks out for the next step for a moment, then
-//! sleeps, so that between answers the machine is the window's. The caller always works too, and
-//! never waits for a worker that was not there when the step began.
+//! Thread pool of the CPU kernels, and the slice type that its tasks write to. No arithmetic here.
+//!
+//! A pass consists of several hundred short parallel calls, so starting a call must be cheaper than
+//! the work in it. An idle worker spins for a short time and then sleeps, which leaves the cores free
+//! between answers. The calling thread always takes part, and never waits for a worker that did not
+//! join the call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,60 +11,64 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a worker looks out for work before it sleeps: longer than what happens between the passes
-/// of an answer, where waking would cost more than looking.
-const WATCH: Duration = Duration::from_millis(2);
-/// How often it looks between two looks at the clock.
-const LOOKS: u32 = 256;
+/// Time an idle worker spins before it sleeps.
+///
+/// Longer than the gap between two passes of an answer, where waking costs more than spinning.
+const SPIN_TIME: Duration = Duration::from_millis(2);
+/// Number of spins between two checks of the clock.
+const SPINS_PER_CHECK: u32 = 256;
 
-/// A fixed set of threads, the caller's among them, that share the tasks of one call after another.
+/// Fixed-size thread pool. The calling thread counts as one of its threads.
 pub struct Threads {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// One call at a time.
+    /// Held during a call: only one call runs at a time.
     calling: Mutex<()>,
 }
 
 struct Shared {
+    /// Call number, closed flag and count of workers inside. See [`CALL`].
     gate: AtomicU64,
     work: Mutex<Option<Work>>,
+    /// Index of the next task to take.
     next: AtomicUsize,
-    /// How many workers sleep; changed with the lock held.
+    /// Number of sleeping workers. Changed only while `sleep_lock` is held.
     sleeping: AtomicUsize,
-    asleep: Mutex<()>,
+    sleep_lock: Mutex<()>,
     wake: Condvar,
     stop: AtomicBool,
     panicked: AtomicBool,
 }
 
-/// What the workers were called for. The lifetime is erased; the gate keeps the promise.
+/// Tasks of the current call. The lifetime of the closure is erased, and the gate enforces it.
 #[derive(Clone, Copy)]
 struct Work {
     task: *const (dyn Fn(usize) + Sync),
     tasks: usize,
 }
-// SAFETY: the pointer is to a `Sync` closure, and workers use it only inside the gate, which the
-// caller closes and empties before the closure ends.
+// SAFETY: the pointer refers to a `Sync` closure. Workers use it only inside the gate, which the
+// caller closes and drains before the closure is dropped.
 unsafe impl Send for Work {}
 
-// The gate: the number of the call in the high half, then whether it is closed, then how many
-// workers are inside.
+/// Unit of the call number, which is the high half of the gate.
 const CALL: u64 = 1 << 32;
+/// Flag of a closed gate.
 const CLOSED: u64 = 1 << 31;
+/// Bits that count the workers inside the gate.
 const INSIDE: u64 = CLOSED - 1;
 
 impl Threads {
-    /// `count` threads, 1 or more, the caller's included.
+    /// Creates a pool of `count` threads, at least 1, including the caller.
     ///
     /// # Errors
-    /// When the system gives no more threads.
+    /// If the system cannot start a thread.
     pub fn new(count: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(CLOSED),
             work: Mutex::new(None),
             next: AtomicUsize::new(0),
             sleeping: AtomicUsize::new(0),
-            asleep: Mutex::new(()),
+            sleep_lock: Mutex::new(()),
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
@@ -71,29 +77,30 @@ impl Threads {
         for i in 1..count {
             let shared = shared.clone();
             let name = format!("hunch-cpu-{i}");
-            threads.workers.push(std::thread::Builder::new().name(name).spawn(move || shared.serve())?);
+            threads.workers.push(std::thread::Builder::new().name(name).spawn(move || shared.worker_loop())?);
         }
         Ok(threads)
     }
 
-    /// How many threads there are, the caller's included.
+    /// Returns the number of threads, including the caller.
     pub fn count(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Runs `task(0)` to `task(tasks - 1)`, each once, on any thread and in any order, and comes back
-    /// when all are done. A call from inside a task runs its tasks one after another.
+    /// Runs `task(0)` to `task(tasks - 1)` once each and returns when all are done.
+    ///
+    /// Tasks run on any thread in any order. A call from inside a task runs its tasks sequentially.
     ///
     /// # Panics
-    /// When a task did.
+    /// If a task panics.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         let free = if tasks > 1 && !self.workers.is_empty() { try_locked(&self.calling) } else { None };
         let Some(_calling) = free else {
             (0..tasks).for_each(task);
             return;
         };
-        // SAFETY: only the lifetime changes. `Inside` closes the gate and waits until it is empty
-        // before this function is left, also by a panic, and nobody outside the gate uses the work.
+        // SAFETY: only the lifetime changes. `OpenGate` closes the gate and waits until it is empty
+        // before this function returns or unwinds. No thread outside the gate uses the work.
         let task: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(task) };
         let shared = &*self.shared;
         *locked(&shared.work) = Some(Work { task, tasks });
@@ -101,17 +108,18 @@ impl Threads {
         shared.panicked.store(false, Ordering::Relaxed);
         let call = (shared.gate.load(Ordering::Relaxed) & !(CALL - 1)).wrapping_add(CALL);
         shared.gate.store(call, Ordering::SeqCst);
-        let open = Open { shared };
+        let open = OpenGate { shared };
         if shared.sleeping.load(Ordering::SeqCst) > 0 {
-            // Taking the lock makes sure that who is about to sleep has seen the gate or hears this.
-            drop(locked(&shared.asleep));
+            // Taking the lock once ensures that a worker about to sleep either sees the open gate or
+            // receives the notification.
+            drop(locked(&shared.sleep_lock));
             shared.wake.notify_all();
         }
         shared.take_tasks(Work { task, tasks });
         drop(open);
         assert!(
             !shared.panicked.load(Ordering::Relaxed),
-            "a task of the CPU kernels panicked, as said above"
+            "a task of the CPU kernels panicked; its message is printed above"
         );
     }
 }
@@ -119,35 +127,39 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        drop(locked(&self.shared.asleep));
+        drop(locked(&self.shared.sleep_lock));
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker's panic was reported when it happened.
+            // A panic of a worker has already been reported.
             let _ = worker.join();
         }
     }
 }
 
-/// An open gate; dropping it closes the gate and waits until nobody is inside.
-struct Open<'a> {
+/// Guard of an open gate. Closes the gate on drop and waits until no worker is inside.
+struct OpenGate<'a> {
     shared: &'a Shared,
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenGate<'_> {
     fn drop(&mut self) {
         self.shared.gate.fetch_or(CLOSED, Ordering::AcqRel);
-        let mut looks = 0u32;
+        let mut spins = 0u32;
         while self.shared.gate.load(Ordering::Acquire) & INSIDE > 0 {
-            looks += 1;
-            // Another program may have taken the worker's core: then ours is of better use to it.
-            if looks.is_multiple_of(LOOKS) { std::thread::yield_now() } else { std::hint::spin_loop() }
+            spins += 1;
+            // The worker may have lost its core to another program, so offer it this one.
+            if spins.is_multiple_of(SPINS_PER_CHECK) {
+                std::thread::yield_now()
+            } else {
+                std::hint::spin_loop()
+            }
         }
     }
 }
 
 impl Shared {
     fn take_tasks(&self, work: Work) {
-        // SAFETY: the caller is inside the gate or is the one who opened it, so the closure lives.
+        // SAFETY: the caller is inside the gate or has opened it, so the closure is still alive.
         let task = unsafe { &*work.task };
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
@@ -158,8 +170,8 @@ impl Shared {
         }
     }
 
-    /// A worker's life.
-    fn serve(&self) {
+    /// Main loop of a worker thread.
+    fn worker_loop(&self) {
         let mut seen = 0;
         while let Some(gate) = self.next_call(seen) {
             seen = gate / CALL;
@@ -175,10 +187,10 @@ impl Shared {
         }
     }
 
-    /// Waits for a call after number `seen` and gives the gate; `None` when all is over.
+    /// Waits for a call with a number other than `seen`. Returns the gate, or `None` on shutdown.
     fn next_call(&self, seen: u64) -> Option<u64> {
-        let mut looks = 0u32;
-        let begun = Instant::now();
+        let mut spins = 0u32;
+        let started = Instant::now();
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return None;
@@ -187,21 +199,21 @@ impl Shared {
             if gate / CALL != seen {
                 return Some(gate);
             }
-            looks += 1;
-            if !looks.is_multiple_of(LOOKS) || begun.elapsed() < WATCH {
+            spins += 1;
+            if !spins.is_multiple_of(SPINS_PER_CHECK) || started.elapsed() < SPIN_TIME {
                 std::hint::spin_loop();
                 continue;
             }
-            let mut asleep = locked(&self.asleep);
+            let mut sleep_lock = locked(&self.sleep_lock);
             self.sleeping.fetch_add(1, Ordering::SeqCst);
             while self.gate.load(Ordering::SeqCst) / CALL == seen && !self.stop.load(Ordering::SeqCst) {
-                asleep = self.wake.wait(asleep).unwrap_or_else(PoisonError::into_inner);
+                sleep_lock = self.wake.wait(sleep_lock).unwrap_or_else(PoisonError::into_inner);
             }
             self.sleeping.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    /// Goes in unless the call is over.
+    /// Enters the gate. Returns `false` if it is closed or the call is over.
     fn enter(&self, mut gate: u64) -> bool {
         let call = gate / CALL;
         while gate / CALL == call && gate & CLOSED == 0 {
@@ -214,12 +226,12 @@ impl Shared {
     }
 }
 
-/// The data behind a lock; that a thread panicked while it held it does no harm here.
+/// Locks a mutex. A poisoned mutex is safe to use, because the data is valid at any time.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes the lock unless another thread holds it. A panic in an earlier call does not count as held.
+/// Locks a mutex unless another thread holds it. Ignores poisoning by an earlier panic.
 fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -228,15 +240,15 @@ fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// A slice whose parts different tasks write.
+/// Slice that several tasks write at the same time, each to its own part.
 #[derive(Clone, Copy)]
 pub(super) struct SharedSlice<T> {
     first: *mut T,
     len: usize,
 }
-// SAFETY: each user of `part` promises that no two tasks touch one element.
+// SAFETY: callers of `part` guarantee that no two tasks access the same element.
 unsafe impl<T: Send> Send for SharedSlice<T> {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl<T: Send> Sync for SharedSlice<T> {}
 
 impl<T> SharedSlice<T> {
@@ -244,16 +256,16 @@ impl<T> SharedSlice<T> {
         Self { first: slice.as_mut_ptr(), len: slice.len() }
     }
 
-    /// Elements `from .. from + len`.
+    /// Returns the elements `from .. from + len`.
     ///
     /// # Safety
-    /// The slice it was made of is still borrowed, and no other task has an element of the part.
+    /// The original slice must still be borrowed, and no other task may access these elements.
     ///
     /// # Panics
-    /// If the part is not inside the slice.
+    /// If the range is out of bounds.
     pub(super) unsafe fn part<'a>(self, from: usize, len: usize) -> &'a mut [T] {
-        assert!(from <= self.len && len <= self.len - from, "the part is inside the slice");
-        // SAFETY: inside, as just checked; the rest is the caller's contract.
+        assert!(from <= self.len && len <= self.len - from, "the range must be inside the slice");
+        // SAFETY: the range was checked above. The caller guarantees the rest.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(from), len) }
     }
 }
@@ -263,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_task_runs_once_call_after_call() {
+    fn each_call_runs_every_task_once() {
         for count in [1, 2, 5] {
             let threads = Threads::new(count).unwrap();
             assert_eq!(threads.count(), count);
@@ -277,19 +289,21 @@ mod tests {
         }
     }
 
-    /// No lock and no atomic of the test's own orders these writes and reads: ThreadSanitizer sees whether the calls do.
+    /// The test has no locks or atomics of its own, so ThreadSanitizer reports a data race if calls do
+    /// not synchronise the threads.
     #[test]
-    fn shows_each_call_what_the_last_one_wrote() {
+    fn each_call_sees_writes_of_previous_call() {
         let threads = Threads::new(3).unwrap();
         let mut cells = vec![0u64; 64];
         for call in 1..=2_000 {
             if call % 500 == 0 {
-                // Longer than a worker looks out for work.
-                std::thread::sleep(5 * WATCH);
+                // Longer than an idle worker spins.
+                std::thread::sleep(5 * SPIN_TIME);
             }
             let out = SharedSlice::new(&mut cells);
             threads.run(64, &|i| {
-                // SAFETY: the cells are borrowed until all tasks are done, and only this task has the cell.
+                // SAFETY: the cells stay borrowed until all tasks are done, and no other task uses
+                // this cell.
                 let cell = unsafe { out.part((i * 7 + call) % 64, 1) };
                 cell[0] += 1;
             });
@@ -298,11 +312,11 @@ mod tests {
     }
 
     #[test]
-    fn who_fell_asleep_is_woken() {
+    fn sleeping_worker_wakes_for_call() {
         let threads = Threads::new(2).unwrap();
         for _ in 0..5 {
             std::thread::sleep(std::time::Duration::from_millis(20));
-            // The first task waits until the second runs: the worker has to come.
+            // Each task waits until the other runs, so the worker must wake up.
             let met = AtomicUsize::new(0);
             threads.run(2, &|_| {
                 met.fetch_add(1, Ordering::SeqCst);
@@ -314,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_inside_a_task_and_calls_from_two_threads_work() {
+    fn supports_nested_and_concurrent_calls() {
         let threads = Threads::new(3).unwrap();
         let sum = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -334,30 +348,31 @@ mod tests {
     }
 
     #[test]
-    fn runs_in_parallel_after_a_task_panicked() {
+    fn runs_in_parallel_after_task_panic() {
         let threads = Threads::new(2).unwrap();
-        let panicked = catch_unwind(AssertUnwindSafe(|| threads.run(2, &|_| panic!("a task that fails"))));
+        let panicked = catch_unwind(AssertUnwindSafe(|| threads.run(2, &|_| panic!("failing task"))));
         assert!(panicked.is_err());
-        // Each task waits for the other, so one thread alone cannot finish them.
-        let (waiting, other_came) = (Mutex::new(0), Condvar::new());
+        // Each task waits for the other, so a single thread cannot finish them.
+        let (waiting, arrived) = (Mutex::new(0), Condvar::new());
         let met = AtomicUsize::new(0);
         threads.run(2, &|_| {
             let mut waiting = locked(&waiting);
             *waiting += 1;
-            other_came.notify_all();
+            arrived.notify_all();
             let limit = Duration::from_secs(30);
-            let waited = other_came.wait_timeout_while(waiting, limit, |waiting| *waiting < 2).unwrap();
+            let waited = arrived.wait_timeout_while(waiting, limit, |waiting| *waiting < 2).unwrap();
             met.fetch_add(usize::from(!waited.1.timed_out()), Ordering::SeqCst);
         });
         assert_eq!(met.into_inner(), 2, "tasks that ran at the same time");
     }
 
     #[test]
-    fn a_panic_reaches_the_caller_and_the_threads_go_on() {
+    fn task_panic_reaches_caller_and_pool_stays_usable() {
         let threads = Threads::new(2).unwrap();
         for _ in 0..3 {
-            let fell = catch_unwind(AssertUnwindSafe(|| threads.run(64, &|i| assert!(i != 40, "task 40"))));
-            assert!(fell.is_err());
+            let panicked =
+                catch_unwind(AssertUnwindSafe(|| threads.run(64, &|i| assert!(i != 40, "task 40"))));
+            assert!(panicked.is_err());
             let sum = AtomicUsize::new(0);
             threads.run(10, &|i| {
                 sum.fetch_add(i, Ordering::Relaxed);

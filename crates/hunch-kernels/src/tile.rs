@@ -1,9 +1,9 @@
-//! The accumulator tile that all matrix kernels fill.
+//! Output tile filled by all matrix kernels. Types only.
 
 use crate::isa::MAX_GROUP;
 
-/// Activation rows that share one unpacking of the weights.
+/// Maximum number of activation rows that share one unpacking of the weights.
 pub(crate) const TILE: usize = 32;
 
-/// Outputs of up to [`TILE`] activation rows for one group of weight rows.
+/// Outputs of up to [`TILE`] activation rows for one group of weight rows, `[TILE, MAX_GROUP]`.
 pub(crate) type Tile = [[f32; MAX_GROUP]; TILE];

@@ -1,5 +1,5 @@
-//! Small text files: read with a limit, because other programs wrote them, and written as a whole, so that
-//! a reader never sees half of one.
+//! Small text files, read with a size limit and replaced atomically. The limit guards against files written
+//! by other programs.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -7,58 +7,58 @@ use std::path::{Path, PathBuf};
 
 use hunch_error::{Error, Result};
 
-/// A manifest, a description or settings are never longer.
-const LONGEST: u64 = 1 << 20;
+/// Limit for manifests, descriptions and settings, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
 
-/// The text of a file of up to 1 MiB; `None` when it cannot be read, is longer or is no text.
-pub(super) fn text(path: &Path) -> Option<String> {
-    text_up_to(path, LONGEST)
+/// Reads a text file of at most 1 MiB. Returns `None` if it is unreadable, longer, or not UTF-8.
+pub(super) fn read_text(path: &Path) -> Option<String> {
+    read_text_up_to(path, MAX_BYTES)
 }
 
-/// The text of a file of up to `longest` bytes.
-pub(super) fn text_up_to(path: &Path, longest: u64) -> Option<String> {
-    // Before it is opened: opening a pipe waits for somebody to write to it.
+/// Reads a text file of at most `max_bytes` bytes.
+pub(super) fn read_text_up_to(path: &Path, max_bytes: u64) -> Option<String> {
+    // Checked before opening, because opening a named pipe blocks until a writer connects.
     let meta = std::fs::metadata(path).ok()?;
-    if !meta.is_file() || meta.len() > longest {
+    if !meta.is_file() || meta.len() > max_bytes {
         return None;
     }
     let mut text = String::new();
-    let read = File::open(path).ok()?.take(longest + 1).read_to_string(&mut text).ok()?;
-    (read as u64 <= longest).then_some(text)
+    let read = File::open(path).ok()?.take(max_bytes + 1).read_to_string(&mut text).ok()?;
+    (read as u64 <= max_bytes).then_some(text)
 }
 
-/// Replaces a file's text in one step: after a failure or a power cut the old text is there, whole. A symbolic
-/// link stays one, and an existing file keeps its permissions.
+/// Replaces a file's text atomically. After a failure or power cut, the old text is intact. A symbolic link
+/// is followed, and an existing file keeps its permissions.
 ///
 /// # Errors
-/// [`Error::Io`] when the text cannot be written. Nothing is left beside the file then.
+/// [`Error::Io`] if the text cannot be written. No temporary file is left.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(io)?;
     }
-    let place = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let unfinished = unfinished(&place);
-    let written = write_through(&unfinished, text)
-        .and_then(|()| keep_permissions(&place, &unfinished))
-        .and_then(|()| std::fs::rename(&unfinished, &place));
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let temporary = temporary_path(&target);
+    let written = write_and_sync(&temporary, text)
+        .and_then(|()| keep_permissions(&target, &temporary))
+        .and_then(|()| std::fs::rename(&temporary, &target));
     if written.is_err() {
-        // The first error is the one to tell.
-        let _ = std::fs::remove_file(&unfinished);
+        // The first error is the one to report.
+        let _ = std::fs::remove_file(&temporary);
     }
     written.map_err(io)?;
-    sync_folder_of(&place);
+    sync_parent(&target);
     Ok(())
 }
 
-/// Path of the temporary file that replaces `path`, in the same folder.
-fn unfinished(path: &Path) -> PathBuf {
-    // Of this process and thread alone: the window and the command line may write at the same time.
+/// Returns the path of the temporary file that replaces `path`, in the same folder.
+fn temporary_path(path: &Path) -> PathBuf {
+    // Unique per process and thread, because the window and the command line may write at the same time.
     let own = format!("{}-{:?}.part", std::process::id(), std::thread::current().id());
     path.with_extension(own.replace(['(', ')'], "-"))
 }
 
-/// Gives the new file the permissions of the one it replaces, if there is one.
+/// Copies the permissions of the replaced file, if it exists.
 fn keep_permissions(old: &Path, new: &Path) -> std::io::Result<()> {
     match std::fs::metadata(old) {
         Ok(meta) if meta.is_file() => std::fs::set_permissions(new, meta.permissions()),
@@ -66,16 +66,16 @@ fn keep_permissions(old: &Path, new: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Writes a file down to the disk: else its new name may be there sooner than its bytes.
-fn write_through(path: &Path, text: &str) -> std::io::Result<()> {
+/// Writes and syncs a file. Without the sync, the rename may reach the disk before the contents.
+fn write_and_sync(path: &Path, text: &str) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }
 
-/// Has the name of a file survive a power cut. Some file systems cannot promise that: then no more than the name
-/// is lost.
-pub fn sync_folder_of(path: &Path) {
+/// Syncs a file's parent folder, so that its name survives a power cut. Errors are ignored: some file
+/// systems cannot sync folders, and only the name is at risk.
+pub fn sync_parent(path: &Path) {
     #[cfg(unix)]
     if let Some(folder) = path.parent() {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
@@ -89,20 +89,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_as_a_whole_and_nothing_is_left_beside_it() {
+    fn write_replaces_the_text_and_leaves_no_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/state.json");
         for text in ["a longer text", "short", ""] {
             write(&path, text).unwrap();
-            assert_eq!(super::text(&path).as_deref(), Some(text));
+            assert_eq!(read_text(&path).as_deref(), Some(text));
         }
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_what_was_there() {
+    fn failed_write_leaves_the_target_untouched() {
         let folder = tempfile::tempdir().unwrap();
-        // A folder is in the way: nothing can be renamed to it.
+        // A non-empty folder cannot be replaced by a file.
         let path = folder.path().join("state.json");
         std::fs::create_dir_all(path.join("inside")).unwrap();
         assert!(matches!(write(&path, "text"), Err(Error::Io { action: "write", .. })));
@@ -114,23 +114,26 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn full_disk_leaves_the_old_file_whole_and_no_temporary_file() {
+    fn full_disk_keeps_the_old_text_and_leaves_no_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("export.json");
         write(&path, "the old text").unwrap();
-        // What is written to this device fails as on a full disk.
-        std::os::unix::fs::symlink("/dev/full", unfinished(&path.canonicalize().unwrap())).unwrap();
+        // Writes to this device fail with "no space left".
+        std::os::unix::fs::symlink("/dev/full", temporary_path(&path.canonicalize().unwrap())).unwrap();
         let error = write(&path, "the new text").unwrap_err();
-        assert!(matches!(&error, Error::Io { action: "write", path: told, .. } if *told == path), "{error}");
-        assert_eq!(super::text(&path).as_deref(), Some("the old text"));
+        assert!(
+            matches!(&error, Error::Io { action: "write", path: reported, .. } if *reported == path),
+            "{error}"
+        );
+        assert_eq!(read_text(&path).as_deref(), Some("the old text"));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         write(&path, "the new text").unwrap();
-        assert_eq!(super::text(&path).as_deref(), Some("the new text"));
+        assert_eq!(read_text(&path).as_deref(), Some("the new text"));
     }
 
     #[cfg(unix)]
     #[test]
-    fn replacing_keeps_permissions_and_symbolic_links() {
+    fn write_keeps_permissions_and_symbolic_links() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("private.md"), folder.path().join("link.md"));

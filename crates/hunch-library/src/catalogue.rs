@@ -1,5 +1,5 @@
-//! The catalogue: models that are known to run well, and which draft goes with which. A file of this program,
-//! read at need; nothing is fetched here. A figure that nobody has published is absent.
+//! The catalogue: recommended models and the draft for each. It is embedded in the program and parsed on
+//! first use. Unpublished figures are absent.
 
 use std::sync::LazyLock;
 
@@ -11,16 +11,16 @@ use crate::types::{Catalogue, CatalogueModel, CatalogueRole, MachineMemory, Pair
 use hunch_core::token::TokenId;
 use hunch_model::text::Vocabulary;
 
-/// The file as it is.
+/// Layout of `catalogue.json`.
 #[derive(Deserialize)]
-struct File {
+struct CatalogueFile {
     version: u32,
     reviewed: String,
     models: Vec<Entry>,
     vocabularies: Vec<KnownVocabulary>,
 }
 
-/// A model of the file, and of its architecture what its cache takes.
+/// A catalogue entry: the model, and the dimensions that determine its KV cache size.
 #[derive(Deserialize)]
 struct Entry {
     #[serde(flatten)]
@@ -28,21 +28,21 @@ struct Entry {
     layers: u64,
     kv_heads: u64,
     head_width: u64,
-    /// [`Vocabulary::digest`] of this very file, where somebody had it.
+    /// [`Vocabulary::digest`] of this exact file, if it was computed.
     #[serde(default)]
     vocabulary_digest: Option<String>,
 }
 
-/// What is known of the vocabulary that models share: some of its tokens, by id, as published. The special ones
-/// tell most, because they are what those who train models change.
+/// Some published tokens of a shared vocabulary, by id. Special tokens distinguish best, because
+/// fine-tuning changes those.
 #[derive(Deserialize)]
 struct KnownVocabulary {
     name: String,
     tokens: Vec<(TokenId, String)>,
 }
 
-/// The catalogue in memory.
-struct Read {
+/// The parsed catalogue.
+struct Index {
     version: u32,
     reviewed: String,
     models: Vec<CatalogueModel>,
@@ -51,12 +51,12 @@ struct Read {
     vocabularies: Vec<KnownVocabulary>,
 }
 
-static FILE: LazyLock<Read> = LazyLock::new(|| {
-    let file: File =
-        serde_json::from_str(include_str!("catalogue.json")).expect("a test reads the same file");
+static INDEX: LazyLock<Index> = LazyLock::new(|| {
+    let file: CatalogueFile =
+        serde_json::from_str(include_str!("catalogue.json")).expect("the embedded catalogue is valid");
     let cache =
         |entry: &Entry| 2 * entry.layers * entry.kv_heads * entry.head_width * size_of::<f32>() as u64;
-    Read {
+    Index {
         version: file.version,
         reviewed: file.reviewed,
         cache_bytes: file.models.iter().map(cache).collect(),
@@ -66,44 +66,44 @@ static FILE: LazyLock<Read> = LazyLock::new(|| {
     }
 });
 
-/// The models of the catalogue, by family, drafts first.
+/// Returns the catalogue's models, grouped by family, drafts first.
 pub fn models() -> &'static [CatalogueModel] {
-    &FILE.models
+    &INDEX.models
 }
 
-/// The catalogue on a machine with this memory.
+/// Returns the catalogue, with the memory class of this machine.
 pub fn catalogue(machine: MachineMemory) -> Catalogue {
     Catalogue {
-        version: FILE.version,
-        reviewed: FILE.reviewed.clone(),
-        models: FILE.models.clone(),
+        version: INDEX.version,
+        reviewed: INDEX.reviewed.clone(),
+        models: INDEX.models.clone(),
         machine: memory_class(machine.total),
     }
 }
 
-/// The model of this number.
+/// Returns the model with this id.
 pub fn by_id(id: &str) -> Option<&'static CatalogueModel> {
     models().iter().find(|model| model.id == id)
 }
 
-/// The model of the catalogue that a file on this machine is, by its name and, where it is known, its size.
-pub fn of_file(name: &str, size_bytes: u64) -> Option<&'static CatalogueModel> {
+/// Returns the catalogue model that a local file is, by name and, if published, size.
+pub fn match_file(name: &str, size_bytes: u64) -> Option<&'static CatalogueModel> {
     models().iter().find(|model| {
         let stem = model.file.rsplit('/').next().unwrap_or(&model.file).trim_end_matches(".gguf");
         stem.eq_ignore_ascii_case(name) && model.size_bytes.is_none_or(|size| size == size_bytes)
     })
 }
 
-/// The model of the catalogue that a model of these names is in another quantisation or from somebody else: as
-/// "qwen3:8b" and "Qwen3-8B-Q5_K_M" are Qwen3 8B. A guess, good for recommending and for nothing else.
-pub fn kin_of(names: &[&str]) -> Option<&'static CatalogueModel> {
+/// Guesses the catalogue model that these names refer to. Quantisation and publisher may differ: "qwen3:8b"
+/// and "Qwen3-8B-Q5_K_M" are both Qwen3 8B. Suitable for recommendations only.
+pub fn guess_by_name(names: &[&str]) -> Option<&'static CatalogueModel> {
     let words: Vec<String> = names.iter().flat_map(|name| words_of(name)).collect();
     let has = |wanted: &[String]| words.iter().any(|word| *word == wanted.concat());
     let is_named = |model: &&CatalogueModel| {
         let name = words_of(&model.name);
         let mut rest = &name[..];
         while !rest.is_empty() {
-            // Some write two words as one: "llama3.1".
+            // Some names join two words: "llama3.1".
             match (1..=rest.len().min(2)).find(|&count| has(&rest[..count])) {
                 Some(count) => rest = &rest[count..],
                 None => return false,
@@ -111,37 +111,37 @@ pub fn kin_of(names: &[&str]) -> Option<&'static CatalogueModel> {
         }
         true
     };
-    // "Qwen2.5 Coder 7B" says more than "Qwen2.5 7B".
+    // The longest name wins: "Qwen2.5 Coder 7B" over "Qwen2.5 7B".
     models().iter().filter(is_named).max_by_key(|model| words_of(&model.name).len())
 }
 
-/// What a name says, without what most names of models that answer have.
+/// Splits a name into lowercase words, without "instruct".
 fn words_of(name: &str) -> Vec<String> {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '.').filter(|word| !word.is_empty());
     words.map(str::to_ascii_lowercase).filter(|word| word != "instruct").collect()
 }
 
-/// The vocabulary of a target, to be held against those of the catalogue.
+/// A target's vocabulary, for comparison with catalogue models.
 pub struct TargetVocabulary {
     vocabulary: Vocabulary,
     digest: String,
 }
 
 impl TargetVocabulary {
-    /// This one.
+    /// Computes the digest of a vocabulary.
     pub fn new(vocabulary: Vocabulary) -> Self {
         Self { digest: vocabulary.digest(), vocabulary }
     }
 
-    /// Whether a model of the catalogue that is not here has this vocabulary. That of its very file may have been
-    /// compared when the catalogue was made; else some of its tokens are known, and a match is an expectation.
+    /// Judges whether a catalogue model that is not installed shares this vocabulary. An equal digest
+    /// proves it. Otherwise the known tokens of its family are compared, and a match is an expectation.
     pub fn verdict(&self, model: &CatalogueModel) -> PairVerdict {
         let at = models().iter().position(|known| known.id == model.id);
-        if at.and_then(|at| FILE.digests[at].as_ref()).is_some_and(|digest| *digest == self.digest) {
+        if at.and_then(|at| INDEX.digests[at].as_ref()).is_some_and(|digest| *digest == self.digest) {
             return PairVerdict::Expected { compared: true };
         }
-        let known = FILE.vocabularies.iter().find(|known| known.name == model.vocabulary);
-        match known.and_then(|known| self.vocabulary.first_unlike(&known.tokens)) {
+        let known = INDEX.vocabularies.iter().find(|known| known.name == model.vocabulary);
+        match known.and_then(|known| self.vocabulary.first_mismatch(&known.tokens)) {
             None => PairVerdict::Expected { compared: false },
             Some((first, of_draft)) => PairVerdict::OtherVocabulary {
                 first: *first,
@@ -152,14 +152,15 @@ impl TargetVocabulary {
     }
 }
 
-/// What a model takes, as far as the catalogue tells.
+/// Estimates the memory footprint of a catalogue model.
 pub fn footprint_of(model: &CatalogueModel) -> Footprint {
-    Footprint::guessed(file_bytes(model), cache_bytes_per_token(&model.id))
+    Footprint::estimate(file_bytes(model), cache_bytes_per_token(&model.id))
 }
 
-/// Bytes of a model's file: as published, else from its number of weights and its quantisation.
+/// Returns the size of a model's file in bytes. Unpublished sizes are estimated from parameters and
+/// quantisation.
 pub fn file_bytes(model: &CatalogueModel) -> u64 {
-    // Bits a weight that files of this kind come to on average, embeddings and scales included.
+    // Average bits per weight of such files, including embeddings and scales.
     let bits = match model.quantisation.as_str() {
         "Q8_0" => 8.5,
         "Q6_K" => 6.6,
@@ -168,13 +169,13 @@ pub fn file_bytes(model: &CatalogueModel) -> u64 {
     model.size_bytes.unwrap_or((model.parameters as f64 * bits / 8.0) as u64)
 }
 
-/// Bytes that the cache of a model of the catalogue takes for a token.
+/// Returns the KV cache size of a catalogue model, in bytes per token.
 pub fn cache_bytes_per_token(id: &str) -> u64 {
     let at = models().iter().position(|model| model.id == id);
-    at.and_then(|at| FILE.cache_bytes.get(at)).copied().unwrap_or(0)
+    at.and_then(|at| INDEX.cache_bytes.get(at)).copied().unwrap_or(0)
 }
 
-/// Targets of the catalogue, largest first.
+/// Returns the catalogue's targets, largest first.
 pub fn targets() -> impl Iterator<Item = &'static CatalogueModel> {
     let mut targets: Vec<_> = models().iter().filter(|model| model.role == CatalogueRole::Target).collect();
     targets.sort_by_key(|model| std::cmp::Reverse(file_bytes(model)));
@@ -193,12 +194,12 @@ mod tests {
     use hunch_model::gguf::Gguf;
 
     #[test]
-    fn the_file_is_sound() {
-        assert!(FILE.version >= 1);
-        let (year, month) = FILE.reviewed.split_once('-').unwrap();
+    fn catalogue_file_is_valid() {
+        assert!(INDEX.version >= 1);
+        let (year, month) = INDEX.reviewed.split_once('-').unwrap();
         assert!(year.parse::<u32>().unwrap() >= 2026 && (1..=12).contains(&month.parse::<u32>().unwrap()));
         let ids: HashSet<_> = models().iter().map(|model| &model.id).collect();
-        assert_eq!(ids.len(), models().len(), "numbers are unique");
+        assert_eq!(ids.len(), models().len(), "ids are unique");
         for model in models() {
             let only = |text: &str, more: &str| {
                 text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c)) && !text.is_empty()
@@ -218,10 +219,10 @@ mod tests {
             if let Some(sha256) = &model.sha256 {
                 assert!(sha256.len() == 64 && sha256.chars().all(|c| c.is_ascii_hexdigit()), "{}", model.id);
                 assert!(model.size_bytes.is_some(), "{}: a checksum without a size", model.id);
-                // Of a model in parts a download would compare none of them with it.
-                assert_eq!(part_number(&model.file), None, "{}: a checksum of a model in parts", model.id);
+                // A download cannot check one checksum against several parts.
+                assert_eq!(part_number(&model.file), None, "{}: a checksum of a split model", model.id);
             }
-            // A size that is far from what the weights come to is a slip of the pen.
+            // A size far from the estimate is a typing error.
             if let Some(size) = model.size_bytes {
                 let by_weights = file_bytes(&CatalogueModel { size_bytes: None, ..model.clone() });
                 let ratio = size as f64 / by_weights as f64;
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn recommended_drafts_are_there_smaller_and_of_the_same_vocabulary() {
+    fn recommended_drafts_exist_are_smaller_and_share_the_vocabulary() {
         for model in models() {
             let Some(id) = &model.draft else { continue };
             assert_eq!(model.role, CatalogueRole::Target, "{}", model.id);
@@ -241,14 +242,14 @@ mod tests {
             assert!(file_bytes(draft) < file_bytes(model), "{}", model.id);
             assert!(draft.memory_class <= model.memory_class, "{}", model.id);
         }
-        // A draft that nobody recommends has no business here.
+        // Every draft must be recommended for some target.
         for draft in models().iter().filter(|model| model.role == CatalogueRole::Draft) {
             assert!(models().iter().any(|model| model.draft.as_ref() == Some(&draft.id)), "{}", draft.id);
         }
     }
 
     #[test]
-    fn every_class_of_machines_has_targets_with_drafts() {
+    fn every_memory_class_has_targets_with_drafts() {
         for (class, least) in [
             (MemoryClass::Gb8, 2),
             (MemoryClass::Gb16, 2),
@@ -262,9 +263,10 @@ mod tests {
         }
     }
 
-    /// Bytes of the smallest machine of a class, and what Metal recommends that programs take of them, by what Macs
-    /// have told: 10,923 MiB of 16 GB (abetlen/llama-cpp-python#687), 21,845 of 32 (ollama/ollama#434), 49,152 of 64
-    /// (ggml-org/llama.cpp#1870). That is two thirds up to there and three quarters above.
+    /// Returns the memory of the smallest machine of a class. The usable part is the working set that Metal
+    /// recommends, as reported for Macs: 10,923 MiB of 16 GB (abetlen/llama-cpp-python#687), 21,845 of 32
+    /// (ollama/ollama#434), 49,152 of 64 (ggml-org/llama.cpp#1870). That is two thirds up to 32 GB, and
+    /// three quarters above.
     fn smallest(class: MemoryClass) -> MachineMemory {
         let gib: u64 = match class {
             MemoryClass::Gb8 => 8,
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn every_target_fits_the_smallest_machine_of_its_class_with_its_draft() {
+    fn every_target_and_draft_fit_the_smallest_machine_of_their_class() {
         const CONTEXT: u32 = 8192;
         let smaller = |class| match class {
             MemoryClass::Gb8 => None,
@@ -292,15 +294,15 @@ mod tests {
             let on = |class| fit::fit(&footprint_of(model), draft.as_ref(), CONTEXT, smallest(class));
             let fit = on(model.memory_class);
             assert_ne!(fit.verdict, FitVerdict::TooLarge, "{} takes {}", model.id, fit.total);
-            // Nor is it kept from machines that it goes well on.
+            // Its class must not be larger than necessary.
             let roomy =
                 smaller(model.memory_class).map(on).is_some_and(|fit| fit.verdict == FitVerdict::Fits);
-            assert!(!roomy, "{} is good on smaller machines", model.id);
+            assert!(!roomy, "{} fits in a smaller class", model.id);
         }
     }
 
     #[test]
-    fn the_families_that_people_ask_for_are_there() {
+    fn popular_families_are_present() {
         let families: HashSet<&str> = models().iter().map(|model| model.family.as_str()).collect();
         for family in ["Qwen3", "Qwen2.5", "Qwen2.5 Coder", "Llama 3", "SmolLM2", "SmolLM3", "Mistral"] {
             assert!(families.contains(family), "{family}");
@@ -308,45 +310,48 @@ mod tests {
     }
 
     #[test]
-    fn every_vocabulary_is_known_by_tokens_that_tell_it_from_others() {
-        let known = |name: &str| FILE.vocabularies.iter().find(|known| known.name == name);
+    fn every_vocabulary_has_distinguishing_tokens() {
+        let known = |name: &str| INDEX.vocabularies.iter().find(|known| known.name == name);
         for model in models() {
             let tokens = &known(&model.vocabulary).unwrap_or_else(|| panic!("{}", model.id)).tokens;
             assert!(tokens.len() >= 4 && tokens.windows(2).all(|two| two[0].0 < two[1].0), "{}", model.id);
             assert!(tokens.iter().all(|(_, text)| !text.is_empty()), "{}", model.id);
         }
-        for digest in FILE.digests.iter().flatten() {
+        for digest in INDEX.digests.iter().flatten() {
             assert!(digest.len() == 64 && digest.chars().all(|c| c.is_ascii_hexdigit()), "{digest}");
         }
     }
 
     #[test]
-    fn a_model_is_kin_whatever_its_quantisation_and_whoever_made_it() {
-        let kin = |names: &[&str]| kin_of(names).map(|model| model.id.as_str());
-        assert_eq!(kin(&["Qwen3-8B-Q5_K_M"]), Some("qwen3-8b-q4_k_m"));
-        assert_eq!(kin(&["qwen3:8b", "Qwen3 8B"]), Some("qwen3-8b-q4_k_m"));
-        assert_eq!(kin(&["llama3.1:8b"]), Some("llama-3.1-8b-instruct-q4_k_m"));
-        assert_eq!(kin(&["Meta-Llama-3.1-8B-Instruct-IQ4_XS"]), Some("llama-3.1-8b-instruct-q4_k_m"));
-        assert_eq!(kin(&["qwen2.5-coder:7b"]), Some("qwen2.5-coder-7b-instruct-q4_k_m"));
-        assert_eq!(kin(&["Qwen2.5-7B-Instruct-Q6_K"]), Some("qwen2.5-7b-instruct-q4_k_m"));
-        assert_eq!((kin(&["Qwen3-30B-A3B"]), kin(&["target", "Tiny llama 1"]), kin(&[])), (None, None, None));
+    fn guesses_model_across_quantisations_and_publishers() {
+        let guess = |names: &[&str]| guess_by_name(names).map(|model| model.id.as_str());
+        assert_eq!(guess(&["Qwen3-8B-Q5_K_M"]), Some("qwen3-8b-q4_k_m"));
+        assert_eq!(guess(&["qwen3:8b", "Qwen3 8B"]), Some("qwen3-8b-q4_k_m"));
+        assert_eq!(guess(&["llama3.1:8b"]), Some("llama-3.1-8b-instruct-q4_k_m"));
+        assert_eq!(guess(&["Meta-Llama-3.1-8B-Instruct-IQ4_XS"]), Some("llama-3.1-8b-instruct-q4_k_m"));
+        assert_eq!(guess(&["qwen2.5-coder:7b"]), Some("qwen2.5-coder-7b-instruct-q4_k_m"));
+        assert_eq!(guess(&["Qwen2.5-7B-Instruct-Q6_K"]), Some("qwen2.5-7b-instruct-q4_k_m"));
+        assert_eq!(
+            (guess(&["Qwen3-30B-A3B"]), guess(&["target", "Tiny llama 1"]), guess(&[])),
+            (None, None, None)
+        );
     }
 
     #[test]
-    fn a_file_is_known_by_its_name_and_size() {
+    fn matches_file_by_name_and_size() {
         let known = by_id("qwen2.5-coder-0.5b-instruct-q4_k_m").unwrap();
         let name = "Qwen2.5-Coder-0.5B-Instruct-Q4_K_M";
-        assert_eq!(of_file(name, 491_400_064), Some(known));
-        assert_eq!(of_file(name, 491_400_065), None);
-        assert_eq!(of_file("another", 491_400_064), None);
-        // 24 layers of 2 heads of 64, keys and values, 4 bytes each.
+        assert_eq!(match_file(name, 491_400_064), Some(known));
+        assert_eq!(match_file(name, 491_400_065), None);
+        assert_eq!(match_file("another", 491_400_064), None);
+        // 24 layers, 2 heads of width 64, keys and values, 4 bytes each.
         assert_eq!(cache_bytes_per_token(&known.id), 24 * 2 * 64 * 2 * 4);
     }
 
     #[test]
-    fn what_was_compared_is_told_from_what_is_expected() {
+    fn verdict_distinguishes_compared_from_expected_vocabularies() {
         let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
-        // A GGUF of nothing but a vocabulary.
+        // Builds a GGUF that holds only a vocabulary.
         let of = |texts: &[&str]| {
             let mut out = b"GGUF".to_vec();
             out.extend(3u32.to_le_bytes());
@@ -366,10 +371,10 @@ mod tests {
         let differs =
             PairVerdict::OtherVocabulary { first: 3, of_target: "<0x00>".into(), of_draft: "[INST]".into() };
         assert_eq!(other.verdict(mistral), differs);
-        // The fingerprint says more than any token that is known.
+        // An equal digest outweighs differing known tokens.
         let coder = by_id("qwen2.5-coder-0.5b-instruct-q4_k_m").unwrap();
         let at = models().iter().position(|model| model.id == coder.id).unwrap();
-        let same = TargetVocabulary { digest: FILE.digests[at].clone().unwrap(), vocabulary: of(&ours) };
+        let same = TargetVocabulary { digest: INDEX.digests[at].clone().unwrap(), vocabulary: of(&ours) };
         assert_eq!(same.verdict(coder), PairVerdict::Expected { compared: true });
     }
 }

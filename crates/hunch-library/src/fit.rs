@@ -1,5 +1,5 @@
-//! How much memory models will take, from their headers alone: weights as they lie on the device, caches of
-//! keys and values filled to the context, and what is needed besides. Loads nothing.
+//! Predicts memory use from model headers. Counts weights as laid out on the device, full KV caches, and
+//! scratch space. Loads nothing.
 
 use crate::types::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoice};
 use hunch_core::limits::MAX_ROWS;
@@ -8,54 +8,54 @@ use hunch_kernels::WeightMatrix;
 use hunch_model::gguf::{Gguf, TensorInfo};
 use hunch_model::spec::ModelSpec;
 
-/// Longest context that a conversation has unless the person asks for more: caches take memory by the token.
-const USUAL_CONTEXT: usize = 8192;
-/// The smallest context that is offered in place of one that does not fit.
-const LEAST_CONTEXT: u32 = 1024;
-/// Less than this share of what there is left over is tight.
-const ROOM: f64 = 0.1;
-/// Rows of a pass over a prompt on the CPU, and on a GPU.
+/// Default limit of the context, in tokens: KV cache memory grows with it.
+const DEFAULT_CONTEXT: usize = 8192;
+/// Smallest context offered as an alternative, in tokens.
+const MIN_CONTEXT: u32 = 1024;
+/// Below this share of free memory, the verdict is [`FitVerdict::Tight`].
+const TIGHT_MARGIN: f64 = 0.1;
+/// Prefill batch on the CPU and on a GPU, in rows.
 const PREFILL_ROWS: (u64, u64) = (32, 256);
-/// Positions of a span of attention on the CPU.
-const SPAN: u64 = 128;
-/// The program itself: code, threads, and what loading needs for a moment. SpeedLog on Linux.
-const PROGRAM: u64 = 16 << 20;
-/// Tokeniser and header for each entry of the vocabulary: text, merges, tables of both. SpeedLog with
+/// Positions per attention block on the CPU.
+const ATTENTION_BLOCK: u64 = 128;
+/// Bytes for the program itself: code, threads, temporary buffers during loading. Measured on Linux.
+const PROGRAM_BYTES: u64 = 16 << 20;
+/// Bytes of tokeniser and header per vocabulary entry: text, merges, lookup tables. Measured with
 /// vocabularies of 49,152 and 151,936 entries.
-const PER_ENTRY: u64 = 440;
+const BYTES_PER_ENTRY: u64 = 440;
 
-/// The context that a model is loaded with unless the person asks for another.
-pub fn usual_context(spec: &ModelSpec) -> usize {
-    spec.context_length.min(USUAL_CONTEXT)
+/// Returns the context a model is loaded with by default, in tokens.
+pub fn default_context(spec: &ModelSpec) -> usize {
+    spec.context_length.min(DEFAULT_CONTEXT)
 }
 
-/// What one model takes on a device, by its header or by what is known of it.
+/// Memory needs of one model on one device, from its header or from estimates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Footprint {
-    /// Its matrices and vectors as they lie in memory.
+    /// Bytes of matrices and vectors as laid out in memory.
     weights: u64,
-    /// Of the cache, for a token.
+    /// Bytes of KV cache per token.
     cache_per_token: u64,
-    /// Layers of a cache on a GPU, whose buffers, two a layer, have sizes that are powers of two.
+    /// Number of layers, on a GPU. Each has two cache buffers, whose sizes are powers of two.
     gpu_layers: Option<u64>,
-    /// Of passes, without attention; of attention for a token of the context.
-    work: (u64, f64),
-    /// Entries of the vocabulary.
+    /// Scratch bytes of a pass: fixed, and per token of context for attention.
+    scratch: (u64, f64),
+    /// Vocabulary entries.
     entries: u64,
-    /// Longest context.
-    pub longest: usize,
-    /// Bytes of weights that a pass of one row reads.
+    /// Longest context, in tokens.
+    pub max_context: usize,
+    /// Bytes of weights read by a single-row pass.
     pub read_by_a_pass: u64,
-    /// Bytes of all weights, in the file.
+    /// Bytes of all weights in the file.
     pub weight_bytes: u64,
 }
 
 impl Footprint {
-    /// Of the model with this header, on the CPU or on a GPU.
+    /// Computes the footprint from a model's header, for the CPU or a GPU.
     ///
     /// # Errors
-    /// When it is of a kind that Hunch does not run.
-    pub fn of(gguf: &Gguf, on_gpu: bool) -> Result<Self> {
+    /// If the architecture is not supported.
+    pub fn from_header(gguf: &Gguf, on_gpu: bool) -> Result<Self> {
         let spec = ModelSpec::from_gguf(gguf)?;
         let tensors = &gguf.tensors;
         let bytes = |info: &TensorInfo| info.range.len() as u64;
@@ -64,7 +64,7 @@ impl Footprint {
         let loaded = tensors.iter().filter(|(name, _)| tied || *name != "token_embd.weight");
         let read_by_a_pass = loaded.clone().map(|(_, info)| bytes(info)).sum();
         let mut weights: u64 = loaded.map(|(_, info)| in_memory(info, on_gpu)).sum();
-        // The table is a copy of its own unless its rows are those of the head, packed for the CPU.
+        // The embedding table is a separate copy unless it shares packed rows with the output head.
         let shared = tied && !on_gpu && table.is_some_and(is_packed);
         if !shared {
             weights += table.map_or(0, bytes);
@@ -73,32 +73,33 @@ impl Footprint {
             weights,
             cache_per_token: spec.cache_bytes_per_token() as u64,
             gpu_layers: on_gpu.then_some(spec.n_layer as u64),
-            work: work_of(&spec, on_gpu),
+            scratch: scratch_of(&spec, on_gpu),
             entries: spec.n_vocab as u64,
-            longest: spec.context_length,
+            max_context: spec.context_length,
             read_by_a_pass,
             weight_bytes: tensors.values().map(bytes).sum(),
         })
     }
 
-    /// Of a model that is not here: the size of its file, and what its cache takes for a token.
-    pub fn guessed(size_bytes: u64, cache_per_token: u64) -> Self {
+    /// Estimates the footprint of a model that is not installed. Inputs are the file size and the KV cache
+    /// size per token.
+    pub fn estimate(size_bytes: u64, cache_per_token: u64) -> Self {
         Self {
             weights: size_bytes,
             cache_per_token,
             gpu_layers: None,
-            // A sixteenth for passes: what models of some billion weights come to.
-            work: (size_bytes / 16, 0.0),
+            // A sixteenth of the weights for scratch: typical of models with a few billion parameters.
+            scratch: (size_bytes / 16, 0.0),
             entries: 0,
-            longest: usize::MAX,
+            max_context: usize::MAX,
             read_by_a_pass: size_bytes,
             weight_bytes: size_bytes,
         }
     }
 
-    /// With a cache of `context` tokens, or as many as the model was made for.
+    /// Predicts memory with a cache of `context` tokens, capped at the model's longest context.
     pub fn predicted(&self, context: u32) -> PredictedMemory {
-        let context = context.min(u32::try_from(self.longest).unwrap_or(u32::MAX));
+        let context = context.min(u32::try_from(self.max_context).unwrap_or(u32::MAX));
         PredictedMemory { weights: self.weights, cache: self.cache_bytes(u64::from(context)) }
     }
 
@@ -110,23 +111,23 @@ impl Footprint {
         }
     }
 
-    /// What its passes work in.
-    fn work_bytes(&self, context: u32) -> u64 {
-        self.work.0 + (self.work.1 * f64::from(context)) as u64
+    /// Returns the scratch bytes of a pass.
+    fn scratch_bytes(&self, context: u32) -> u64 {
+        self.scratch.0 + (self.scratch.1 * f64::from(context)) as u64
     }
 }
 
-/// Whether the CPU's kernels have a matrix of this type.
+/// Checks whether the CPU kernels support this matrix type.
 fn is_packed(info: &TensorInfo) -> bool {
     matches!(info.shape[..], [n, k] if WeightMatrix::bytes_in_memory(info.dtype, n, k).is_some())
 }
 
-/// What a tensor takes once it is loaded.
+/// Returns a tensor's size in memory once loaded, in bytes.
 fn in_memory(info: &TensorInfo, on_gpu: bool) -> u64 {
     use candle_core::quantized::GgmlDType::{BF16, F16, F32};
     let elements: usize = info.shape.iter().product();
     let bytes = match info.shape[..] {
-        // A GPU has matrices of floats as f32, in buffers whose sizes are powers of two.
+        // A GPU holds float matrices as f32, in buffers whose sizes are powers of two.
         [_, _] if on_gpu && matches!(info.dtype, F16 | BF16 | F32) => (4 * elements).next_power_of_two(),
         [_, _] if on_gpu => info.range.len(),
         [n, k] => WeightMatrix::bytes_in_memory(info.dtype, n, k).unwrap_or(info.range.len()),
@@ -135,31 +136,31 @@ fn in_memory(info: &TensorInfo, on_gpu: bool) -> u64 {
     bytes as u64
 }
 
-/// What passes work in: all but attention, and attention for each token of the context.
-fn work_of(spec: &ModelSpec, on_gpu: bool) -> (u64, f64) {
+/// Returns the scratch bytes of a pass: fixed, and per token of context for attention.
+fn scratch_of(spec: &ModelSpec, on_gpu: bool) -> (u64, f64) {
     let rows = if on_gpu { PREFILL_ROWS.1 } else { PREFILL_ROWS.0 };
     let (heads, width) = (spec.n_head as u64, spec.head_dim as u64);
     let a_row = 3 * spec.n_embd as u64
         + 2 * heads * width
         + 2 * (spec.n_kv_head * spec.head_dim) as u64
         + 3 * spec.n_ff as u64;
-    // The logits of a verify pass, and the distribution made of each row.
+    // Logits of a verify pass, and one distribution per row.
     let logits = 2 * MAX_ROWS as u64 * spec.n_vocab as u64;
     let attention = if on_gpu {
         // Scores before and after the softmax, with and without the mask; keys and values side by side.
         (4 * heads * rows + 4 * (spec.n_kv_head as u64) * width) as f64
     } else {
-        (rows * heads * (width + 2)) as f64 / SPAN as f64
+        (rows * heads * (width + 2)) as f64 / ATTENTION_BLOCK as f64
     };
     (4 * (rows * a_row + logits), 4.0 * attention)
 }
 
-/// The memory of target and draft with caches of `context` tokens, and how well that fits. What would fit
-/// instead is for [`smaller`] to say.
+/// Predicts the memory of target and draft with caches of `context` tokens. Alternatives come from
+/// [`smaller`].
 pub fn fit(target: &Footprint, draft: Option<&Footprint>, context: u32, machine: MachineMemory) -> Fit {
     let (of_target, of_draft) = (target.predicted(context), draft.map(|draft| draft.predicted(context)));
-    let work = |model: &Footprint| model.work_bytes(context);
-    let other = PROGRAM + target.entries * PER_ENTRY + work(target) + draft.map_or(0, work);
+    let scratch = |model: &Footprint| model.scratch_bytes(context);
+    let other = PROGRAM_BYTES + target.entries * BYTES_PER_ENTRY + scratch(target) + draft.map_or(0, scratch);
     let model = |memory: PredictedMemory| memory.weights + memory.cache;
     let total = model(of_target) + of_draft.map_or(0, model) + other;
     Fit {
@@ -174,23 +175,23 @@ pub fn fit(target: &Footprint, draft: Option<&Footprint>, context: u32, machine:
     }
 }
 
-/// How well `bytes` fit. Where the system does not tell its memory, nothing is refused.
+/// Judges whether `bytes` fit. If the system does not report its memory, everything fits.
 pub fn verdict(bytes: u64, machine: MachineMemory) -> FitVerdict {
     if machine.total == 0 {
         FitVerdict::Fits
     } else if bytes > machine.usable {
         FitVerdict::TooLarge
-    } else if bytes as f64 > (1.0 - ROOM) * machine.usable as f64 {
+    } else if bytes as f64 > (1.0 - TIGHT_MARGIN) * machine.usable as f64 {
         FitVerdict::Tight
     } else {
         FitVerdict::Fits
     }
 }
 
-/// Why models are not loaded that do not fit, and what would: the middle of an [`Error::OutOfMemory`].
+/// Explains why the models do not fit, and what would. Forms the middle part of an [`Error::OutOfMemory`].
 ///
 /// [`Error::OutOfMemory`]: hunch_error::Error::OutOfMemory
-pub fn too_large(fit: &Fit) -> String {
+pub fn too_large_message(fit: &Fit) -> String {
     let gb = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
     let instead = match fit.smaller.first() {
         Some(SmallerChoice::Context { context }) => format!(" A context of {context} tokens would fit."),
@@ -210,29 +211,29 @@ pub fn too_large(fit: &Fit) -> String {
     )
 }
 
-/// A model that could be used in place of one that does not fit, smaller ones of it later.
+/// A model to offer in place of one that does not fit.
 #[derive(Clone, Debug)]
-pub struct Instead {
-    /// How it is called.
+pub struct Alternative {
+    /// The choice as shown to the user.
     pub choice: SmallerChoice,
-    /// What it takes.
+    /// Memory needs of the model.
     pub footprint: Footprint,
 }
 
-/// What would fit in place of target and draft, closest first: the same models with a smaller context, the
-/// target alone, then the largest of `others` on this machine and of the catalogue.
+/// Returns alternatives that fit, closest first. These are the same models with a smaller context, the
+/// target alone, then the largest fitting model of `others` installed and in the catalogue.
 pub fn smaller(
     target: &Footprint,
     draft: Option<&Footprint>,
     wanted: &Fit,
-    others: &[Instead],
+    others: &[Alternative],
 ) -> Vec<SmallerChoice> {
     let fits = |target: &Footprint, draft: Option<&Footprint>, context: u32| {
         fit(target, draft, context, wanted.machine).verdict != FitVerdict::TooLarge
     };
     let contexts = || {
         let half = std::iter::successors(Some(wanted.context.next_power_of_two() / 2), |c| Some(c / 2));
-        half.take_while(|context| *context >= LEAST_CONTEXT)
+        half.take_while(|context| *context >= MIN_CONTEXT)
     };
     let mut choices = Vec::new();
     choices.extend(
@@ -260,9 +261,9 @@ pub fn smaller(
 mod tests {
     use super::*;
 
-    /// A model of so many million bytes whose cache takes a thousand bytes a token.
+    /// A model of this many megabytes whose cache takes 1,000 bytes per token.
     fn model(megabytes: u64) -> Footprint {
-        Footprint { work: (0, 0.0), ..Footprint::guessed(megabytes * 1_000_000, 1000) }
+        Footprint { scratch: (0, 0.0), ..Footprint::estimate(megabytes * 1_000_000, 1000) }
     }
 
     fn machine(megabytes: u64) -> MachineMemory {
@@ -270,11 +271,11 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_add_up_and_the_last_tenth_is_tight() {
+    fn parts_add_up_and_the_last_tenth_is_tight() {
         let found = fit(&model(900), Some(&model(50)), 10_000, machine(2000));
         assert_eq!(found.target, PredictedMemory { weights: 900_000_000, cache: 10_000_000 });
         assert_eq!(found.draft, Some(PredictedMemory { weights: 50_000_000, cache: 10_000_000 }));
-        assert_eq!((found.total, found.other), (970_000_000 + PROGRAM, PROGRAM));
+        assert_eq!((found.total, found.other), (970_000_000 + PROGRAM_BYTES, PROGRAM_BYTES));
         assert_eq!(found.verdict, FitVerdict::Fits);
         let with = |usable| verdict(900, MachineMemory { total: 2000, usable });
         assert_eq!([1000, 999, 900, 899].map(with), {
@@ -282,7 +283,7 @@ mod tests {
             [Fits, Tight, Tight, TooLarge]
         });
         assert_eq!(verdict(900, MachineMemory { total: 0, usable: 0 }), FitVerdict::Fits);
-        let short = Footprint { longest: 100, ..model(1) };
+        let short = Footprint { max_context: 100, ..model(1) };
         assert_eq!(short.predicted(5000).cache, 100_000);
         // Two buffers of 500,000 bytes each.
         let on_gpu = Footprint { gpu_layers: Some(1), ..model(1) };
@@ -290,8 +291,8 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_instead_is_told_closest_first() {
-        let instead = |choice, megabytes| Instead { choice, footprint: model(megabytes) };
+    fn alternatives_are_listed_closest_first() {
+        let instead = |choice, megabytes| Alternative { choice, footprint: model(megabytes) };
         let here = |name: &str| SmallerChoice::Model { name: name.into(), path: format!("/{name}") };
         let to_fetch = |id: &str| SmallerChoice::Catalogue { id: id.into(), name: id.into() };
         let others = [
@@ -306,10 +307,10 @@ mod tests {
             assert_eq!(wanted.verdict, FitVerdict::TooLarge);
             smaller(&model(900), Some(&model(150)), &wanted, &others)
         };
-        // Weights and program take 1067, the caches of 65,536 tokens 131: half the context fits.
+        // Weights and program take 1067 MB, the caches of 65,536 tokens 131 MB: half the context fits.
         let half = SmallerChoice::Context { context: 32_768 };
         assert_eq!(choices(1150, 65_536), [half, SmallerChoice::WithoutDraft, here("middle"), to_fetch("b")]);
-        // Not even the weights of both fit.
+        // Even the weights of both do not fit.
         assert_eq!(choices(1000, 4096), [SmallerChoice::WithoutDraft, here("middle"), to_fetch("b")]);
         assert_eq!(choices(400, 4096), [here("small"), to_fetch("a")]);
         assert_eq!(choices(50, 4096), []);

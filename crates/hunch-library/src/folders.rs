@@ -1,5 +1,5 @@
-//! The folders that the person has added and the models that were loaded from elsewhere, in `library.json` in the
-//! data folder: a file and no table, because the command line reads it while the window has the store open.
+//! Folders added by the user, and models loaded from elsewhere. Stored in `library.json` in the data
+//! folder. A plain file, because the command line reads it while the window has the database open.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,16 @@ use super::places::Places;
 use super::{atomic_file, locked_json};
 use hunch_error::{Error, Result};
 
-/// More folders than a person adds by hand.
-const MOST: usize = 200;
+/// Limit of added folders, to bound the scan.
+const MAX_FOLDERS: usize = 200;
 
-/// Models from elsewhere that are remembered.
-const MOST_LOADED: usize = 50;
+/// Limit of remembered models from elsewhere.
+const MAX_LOADED: usize = 50;
 
 #[derive(Default, Serialize, Deserialize)]
-struct Kept {
+struct LibraryFile {
     folders: Vec<PathBuf>,
-    /// Models that were loaded and lie in no folder that is looked through, newest first.
+    /// Models loaded from outside the scanned folders, newest first.
     #[serde(default)]
     loaded: Vec<PathBuf>,
 }
@@ -27,65 +27,66 @@ fn file(places: &Places) -> Option<PathBuf> {
     places.data.as_ref().map(|data| data.join("library.json"))
 }
 
-/// The added folders, in the order they were added.
+/// Returns the added folders in the order they were added.
 ///
 /// # Errors
-/// When the list is there and cannot be read.
+/// If the list exists but cannot be read.
 pub fn added_folders(places: &Places) -> Result<Vec<PathBuf>> {
-    Ok(kept(places)?.folders.into_iter().filter(|folder| folder.is_absolute()).take(MOST).collect())
+    Ok(load(places)?.folders.into_iter().filter(|folder| folder.is_absolute()).take(MAX_FOLDERS).collect())
 }
 
-/// Reads what the file holds.
-fn kept(places: &Places) -> Result<Kept> {
-    let Some(file) = file(places).filter(|file| file.exists()) else { return Ok(Kept::default()) };
-    let kept = atomic_file::text(&file).and_then(|text| serde_json::from_str::<Kept>(&text).ok());
-    kept.ok_or_else(|| {
+/// Reads the file. A missing file is an empty list.
+fn load(places: &Places) -> Result<LibraryFile> {
+    let Some(file) = file(places).filter(|file| file.exists()) else { return Ok(LibraryFile::default()) };
+    let stored =
+        atomic_file::read_text(&file).and_then(|text| serde_json::from_str::<LibraryFile>(&text).ok());
+    stored.ok_or_else(|| {
         Error::invalid(format!(
-            "The list of added folders, {}, cannot be read. No model was touched. Move that file away and \
-             add the folders again.",
+            "The list of added folders, {}, cannot be read. No models were changed. Move that file away and add the folders again.",
             file.display()
         ))
     })
 }
 
-/// Remembers models that were loaded from outside of the folders that are looked through.
+/// Remembers models loaded from outside the scanned folders.
 ///
 /// # Errors
-/// When the list cannot be read or written.
+/// If the list cannot be read or written.
 pub fn remember_loaded(places: &Places, models: &[&Path]) -> Result<()> {
-    let is_new = |known: &Kept| models.iter().any(|path| !known.loaded.iter().any(|kept| kept == path));
-    if file(places).is_none() || !is_new(&kept(places)?) {
+    let is_new =
+        |known: &LibraryFile| models.iter().any(|path| !known.loaded.iter().any(|stored| stored == path));
+    if file(places).is_none() || !is_new(&load(places)?) {
         return Ok(());
     }
     let _lock = lock(places)?;
-    let mut known = kept(places)?;
+    let mut known = load(places)?;
     known.loaded.retain(|path| !models.contains(&path.as_path()));
     known.loaded.splice(0..0, models.iter().map(|path| path.to_path_buf()));
-    known.loaded.truncate(MOST_LOADED);
+    known.loaded.truncate(MAX_LOADED);
     write(places, &known)
 }
 
-/// Checks that a model was loaded before, from outside of the folders that are looked through.
+/// Checks whether a model was loaded before from outside the scanned folders.
 pub fn was_loaded(places: &Places, model: &Path) -> bool {
-    kept(places).is_ok_and(|kept| kept.loaded.iter().any(|path| path == model))
+    load(places).is_ok_and(|stored| stored.loaded.iter().any(|path| path == model))
 }
 
-/// Adds a folder to look through. Nothing is ever written to it.
+/// Adds a folder to scan. Hunch never writes to it.
 ///
 /// # Errors
-/// When it is no folder, is looked through already, or the list cannot be written.
+/// If the path is not a folder, is already scanned, or the list cannot be written.
 pub fn add_folder(places: &Places, folder: &Path) -> Result<()> {
     let no_folder =
-        |_| Error::invalid(format!("There is no folder {}. Nothing was added.", folder.display()));
+        |_| Error::invalid(format!("The folder {} does not exist. Nothing was added.", folder.display()));
     let path = folder.canonicalize().map_err(no_folder)?;
     if !path.is_dir() {
         return Err(Error::invalid(format!(
-            "{} is not a folder. Choose the folder it lies in.",
+            "{} is not a folder. Choose the folder that contains it.",
             path.display()
         )));
     }
     if path.to_str().is_none() {
-        let text = "The name of this folder is not valid Unicode, so it cannot be kept. Rename it first.";
+        let text = "The name of this folder is not valid Unicode, so it cannot be saved. Rename it first.";
         return Err(Error::invalid(text));
     }
     let _lock = lock(places)?;
@@ -93,45 +94,47 @@ pub fn add_folder(places: &Places, folder: &Path) -> Result<()> {
     let known =
         places.roots(&folders).into_iter().any(|root| root.path.canonicalize().is_ok_and(|p| p == path));
     if known {
-        return Err(Error::invalid(format!("{} is looked through already.", path.display())));
+        return Err(Error::invalid(format!("{} is already searched.", path.display())));
     }
-    if folders.len() >= MOST {
-        return Err(Error::invalid(format!("{MOST} folders are added already. Remove one first.")));
+    if folders.len() >= MAX_FOLDERS {
+        return Err(Error::invalid(format!(
+            "The limit of {MAX_FOLDERS} added folders is reached. Remove one first."
+        )));
     }
     folders.push(path);
-    keep(places, folders)
+    store_folders(places, folders)
 }
 
-/// Looks through an added folder no longer. Its files stay as they are.
+/// Removes a folder from the list. Its files stay.
 ///
 /// # Errors
-/// When it was not added, or the list cannot be written.
+/// If the folder is not on the list, or the list cannot be written.
 pub fn remove_folder(places: &Places, folder: &Path) -> Result<()> {
     let _lock = lock(places)?;
     let mut folders = added_folders(places)?;
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     let before = folders.len();
-    folders.retain(|kept| kept != folder && *kept != real);
+    folders.retain(|stored| stored != folder && *stored != real);
     if folders.len() == before {
-        return Err(Error::invalid(format!("{} is not among the added folders.", folder.display())));
+        return Err(Error::invalid(format!("{} is not an added folder.", folder.display())));
     }
-    keep(places, folders)
+    store_folders(places, folders)
 }
 
-/// The window and the command line may both be changing the list; the lock is held from reading to writing.
+/// Locks the list from read to write. The window and the command line may both change it.
 fn lock(places: &Places) -> Result<Option<std::fs::File>> {
     file(places).map(|file| locked_json::lock(&file)).transpose()
 }
 
-fn keep(places: &Places, folders: Vec<PathBuf>) -> Result<()> {
-    write(places, &Kept { folders, ..kept(places)? })
+fn store_folders(places: &Places, folders: Vec<PathBuf>) -> Result<()> {
+    write(places, &LibraryFile { folders, ..load(places)? })
 }
 
-fn write(places: &Places, kept: &Kept) -> Result<()> {
+fn write(places: &Places, stored: &LibraryFile) -> Result<()> {
     let file = file(places).ok_or_else(|| {
-        Error::invalid("Folders cannot be added here: Hunch was started with one folder of models.")
+        Error::invalid("Folders cannot be added: Hunch was started with a single models folder.")
     })?;
-    let text = serde_json::to_string_pretty(kept)
+    let text = serde_json::to_string_pretty(stored)
         .map_err(|e| Error::Internal(format!("the list of folders cannot be written: {e}")))?;
     atomic_file::write(&file, &text)
 }
@@ -141,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_are_added_once_and_removed() {
+    fn adds_each_folder_once_and_removes_it() {
         let root = tempfile::tempdir().unwrap();
         let places = Places {
             models: root.path().join("data/models"),
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn loaded_models_are_remembered_beside_the_folders() {
+    fn remembers_loaded_models_and_added_folders() {
         let root = tempfile::tempdir().unwrap();
         let places = Places { data: Some(root.path().join("data")), ..Places::default() };
         let [one, two] = ["/a/one.gguf", "/b/two.gguf"].map(Path::new);
@@ -181,12 +184,12 @@ mod tests {
         assert_eq!(added_folders(&places).unwrap(), [folder.canonicalize().unwrap()]);
         remove_folder(&places, &folder).unwrap();
         assert!(was_loaded(&places, one));
-        // With one folder of models nothing is kept, and nothing fails.
+        // With a single models folder nothing is remembered, and nothing fails.
         remember_loaded(&Places::only("/models".into()), &[one]).unwrap();
     }
 
     #[test]
-    fn folders_that_are_added_at_once_are_all_kept() {
+    fn concurrent_additions_are_all_kept() {
         let root = tempfile::tempdir().unwrap();
         let places = Places { data: Some(root.path().join("data")), ..Places::default() };
         let folder = |name: String| {
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_list_is_said_and_not_written_over() {
+    fn corrupt_list_is_reported_and_not_overwritten() {
         let root = tempfile::tempdir().unwrap();
         let places = Places { data: Some(root.path().into()), ..Places::default() };
         let file = root.path().join("library.json");
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn with_one_folder_of_models_none_is_added() {
+    fn refuses_to_add_folders_to_a_single_models_folder() {
         let root = tempfile::tempdir().unwrap();
         let error = add_folder(&Places::only(root.path().join("models")), root.path()).unwrap_err();
         assert!(error.to_string().contains("cannot be added"), "{error}");

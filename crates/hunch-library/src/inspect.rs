@@ -1,4 +1,4 @@
-//! What one model is, from its header.
+//! Reads one model's header.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,8 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::quantisation;
-use crate::types::ModelEntry;
-use crate::types::ModelSource;
+use crate::types::{ModelEntry, ModelSource};
 use crate::{DEFAULT_MODEL, short_name};
 use hunch_error::{Error, Result};
 use hunch_model::gguf::Gguf;
@@ -15,47 +14,47 @@ use hunch_model::spec::ModelSpec;
 use hunch_model::split;
 use hunch_model::text::{ChatTemplate, Tokenizer};
 
-/// A text of a header is shown up to so many characters: it is a stranger's.
-const LONGEST_TEXT: usize = 120;
+/// Limit of header text shown to the user, in characters: the file is untrusted.
+const MAX_TEXT_CHARS: usize = 120;
 
-/// Everything the header of a model tells.
+/// Contents of a model's header.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inspection {
-    /// The card of the model.
+    /// The model's entry in the list.
     pub entry: ModelEntry,
     /// Its architecture.
     pub spec: ModelSpec,
-    /// Tensors of each type.
+    /// Number of tensors of each type.
     pub quantisations: BTreeMap<String, usize>,
     /// Bytes of all tensors.
     pub weight_bytes: u64,
 }
 
-/// What a GGUF file holds.
+/// Content of a GGUF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Holding {
-    /// A model.
+pub(super) enum Content {
+    /// A complete model.
     Model,
-    /// Part of one, or something for one.
+    /// Part of a model, or an accessory to one.
     Other,
 }
 
-/// What a look at a file gives, whatever is in it.
+/// Result of examining any file, valid or not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Look {
-    /// The card; of a file that cannot be used with why.
+pub(super) struct FileReport {
+    /// The list entry, with a problem if the file is unusable.
     pub(super) entry: ModelEntry,
-    pub(super) holding: Holding,
-    /// Of a model that can be used: what it is.
+    pub(super) content: Content,
+    /// Header contents, if the model is usable.
     pub(super) inspection: Option<Inspection>,
-    /// Whether another look may find something else though the file is the same: it could not be read.
+    /// Set if the file could not be read. Another attempt may then succeed though the file is unchanged.
     #[serde(skip)]
-    pub(super) passing: bool,
+    pub(super) transient: bool,
 }
 
-impl Look {
-    /// At a file whose header could not be read.
-    pub(super) fn unread(path: &Path, problem: String, passing: bool) -> Self {
+impl FileReport {
+    /// Creates the report of a file whose header could not be read.
+    pub(super) fn unreadable(path: &Path, problem: String, transient: bool) -> Self {
         let entry = ModelEntry {
             name: short_name(path),
             path: path.display().to_string(),
@@ -74,56 +73,58 @@ impl Look {
             is_default: false,
             problem: Some(problem),
         };
-        Self { entry, holding: Holding::Model, inspection: None, passing }
+        Self { entry, content: Content::Model, inspection: None, transient }
     }
 }
 
-/// Reads the header of a model, given its file or any part of a split one.
+/// Reads the header of a model, given its file or any part of a split model.
 ///
 /// # Errors
-/// When a file cannot be read, is unsound, or is of a kind Hunch does not run.
+/// If a file cannot be read, is invalid, or holds an unsupported model.
 pub fn inspect(path: &Path) -> Result<Inspection> {
     inspect_header(path).map(|(inspection, _)| inspection)
 }
 
-/// What a person should know of the chat template of a model file, found by a trial of it; none where there is no
-/// template, or its tokeniser cannot be read.
+/// Tries a model file's chat template and describes a failure to the user. Returns `None` without a
+/// template or a readable tokeniser.
 ///
 /// # Errors
-/// When the file cannot be read or is unsound.
+/// If the file cannot be read or is invalid.
 pub fn template_note(path: &Path) -> Result<Option<String>> {
     let gguf = split::read(path)?;
     let tokenizer = Tokenizer::from_gguf(&gguf).ok();
-    Ok(tokenizer.and_then(|tokenizer| ChatTemplate::of(&tokenizer).trial()))
+    Ok(tokenizer.and_then(|tokenizer| ChatTemplate::from_tokenizer(&tokenizer).trial()))
 }
 
-/// The same, with the header it was read from.
+/// Reads a model's header and returns it together with its inspection.
 pub(super) fn inspect_header(path: &Path) -> Result<(Inspection, Gguf)> {
     let gguf = split::read(path)?;
     Ok((inspection(path, &gguf)?, gguf))
 }
 
-/// Looks at a file that may be anything.
-pub(super) fn look(path: &Path) -> Look {
+/// Examines a file of any content.
+pub(super) fn examine(path: &Path) -> FileReport {
     let gguf = match split::read(path) {
         Ok(gguf) => gguf,
-        Err(error) => return Look::unread(path, error.to_string(), matches!(error, Error::Io { .. })),
+        Err(error) => {
+            return FileReport::unreadable(path, error.to_string(), matches!(error, Error::Io { .. }));
+        }
     };
-    let holding = if other_than_model(&gguf).is_some() { Holding::Other } else { Holding::Model };
+    let content = if non_model_kind(&gguf).is_some() { Content::Other } else { Content::Model };
     match inspection(path, &gguf) {
         Ok(inspection) => {
             let entry = inspection.entry.clone();
-            Look { entry, holding, inspection: Some(inspection), passing: false }
+            FileReport { entry, content, inspection: Some(inspection), transient: false }
         }
         Err(error) => {
             let entry = ModelEntry { problem: Some(error.to_string()), ..entry(path, &gguf) };
-            Look { entry, holding, inspection: None, passing: false }
+            FileReport { entry, content, inspection: None, transient: false }
         }
     }
 }
 
 fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
-    if let Some(what) = other_than_model(gguf) {
+    if let Some(what) = non_model_kind(gguf) {
         return Err(Error::UnsupportedModel { path: path.to_path_buf(), reason: what.into() });
     }
     let spec = ModelSpec::from_gguf(gguf)?;
@@ -135,21 +136,19 @@ fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
     Ok(Inspection { entry: entry(path, gguf), quantisations, weight_bytes, spec })
 }
 
-/// What a file is instead, if it is no model.
-fn other_than_model(gguf: &Gguf) -> Option<&'static str> {
-    let says = |key: &str| gguf.str(key).unwrap_or_default();
-    match (says("general.type"), says("general.architecture")) {
-        ("adapter", _) => Some("it is an adapter, which changes another model and is none itself"),
-        ("mmproj", _) | (_, "clip") => {
-            Some("it is a projector, which makes another model see or hear and is none itself")
-        }
-        ("imatrix", _) | (_, "imatrix") => Some("it is a table for quantising another model"),
-        _ if gguf.tensors.is_empty() => Some("it holds a vocabulary and no weights"),
+/// Describes the content of a GGUF file that is not a model.
+fn non_model_kind(gguf: &Gguf) -> Option<&'static str> {
+    let value = |key: &str| gguf.str(key).unwrap_or_default();
+    match (value("general.type"), value("general.architecture")) {
+        ("adapter", _) => Some("it is an adapter for another model"),
+        ("mmproj", _) | (_, "clip") => Some("it is a projector, which adds vision or audio to another model"),
+        ("imatrix", _) | (_, "imatrix") => Some("it is an importance matrix for quantising another model"),
+        _ if gguf.tensors.is_empty() => Some("it contains a vocabulary and no weights"),
         _ => None,
     }
 }
 
-/// The card of a file whose header is sound.
+/// Builds the list entry of a file with a valid header.
 fn entry(path: &Path, gguf: &Gguf) -> ModelEntry {
     let name = short_name(path);
     let architecture = gguf.str("general.architecture").unwrap_or_default();
@@ -157,7 +156,7 @@ fn entry(path: &Path, gguf: &Gguf) -> ModelEntry {
     ModelEntry {
         is_default: name == DEFAULT_MODEL,
         name,
-        // The first part's, whichever was given.
+        // The first part's path, whichever part was given.
         path: gguf.path.display().to_string(),
         source: ModelSource::Hunch,
         parts: split::files(path).len() as u32,
@@ -183,7 +182,7 @@ fn tokenizer_name(gguf: &Gguf) -> String {
     }
 }
 
-/// The first line of a text, and of that no more than a card has room for.
+/// Returns the first line of a text, cut to the length shown to the user.
 fn short(text: &str) -> String {
-    text.lines().next().unwrap_or_default().trim().chars().take(LONGEST_TEXT).collect()
+    text.lines().next().unwrap_or_default().trim().chars().take(MAX_TEXT_CHARS).collect()
 }

@@ -1,29 +1,28 @@
-//! Jan's data folder: a folder for each model with `model.yml`, which says where the file is, relative to the
-//! data folder. The description is a stranger's text: a path that leads out of the data folder is not
-//! followed.
+//! Jan's data folder. Each model has a folder with a `model.yml` that gives the file's path, relative to
+//! the data folder. The description is untrusted: a path that leaves the data folder is not followed.
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 use super::atomic_file;
-use super::walk::{Mark, walk};
+use super::walk::{FileMeta, walk};
 use hunch_model::split;
 
-/// Where models are in the data folder, now and in earlier versions.
+/// Model folders in the data folder, for current and earlier versions.
 const FOLDERS: [&str; 3] = ["llamacpp/models", "models", "cortex/models"];
-/// What Jan calls every file it has fetched itself.
+/// Name that Jan gives every file it downloads.
 const PLAIN_NAME: &str = "model";
 
-/// What is there.
+/// Models found in Jan's data folder.
 #[derive(Debug, Default)]
 pub(super) struct Jan {
-    /// The files, each with the name its model has in Jan.
-    pub(super) models: Vec<(String, Mark)>,
-    /// Why something was left out, if so.
+    /// The files, each with its model's name in Jan.
+    pub(super) models: Vec<(String, FileMeta)>,
+    /// Reason for a skipped file, if there is one.
     pub(super) problem: Option<String>,
 }
 
-/// Looks through the data folder; `wanted` says which files can be models.
+/// Scans the data folder. `wanted` accepts the file names of models.
 pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
     let mut jan = Jan::default();
     for folder in FOLDERS {
@@ -31,22 +30,24 @@ pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
         let is_description = |name: &OsStr| name == "model.yml";
         let walked = walk(&folder, |name| wanted(name) || is_description(name));
         jan.problem = jan.problem.or(walked.problem);
-        for mark in walked.files {
-            if !mark.path.file_name().is_some_and(is_description) {
-                jan.models.push((name(&mark.path, &folder), mark));
+        for file in walked.files {
+            if !file.path.file_name().is_some_and(is_description) {
+                jan.models.push((name(&file.path, &folder), file));
                 continue;
             }
-            let Some(said) = atomic_file::text(&mark.path).as_deref().and_then(model_path) else { continue };
-            match inside(data, &said) {
+            let Some(written) = atomic_file::read_text(&file.path).as_deref().and_then(model_path) else {
+                continue;
+            };
+            match inside(data, &written) {
                 None => {
-                    let path = mark.path.display();
+                    let path = file.path.display();
                     jan.problem.get_or_insert_with(|| {
-                        format!("{path} names a file outside of Jan's folder; it was left out.")
+                        format!("{path} names a file outside Jan's folder. It was skipped.")
                     });
                 }
-                // Of a file that is found by walking as well, one is left by what sorts twins out.
+                // A file found twice is deduplicated later, by identity.
                 Some(path) if path.file_name().is_some_and(&wanted) => {
-                    jan.models.extend(Mark::of(&path).map(|file| (name(&path, &folder), file)));
+                    jan.models.extend(FileMeta::of(&path).map(|file| (name(&path, &folder), file)));
                 }
                 Some(_) => {}
             }
@@ -55,7 +56,7 @@ pub(super) fn read(data: &Path, wanted: impl Fn(&OsStr) -> bool) -> Jan {
     jan
 }
 
-/// The model's name: that of its file, or where that says nothing, of its folder in Jan.
+/// Returns the model's name. A generic file stem is replaced by the model's folder in Jan.
 fn name(path: &Path, folder: &Path) -> String {
     let stem = split::stem(path);
     if stem != PLAIN_NAME {
@@ -66,7 +67,7 @@ fn name(path: &Path, folder: &Path) -> String {
     id.map_or(stem, |id| id.to_string_lossy().replace('\\', "/"))
 }
 
-/// The value of `model_path` in a description. Jan writes it on a line of its own, plain or in quotes.
+/// Returns the value of `model_path` in a description. Jan writes it on its own line, plain or quoted.
 fn model_path(description: &str) -> Option<String> {
     let value = description.lines().find_map(|line| line.strip_prefix("model_path:"))?.trim();
     let quoted = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
@@ -74,10 +75,10 @@ fn model_path(description: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// The path that a description says, if it stays inside the data folder.
-fn inside(data: &Path, said: &str) -> Option<PathBuf> {
-    let said = Path::new(said);
-    let relative = said.strip_prefix(data).unwrap_or(said);
+/// Resolves a path from a description, if it stays inside the data folder.
+fn inside(data: &Path, written: &str) -> Option<PathBuf> {
+    let written = Path::new(written);
+    let relative = written.strip_prefix(data).unwrap_or(written);
     let stays = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     relative.components().all(stays).then(|| data.join(relative))
 }
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn models_are_found_and_none_outside() {
+    fn finds_models_inside_the_data_folder_only() {
         let root = tempfile::tempdir().unwrap();
         let data = root.path().join("data");
         let write = |path: &str, text: &str| {
@@ -121,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_description_leads_out(text in "(\\.\\./|/|\\./|a|models|\\\\|\"|'| |\\PC){0,12}") {
+        fn description_paths_never_leave_the_data_folder(text in "(\\.\\./|/|\\./|a|models|\\\\|\"|'| |\\PC){0,12}") {
             let _ = model_path(&text);
             if let Some(path) = inside(Path::new("/data"), &text) {
                 prop_assert!(path.starts_with("/data"));

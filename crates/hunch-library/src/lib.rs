@@ -1,27 +1,27 @@
-//! The models on this machine: where they lie, what they are, which of them fit together. Reads
-//! headers, never weights; loads nothing. What other programs keep is only ever read.
+//! Models on this machine: discovery, inspection, memory fit, pairing and downloads. Reads headers, never
+//! weights, and loads nothing. Folders of other programs are only read.
 
 pub mod atomic_file;
+mod candidates;
 pub mod catalogue;
 pub mod download;
-mod find;
 pub mod fit;
 mod folders;
-mod headers;
+mod header_cache;
 pub mod hub;
 mod inspect;
 mod jan;
 pub mod load_marker;
 mod locked_json;
 pub mod machine;
-pub mod measured;
 mod ollama;
 pub mod pairs;
 mod places;
 mod quantisation;
 mod remove;
+mod resolve;
 mod scan;
-mod survey;
+pub mod speed_log;
 pub mod types;
 pub mod vocabularies;
 mod walk;
@@ -31,29 +31,28 @@ use std::path::{Path, PathBuf};
 
 use directories::BaseDirs;
 
-use crate::types::ModelEntry;
-use crate::types::ModelSource;
-pub use find::find;
+use crate::types::{ModelEntry, ModelSource};
 pub use folders::{add_folder, added_folders, remember_loaded, remove_folder, was_loaded};
 use hunch_error::{Error, Result};
 use hunch_model::{low_bit, split};
 pub use inspect::{Inspection, inspect, template_note};
 pub use places::Places;
 pub use remove::{removable, remove};
+pub use resolve::resolve;
 pub use scan::{Scan, scan};
 
-/// Short name of the model Hunch starts with: SmolLM2-135M-Instruct, Q4_1, Apache-2.0.
+/// Short name of the default model: SmolLM2-135M-Instruct, Q4_1, Apache-2.0.
 pub const DEFAULT_MODEL: &str = "smollm2-135m-instruct-q4_1";
 
-/// Hunch's data folder: `$HUNCH_DATA_DIR`, else the system's place for application data.
+/// Returns Hunch's data folder: `$HUNCH_DATA_DIR`, or the system's folder for application data.
 ///
 /// # Errors
-/// When the system names no home folder.
+/// If the system reports no home folder.
 pub fn data_folder() -> Result<PathBuf> {
     named_data_folder().map_or_else(usual_data_folder, Ok)
 }
 
-/// Returns the folder that `$HUNCH_DATA_DIR` names, unless it is the system's place.
+/// Returns the folder named by `$HUNCH_DATA_DIR`, unless it is the default one.
 pub fn other_data_folder() -> Option<PathBuf> {
     let real = |folder: &Path| folder.canonicalize().ok();
     let is_usual = |named: &PathBuf| usual_data_folder().is_ok_and(|usual| real(&usual) == real(named));
@@ -71,7 +70,7 @@ fn usual_data_folder() -> Result<PathBuf> {
     Ok(dirs.data_dir().join("hunch"))
 }
 
-/// Where models are looked for: `models` in the data folder.
+/// Returns Hunch's own models folder: `models` in the data folder.
 ///
 /// # Errors
 /// As [`data_folder`].
@@ -79,7 +78,7 @@ pub fn models_folder() -> Result<PathBuf> {
     Ok(data_folder()?.join("models"))
 }
 
-/// Where the layers are kept that a target skips when it drafts for itself.
+/// Returns the folder of skip sets. A skip set lists the layers that a target skips in self-speculation.
 ///
 /// # Errors
 /// As [`data_folder`].
@@ -87,7 +86,7 @@ pub fn skip_sets_folder() -> Result<PathBuf> {
     Ok(data_folder()?.join("skip-sets"))
 }
 
-/// The file of conversations.
+/// Returns the path of the conversation database.
 ///
 /// # Errors
 /// As [`data_folder`].
@@ -95,17 +94,17 @@ pub fn conversations_path() -> Result<PathBuf> {
     Ok(data_folder()?.join("conversations.db"))
 }
 
-/// Where the low-bit copy of a model file belongs, whether it is there or not. Models of other content have other
-/// places, whatever they are called.
+/// Returns the path of a model's low-bit copy, which may not exist. The name includes a fingerprint of the
+/// contents, so models of the same name do not collide.
 ///
 /// # Errors
-/// As [`data_folder`], and when the file cannot be read.
+/// As [`data_folder`], and if the file cannot be read.
 pub fn low_bit_path(target: &Path) -> Result<PathBuf> {
     let name = format!("{}-{}.gguf", short_name(target), low_bit::fingerprint(target)?);
     Ok(data_folder()?.join("low-bit").join(name))
 }
 
-/// The default model's file, whether it is there or not.
+/// Returns the path of the default model, which may not exist.
 ///
 /// # Errors
 /// As [`data_folder`].
@@ -113,13 +112,13 @@ pub fn default_model_path() -> Result<PathBuf> {
     Ok(models_folder()?.join(format!("{DEFAULT_MODEL}.gguf")))
 }
 
-/// What a model given by path is, under the name it is listed by and with whose folder it lies in.
+/// Inspects a model given by path, under its listed name and source.
 ///
 /// # Errors
 /// As [`inspect`].
 pub fn inspect_listed(path: &Path, places: &Places) -> Result<Inspection> {
-    let found = survey::around(&[path], places).candidates.into_iter();
-    let listed = found.into_iter().find(|c| c.files.iter().any(|mark| mark.path == path));
+    let found = candidates::candidates_near(&[path], places).candidates.into_iter();
+    let listed = found.into_iter().find(|c| c.files.iter().any(|file| file.path == path));
     let inspected = inspect(path)?;
     let entry = match listed {
         Some(candidate) => ModelEntry { name: candidate.name, source: candidate.source, ..inspected.entry },
@@ -128,21 +127,21 @@ pub fn inspect_listed(path: &Path, places: &Places) -> Result<Inspection> {
     Ok(Inspection { entry, ..inspected })
 }
 
-/// Checks of each file that it is one of the listed models, or was loaded before from elsewhere.
+/// Checks for each file whether its model is listed or was loaded before.
 pub fn are_known(paths: &[&Path], places: &Places) -> Vec<bool> {
     let listed = are_listed(paths, places);
     paths.iter().zip(listed).map(|(path, listed)| listed || was_loaded(places, path)).collect()
 }
 
-/// Checks of each file that it is part of one of the listed models.
+/// Checks for each file whether it belongs to a listed model.
 pub fn are_listed(paths: &[&Path], places: &Places) -> Vec<bool> {
-    let found = survey::around(paths, places).candidates;
+    let found = candidates::candidates_near(paths, places).candidates;
     let is_listed =
-        |path: &&Path| found.iter().any(|candidate| candidate.files.iter().any(|mark| mark.path == **path));
+        |path: &&Path| found.iter().any(|candidate| candidate.files.iter().any(|file| file.path == **path));
     paths.iter().map(is_listed).collect()
 }
 
-/// A file's name without its extension, and without the suffix of a part.
+/// Returns a file's name without its extension and part suffix.
 pub fn short_name(path: &Path) -> String {
     split::stem(path)
 }
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unusable_file_is_listed_with_the_reason() {
+    fn unusable_file_is_listed_with_a_problem() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("broken.gguf"), b"GGUF").unwrap();
         std::fs::write(folder.path().join("notes.txt"), b"hello").unwrap();

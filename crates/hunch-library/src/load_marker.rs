@@ -1,5 +1,5 @@
-//! A file that names the models being loaded. It exists only while they load, so one found at a start names models
-//! that ended the program: a failing disk, too little memory, a driver.
+//! A file that names the models being loaded. It exists only during loading. If it exists at startup,
+//! loading crashed the program: a failing disk, too little memory, a driver.
 
 use std::path::{Path, PathBuf};
 
@@ -7,22 +7,22 @@ use super::atomic_file;
 use crate::types::LoadRequest;
 use hunch_error::Result;
 
-/// The models whose loading did not end, in `folder`; a damaged file is treated as missing.
+/// Returns the models whose loading did not finish. A corrupt file is treated as missing.
 pub fn found(folder: &Path) -> Option<LoadRequest> {
-    serde_json::from_str(&atomic_file::text(&path(folder))?).ok()
+    serde_json::from_str(&atomic_file::read_text(&path(folder))?).ok()
 }
 
 /// Marks models as being loaded, until [`clear`].
 ///
 /// # Errors
-/// [`Error::Io`](hunch_error::Error::Io) when the file cannot be written.
+/// [`Error::Io`](hunch_error::Error::Io) if the file cannot be written.
 pub fn set(folder: &Path, request: &LoadRequest) -> Result<()> {
     atomic_file::write(&path(folder), &serde_json::json!(request).to_string())
 }
 
-/// Removes the mark, if there is one: the program survived.
+/// Removes the mark after loading succeeded or failed without a crash.
 pub fn clear(folder: &Path) {
-    // One that stays makes the next start ask, no more.
+    // If removal fails, the next start asks the user once more.
     let _ = std::fs::remove_file(path(folder));
 }
 
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_found_only_while_models_load() {
+    fn marker_exists_only_while_models_load() {
         let folder = tempfile::tempdir().unwrap();
         let request = LoadRequest { target: "/models/a.gguf".into(), draft: None, context: Some(512) };
         assert_eq!(found(folder.path()), None);

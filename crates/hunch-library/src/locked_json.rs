@@ -1,5 +1,5 @@
-//! Small files of JSON beside the models, which the window and the command line both read and write: a lock so
-//! that no change is lost, a rename so that no reader sees half a file. A damaged file is as good as none.
+//! JSON files that the window and the command line both write. A lock prevents lost updates, and atomic
+//! replacement prevents partial reads. A corrupt file is treated as missing.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -11,23 +11,22 @@ use serde::de::DeserializeOwned;
 use super::atomic_file;
 use hunch_error::{Error, Result};
 
-/// How often, and how long apart, the lock is tried for: what another program does with such a file is done in a
-/// moment.
+/// Attempts to take the lock, and the pause between them. Updates take milliseconds.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
-/// A file above this is none of ours.
+/// Limit of a file, in bytes. Hunch never writes longer ones.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// What the file says; the default when it is not there or cannot be read.
+/// Reads the value, or its default if the file is missing or corrupt.
 pub(super) fn read<T: DeserializeOwned + Default>(path: &Path) -> T {
-    let text = atomic_file::text_up_to(path, MOST_BYTES);
+    let text = atomic_file::read_text_up_to(path, MOST_BYTES);
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
-/// Changes what the file says.
+/// Reads, changes and writes the value under the lock.
 ///
 /// # Errors
-/// [`Error::Io`] when it cannot be written; it is then as it was.
+/// [`Error::Io`] if the file cannot be written. It is then unchanged.
 pub(super) fn update<T: DeserializeOwned + Default + Serialize>(
     path: &Path,
     change: impl FnOnce(&mut T),
@@ -36,25 +35,25 @@ pub(super) fn update<T: DeserializeOwned + Default + Serialize>(
     let mut value: T = read(path);
     change(&mut value);
     let text = serde_json::to_string(&value)
-        .map_err(|e| Error::Internal(format!("{} cannot be written down: {e}", path.display())))?;
+        .map_err(|e| Error::Internal(format!("{} cannot be serialised: {e}", path.display())))?;
     atomic_file::write(path, &text)
 }
 
-/// Holds the lock of a file that is to be changed until it is dropped. A file of its own is locked: the other one
-/// is replaced.
+/// Locks a file until the returned handle is dropped. The lock is on a separate file, because the file
+/// itself is replaced.
 pub(super) fn lock(path: &Path) -> Result<File> {
     let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(io)?;
     }
-    let beside = path.with_extension("lock");
-    let io = |source| Error::Io { action: "write", path: beside.clone(), source };
-    let file = File::options().create(true).truncate(false).write(true).open(&beside).map_err(io)?;
+    let lock_path = path.with_extension("lock");
+    let io = |source| Error::Io { action: "write", path: lock_path.clone(), source };
+    let file = File::options().create(true).truncate(false).write(true).open(&lock_path).map_err(io)?;
     for _ in 0..TRIES {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(fs::TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
-            // A file system without locks: the rename alone has to do.
+            // The file system has no locks: atomic replacement has to suffice.
             Err(fs::TryLockError::Error(_)) => return Ok(file),
         }
     }
@@ -74,7 +73,7 @@ mod tests {
     type Counts = BTreeMap<String, u32>;
 
     #[test]
-    fn changes_of_many_at_once_are_all_kept() {
+    fn concurrent_updates_are_all_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep").join("counts.json");
         std::thread::scope(|scope| {
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_as_good_as_none() {
+    fn corrupt_file_reads_as_default() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("counts.json");
         assert!(read::<Counts>(&path).is_empty());

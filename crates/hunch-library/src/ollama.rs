@@ -1,23 +1,22 @@
-//! Ollama's store: a manifest for each name and tag, which names blobs by their digest. A manifest is a
-//! stranger's text: only a digest of the one form that Ollama writes is made a file name, so nothing outside
-//! the folder of blobs can be named.
+//! Ollama's store: one manifest per name and tag, which names blobs by digest. Manifests are untrusted:
+//! only a well-formed digest becomes a file name, so nothing outside the blob folder can be read.
 
 use std::path::Path;
 
 use serde::Deserialize;
 
 use super::atomic_file;
-use super::walk::{Mark, walk};
+use super::walk::{FileMeta, walk};
 
-/// What Ollama calls the layer that is a GGUF file.
+/// Media type of the GGUF layer.
 const MODEL: &str = "application/vnd.ollama.image.model";
-/// What it calls one that changes the model.
+/// Media type of an adapter layer.
 const ADAPTER: &str = "application/vnd.ollama.image.adapter";
-/// The registry that people leave out.
+/// Registry omitted from displayed names.
 const REGISTRY: &str = "registry.ollama.ai";
-/// The owner that people leave out.
+/// Owner omitted from displayed names.
 const OWNER: &str = "library";
-/// The tag that people leave out.
+/// Tag omitted from displayed names.
 pub(super) const LATEST: &str = ":latest";
 
 #[derive(Deserialize)]
@@ -32,12 +31,12 @@ struct Layer {
     digest: String,
 }
 
-/// What the store holds.
+/// Models found in the store.
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    /// The file of each model, by the name that Ollama has for it.
-    pub(super) models: Vec<(String, Mark)>,
-    /// Why something was left out, if so.
+    /// Each model's file, by its name in Ollama.
+    pub(super) models: Vec<(String, FileMeta)>,
+    /// Reason for a skipped manifest, if there is one.
     pub(super) problem: Option<String>,
 }
 
@@ -48,30 +47,30 @@ pub(super) fn read(root: &Path) -> Store {
     let mut store = Store { problem: walked.problem, ..Store::default() };
     for manifest in walked.files {
         let Some(name) = name(&manifest.path, &manifests) else { continue };
-        // Of a model that came without weights of this form, as a remote one, there is nothing to say.
-        let Some(digest) = atomic_file::text(&manifest.path).and_then(|text| model_digest(&text)) else {
+        // Models without a GGUF layer, such as cloud models, are skipped silently.
+        let Some(digest) = atomic_file::read_text(&manifest.path).and_then(|text| model_digest(&text)) else {
             continue;
         };
         let Some(hex) = hexadecimal(&digest) else {
             let path = manifest.path.display();
-            store.problem.get_or_insert_with(|| format!("{path} names no blob; it was left out."));
+            store.problem.get_or_insert_with(|| format!("{path} names no valid blob. It was skipped."));
             continue;
         };
         // Versions up to 0.1.30 wrote a colon.
         let blob = ["sha256-", "sha256:"]
             .iter()
-            .find_map(|prefix| Mark::of(&root.join("blobs").join(format!("{prefix}{hex}"))));
+            .find_map(|prefix| FileMeta::of(&root.join("blobs").join(format!("{prefix}{hex}"))));
         match blob {
             Some(blob) => store.models.push((name, blob)),
             None => {
-                store.problem.get_or_insert_with(|| format!("The file of {name} is not there."));
+                store.problem.get_or_insert_with(|| format!("The file of {name} is missing."));
             }
         }
     }
     store
 }
 
-/// As people write it: "llama3.2:3b", "owner/model:tag", "hf.co/owner/model:tag".
+/// Returns the name as users write it: "llama3.2:3b", "owner/model:tag", "hf.co/owner/model:tag".
 fn name(manifest: &Path, manifests: &Path) -> Option<String> {
     let parts: Option<Vec<&str>> =
         manifest.strip_prefix(manifests).ok()?.iter().map(|part| part.to_str()).collect();
@@ -83,8 +82,8 @@ fn name(manifest: &Path, manifests: &Path) -> Option<String> {
     })
 }
 
-/// The digest of the model, as the manifest has it. A model that an adapter changes is left out: without it,
-/// it would be another than the one of that name.
+/// Returns the digest of the model's layer. Models with an adapter are skipped: without it, the weights are
+/// a different model.
 fn model_digest(manifest: &str) -> Option<String> {
     let manifest: Manifest = serde_json::from_str(manifest).ok()?;
     if manifest.layers.iter().any(|layer| layer.media_type == ADAPTER) {
@@ -93,7 +92,7 @@ fn model_digest(manifest: &str) -> Option<String> {
     manifest.layers.into_iter().find(|layer| layer.media_type == MODEL).map(|layer| layer.digest)
 }
 
-/// The digits of a digest "sha256:" and 64 of them; nothing else can be a file name here.
+/// Returns the 64 hexadecimal digits of a "sha256:" digest. No other text becomes a file name.
 fn hexadecimal(digest: &str) -> Option<&str> {
     let hex = digest.strip_prefix("sha256:")?;
     let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn models_have_the_names_that_ollama_has_for_them() {
+    fn models_have_their_ollama_names() {
         let root = tempfile::tempdir().unwrap();
         let digest = |n: u8| format!("sha256:{}", format!("{n:02x}").repeat(32));
         std::fs::create_dir(root.path().join("blobs")).unwrap();
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_that_is_a_path_is_not_followed() {
+    fn digest_that_is_a_path_is_not_followed() {
         let root = tempfile::tempdir().unwrap();
         let store = root.path().join("store");
         std::fs::write(root.path().join("secret"), "abc").unwrap();
@@ -153,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_a_digest_is_a_digest(text in "(sha256:)?[0-9a-fA-F./\\\\:-]{0,70}|\\PC{0,80}|sha256:[0-9a-f]{64}") {
+        fn accepts_only_well_formed_digests(text in "(sha256:)?[0-9a-fA-F./\\\\:-]{0,70}|\\PC{0,80}|sha256:[0-9a-f]{64}") {
             if let Some(hex) = hexadecimal(&text) {
                 prop_assert_eq!(&text, &format!("sha256:{hex}"));
                 prop_assert!(hex.len() == 64 && !hex.contains(['/', '.', '\\']));
@@ -161,7 +160,7 @@ mod tests {
         }
 
         #[test]
-        fn no_manifest_is_too_strange(text in "\\PC{0,200}", media in "\\PC{0,20}", digest in "\\PC{0,80}") {
+        fn arbitrary_manifests_do_not_panic(text in "\\PC{0,200}", media in "\\PC{0,20}", digest in "\\PC{0,80}") {
             let _ = model_digest(&text);
             let layer = serde_json::json!({ "layers": [{ "mediaType": media, "digest": digest }] });
             let _ = model_digest(&layer.to_string());

@@ -1,6 +1,6 @@
-//! Where models may lie: Hunch's own folder, those the person has added, and the caches of other programs,
-//! which are only ever read. This is the one place that asks the system for the home folder and the
-//! environment; everything else takes [`Places`], so a test brings folders of its own.
+//! Folders to search for models. These are Hunch's own, those added by the user, and caches of other
+//! programs, which are only read. Only this module asks the system for the home folder and environment. All
+//! other code takes [`Places`], so tests use their own folders.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use super::atomic_file;
 use crate::types::ModelSource;
 use hunch_error::Result;
 
-/// The variables that say where other programs keep their models.
+/// Environment variables that locate the models of other programs.
 const VARIABLES: [&str; 8] = [
     "HF_HUB_CACHE",
     "HUGGINGFACE_HUB_CACHE",
@@ -25,38 +25,38 @@ const VARIABLES: [&str; 8] = [
     "XDG_DATA_HOME",
 ];
 
-/// Ollama's models in a home folder.
+/// Ollama's models, relative to the home folder.
 const OLLAMA: &str = ".ollama/models";
-/// And where it keeps them as a service of a Linux system, with a user of its own.
+/// Ollama's models when it runs as a Linux system service under its own user.
 const OLLAMA_SERVICE: &str = "/usr/share/ollama/.ollama/models";
 
-/// Where to look for models.
+/// Folders and environment that determine where to search for models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Hunch's own folder of models, the only one that is written to.
+    /// Hunch's own models folder, the only one written to.
     pub models: PathBuf,
-    /// Where the list of added folders and the cache of headers are kept; without it nothing is kept.
+    /// Folder of the added-folders list and the header cache. Without it, nothing is persisted.
     pub data: Option<PathBuf>,
-    /// The home folder; without it the caches of other programs are not looked through.
+    /// The home folder. Without it, caches of other programs are not searched.
     pub home: Option<PathBuf>,
-    /// The environment, as far as it says where those caches are.
+    /// Environment variables that locate those caches.
     pub environment: BTreeMap<String, OsString>,
 }
 
-/// How models lie in a folder.
+/// Arrangement of models in a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// GGUF files, at any depth.
+    /// GGUF files at any depth.
     Tree,
-    /// A folder for each repository, named by what it holds: `models--owner--name/snapshots/…`.
+    /// One folder per repository, with snapshots: `models--owner--name/snapshots/…`.
     HuggingFace,
     /// Manifests that name blobs.
     Ollama,
-    /// A folder for each model, with a description.
+    /// One folder per model, with a description.
     Jan,
 }
 
-/// A folder to look through.
+/// A folder to search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Root {
     pub(super) path: PathBuf,
@@ -65,10 +65,10 @@ pub(super) struct Root {
 }
 
 impl Places {
-    /// The places of the user who runs this program.
+    /// Returns the places of the current user.
     ///
     /// # Errors
-    /// When the system names no home folder and `HUNCH_DATA_DIR` is not set.
+    /// If the system reports no home folder and `HUNCH_DATA_DIR` is not set.
     pub fn of_this_user() -> Result<Self> {
         let variable = |name: &&str| Some((name.to_string(), std::env::var_os(name)?));
         let mut places = Self {
@@ -85,12 +85,13 @@ impl Places {
         Ok(places)
     }
 
-    /// One folder of models and nothing else; nothing is kept.
+    /// Returns places with a single models folder. Nothing is persisted.
     pub fn only(models: PathBuf) -> Self {
         Self { models, ..Self::default() }
     }
 
-    /// The absolute path in a variable. A relative one depends on where a program was started.
+    /// Returns the absolute path in an environment variable. A relative path is ignored, because it depends
+    /// on the working directory.
     fn variable(&self, name: &str) -> Option<PathBuf> {
         let path = PathBuf::from(self.environment.get(name)?);
         let path = match (path.strip_prefix("~"), &self.home) {
@@ -100,8 +101,8 @@ impl Places {
         path.is_absolute().then_some(path)
     }
 
-    /// Every folder to look through, the ones that count first first. Of another program's that is not
-    /// here, the folder it would use.
+    /// Returns every folder to search, in order of precedence. For a program that is not installed, this
+    /// includes its default folder.
     pub(super) fn roots(&self, added: &[PathBuf]) -> Vec<Root> {
         let tree = |path: &Path, source| Root { path: path.into(), source, layout: Layout::Tree };
         let mut roots = vec![tree(&self.models, ModelSource::Hunch)];
@@ -129,14 +130,15 @@ impl Places {
         self.variable("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache"))
     }
 
-    /// Folders for the data of programs: the system's, and the one that programs use everywhere else.
+    /// Returns candidate application data folders: the system's own first, then the other platform's
+    /// convention.
     fn data_folders(&self, home: &Path) -> [PathBuf; 2] {
         let shared = self.variable("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"));
         let mac = home.join("Library/Application Support");
         if cfg!(target_os = "macos") { [mac, shared] } else { [shared, mac] }
     }
 
-    /// As Hugging Face's own programs decide it: one folder.
+    /// Returns the cache folder by the rules of Hugging Face's own tools.
     fn hugging_face(&self, home: &Path) -> Vec<PathBuf> {
         let named = self.variable("HF_HUB_CACHE").or_else(|| self.variable("HUGGINGFACE_HUB_CACHE"));
         let hub = || {
@@ -150,7 +152,8 @@ impl Places {
         vec![self.variable("OLLAMA_MODELS").unwrap_or_else(|| home.join(OLLAMA))]
     }
 
-    /// Since 2026 it shares the cache of Hugging Face, or lays one out like that at `LLAMA_CACHE`.
+    /// Returns the cache folders of llama.cpp. Since 2026 it shares Hugging Face's cache, or uses its
+    /// layout at `LLAMA_CACHE`.
     fn llama_cpp(&self, home: &Path) -> Vec<PathBuf> {
         if let Some(path) = self.variable("LLAMA_CACHE") {
             return vec![path];
@@ -159,7 +162,7 @@ impl Places {
         if cfg!(target_os = "macos") { vec![mac, other] } else { vec![other, mac] }
     }
 
-    /// Its data folder, which its settings may have moved.
+    /// Returns Jan's data folders, including one moved in its settings.
     fn jan(&self, home: &Path) -> Vec<PathBuf> {
         if let Some(path) = self.variable("JAN_DATA_FOLDER") {
             return vec![path];
@@ -176,11 +179,11 @@ impl Places {
     }
 }
 
-/// LM Studio's folders: the one in its settings, and those it uses otherwise.
+/// Returns LM Studio's folders: its defaults and the one in its settings.
 fn lm_studio(home: &Path) -> Vec<PathBuf> {
     let mut bases = vec![home.join(".lmstudio"), home.join(".cache/lm-studio")];
-    // A file in the home folder that says where everything of LM Studio's is.
-    let pointer = atomic_file::text(&home.join(".lmstudio-home-pointer")).unwrap_or_default();
+    // LM Studio writes its base folder into this file in the home folder.
+    let pointer = atomic_file::read_text(&home.join(".lmstudio-home-pointer")).unwrap_or_default();
     let pointer = PathBuf::from(pointer.trim());
     if pointer.is_absolute() {
         bases.insert(0, pointer);
@@ -193,9 +196,9 @@ fn lm_studio(home: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// An absolute path that another program's settings name.
+/// Returns an absolute path from another program's settings file.
 fn path_in_settings(file: &Path, key: &str) -> Option<PathBuf> {
-    let settings: Value = serde_json::from_str(&atomic_file::text(file)?).ok()?;
+    let settings: Value = serde_json::from_str(&atomic_file::read_text(file)?).ok()?;
     let path = PathBuf::from(settings.get(key)?.as_str()?);
     path.is_absolute().then_some(path)
 }
@@ -218,12 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_home_there_is_only_hunch_s_own_folder() {
+    fn without_home_only_the_own_folder_is_searched() {
         assert_eq!(Places::only("/models".into()).roots(&[]).len(), 1);
     }
 
     #[test]
-    fn variables_say_where_caches_are() {
+    fn environment_variables_move_caches() {
         let home = Path::new("/nowhere/home");
         let plain = places(home, &[]);
         assert_eq!(paths(&plain, ModelSource::HuggingFace), [home.join(".cache/huggingface/hub")]);
@@ -236,12 +239,12 @@ mod tests {
         assert_ne!(
             paths(&direct, ModelSource::LlamaCpp),
             [PathBuf::from("rel")],
-            "a relative path is no place"
+            "relative paths are ignored"
         );
     }
 
     #[test]
-    fn settings_of_lm_studio_and_jan_are_followed() {
+    fn settings_of_lm_studio_and_jan_move_folders() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path();
         let (lm, jan) = (home.join("big/lm"), home.join("big/jan"));

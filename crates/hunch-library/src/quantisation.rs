@@ -1,4 +1,4 @@
-//! Quantisations by the names that people use, as "Q4_K_M".
+//! Names of quantisations, such as "Q4_K_M".
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use candle_core::quantized::GgmlDType;
 
 use hunch_model::gguf::Gguf;
 
-/// llama.cpp's numbers of whole-file quantisations (`enum llama_ftype`), of those that were ever released.
+/// llama.cpp's numbers of file-level quantisations (`enum llama_ftype`), for all released types.
 const FILE_TYPES: [(u32, &str); 33] = [
     (0, "F32"),
     (1, "F16"),
@@ -43,7 +43,7 @@ const FILE_TYPES: [(u32, &str); 33] = [
     (38, "MXFP4"),
 ];
 
-/// The name of a tensor's type.
+/// Returns the name of a tensor type.
 pub(super) fn type_name(dtype: GgmlDType) -> String {
     let name = format!("{dtype:?}");
     match name.strip_suffix('K') {
@@ -52,10 +52,10 @@ pub(super) fn type_name(dtype: GgmlDType) -> String {
     }
 }
 
-/// What people call a model's quantisation: what the file says, else the type most weights have.
+/// Returns a model's quantisation: the file's own statement, or the type of most weights.
 pub(super) fn of(gguf: &Gguf) -> String {
-    let said = gguf.u32("general.file_type");
-    if let Some((_, name)) = FILE_TYPES.iter().find(|(number, _)| said == Some(*number)) {
+    let stated = gguf.u32("general.file_type");
+    if let Some((_, name)) = FILE_TYPES.iter().find(|(number, _)| stated == Some(*number)) {
         return (*name).to_owned();
     }
     let mut weights: BTreeMap<String, usize> = BTreeMap::new();
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_called_as_everywhere() {
+    fn type_names_match_llama_cpp() {
         assert_eq!(type_name(GgmlDType::Q4K), "Q4_K");
         assert_eq!(type_name(GgmlDType::Q8_0), "Q8_0");
         assert_eq!(type_name(GgmlDType::BF16), "BF16");

@@ -1,17 +1,18 @@
-//! Taking a model away for good. Only what lies in Hunch's own folder is Hunch's to remove.
+//! Deletes models. Only files in Hunch's own folder may be deleted.
 
 use std::path::{Path, PathBuf};
 
+use super::candidates::find_candidates;
 use super::places::Places;
-use super::survey::survey;
 use crate::types::ModelSource;
 use hunch_error::{Error, Result};
 use hunch_model::split;
 
-/// The files that removing the model at `path` would remove: all parts of a split one.
+/// Returns the files that deleting a model would delete. A split model has several.
 ///
 /// # Errors
-/// When there is no such model, or it is not Hunch's to remove; says where it can be removed.
+/// If there is no such model, or it is in another program's folder. The message says how to delete it
+/// there.
 pub fn removable(path: &Path, places: &Places) -> Result<Vec<PathBuf>> {
     let files: Vec<PathBuf> = split::files(path).into_iter().filter(|file| file.is_file()).collect();
     let is_model = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
@@ -21,23 +22,24 @@ pub fn removable(path: &Path, places: &Places) -> Result<Vec<PathBuf>> {
             remedy: "Nothing was removed. `hunch models` lists what is here.".into(),
         });
     }
-    // The folder without links, the file with: a link in the folder goes, what it leads to stays.
+    // Links are resolved for the folder but not for the file: a link in the folder is deleted, its target
+    // stays.
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
     let own = places.models.canonicalize().ok();
     match (folder, own) {
         (Some(folder), Some(own)) if folder.starts_with(&own) => Ok(files),
         _ => Err(Error::invalid(format!(
-            "{} does not lie in Hunch's folder, so Hunch does not remove it. {}",
+            "{} is not in Hunch's folder, so Hunch does not remove it. {}",
             path.display(),
             where_to(source_of(path, places))
         ))),
     }
 }
 
-/// Removes a model from Hunch's own folder.
+/// Deletes a model from Hunch's own folder.
 ///
 /// # Errors
-/// As [`removable`], and [`Error::Io`] when a file cannot be removed.
+/// As [`removable`], and [`Error::Io`] if a file cannot be deleted.
 pub fn remove(path: &Path, places: &Places) -> Result<()> {
     for file in removable(path, places)? {
         std::fs::remove_file(&file).map_err(|source| Error::Io { action: "remove", path: file, source })?;
@@ -45,28 +47,28 @@ pub fn remove(path: &Path, places: &Places) -> Result<()> {
     Ok(())
 }
 
-/// Whose folder a file lies in, as it is listed; an added folder's for one that is not.
+/// Returns the source of a listed file, or [`ModelSource::Added`] for any other.
 pub(super) fn source_of(path: &Path, places: &Places) -> ModelSource {
-    let found = survey(places)
+    let found = find_candidates(places)
         .candidates
         .into_iter()
-        .find(|candidate| candidate.files.iter().any(|mark| mark.path == path));
+        .find(|candidate| candidate.files.iter().any(|file| file.path == path));
     found.map_or(ModelSource::Added, |candidate| candidate.source)
 }
 
 fn is_listed(path: &Path, places: &Places) -> bool {
-    survey(places).candidates.iter().any(|candidate| candidate.path() == path)
+    find_candidates(places).candidates.iter().any(|candidate| candidate.path() == path)
 }
 
 fn where_to(source: ModelSource) -> &'static str {
     match source {
         ModelSource::Hunch | ModelSource::Added => {
-            "Remove the file yourself, or take its folder off the list."
+            "Delete the file yourself, or remove its folder from the list."
         }
-        ModelSource::HuggingFace => "Remove it with `hf cache rm`, or the program that fetched it.",
+        ModelSource::HuggingFace => "Remove it with `hf cache rm`, or with the program that downloaded it.",
         ModelSource::LmStudio => "Remove it in LM Studio, under My Models.",
         ModelSource::Ollama => "Remove it with `ollama rm`.",
-        ModelSource::LlamaCpp => "Remove the file from llama.cpp's cache yourself.",
+        ModelSource::LlamaCpp => "Delete the file from llama.cpp's cache yourself.",
         ModelSource::Jan => "Remove it in Jan, under Settings, Model Providers.",
     }
 }
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_go_and_nothing_else() {
+    fn removes_all_parts_and_nothing_else() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         for name in ["sub/a-00001-of-00002.gguf", "sub/a-00002-of-00002.gguf", "sub/b.gguf"] {
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_hunch_s_stays_and_who_can_remove_it_is_said() {
+    fn refuses_foreign_models_and_says_how_to_remove_them() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         let (outside, lm) = (root.path().join("outside.gguf"), root.path().join("home/.lmstudio/models/o/r"));
@@ -104,8 +106,8 @@ mod tests {
         for path in [&outside, &lm] {
             std::fs::write(path, "x").unwrap();
         }
-        let around = places.models.join("sub/../../outside.gguf");
-        for path in [&outside, &around, &lm] {
+        let candidates_near = places.models.join("sub/../../outside.gguf");
+        for path in [&outside, &candidates_near, &lm] {
             assert!(remove(path, &places).is_err(), "{}", path.display());
         }
         assert!(outside.exists() && lm.exists());
@@ -118,7 +120,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_goes_and_what_it_leads_to_stays() {
+    fn removes_link_and_keeps_its_target() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         let outside = root.path().join("outside.gguf");

@@ -1,53 +1,52 @@
-//! The models of this machine: what lies in the places, with what the headers say.
+//! Lists the models on this machine: files found in the places, with their headers.
 
 use super::DEFAULT_MODEL;
-use super::headers::Headers;
-use super::inspect::{Holding, Inspection, Look, look};
+use super::candidates::{Candidate, find_candidates};
+use super::header_cache::HeaderCache;
+use super::inspect::{Content, FileReport, Inspection, examine};
 use super::places::Places;
-use super::survey::{Candidate, survey};
-use crate::types::ModelEntry;
-use crate::types::{ModelFolder, ModelSource};
+use crate::types::{ModelEntry, ModelFolder, ModelSource};
 
-/// Files whose headers are read at the same time: more of them do not make a disk faster.
-const AT_ONCE: usize = 4;
+/// Headers read in parallel. More threads do not speed up a disk.
+const MAX_THREADS: usize = 4;
 
-/// The models that were found.
+/// Result of a scan.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
-    /// Models that can be loaded, then those that cannot, each by name.
+    /// Usable models, then unusable ones, each by name.
     pub models: Vec<ModelEntry>,
-    /// Where was looked.
+    /// The folders searched.
     pub folders: Vec<ModelFolder>,
-    /// Everything the headers tell of the models that can be loaded, in the order of `models`.
+    /// Header contents of the usable models, in the order of `models`.
     pub inspections: Vec<Inspection>,
 }
 
-/// Looks through all places. Reads headers, but of files that have not changed since the last time.
+/// Scans all places. Reads only headers that changed since the last scan.
 pub fn scan(places: &Places) -> Scan {
-    let found = survey(places);
-    let mut headers = Headers::open(places);
-    let mut looks: Vec<Option<Look>> = found.candidates.iter().map(|c| headers.get(c)).collect();
-    for (candidate, known) in found.candidates.iter().zip(&mut looks) {
-        // Without a name of text a path cannot be said, and so nothing can be done with it.
+    let found = find_candidates(places);
+    let mut headers = HeaderCache::open(places);
+    let mut reports: Vec<Option<FileReport>> = found.candidates.iter().map(|c| headers.get(c)).collect();
+    for (candidate, known) in found.candidates.iter().zip(&mut reports) {
+        // Paths are sent as text, so a file whose path is not UTF-8 cannot be opened.
         if candidate.path().to_str().is_none() {
             *known = Some(unnameable(candidate));
         }
     }
-    let unknown: Vec<usize> = (0..looks.len()).filter(|&i| looks[i].is_none()).collect();
+    let unknown: Vec<usize> = (0..reports.len()).filter(|&i| reports[i].is_none()).collect();
     let read = read_all(&unknown, &found.candidates);
-    for (index, look) in unknown.into_iter().zip(read) {
-        headers.put(&found.candidates[index], &look);
-        looks[index] = Some(look);
+    for (index, report) in unknown.into_iter().zip(read) {
+        headers.put(&found.candidates[index], &report);
+        reports[index] = Some(report);
     }
     headers.save(&found.candidates);
     let mut folders = found.folders;
     let mut listed: Vec<(ModelEntry, Option<Inspection>)> = Vec::new();
-    for (candidate, look) in found.candidates.iter().zip(looks.into_iter().flatten()) {
+    for (candidate, report) in found.candidates.iter().zip(reports.into_iter().flatten()) {
         let own = matches!(candidate.source, ModelSource::Hunch | ModelSource::Added);
-        // What is no model is nothing to tell of in the cache of another program.
-        if look.holding == Holding::Model || own {
+        // In other programs' folders, files that are not models are hidden.
+        if report.content == Content::Model || own {
             folders[candidate.folder].models += 1;
-            listed.push(finished(candidate, look));
+            listed.push(listed_entry(candidate, report));
         }
     }
     let order = |(entry, _): &(ModelEntry, _)| {
@@ -59,38 +58,38 @@ pub fn scan(places: &Places) -> Scan {
     Scan { models, folders, inspections: inspections.into_iter().flatten().collect() }
 }
 
-/// Reads headers on several threads; the looks in the order of `which`.
-fn read_all(which: &[usize], candidates: &[Candidate]) -> Vec<Look> {
-    let each = which.len().div_ceil(AT_ONCE).max(1);
-    let read = |indices: &[usize]| -> Vec<Look> {
-        indices.iter().map(|&index| look(candidates[index].path())).collect()
+/// Reads headers on several threads. Returns the reports in the order of `which`.
+fn read_all(which: &[usize], candidates: &[Candidate]) -> Vec<FileReport> {
+    let each = which.len().div_ceil(MAX_THREADS).max(1);
+    let read = |indices: &[usize]| -> Vec<FileReport> {
+        indices.iter().map(|&index| examine(candidates[index].path())).collect()
     };
     std::thread::scope(|scope| {
         let running: Vec<_> = which.chunks(each).map(|part| scope.spawn(move || read(part))).collect();
-        running.into_iter().flat_map(|part| part.join().expect("looking at a file does not panic")).collect()
+        running.into_iter().flat_map(|part| part.join().expect("reading a header does not panic")).collect()
     })
 }
 
-/// The card as it is listed: with what the place says, which the header does not know.
-fn finished(candidate: &Candidate, look: Look) -> (ModelEntry, Option<Inspection>) {
+/// Completes a list entry with facts from its location.
+fn listed_entry(candidate: &Candidate, report: FileReport) -> (ModelEntry, Option<Inspection>) {
     let entry = ModelEntry {
         name: candidate.name.clone(),
         source: candidate.source,
         parts: candidate.parts as u32,
-        size_bytes: candidate.files.iter().map(|mark| mark.size).sum(),
+        size_bytes: candidate.files.iter().map(|file| file.size).sum(),
         is_default: false,
-        ..look.entry
+        ..report.entry
     };
-    let inspection = look.inspection.map(|inspection| Inspection { entry: entry.clone(), ..inspection });
+    let inspection = report.inspection.map(|inspection| Inspection { entry: entry.clone(), ..inspection });
     (entry, inspection)
 }
 
-fn unnameable(candidate: &Candidate) -> Look {
+fn unnameable(candidate: &Candidate) -> FileReport {
     let problem = "The name of this file is not valid Unicode, so it cannot be opened. Rename it.";
-    Look::unread(candidate.path(), problem.into(), true)
+    FileReport::unreadable(candidate.path(), problem.into(), true)
 }
 
-/// The one that Hunch starts with is the one its name is found by.
+/// Marks the entry that the default model's name resolves to.
 fn mark_default(models: &mut [ModelEntry]) {
     let of_name = |entry: &&mut ModelEntry| entry.name == DEFAULT_MODEL;
     let mut named: Vec<_> = models.iter_mut().filter(of_name).collect();

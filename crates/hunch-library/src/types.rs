@@ -1,4 +1,4 @@
-//! The wire of the model library: what is here, what fits, what goes together, what can be fetched.
+//! Wire types of the model library, its downloads and the Hub.
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
@@ -11,11 +11,11 @@ use hunch_error::ErrorInfo;
 pub struct ModelEntry {
     /// Short name, usable on the command line: the file's name without `.gguf`.
     pub name: String,
-    /// Where it lies.
+    /// Path of the file.
     pub path: String,
-    /// Whose folder it lies in.
+    /// Owner of the folder it is in.
     pub source: ModelSource,
-    /// Files it consists of: more than one for a split model, whose first part is at `path`.
+    /// Number of files. A split model has several, and `path` is its first part.
     pub parts: u32,
     /// Size of the file, or of all parts, in bytes.
     #[ts(type = "number")]
@@ -25,169 +25,170 @@ pub struct ModelEntry {
     /// Number of weights.
     #[ts(type = "number")]
     pub parameters: u64,
-    /// Its quantisation by the name that people use, as "Q4_K_M"; where the file tells none, the type most
-    /// weights have.
+    /// Quantisation by its common name, such as "Q4_K_M". If the file states none, the type of most
+    /// weights.
     pub quantisation: String,
     /// Context length in tokens.
     pub context_length: u32,
-    /// Family of its tokeniser, as "gpt2 (qwen2)".
+    /// Tokeniser family, such as "gpt2 (qwen2)".
     pub tokenizer: String,
-    /// Whether it brings a chat template.
+    /// Set if the file contains a chat template.
     pub has_template: bool,
-    /// `general.license`, where it is stated.
+    /// `general.license`, if stated.
     pub licence: Option<String>,
-    /// Tokens a second, when it last ran here: of plain decoding where that was measured, else as `ran_as` says.
+    /// Last measured speed on this machine, in tokens per second. Of plain decoding if measured, otherwise
+    /// as in `ran_as`.
     pub tokens_per_second: Option<f64>,
-    /// How it ran then.
+    /// Role and method of that measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub ran_as: Option<SpeedRole>,
-    /// Whether it is the model Hunch starts with.
+    /// Set for the default model.
     pub is_default: bool,
-    /// Why it cannot be used, if so.
+    /// Reason why it cannot be used, if there is one.
     pub problem: Option<String>,
 }
 
-/// Which models to load.
+/// Models to load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct LoadRequest {
     /// Path or short name of the target.
     pub target: String,
     /// Path or short name of the draft model.
     pub draft: Option<String>,
-    /// Most tokens of a conversation, for both caches; the target's usual context when absent.
+    /// Tokens that both caches hold. Absent: the target's default context.
     pub context: Option<u32>,
 }
 
-/// Whose folder a model lies in.
+/// Owner of the folder a model is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelSource {
-    /// Hunch's own.
+    /// Hunch's own folder.
     Hunch,
-    /// One that the person has added.
+    /// A folder added by the user.
     Added,
-    /// The cache of Hugging Face's programs.
+    /// Hugging Face's cache.
     HuggingFace,
-    /// LM Studio's.
+    /// LM Studio.
     LmStudio,
-    /// Ollama's.
+    /// Ollama.
     Ollama,
-    /// The cache of llama.cpp.
+    /// llama.cpp's cache.
     LlamaCpp,
-    /// Jan's.
+    /// Jan.
     Jan,
 }
 
-/// A folder that is looked through for models. Only Hunch's own is ever written to.
+/// A folder searched for models. Hunch writes only to its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ModelFolder {
-    /// Where it is.
+    /// Path of the folder.
     pub path: String,
-    /// Whose it is.
+    /// Its owner.
     pub source: ModelSource,
-    /// Whether it is there.
+    /// Set if it exists.
     pub exists: bool,
-    /// Models found in it.
+    /// Number of models found in it.
     pub models: u32,
-    /// Why it could not be looked through, or not to its end.
+    /// Reason for a skipped or incomplete search, if there is one.
     pub problem: Option<String>,
 }
 
-/// The models on this machine, and the machine.
+/// The models on this machine, and its memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Library {
-    /// Models that can be loaded, then those that cannot, each by name.
+    /// Usable models, then unusable ones, each by name.
     pub models: Vec<ModelEntry>,
-    /// Where was looked.
+    /// The folders searched.
     pub folders: Vec<ModelFolder>,
-    /// What the machine has.
+    /// Memory of the machine.
     pub machine: MachineMemory,
 }
 
 /// The memory of this machine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct MachineMemory {
-    /// All of it.
+    /// Total memory.
     #[ts(type = "number")]
     pub total: u64,
-    /// What models may take: on a Mac the working set that Metal recommends, elsewhere what is available now
-    /// and what the models in memory hold already.
+    /// Memory available to models: on a Mac, the working set that Metal recommends. Elsewhere, the memory
+    /// available now plus what loaded models hold.
     #[ts(type = "number")]
     pub usable: u64,
 }
 
-/// What to predict the memory of.
+/// Models whose memory to predict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct FitRequest {
     /// Path or short name of the target.
     pub target: String,
     /// Path or short name of the draft model.
     pub draft: Option<String>,
-    /// Tokens that both caches hold; the target's usual context when absent.
+    /// Tokens that both caches hold. Absent: the target's default context.
     pub context: Option<u32>,
 }
 
-/// Predicted memory of a model that is not loaded, in bytes.
+/// Predicted memory of one model, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct PredictedMemory {
     /// Weights.
     #[ts(type = "number")]
     pub weights: u64,
-    /// The cache, full.
+    /// The full KV cache.
     #[ts(type = "number")]
     pub cache: u64,
 }
 
-/// How a model ran when its speed was measured here.
+/// Role of a model when its speed was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SpeedRole {
-    /// It answered.
+    /// The model generated an answer.
     Target {
-        /// With this method; plain = by itself.
+        /// The method. Plain decoding is the model by itself.
         method: Method,
     },
-    /// It drafted for another: the speed is that of drafting.
+    /// The model drafted for another. The speed is the drafting rate.
     Draft,
 }
 
-/// How well something fits.
+/// Degree to which something fits in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum FitVerdict {
-    /// With room to spare.
+    /// At least 10% of usable memory remains free.
     Fits,
-    /// With less than a tenth to spare: other programs will feel it.
+    /// Less than 10% remains free. Other programs may slow down.
     Tight,
-    /// Loading it is refused.
+    /// It does not fit, and loading is refused.
     TooLarge,
 }
 
-/// Predicted memory, before anything is loaded.
+/// Predicted memory of a target and its draft.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Fit {
     /// Tokens that both caches hold.
     pub context: u32,
-    /// Of the target.
+    /// The target.
     pub target: PredictedMemory,
-    /// Of the draft model.
+    /// The draft model.
     pub draft: Option<PredictedMemory>,
-    /// Besides: the work space of passes, the tokeniser, the program.
+    /// Scratch space, tokeniser and program, in bytes.
     #[ts(type = "number")]
     pub other: u64,
-    /// All of it.
+    /// Sum of all parts, in bytes.
     #[ts(type = "number")]
     pub total: u64,
-    /// What there is.
+    /// Memory of the machine.
     pub machine: MachineMemory,
-    /// How well that goes.
+    /// The verdict.
     pub verdict: FitVerdict,
-    /// What would fit, closest first, if this does not.
+    /// Alternatives that fit, closest first, if this does not.
     pub smaller: Vec<SmallerChoice>,
 }
 
-/// A choice that fits.
+/// An alternative that fits in memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SmallerChoice {
@@ -196,129 +197,130 @@ pub enum SmallerChoice {
         /// Tokens.
         context: u32,
     },
-    /// The target alone.
+    /// The target without a draft.
     WithoutDraft,
-    /// Another model of this machine.
+    /// Another installed model.
     Model {
         /// Its short name.
         name: String,
-        /// Where it lies.
+        /// Path of its file.
         path: String,
     },
-    /// A model of the catalogue.
+    /// A catalogue model.
     Catalogue {
-        /// Its number there.
+        /// Its id in the catalogue.
         id: String,
         /// Its name.
         name: String,
     },
 }
 
-/// Whether a model can draft for a target.
+/// Verdict on a model as a draft for a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum PairVerdict {
-    /// The same tokens, one by one.
+    /// Both vocabularies are equal, token by token.
     Suits {
-        /// Entries that only one of the two has, at the end: padding or added tokens.
+        /// Entries at the end that only one of the two has: padding or added tokens.
         padding: u32,
     },
-    /// The catalogue has it, and by what is known of it the tokens are the same. What is here is compared one by
-    /// one.
+    /// A catalogue model that is expected to share the vocabulary. Installed models are compared token by
+    /// token.
     Expected {
-        /// Whether every token of that very file was compared when the catalogue was made; else the target's header
-        /// has the tokens that are known of its family.
+        /// Set if this exact file was compared token by token for the catalogue. Otherwise the target has
+        /// the known tokens of the model's family.
         compared: bool,
     },
-    /// Another vocabulary.
+    /// The vocabularies differ.
     OtherVocabulary {
-        /// The first token that differs; of a model that is not here, the first that is known to.
+        /// First differing token. For a model that is not installed, the first known one.
         first: u32,
-        /// What the target calls it; empty where it has none.
+        /// The target's text for it, empty if it has no such token.
         of_target: String,
-        /// What the draft calls it.
+        /// The draft's text for it.
         of_draft: String,
     },
-    /// Not smaller than the target.
+    /// The model is not smaller than the target.
     NotSmaller,
-    /// It cannot be used at all.
+    /// The model cannot be used at all.
     Unusable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A model as a draft for a target.
+/// A possible draft for a target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct DraftOffer {
     /// Its name.
     pub name: String,
-    /// Where it lies, if it is here.
+    /// Path of its file, if it is installed.
     pub path: Option<String>,
-    /// Its number in the catalogue, if it is there.
+    /// Its id in the catalogue, if it is listed there.
     pub catalogue: Option<String>,
-    /// Bytes of its file.
+    /// Size of its file, in bytes.
     #[ts(type = "number")]
     pub size_bytes: u64,
-    /// Whether it can draft for this target.
+    /// The verdict.
     pub verdict: PairVerdict,
-    /// Whether the catalogue recommends it for this target.
+    /// Set if the catalogue recommends it for this target.
     pub recommended: bool,
-    /// Bytes of weights that a pass reads, of the target's.
+    /// Bytes of weights read per pass, relative to the target's.
     pub size_ratio: f64,
-    /// Bytes that both take at the context that was asked for.
+    /// Predicted memory of both at the requested context, in bytes.
     #[ts(type = "number")]
     pub memory: u64,
-    /// Whether both fit into the machine.
+    /// Verdict on the memory of both.
     pub fit: FitVerdict,
-    /// Speedup by the cost model at an acceptance that is typical of its size; `None` where it does not suit.
+    /// Predicted speedup at a typical acceptance rate, or `None` if it cannot draft.
     pub predicted: Option<PredictedSpeedup>,
-    /// Speedup that was measured here, of the last comparison of the pair.
+    /// Measured speedup of the pair's last comparison.
     pub measured: Option<MeasuredSpeedup>,
 }
 
-/// A speedup that nobody measured.
+/// A predicted speedup.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct PredictedSpeedup {
-    /// Against plain decoding.
+    /// Speedup over plain decoding.
     pub speedup: f64,
-    /// Acceptance rate that was assumed.
+    /// Assumed acceptance rate.
     pub acceptance: f64,
-    /// Depth at which it is best; 0 = plain decoding is.
+    /// Best draft length in tokens, or 0 if plain decoding is fastest.
     pub depth: u32,
-    /// Whether the cost of passes was measured here; else it follows from the sizes alone.
+    /// Set if pass costs were measured on this machine. Otherwise they are estimated from sizes.
     pub costs_measured: bool,
 }
 
-/// A speedup that was measured on this machine.
+/// A speedup measured on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct MeasuredSpeedup {
-    /// Against plain decoding.
+    /// Speedup over plain decoding.
     pub speedup: f64,
     /// The method that reached it.
     pub method: Method,
-    /// When, in milliseconds since 1970.
+    /// End of the comparison, in milliseconds since 1970.
     #[ts(type = "number")]
     pub ended_ms: i64,
-    /// The comparison.
+    /// Id of the comparison.
     #[ts(type = "number")]
     pub comparison: i64,
 }
 
-/// What can draft for a target. Never empty without a word: methods that need no model are always there.
+/// Possible drafts for a target. Methods without a draft model are always available.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct DraftOffers {
     /// The target.
     pub target: ModelEntry,
-    /// Tokens that memory is predicted for.
+    /// Context for the memory prediction, in tokens.
     pub context: u32,
-    /// SpeedLog ones first, by speedup; then by predicted speedup; those that do not suit last, each with why.
+    /// Usable drafts first, by measured and then predicted speedup. Unusable ones follow, each with a
+    /// reason.
     pub offers: Vec<DraftOffer>,
-    /// Methods that need no draft model.
+    /// Methods without a draft model.
     pub without_draft: Vec<Method>,
 }
 
-/// Memory that a machine of a class has.
+/// Memory class of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryClass {
@@ -334,126 +336,127 @@ pub enum MemoryClass {
     Gb96,
 }
 
-/// What a model of the catalogue is for.
+/// Role of a catalogue model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum CatalogueRole {
-    /// To talk to.
+    /// To chat with.
     Target,
-    /// To draft for a larger one.
+    /// To draft for a larger model.
     Draft,
 }
 
-/// A model that can be fetched.
+/// A downloadable model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct CatalogueModel {
-    /// Its number: stable, as "qwen3-8b-q4_k_m".
+    /// Stable id, such as "qwen3-8b-q4_k_m".
     pub id: String,
-    /// As people call it, as "Qwen3 8B".
+    /// Display name, such as "Qwen3 8B".
     pub name: String,
-    /// Family, as "Qwen3".
+    /// Family, such as "Qwen3".
     pub family: String,
-    /// What it is for.
+    /// Its role.
     pub role: CatalogueRole,
-    /// The class whose machines it is good on, the smallest too, with its draft at a context of 8,192 tokens.
+    /// Smallest memory class in which the model and its draft fit. The context is 8,192 tokens.
     pub memory_class: MemoryClass,
     /// Number of weights.
     #[ts(type = "number")]
     pub parameters: u64,
-    /// As "Q4_K_M".
+    /// Quantisation, such as "Q4_K_M".
     pub quantisation: String,
-    /// Repository on the hub, as "Qwen/Qwen3-8B-GGUF".
+    /// Repository on the Hub, such as "Qwen/Qwen3-8B-GGUF".
     pub repository: String,
-    /// The file there.
+    /// Path of the file in the repository.
     pub file: String,
-    /// Its size in bytes, as published; absent where that is not known for sure.
+    /// Published size in bytes, if known for certain.
     #[ts(type = "number | null")]
     pub size_bytes: Option<u64>,
-    /// Its SHA-256, where published.
+    /// Published SHA-256, if there is one.
     pub sha256: Option<String>,
-    /// Licence, as the hub names it.
+    /// Licence, as named on the Hub.
     pub licence: String,
-    /// Number of the draft that is recommended for it.
+    /// Id of the recommended draft.
     pub draft: Option<String>,
-    /// Vocabularies of one name are the same, token by token.
+    /// Name of its vocabulary. Equal names mean equal tokens.
     pub vocabulary: String,
-    /// One line about it, or why it is here.
+    /// One line about the model.
     pub note: String,
 }
 
-/// The catalogue, and what of it is here.
+/// The catalogue, and this machine's memory class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct Catalogue {
-    /// Version of the file.
+    /// Version of the catalogue.
     pub version: u32,
-    /// When it was last gone through, as "2026-11".
+    /// Month of the last review, such as "2026-11".
     pub reviewed: String,
     /// The models.
     pub models: Vec<CatalogueModel>,
-    /// The class of this machine.
+    /// Memory class of this machine.
     pub machine: MemoryClass,
 }
 
-/// A file of a repository on the hub.
+/// A model file in a Hub repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct HubFile {
-    /// Its path in the repository; of a split model, that of its first part.
+    /// Path in the repository. For a split model, of its first part.
     pub path: String,
-    /// Files it consists of.
+    /// Number of files.
     pub parts: u32,
-    /// Bytes of all of them.
+    /// Size of all files, in bytes.
     #[ts(type = "number")]
     pub size_bytes: u64,
-    /// SHA-256 of the file, where the hub tells it; absent for split models, whose parts have one each.
+    /// SHA-256 of the file, if the Hub reports it. Absent for split models, whose parts have one each.
     pub sha256: Option<String>,
-    /// Quantisation by its name, as "Q4_K_M"; empty where the name tells none.
+    /// Quantisation, such as "Q4_K_M". Empty if the name does not contain one.
     pub quantisation: String,
 }
 
-/// The models of a repository on the hub.
+/// The models of a Hub repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct HubRepository {
-    /// As "Qwen/Qwen3-8B-GGUF".
+    /// Name, such as "Qwen/Qwen3-8B-GGUF".
     pub repository: String,
-    /// The commit these files are of.
+    /// Commit of this listing.
     pub revision: String,
-    /// Whether its terms have to be agreed to on the hub's page.
+    /// Set if its terms must be accepted on its page.
     pub gated: bool,
-    /// Licence, where the hub tells it.
+    /// Licence, if the Hub reports it.
     pub licence: Option<String>,
-    /// Its GGUF models, smallest first.
+    /// GGUF models, smallest first.
     pub files: Vec<HubFile>,
 }
 
-/// What to fetch.
+/// A file to download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct DownloadRequest {
-    /// As "Qwen/Qwen3-8B-GGUF"; empty in a download of which nothing can be read any more.
+    /// Name of the repository, such as "Qwen/Qwen3-8B-GGUF". Empty if the download's state file is
+    /// unreadable.
     pub repository: String,
-    /// Path of the file in it; of a split model, that of its first part.
+    /// Path of the file in the repository. For a split model, of its first part.
     pub file: String,
-    /// SHA-256 that it has to have, of a model of the catalogue: if the hub has another file by now, nothing is
-    /// fetched. Absent: whatever the hub has.
+    /// Required SHA-256, for a catalogue model. If the Hub's file differs, nothing is downloaded. Absent:
+    /// any file is accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub expected_sha256: Option<String>,
 }
 
-/// How far a download is.
+/// Phase of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum DownloadPhase {
-    /// Another has to end first.
+    /// Waiting for another download to finish.
     Waiting,
-    /// Bytes come.
+    /// Receiving bytes.
     Running,
-    /// The connection was lost; it is tried again in a moment.
+    /// The connection was lost and will be retried.
     Retrying,
-    /// All bytes are here and are being compared with the checksum.
+    /// Verifying the checksum.
     Checking,
-    /// The person has stopped it; it goes on where it was.
+    /// Paused by the user. Can be resumed.
     Paused,
-    /// It ended with an error; it can be tried again and goes on where it was.
+    /// Ended with an error. Can be resumed.
     Failed,
     /// The model is in the library.
     Done,
@@ -462,107 +465,108 @@ pub enum DownloadPhase {
 /// A download.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Download {
-    /// Its number, the same after a restart.
+    /// Its id, stable across restarts.
     pub id: String,
-    /// What is fetched.
+    /// The requested file.
     pub request: DownloadRequest,
-    /// Short name that the model will have.
+    /// Short name of the resulting model.
     pub name: String,
-    /// How far it is.
+    /// Current phase.
     pub phase: DownloadPhase,
-    /// Bytes that are here.
+    /// Bytes received so far.
     #[ts(type = "number")]
     pub done_bytes: u64,
-    /// Bytes of all its files; absent before the hub has told.
+    /// Size of all files in bytes, once the Hub has reported it.
     #[ts(type = "number | null")]
     pub total_bytes: Option<u64>,
-    /// Over the last seconds; absent while nothing comes.
+    /// Current speed, absent while nothing arrives.
     pub bytes_per_second: Option<f64>,
     /// Time left at that speed.
     pub seconds_left: Option<f64>,
-    /// What went wrong, while it is tried again or after it failed.
+    /// The error being retried, or the one that ended the download.
     pub error: Option<ErrorInfo>,
-    /// Where the model lies, once it is done.
+    /// Path of the model, once done.
     pub path: Option<String>,
 }
 
-/// Where the hub's token comes from.
+/// Source of the Hub token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum HubTokenSource {
-    /// There is none.
+    /// There is no token.
     Absent,
     /// `HF_TOKEN`.
     Environment,
     /// The system's keychain.
     Keychain,
-    /// The file that Hugging Face's programs keep it in.
+    /// The token file of Hugging Face's tools.
     File,
 }
 
-/// Why a token that somebody has set is not used.
+/// Reason for not using a configured token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum HubTokenProblem {
-    /// `HF_TOKEN` says something that can be no token.
+    /// `HF_TOKEN` is not a well-formed token.
     Environment,
-    /// The system's keychain stayed shut.
+    /// The keychain could not be read.
     Keychain {
-        /// Why, in the system's words.
+        /// The system's reason.
         reason: String,
     },
-    /// `HF_ENDPOINT` is an address whose connections are not encrypted: anybody on the way could read the token.
+    /// `HF_ENDPOINT` is unencrypted, so the token could be read in transit.
     Unencrypted,
 }
 
-/// The hub, as this machine sees it. The token itself never leaves the engine.
+/// State of the Hub connection. The token itself never leaves the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct HubState {
-    /// Its address; `HF_ENDPOINT` changes it.
+    /// Address of the Hub. `HF_ENDPOINT` changes it.
     pub endpoint: String,
-    /// Where the token comes from.
+    /// Source of the token.
     pub token: HubTokenSource,
-    /// Whether this system has a keychain to keep one in.
+    /// Set if this system has a keychain to store a token in.
     pub can_keep_token: bool,
-    /// Why a token is not used although one was set.
+    /// Reasons for not using configured tokens.
     pub problems: Vec<HubTokenProblem>,
 }
 
-/// How far loading is.
+/// Progress of loading.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LoadProgress {
-    /// Short name of the model that is being read.
+    /// Short name of the model being read.
     pub name: String,
-    /// Bytes of weights that are in memory.
+    /// Bytes of weights loaded so far.
     #[ts(type = "number")]
     pub done_bytes: u64,
-    /// Bytes of all weights that have to come.
+    /// Bytes of all weights to load.
     #[ts(type = "number")]
     pub total_bytes: u64,
 }
 
-/// What happens to the library, as it happens. Each tells the whole of its thing, so a lost one does no harm.
+/// A change of the library. Each event carries the full new state of its subject, so a lost one does no
+/// harm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LibraryEvent {
-    /// Models came or went: ask for the library again.
+    /// Models were added or removed. Request the library again.
     Changed,
-    /// A download moved.
+    /// A download changed.
     Download {
-        /// As it is now.
+        /// Its current state.
         download: Box<Download>,
     },
-    /// A download was taken away.
+    /// A download was removed.
     DownloadGone {
-        /// Its number.
+        /// Its id.
         id: String,
     },
     /// Models are being loaded.
     Loading {
-        /// As it is now.
+        /// Current progress.
         progress: LoadProgress,
     },
-    /// The models in memory were let go, by the person or because nobody used them for the keep-warm time.
+    /// The models were unloaded, by the user or after the idle time.
     Unloaded,
     /// The file of conversations is damaged, or another one is in use: ask again what the application says of itself.
     StoreProblem,

@@ -1,5 +1,5 @@
-//! Which files have the same vocabulary. Reading one takes a tenth of a second, so what was read is remembered:
-//! a digest for each file, and the verdict for each two digests, in `vocabularies.json` in the data folder.
+//! Compares vocabularies of model files. Reading one takes 0.1 s, so results are cached in
+//! `vocabularies.json` in the data folder: a digest per file, and a verdict per pair of digests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use hunch_error::{Error, Result};
 use hunch_model::split;
 use hunch_model::text::{Vocabulary, VocabularyVerdict};
 
-/// Most files that are remembered; those of files that are gone go with the rest.
-const MOST_FILES: usize = 1000;
+/// Limit of cached files. When it is reached, the cache is cleared.
+const MAX_FILES: usize = 1000;
 
-/// What the file says.
+/// Content of the cache file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Known {
-    /// Digest by file.
+struct Cache {
+    /// Digest by file identity.
     #[serde(default)]
     digests: BTreeMap<String, String>,
     /// Verdict by the digests of target and draft.
@@ -27,17 +27,17 @@ struct Known {
     verdicts: BTreeMap<String, VocabularyVerdict>,
 }
 
-/// The vocabularies of the files of this machine.
+/// Cached vocabulary comparisons.
 #[derive(Debug)]
 pub struct Vocabularies {
-    /// `None`: nothing is remembered beyond this value.
+    /// Path of the cache file. `None` keeps the cache in memory only.
     path: Option<PathBuf>,
-    known: Mutex<Known>,
+    known: Mutex<Cache>,
 }
 
 impl Vocabularies {
-    /// With what is remembered in a folder, which is Hunch's data folder.
-    pub fn beside(folder: Option<&Path>) -> Self {
+    /// Opens the cache in Hunch's data folder, or in memory only.
+    pub fn open(folder: Option<&Path>) -> Self {
         let path = folder.map(|folder| folder.join("vocabularies.json"));
         let known = path.as_deref().map(locked_json::read).unwrap_or_default();
         Self { path, known: Mutex::new(known) }
@@ -46,7 +46,7 @@ impl Vocabularies {
     /// Compares the vocabularies of a target and a draft model.
     ///
     /// # Errors
-    /// When a file cannot be read.
+    /// If a file cannot be read.
     pub fn compare(&self, target: &Path, draft: &Path) -> Result<VocabularyVerdict> {
         let (files, mut read) = ([identity(target)?, identity(draft)?], [None, None]);
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -70,23 +70,23 @@ impl Vocabularies {
                 of_target.compare(&of_draft)
             }
         };
-        let add = |known: &mut Known| {
-            if known.digests.len() >= MOST_FILES {
-                *known = Known::default();
+        let add = |known: &mut Cache| {
+            if known.digests.len() >= MAX_FILES {
+                *known = Cache::default();
             }
             known.digests.extend(files.iter().cloned().zip(digests.iter().cloned()));
             known.verdicts.insert(pair.clone(), verdict.clone());
         };
         if !known.verdicts.contains_key(&pair) || files.iter().any(|file| !known.digests.contains_key(file)) {
             add(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner));
-            // What cannot be remembered is compared again next time.
+            // If saving fails, the comparison is repeated next time.
             let _ = self.path.as_deref().map(|path| locked_json::update(path, add));
         }
         Ok(verdict)
     }
 }
 
-/// What tells a file from another, and from what it was before it changed.
+/// Returns a key of the file's contents: size, modification time and path.
 fn identity(path: &Path) -> Result<String> {
     let io = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
     let meta = std::fs::metadata(path).map_err(io)?;
@@ -94,7 +94,7 @@ fn identity(path: &Path) -> Result<String> {
     Ok(format!("{} {} {}", meta.len(), changed.map_or(0, |time| time.as_nanos()), path.display()))
 }
 
-/// Number of entries, and the digest of them.
+/// Returns the number of entries and their digest.
 fn digest(vocabulary: &Vocabulary) -> String {
     format!("{}-{}", vocabulary.len(), vocabulary.digest())
 }
@@ -103,7 +103,7 @@ fn entries(digest: &str) -> u32 {
     digest.split('-').next().and_then(|entries| entries.parse().ok()).unwrap_or(0)
 }
 
-/// Not mapped: another program may cut its file short meanwhile.
+/// Read without mapping, because another program may truncate its file meanwhile.
 fn read_vocabulary(path: &Path) -> Result<Vocabulary> {
     Vocabulary::from_gguf(&split::read(path)?)
 }
@@ -112,7 +112,7 @@ fn read_vocabulary(path: &Path) -> Result<Vocabulary> {
 mod tests {
     use super::*;
 
-    /// A GGUF of nothing but a vocabulary.
+    /// Writes a GGUF that holds only a vocabulary.
     fn write(path: &Path, texts: &[&str]) {
         let text = |out: &mut Vec<u8>, text: &str| {
             out.extend((text.len() as u64).to_le_bytes());
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compared_is_remembered_until_a_file_changes() {
+    fn comparison_is_cached_until_a_file_changes() {
         let folder = tempfile::tempdir().unwrap();
         let [target, draft, other] = ["target", "draft", "other"].map(|name| folder.path().join(name));
         write(&target, &["a", "b", "c"]);
@@ -138,21 +138,21 @@ mod tests {
         write(&other, &["a", "x"]);
         let same = VocabularyVerdict::Same { shared: 3, padding: 0 };
         let differs = VocabularyVerdict::Other { first: 1, of_target: "b".into(), of_draft: "x".into() };
-        let first = Vocabularies::beside(Some(folder.path()));
+        let first = Vocabularies::open(Some(folder.path()));
         assert_eq!(first.compare(&target, &draft).unwrap(), same);
         assert_eq!(first.compare(&target, &other).unwrap(), differs);
-        // Another program knows it by now.
-        let known: Known = locked_json::read(&folder.path().join("vocabularies.json"));
+        // The cache file is shared between processes.
+        let known: Cache = locked_json::read(&folder.path().join("vocabularies.json"));
         assert_eq!((known.digests.len(), known.verdicts.len()), (3, 2));
-        let second = Vocabularies::beside(Some(folder.path()));
+        let second = Vocabularies::open(Some(folder.path()));
         assert_eq!(second.compare(&target, &other).unwrap(), differs);
         write(&other, &["a", "b", "c", "d"]);
         let more = VocabularyVerdict::Same { shared: 3, padding: 1 };
         assert_eq!(second.compare(&target, &other).unwrap(), more);
-        // Without a folder nothing is kept, and all works.
-        assert_eq!(Vocabularies::beside(None).compare(&draft, &target).unwrap(), same);
+        // Without a folder, comparisons work and nothing is persisted.
+        assert_eq!(Vocabularies::open(None).compare(&draft, &target).unwrap(), same);
         std::fs::write(folder.path().join("vocabularies.json"), b"[").unwrap();
-        assert_eq!(Vocabularies::beside(Some(folder.path())).compare(&target, &draft).unwrap(), same);
+        assert_eq!(Vocabularies::open(Some(folder.path())).compare(&target, &draft).unwrap(), same);
         assert!(second.compare(&target, &folder.path().join("gone")).is_err());
     }
 }

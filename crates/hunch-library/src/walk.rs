@@ -1,6 +1,5 @@
-//! Walking through a folder that somebody else keeps: symbolic links are followed and cycles ended, depth
-//! and number are bounded, and what cannot be read is said and passed over. Names and sizes only; no file is
-//! opened.
+//! Walks a folder of unknown contents. Symbolic links are followed without looping. Depth and entry count
+//! are limited. Unreadable folders are reported and skipped. No file is opened.
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -8,37 +7,37 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// The cache of Hugging Face has models at the fifth level.
-const DEEPEST: usize = 10;
-/// Entries of folders that are looked at. A folder of models has hundreds; a home folder by mistake, more.
-const MOST_ENTRIES: usize = 50_000;
+/// Depth limit. Hugging Face's cache has models at the fifth level.
+const MAX_DEPTH: usize = 10;
+/// Limit of entries. Models folders have hundreds; a home folder added by mistake has more.
+const MAX_ENTRIES: usize = 50_000;
 
-/// What a file is, whatever it is called: the same by every way that leads to it.
+/// Identity of a file, the same for every path to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Identity {
-    /// Device and number on it.
+    /// Device and inode.
     #[cfg(unix)]
     Number(u64, u64),
-    /// Where the system has no such numbers: the path without links.
+    /// Canonical path, on systems without inodes.
     #[cfg(not(unix))]
     Path(PathBuf),
 }
 
-/// A file, without its contents.
+/// Metadata of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    /// By the way it was found.
+pub(super) struct FileMeta {
+    /// Path by which it was found.
     pub(super) path: PathBuf,
     /// Bytes.
     pub(super) size: u64,
-    /// When it was last written, in nanoseconds since 1970; 0 where the system does not tell.
+    /// Modification time in nanoseconds since 1970, or 0 if the system does not report it.
     pub(super) modified: u64,
-    /// Which file it is.
+    /// Identity of the file.
     pub(super) identity: Identity,
 }
 
-impl Mark {
-    /// Of a file at `path`; `None` when there is none, or something that is no file.
+impl FileMeta {
+    /// Returns the metadata of a file, or `None` if the path is not a file.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let meta = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
         Some(Self::new(path.to_path_buf(), &meta))
@@ -62,70 +61,70 @@ fn identity(path: &Path, _: &Metadata) -> Identity {
     Identity::Path(path.canonicalize().unwrap_or_else(|_| path.to_path_buf()))
 }
 
-/// What was found.
+/// Result of a walk.
 #[derive(Debug, Default)]
-pub(super) struct Walked {
-    /// Files, those nearer to the top first, by name among their like.
-    pub(super) files: Vec<Mark>,
-    /// Why something was not looked at, if so.
+pub(super) struct WalkResult {
+    /// The files, breadth first, by name within each folder.
+    pub(super) files: Vec<FileMeta>,
+    /// Reason for a skipped folder, if there is one.
     pub(super) problem: Option<String>,
 }
 
-impl Walked {
-    /// The first problem is told: more of them seldom say more.
-    fn say(&mut self, problem: impl FnOnce() -> String) {
+impl WalkResult {
+    /// Records a problem. Only the first one is reported.
+    fn report(&mut self, problem: impl FnOnce() -> String) {
         self.problem.get_or_insert_with(problem);
     }
 }
 
-/// The files below `root` that `wanted` says yes to by name. A root that is not there has none.
-pub(super) fn walk(root: &Path, wanted: impl Fn(&OsStr) -> bool) -> Walked {
+/// Returns the files below `root` whose name `wanted` accepts. A missing root has none.
+pub(super) fn walk(root: &Path, wanted: impl Fn(&OsStr) -> bool) -> WalkResult {
     walk_where(root, wanted, |_, _| true)
 }
 
-/// The same in those folders alone that `entered` says yes to, by how deep below `root` they lie (0 right in it)
-/// and by name. What is in the others is not counted.
+/// Like [`walk`], entering only accepted folders. `entered` receives the depth below `root` (0 = direct
+/// child) and the name. Entries of other folders do not count towards the limit.
 pub(super) fn walk_where(
     root: &Path,
     wanted: impl Fn(&OsStr) -> bool,
     entered: impl Fn(usize, &OsStr) -> bool,
-) -> Walked {
-    walk_within(root, wanted, entered, DEEPEST, MOST_ENTRIES)
+) -> WalkResult {
+    walk_within(root, wanted, entered, MAX_DEPTH, MAX_ENTRIES)
 }
 
 fn walk_within(
     root: &Path,
     wanted: impl Fn(&OsStr) -> bool,
     entered: impl Fn(usize, &OsStr) -> bool,
-    deepest: usize,
-    most: usize,
-) -> Walked {
-    let mut walked = Walked::default();
-    let (mut folders, mut known) = (VecDeque::new(), HashSet::new());
+    max_depth: usize,
+    max_entries: usize,
+) -> WalkResult {
+    let mut walked = WalkResult::default();
+    let (mut folders, mut visited) = (VecDeque::new(), HashSet::new());
     match std::fs::metadata(root) {
         Ok(meta) if meta.is_dir() => {
-            known.insert(identity(root, &meta));
+            visited.insert(identity(root, &meta));
             folders.push_back((root.to_path_buf(), 0));
         }
-        Ok(_) => walked.say(|| format!("{} is not a folder.", root.display())),
+        Ok(_) => walked.report(|| format!("{} is not a folder.", root.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => walked.say(|| format!("{} cannot be read: {error}.", root.display())),
+        Err(error) => walked.report(|| format!("{} cannot be read: {error}.", root.display())),
     }
     let mut entries = 0;
     while let Some((folder, depth)) = folders.pop_front() {
-        let mut names = match names(&folder, most - entries) {
+        let mut names = match names(&folder, max_entries - entries) {
             Ok(names) => names,
             Err(error) => {
-                walked.say(|| format!("{} cannot be read: {error}.", folder.display()));
+                walked.report(|| format!("{} cannot be read: {error}.", folder.display()));
                 continue;
             }
         };
         entries += names.len();
-        if entries >= most {
-            walked.say(|| {
+        if entries >= max_entries {
+            walked.report(|| {
                 format!(
-                    "It holds more than {most} files and folders; what comes after them was not looked at. \
-                     Models in it may be missing from the list."
+                    "It contains more than {max_entries} files and folders. The rest was skipped, so models may be missing from \
+                     the list."
                 )
             });
             return walked;
@@ -133,19 +132,19 @@ fn walk_within(
         names.sort();
         for path in names {
             let name = path.file_name().unwrap_or_default();
-            // Hidden ones are locks, thumbnails and what a Mac writes beside files on foreign volumes.
+            // Hidden entries are locks, thumbnails and macOS metadata on foreign volumes.
             if name.as_encoded_bytes().starts_with(b".") {
                 continue;
             }
-            // A link to nothing, and what went away meanwhile, is nothing.
+            // Skips broken links and files deleted during the walk.
             let Ok(meta) = std::fs::metadata(&path) else { continue };
             if meta.is_file() && wanted(name) {
-                walked.files.push(Mark::new(path, &meta));
-            } else if meta.is_dir() && entered(depth, name) && known.insert(identity(&path, &meta)) {
-                if depth < deepest {
+                walked.files.push(FileMeta::new(path, &meta));
+            } else if meta.is_dir() && entered(depth, name) && visited.insert(identity(&path, &meta)) {
+                if depth < max_depth {
                     folders.push_back((path, depth + 1));
                 } else {
-                    walked.say(|| format!("{} is too deep inside; it was not looked at.", path.display()));
+                    walked.report(|| format!("{} is nested too deeply and was skipped.", path.display()));
                 }
             }
         }
@@ -153,23 +152,23 @@ fn walk_within(
     walked
 }
 
-/// Paths in a folder, at most so many.
-fn names(folder: &Path, most: usize) -> std::io::Result<Vec<PathBuf>> {
+/// Returns at most `most` paths in a folder.
+fn names(folder: &Path, max_entries: usize) -> std::io::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder)?;
-    Ok(entries.take(most).filter_map(|entry| Some(entry.ok()?.path())).collect())
+    Ok(entries.take(max_entries).filter_map(|entry| Some(entry.ok()?.path())).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn found(walked: &Walked) -> Vec<String> {
-        let name = |mark: &Mark| mark.path.file_name().unwrap().to_string_lossy().into_owned();
+    fn found(walked: &WalkResult) -> Vec<String> {
+        let name = |file: &FileMeta| file.path.file_name().unwrap().to_string_lossy().into_owned();
         walked.files.iter().map(name).collect()
     }
 
     #[test]
-    fn what_is_not_there_is_empty_and_a_file_is_no_folder() {
+    fn missing_root_is_empty_and_file_root_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
         let nowhere = walk(&folder.path().join("nowhere"), |_| true);
         assert!(nowhere.files.is_empty() && nowhere.problem.is_none());
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_and_number_are_bounded() {
+    fn depth_and_entry_count_are_limited() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("a/b/c")).unwrap();
         for name in ["top", "a/one", "a/b/two", "a/b/c/three"] {
@@ -187,14 +186,14 @@ mod tests {
         let everywhere = |_: usize, _: &OsStr| true;
         let walked = walk_within(folder.path(), |_| true, everywhere, 1, 100);
         assert_eq!(found(&walked), ["top", "one"]);
-        assert!(walked.problem.unwrap().contains("too deep"));
+        assert!(walked.problem.unwrap().contains("too deeply"));
         let walked = walk_within(folder.path(), |_| true, everywhere, 9, 3);
         assert!(walked.problem.unwrap().contains("more than 3"));
         assert_eq!(walk(folder.path(), |_| true).problem, None);
     }
 
     #[test]
-    fn what_is_not_entered_is_not_counted() {
+    fn skipped_folders_do_not_count_towards_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["data", "models--a", "models--a/data"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
@@ -211,7 +210,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_are_followed_and_cycles_end() {
+    fn follows_links_without_looping() {
         use std::os::unix::fs::symlink;
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("a/b");

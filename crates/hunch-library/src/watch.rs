@@ -1,8 +1,7 @@
-//! Noticing that models come and go. A thread looks at names, sizes and times every two seconds, while
-//! somebody listens and can see it. Looking is dearer than being told, but the caches of other programs are farms of
-//! symbolic links, and folders lie on network volumes and external disks: of changes behind a link or made
-//! by another machine, the system tells nothing. Where a look takes long, as on a slow volume, the next one
-//! waits longer.
+//! Watches for added and removed models by polling. Names, sizes and times are compared every two seconds
+//! while the window is visible. File system events are not used: they do not report changes behind symbolic
+//! links, which caches of other programs consist of, nor changes on network volumes. On a slow volume the
+//! interval grows.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -10,41 +9,41 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::candidates::find_candidates;
 use super::places::Places;
-use super::survey::survey;
 use hunch_error::{Error, Result};
 
-/// How often is looked.
-pub const PERIOD: Duration = Duration::from_secs(2);
-/// How long the first look is waited for.
-const MOMENT: Duration = Duration::from_millis(100);
-/// Looking takes at most this part of the time.
-const SHARE: u32 = 10;
+/// Default interval between polls.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Longest time that [`Watch::start`] waits for the first poll.
+const FIRST_POLL_WAIT: Duration = Duration::from_millis(100);
+/// Minimum ratio of waiting to polling time.
+const MIN_IDLE_RATIO: u32 = 10;
 
-/// A watch over the places; ends when it is dropped. A call that is under way then is the last one.
+/// Watches the places until dropped. A callback already running finishes.
 pub struct Watch {
     control: Arc<Control>,
 }
 
-/// Orders to the thread that looks.
+/// State shared with the polling thread.
 #[derive(Default)]
 struct Control {
-    orders: Mutex<Orders>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Orders {
+struct State {
     ended: bool,
     paused: bool,
 }
 
 impl Control {
-    fn lock(&self) -> MutexGuard<'_, Orders> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Orders)) {
+    fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
@@ -53,52 +52,51 @@ impl Control {
         self.lock().ended
     }
 
-    /// Waits for `time`, and longer while the watch is paused. After a pause it returns at once. Returns `false`
-    /// when the watch has ended.
+    /// Waits for `time`, or until resumed if paused. Returns `false` once the watch has ended.
     fn wait(&self, time: Duration) -> bool {
-        let waiting = |orders: &mut Orders| !orders.ended && !orders.paused;
+        let waiting = |state: &mut State| !state.ended && !state.paused;
         let waited = self.changed.wait_timeout_while(self.lock(), time, waiting);
-        let orders = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let paused = |orders: &mut Orders| !orders.ended && orders.paused;
-        let resumed = self.changed.wait_while(orders, paused);
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let paused = |state: &mut State| !state.ended && state.paused;
+        let resumed = self.changed.wait_while(state, paused);
         !resumed.unwrap_or_else(PoisonError::into_inner).ended
     }
 }
 
 impl Watch {
-    /// Looks every `period` and calls `changed` when something else lies there than when it started, or than
-    /// it said last. A file that grows is said when it appears, and once more when it has settled. The first
-    /// look is waited for a moment and no longer, since a dead volume may hold it up for minutes; one that comes
-    /// later is followed by a call of `changed`, because what came meanwhile may have been missed.
+    /// Polls every `period` and calls `changed` when the files have changed. A growing file is reported
+    /// when it appears and again when its size settles. The first poll is awaited only briefly, because an
+    /// unresponsive volume may block it for minutes. If it finishes late, `changed` is called, because
+    /// changes may have been missed.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// If no thread can be started.
     pub fn start(places: Places, period: Duration, changed: impl FnMut() + Send + 'static) -> Result<Self> {
         Self::over(move || Fingerprint::of(&places), period, changed)
     }
 
-    /// The same over whatever `look` sees.
+    /// Like [`Watch::start`], with any source of fingerprints.
     fn over(
-        mut look: impl FnMut() -> Fingerprint + Send + 'static,
+        mut poll: impl FnMut() -> Fingerprint + Send + 'static,
         period: Duration,
         mut changed: impl FnMut() + Send + 'static,
     ) -> Result<Self> {
         let control = Arc::new(Control::default());
         let watched = control.clone();
-        // Without room: what is sent has been received, or nobody waits for it any more.
-        let (looked, first_look) = sync_channel(0);
+        // Unbuffered, so a failed send means that the first poll was late.
+        let (polled, first_poll) = sync_channel(0);
         let watching = move || {
             let begun = Instant::now();
-            let mut settling = Settling::new(look());
+            let mut filter = ChangeFilter::new(poll());
             let mut took = begun.elapsed();
-            if looked.send(()).is_err() && !watched.has_ended() {
+            if polled.send(()).is_err() && !watched.has_ended() {
                 changed();
             }
-            while watched.wait(period.max(took * SHARE)) {
+            while watched.wait(period.max(took * MIN_IDLE_RATIO)) {
                 let begun = Instant::now();
-                let now = look();
+                let now = poll();
                 took = begun.elapsed();
-                if settling.has_news(now) && !watched.has_ended() {
+                if filter.should_report(now) && !watched.has_ended() {
                     changed();
                 }
             }
@@ -107,44 +105,44 @@ impl Watch {
             .name("library-watch".into())
             .spawn(watching)
             .map_err(|e| Error::Internal(format!("the folders cannot be watched: {e}")))?;
-        let _ = first_look.recv_timeout(MOMENT);
+        let _ = first_poll.recv_timeout(FIRST_POLL_WAIT);
         Ok(Self { control })
     }
 
-    /// Stops looking, or looks again: at once, then every period.
+    /// Pauses or resumes polling. Resuming polls at once.
     pub fn set_paused(&self, paused: bool) {
-        self.control.change(|orders| orders.paused = paused);
+        self.control.change(|state| state.paused = paused);
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // Not waited for: it may be looking at a volume that does not answer.
-        self.control.change(|orders| orders.ended = true);
+        // The thread is not joined: it may be blocked on an unresponsive volume.
+        self.control.change(|state| state.ended = true);
     }
 }
 
-/// What lies in the places, as numbers.
+/// Hashes of the files in the places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fingerprint {
-    /// Which files.
+    /// Hash of the file names.
     names: u64,
-    /// Which files, how large and from when.
+    /// Hash of names, sizes and modification times.
     contents: u64,
 }
 
 impl Fingerprint {
     fn of(places: &Places) -> Self {
-        let survey = survey(places);
+        let list = find_candidates(places);
         let (mut names, mut contents) = (DefaultHasher::new(), DefaultHasher::new());
-        for folder in &survey.folders {
+        for folder in &list.folders {
             (&folder.path, folder.exists, &folder.problem).hash(&mut names);
         }
-        for candidate in &survey.candidates {
+        for candidate in &list.candidates {
             candidate.name.hash(&mut names);
-            for mark in &candidate.files {
-                mark.path.hash(&mut names);
-                (mark.size, mark.modified).hash(&mut contents);
+            for file in &candidate.files {
+                file.path.hash(&mut names);
+                (file.size, file.modified).hash(&mut contents);
             }
         }
         let names = names.finish();
@@ -153,28 +151,29 @@ impl Fingerprint {
     }
 }
 
-/// When a change is news.
-struct Settling {
-    /// What was said last.
-    said: Fingerprint,
-    /// What was seen last.
+/// Decides when a change is reported.
+struct ChangeFilter {
+    /// Last reported fingerprint.
+    reported: Fingerprint,
+    /// Last observed fingerprint.
     seen: Fingerprint,
 }
 
-impl Settling {
+impl ChangeFilter {
     fn new(first: Fingerprint) -> Self {
-        Self { said: first, seen: first }
+        Self { reported: first, seen: first }
     }
 
-    /// A file more or less is news at once; other contents are when they stay as they are for one look.
-    fn has_news(&mut self, now: Fingerprint) -> bool {
+    /// Decides whether to report this fingerprint. A changed set of files is reported at once, changed
+    /// contents once they are stable for one poll.
+    fn should_report(&mut self, now: Fingerprint) -> bool {
         let settled = now == self.seen;
         self.seen = now;
-        let news = now.names != self.said.names || (settled && now.contents != self.said.contents);
-        if news {
-            self.said = now;
+        let changed = now.names != self.reported.names || (settled && now.contents != self.reported.contents);
+        if changed {
+            self.reported = now;
         }
-        news
+        changed
     }
 }
 
@@ -186,23 +185,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_is_said_at_once_and_growing_when_it_has_ended() {
+    fn reports_new_files_at_once_and_growing_files_when_stable() {
         let print = |names, contents| Fingerprint { names, contents };
-        let mut settling = Settling::new(print(1, 1));
-        assert!(!settling.has_news(print(1, 1)));
-        assert!(settling.has_news(print(2, 2)), "a file came");
+        let mut filter = ChangeFilter::new(print(1, 1));
+        assert!(!filter.should_report(print(1, 1)));
+        assert!(filter.should_report(print(2, 2)), "a file appeared");
         for size in 3..6 {
-            assert!(!settling.has_news(print(2, size)), "it grows");
+            assert!(!filter.should_report(print(2, size)), "the file is growing");
         }
-        assert!(settling.has_news(print(2, 5)), "it has settled");
-        assert!(!settling.has_news(print(2, 5)));
-        assert!(!settling.has_news(print(2, 6)));
-        assert!(settling.has_news(print(3, 7)), "another file comes while one grows");
-        assert!(!settling.has_news(print(3, 7)));
+        assert!(filter.should_report(print(2, 5)), "the size has settled");
+        assert!(!filter.should_report(print(2, 5)));
+        assert!(!filter.should_report(print(2, 6)));
+        assert!(filter.should_report(print(3, 7)), "another file appears while one grows");
+        assert!(!filter.should_report(print(3, 7)));
     }
 
     #[test]
-    fn a_fingerprint_sees_what_matters() {
+    fn fingerprint_covers_names_sizes_and_times() {
         let folder = tempfile::tempdir().unwrap();
         let places = Places::only(folder.path().into());
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -221,64 +220,64 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_does_not_answer_holds_nobody_up() {
+    fn unresponsive_folder_blocks_neither_start_nor_drop() {
         let (answer, answers) = channel();
         let (sender, changes) = channel();
         let print = |names| Fingerprint { names, contents: 0 };
-        let look = move || answers.recv().unwrap_or(print(0));
-        // This comes back although no look has.
-        let watch = Watch::over(look, Duration::ZERO, move || {
+        let poll = move || answers.recv().unwrap_or(print(0));
+        // Returns although no poll has finished.
+        let watch = Watch::over(poll, Duration::ZERO, move || {
             let _ = sender.send(());
         })
         .unwrap();
         assert!(changes.try_recv().is_err());
         answer.send(print(1)).unwrap();
-        changes.recv_timeout(Duration::from_secs(30)).expect("the first look came late");
+        changes.recv_timeout(Duration::from_secs(30)).expect("the first poll was late");
         answer.send(print(2)).unwrap();
-        changes.recv_timeout(Duration::from_secs(30)).expect("something else lies there");
-        // Nor is it waited for at the end: a look is under way, and will not come back by itself.
+        changes.recv_timeout(Duration::from_secs(30)).expect("the files changed");
+        // Dropping does not wait for the running poll, which never finishes by itself.
         drop(watch);
         drop(answer);
-        assert!(changes.recv().is_err(), "the last look tells nobody");
+        assert!(changes.recv().is_err(), "no report after the drop");
     }
 
     #[test]
-    fn paused_watch_does_not_look_and_tells_what_it_missed_when_resumed() {
+    fn paused_watch_does_not_poll_and_reports_changes_on_resume() {
         let (sender, changes) = channel();
-        let (looked, looks) = channel();
+        let (polled, polls) = channel();
         let names = Arc::new(Mutex::new(1));
         let seen = names.clone();
-        let look = move || {
-            let _ = looked.send(());
+        let poll = move || {
+            let _ = polled.send(());
             Fingerprint { names: *seen.lock().unwrap(), contents: 0 }
         };
-        let watch = Watch::over(look, Duration::from_millis(1), move || {
+        let watch = Watch::over(poll, Duration::from_millis(1), move || {
             let _ = sender.send(());
         })
         .unwrap();
         let long = Duration::from_secs(30);
         for _ in 0..3 {
-            looks.recv_timeout(long).expect("it looks");
+            polls.recv_timeout(long).expect("polls while running");
         }
         watch.set_paused(true);
-        // A look may have been under way.
+        // A poll may have been running.
         std::thread::sleep(Duration::from_millis(20));
-        while looks.try_recv().is_ok() {}
+        while polls.try_recv().is_ok() {}
         *names.lock().unwrap() = 2;
         std::thread::sleep(Duration::from_millis(50));
-        assert!(looks.try_recv().is_err(), "it looked while paused");
+        assert!(polls.try_recv().is_err(), "polled while paused");
         assert!(changes.try_recv().is_err());
         watch.set_paused(false);
-        changes.recv_timeout(long).expect("what changed meanwhile");
+        changes.recv_timeout(long).expect("the change during the pause");
         // A paused watch ends too.
         watch.set_paused(true);
         drop(watch);
-        while looks.recv_timeout(long).is_ok() {}
-        assert!(looks.recv().is_err());
+        while polls.recv_timeout(long).is_ok() {}
+        assert!(polls.recv().is_err());
     }
 
     #[test]
-    fn a_watch_tells_until_it_is_dropped() {
+    fn reports_changes_until_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let (sender, changes) = channel();
         let places = Places::only(folder.path().into());
@@ -290,7 +289,7 @@ mod tests {
         std::fs::write(file, "x").unwrap();
         changes.recv_timeout(Duration::from_secs(30)).unwrap();
         drop(watch);
-        // The thread ends and with it the sender.
+        // The thread ends and drops the sender.
         while changes.recv_timeout(Duration::from_secs(30)).is_ok() {}
         std::fs::remove_file(file).unwrap();
         assert!(changes.recv().is_err());

@@ -1,4 +1,6 @@
-//! Attention of one layer over the cache by candle's operations: causal, tree or custom.
+//! Attention over the KV cache with candle operations, for causal, tree and custom masks.
+//!
+//! Used by the candle executor. The CPU kernel is in `hunch-kernels`.
 
 use candle_core::{D, Device, Tensor};
 use candle_nn::ops::softmax_last_dim;
@@ -7,13 +9,14 @@ use crate::cache::KvCache;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
 
-/// Rotated queries `[1, n_head, rows, head_dim]`, contiguous, against the rows of `layer` that
-/// `mask` shows -> `[rows, n_head * head_dim]`. The rows' own keys are already written; `bias` is the
-/// mask's [`mask_bias`].
+/// Computes the attention of one layer, `[rows, n_head * head_dim]`.
+///
+/// `q` holds rotated, contiguous queries `[1, n_head, rows, head_dim]`. The keys and values of the rows
+/// must already be in the cache. `bias` is the [`mask_bias`] of `mask`.
 ///
 /// # Errors
-/// When the device fails.
-pub fn attention(
+/// If the device fails.
+pub(crate) fn attention(
     q: &Tensor,
     cache: &KvCache,
     layer: usize,
@@ -21,15 +24,16 @@ pub fn attention(
     bias: Option<&Tensor>,
 ) -> Result<Tensor> {
     let (k, v) = cache.device_layer(layer)?;
-    by_tensors(q, k, v, mask, bias, 1.0 / (q.dim(D::Minus1)? as f32).sqrt())
+    attend(q, k, v, mask, bias, 1.0 / (q.dim(D::Minus1)? as f32).sqrt())
 }
 
-/// The additive mask as a tensor `[rows, slots]` for [`attention`], when the device needs one: once
-/// a pass, not once a layer.
+/// Builds the additive mask `[rows, slots]` for [`attention`]. Called once per pass.
+///
+/// Returns `None` if no mask is needed.
 ///
 /// # Errors
-/// When the device fails.
-pub fn mask_bias(mask: &RowMask, device: &Device) -> Result<Option<Tensor>> {
+/// If the device fails.
+pub(crate) fn mask_bias(mask: &RowMask, device: &Device) -> Result<Option<Tensor>> {
     if mask.is_causal() && mask.rows() == 1 {
         return Ok(None);
     }
@@ -37,8 +41,8 @@ pub fn mask_bias(mask: &RowMask, device: &Device) -> Result<Option<Tensor>> {
     Ok(Some(Tensor::from_vec(mask.additive(), (mask.rows(), slots), device)?))
 }
 
-/// Attention by candle's operations; `k` and `v` are `[n_kv_head, capacity, head_dim]`.
-fn by_tensors(
+/// Computes attention with `k` and `v` of shape `[n_kv_head, capacity, head_dim]`.
+fn attend(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
@@ -52,7 +56,7 @@ fn by_tensors(
     let slots = mask.slots();
     let k = k.narrow(1, 0, slots)?.force_contiguous()?;
     let v = v.narrow(1, 0, slots)?.force_contiguous()?;
-    // The heads of a group share keys: they become rows of one product.
+    // The heads of a group share keys, so they become rows of one product.
     let q = q.reshape((n_kv_head, group * rows, head_dim))?;
     let scores = (q.matmul(&k.transpose(1, 2)?)? * f64::from(scale))?;
     let scores = match bias {
@@ -76,9 +80,8 @@ mod tests {
     use hunch_kernels::Threads;
     use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 
-    /// The kernel and candle's operations agree, with and without a tree.
     #[test]
-    fn the_kernel_agrees_with_candle() {
+    fn cpu_kernel_matches_candle_attention() {
         let (heads, kv_heads, d, capacity) = (6, 2, 20, 160);
         let (base, rows) = (135, 5);
         let q = Tensor::randn(0f32, 1.0, (1, heads, rows, d), &Device::Cpu).unwrap();
@@ -88,7 +91,7 @@ mod tests {
         for layout in [RowLayout::Chain, RowLayout::Tree { parents: &parents }] {
             let mask = crate::decoder::row_mask(base, rows, layout).unwrap();
             let bias = mask_bias(&mask, &Device::Cpu).unwrap();
-            let expected = by_tensors(&q, &k, &v, &mask, bias.as_ref(), 0.25).unwrap();
+            let expected = attend(&q, &k, &v, &mask, bias.as_ref(), 0.25).unwrap();
             let flat = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f32>().unwrap();
             let by_row = flat(&q.transpose(1, 2).unwrap().contiguous().unwrap());
             let (k, v) = (flat(&k), flat(&v));

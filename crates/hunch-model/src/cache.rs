@@ -1,40 +1,41 @@
-//! The key and value cache. It appends, truncates in O(1) and keeps chosen rows; it knows nothing
-//! of drafts.
+//! KV cache: appends rows, truncates in O(1), and keeps selected rows.
+//!
+//! Drafts and acceptance do not belong here.
 
 use candle_core::{DType, Device, Tensor};
 
 use crate::spec::ModelSpec;
 use hunch_error::{Error, Result};
 
-/// Rows there is room for after a growth: a multiple of this, unless there may not be so many.
-const STEP: usize = 256;
+/// Granularity of the capacity in rows, except at the maximum.
+const CAPACITY_STEP: usize = 256;
 
 /// Keys and values of all layers, `[n_kv_head, capacity, head_dim]` each.
 ///
-/// It grows layer by layer, so that what was and what comes are there at once for one layer only: at its peak
-/// it holds little more than it does when it is full.
-pub struct KvCache {
+/// Layers grow one after another, so the old and new buffers coexist for only one layer. The peak is
+/// little more than the size of the full cache.
+pub(crate) struct KvCache {
     layers: Vec<LayerCache>,
     len: usize,
-    /// Rows that every layer has room for; one that has grown before another failed to has room for more.
+    /// Capacity of every layer in rows. Some layers may have more after a failed growth.
     capacity: usize,
     max_len: usize,
     n_kv_head: usize,
     head_dim: usize,
-    /// `None` = host memory.
+    /// `None` for host memory.
     device: Option<Device>,
 }
 
-/// One layer's part of the cache.
+/// Cache of one layer.
 enum LayerCache {
-    /// f32 in host memory, for the CPU kernels.
+    /// f32 values in host memory, for the CPU kernels.
     Host {
         /// Keys.
         k: Vec<f32>,
         /// Values.
         v: Vec<f32>,
     },
-    /// On the GPU.
+    /// Tensors on the GPU.
     Device {
         /// Keys.
         k: Tensor,
@@ -44,18 +45,18 @@ enum LayerCache {
 }
 
 impl KvCache {
-    /// An empty cache in host memory for at most `max_len` rows.
-    pub fn on_host(spec: &ModelSpec, max_len: usize) -> Self {
+    /// Creates an empty cache in host memory for at most `max_len` rows.
+    pub(crate) fn on_host(spec: &ModelSpec, max_len: usize) -> Self {
         Self::new(spec, max_len, None)
     }
 
-    /// An empty cache of tensors on `device` for at most `max_len` rows.
-    pub fn on_device(spec: &ModelSpec, max_len: usize, device: &Device) -> Self {
+    /// Creates an empty cache of tensors on `device` for at most `max_len` rows.
+    pub(crate) fn on_device(spec: &ModelSpec, max_len: usize, device: &Device) -> Self {
         Self::new(spec, max_len, Some(device.clone()))
     }
 
     fn new(spec: &ModelSpec, max_len: usize, device: Option<Device>) -> Self {
-        // Memory is taken when the first rows come.
+        // Memory is allocated for the first rows.
         let empty = || LayerCache::Host { k: Vec::new(), v: Vec::new() };
         Self {
             layers: (0..spec.n_layer).map(|_| empty()).collect(),
@@ -68,81 +69,72 @@ impl KvCache {
         }
     }
 
-    /// Rows held.
-    pub fn len(&self) -> usize {
+    /// Returns the number of rows.
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no row is held.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Rows there is room for before the next growth.
-    pub fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    /// Most rows it may ever hold.
-    pub fn max_len(&self) -> usize {
+    /// Returns the maximum number of rows.
+    pub(crate) fn max_len(&self) -> usize {
         self.max_len
     }
 
-    /// Bytes of memory taken.
-    pub fn bytes(&self) -> usize {
+    /// Returns the allocated memory in bytes.
+    pub(crate) fn bytes(&self) -> usize {
         let rows: usize = (0..self.layers.len()).map(|layer| self.layer_capacity(layer)).sum();
-        2 * rows * self.row() * size_of::<f32>()
+        2 * rows * self.row_len() * size_of::<f32>()
     }
 
-    /// Numbers in a row of a layer's keys.
-    fn row(&self) -> usize {
+    /// Returns the number of values per row and layer, for keys or for values.
+    fn row_len(&self) -> usize {
         self.n_kv_head * self.head_dim
     }
 
-    /// Rows that a layer has room for.
+    /// Returns the capacity of a layer in rows.
     fn layer_capacity(&self, layer: usize) -> usize {
         match &self.layers[layer] {
-            LayerCache::Host { k, .. } => k.len() / self.row(),
-            LayerCache::Device { k, .. } => k.elem_count() / self.row(),
+            LayerCache::Host { k, .. } => k.len() / self.row_len(),
+            LayerCache::Device { k, .. } => k.elem_count() / self.row_len(),
         }
     }
 
-    /// Keys and values of a layer in host memory, and the rows it has room for.
+    /// Returns keys, values and capacity in rows of a layer in host memory.
     ///
     /// # Errors
-    /// [`Error::Internal`] when they are on a device.
-    pub fn host_layer(&self, layer: usize) -> Result<(&[f32], &[f32], usize)> {
+    /// [`Error::Internal`] if the cache is on a device.
+    pub(crate) fn host_layer(&self, layer: usize) -> Result<(&[f32], &[f32], usize)> {
         match &self.layers[layer] {
             LayerCache::Host { k, v } => Ok((k, v, self.layer_capacity(layer))),
-            LayerCache::Device { .. } => Err(wrong_place()),
+            LayerCache::Device { .. } => Err(wrong_memory()),
         }
     }
 
-    /// Keys and values of a layer on a device.
+    /// Returns keys and values of a layer on a device.
     ///
     /// # Errors
-    /// [`Error::Internal`] when they are in host memory.
-    pub fn device_layer(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
+    /// [`Error::Internal`] if the cache is in host memory.
+    pub(crate) fn device_layer(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
         match &self.layers[layer] {
             LayerCache::Device { k, v } => Ok((k, v)),
-            LayerCache::Host { .. } => Err(wrong_place()),
+            LayerCache::Host { .. } => Err(wrong_memory()),
         }
     }
 
-    /// Rows there will be room for once `needed` do not fit into `capacity`: a quarter more than before, so that
-    /// an answer does not grow it with every token; on a device twice as many, as its buffers come in powers of
-    /// two. Never more than `max_len`.
-    pub fn grown_capacity(needed: usize, capacity: usize, max_len: usize, on_device: bool) -> usize {
-        let more = if on_device { 2 * capacity } else { capacity + capacity / 4 };
-        needed.max(more).next_multiple_of(STEP).min(max_len)
+    /// Returns the capacity in rows after growing from `capacity` to at least `needed`.
+    ///
+    /// Host memory grows by a quarter, so that an answer does not grow the cache with every token. A
+    /// device doubles, because its buffers have sizes of powers of two. The result is at most `max_len`.
+    fn grown_capacity(needed: usize, capacity: usize, max_len: usize, on_device: bool) -> usize {
+        let grown = if on_device { 2 * capacity } else { capacity + capacity / 4 };
+        needed.max(grown).next_multiple_of(CAPACITY_STEP).min(max_len)
     }
 
-    /// Makes room for `rows` more rows.
+    /// Ensures capacity for `rows` more rows.
     ///
     /// # Errors
-    /// [`Error::ContextOverflow`] past the maximum, [`Error::OutOfMemory`] when the system has no
-    /// room. The cache then holds what it held.
-    pub fn reserve(&mut self, rows: usize) -> Result<()> {
+    /// [`Error::ContextOverflow`] past the maximum, [`Error::OutOfMemory`] if the system is out of
+    /// memory. The contents stay unchanged.
+    pub(crate) fn reserve(&mut self, rows: usize) -> Result<()> {
         let needed = self.len + rows;
         if needed > self.max_len {
             return Err(Error::ContextOverflow { prompt: needed, context: self.max_len });
@@ -154,7 +146,7 @@ impl KvCache {
         for layer in 0..self.layers.len() {
             if self.layer_capacity(layer) < capacity {
                 self.layers[layer] = self.grow(&self.layers[layer], capacity)?;
-                // A device lets go of what was only when it has done all that was asked of it.
+                // The device frees the old buffers only after all queued work is done.
                 if let Some(device) = &self.device {
                     device.synchronize()?;
                 }
@@ -167,7 +159,7 @@ impl KvCache {
     fn grow(&self, layer: &LayerCache, capacity: usize) -> Result<LayerCache> {
         let Some(device) = &self.device else {
             let LayerCache::Host { k, v } = layer else {
-                return Err(wrong_place());
+                return Err(wrong_memory());
             };
             return Ok(LayerCache::Host { k: self.grow_host(k, capacity)?, v: self.grow_host(v, capacity)? });
         };
@@ -185,11 +177,11 @@ impl KvCache {
 
     fn grow_host(&self, old: &[f32], capacity: usize) -> Result<Vec<f32>> {
         let mut new = Vec::new();
-        let (width, size) = (capacity * self.head_dim, capacity * self.row());
+        let (width, size) = (capacity * self.head_dim, capacity * self.row_len());
         new.try_reserve_exact(size).map_err(|_| {
             Error::OutOfMemory(format!(
-                "the cache needs {} MiB for {capacity} tokens. Start a new conversation, or load the models \
-                 with a smaller context",
+                "the KV cache needs {} MiB for {capacity} tokens. Start a new conversation, or load the \
+                 models with a smaller context",
                 (2 * self.layers.len() * size * size_of::<f32>()) >> 20
             ))
         })?;
@@ -203,15 +195,16 @@ impl KvCache {
         Ok(new)
     }
 
-    /// Writes rows after the held ones in host memory, k and v `[rows, n_kv_head * head_dim]`. They
-    /// count only once [`KvCache::advance`] is called, after all layers have written.
+    /// Writes rows after the current ones in host memory, `k` and `v` `[rows, n_kv_head * head_dim]`.
+    ///
+    /// Call [`KvCache::advance`] once all layers are written.
     ///
     /// # Errors
-    /// [`Error::Internal`] when the cache is on a device.
-    pub fn write_rows(&mut self, layer: usize, k: &[f32], v: &[f32]) -> Result<()> {
+    /// [`Error::Internal`] if the cache is on a device.
+    pub(crate) fn write_rows(&mut self, layer: usize, k: &[f32], v: &[f32]) -> Result<()> {
         let (heads, d, len, capacity) = (self.n_kv_head, self.head_dim, self.len, self.layer_capacity(layer));
         let LayerCache::Host { k: keys, v: values } = &mut self.layers[layer] else {
-            return Err(wrong_place());
+            return Err(wrong_memory());
         };
         for (cache, rows) in [(keys, k), (values, v)] {
             for (index, part) in rows.chunks_exact(d).enumerate() {
@@ -222,43 +215,47 @@ impl KvCache {
         Ok(())
     }
 
-    /// As [`KvCache::write_rows`] on a device: k `[1, n_kv_head, rows, head_dim]`, v `[rows, n_kv_head
-    /// * head_dim]`, both contiguous.
+    /// Writes rows after the current ones on a device, like [`KvCache::write_rows`].
+    ///
+    /// `k` is `[1, n_kv_head, rows, head_dim]`, `v` is `[rows, n_kv_head * head_dim]`. Both must be
+    /// contiguous.
     ///
     /// # Errors
-    /// When the device fails, and [`Error::Internal`] when the cache is in host memory.
-    pub fn write_tensors(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<()> {
+    /// If the device fails. [`Error::Internal`] if the cache is in host memory.
+    pub(crate) fn write_tensors(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<()> {
         let (heads, d, len) = (self.n_kv_head, self.head_dim, self.len);
         let rows = v.dim(0)?;
         let LayerCache::Device { k: keys, v: values } = &mut self.layers[layer] else {
-            return Err(wrong_place());
+            return Err(wrong_memory());
         };
         let v = v.reshape((rows, heads, d))?.transpose(0, 1)?.contiguous()?;
         keys.slice_set(&k.reshape((heads, rows, d))?, 1, len)?;
         Ok(values.slice_set(&v, 1, len)?)
     }
 
-    /// Counts `rows` written rows as held.
-    pub fn advance(&mut self, rows: usize) {
+    /// Adds `rows` written rows to the length.
+    pub(crate) fn advance(&mut self, rows: usize) {
         self.len += rows;
-        assert!(self.len <= self.capacity, "rows were reserved before they were written");
+        assert!(self.len <= self.capacity, "rows must be reserved before they are written");
     }
 
-    /// Forgets the rows from `len` on. O(1).
-    pub fn truncate(&mut self, len: usize) {
+    /// Drops the rows from `len` on, in O(1).
+    pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Keeps rows `base + rows[i]`, ascending, behind `base`; forgets the others from `base` on.
+    /// Keeps the first `base` rows and rows `base + rows[i]`, and drops all others.
+    ///
+    /// `rows` must be ascending.
     ///
     /// # Errors
-    /// [`Error::Internal`] when a row is not held or the order is wrong.
-    pub fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
+    /// [`Error::Internal`] if a row does not exist or the order is wrong.
+    pub(crate) fn keep_rows(&mut self, base: usize, rows: &[usize]) -> Result<()> {
         let ascending = rows.windows(2).all(|pair| pair[0] < pair[1]);
         let held = rows.last().is_none_or(|last| base + last < self.len);
         if !ascending || !held || base > self.len {
             return Err(Error::Internal(format!(
-                "rows {rows:?} after {base} cannot be kept of {} rows",
+                "cannot keep rows {rows:?} after row {base} of a cache with {} rows",
                 self.len
             )));
         }
@@ -293,8 +290,8 @@ impl KvCache {
     }
 }
 
-fn wrong_place() -> Error {
-    Error::Internal("the cache is not where the pass runs".into())
+fn wrong_memory() -> Error {
+    Error::Internal("the KV cache is in the wrong memory for this executor".into())
 }
 
 #[cfg(test)]
@@ -322,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Appends rows whose numbers tell layer and position.
+    /// Appends rows whose values encode layer and position.
     fn append(cache: &mut KvCache, rows: usize) {
         cache.reserve(rows).unwrap();
         for layer in 0..3 {
@@ -346,23 +343,23 @@ mod tests {
     }
 
     #[test]
-    fn what_it_holds_stays_while_it_grows() {
+    fn growth_keeps_contents() {
         let mut cache = KvCache::on_host(&spec(3), 1000);
         for _ in 0..10 {
             append(&mut cache, 100);
             assert_holds(&cache, cache.len());
         }
-        // Full, it takes what its rows take and nothing besides.
-        assert_eq!((cache.capacity(), cache.bytes()), (1000, 2 * 3 * 1000 * 8 * 4));
+        // A full cache has no spare capacity.
+        assert_eq!((cache.capacity, cache.bytes()), (1000, 2 * 3 * 1000 * 8 * 4));
         assert!(matches!(cache.reserve(1), Err(Error::ContextOverflow { prompt: 1001, context: 1000 })));
         assert_holds(&cache, 1000);
     }
 
     #[test]
-    fn a_layer_that_has_grown_alone_does_no_harm() {
+    fn works_after_growth_failed_halfway() {
         let mut cache = KvCache::on_host(&spec(3), 1000);
         append(&mut cache, 200);
-        // As after a growth that failed at the second layer.
+        // The state after a growth that failed at the second layer.
         cache.layers[0] = cache.grow(&cache.layers[0], 512).unwrap();
         append(&mut cache, 20);
         assert_holds(&cache, 220);
@@ -371,11 +368,11 @@ mod tests {
         assert_holds(&cache, 213);
         append(&mut cache, 300);
         assert_holds(&cache, 513);
-        assert_eq!(cache.capacity(), 768);
+        assert_eq!(cache.capacity, 768);
     }
 
     #[test]
-    fn growth_overshoots_by_a_quarter_at_most_and_never_the_maximum() {
+    fn growth_overshoots_by_at_most_a_quarter_up_to_maximum() {
         for max_len in [100, 256, 1000, 8192, 40_000] {
             let (mut capacity, mut grown) = (0, 0);
             for needed in 1..=max_len {
@@ -384,7 +381,7 @@ mod tests {
                     grown += 1;
                 }
                 assert!(capacity >= needed && capacity <= max_len);
-                assert!(capacity <= needed + needed / 4 + STEP, "{needed} {capacity}");
+                assert!(capacity <= needed + needed / 4 + CAPACITY_STEP, "{needed} {capacity}");
             }
             assert!(grown <= 24, "{max_len}: {grown} times");
         }

@@ -1,5 +1,6 @@
-//! The executor on candle's tensors: Metal's, and on the CPU the readable reference that the fused
-//! kernels are tested against.
+//! Executor on candle tensors: runs models on Metal.
+//!
+//! On the CPU it is the readable reference for testing the fused kernels. No kernels of our own here.
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 
-/// A model on a candle device.
-pub struct TensorExecutor {
+/// Model on a candle device.
+pub(crate) struct CandleExecutor {
     spec: ModelSpec,
     device: Device,
     embedding: Arc<Embedding>,
@@ -31,7 +32,7 @@ pub struct TensorExecutor {
     pass: Option<Pass>,
 }
 
-/// What belongs to the pass that runs.
+/// State of the current pass.
 struct Pass {
     mask: RowMask,
     bias: Option<Tensor>,
@@ -39,17 +40,16 @@ struct Pass {
     rotation: (Tensor, Tensor),
     /// The residual stream.
     x: Tensor,
-    /// What the last step made for the next.
+    /// Output of the last step, input of the next.
     h: Tensor,
 }
 
-impl TensorExecutor {
-    /// Brings a model file to `device`.
+impl CandleExecutor {
+    /// Loads a model file onto `device`.
     ///
     /// # Errors
-    /// When a tensor is missing or has another shape than the architecture asks for, and when the
-    /// device has no room for it.
-    pub fn load(file: &WeightFile, spec: &ModelSpec, device: &Device) -> Result<Self> {
+    /// If a tensor is missing or has the wrong shape, or the device is out of memory.
+    pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, device: &Device) -> Result<Self> {
         let linear = |name: &str, n, k| file.linear(name, n, k, device);
         Ok(Self {
             weights: Arc::new(ModelWeights::load(file, spec, linear, |name, len| {
@@ -65,7 +65,7 @@ impl TensorExecutor {
     }
 }
 
-impl Executor for TensorExecutor {
+impl Executor for CandleExecutor {
     fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
         self.cache.reserve(tokens.len())?;
         let x = self.embedding.rows(tokens, &self.device)?;
@@ -82,7 +82,7 @@ impl Executor for TensorExecutor {
 
     fn step(&mut self, index: usize, step: LayerStep) -> Result<()> {
         let Self { spec, weights, cache, pass, .. } = self;
-        let (layer, pass) = (&weights.layers[index], running(pass.as_mut())?);
+        let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
         let eps = spec.rms_eps as f32;
         match step {
             LayerStep::QueryKeyValue => {
@@ -106,11 +106,11 @@ impl Executor for TensorExecutor {
     }
 
     fn residual(&self) -> Result<Rows> {
-        to_rows(&running(self.pass.as_ref())?.x)
+        to_rows(&active(self.pass.as_ref())?.x)
     }
 
-    fn logits(&mut self, rows: LogitRows, _among: Option<&VocabSubset>) -> Result<Rows> {
-        let x = &running(self.pass.as_ref())?.x;
+    fn logits(&mut self, rows: LogitRows, _vocab_subset: Option<&VocabSubset>) -> Result<Rows> {
+        let x = &active(self.pass.as_ref())?.x;
         let x = match rows {
             LogitRows::None => return Ok(Rows::default()),
             LogitRows::All => x.clone(),
@@ -141,12 +141,13 @@ impl Executor for TensorExecutor {
     }
 }
 
-fn running<P>(pass: Option<P>) -> Result<P> {
-    pass.ok_or_else(|| Error::Internal("a step of a pass was asked for before it began".into()))
+fn active<P>(pass: Option<P>) -> Result<P> {
+    pass.ok_or_else(|| Error::Internal("no forward pass is active".into()))
 }
 
-/// `[rows, n * head_dim]` -> `[1, n, rows, head_dim]`, contiguous, normed and rotated as the
-/// architecture has it.
+/// Splits `[rows, n * head_dim]` into heads `[1, n, rows, head_dim]`, contiguous.
+///
+/// Applies the head norm and the rotary embedding if given.
 fn heads(
     x: &Tensor,
     norm: Option<&Tensor>,

@@ -1,5 +1,7 @@
-//! The executor of the CPU: fused steps over our kernels, in memory that is kept from pass to pass.
-//! Row-invariant for any number of rows, so prefill and verify passes run the same code.
+//! Executor for the CPU on the kernels of `hunch-kernels`.
+//!
+//! Working memory is reused between passes. All steps are row-invariant, so prefill and verification
+//! run the same code. Kernels do not belong here.
 
 use std::sync::Arc;
 
@@ -23,8 +25,8 @@ use hunch_kernels::matmul::{BLOCK_ROWS, Input, Product, multiply, multiply_block
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
 
-/// A model on the CPU.
-pub struct HostExecutor {
+/// Model on the CPU.
+pub(crate) struct CpuExecutor {
     spec: ModelSpec,
     compute: Compute,
     embedding: Arc<Embedding>,
@@ -42,25 +44,25 @@ struct Linear {
 }
 
 enum Weight {
-    /// Our kernels.
-    Ours(WeightMatrix),
-    /// candle, for the types our kernels have no path for (Q3_K).
+    /// Matrix for the CPU kernels.
+    Kernel(WeightMatrix),
+    /// Matrix for candle. Used for types without a CPU kernel (Q3_K).
     Candle(QMatMul),
 }
 
-/// What belongs to the pass that runs.
+/// State of the current pass.
 struct Pass {
     rows: usize,
     angles: Angles,
     visible: VisibleSlots,
 }
 
-/// Memory that passes share; all rows by width.
+/// Buffers that are reused between passes, `[rows, width]` each.
 #[derive(Default)]
 struct Workspace {
     /// The residual stream.
     x: Vec<f32>,
-    /// What goes into the next product.
+    /// Input of the next product.
     h: Vec<f32>,
     quantised: QuantisedRows,
     q: Vec<f32>,
@@ -70,13 +72,12 @@ struct Workspace {
     attention: Attention,
 }
 
-impl HostExecutor {
-    /// Brings a model file to the CPU.
+impl CpuExecutor {
+    /// Loads a model file into memory.
     ///
     /// # Errors
-    /// When a tensor is missing or has another shape than the architecture asks for, and when there is
-    /// no room.
-    pub fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
+    /// If a tensor is missing or has the wrong shape, or there is not enough memory.
+    pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
         let linear = |name: &str, n, k| Linear::load(file, name, (n, k), compute.threads());
         let weights = ModelWeights::load(file, spec, linear, |name, len| vector(file, name, len))?;
         let (table, head) = ((spec.n_vocab, spec.n_embd), weights.head.matrix());
@@ -85,7 +86,7 @@ impl HostExecutor {
             weights: Arc::new(weights),
             rope: Arc::new(RopeTable::new(file, spec)?),
             cache: KvCache::on_host(spec, spec.context_length),
-            pass: Pass::none(),
+            pass: Pass::empty(),
             workspace: Workspace::default(),
             compute: compute.clone(),
             spec: spec.clone(),
@@ -139,7 +140,7 @@ impl HostExecutor {
         let Workspace { x, h, quantised, gated, .. } = &mut self.workspace;
         norm_rows(x, &layer.feed_forward_norm, self.spec.rms_eps as f32, h);
         gated.resize(self.pass.rows * layer.gate.n, 0.0);
-        if let (Some(gate), Some(up)) = (layer.gate.plain_matrix(), layer.up.plain_matrix()) {
+        if let (Some(gate), Some(up)) = (layer.gate.matrix_without_bias(), layer.up.matrix_without_bias()) {
             quantise_for(threads, &[&layer.gate, &layer.up], h, quantised);
             multiply_gated(threads, Input { x: h, quantised }, gate, up, gated);
             return Ok(());
@@ -156,10 +157,10 @@ impl HostExecutor {
     }
 }
 
-// A vocabulary subset is computed in the blocks that the kernel takes.
+// The blocks of a vocabulary subset must match the blocks of the kernel.
 const _: () = assert!(VocabSubset::WIDTH == BLOCK_ROWS);
 
-impl Executor for HostExecutor {
+impl Executor for CpuExecutor {
     fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
         self.cache.reserve(tokens.len())?;
         self.workspace.x = self.embedding.host_rows(tokens)?;
@@ -185,7 +186,7 @@ impl Executor for HostExecutor {
         Ok(Rows::new(self.spec.n_embd, self.workspace.x.clone()))
     }
 
-    fn logits(&mut self, rows: LogitRows, among: Option<&VocabSubset>) -> Result<Rows> {
+    fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows> {
         let Workspace { x, h, quantised, .. } = &mut self.workspace;
         let from = match rows {
             LogitRows::None => return Ok(Rows::default()),
@@ -194,11 +195,11 @@ impl Executor for HostExecutor {
         };
         norm_rows(&x[from..], &self.weights.output_norm, self.spec.rms_eps as f32, h);
         let (threads, head) = (self.compute.threads(), &self.weights.head);
-        let rest = if among.is_some() { f32::NEG_INFINITY } else { 0.0 };
+        let rest = if vocab_subset.is_some() { f32::NEG_INFINITY } else { 0.0 };
         let mut logits = vec![rest; h.len() / self.spec.n_embd * self.spec.n_vocab];
-        if let (Some(matrix), Some(among)) = (head.plain_matrix(), among) {
+        if let (Some(matrix), Some(vocab_subset)) = (head.matrix_without_bias(), vocab_subset) {
             quantise_for(threads, &[head], h, quantised);
-            multiply_blocks(threads, Input { x: h, quantised }, matrix, among.blocks(), &mut logits);
+            multiply_blocks(threads, Input { x: h, quantised }, matrix, vocab_subset.blocks(), &mut logits);
         } else {
             products(threads, h, quantised, [(head, &mut logits)], false)?;
         }
@@ -213,7 +214,7 @@ impl Executor for HostExecutor {
             weights: self.weights.clone(),
             rope: self.rope.clone(),
             cache: KvCache::on_host(&self.spec, self.cache.max_len()),
-            pass: Pass::none(),
+            pass: Pass::empty(),
             workspace: Workspace::default(),
         })
     }
@@ -228,11 +229,11 @@ impl Executor for HostExecutor {
 }
 
 impl Pass {
-    fn none() -> Self {
+    fn empty() -> Self {
         Self { rows: 0, angles: Angles::default(), visible: VisibleSlots::new(&RowMask::causal(0, 0)) }
     }
 
-    /// Rotates the heads of rows, `[rows, heads * head_dim]`, by the angles of their positions.
+    /// Applies the rotary embedding to `x`, `[rows, heads * head_dim]`.
     fn rotate(&self, x: &mut [f32], spec: &ModelSpec, half: usize) {
         let rotate = match spec.rope_kind {
             RopeKind::Halves => rotate_halves,
@@ -250,7 +251,7 @@ impl Pass {
 impl Linear {
     fn load(file: &WeightFile, name: &str, (n, k): (usize, usize), threads: &Threads) -> Result<Self> {
         let weight = match file.matrix(&format!("{name}.weight"), n, k, threads)? {
-            Some(matrix) => Weight::Ours(matrix),
+            Some(matrix) => Weight::Kernel(matrix),
             None => Weight::Candle(file.quantised(&format!("{name}.weight"), n, k, &Device::Cpu)?),
         };
         let bias = format!("{name}.bias");
@@ -260,13 +261,13 @@ impl Linear {
 
     fn matrix(&self) -> Option<&WeightMatrix> {
         match &self.weight {
-            Weight::Ours(matrix) => Some(matrix),
+            Weight::Kernel(matrix) => Some(matrix),
             Weight::Candle(_) => None,
         }
     }
 
-    /// The matrix, when there is nothing else to the layer.
-    fn plain_matrix(&self) -> Option<&WeightMatrix> {
+    /// Returns the matrix if the layer has a kernel and no bias.
+    fn matrix_without_bias(&self) -> Option<&WeightMatrix> {
         self.matrix().filter(|_| self.bias.is_none())
     }
 }
@@ -275,7 +276,7 @@ fn vector(file: &WeightFile, name: &str, len: usize) -> Result<Vec<f32>> {
     Ok(file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?)
 }
 
-/// The RMS norm of every row of `x` into `h`.
+/// Computes the RMS norm of every row of `x` into `h`.
 fn norm_rows(x: &[f32], weight: &[f32], eps: f32, h: &mut Vec<f32>) {
     h.resize(x.len(), 0.0);
     let width = weight.len();
@@ -284,14 +285,14 @@ fn norm_rows(x: &[f32], weight: &[f32], eps: f32, h: &mut Vec<f32>) {
     }
 }
 
-/// Quantises `x` if one of the layers wants it.
+/// Quantises `x` if one of the layers needs it.
 fn quantise_for(threads: &Threads, linears: &[&Linear], x: &[f32], quantised: &mut QuantisedRows) {
     if linears.iter().any(|l| l.matrix().is_some_and(WeightMatrix::wants_quantised)) {
         quantised.fill(threads, x);
     }
 }
 
-/// Linear layers with one input, each into its own output or added to it.
+/// Applies linear layers with one input, each to its own output. `add` adds instead of overwriting.
 fn products<const N: usize>(
     threads: &Threads,
     x: &[f32],
@@ -300,16 +301,16 @@ fn products<const N: usize>(
     add: bool,
 ) -> Result<()> {
     quantise_for(threads, &linears.each_ref().map(|(linear, _)| *linear), x, quantised);
-    let mut mapped = Vec::with_capacity(N);
+    let mut kernel_products = Vec::with_capacity(N);
     for (linear, out) in linears {
         match &linear.weight {
-            Weight::Ours(matrix) => {
-                mapped.push(Product { matrix, bias: linear.bias.as_deref(), out, add });
+            Weight::Kernel(matrix) => {
+                kernel_products.push(Product { matrix, bias: linear.bias.as_deref(), out, add });
             }
             Weight::Candle(weight) => candle_product(weight, linear, x, out, add)?,
         }
     }
-    multiply(threads, Input { x, quantised }, &mut mapped);
+    multiply(threads, Input { x, quantised }, &mut kernel_products);
     Ok(())
 }
 

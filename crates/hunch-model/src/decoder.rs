@@ -1,10 +1,11 @@
-//! The one decoder: every architecture Hunch runs is this loop over the steps of
-//! [`pass`](crate::executor) with another [`ModelSpec`].
+//! The decoder: one loop over the steps of `executor` for all architectures.
+//!
+//! Architectures differ only in their [`ModelSpec`]. Device code belongs to the executors.
 
 use std::path::Path;
 
-use crate::candle_executor::TensorExecutor;
-use crate::cpu_executor::HostExecutor;
+use crate::candle_executor::CandleExecutor;
+use crate::cpu_executor::CpuExecutor;
 use crate::device::Compute;
 use crate::executor::{Executor, LAYER};
 use crate::spec::ModelSpec;
@@ -15,7 +16,7 @@ use hunch_core::model::{
 use hunch_error::{Error, Result};
 use hunch_kernels::RowMask;
 
-/// A decoder-only transformer on a device, with its cache.
+/// Decoder-only transformer on a device, with its KV cache.
 pub struct Decoder {
     spec: ModelSpec,
     info: ModelInfo,
@@ -28,52 +29,53 @@ impl Decoder {
     /// Loads a model file.
     ///
     /// # Errors
-    /// When the file is unsound, unsupported, does not fit the device, or changes while it is read.
+    /// If the file is invalid or unsupported, does not fit the device, or changes while it is read.
     pub fn open(path: &Path, compute: &Compute) -> Result<Self> {
         Self::load(&WeightFile::open(path)?, compute)
     }
 
-    /// Loads an opened model file.
+    /// Loads an open model file.
     ///
     /// # Errors
-    /// As [`Decoder::open`].
+    /// See [`Decoder::open`].
     pub fn load(file: &WeightFile, compute: &Compute) -> Result<Self> {
         Self::load_for(file, compute, usize::MAX)
     }
 
-    /// Loads an opened model file for conversations of at most `context` tokens.
+    /// Loads an open model file for sequences of at most `context` tokens.
     ///
     /// # Errors
-    /// As [`Decoder::open`].
+    /// See [`Decoder::open`].
     pub fn load_for(file: &WeightFile, compute: &Compute, context: usize) -> Result<Self> {
         let spec = ModelSpec::from_gguf(file.gguf())?.with_context(context);
         let loaded = if compute.device().is_cpu() {
-            let executor = Box::new(HostExecutor::load(file, &spec, compute)?);
+            let executor = Box::new(CpuExecutor::load(file, &spec, compute)?);
             Self {
                 executor,
-                prefill_rows: HOST_PREFILL_ROWS,
+                prefill_rows: CPU_PREFILL_ROWS,
                 memory: memory_of(file),
                 info: spec.info(),
                 spec,
             }
         } else {
-            Self::on_tensors(file, compute, spec)?
+            Self::with_candle(file, compute, spec)?
         };
         file.check_unchanged()?;
         Ok(loaded)
     }
 
-    /// Loads an opened model file to run by candle's operations, on the CPU too: the reference of the
-    /// kernels, and what runs on Metal.
+    /// Loads an open model file for candle operations, even on the CPU.
+    ///
+    /// Models on Metal always use them. On the CPU they are the reference for testing the kernels.
     ///
     /// # Errors
-    /// As [`Decoder::open`].
-    pub fn load_tensors(file: &WeightFile, compute: &Compute) -> Result<Self> {
-        Self::on_tensors(file, compute, ModelSpec::from_gguf(file.gguf())?)
+    /// See [`Decoder::open`].
+    pub fn load_candle(file: &WeightFile, compute: &Compute) -> Result<Self> {
+        Self::with_candle(file, compute, ModelSpec::from_gguf(file.gguf())?)
     }
 
-    fn on_tensors(file: &WeightFile, compute: &Compute, spec: ModelSpec) -> Result<Self> {
-        let executor = Box::new(TensorExecutor::load(file, &spec, compute.device())?);
+    fn with_candle(file: &WeightFile, compute: &Compute, spec: ModelSpec) -> Result<Self> {
+        let executor = Box::new(CandleExecutor::load(file, &spec, compute.device())?);
         Ok(Self {
             executor,
             prefill_rows: METAL_PREFILL_ROWS,
@@ -85,7 +87,7 @@ impl Decoder {
 
     fn check_step(&self, step: &Step<'_>) -> Result<()> {
         if step.tokens.is_empty() {
-            return Err(Error::Internal("a pass needs at least one token".into()));
+            return Err(Error::Internal("a forward pass needs at least one token".into()));
         }
         if let Some(id) = step.tokens.iter().find(|&&id| id as usize >= self.spec.n_vocab) {
             return Err(Error::invalid(format!(
@@ -94,7 +96,7 @@ impl Decoder {
             )));
         }
         if let Some(tap) = step.taps.iter().find(|&&tap| tap >= self.spec.n_layer) {
-            return Err(Error::Internal(format!("there is no layer {tap} to tap")));
+            return Err(Error::Internal(format!("cannot tap layer {tap} of {}", self.spec.n_layer)));
         }
         Ok(())
     }
@@ -119,13 +121,13 @@ impl Decoder {
                 *rows = executor.residual()?;
             }
         }
-        let logits = executor.logits(step.logits, step.among)?;
+        let logits = executor.logits(step.logits, step.vocab_subset)?;
         executor.cache_mut().advance(rows);
         Ok(StepOutput { logits, taps })
     }
 }
 
-/// The kernels' mask for `rows` rows after `cached` slots.
+/// Builds the attention mask for `rows` rows after `cached` slots.
 pub(super) fn row_mask(cached: usize, rows: usize, layout: RowLayout<'_>) -> Result<RowMask> {
     let mask = match layout {
         RowLayout::Chain => RowMask::causal(cached, rows),
@@ -133,7 +135,7 @@ pub(super) fn row_mask(cached: usize, rows: usize, layout: RowLayout<'_>) -> Res
         RowLayout::Custom { since, depths, visible } => RowMask::custom(cached, since, depths, visible)?,
     };
     if mask.rows() != rows {
-        return Err(Error::Internal(format!("a layout of {} rows for {rows} tokens", mask.rows())));
+        return Err(Error::Internal(format!("the layout has {} rows for {rows} tokens", mask.rows())));
     }
     Ok(mask)
 }
@@ -147,9 +149,9 @@ fn memory_of(file: &WeightFile) -> ModelMemory {
     }
 }
 
-/// The CPU's product is as fast at 32 rows as at more.
-const HOST_PREFILL_ROWS: usize = 32;
-/// candle's Metal product works in tiles of 32 rows and reads all weights for each pass.
+/// Rows per prefill pass on the CPU, whose matrix product is no faster with more rows.
+const CPU_PREFILL_ROWS: usize = 32;
+/// Rows per prefill pass on Metal, where each pass reads all weights and works in tiles of 32 rows.
 const METAL_PREFILL_ROWS: usize = 256;
 
 impl LanguageModel for Decoder {

@@ -1,5 +1,4 @@
-//! Where the tensors live: Metal or the CPU, how many threads, how much memory. Nothing here knows
-//! what a model is.
+//! Compute devices: CPU or Metal, thread count, and memory usage. Models do not belong here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,15 +9,15 @@ use candle_core::Device;
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
 
-/// Which device to run on.
+/// Device requested by the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// Metal on a Mac, else the CPU.
+    /// Metal on macOS if available, otherwise the CPU.
     #[default]
     Auto,
     /// The CPU.
     Cpu,
-    /// The Metal GPU; an error where there is none.
+    /// The Metal GPU. An error if there is none.
     Metal,
 }
 
@@ -29,9 +28,7 @@ impl FromStr for DeviceChoice {
             "auto" => Ok(Self::Auto),
             "cpu" => Ok(Self::Cpu),
             "metal" => Ok(Self::Metal),
-            other => {
-                Err(Error::invalid(format!("There is no device \"{other}\". Choose auto, cpu or metal.")))
-            }
+            other => Err(Error::invalid(format!("Unknown device \"{other}\". Choose auto, cpu or metal."))),
         }
     }
 }
@@ -46,7 +43,7 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// A device and the CPU threads that serve it. Cheap to clone.
+/// Device and its CPU thread pool. Cheap to clone.
 #[derive(Clone)]
 pub struct Compute {
     device: Device,
@@ -54,20 +51,22 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// Opens a device. `threads` is the number of CPU threads, 1..=256, by default one for each
-    /// core the process may use, on Apple's chips for each performance core.
+    /// Opens a device with `threads` CPU threads, 1 to 256.
+    ///
+    /// The default is one thread for each core available to the process, at most 16. On Apple silicon
+    /// only performance cores count.
     ///
     /// # Errors
-    /// [`Error::Device`] when Metal is asked for and not there; [`Error::InvalidRequest`] for an
-    /// absurd number of threads.
+    /// [`Error::Device`] if Metal is requested but unavailable, [`Error::InvalidRequest`] if the number
+    /// of threads is out of range.
     pub fn open(choice: DeviceChoice, threads: Option<usize>) -> Result<Self> {
         let threads = threads.unwrap_or_else(default_threads);
         if !(1..=256).contains(&threads) {
-            return Err(Error::invalid(format!("threads is {threads}; it must be 1 to 256.")));
+            return Err(Error::invalid(format!("threads is {threads}, but it must be 1 to 256.")));
         }
         let threads = Threads::new(threads).map_err(|e| Error::Device {
             device: "cpu",
-            reason: format!("its threads did not start: {e}"),
+            reason: format!("could not start its threads: {e}"),
         })?;
         let device = match choice {
             DeviceChoice::Cpu => Device::Cpu,
@@ -78,22 +77,22 @@ impl Compute {
         Ok(Self { device, threads: Arc::new(threads) })
     }
 
-    /// The candle device.
+    /// Returns the candle device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// "metal" or "cpu".
+    /// Returns "metal" or "cpu".
     pub fn name(&self) -> &'static str {
         if self.device.is_metal() { "metal" } else { "cpu" }
     }
 
-    /// The CPU's threads.
+    /// Returns the CPU thread pool.
     pub fn threads(&self) -> &Threads {
         &self.threads
     }
 
-    /// Bytes that the device says programs should stay within; `None` on the CPU, which says nothing of the kind.
+    /// Returns the recommended memory limit of the device in bytes. `None` on the CPU.
     pub fn working_set_bytes(&self) -> Option<u64> {
         #[cfg(target_os = "macos")]
         if let Device::Metal(device) = &self.device {
@@ -102,7 +101,7 @@ impl Compute {
         None
     }
 
-    /// Bytes this process has in buffers of the device; 0 on the CPU.
+    /// Returns the bytes this process has allocated on the device. 0 on the CPU.
     pub fn allocated_bytes(&self) -> u64 {
         #[cfg(target_os = "macos")]
         if let Device::Metal(device) = &self.device {
@@ -111,30 +110,31 @@ impl Compute {
         0
     }
 
-    /// Waits until the device has done what it was given, so that a clock read next is true.
+    /// Waits until all queued work of the device is done. Needed before measuring time.
     ///
     /// # Errors
-    /// When the device failed meanwhile.
+    /// If the queued work failed.
     pub fn synchronise(&self) -> Result<()> {
         Ok(self.device.synchronize()?)
     }
 }
 
 fn metal() -> Result<Device> {
-    // candle panics rather than fails when a machine has no GPU at all (a virtual machine).
+    // candle panics on a machine without any GPU, such as a virtual machine.
     std::panic::catch_unwind(|| Device::new_metal(0))
         .map_err(|_| Error::Device { device: "metal", reason: "this machine has no Metal GPU".into() })?
         .map_err(|e| Error::Device { device: "metal", reason: e.to_string() })
 }
 
-/// One for each core that this process may use; on Apple's chips for each performance core, because
-/// a step of a pass ends when its slowest thread does.
+/// Returns the default number of threads.
+///
+/// Efficiency cores are left out, because a step of a pass takes as long as its slowest thread.
 fn default_threads() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     performance_cores().map_or(cores, |performance| performance.clamp(1, cores)).min(16)
 }
 
-/// The number of performance cores, where the system tells them apart.
+/// Returns the number of performance cores, if the system distinguishes them.
 fn performance_cores() -> Option<usize> {
     if !cfg!(target_os = "macos") {
         return None;
@@ -144,22 +144,22 @@ fn performance_cores() -> Option<usize> {
     String::from_utf8(output.ok()?.stdout).ok()?.trim().parse().ok()
 }
 
-/// The most memory this process has had resident so far, in bytes; 0 where the system does not tell.
+/// Returns the peak resident memory of this process in bytes. 0 if unknown.
 pub fn peak_memory_bytes() -> u64 {
     #[cfg(target_os = "linux")]
-    return of_status("VmHWM:");
+    return proc_status_bytes("VmHWM:");
     #[cfg(not(target_os = "linux"))]
     {
         use nix::sys::resource::{UsageWho, getrusage};
-        // macOS counts in bytes, where the other systems count in KiB.
+        // In bytes on macOS. Other systems report KiB.
         getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| usage.max_rss().max(0) as u64)
     }
 }
 
-/// Memory of this process now that is not a file's, in bytes; 0 where the system does not tell.
+/// Returns the current memory of this process in bytes, without file mappings. 0 if unknown.
 pub fn own_memory_bytes() -> u64 {
     #[cfg(target_os = "linux")]
-    return of_status("RssAnon:");
+    return proc_status_bytes("RssAnon:");
     #[cfg(not(target_os = "linux"))]
     {
         use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, get_current_pid};
@@ -170,9 +170,9 @@ pub fn own_memory_bytes() -> u64 {
     }
 }
 
-/// A line of what Linux says about this process, in bytes.
+/// Reads a line of `/proc/self/status` in bytes.
 #[cfg(target_os = "linux")]
-fn of_status(name: &str) -> u64 {
+fn proc_status_bytes(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status
         .lines()

@@ -1,6 +1,6 @@
-//! What a forward pass consists of: the fused steps every device runs, in their order. An executor
-//! brings them to a device; [`decoder`](crate::decoder) is the loop over them. Nothing here
-//! knows a device or a weight.
+//! Steps of a forward pass, and the trait for executing them on a device.
+//!
+//! [`decoder`](crate::decoder) loops over the steps. Device code and weights belong to the executors.
 
 use crate::cache::KvCache;
 use hunch_core::model::{LogitRows, Rows, VocabSubset};
@@ -8,25 +8,26 @@ use hunch_core::token::TokenId;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
 
-/// A step of a layer: what is done in one go, because its parts share an input or because the next
-/// follows element by element.
+/// Fused step of a layer.
+///
+/// Operations are fused if they share an input or follow each other elementwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LayerStep {
-    /// Norm; queries, keys and values with their biases; head norms; rotation; keys and values into
-    /// the cache.
+pub(crate) enum LayerStep {
+    /// Norm, query, key and value products with biases, head norms, rotation, and writing keys and
+    /// values to the cache.
     QueryKeyValue,
-    /// Attention over the cache.
+    /// Attention over the KV cache.
     Attention,
-    /// The output product, added to the residual stream.
+    /// Output product, added to the residual stream.
     AttentionOutput,
-    /// Norm; gate and up; silu(gate) * up.
+    /// Norm, gate and up products, and silu(gate) * up.
     GateUp,
-    /// The down product, added to the residual stream.
+    /// Down product, added to the residual stream.
     Down,
 }
 
-/// The steps of every layer.
-pub const LAYER: [LayerStep; 5] = [
+/// Steps of a layer, in order.
+pub(crate) const LAYER: [LayerStep; 5] = [
     LayerStep::QueryKeyValue,
     LayerStep::Attention,
     LayerStep::AttentionOutput,
@@ -34,33 +35,34 @@ pub const LAYER: [LayerStep; 5] = [
     LayerStep::Down,
 ];
 
-/// The weights of a model on a device, the memory of a pass, and the cache.
-pub trait Executor: Send {
-    /// Starts a pass: the residual stream is the embedding of `tokens`, a row each, and the cache has
-    /// room for them.
+/// Weights, working memory and KV cache of a model on one device.
+pub(crate) trait Executor: Send {
+    /// Starts a pass: reserves cache rows and sets the residual stream to the embeddings of `tokens`.
     ///
     /// # Errors
-    /// When the cache cannot hold them or the device fails.
+    /// If the cache is full or the device fails.
     fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()>;
     /// Runs one step of layer `layer`.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     fn step(&mut self, layer: usize, step: LayerStep) -> Result<()>;
-    /// The residual stream, `[rows, n_embd]`.
+    /// Returns the residual stream, `[rows, n_embd]`.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     fn residual(&self) -> Result<Rows>;
-    /// Output norm and head for the rows and tokens asked for, as [`Step`](hunch_core::model::Step) says.
+    /// Computes logits `[rows, n_vocab]` for the selected rows.
+    ///
+    /// An executor may compute only the tokens of `vocab_subset`. See [`Step`](hunch_core::model::Step).
     ///
     /// # Errors
-    /// When the device fails.
-    fn logits(&mut self, rows: LogitRows, among: Option<&VocabSubset>) -> Result<Rows>;
-    /// The same weights, with an empty cache of its own.
+    /// If the device fails.
+    fn logits(&mut self, rows: LogitRows, vocab_subset: Option<&VocabSubset>) -> Result<Rows>;
+    /// Returns an executor that shares the weights and has its own empty cache.
     fn fork(&self) -> Box<dyn Executor>;
-    /// The cache.
+    /// Returns the KV cache.
     fn cache(&self) -> &KvCache;
-    /// The cache.
+    /// Returns the KV cache for changes.
     fn cache_mut(&mut self) -> &mut KvCache;
 }

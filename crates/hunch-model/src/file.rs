@@ -1,5 +1,7 @@
-//! A model file that is read at positions. It is never mapped: a mapping of a file that somebody else cuts short
-//! ends the program.
+//! Positioned reads from a model file. The format of the contents does not belong here.
+//!
+//! The file is never mapped into memory, because the process would crash if another program truncated
+//! a mapped file.
 
 use std::fs::File;
 use std::ops::Range;
@@ -8,88 +10,84 @@ use std::time::SystemTime;
 
 use hunch_error::{Error, Result};
 
-/// An open model file.
+/// Open model file.
 #[derive(Debug)]
-pub struct ModelFile {
+pub(crate) struct ModelFile {
     path: PathBuf,
     file: File,
-    /// Bytes when it was opened.
+    /// Size in bytes when the file was opened.
     len: usize,
-    /// When it was written last before it was opened.
+    /// Modification time when the file was opened.
     modified: Option<SystemTime>,
 }
 
 impl ModelFile {
-    /// Opens `path`.
+    /// Opens the file at `path`.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be opened; [`Error::InvalidModelFile`] for a folder, a pipe or an empty file.
-    pub fn open(path: &Path) -> Result<Self> {
+    /// [`Error::Io`] if it cannot be opened, [`Error::InvalidModelFile`] for a folder, a pipe or an
+    /// empty file.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         let io = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
         let invalid = |reason: &str| Error::InvalidModelFile { path: path.into(), reason: reason.into() };
-        // Before it is opened: opening a pipe waits for somebody to write to it.
+        // Check before opening, because opening a pipe blocks until it has a writer.
         if !std::fs::metadata(path).map_err(io)?.is_file() {
             return Err(invalid("it is not a file"));
         }
         let file = File::open(path).map_err(io)?;
         let meta = file.metadata().map_err(io)?;
-        let len =
-            usize::try_from(meta.len()).map_err(|_| invalid("it is larger than this machine can address"))?;
+        let len = usize::try_from(meta.len())
+            .map_err(|_| invalid("it is too large for this machine's address space"))?;
         if len == 0 {
             return Err(invalid("it is empty"));
         }
         Ok(Self { path: path.to_path_buf(), file, len, modified: meta.modified().ok() })
     }
 
-    /// The path it was opened by.
-    pub fn path(&self) -> &Path {
+    /// Returns the path the file was opened with.
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its size in bytes when it was opened.
-    pub fn len(&self) -> usize {
+    /// Returns the size in bytes when the file was opened.
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes, which [`open`](Self::open) refuses.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Fills `out` with the bytes from `at` on.
+    /// Fills `out` with the bytes from offset `at`.
     ///
     /// # Errors
-    /// [`Error::Io`] when the device fails or the file has become shorter.
-    pub fn read_into(&self, at: usize, out: &mut [u8]) -> Result<()> {
+    /// [`Error::Io`] if reading fails or the file was truncated.
+    pub(crate) fn read_into(&self, at: usize, out: &mut [u8]) -> Result<()> {
         read_exact_at(&self.file, out, at as u64).map_err(|source| {
             let short = source.kind() == std::io::ErrorKind::UnexpectedEof;
-            self.failed(if short { changed("it became shorter while it was read") } else { source })
+            self.failed(if short { modified("another program truncated it during loading") } else { source })
         })
     }
 
-    /// The bytes of a range.
+    /// Reads the bytes of a range.
     ///
     /// # Errors
-    /// As [`read_into`](Self::read_into); [`Error::OutOfMemory`] when there is no room.
-    pub fn read(&self, range: Range<usize>) -> Result<Vec<u8>> {
+    /// See [`read_into`](Self::read_into). [`Error::OutOfMemory`] if there is not enough memory.
+    pub(crate) fn read(&self, range: Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let no_room = |_| Error::OutOfMemory(format!("a tensor needs {} MiB", range.len() >> 20));
-        bytes.try_reserve_exact(range.len()).map_err(no_room)?;
+        let out_of_memory = |_| Error::OutOfMemory(format!("a tensor needs {} MiB", range.len() >> 20));
+        bytes.try_reserve_exact(range.len()).map_err(out_of_memory)?;
         bytes.resize(range.len(), 0);
         self.read_into(range.start, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Checks that nobody has written to the file since it was opened.
+    /// Checks that the file has not been modified since it was opened.
     ///
     /// # Errors
-    /// [`Error::Io`] when somebody has.
-    pub fn check_unchanged(&self) -> Result<()> {
+    /// [`Error::Io`] if it was modified.
+    pub(crate) fn check_unchanged(&self) -> Result<()> {
         let now = self.file.metadata().map_err(|source| self.failed(source))?;
         if now.len() == self.len as u64 && now.modified().ok() == self.modified {
             return Ok(());
         }
-        Err(self.failed(changed("another program wrote to it while it was read")))
+        Err(self.failed(modified("another program modified it during loading")))
     }
 
     fn failed(&self, source: std::io::Error) -> Error {
@@ -97,8 +95,8 @@ impl ModelFile {
     }
 }
 
-fn changed(how: &str) -> std::io::Error {
-    std::io::Error::other(format!("{how}; wait until it is complete, then load it again"))
+fn modified(how: &str) -> std::io::Error {
+    std::io::Error::other(format!("{how}. Wait until the file is complete, then load it again"))
 }
 
 #[cfg(unix)]
@@ -124,18 +122,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_is_no_file_or_empty() {
+    fn rejects_folders_and_empty_files() {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(ModelFile::open(folder.path()), Err(Error::InvalidModelFile { .. })));
         let empty = folder.path().join("empty.gguf");
         std::fs::write(&empty, b"").unwrap();
-        let refused = ModelFile::open(&empty).unwrap_err().to_string();
-        assert!(refused.contains("it is empty"), "{refused}");
+        let message = ModelFile::open(&empty).unwrap_err().to_string();
+        assert!(message.contains("it is empty"), "{message}");
         assert!(matches!(ModelFile::open(&folder.path().join("gone")), Err(Error::Io { .. })));
     }
 
     #[test]
-    fn says_when_a_file_became_shorter_or_was_written_to() {
+    fn reports_modified_and_truncated_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.gguf");
         std::fs::write(&path, b"0123456789").unwrap();
@@ -145,15 +143,15 @@ mod tests {
         assert_eq!((file.read(2..5).unwrap(), file.len()), (b"234".to_vec(), 10));
         file.check_unchanged().unwrap();
         std::fs::write(&path, b"9876543210").unwrap();
-        let words = file.check_unchanged().unwrap_err().to_string();
-        assert!(words.contains("another program wrote to it"), "{words}");
+        let message = file.check_unchanged().unwrap_err().to_string();
+        assert!(message.contains("another program modified it"), "{message}");
         File::options().write(true).open(&path).unwrap().set_len(4).unwrap();
-        let words = file.read(2..5).unwrap_err().to_string();
-        assert!(words.contains("became shorter") && words.contains("model.gguf"), "{words}");
+        let message = file.read(2..5).unwrap_err().to_string();
+        assert!(message.contains("truncated") && message.contains("model.gguf"), "{message}");
     }
 
     #[test]
-    fn reads_on_when_another_file_takes_the_name() {
+    fn keeps_reading_when_file_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.gguf");
         std::fs::write(&path, b"0123456789").unwrap();

@@ -1,12 +1,11 @@
-//! The GGUF header: metadata and the place of every tensor. No tensor data is read here, and
-//! nothing is allocated for a length that the file could not hold.
+//! GGUF headers: metadata, and the type, shape and position of every tensor. No tensor data is read.
 //!
-//! Hunch has its own reader because candle's (`gguf_file::Content::read`) trusts the counts and
-//! lengths in the file: a damaged count makes it reserve memory that the machine does not have. Here
-//! every length is compared with the bytes that are left before anything is reserved, so memory
-//! stays within a small factor of the file's size, and time is linear in it.
+//! Supports GGUF versions 2 and 3, little endian, as specified in ggml's `docs/gguf.md`.
 //!
-//! GGUF versions 2 and 3, little endian, as the specification in ggml's `docs/gguf.md` has them.
+//! candle's reader (`gguf_file::Content::read`) trusts the counts and lengths in the file, so a damaged
+//! count makes it allocate more memory than the machine has. This reader compares every length with
+//! the remaining bytes before it allocates. Memory stays within a small factor of the file size, and
+//! time is linear in it.
 
 mod read;
 
@@ -19,147 +18,149 @@ use candle_core::quantized::GgmlDType;
 use crate::file::ModelFile;
 use hunch_error::{Error, Result};
 
-/// A metadata value.
+/// Metadata value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Unsigned, 8 bits.
+    /// Unsigned 8-bit integer.
     U8(u8),
-    /// Signed, 8 bits.
+    /// Signed 8-bit integer.
     I8(i8),
-    /// Unsigned, 16 bits.
+    /// Unsigned 16-bit integer.
     U16(u16),
-    /// Signed, 16 bits.
+    /// Signed 16-bit integer.
     I16(i16),
-    /// Unsigned, 32 bits.
+    /// Unsigned 32-bit integer.
     U32(u32),
-    /// Signed, 32 bits.
+    /// Signed 32-bit integer.
     I32(i32),
-    /// Single precision.
+    /// Single-precision float.
     F32(f32),
-    /// True or false.
+    /// Boolean.
     Bool(bool),
-    /// Text; always valid UTF-8.
+    /// UTF-8 string.
     String(String),
-    /// A list of values of one type.
+    /// Array of values of one type.
     Array(Array),
-    /// Unsigned, 64 bits.
+    /// Unsigned 64-bit integer.
     U64(u64),
-    /// Signed, 64 bits.
+    /// Signed 64-bit integer.
     I64(i64),
-    /// Double precision.
+    /// Double-precision float.
     F64(f64),
 }
 
-/// A metadata array: compact, one variant per element type.
+/// Metadata array, with one compact variant per element type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Array {
-    /// Unsigned, 8 bits.
+    /// Unsigned 8-bit integer.
     U8(Vec<u8>),
-    /// Signed, 8 bits.
+    /// Signed 8-bit integer.
     I8(Vec<i8>),
-    /// Unsigned, 16 bits.
+    /// Unsigned 16-bit integer.
     U16(Vec<u16>),
-    /// Signed, 16 bits.
+    /// Signed 16-bit integer.
     I16(Vec<i16>),
-    /// Unsigned, 32 bits.
+    /// Unsigned 32-bit integer.
     U32(Vec<u32>),
-    /// Signed, 32 bits.
+    /// Signed 32-bit integer.
     I32(Vec<i32>),
-    /// Single precision.
+    /// Single-precision float.
     F32(Vec<f32>),
-    /// True or false.
+    /// Boolean.
     Bool(Vec<bool>),
-    /// Texts; always valid UTF-8.
+    /// UTF-8 strings.
     String(Vec<String>),
-    /// Arrays, nested at most [`Gguf::MAX_DEPTH`] deep.
+    /// Arrays, nested to a depth of at most [`Gguf::MAX_DEPTH`].
     Array(Vec<Array>),
-    /// Unsigned, 64 bits.
+    /// Unsigned 64-bit integer.
     U64(Vec<u64>),
-    /// Signed, 64 bits.
+    /// Signed 64-bit integer.
     I64(Vec<i64>),
-    /// Double precision.
+    /// Double-precision float.
     F64(Vec<f64>),
 }
 
-/// Where a tensor lies and how it is stored.
+/// Shape, type and position of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
-    /// Outermost dimension first (the file's order reversed, as candle has it): a matrix is
-    /// `[rows, columns]`. One to four dimensions, none of them 0.
+    /// Dimensions, outermost first, so that a matrix is `[rows, columns]`. One to four, none of them 0.
+    ///
+    /// This is the order of candle. The file stores them in reverse.
     pub shape: Vec<usize>,
-    /// How the elements are stored.
+    /// Type of the elements.
     pub dtype: GgmlDType,
-    /// Which file of a split model it lies in, from 0; 0 in a whole one.
+    /// Index of the file of a split model, from 0. 0 for a model in one file.
     pub part: usize,
-    /// Absolute byte range in that file; inside it, and its start a multiple of 8.
+    /// Byte range in that file. In bounds, and starts at a multiple of 8.
     pub range: Range<usize>,
 }
 
-/// A checked GGUF header.
+/// Validated GGUF header.
 #[derive(Clone, Debug)]
 pub struct Gguf {
-    /// The file, as named in errors.
+    /// Path of the file, for errors.
     pub path: PathBuf,
-    /// 2 or 3.
+    /// GGUF version: 2 or 3.
     pub version: u32,
-    /// Everything the file says about the model.
+    /// Metadata by key.
     pub metadata: BTreeMap<String, Value>,
-    /// Where all of that lies in the file.
+    /// Byte range of the encoded metadata in the file.
     pub metadata_range: Range<usize>,
-    /// Where in it those entries lie that only the parts of a split model have.
+    /// Byte ranges of the metadata entries specific to split models.
     pub split_ranges: Vec<Range<usize>>,
-    /// Every tensor by name.
+    /// Tensors by name.
     pub tensors: BTreeMap<String, TensorInfo>,
-    /// Byte where tensor data starts.
+    /// Offset of the tensor data in bytes.
     pub data_offset: usize,
-    /// Size of the file in bytes; of all files of a split model.
+    /// Size of the file in bytes. For a split model, of all files.
     pub file_len: usize,
 }
 
-/// Bytes of a file that are read first in the hope that its header is in them: those of most models are.
-const FIRST: usize = 8 << 20;
-/// The longest header that is read. The largest vocabularies take half of it.
-const LONGEST: usize = 64 << 20;
+/// Bytes of a file that are read first. Enough for the header of most models.
+const FIRST_READ: usize = 8 << 20;
+/// Maximum size of a header in bytes. The largest vocabularies need half of it.
+const MAX_HEADER: usize = 64 << 20;
 
 fn too_long(path: &Path) -> Error {
-    let reason = format!("its header is longer than {} MiB", LONGEST >> 20);
+    let reason = format!("its header exceeds {} MiB", MAX_HEADER >> 20);
     Error::InvalidModelFile { path: path.to_path_buf(), reason }
 }
 
 impl Gguf {
-    /// Arrays in arrays are read to this depth; no known model nests them at all.
+    /// Maximum nesting depth of arrays. No known model nests them at all.
     pub const MAX_DEPTH: usize = 4;
 
-    /// Reads and checks the header of a whole file's bytes. `path` is only used in errors. No more than the
-    /// first 64 MiB are looked at: a sparse file of any size asks for no more memory than a header of that
-    /// length.
+    /// Parses and validates the header in the bytes of a whole file. `path` is only used in errors.
+    ///
+    /// At most the first 64 MiB are read, so a sparse file of any size needs no more memory than a
+    /// header of that size.
     ///
     /// # Errors
-    /// [`Error::InvalidModelFile`] when it is not a GGUF, is truncated, contradicts itself or has a header of
-    /// more than 64 MiB; [`Error::UnsupportedModel`] for a version, byte order or tensor type Hunch does not
-    /// read.
+    /// [`Error::InvalidModelFile`] if the file is not a GGUF, is truncated or inconsistent, or has a
+    /// header of more than 64 MiB. [`Error::UnsupportedModel`] for an unsupported version, byte order or
+    /// tensor type.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
-        let read = read::header(path, &bytes[..bytes.len().min(LONGEST)], bytes.len())?;
+        let read = read::header(path, &bytes[..bytes.len().min(MAX_HEADER)], bytes.len())?;
         read.ok_or_else(|| too_long(path))
     }
 
-    /// Reads and checks the header of the file at `path`.
+    /// Reads and validates the header of the file at `path`.
     ///
     /// # Errors
-    /// As [`ModelFile::open`] and [`Gguf::of`].
+    /// See [`Gguf::parse`]. [`Error::Io`] if the file cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
-        Self::of(&ModelFile::open(path)?)
+        Self::from_file(&ModelFile::open(path)?)
     }
 
-    /// Reads and checks the header of a file. Memory is bounded by a constant, whatever the file's size.
+    /// Reads and validates the header of an open file. Memory use is bounded for any file size.
     ///
     /// # Errors
-    /// As [`Gguf::parse`]; [`Error::Io`] when the file cannot be read.
-    pub fn of(file: &ModelFile) -> Result<Self> {
+    /// See [`Gguf::parse`]. [`Error::Io`] if the file cannot be read.
+    pub(crate) fn from_file(file: &ModelFile) -> Result<Self> {
         let (path, file_len) = (file.path(), file.len());
         let mut bytes = Vec::new();
-        for most in [FIRST, LONGEST] {
-            let (have, wanted) = (bytes.len(), most.min(file_len));
+        for limit in [FIRST_READ, MAX_HEADER] {
+            let (have, wanted) = (bytes.len(), limit.min(file_len));
             bytes.resize(wanted.max(have), 0);
             file.read_into(have, &mut bytes[have..])?;
             if let Some(read) = read::header(path, &bytes, file_len)? {
@@ -169,17 +170,17 @@ impl Gguf {
         Err(too_long(path))
     }
 
-    /// Takes the metadata out that only the parts of a split model have.
-    pub(super) fn forget_split(&mut self) {
+    /// Removes the metadata entries specific to split models.
+    pub(crate) fn remove_split_metadata(&mut self) {
         self.metadata.retain(|key, _| !key.starts_with(read::SPLIT_KEYS));
     }
 
-    /// The number that a file has for a type of tensor.
-    pub fn type_number(dtype: GgmlDType) -> u32 {
+    /// Returns ggml's number for a tensor type.
+    pub(crate) fn type_number(dtype: GgmlDType) -> u32 {
         read::TYPES.iter().find(|(_, known)| *known == dtype).map_or(0, |(number, _)| *number)
     }
 
-    /// The value as a `u32`: any integer type that holds a number of that range.
+    /// Returns the value as `u32`, from any integer type, if it is in range.
     pub fn u32(&self, key: &str) -> Option<u32> {
         match *self.metadata.get(key)? {
             Value::U8(v) => Some(v.into()),
@@ -194,7 +195,7 @@ impl Gguf {
         }
     }
 
-    /// The value as an `f32`, from single or double precision.
+    /// Returns the value as `f32`, from single or double precision.
     pub fn f32(&self, key: &str) -> Option<f32> {
         match *self.metadata.get(key)? {
             Value::F32(v) => Some(v),
@@ -203,7 +204,7 @@ impl Gguf {
         }
     }
 
-    /// The value, if it is true or false.
+    /// Returns the value if it is a boolean.
     pub fn bool(&self, key: &str) -> Option<bool> {
         match *self.metadata.get(key)? {
             Value::Bool(v) => Some(v),
@@ -211,7 +212,7 @@ impl Gguf {
         }
     }
 
-    /// The value, if it is text.
+    /// Returns the value if it is a string.
     pub fn str(&self, key: &str) -> Option<&str> {
         match self.metadata.get(key)? {
             Value::String(v) => Some(v),
@@ -226,7 +227,7 @@ impl Gguf {
         }
     }
 
-    /// The value, if it is an array of texts.
+    /// Returns the value if it is an array of strings.
     pub fn strings(&self, key: &str) -> Option<&[String]> {
         match self.array(key)? {
             Array::String(v) => Some(v),
@@ -234,7 +235,7 @@ impl Gguf {
         }
     }
 
-    /// The value, if it is an array of `f32`.
+    /// Returns the value if it is an array of `f32`.
     pub fn f32s(&self, key: &str) -> Option<&[f32]> {
         match self.array(key)? {
             Array::F32(v) => Some(v),
@@ -242,7 +243,7 @@ impl Gguf {
         }
     }
 
-    /// The value, if it is an array of `i32`.
+    /// Returns the value if it is an array of `i32`.
     pub fn i32s(&self, key: &str) -> Option<&[i32]> {
         match self.array(key)? {
             Array::I32(v) => Some(v),
@@ -250,61 +251,36 @@ impl Gguf {
         }
     }
 
-    /// As [`Gguf::u32`].
+    /// Returns a required string.
     ///
     /// # Errors
-    /// [`Error::InvalidModelFile`] naming the key when it is missing or of another type; so for
-    /// each `require_` below.
-    pub fn require_u32(&self, key: &str) -> Result<u32> {
-        self.required(key, "a whole number of 32 bits", self.u32(key))
-    }
-
-    /// As [`Gguf::f32`].
-    ///
-    /// # Errors
-    /// When it is missing or of another type.
-    pub fn require_f32(&self, key: &str) -> Result<f32> {
-        self.required(key, "a number", self.f32(key))
-    }
-
-    /// As [`Gguf::bool`].
-    ///
-    /// # Errors
-    /// When it is missing or of another type.
-    pub fn require_bool(&self, key: &str) -> Result<bool> {
-        self.required(key, "true or false", self.bool(key))
-    }
-
-    /// As [`Gguf::str`].
-    ///
-    /// # Errors
-    /// When it is missing or of another type.
+    /// [`Error::InvalidModelFile`] with the key if it is missing or has another type.
     pub fn require_str(&self, key: &str) -> Result<&str> {
-        self.required(key, "text", self.str(key))
+        self.required(key, "a string", self.str(key))
     }
 
-    /// As [`Gguf::strings`].
+    /// Returns a required array of strings.
     ///
     /// # Errors
-    /// When it is missing or of another type.
+    /// [`Error::InvalidModelFile`] with the key if it is missing or has another type.
     pub fn require_strings(&self, key: &str) -> Result<&[String]> {
-        self.required(key, "a list of texts", self.strings(key))
+        self.required(key, "a list of strings", self.strings(key))
     }
 
-    /// As [`Gguf::f32s`].
+    /// Returns a required array of `f32`.
     ///
     /// # Errors
-    /// When it is missing or of another type.
+    /// [`Error::InvalidModelFile`] with the key if it is missing or has another type.
     pub fn require_f32s(&self, key: &str) -> Result<&[f32]> {
         self.required(key, "a list of numbers", self.f32s(key))
     }
 
-    /// As [`Gguf::i32s`].
+    /// Returns a required array of `i32`.
     ///
     /// # Errors
-    /// When it is missing or of another type.
+    /// [`Error::InvalidModelFile`] with the key if it is missing or has another type.
     pub fn require_i32s(&self, key: &str) -> Result<&[i32]> {
-        self.required(key, "a list of whole numbers", self.i32s(key))
+        self.required(key, "a list of integers", self.i32s(key))
     }
 
     fn required<T>(&self, key: &str, expected: &str, value: Option<T>) -> Result<T> {

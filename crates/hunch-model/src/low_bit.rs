@@ -1,5 +1,7 @@
-//! A copy of a model in fewer bits, as a GGUF file: the same names, shapes and metadata, most matrices
-//! quantised anew. Faster to read and worse, which is what a draft may be.
+//! Low-bit copies of a model, for use as drafts: faster to read, with lower quality.
+//!
+//! A copy is a GGUF file with the same names, shapes and metadata, and most matrices requantised. The
+//! place of copies on disk belongs to the model library.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -18,21 +20,24 @@ use crate::split;
 use crate::weights::WeightFile;
 use hunch_error::{Error, Result};
 
-/// Where tensors begin when the file does not say.
+/// Default alignment of tensor data in bytes.
 const ALIGNMENT: u32 = 32;
-/// Weights that a thread has as floats at a time, and bytes that are copied at a time.
-const STRETCH: usize = 4 << 20;
-/// What the name of an unfinished copy ends in.
+/// Number of weights a thread converts at a time, and number of bytes copied at a time.
+const CHUNK: usize = 4 << 20;
+/// Extension of an unfinished copy.
 const PART: &str = "gguf.part";
-/// Samples of a file that its content is known by, and bytes of each.
+/// Number of samples per file in a fingerprint.
 const SAMPLES: usize = 64;
-const SAMPLE: usize = 4096;
+/// Size of a sample in bytes.
+const SAMPLE_BYTES: usize = 4096;
 
-/// Writes a low-bit copy of `model` to `to`, on `threads` threads. `progress` hears the bytes of weights
-/// done and of all. A copy that was not finished leaves nothing at `to`.
+/// Writes a low-bit copy of `model` to `to` on `threads` threads.
+///
+/// `progress` receives the bytes of weights done and in total. An unfinished copy leaves no file at
+/// `to`.
 ///
 /// # Errors
-/// [`Error::Io`] when the file cannot be written; else when a tensor cannot be read.
+/// [`Error::Io`] if the file cannot be written, or any error of reading a tensor.
 pub fn write_copy(
     model: &WeightFile,
     to: &Path,
@@ -44,49 +49,50 @@ pub fn write_copy(
         std::fs::create_dir_all(folder).map_err(io)?;
     }
     remove_abandoned(to);
-    let unfinished = unfinished_beside(to);
+    let unfinished = unfinished_path(to);
     let written = File::create_new(&unfinished).map_err(io).and_then(|file| {
-        // Marks the file as one that is being written; a file system without locks does without.
+        // The lock marks the file as being written. File systems without locks ignore it.
         let _ = file.try_lock();
         let mut out = BufWriter::new(file);
         copy(model, &mut out, threads, progress, &io)?;
-        // On the disk before it has its name, so that no power cut leaves a damaged copy there.
+        // Sync before renaming, so that a power failure cannot leave a damaged copy at `to`.
         out.into_inner().map_err(|e| io(e.into_error()))?.sync_all().map_err(io)
     });
     let placed = written.and_then(|()| std::fs::rename(&unfinished, to).map_err(io));
     if placed.is_err() {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = std::fs::remove_file(&unfinished);
     }
     placed
 }
 
-/// Names the content of a model: its size and samples of its bytes. The path and the time of the last change do not
-/// count.
+/// Computes a fingerprint of the content of a model from its size and samples of its bytes.
+///
+/// Path and modification time have no influence.
 ///
 /// # Errors
-/// When a file of the model cannot be read.
+/// If a file of the model cannot be read.
 pub fn fingerprint(model: &Path) -> Result<String> {
     let mut digest = Sha256::new();
     for path in split::files(model) {
         let file = ModelFile::open(&path)?;
         digest.update((file.len() as u64).to_le_bytes());
-        let last = file.len().saturating_sub(SAMPLE);
+        let last = file.len().saturating_sub(SAMPLE_BYTES);
         for at in (0..SAMPLES).map(|i| last / (SAMPLES - 1) * i).chain([last]) {
-            digest.update(file.read(at..file.len().min(at + SAMPLE))?);
+            digest.update(file.read(at..file.len().min(at + SAMPLE_BYTES))?);
         }
     }
     Ok(digest.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A name that no other writer of the copy has.
-fn unfinished_beside(to: &Path) -> PathBuf {
+/// Returns a path for an unfinished copy that no other writer uses.
+fn unfinished_path(to: &Path) -> PathBuf {
     static WRITERS: AtomicU64 = AtomicU64::new(0);
     let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
     to.with_extension(format!("{}-{writer}.{PART}", std::process::id()))
 }
 
-/// Removes what writers of this copy that were killed have left.
+/// Removes unfinished copies left by killed writers of the same copy.
 fn remove_abandoned(to: &Path) {
     let (Some(folder), Some(stem)) = (to.parent(), to.file_stem().and_then(|stem| stem.to_str())) else {
         return;
@@ -98,10 +104,10 @@ fn remove_abandoned(to: &Path) {
         if !name.is_some_and(of_this_copy) {
             continue;
         }
-        // A writer locks its file before it writes, so one that is empty may be about to be locked.
+        // A writer locks its file before it writes, so an empty file may be about to be locked.
         let Ok(file) = File::options().write(true).open(&path) else { continue };
         if file.metadata().is_ok_and(|meta| meta.len() > 0) && file.try_lock().is_ok() {
-            // It is in nobody's way: if it cannot be removed, it stays.
+            // A leftover file does no harm, so ignore a failure.
             let _ = std::fs::remove_file(&path);
         }
     }
@@ -123,13 +129,13 @@ fn copy(
     let mut done = 0;
     for (_, info, dtype) in tensors {
         let written = if dtype == info.dtype {
-            for from in (0..info.range.len()).step_by(STRETCH) {
-                let stretch = from..info.range.len().min(from + STRETCH);
-                out.write_all(&model.tensor_bytes(info, stretch)?).map_err(io)?;
+            for from in (0..info.range.len()).step_by(CHUNK) {
+                let chunk = from..info.range.len().min(from + CHUNK);
+                out.write_all(&model.tensor_bytes(info, chunk)?).map_err(io)?;
             }
             info.range.len()
         } else {
-            let data = quantised(model, info, dtype, threads)?;
+            let data = requantise(model, info, dtype, threads)?;
             out.write_all(&data).map_err(io)?;
             data.len()
         };
@@ -137,12 +143,14 @@ fn copy(
         done += info.range.len();
         progress(done, total);
     }
-    // Else the copy may be of two versions.
+    // A model modified in between would yield a copy of two versions.
     model.check_unchanged()
 }
 
-/// What a tensor becomes: the layers' matrices 2 bits and a scale, but for those that hurt most, and the
-/// vocabulary's 4; where a row is no multiple of 256 weights, 4 bits. Never more bits than it has.
+/// Chooses the type of a tensor in the copy, never with more bits than before.
+///
+/// Matrices of layers get Q2_K, except the most sensitive ones. Those and the matrices of the
+/// vocabulary get Q4_K. Rows that are not a multiple of 256 weights get Q4_0.
 fn type_in_copy(name: &str, info: &TensorInfo) -> GgmlDType {
     let [_, width] = info.shape[..] else {
         return info.dtype;
@@ -158,10 +166,10 @@ fn type_in_copy(name: &str, info: &TensorInfo) -> GgmlDType {
     if bits(wanted) < bits(info.dtype) { wanted } else { info.dtype }
 }
 
-/// Everything before the weights; the metadata as it was.
+/// Builds the header of the copy, with unchanged metadata.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// If the file cannot be read.
 fn header(model: &WeightFile, tensors: &[(&String, &TensorInfo, GgmlDType)]) -> Result<Vec<u8>> {
     let gguf = model.gguf();
     let mut header = Vec::new();
@@ -193,8 +201,8 @@ fn padding(len: usize, alignment: usize) -> usize {
     len.next_multiple_of(alignment) - len
 }
 
-/// A matrix in another type, its rows spread over the threads.
-fn quantised(model: &WeightFile, info: &TensorInfo, dtype: GgmlDType, threads: usize) -> Result<Vec<u8>> {
+/// Converts a matrix to another type, with its rows split over threads.
+fn requantise(model: &WeightFile, info: &TensorInfo, dtype: GgmlDType, threads: usize) -> Result<Vec<u8>> {
     let (rows, width) = (info.shape[0], info.shape[1]);
     let row_bytes = info.range.len() / rows;
     let convert = |part: Range<usize>| -> Result<Vec<u8>> {
@@ -203,7 +211,7 @@ fn quantised(model: &WeightFile, info: &TensorInfo, dtype: GgmlDType, threads: u
         let values = QTensor::new(storage, (part.len(), width))?.dequantize(&Device::Cpu)?;
         Ok(QTensor::quantize(&values, dtype)?.data()?.into_owned())
     };
-    let (each, at_once) = ((STRETCH / width).max(1), threads.max(1));
+    let (each, at_once) = ((CHUNK / width).max(1), threads.max(1));
     let mut copy = Vec::with_capacity(rows * width / dtype.block_size() * dtype.type_size());
     for from in (0..rows).step_by(each * at_once) {
         let parts = (from..rows).step_by(each).take(at_once).map(|from| from..rows.min(from + each));

@@ -1,6 +1,7 @@
-//! The angles of the rotary embedding (Su et al., arXiv 2104.09864): frequency i is
-//! base^(-2i / dim), divided by Llama 3's per-frequency factors (`rope_freqs.weight`) where the model
-//! has them.
+//! Angles of the rotary embedding (Su et al., arXiv 2104.09864). The rotation itself is not here.
+//!
+//! Frequency i is base^(-2i / dim), divided by the per-frequency factor of Llama 3
+//! (`rope_freqs.weight`) if the model has them.
 
 use candle_core::Device;
 
@@ -8,26 +9,26 @@ use crate::spec::ModelSpec;
 use crate::weights::WeightFile;
 use hunch_error::Result;
 
-/// The frequencies of a model.
-pub struct RopeTable {
+/// Rotary frequencies of a model.
+pub(crate) struct RopeTable {
     frequencies: Vec<f64>,
 }
 
-/// Cosines and sines `[rows, dim / 2]` of the rows of a pass.
+/// Cosines and sines for the rows of a pass, `[rows, dim / 2]` each.
 #[derive(Clone, Debug, Default)]
-pub struct Angles {
+pub(crate) struct Angles {
     /// Cosines.
-    pub cos: Vec<f32>,
+    pub(crate) cos: Vec<f32>,
     /// Sines.
-    pub sin: Vec<f32>,
+    pub(crate) sin: Vec<f32>,
 }
 
 impl RopeTable {
-    /// The frequencies of a model file.
+    /// Computes the frequencies from a model file.
     ///
     /// # Errors
-    /// When its factors have another length than it says.
-    pub fn new(file: &WeightFile, spec: &ModelSpec) -> Result<Self> {
+    /// If the frequency factors have the wrong length.
+    pub(crate) fn new(file: &WeightFile, spec: &ModelSpec) -> Result<Self> {
         let half = spec.rope_dim / 2;
         let factors = if file.has("rope_freqs.weight") {
             file.vector("rope_freqs.weight", half, &Device::Cpu)?.to_vec1::<f32>()?
@@ -45,13 +46,13 @@ impl RopeTable {
         Ok(Self { frequencies })
     }
 
-    /// Half the rotated width of a head.
-    pub fn half(&self) -> usize {
+    /// Returns half the rotated width of a head.
+    pub(crate) fn half(&self) -> usize {
         self.frequencies.len()
     }
 
-    /// The angles of the positions, a row each.
-    pub fn angles(&self, positions: impl Iterator<Item = usize>) -> Angles {
+    /// Computes the angles for the given positions, one row per position.
+    pub(crate) fn angles(&self, positions: impl Iterator<Item = usize>) -> Angles {
         let mut angles = Angles::default();
         for position in positions {
             for frequency in &self.frequencies {

@@ -1,5 +1,6 @@
-//! What a model is: the numbers of its architecture, read from GGUF metadata through one table of
-//! architectures. No tensors here. What Hunch cannot run is refused by name, never approximated.
+//! Architecture parameters of a model, read from GGUF metadata.
+//!
+//! Unsupported architectures and features are rejected by name, never approximated. No tensors here.
 
 use hunch_core::model::ModelInfo;
 use serde::{Deserialize, Serialize};
@@ -8,21 +9,21 @@ use crate::gguf::Gguf;
 use crate::split;
 use hunch_error::{Error, Result};
 
-/// How rotary position embeddings pair the elements of a head.
+/// Pairing of head elements by the rotary position embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RopeKind {
-    /// Neighbours: (0, 1), (2, 3), ... llama.cpp's NORM.
+    /// Neighbours: (0, 1), (2, 3), ... NORM in llama.cpp.
     Interleaved,
-    /// Halves: (0, d/2), (1, d/2 + 1), ... llama.cpp's NEOX.
+    /// Halves: (0, d/2), (1, d/2 + 1), ... NEOX in llama.cpp.
     Halves,
 }
 
-/// The architecture of one decoder.
+/// Architecture parameters of a decoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpec {
     /// `general.architecture`.
     pub architecture: String,
-    /// `general.name`, or the file's name.
+    /// `general.name`, or the file name.
     pub name: String,
     /// Number of layers.
     pub n_layer: usize,
@@ -30,32 +31,33 @@ pub struct ModelSpec {
     pub n_embd: usize,
     /// Width of the feed-forward layer.
     pub n_ff: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub n_head: usize,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub n_kv_head: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// Rows of the output head.
+    /// Number of rows of the output head.
     pub n_vocab: usize,
-    /// Longest sequence the model was made for, in tokens.
+    /// Maximum sequence length in tokens.
     pub context_length: usize,
     /// Epsilon of the RMS norms.
     pub rms_eps: f64,
-    /// Rotary embedding: how elements pair.
+    /// Rotary embedding: pairing of elements.
     pub rope_kind: RopeKind,
-    /// Rotary embedding: number of rotated elements of a head.
+    /// Rotary embedding: number of rotated elements per head.
     pub rope_dim: usize,
     /// Rotary embedding: base frequency.
     pub rope_base: f32,
-    /// Rotary embedding: positions are divided by this (linear scaling), 1 for none.
+    /// Rotary embedding: divisor of positions (linear scaling), 1 for none.
     pub rope_scale: f32,
-    /// Every n-th layer has no rotary embedding (SmolLM3); 0 for none.
+    /// Every n-th layer has no rotary embedding (SmolLM3). 0 if all layers have it.
     pub no_rope_step: usize,
 }
 
-/// One row per architecture: name, how RoPE pairs, every n-th layer without RoPE.
-/// As `llama_model_rope_type` of llama.cpp has it.
+/// Supported architectures: name, RoPE pairing, and [`ModelSpec::no_rope_step`].
+///
+/// The pairing follows `llama_model_rope_type` in llama.cpp.
 const ARCHITECTURES: [(&str, RopeKind, usize); 4] = [
     ("llama", RopeKind::Interleaved, 0),
     ("qwen2", RopeKind::Halves, 0),
@@ -64,11 +66,11 @@ const ARCHITECTURES: [(&str, RopeKind, usize); 4] = [
 ];
 
 impl ModelSpec {
-    /// Reads the metadata of a model file.
+    /// Reads the parameters from the metadata of a model file.
     ///
     /// # Errors
-    /// [`Error::UnsupportedModel`] for an architecture or feature Hunch does not run,
-    /// [`Error::InvalidModelFile`] for missing or absurd numbers.
+    /// [`Error::UnsupportedModel`] for an unsupported architecture or feature,
+    /// [`Error::InvalidModelFile`] for missing or invalid values.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
         let reader = Reader { gguf, prefix: gguf.require_str("general.architecture")? };
         let Some(&(_, rope_kind, no_rope_step)) =
@@ -76,7 +78,7 @@ impl ModelSpec {
         else {
             return Err(reader.unsupported(format!("its architecture is \"{}\"", reader.prefix)));
         };
-        reader.refuse_unsupported_features()?;
+        reader.reject_unsupported_features()?;
 
         let n_embd = reader.size("embedding_length", 1 << 17)?;
         let n_head = reader.size("attention.head_count", 1 << 12)?;
@@ -107,7 +109,7 @@ impl ModelSpec {
         Ok(spec)
     }
 
-    /// Name and shape, as the round loop knows a model.
+    /// Returns the model information for the round loop.
     pub fn info(&self) -> ModelInfo {
         ModelInfo {
             name: self.name.clone(),
@@ -119,7 +121,7 @@ impl ModelSpec {
         }
     }
 
-    /// The same model for sequences of at most `context` tokens.
+    /// Limits the context to `context` tokens, at least 1.
     pub fn with_context(self, context: usize) -> Self {
         Self { context_length: self.context_length.min(context.max(1)), ..self }
     }
@@ -132,7 +134,7 @@ impl ModelSpec {
             )));
         }
         if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
-            return Err(reader.invalid(format!("a head is {} wide", self.head_dim)));
+            return Err(reader.invalid(format!("the head width is {}, but it must be even", self.head_dim)));
         }
         if self.rope_dim != self.head_dim {
             return Err(reader.unsupported(format!(
@@ -150,12 +152,12 @@ impl ModelSpec {
         Ok(())
     }
 
-    /// Bytes the cache needs for one token at f32.
+    /// Returns the size in bytes of the f32 KV cache for one token.
     pub fn cache_bytes_per_token(&self) -> usize {
         2 * self.n_layer * self.n_kv_head * self.head_dim * size_of::<f32>()
     }
 
-    /// Whether layer `layer` rotates its queries and keys.
+    /// Returns `true` if layer `layer` has a rotary embedding.
     pub fn has_rope(&self, layer: usize) -> bool {
         self.no_rope_step == 0 || !(layer + 1).is_multiple_of(self.no_rope_step)
     }
@@ -187,7 +189,7 @@ impl Reader<'_> {
             }
             None => Ok(None),
             Some(value) if value >= 1 && value as usize <= max => Ok(Some(value as usize)),
-            Some(value) => Err(self.invalid(format!("{key} is {value}; 1 to {max} is possible"))),
+            Some(value) => Err(self.invalid(format!("{key} is {value}, but it must be 1 to {max}"))),
         }
     }
 
@@ -200,7 +202,7 @@ impl Reader<'_> {
         if value.is_finite() && value > 0.0 {
             return Ok(value);
         }
-        Err(self.invalid(format!("{} is {value}", self.key(name))))
+        Err(self.invalid(format!("{} is {value}, but it must be positive", self.key(name))))
     }
 
     fn epsilon(&self) -> Result<f64> {
@@ -208,7 +210,7 @@ impl Reader<'_> {
         if eps < 0.1 {
             return Ok(f64::from(eps));
         }
-        Err(self.invalid(format!("the norm's epsilon is {eps}")))
+        Err(self.invalid(format!("the epsilon of the norms is {eps}, but it must be below 0.1")))
     }
 
     fn vocabulary(&self) -> Result<usize> {
@@ -231,7 +233,7 @@ impl Reader<'_> {
         }
     }
 
-    fn refuse_unsupported_features(&self) -> Result<()> {
+    fn reject_unsupported_features(&self) -> Result<()> {
         let context = self.gguf.u32(&self.key("context_length")).unwrap_or(0);
         if let Some(window) = self.gguf.u32(&self.key("attention.sliding_window"))
             && window > 0

@@ -1,53 +1,55 @@
-//! Which tensors a model has, by name and shape, whatever an executor makes of them: `L` is its linear
-//! layer, `V` its vector.
+//! Names and shapes of the tensors of a model, generic over how an executor represents them.
+//!
+//! `L` is the linear layer of the executor, `V` its vector. Reading files belongs to `weights`.
 
 use crate::spec::ModelSpec;
 use crate::weights::WeightFile;
 use hunch_error::Result;
 
-/// All weights but the embedding table.
-pub struct ModelWeights<L, V> {
+/// All weights except the embedding table.
+pub(crate) struct ModelWeights<L, V> {
     /// The layers.
-    pub layers: Vec<LayerWeights<L, V>>,
-    /// The norm before the head.
-    pub output_norm: V,
-    /// Residual stream to logits: a matrix of its own, or the embedding table again.
-    pub head: L,
+    pub(crate) layers: Vec<LayerWeights<L, V>>,
+    /// Norm before the output head.
+    pub(crate) output_norm: V,
+    /// Output head: its own matrix, or the embedding table if tied.
+    pub(crate) head: L,
 }
 
-/// The weights of one layer.
-pub struct LayerWeights<L, V> {
-    /// The norm before attention.
-    pub attention_norm: V,
-    /// Queries.
-    pub q: L,
-    /// Keys.
-    pub k: L,
-    /// Values.
-    pub v: L,
-    /// The norm of each query head.
-    pub q_norm: Option<V>,
-    /// The norm of each key head.
-    pub k_norm: Option<V>,
-    /// Attention back to the residual stream.
-    pub output: L,
-    /// The norm before the feed-forward part.
-    pub feed_forward_norm: V,
-    /// The gate.
-    pub gate: L,
-    /// What is gated.
-    pub up: L,
-    /// Back to the residual stream.
-    pub down: L,
+/// Weights of one layer.
+pub(crate) struct LayerWeights<L, V> {
+    /// Norm before attention.
+    pub(crate) attention_norm: V,
+    /// Query projection.
+    pub(crate) q: L,
+    /// Key projection.
+    pub(crate) k: L,
+    /// Value projection.
+    pub(crate) v: L,
+    /// Norm of each query head.
+    pub(crate) q_norm: Option<V>,
+    /// Norm of each key head.
+    pub(crate) k_norm: Option<V>,
+    /// Output projection of attention.
+    pub(crate) output: L,
+    /// Norm before the feed-forward network.
+    pub(crate) feed_forward_norm: V,
+    /// Gate projection.
+    pub(crate) gate: L,
+    /// Up projection.
+    pub(crate) up: L,
+    /// Down projection.
+    pub(crate) down: L,
 }
 
 impl<L, V> ModelWeights<L, V> {
-    /// Loads every tensor: `linear(name, n, k)` takes the name without `.weight`, `vector(name, len)`
-    /// the whole name.
+    /// Loads all tensors.
+    ///
+    /// `linear(name, n, k)` receives the name without `.weight`, `vector(name, len)` the full name.
     ///
     /// # Errors
-    /// As the two.
-    pub fn load(
+    /// Any error of the two callbacks.
+    pub(crate) fn load(
         file: &WeightFile,
         spec: &ModelSpec,
         linear: impl Fn(&str, usize, usize) -> Result<L>,

@@ -1,4 +1,4 @@
-//! A comparison for others: as JSON, as CSV with a line for each answer, as a picture.
+//! Export of a comparison as JSON, as CSV with one line per answer, or as a picture.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use super::report::{ComparisonFormat, ComparisonReport, LaneReport, Loss, Verdic
 use hunch_core::method::Method;
 use hunch_error::{Error, Result};
 
-/// The report in a format.
+/// Writes the report in a format.
 ///
 /// # Errors
-/// [`Error::Internal`] when it cannot be written as JSON.
+/// [`Error::Internal`] when the report cannot be written as JSON.
 pub fn export(report: &ComparisonReport, format: ComparisonFormat) -> Result<String> {
     match format {
         ComparisonFormat::Json => serde_json::to_string_pretty(report)
@@ -20,7 +20,7 @@ pub fn export(report: &ComparisonReport, format: ComparisonFormat) -> Result<Str
     }
 }
 
-/// The verdict in words.
+/// Writes the verdict as one sentence.
 pub fn sentence(verdict: &Verdict) -> String {
     let Verdict { speedup, tokens_per_pass, pass_cost, .. } = verdict;
     let head = match verdict {
@@ -70,12 +70,12 @@ fn csv(report: &ComparisonReport) -> String {
             s.verify_ms,
             s.other_ms
         )
-        .expect("a String takes every text");
+        .expect("writing to a String cannot fail");
     }
     text
 }
 
-/// A field of a CSV file (RFC 4180).
+/// Quotes a field of a CSV file if needed (RFC 4180).
 fn quoted(field: &str) -> String {
     if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\""))
@@ -88,10 +88,10 @@ const WIDTH: f64 = 960.0;
 const LEFT: f64 = 220.0;
 const BAR: f64 = 44.0;
 const TOP: f64 = 132.0;
-/// Plain first, then one a lane.
+/// Colours of the bars, plain first.
 const COLOURS: [&str; 6] = ["#8a8f98", "#1a7f4b", "#8456d6", "#b26b00", "#0a6fc2", "#b8336a"];
 
-/// A bar for each lane: tokens a second, speedup with its spread, and the best verdict in words.
+/// Draws one bar per lane with tokens per second and speedup, and the best lane's verdict.
 fn picture(report: &ComparisonReport) -> String {
     let ComparisonReport { setting, lanes, .. } = report;
     let height = TOP + BAR * lanes.len() as f64 + 84.0;
@@ -140,7 +140,7 @@ const FAINT: &str = "#55585f";
 
 fn label(x: f64, y: f64, size: u32, colour: &str, text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    // What XML cannot hold is left out.
+    // XML does not allow control characters.
     let text: String = text.chars().filter(|c| !c.is_control()).collect();
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{colour}\">{text}</text>")
 }
@@ -160,7 +160,7 @@ fn figures(lane: &LaneReport) -> String {
     format!("{rate} · {:.2}x ({:.2}–{:.2})", lane.speedup, lane.speedup_low, lane.speedup_high)
 }
 
-/// A text on one line, its first `most` characters.
+/// Joins a text into one line of at most `most` characters.
 pub fn shortened(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= most {
@@ -186,7 +186,7 @@ mod tests {
     };
 
     #[test]
-    fn a_verdict_is_a_sentence() {
+    fn writes_verdict_as_sentence() {
         assert_eq!(
             sentence(&GOOD),
             "1.34x faster: 2.4 tokens a pass at a pass cost of 1.50x; most is lost on drafting."
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_and_labels_hold_any_text() {
+    fn escapes_fields_and_labels() {
         assert_eq!(quoted("plain"), "plain");
         assert_eq!(quoted("a \"b\", c"), "\"a \"\"b\"\", c\"");
         assert!(label(0.0, 0.0, 13, INK, "<b>&\u{1}").contains(">&lt;b&gt;&amp;</text>"));

@@ -1,22 +1,23 @@
-//! A comparison, side by side: one prompt by plain decoding and by other methods, in lanes that take turns,
-//! slice by slice, so that heat, clocks and other programs hit all of them alike. Each lane is a fork of the
-//! loaded models: the same weights, caches of its own, a clock that stands while others run. What is told and
-//! kept is in [`report`], what is made of the answers in [`summary`]; nothing here prints.
+//! Side-by-side comparison of plain decoding and other methods on one prompt or a suite.
+//!
+//! Methods run in lanes that take turns, slice by slice, so that heat, clocks and other programs affect all of them
+//! alike. Each lane is a fork of the loaded models: shared weights, its own caches, and a clock that is paused while
+//! others run. [`report`] has the wire types, `summary` builds the report, [`export`] writes it to files.
 
 pub mod export;
 pub mod report;
-pub mod summary;
+mod summary;
 mod turn;
 
-use std::ops::ControlFlow;
 use std::time::Instant;
 
 use crate::bench::MethodConfig;
-use crate::bench::figures::CostTable;
+use crate::bench::cost_table::{CostTable, CostTimer};
 use crate::bench::lanes::SLICE;
-use crate::bench::model::ModelPasses;
+use crate::bench::model_bench::ModelPasses;
+use crate::bench::pass_timer::Watch;
 use crate::bench::suite::Suite;
-use crate::bench::timed_passes::PassTimer;
+use crate::bench::turns::{Turn, sampling_of_run};
 use crate::generate::{GenerationPlan, Models, fresh_seed};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -27,23 +28,21 @@ use report::{
     CompareEvent, CompareRequest, ComparedPrompt, ComparedPrompts, ComparisonMemory, ComparisonReport,
     ComparisonSetting,
 };
-use turn::{LaneAnswer, Turn};
+use turn::LaneAnswer;
 
 /// Rounds of timed passes before the first turn, after one that warms up.
 const COST_ROUNDS: usize = 3;
-/// Rounds of timed passes after each turn. What passes cost changes with what else the machine does, so a turn is
-/// predicted from those just before and just after it.
+/// Rounds of timed passes after each turn. The cost of passes changes with the load of the machine, so a turn is
+/// predicted from the rounds just before and just after it.
 const TURN_COST_ROUNDS: usize = 2;
-/// Tokens that every lane answers before it counts.
+/// Tokens of the warm-up answer of every lane.
 const WARM_UP: usize = 16;
-/// Most lanes beside plain.
-const MOST_LANES: usize = 5;
+/// Most lanes besides plain.
+const MAX_LANES: usize = 5;
 /// Most runs.
-const MOST_RUNS: u32 = 20;
-/// Largest seed, as [`SamplingParams::seed`] says.
-const MAX_SEED: u64 = (1 << 53) - 1;
+const MAX_RUNS: u32 = 20;
 
-/// On what is measured.
+/// Machine of a comparison.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// "cpu" or "metal".
@@ -52,30 +51,30 @@ pub struct Machine {
     pub threads: u32,
 }
 
-/// Who listens to a comparison, and may stop it.
+/// Observer of a comparison, which may stop it.
 pub struct Listener<'a> {
-    /// Hears each event but the last.
+    /// Called with each event except the last.
     pub tell: &'a mut (dyn FnMut(CompareEvent) + Send),
-    /// Whether to stop, asked at every round.
+    /// Returns whether to stop. Asked in every round.
     pub stopped: &'a dyn Fn() -> bool,
 }
 
-/// How a comparison ended.
+/// Result of a comparison.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was measured in whole turns; `None` if there was none. Its time is for the caller to fill in.
+    /// Report on the finished turns, `None` if there is none. The caller fills in its time.
     pub report: Option<ComparisonReport>,
-    /// Whether it was stopped.
+    /// True if it was stopped.
     pub stopped: bool,
-    /// Why it ended before all turns were over, though nobody stopped it.
+    /// Error that ended the comparison after at least one turn.
     pub trouble: Option<Error>,
 }
 
-/// Compares. The models stay as they are.
+/// Runs a comparison. The models stay as they are.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] for a request that cannot be run; else when a model fails before a whole turn
-/// was measured.
+/// [`Error::InvalidRequest`] for a request that cannot be run. Otherwise when a model fails before the first turn
+/// is finished.
 pub fn run(
     models: &Models,
     request: &CompareRequest,
@@ -90,18 +89,20 @@ pub fn run(
     }
     (listener.tell)(CompareEvent::Started { setting: setting.clone() });
     let nothing = Outcome { report: None, stopped: true, trouble: None };
-    let mut passes = PassTimer::new(&setting.lanes, options);
-    // No lane: what is in its caches stays there.
+    let mut passes = CostTimer::new(&setting.lanes, options);
+    // Passes are timed on a fork of their own, so the lanes' caches stay untouched.
     let mut timed = models.fork()?;
     let mut bench = pass_bench(&mut timed, &setting);
-    if !begin_costs(&mut passes, &mut bench, listener)? || !warm_up(&mut lanes, &setting, options, listener)?
+    if !time_first_passes(&mut passes, &mut bench, listener)?
+        || !warm_up(&mut lanes, &setting, options, listener)?
     {
         return Ok(nothing);
     }
     let memory = ComparisonMemory::default();
-    let mut course = Course { setting: &setting, options, lanes, bench, passes, turns: Vec::new(), memory };
-    let ended = course.run(listener);
-    let Course { turns, memory, passes, .. } = course;
+    let turns = Vec::new();
+    let mut comparison = Comparison { setting: &setting, options, lanes, bench, passes, turns, memory };
+    let ended = comparison.run(listener);
+    let Comparison { turns, memory, passes, .. } = comparison;
     let costs = passes.since(0)?;
     let (stopped, trouble) = match ended {
         Ok(()) => ((listener.stopped)() && turns.len() < setting.turns(), None),
@@ -112,8 +113,7 @@ pub fn run(
     Ok(Outcome { report, stopped, trouble })
 }
 
-/// Has every lane answer the first prompt in a few tokens, uncounted, so that no lane pays for being first.
-/// Whether it was not stopped.
+/// Answers the first prompt in every lane with a few uncounted tokens. Returns false when it was stopped.
 fn warm_up(
     lanes: &mut [Models],
     setting: &ComparisonSetting,
@@ -125,24 +125,24 @@ fn warm_up(
         .iter()
         .map(|&lane| GenerationPlan { max_tokens: WARM_UP, ..plan(setting, options, lane, 0) })
         .collect();
-    let mut unheard = Listener { tell: &mut |_| (), stopped: listener.stopped };
-    Ok(turn::run(lanes, &setting.prompts[0], &plans, 0, &mut unheard)?.is_some())
+    let mut silent = Listener { tell: &mut |_| (), stopped: listener.stopped };
+    Ok(turn::run(lanes, &setting.prompts[0], &plans, 0, &mut silent)?.is_some())
 }
 
-/// The turns of a comparison.
-struct Course<'a> {
+/// A running comparison.
+struct Comparison<'a> {
     setting: &'a ComparisonSetting,
     options: &'a MethodOptions,
     lanes: Vec<Models>,
-    /// What passes are timed on.
+    /// Fork of the models on which passes are timed.
     bench: ModelPasses<'a>,
-    passes: PassTimer<'a>,
-    turns: Vec<Turn>,
+    passes: CostTimer<'a>,
+    turns: Vec<Turn<LaneAnswer>>,
     memory: ComparisonMemory,
 }
 
-impl Course<'_> {
-    /// Runs until all turns are over or it is stopped.
+impl Comparison<'_> {
+    /// Runs all turns, or until it is stopped.
     fn run(&mut self, listener: &mut Listener<'_>) -> Result<()> {
         let (begun, total) = (Instant::now(), self.setting.turns());
         let mut costs_from = 0;
@@ -163,48 +163,48 @@ impl Course<'_> {
                 let answers = turn::run(&mut self.lanes, prompt, &plans, done, listener)?;
                 self.memory = summary::more_memory(self.memory, &self.lanes);
                 let Some(answers) = answers else { return Ok(()) };
-                let beside = costs_from;
+                let before = costs_from;
                 costs_from = self.passes.rounds();
-                let costs = self.costs_since(beside, listener)?;
-                // Only the last turn can be played again.
-                if let Some(before) = self.turns.last_mut() {
-                    before.answers.iter_mut().for_each(LaneAnswer::forget_events);
+                let costs = self.costs_since(before, listener)?;
+                // Only the last turn can be replayed.
+                if let Some(last) = self.turns.last_mut() {
+                    last.answers.iter_mut().for_each(LaneAnswer::forget_events);
                 }
-                self.turns.push(Turn { prompt: index as u32, run, costs, answers });
+                self.turns.push(Turn { prompt: index, run: run as usize, costs, answers });
             }
         }
         Ok(())
     }
 
-    /// What passes cost by the rounds after the first `from` and by some more, as far as it is not stopped.
+    /// Times some more passes unless stopped, and returns the costs by the rounds after the first `from`.
     fn costs_since(&mut self, from: usize, listener: &Listener<'_>) -> Result<CostTable> {
-        let go_on = &mut |_, _| go_on_unless((listener.stopped)());
-        self.passes.go_on(&mut self.bench, TURN_COST_ROUNDS, go_on)?;
+        let watch = Watch { on_round: &mut |_, _| (), stopped: listener.stopped };
+        self.passes.run(&mut self.bench, TURN_COST_ROUNDS, watch)?;
         self.passes.since(from)
     }
 }
 
-/// The request, complete and checked.
+/// Checks and completes the request.
 fn setting(models: &Models, request: &CompareRequest, machine: Machine) -> Result<ComparisonSetting> {
     let plain = MethodConfig { method: Method::Plain, max_draft: MaxDraft::Auto };
     let mut lanes = vec![plain];
     for &lane in &request.lanes {
         if lane.method == Method::Plain || lanes.contains(&lane) {
             return Err(Error::invalid(format!(
-                "The lane {} with max_draft {} is there already; each lane must be another.",
+                "The lane {} with max_draft {} is there already. Choose different methods or depths.",
                 lane.method, lane.max_draft
             )));
         }
         lane.max_draft.validate()?;
         lanes.push(lane);
     }
-    if !(2..=1 + MOST_LANES).contains(&lanes.len()) {
+    if !(2..=1 + MAX_LANES).contains(&lanes.len()) {
         return Err(Error::invalid(format!(
-            "Choose 1 to {MOST_LANES} methods to set beside plain decoding."
+            "Choose 1 to {MAX_LANES} methods to compare with plain decoding."
         )));
     }
-    if !(1..=MOST_RUNS).contains(&request.runs) {
-        return Err(Error::invalid(format!("runs is {}; it must be 1 to {MOST_RUNS}.", request.runs)));
+    if !(1..=MAX_RUNS).contains(&request.runs) {
+        return Err(Error::invalid(format!("runs is {}; it must be 1 to {MAX_RUNS}.", request.runs)));
     }
     let seed = request.sampling.seed.unwrap_or_else(fresh_seed);
     let setting = ComparisonSetting {
@@ -227,7 +227,7 @@ fn setting(models: &Models, request: &CompareRequest, machine: Machine) -> Resul
 fn prompts(asked: &ComparedPrompts) -> Result<Vec<ComparedPrompt>> {
     match asked {
         ComparedPrompts::Text { text, .. } if text.trim().is_empty() => {
-            Err(Error::invalid("There is nothing to compare on; write a prompt, or choose a suite."))
+            Err(Error::invalid("There is no prompt. Write one, or choose a suite."))
         }
         ComparedPrompts::Text { system, text } => {
             Ok(vec![ComparedPrompt { id: String::new(), system: system.clone(), text: text.clone() }])
@@ -246,49 +246,39 @@ fn prompts(asked: &ComparedPrompts) -> Result<Vec<ComparedPrompt>> {
     }
 }
 
-/// How a lane answers in a run. Run 0 has the setting's seed, run 1 the next.
+/// Returns a lane's plan in a run. Run 0 uses the setting's seed, run 1 the next.
 fn plan(
     setting: &ComparisonSetting,
     options: &MethodOptions,
     lane: MethodConfig,
     run: u32,
 ) -> GenerationPlan {
-    let seed = setting.sampling.seed.unwrap_or(0).wrapping_add(run.into()) & MAX_SEED;
     GenerationPlan {
         method: lane.method,
         max_draft: lane.max_draft,
         options: options.clone(),
         max_tokens: setting.max_tokens as usize,
-        sampling: SamplingParams { seed: Some(seed), ..setting.sampling.clone() },
+        sampling: sampling_of_run(&setting.sampling, run as usize),
         rule: setting.rule,
         stop: Vec::new(),
     }
 }
 
-/// Times passes behind as many tokens as the lanes answer behind.
+/// Creates a timer of passes at the context length of the lanes' answers.
 fn pass_bench<'m>(models: &'m mut Models, setting: &ComparisonSetting) -> ModelPasses<'m> {
-    let prompts: Vec<_> = setting.prompts.iter().map(turn::asked).collect();
+    let prompts: Vec<_> = setting.prompts.iter().map(turn::suite_prompt).collect();
     let mut bench = ModelPasses::new(models);
-    bench.time_behind(&prompts, setting.max_tokens as usize);
+    bench.set_context(&prompts, setting.max_tokens as usize);
     bench
 }
 
-/// The first timed passes; they also warm everything up. Whether it was not stopped.
-fn begin_costs(
-    passes: &mut PassTimer<'_>,
+/// Times the first passes, which also warm up the machine. Returns false when it was stopped.
+fn time_first_passes(
+    passes: &mut CostTimer<'_>,
     bench: &mut ModelPasses<'_>,
     listener: &mut Listener<'_>,
 ) -> Result<bool> {
-    let mut said = None;
-    let begun = passes.begin(bench, COST_ROUNDS, &mut |done, total| {
-        if said.replace(done) != Some(done) {
-            (listener.tell)(CompareEvent::Costs { done: done as u32, total: total as u32 });
-        }
-        go_on_unless((listener.stopped)())
-    })?;
-    Ok(begun.is_some())
-}
-
-fn go_on_unless(stopped: bool) -> ControlFlow<()> {
-    if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    let tell = &mut *listener.tell;
+    let mut on_round = |done, total| tell(CompareEvent::Costs { done: done as u32, total: total as u32 });
+    passes.run(bench, COST_ROUNDS, Watch { on_round: &mut on_round, stopped: listener.stopped })
 }

@@ -1,9 +1,8 @@
-//! What a comparison found out: plain types, the same over the wire, in the store and in the exported file.
-//! Nothing is measured or computed here.
+//! Types of a comparison, the same over the wire, in the store and in exported files.
 
 use std::collections::BTreeMap;
 
-use hunch_library::measured::{LEAST_TOKENS, Rates};
+use hunch_library::speed_log::{MIN_TOKENS, Rates};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
@@ -14,55 +13,55 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::stats::GenerationStats;
 
-/// Which prompts to compare on.
+/// Prompts of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ComparedPrompts {
-    /// A text of the person's.
+    /// A prompt typed by the user.
     Text {
-        /// Instructions, or nothing.
+        /// System message. May be empty.
         system: String,
-        /// What is asked.
+        /// User message.
         text: String,
     },
     /// Prompts of a built-in suite.
     Suite {
-        /// Its name: `code`, `prose` or `edit`.
+        /// Name of the suite: `code`, `prose` or `edit`.
         name: String,
-        /// How many of them, from the first on; `None` = all.
+        /// Number of prompts, from the first. `None` for all.
         prompts: Option<u32>,
     },
 }
 
-/// What to compare: plain decoding, and these methods beside it.
+/// Request to compare methods with plain decoding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct CompareRequest {
     /// The prompts.
     pub prompts: ComparedPrompts,
-    /// What runs beside plain decoding: one to five.
+    /// One to five lanes, in addition to plain decoding.
     pub lanes: Vec<MethodConfig>,
-    /// How tokens are drawn. All lanes of a run use one seed; the next run uses the next.
+    /// Sampling. All lanes of a run use one seed, the next run uses the next seed.
     pub sampling: SamplingParams,
-    /// Which drafted tokens stand.
+    /// Acceptance rule.
     pub rule: AcceptanceRule,
     /// Most tokens of an answer, 1 or more.
     pub max_tokens: u32,
-    /// How often every lane answers every prompt: 1 to 20.
+    /// Answers of every lane to every prompt, 1 to 20.
     pub runs: u32,
 }
 
-/// A prompt that is compared on.
+/// A prompt of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ComparedPrompt {
-    /// Its name in its suite; empty for a text of the person's.
+    /// Id in its suite. Empty for a prompt typed by the user.
     pub id: String,
-    /// Instructions, or nothing.
+    /// System message. May be empty.
     pub system: String,
-    /// What is asked.
+    /// User message.
     pub text: String,
 }
 
-/// On what and with what is compared.
+/// Models, machine and parameters of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct ComparisonSetting {
     /// Name of the target.
@@ -73,55 +72,55 @@ pub struct ComparisonSetting {
     pub device: String,
     /// CPU threads.
     pub threads: u32,
-    /// The lanes; the first is plain.
+    /// Lanes. The first is plain.
     pub lanes: Vec<MethodConfig>,
     /// The prompts.
     pub prompts: Vec<ComparedPrompt>,
-    /// How tokens are drawn; the seed is that of the first run.
+    /// Sampling, with the seed of the first run.
     pub sampling: SamplingParams,
-    /// Which drafted tokens stand.
+    /// Acceptance rule.
     pub rule: AcceptanceRule,
     /// Most tokens of an answer.
     pub max_tokens: u32,
-    /// How often every lane answers every prompt.
+    /// Answers of every lane to every prompt.
     pub runs: u32,
-    /// Tokens of a slice, after which the next lane takes its turn.
+    /// Tokens of a slice, after which the next lane runs.
     pub slice_tokens: u32,
 }
 
 impl ComparisonSetting {
-    /// Turns in all: each prompt once a run.
+    /// Number of turns: each prompt once per run.
     pub fn turns(&self) -> usize {
         self.prompts.len() * self.runs as usize
     }
 }
 
-/// An event of a lane, and when it happened.
+/// An event of a lane with its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct TimedEvent {
-    /// Milliseconds of the lane's own time since its answer began: it stands while others run.
+    /// Milliseconds on the lane's clock since its answer began. The clock is paused while other lanes run.
     pub at_ms: f64,
     /// The event.
     pub event: GenerationEvent,
 }
 
-/// What a comparison tells while it runs.
+/// Events of a running comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum CompareEvent {
-    /// It begins.
+    /// The comparison begins.
     Started {
-        /// With what.
+        /// Models, machine and parameters.
         setting: ComparisonSetting,
     },
-    /// The costs of passes are measured, alone.
+    /// Passes are being timed.
     Costs {
         /// Rounds done.
         done: u32,
         /// Rounds in all.
         total: u32,
     },
-    /// All lanes begin to answer a prompt.
+    /// A turn begins: all lanes answer a prompt.
     Turn {
         /// Number of the prompt, from 0.
         prompt: u32,
@@ -131,69 +130,68 @@ pub enum CompareEvent {
         done: u32,
         /// Turns in all.
         total: u32,
-        /// Milliseconds that the rest will take if it goes on as it did: predicted. `None` before the first
-        /// turn is over.
+        /// Predicted milliseconds until the end. `None` before the first turn is over.
         left_ms: Option<f64>,
     },
-    /// A lane has its turn from now on.
+    /// A lane begins a slice.
     Slice {
         /// Number of the lane, from 0.
         lane: u32,
     },
-    /// Something happened in a lane.
+    /// A lane had an event.
     Lane {
         /// Number of the lane, from 0.
         lane: u32,
-        /// What.
+        /// The event.
         told: TimedEvent,
     },
-    /// It is over, by itself or because it was stopped: then with what was complete.
+    /// The comparison ended or was stopped.
     Finished {
-        /// What came out; `None` when it was stopped before every lane had answered once.
+        /// Report on the finished turns. `None` if there is none.
         report: Option<ComparisonReport>,
-        /// Its number in the history; `None` when it could not be kept there.
+        /// Id in the history. `None` when it could not be saved.
         #[ts(type = "number | null")]
         kept: Option<i64>,
-        /// Why it ended before all turns were over, though nobody stopped it; what was whole is reported.
+        /// Error that ended the comparison early. Finished turns are reported.
         trouble: Option<Box<hunch_error::ErrorInfo>>,
-        /// Whether it was stopped.
+        /// True if the user stopped it.
         stopped: bool,
     },
-    /// It failed. What was told before stays true.
+    /// The comparison failed. Earlier events stay valid.
     Failed {
         /// The reason.
         error: hunch_error::ErrorInfo,
     },
 }
 
-/// Everything a comparison found out. All of it is measured but what says `predicted`.
+/// Result of a comparison. Everything is measured except figures called `predicted`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct ComparisonReport {
-    /// On what and with what.
+    /// Models, machine and parameters.
     pub setting: ComparisonSetting,
-    /// When it ended, in milliseconds since 1970.
+    /// End of the comparison, in milliseconds since 1970.
     #[ts(type = "number")]
     pub ended_ms: i64,
-    /// t(M) / t(1) of the target by rows M, measured alone.
+    /// t(M) / t(1) of the target by rows M, timed between turns.
     #[ts(type = "Record<string, number>")]
     pub target_cost: BTreeMap<usize, f64>,
-    /// c: a pass of the draft model over one of the target, one row each, measured alone.
+    /// c: a draft pass over a target pass, one row each, timed between turns.
     pub draft_cost: Option<f64>,
-    /// What the models and the caches take.
+    /// Memory of models and caches.
     pub memory: ComparisonMemory,
-    /// The lanes, plain first.
+    /// Figures of the lanes, plain first.
     pub lanes: Vec<LaneReport>,
-    /// Whether all lanes wrote the same tokens; `None` where they only follow the same distribution (above
-    /// temperature 0 without the coupled rule).
+    /// Comparison of the lanes' tokens. `None` where lanes only share a distribution: above temperature 0 without
+    /// the coupled rule.
     pub identity: Option<IdentityReport>,
-    /// Every answer.
+    /// All answers.
     pub answers: Vec<ComparedAnswer>,
-    /// The events of the last turn by lane, for a race.
+    /// Events of the last turn by lane, for replay.
     pub recordings: Vec<Vec<TimedEvent>>,
 }
 
 impl ComparisonReport {
-    /// The fastest lane but plain.
+    /// Returns the fastest lane except plain.
     pub fn best(&self) -> Option<&LaneReport> {
         let others = self.lanes.iter().filter(|lane| lane.verdict.is_some());
         others.max_by(|a, b| a.speedup.total_cmp(&b.speedup))
@@ -209,42 +207,42 @@ pub struct ComparedAnswer {
     pub run: u32,
     /// Number of the lane, from 0.
     pub lane: u32,
-    /// Plain wall time of this turn / this answer's; 1 for plain. `None` when nothing was generated.
+    /// Plain's wall time in this turn / this answer's; 1 for plain. `None` when nothing was generated.
     pub speedup: Option<f64>,
-    /// Its figures.
+    /// Figures of the answer.
     pub stats: GenerationStats,
-    /// Why it ended.
+    /// Reason the answer ended.
     pub stop: StopReason,
-    /// Its text.
+    /// Text of the answer.
     pub text: String,
-    /// Milliseconds of its own time and the tokens there were by then, round by round.
+    /// Milliseconds on the lane's clock and tokens so far, round by round.
     pub timeline: Vec<(f64, u32)>,
-    /// Milliseconds of its own time and tokens a second over the rounds just before.
+    /// Milliseconds on the lane's clock and tokens per second over the last rounds.
     #[serde(default)]
     pub rates: Vec<(f64, f64)>,
 }
 
-/// What memory is taken, in bytes.
+/// Memory of a comparison, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ComparisonMemory {
     /// Weights of the target.
     #[ts(type = "number")]
     pub target_weights: u64,
-    /// Its cache of keys and values, in the lane where it was largest.
+    /// KV cache of the target, in the lane where it was largest.
     #[ts(type = "number")]
     pub target_cache: u64,
     /// Weights of the draft model.
     #[ts(type = "number | null")]
     pub draft_weights: Option<u64>,
-    /// Its cache, in the lane where it was largest.
+    /// KV cache of the draft model, in the lane where it was largest.
     #[ts(type = "number | null")]
     pub draft_cache: Option<u64>,
-    /// The most the process took; 0 when the system does not tell.
+    /// Peak memory of the process. 0 when unknown.
     #[ts(type = "number")]
     pub peak: u64,
 }
 
-/// Where the time of a lane's answers went: milliseconds an answer, the mean.
+/// Mean time of a lane's answers by part, in milliseconds per answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct TimeSplit {
     /// Reading the prompt.
@@ -259,40 +257,41 @@ pub struct TimeSplit {
     pub other_ms: f64,
 }
 
-/// A position of a draft, over all of a lane's answers.
+/// Acceptance at one position of the draft, over all of a lane's answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct PositionReport {
-    /// Rounds that drafted this deep.
+    /// Rounds that drafted to this position.
     #[ts(type = "number")]
     pub drafted: u64,
-    /// Of these, those whose token at this position was accepted.
+    /// Rounds whose token at this position was accepted.
     #[ts(type = "number")]
     pub accepted: u64,
     /// accepted / drafted.
     pub share: f64,
 }
 
-/// One lane over all prompts and runs.
+/// Figures of one lane over all prompts and runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LaneReport {
     /// Method and depth.
+    #[serde(rename = "contender")]
     pub config: MethodConfig,
-    /// Tokens a second after prefill: the median over all answers.
+    /// Tokens per second after prefill: the median over all answers.
     pub tok_s: f64,
-    /// To the first token, in milliseconds: the median.
+    /// Milliseconds to the first token: the median over all answers.
     pub ttft_ms: f64,
-    /// Plain wall time / this lane's within one turn: the median over the prompts (each the median of its
-    /// runs), or over the runs where there is one prompt.
+    /// Plain's wall time / this lane's within one turn: the median over the prompts (each the median of its runs),
+    /// or over the runs of a single prompt.
     pub speedup: f64,
-    /// 10th percentile of the same.
+    /// 10th percentile of the speedup.
     pub speedup_low: f64,
-    /// 90th percentile.
+    /// 90th percentile of the speedup.
     pub speedup_high: f64,
-    /// How many turns, or prompts, the median is over.
+    /// Number of samples, which are prompts or runs.
     pub samples: u32,
-    /// The same for decoding alone.
+    /// Median speedup without prefill.
     pub decode_speedup: f64,
-    /// What the passes it took and their costs, measured alone, predict for that.
+    /// Speedup without prefill, predicted from the costs of the lane's passes.
     pub predicted_speedup: Option<f64>,
     /// accepted / drafted over all answers.
     pub acceptance_rate: f64,
@@ -300,89 +299,89 @@ pub struct LaneReport {
     pub mean_acceptance_length: f64,
     /// Acceptance by position in the draft.
     pub positions: Vec<PositionReport>,
-    /// Where its time went.
+    /// Time by part.
     pub split: TimeSplit,
-    /// What is to be said of it; `None` for plain.
+    /// Verdict against plain. `None` for plain itself.
     pub verdict: Option<Verdict>,
 }
 
-/// What takes most of what the accepted tokens could have gained.
+/// The largest loss of a lane against the gain of its accepted tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
     /// Drafting.
     Drafting,
-    /// Passes of several rows, which cost more than passes of one.
+    /// Passes of several rows, which cost more than single-row passes.
     WiderPasses,
     /// Acceptance, text and the rest.
     Loop,
-    /// Nothing worth a word.
+    /// No noticeable loss.
     Nothing,
 }
 
-/// A comparison in one sentence, in parts.
+/// Verdict on a lane: the parts of one sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Verdict {
-    /// The median speedup.
+    /// Median speedup.
     pub speedup: f64,
-    /// Whether every sample lies on one side of 1, and there is more than one.
+    /// True if there are several samples, all on one side of 1.
     pub unanimous: bool,
-    /// The same with at least six samples, which equal lanes give once in 32 times (a sign test).
+    /// Unanimous with at least six samples. Equal lanes give this once in 32 times (a sign test).
     pub certain: bool,
-    /// Tokens a target pass.
+    /// Tokens per target pass.
     pub tokens_per_pass: f64,
-    /// A target pass of this lane over one of plain's, both measured in these turns.
+    /// Mean target pass of this lane over plain's, both measured in these turns.
     pub pass_cost: f64,
-    /// Where most is lost.
+    /// Largest loss.
     pub loss: Loss,
-    /// Shares of the lane's decoding time: drafting.
+    /// Share of decoding time spent drafting.
     pub drafting_share: f64,
-    /// What its passes took longer than as many of plain's.
+    /// Share of decoding time by which target passes exceed as many of plain's.
     pub wider_share: f64,
-    /// Acceptance, text and the rest.
+    /// Share of decoding time in acceptance, text and the rest.
     pub loop_share: f64,
 }
 
 /// A comparison in the history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct ComparisonEntry {
-    /// Its number.
+    /// Id in the history.
     #[ts(type = "number")]
     pub id: i64,
-    /// When it ended, in milliseconds since 1970.
+    /// End of the comparison, in milliseconds since 1970.
     #[ts(type = "number")]
     pub ended_ms: i64,
-    /// The beginning of its prompt, or its suite and how many prompts.
+    /// Beginning of the prompt, or suite and number of prompts.
     pub title: String,
     /// Name of the target.
     pub target: String,
     /// Name of the draft model, if one was loaded.
     pub draft: Option<String>,
-    /// The fastest lane but plain.
+    /// Fastest lane except plain.
     pub best: MethodConfig,
-    /// Its speedup.
+    /// Speedup of the fastest lane.
     pub speedup: f64,
 }
 
-/// The form of an exported comparison.
+/// Format of an exported comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum ComparisonFormat {
-    /// Everything: the report as it is.
+    /// The whole report.
     Json,
-    /// A line for each answer.
+    /// One line per answer.
     Csv,
     /// A picture of the result, as SVG.
     Picture,
 }
 
 impl ComparisonReport {
-    /// Speeds of the models in this comparison, without lanes whose answers were too short to tell.
+    /// Returns the speeds of the models in this comparison, without lanes whose answers were too short.
     pub fn rates(&self) -> Rates {
         let answers_of = |lane: usize| self.answers.iter().filter(move |answer| answer.lane as usize == lane);
         let long_enough = |lane: usize| {
             let tokens: u64 = answers_of(lane).map(|answer| u64::from(answer.stats.generated_tokens)).sum();
-            tokens >= u64::from(LEAST_TOKENS) * answers_of(lane).count() as u64
+            tokens >= u64::from(MIN_TOKENS) * answers_of(lane).count() as u64
         };
         let lanes: Vec<_> = self.lanes.iter().enumerate().filter(|(lane, _)| long_enough(*lane)).collect();
         let answers = lanes

@@ -1,42 +1,43 @@
-//! What is made of the answers of a comparison: figures of a lane, the proof that texts are the same, the
-//! verdict. Pure arithmetic over the figures of [`hunch_core::stats`].
+//! From the turns of a comparison to its report: figures of each lane, identity of texts, the verdict.
+//!
+//! Pure arithmetic over the figures of [`hunch_core::stats`].
 
 use super::report::{
     ComparedAnswer, ComparisonMemory, ComparisonReport, ComparisonSetting, LaneReport, Loss, PositionReport,
     TimeSplit, Verdict,
 };
-use super::turn::{Turn, rates};
-use crate::bench::MethodConfig;
-use crate::bench::figures::{self, CostTable, PooledWork, SPREAD, median, quantile};
-use crate::bench::{Difference, IdentityReport};
+use super::turn::{LaneAnswer, rates};
+use crate::bench::cost_table::CostTable;
+use crate::bench::figures;
+use crate::bench::turns::{LaneFigures, Reference, Samples, Turn, identity};
 use crate::generate::Models;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::GenerationStats;
-use hunch_core::token::shared_len;
 use hunch_error::{Error, Result};
 
-/// Shares of decoding time below this are not worth a word.
+/// Smallest share of decoding time that a verdict names as a loss.
 const NOTICEABLE: f64 = 0.03;
 
-/// Everything, without the time.
+/// Builds the report. The caller fills in the time.
 pub(super) fn report(
     setting: ComparisonSetting,
     costs: &CostTable,
     memory: ComparisonMemory,
-    mut turns: Vec<Turn>,
+    mut turns: Vec<Turn<LaneAnswer>>,
 ) -> Result<ComparisonReport> {
     let comparable = setting.sampling.temperature == 0.0 || setting.rule == AcceptanceRule::Coupled;
-    let identity = comparable.then(|| identity(&setting, &turns));
+    let name = |prompt: usize| (String::new(), setting.prompts[prompt].id.clone());
+    let identity = comparable.then(|| identity(&setting.lanes, &turns, Reference::SameTurn, name));
     let lanes = (0..setting.lanes.len()).map(|lane| lane_report(&setting, lane, &turns));
     let lanes = lanes.collect::<Result<_>>()?;
     let answers = turns.iter().flat_map(answers).collect();
     let recordings =
-        turns.pop().map_or_else(Vec::new, |turn| turn.answers.into_iter().map(|a| a.told).collect());
+        turns.pop().map_or_else(Vec::new, |turn| turn.answers.into_iter().map(|a| a.events).collect());
     Ok(ComparisonReport {
         setting,
         ended_ms: 0,
-        target_cost: costs.target.clone(),
+        target_cost: costs.target_cost(),
         draft_cost: costs.draft_cost(),
         memory,
         lanes,
@@ -46,7 +47,7 @@ pub(super) fn report(
     })
 }
 
-/// The larger of each, with what the lanes take now.
+/// Returns the peak of `so_far` and the lanes' current memory.
 pub(super) fn more_memory(so_far: ComparisonMemory, lanes: &[Models]) -> ComparisonMemory {
     let larger = |a: Option<u64>, b: Option<u64>| a.max(b);
     lanes.iter().fold(so_far, |so_far, models| {
@@ -61,14 +62,14 @@ pub(super) fn more_memory(so_far: ComparisonMemory, lanes: &[Models]) -> Compari
     })
 }
 
-fn answers(turn: &Turn) -> impl Iterator<Item = ComparedAnswer> {
-    let plain = &turn.answers[0].stats;
+fn answers(turn: &Turn<LaneAnswer>) -> impl Iterator<Item = ComparedAnswer> {
+    let plain = turn.stats(0);
     turn.answers.iter().enumerate().map(move |(lane, answer)| ComparedAnswer {
-        prompt: turn.prompt,
-        run: turn.run,
+        prompt: turn.prompt as u32,
+        run: turn.run as u32,
         lane: lane as u32,
-        speedup: figures::speedup(plain, &answer.stats),
-        stats: answer.stats.clone(),
+        speedup: figures::speedup(plain, turn.stats(lane)),
+        stats: turn.stats(lane).clone(),
         stop: answer.stop.clone(),
         text: answer.text.clone(),
         rates: rates(&answer.timeline),
@@ -76,89 +77,34 @@ fn answers(turn: &Turn) -> impl Iterator<Item = ComparedAnswer> {
     })
 }
 
-/// Compares every answer with plain's of the same turn.
-fn identity(setting: &ComparisonSetting, turns: &[Turn]) -> IdentityReport {
-    let mut report = IdentityReport::default();
-    for turn in turns {
-        let plain = &turn.answers[0].ids;
-        for (&MethodConfig { method, max_draft }, answer) in setting.lanes.iter().zip(&turn.answers).skip(1) {
-            report.compared += 1;
-            let ids = &answer.ids;
-            if ids != plain {
-                let same = shared_len(ids, plain);
-                let prompt = setting.prompts[turn.prompt as usize].id.clone();
-                report.differences.push(Difference {
-                    suite: String::new(),
-                    prompt,
-                    method,
-                    max_draft,
-                    run: turn.run,
-                    position: same as u32,
-                });
-            }
-        }
-    }
-    report
-}
-
-/// The values of a ratio within each turn: a median for each prompt, or one for each run where there is one prompt.
-fn samples(setting: &ComparisonSetting, turns: &[Turn], of_turn: impl Fn(&Turn) -> Option<f64>) -> Vec<f64> {
-    if setting.prompts.len() == 1 {
-        return turns.iter().filter_map(&of_turn).collect();
-    }
-    let of_prompt = |prompt: usize| {
-        let runs = turns.iter().filter(|turn| turn.prompt as usize == prompt);
-        median(&runs.filter_map(&of_turn).collect::<Vec<_>>())
-    };
-    (0..setting.prompts.len()).filter_map(of_prompt).collect()
-}
-
-fn lane_report(setting: &ComparisonSetting, lane: usize, turns: &[Turn]) -> Result<LaneReport> {
+fn lane_report(setting: &ComparisonSetting, lane: usize, turns: &[Turn<LaneAnswer>]) -> Result<LaneReport> {
     let config = setting.lanes[lane];
-    let stats: Vec<&GenerationStats> = turns.iter().map(|turn| &turn.answers[lane].stats).collect();
-    let plain: Vec<&GenerationStats> = turns.iter().map(|turn| &turn.answers[0].stats).collect();
-    let over_plain = |ratio: fn(&GenerationStats, &GenerationStats) -> Option<f64>| {
-        samples(setting, turns, |turn| ratio(&turn.answers[0].stats, &turn.answers[lane].stats))
-    };
-    let (speedups, decode) = (over_plain(figures::speedup), over_plain(figures::decode_speedup));
-    let predicted = samples(setting, turns, |turn| {
-        let [plain, own] = [0, lane].map(|lane| PooledWork::of(&turn.answers[lane].stats));
-        turn.costs.predicted_speedup(config.method, &plain, &own)
-    });
-    let nothing = || {
+    let figures = LaneFigures::of(turns, lane, config.method, Samples::PromptsOrRuns).ok_or_else(|| {
         Error::invalid(format!(
             "The method {} generated nothing that could be measured. Choose another prompt.",
             config.method
         ))
-    };
-    let of = |values: &[f64], at: f64| quantile(values, at).ok_or_else(nothing);
-    let each = |figure: fn(&GenerationStats) -> f64| stats.iter().map(|s| figure(s)).collect::<Vec<_>>();
-    let mut pooled = PooledWork::default();
-    stats.iter().for_each(|stats| pooled.add(stats));
-    let (speedup, low, high) = (of(&speedups, 0.5)?, of(&speedups, SPREAD.0)?, of(&speedups, SPREAD.1)?);
-    let sureness = Sureness::of(&speedups);
+    })?;
+    let stats = |lane: usize| turns.iter().map(|turn| turn.stats(lane)).collect::<Vec<_>>();
+    let (plain, own) = (stats(0), stats(lane));
+    let sureness = Sureness::of(&figures.speedups);
+    let verdict = || verdict(figures.speedup, sureness, Work::of(&plain), Work::of(&own));
     Ok(LaneReport {
         config,
-        tok_s: of(&rates_of(&stats), 0.5)?,
-        ttft_ms: of(&each(|s| s.ttft_ms), 0.5)?,
-        speedup,
-        speedup_low: low,
-        speedup_high: high,
-        samples: speedups.len() as u32,
-        decode_speedup: of(&decode, 0.5)?,
-        predicted_speedup: median(&predicted),
-        acceptance_rate: pooled.counts.acceptance_rate(),
-        mean_acceptance_length: pooled.counts.mean_acceptance_length(),
-        positions: positions(&stats),
-        split: split(&stats),
-        verdict: (config.method != Method::Plain)
-            .then(|| verdict(speedup, sureness, Work::of(&plain), Work::of(&stats))),
+        tok_s: figures.tok_s,
+        ttft_ms: figures.ttft_ms,
+        speedup: figures.speedup,
+        speedup_low: figures.speedup_low,
+        speedup_high: figures.speedup_high,
+        samples: figures.speedups.len() as u32,
+        decode_speedup: figures.decode_speedup,
+        predicted_speedup: figures.predicted_speedup,
+        acceptance_rate: figures.work.counts.acceptance_rate(),
+        mean_acceptance_length: figures.work.counts.mean_acceptance_length(),
+        positions: positions(&own),
+        split: split(&own),
+        verdict: (config.method != Method::Plain).then(verdict),
     })
-}
-
-/// Tokens a second of the answers that have any.
-fn rates_of(stats: &[&GenerationStats]) -> Vec<f64> {
-    stats.iter().filter(|stats| stats.generated_tokens > 0).map(|stats| stats.decode_tok_s).collect()
 }
 
 fn positions(stats: &[&GenerationStats]) -> Vec<PositionReport> {
@@ -184,8 +130,7 @@ fn split(stats: &[&GenerationStats]) -> TimeSplit {
     let mean = |figure: fn(&GenerationStats) -> f64| {
         stats.iter().map(|stats| figure(stats)).sum::<f64>() / stats.len().max(1) as f64
     };
-    let decode = |s: &GenerationStats| s.propose_ms + s.target_ms + s.verify_ms + s.other_ms;
-    let (wall, decode) = (mean(|s| s.wall_ms), mean(decode));
+    let (wall, decode) = (mean(|s| s.wall_ms), mean(figures::decode_ms));
     TimeSplit {
         prefill_ms: (wall - decode).max(0.0),
         propose_ms: mean(|s| s.propose_ms),
@@ -195,10 +140,10 @@ fn split(stats: &[&GenerationStats]) -> TimeSplit {
     }
 }
 
-/// Samples on one side of 1 that are no chance: equal lanes give six of six once in 32 times (a sign test).
+/// Samples on one side of 1 that rule out chance: equal lanes give six of six once in 32 times (a sign test).
 const SURE: usize = 6;
 
-/// How sure samples of a speedup are of its side of 1.
+/// Agreement of speedup samples on being above or below 1.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sureness {
     unanimous: bool,
@@ -213,7 +158,7 @@ impl Sureness {
     }
 }
 
-/// The work of a lane, all answers together.
+/// Work of a lane, summed over its answers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
     passes: f64,
@@ -235,8 +180,8 @@ impl Work {
     }
 }
 
-/// What is to be said of a lane: against plain, what a pass gives and costs, and where the time goes that a
-/// pass of one row and nothing else would not have taken.
+/// Judges a lane against plain: speedup, tokens and cost per pass, and where time is lost compared with single-row
+/// passes alone.
 fn verdict(speedup: f64, sureness: Sureness, plain: Work, lane: Work) -> Verdict {
     let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
     let one = share(plain.target_ms, plain.passes);
@@ -263,10 +208,12 @@ fn verdict(speedup: f64, sureness: Sureness, plain: Work, lane: Work) -> Verdict
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::IdentityReport;
+    use crate::bench::MethodConfig;
     use crate::bench::compare::report::{ComparedPrompt, TimedEvent};
-    use crate::bench::compare::turn::LaneAnswer;
     use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
     use hunch_core::depth::MaxDraft;
+    use hunch_core::pass_cost::PassCost;
     use hunch_core::sample::SamplingParams;
     use hunch_core::token::{TokenId, TokenOrigin};
     use std::collections::BTreeMap;
@@ -313,8 +260,8 @@ mod tests {
         };
         let mut round = RoundEvent::of_tokens(0, ids.iter().map(|&id| token(id)).collect());
         round.figures.generated_tokens = ids.len() as u32;
-        let told = vec![TimedEvent { at_ms: stats.wall_ms, event: GenerationEvent::Round(round) }];
-        LaneAnswer::new(stats, StopReason::EndOfTurn, told)
+        let events = vec![TimedEvent { at_ms: stats.wall_ms, event: GenerationEvent::Round(round) }];
+        LaneAnswer::new(stats, StopReason::EndOfTurn, events)
     }
 
     fn setting(prompts: usize, temperature: f32) -> ComparisonSetting {
@@ -339,10 +286,10 @@ mod tests {
     }
 
     fn costs() -> CostTable {
-        CostTable { target: BTreeMap::from([(1, 1.0), (2, 1.5)]), drafts: BTreeMap::new() }
+        CostTable { target: PassCost::new([(1, 1.0), (2, 1.5)]).unwrap(), drafts: BTreeMap::new() }
     }
 
-    fn turn(prompt: u32, run: u32, lane: LaneAnswer) -> Turn {
+    fn turn(prompt: usize, run: usize, lane: LaneAnswer) -> Turn<LaneAnswer> {
         Turn {
             prompt,
             run,
@@ -352,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_in_figures_by_hand() {
+    fn lane_figures_match_a_hand_computed_example() {
         let turns = vec![
             turn(0, 0, answer(&[1, 2, 3, 4], 2, 20.0, [5.0, 50.0, 5.0])),
             turn(0, 1, answer(&[1, 2, 3, 4], 2, 20.0, [5.0, 30.0, 5.0])),
@@ -371,8 +318,7 @@ mod tests {
         assert_eq!(lane.positions[1], PositionReport { drafted: 4, accepted: 2, share: 0.5 });
         let verdict = lane.verdict.unwrap();
         assert!(verdict.unanimous && !verdict.certain && verdict.tokens_per_pass == 2.0);
-        // Four passes took 80 ms where four of plain's take 80: no dearer. 10 of 100 ms went into drafting,
-        // as many into the loop.
+        // Four passes took 80 ms, like four of plain's. Drafting took 10 of 100 ms, and so did the loop.
         assert_eq!((verdict.pass_cost, verdict.wider_share, verdict.drafting_share), (1.0, 0.0, 0.1));
         assert_eq!(report.identity, Some(IdentityReport { compared: 2, differences: Vec::new() }));
         assert_eq!(report.answers.len(), 4);
@@ -381,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn six_samples_on_one_side_are_sure_and_fewer_are_not() {
+    fn six_samples_on_one_side_are_certain() {
         let of = |samples: &[f64]| {
             let Sureness { unanimous, certain } = Sureness::of(samples);
             (unanimous, certain)
@@ -393,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_slopes_over_the_rounds_before() {
+    fn rates_are_slopes_over_recent_rounds() {
         let timeline: Vec<(f64, u32)> = (0..10).map(|i| (100.0 + 50.0 * f64::from(i), 2 * i)).collect();
         let rates = rates(&timeline);
         assert_eq!(rates.len(), 8);
@@ -402,12 +348,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_where_is_said() {
+    fn verdict_names_the_largest_loss() {
         let plain = Work { passes: 100.0, tokens: 100.0, target_ms: 1000.0, ..Work::default() };
         let lane = Work { passes: 40.0, tokens: 100.0, propose_ms: 300.0, target_ms: 600.0, loop_ms: 10.0 };
-        let said = verdict(1.1, Sureness::default(), plain, lane);
-        assert_eq!((said.loss, said.pass_cost, said.tokens_per_pass), (Loss::Drafting, 1.5, 2.5));
-        assert!((said.wider_share - 200.0 / 910.0).abs() < 1e-12);
+        let judged = verdict(1.1, Sureness::default(), plain, lane);
+        assert_eq!((judged.loss, judged.pass_cost, judged.tokens_per_pass), (Loss::Drafting, 1.5, 2.5));
+        assert!((judged.wider_share - 200.0 / 910.0).abs() < 1e-12);
         assert_eq!(
             verdict(1.1, Sureness::default(), plain, Work { propose_ms: 10.0, ..lane }).loss,
             Loss::WiderPasses
@@ -419,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_with_its_place_and_sampled_texts_are_not_compared() {
+    fn differences_have_a_position_and_sampled_texts_are_not_compared() {
         let turns = || vec![turn(0, 0, answer(&[1, 2, 9, 4], 2, 20.0, [0.0, 40.0, 0.0]))];
         let memory = ComparisonMemory::default();
         let greedy = report(setting(1, 0.0), &costs(), memory, turns()).unwrap();
@@ -432,12 +378,12 @@ mod tests {
         assert_eq!(sampled.identity, None);
         let coupled = ComparisonSetting { rule: AcceptanceRule::Coupled, ..setting(1, 0.8) };
         assert!(report(coupled, &costs(), memory, turns()).unwrap().identity.is_some());
-        // One sample proves nothing.
+        // One sample is not unanimous.
         assert!(!sampled.lanes[1].verdict.unwrap().unanimous);
     }
 
     #[test]
-    fn several_prompts_are_medians_of_their_runs() {
+    fn several_prompts_count_with_the_median_of_their_runs() {
         let fast = || answer(&[1, 2, 3, 4], 2, 20.0, [0.0, 30.0, 0.0]);
         let slow = || answer(&[1, 2, 3, 4], 2, 20.0, [0.0, 80.0, 0.0]);
         let turns = vec![turn(0, 0, fast()), turn(1, 0, slow()), turn(0, 1, fast()), turn(1, 1, slow())];
@@ -448,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_generated_nothing_is_refused_in_words() {
+    fn refuses_answers_without_tokens() {
         let nothing = || answer(&[], 0, 20.0, [0.0, 0.0, 0.0]);
         let turns = vec![Turn { prompt: 0, run: 0, costs: costs(), answers: vec![nothing(), nothing()] }];
         let error = report(setting(1, 0.0), &costs(), ComparisonMemory::default(), turns).unwrap_err();

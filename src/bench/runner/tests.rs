@@ -1,43 +1,46 @@
-//! The runner against an engine whose every time is written down.
+//! The runner against an engine with scripted times.
 
 use super::*;
+use crate::bench::turns::MAX_SEED;
+use hunch_core::stats::GenerationStats;
+use hunch_core::token::TokenId;
 
-/// Prefill of every answer.
+/// Prefill time of every answer.
 const PREFILL_MS: f64 = 100.0;
-/// A pass of the target of one row.
+/// Time of a target pass of one row.
 const PASS_MS: f64 = 40.0;
 
-/// An engine of known speed that notes what it is asked.
+/// An engine with known times that records its calls.
 #[derive(Default)]
 struct Scripted {
     calls: Vec<(String, Method, Option<u64>)>,
-    /// Lanes of each suite.
+    /// Number of lanes of each suite.
     lanes: Vec<usize>,
-    /// The prompt and the answer's length that passes were to be like.
-    behind: Vec<(String, usize)>,
-    /// Slices of every lane in a turn.
+    /// Prompt and answer length that set the context of passes.
+    contexts: Vec<(String, usize)>,
+    /// Slices in a turn.
     slices: usize,
-    /// Who was to be first in each turn.
+    /// Number of each turn.
     numbers: Vec<usize>,
-    /// Rows of the target's passes, and 0 for each of a draft.
+    /// Rows of target passes, and 0 for each draft pass.
     passes: Vec<usize>,
     has_draft: bool,
-    /// Whether the draft's passes cost twice as much once something was answered.
-    draft_gets_dear: bool,
-    /// Whether they cost twice as much while a turn goes on.
-    dear_beside: bool,
-    beside: bool,
-    /// Method and prompt whose tokens come out wrong.
+    /// True if draft passes take twice as long after the first answer.
+    draft_slows_down: bool,
+    /// True if draft passes take twice as long during a turn.
+    slow_in_turn: bool,
+    in_turn: bool,
+    /// Method and prompt whose answer has a wrong token.
     wrong: Option<(Method, &'static str)>,
 }
 
-/// t(M) / t(1) of the scripted target.
+/// Returns t(M) / t(1) of the scripted target.
 fn cost(rows: usize) -> f64 {
     1.0 + (rows - 1) as f64 / 16.0
 }
 
 impl Scripted {
-    /// Each round of fourteen passes is slower than the one before, as a machine that warms up is.
+    /// Each round of fourteen passes is slower than the one before, like on a machine that heats up.
     fn slowness(&self) -> f64 {
         1.0 + ((self.passes.len() - 1) / 14) as f64 / 10.0
     }
@@ -49,7 +52,7 @@ impl Scripted {
         // 40 tokens in 40 plain rounds, or in 20 rounds of two drafted: 20 accepted, 10 rejected.
         let (rounds, drafted, accepted, resampled, bonus, plain) =
             if plan.method == Method::Plain { (40, 0, 0, 0, 0, 40) } else { (20, 40, 20, 10, 10, 0) };
-        // What a round costs depends on the prompt: "b" is slow for who drafts.
+        // The time of a round depends on the prompt: "b" is slow for drafting methods.
         let round_ms = match (plan.method, prompt.id.as_str()) {
             (Method::Plain, _) => 40.0,
             (_, "b") => 80.0,
@@ -82,8 +85,8 @@ impl Scripted {
 }
 
 impl Bench for Scripted {
-    fn time_behind(&mut self, prompt: &SuitePrompt, max_tokens: usize) {
-        self.behind.push((prompt.id.clone(), max_tokens));
+    fn set_context(&mut self, prompt: &SuitePrompt, max_tokens: usize) {
+        self.contexts.push((prompt.id.clone(), max_tokens));
     }
 
     fn begin(&mut self, lanes: usize) -> Result<()> {
@@ -96,15 +99,15 @@ impl Bench for Scripted {
         prompt: &SuitePrompt,
         plans: &[GenerationPlan],
         number: usize,
-        beside: Beside<'_>,
+        between: BetweenSlices<'_>,
     ) -> Result<Vec<Answer>> {
         self.numbers.push(number);
         let answers = plans.iter().map(|plan| self.one(prompt, plan)).collect();
-        self.beside = true;
+        self.in_turn = true;
         for _ in 0..self.slices {
-            beside(self)?;
+            between(self)?;
         }
-        self.beside = false;
+        self.in_turn = false;
         Ok(answers)
     }
 
@@ -125,9 +128,9 @@ impl PassBench for Scripted {
             return Ok(None);
         }
         self.passes.push(0);
-        let dear = self.draft_gets_dear && !self.calls.is_empty() || self.dear_beside && self.beside;
-        let dear = if dear { 2.0 } else { 1.0 };
-        Ok(self.has_draft.then_some(PASS_MS / 4e3 * dear * self.slowness()))
+        let slow = self.draft_slows_down && !self.calls.is_empty() || self.slow_in_turn && self.in_turn;
+        let factor = if slow { 2.0 } else { 1.0 };
+        Ok(self.has_draft.then_some(PASS_MS / 4e3 * factor * self.slowness()))
     }
 }
 
@@ -163,7 +166,7 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 #[test]
-fn known_times_give_known_speedups() {
+fn speedups_match_scripted_times() {
     let mut bench = Scripted { has_draft: true, ..Scripted::default() };
     let plan = plan(&[(Method::DraftModel, 2), (Method::Plain, 1), (Method::Ngram, 2)], &["a", "b", "c"], 2);
     let report = measure(&mut bench, &plan).unwrap();
@@ -194,45 +197,45 @@ fn predictions_use_measured_acceptance_and_costs() {
     assert_eq!(report.target_cost.len(), 9);
     assert!(report.target_cost.iter().all(|(&m, &t)| close(t, cost(m))));
     assert!(report.draft_cost.is_some_and(|c| close(c, 0.25)));
-    // Two tokens a round, one of two accepted; t(3) = 1.125; looking up costs nothing.
+    // Two tokens a round, one of two accepted; t(3) = 1.125. Lookup costs nothing.
     let tokens = 2.0;
     assert!(report.methods[1].predicted_speedup.is_some_and(|s| close(s, tokens / (1.125 + 0.5))));
     assert!(report.methods[2].predicted_speedup.is_some_and(|s| close(s, tokens / 1.125)));
 }
 
 #[test]
-fn a_turn_is_predicted_from_passes_measured_beside_it() {
-    let mut bench = Scripted { has_draft: true, draft_gets_dear: true, ..Scripted::default() };
+fn turn_is_predicted_from_passes_before_and_after_it() {
+    let mut bench = Scripted { has_draft: true, draft_slows_down: true, ..Scripted::default() };
     let report = measure(&mut bench, &plan(&[(Method::DraftModel, 2)], &["a"], 1)).unwrap();
-    // The table is of all: five rounds before the first answer, two before and two after the only turn.
+    // The table has all rounds: five before the first answer, two before and two after the only turn.
     assert!(report.draft_cost.is_some_and(|c| c > 0.3 && c < 0.4));
     assert!(report.methods[1].predicted_speedup.is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * 0.5))));
 }
 
 #[test]
-fn a_turn_is_predicted_from_passes_measured_while_it_went_on() {
-    let dear = |slices: usize| {
-        // Twice as dear while a turn goes on, though neither before nor after.
-        let mut bench = Scripted { has_draft: true, slices, dear_beside: true, ..Scripted::default() };
+fn turn_is_predicted_from_passes_during_it() {
+    let predicted = |slices: usize| {
+        // Draft passes are slow during the turn only.
+        let mut bench = Scripted { has_draft: true, slices, slow_in_turn: true, ..Scripted::default() };
         let report = measure(&mut bench, &plan(&[(Method::DraftModel, 2)], &["a"], 1)).unwrap();
         report.methods[1].predicted_speedup
     };
-    assert!(dear(3).is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * 0.25))));
-    // Five rounds beside the turn, after every fourth slice, besides two before and two after; each slower than the last.
-    let (others, beside) = (1.6 + 1.7 + 2.3 + 2.4, 1.8 + 1.9 + 2.0 + 2.1 + 2.2);
-    let draft = 0.25 * (others + 2.0 * beside) / (others + beside);
-    assert!(dear(20).is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * draft))));
+    assert!(predicted(3).is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * 0.25))));
+    // Five rounds during the turn, after every fourth slice, two before and two after. Each is slower than the last.
+    let (others, during) = (1.6 + 1.7 + 2.3 + 2.4, 1.8 + 1.9 + 2.0 + 2.1 + 2.2);
+    let draft = 0.25 * (others + 2.0 * during) / (others + during);
+    assert!(predicted(20).is_some_and(|s| close(s, 2.0 / (1.125 + 2.0 * draft))));
 }
 
 #[test]
-fn without_the_drafts_cost_nothing_is_predicted_for_it() {
+fn predicts_nothing_without_the_cost_of_the_draft() {
     let report = measure(&mut Scripted::default(), &plan(&[(Method::DraftModel, 2)], &["a"], 1)).unwrap();
     assert_eq!(report.draft_cost, None);
     assert_eq!(report.methods[1].predicted_speedup, None);
 }
 
 #[test]
-fn all_answer_each_prompt_in_each_run_and_take_turns_in_being_first() {
+fn every_method_answers_every_prompt_in_every_run() {
     use Method::{DraftModel as D, Ngram as N, Plain as P};
     let mut bench = Scripted::default();
     let mut plan = plan(&[(D, 2), (N, 2)], &["a", "b"], 2);
@@ -244,17 +247,20 @@ fn all_answer_each_prompt_in_each_run_and_take_turns_in_being_first() {
     let seeds: Vec<_> = bench.calls.iter().map(|(_, _, seed)| seed.unwrap()).collect();
     assert_eq!(seeds, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
     assert_eq!((bench.numbers, bench.lanes), (vec![0, 0, 1, 2, 3], vec![3]));
-    // What was learned on one suite is no help on the next.
+    // Every suite starts with fresh lanes.
     plan.suites.push(suite(&["c"]));
     let mut bench = Scripted::default();
     measure(&mut bench, &plan).unwrap();
     assert_eq!(bench.lanes, [3, 3]);
-    // Passes are like those of the answers they stand for: the first ones, too.
-    assert_eq!(bench.behind, ["a", "a", "b", "a", "b", "c", "c"].map(|id| (id.to_owned(), plan.max_tokens)));
+    // Passes are timed at the context of the answers they predict.
+    assert_eq!(
+        bench.contexts,
+        ["a", "a", "b", "a", "b", "c", "c"].map(|id| (id.to_owned(), plan.max_tokens))
+    );
 }
 
 #[test]
-fn the_cost_table_interleaves_and_reaches_to_the_deepest_draft() {
+fn cost_table_interleaves_and_covers_the_longest_draft() {
     let mut bench = Scripted::default();
     let mut plan = plan(&[(Method::Ngram, 10)], &["a"], 1);
     plan.cost_rounds = 2;
@@ -266,18 +272,17 @@ fn the_cost_table_interleaves_and_reaches_to_the_deepest_draft() {
     // A warm-up, two rounds, and two more before and after the only turn.
     assert_eq!(rounds.len(), 7);
     let from = |first: usize| [&passes[first..], &passes[..first]].concat();
-    assert_eq!(rounds[0], from(0));
-    assert_eq!(rounds[1], from(1));
-    assert_eq!(rounds[2], from(2));
-    assert_eq!(rounds[3], rounds[2], "the warm-up is not numbered among those that count");
+    for (number, round) in rounds.iter().enumerate() {
+        assert_eq!(*round, from(number));
+    }
 }
 
 #[test]
-fn greedy_answers_are_compared_with_plains() {
+fn greedy_answers_are_compared_with_plain() {
     let methods = [(Method::Ngram, 4)];
     let mut bench = Scripted::default();
     let identity = measure(&mut bench, &plan(&methods, &["a", "b"], 2)).unwrap().identity.unwrap();
-    // Two prompts, two runs, two methods, less the two plain answers that are the reference.
+    // Two prompts, two runs, two methods, without the two plain reference answers.
     assert_eq!((identity.compared, identity.differences), (6, vec![]));
     let mut bench = Scripted { wrong: Some((Method::Ngram, "b")), ..Scripted::default() };
     let identity = measure(&mut bench, &plan(&methods, &["a", "b"], 2)).unwrap().identity.unwrap();
@@ -311,11 +316,11 @@ fn progress_counts_every_turn_once() {
 }
 
 #[test]
-fn plans_that_make_no_sense_are_refused_before_anything_runs() {
+fn rejects_invalid_plans_before_measuring() {
     let good = plan(&[(Method::Ngram, 2)], &["a"], 1);
     let refused = |plan: BenchPlan| {
         let mut bench = Scripted::default();
-        let error = measure(&mut bench, &plan).expect_err("refused");
+        let error = measure(&mut bench, &plan).expect_err("invalid plan");
         assert!(bench.calls.is_empty() && bench.passes.is_empty());
         assert!(matches!(error, Error::InvalidRequest(_)));
         error.to_string()

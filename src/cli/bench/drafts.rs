@@ -1,36 +1,40 @@
-//! `hunch bench --drafts`.
+//! `hunch bench drafts`: expected tokens of a pass over drafts.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use anyhow::Result;
-use hunch::bench::BenchPlan;
+use clap::Args;
 use hunch::bench::drafts::{self, DraftsReport};
 use hunch::bench::figures::Estimate;
-use hunch::generate::Models;
 
+use super::{Prepared, WorkArgs};
+use crate::cli::progress::Progress;
 use crate::cli::render;
 
-/// A row for each suite and config.
-pub(super) fn run(models: &mut Models, plan: &BenchPlan, json: bool) -> Result<()> {
-    let interactive = std::io::stderr().is_terminal();
-    let reports = drafts::measure(models, plan, &mut |done, total| {
-        if interactive {
-            eprint!("\r\x1b[Ktext {} of {total}", done + 1);
-        }
-    })?;
-    if interactive {
-        eprint!("\r\x1b[K");
-    }
+#[derive(Args)]
+pub(super) struct DraftsArgs {
+    #[command(flatten)]
+    pub(super) work: WorkArgs,
+    /// Plain answers to every prompt
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub(super) runs: usize,
+}
+
+pub(super) fn run(args: &DraftsArgs) -> Result<()> {
+    let Prepared { plan, mut models, .. } = args.work.prepare(args.runs, None)?;
+    let progress = Progress::new();
+    let reports = drafts::measure(&mut models, &plan, &mut |done, total| progress.step("text", done, total))?;
+    drop(progress);
     let rows: Vec<_> = reports.iter().map(cells).collect();
     let header = [
         "suite",
         "method",
         "draft",
-        "places",
+        "positions",
         "drafted",
         "depth",
         "tokens a pass",
-        "more than the first",
+        "over the first",
         "sum min(p, q)",
         "p(argmax q)",
         "sum p q",
@@ -38,12 +42,12 @@ pub(super) fn run(models: &mut Models, plan: &BenchPlan, json: bool) -> Result<(
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "Drafts at the same places of plain answers, temperature {}: means over the places, \u{b1} the standard error\n\
-         over the answers. What verification would accept is computed, not drawn.\n\n{}",
+        "Drafts at the same positions of plain answers, temperature {}: means over the positions, \u{b1} the standard\n\
+         error over the answers. Acceptance is computed, not sampled.\n\n{}",
         plan.sampling.temperature,
         render::table(&header, &rows)
     )?;
-    if json {
+    if args.work.json {
         writeln!(out, "{}", serde_json::to_string(&reports)?)?;
     }
     Ok(())
@@ -65,7 +69,7 @@ fn cells(report: &DraftsReport) -> Vec<String> {
     ]
 }
 
-/// A mean with its error; with its sign where that is asked for.
+/// Formats a mean with its error. A non-empty `sign` shows the sign of the mean.
 fn estimate(Estimate { mean, error }: Estimate, sign: &str) -> String {
     let mean = if sign.is_empty() { format!("{mean:.3}") } else { format!("{mean:+.3}") };
     error.map_or_else(|| mean.clone(), |error| format!("{mean} \u{b1} {error:.3}"))

@@ -1,19 +1,43 @@
-//! `hunch bench --passes`.
+//! `hunch bench passes`: times of passes by rows, memory bandwidth, prefill.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use anyhow::Result;
+use clap::Args;
 #[cfg(feature = "candle-baseline")]
 use hunch::bench::candle::{Candle, CandleModel};
 use hunch::bench::passes::{self, ExternalRunner, MemoryReader, Ours, PassEngine, PassPlan, PassReport};
 use hunch_error::Error;
 use hunch_model::weights::WeightFile;
 
-use super::BenchArgs;
-use crate::cli::render;
+use crate::cli::progress::Progress;
 use crate::cli::run::load;
+use crate::cli::{IsaArgs, ModelArgs, render};
 
-pub(super) fn run(args: &BenchArgs) -> Result<()> {
+#[derive(Args)]
+pub(super) struct PassesArgs {
+    #[command(flatten)]
+    pub(super) models: ModelArgs,
+    #[command(flatten)]
+    pub(super) isa: IsaArgs,
+    /// Half the rounds to measure; prefill runs every other round
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub(super) runs: usize,
+    /// Also time candle-transformers' own model of the same file
+    #[cfg(feature = "candle-baseline")]
+    #[arg(long)]
+    pub(super) candle: bool,
+    /// Also time another program, with {model} and {threads} filled in; it speaks the protocol of
+    /// src/bench/passes.rs, as scripts/llama-passes.py does; may be repeated
+    #[arg(long, value_name = "NAME=COMMAND")]
+    pub(super) beside: Vec<String>,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+pub(super) fn run(args: &PassesArgs) -> Result<()> {
+    args.isa.apply()?;
     let compute = args.models.compute()?;
     let path = args.models.target_path()?;
     let weight_bytes = WeightFile::open(&path)?.bytes_per_pass();
@@ -30,24 +54,20 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
         }
         false => None,
     };
-    let start = |line: &String| beside(line, &path.display().to_string(), threads);
+    let start = |line: &String| start(line, &path.display().to_string(), threads);
     let mut others = args.beside.iter().map(start).collect::<Result<Vec<_>>>()?;
     let mut ours = Ours(models.target());
     let mut engines: Vec<&mut dyn PassEngine> = vec![&mut ours];
     #[cfg(feature = "candle-baseline")]
     engines.extend(candle.as_mut().map(|candle| candle as &mut dyn PassEngine));
     engines.extend(others.iter_mut().map(|other| other as &mut dyn PassEngine));
-    let interactive = std::io::stderr().is_terminal();
+    let progress = Progress::new();
     let plan = PassPlan { rounds: 2 * args.runs, weight_bytes };
     let mut memory = || memory.gb_s();
     let (memory_gb_s, engines) = passes::measure(&mut engines, &mut memory, plan, &mut |done, total| {
-        if interactive {
-            eprint!("\r\x1b[Kround {} of {total}", done + 1);
-        }
+        progress.step("round", done, total);
     })?;
-    if interactive {
-        eprint!("\r\x1b[K");
-    }
+    drop(progress);
     let report = PassReport { target: spec.name, threads, weight_bytes, memory_gb_s, engines };
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", pass_table(&report))?;
@@ -57,8 +77,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
     Ok(())
 }
 
-/// `NAME=PROGRAM ARGUMENT...`; words are separated by blanks.
-fn beside(line: &str, model: &str, threads: usize) -> Result<ExternalRunner> {
+/// Starts the program of a line `NAME=PROGRAM ARGUMENT...`, split at spaces.
+fn start(line: &str, model: &str, threads: usize) -> Result<ExternalRunner> {
     let words = line.split_once('=').map(|(name, command)| (name, command.split_whitespace()));
     let Some((name, Some(program), rest)) = words.map(|(name, mut words)| (name, words.next(), words)) else {
         return Err(Error::invalid(format!("--beside \"{line}\" is not NAME=COMMAND.")).into());
@@ -82,10 +102,10 @@ fn pass_table(report: &PassReport) -> String {
     let rows: Vec<Vec<String>> = report.engines.iter().map(row).collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     format!(
-        "target  {}\n{} threads; a pass reads {} of weights; memory reads {:.1} GB/s here (10^9 bytes)\n\n{}\n\n\
-         (t(M)/t(1)) and (of memory) are medians of ratios within a round; engines took turns, pass by pass",
+        "target  {}\n{}. A pass reads {} of weights. Memory bandwidth is {:.1} GB/s (10^9 bytes).\n\n{}\n\n\
+         (t(M)/t(1)) and (of memory) are medians of ratios within a round. Engines took turns, pass by pass.",
         report.target,
-        report.threads,
+        render::count(report.threads, "thread"),
         render::bytes(report.weight_bytes as u64),
         report.memory_gb_s,
         render::table(&header, &rows)

@@ -21,8 +21,8 @@ pub(super) fn run(json: bool) -> Result<()> {
     writeln!(out, "{}\n", render::table(&header, &rows))?;
     Ok(writeln!(
         out,
-        "Version {} of {}. \"for\" is the memory of the smallest machines a model is good on with its draft; \
-         this machine is one of {}.",
+        "Version {} of {}. \"for\" is the smallest memory on which a model runs well with its draft. This machine \
+         has {}.",
         catalogue.version,
         catalogue.reviewed,
         class(catalogue.machine)

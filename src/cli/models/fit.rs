@@ -1,10 +1,10 @@
-//! `hunch models fit`: the memory that models will take, and what would fit instead.
+//! `hunch models fit`: predicted memory of models, and smaller choices that would fit.
 
 use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
-use hunch::bench::memory;
+use hunch::bench::peak_memory;
 use hunch::generate::{LoadPlan, Models};
 use hunch_library::Places;
 use hunch_library::types::{Fit, FitVerdict, PredictedMemory, SmallerChoice};
@@ -13,37 +13,37 @@ use hunch_model::device::{Compute, DeviceChoice};
 use super::pairs;
 use crate::cli::render;
 
-/// Cells of the bar.
+/// Width of the bar in characters.
 const BAR: f64 = 60.0;
 
-/// Which models, with how long a context.
+/// Models and context length.
 #[derive(Args)]
 pub(super) struct FitArgs {
     /// A GGUF file or a name from the list
     target: String,
-    /// The draft model that is loaded with it
+    /// The draft model
     #[arg(long, value_name = "PATH|NAME")]
     draft: Option<String>,
-    /// Tokens that the caches hold [default: as many as the model was made for, at most 8192]
+    /// Tokens in the caches [default: the model's context length, at most 8192]
     #[arg(long, value_name = "N")]
     context: Option<u32>,
-    /// Load the models, fill their caches, and say what that took
+    /// Load the models, fill their caches, and measure the memory
     #[arg(long)]
     measure: bool,
-    /// Where to compute: auto is Metal on a Mac and the CPU elsewhere
+    /// Device: auto is Metal on a Mac and the CPU elsewhere
     #[arg(long, default_value = "auto", value_name = "auto|cpu|metal")]
     device: DeviceChoice,
 }
 
 pub(super) fn run(args: &FitArgs, places: &Places, json: bool) -> Result<()> {
     let compute = Compute::open(args.device, None)?;
-    let target = hunch_library::find(&args.target, places)?;
-    let draft = args.draft.as_deref().map(|name| hunch_library::find(name, places)).transpose()?;
+    let target = hunch_library::resolve(&args.target, places)?;
+    let draft = args.draft.as_deref().map(|name| hunch_library::resolve(name, places)).transpose()?;
     let measured = if args.measure {
-        // First of all: what was read for the prediction is still in this process's memory afterwards.
+        // Measured first: reading the files for the prediction would add to the peak of this process.
         let context = pairs::context(&target, args.context)? as usize;
         let plan = LoadPlan { draft: draft.clone(), context: Some(context), ..LoadPlan::of(&target) };
-        Some(memory::peak_when_full(&mut Models::load_by(&plan, &compute)?, &compute, context)?)
+        Some(peak_memory::peak_when_full(&mut Models::load_by(&plan, &compute)?, &compute, context)?)
     } else {
         None
     };
@@ -56,11 +56,7 @@ pub(super) fn run(args: &FitArgs, places: &Places, json: bool) -> Result<()> {
     write!(out, "{}", text(&fit))?;
     if let Some(peak) = measured {
         let ratio = fit.total as f64 / peak as f64;
-        writeln!(
-            out,
-            "measured      {:>10}  at its peak; predicted / measured = {ratio:.3}",
-            render::bytes(peak)
-        )?;
+        writeln!(out, "measured peak: {}, predicted / measured = {ratio:.3}", render::bytes(peak))?;
     }
     Ok(())
 }
@@ -73,7 +69,7 @@ fn text(fit: &Fit) -> String {
         ('t', "", fit.target.cache, format!("cache of {} tokens", fit.context)),
         ('D', "draft", draft.weights, "weights".to_owned()),
         ('d', "", draft.cache, format!("cache of {} tokens", fit.context)),
-        ('o', "other", fit.other, "work space, tokeniser, program".to_owned()),
+        ('o', "other", fit.other, "buffers, tokeniser, program".to_owned()),
     ];
     let usable = fit.machine.usable.max(1) as f64;
     let scale = BAR / usable.max(fit.total as f64);
@@ -90,21 +86,20 @@ fn text(fit: &Fit) -> String {
             None => ' ',
         })
         .collect();
-    let mut text = String::new();
-    for (cell, name, bytes, of_what) in &parts {
-        if *bytes > 0 {
-            text += &format!("{cell} {name:<10}  {:>10}  {of_what}\n", render::bytes(*bytes));
-        }
-    }
-    text += &format!(
-        "predicted     {:>10}  of {} that models may take ({} in all)\n[{}]\n{}\n",
-        render::bytes(fit.total),
+    let row = |(cell, name, bytes, part): &(char, &str, u64, String)| {
+        vec![format!("{cell} {name}"), part.clone(), render::bytes(*bytes)]
+    };
+    let mut rows: Vec<_> = parts.iter().filter(|(_, _, bytes, _)| *bytes > 0).map(row).collect();
+    rows.push(vec!["= predicted".into(), "in all".into(), render::bytes(fit.total)]);
+    let mut text = format!(
+        "{}\n[{}]\n{} of {} can be used for models. {}\n",
+        render::table(&["part", "", "memory"], &rows),
+        bar.trim_end(),
         render::bytes(fit.machine.usable),
         render::bytes(fit.machine.total),
-        bar.trim_end(),
         match fit.verdict {
             FitVerdict::Fits => "It fits.",
-            FitVerdict::Tight => "It fits, with less than a tenth to spare: other programs will feel it.",
+            FitVerdict::Tight => "It fits, with less than a tenth to spare. Other programs may slow down.",
             FitVerdict::TooLarge => "It does not fit.",
         }
     );

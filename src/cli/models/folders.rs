@@ -1,4 +1,4 @@
-//! `hunch models folders`: where models are looked for.
+//! `hunch models folders`: the folders that are searched for models.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use hunch_library::Places;
 use super::list::source;
 use crate::cli::render;
 
-/// What to do with the list of folders.
+/// Change to the list of folders, if any.
 #[derive(Args)]
 pub(crate) struct FoldersArgs {
     #[command(subcommand)]
@@ -19,12 +19,12 @@ pub(crate) struct FoldersArgs {
 
 #[derive(Subcommand)]
 enum FoldersCommand {
-    /// Looks through another folder from now on; nothing is ever written to it
+    /// Search another folder; nothing is ever written to it
     Add {
         /// The folder
         path: PathBuf,
     },
-    /// Looks through an added folder no longer; its files stay
+    /// Stop searching an added folder; its files stay
     Remove {
         /// The folder
         path: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &FoldersArgs, places: &Places, json: bool) -> Result<()>
     let rows: Vec<_> = folders
         .iter()
         .map(|folder| {
-            let models = if folder.exists { folder.models.to_string() } else { "not there".into() };
+            let models = if folder.exists { folder.models.to_string() } else { "missing".into() };
             vec![folder.path.clone(), source(folder.source).into(), models]
         })
         .collect();

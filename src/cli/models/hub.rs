@@ -9,7 +9,7 @@ use hunch_library::types::HubTokenProblem;
 
 use crate::cli::render;
 
-/// The downloads of the models folder, as this environment has them.
+/// Opens the downloads of the models folder with the settings of the environment.
 pub(super) fn open() -> Result<Downloads> {
     let downloads = Downloads::open(
         &hunch_library::models_folder()?,
@@ -17,23 +17,24 @@ pub(super) fn open() -> Result<Downloads> {
         DownloadSettings::default(),
     )?;
     for problem in downloads.hub_state().problems {
-        eprintln!("{}", render::line(&words(&problem)));
+        eprintln!("{}", render::line(&explain(&problem)));
     }
     Ok(downloads)
 }
 
-/// What is wrong with a token, for who has set it.
-fn words(problem: &HubTokenProblem) -> String {
+/// Explains a problem with the access token.
+fn explain(problem: &HubTokenProblem) -> String {
     match problem {
         HubTokenProblem::Environment => {
-            "HF_TOKEN is not used: a token is one word of plain characters, as hf_…. Copy it again, or unset it."
-                .into()
+            "HF_TOKEN is ignored: it is not a valid token (hf_…). Copy it again, or unset it.".into()
         }
         HubTokenProblem::Keychain { reason } => {
-            format!("The keychain could not be read ({reason}), so no token of it is used. Public models need none.")
+            format!(
+                "The keychain could not be read ({reason}), so its token is not used. Public models need none."
+            )
         }
         HubTokenProblem::Unencrypted => {
-            "The token is not sent: HF_ENDPOINT starts with http, so others could read it on the way. Use https.".into()
+            "The token is not sent because HF_ENDPOINT uses unencrypted http. Use https.".into()
         }
     }
 }
@@ -47,7 +48,7 @@ pub(super) fn run(repository: &str, json: bool) -> Result<()> {
     let licence = render::line(repository.licence.as_deref().unwrap_or("not stated"));
     writeln!(out, "{}, licence: {licence}", render::line(&repository.repository))?;
     if repository.gated {
-        writeln!(out, "Its terms have to be agreed to on its page, and HF_TOKEN has to be set.")?;
+        writeln!(out, "Access is restricted: accept the terms on its page, and set HF_TOKEN.")?;
     }
     if repository.files.is_empty() {
         return Ok(writeln!(out, "No GGUF models.")?);

@@ -1,4 +1,4 @@
-//! `hunch models inspect`: what one model is.
+//! `hunch models inspect`: details of one model.
 
 use std::io::Write;
 
@@ -12,18 +12,18 @@ use super::list::{self, fill_speeds, source};
 use super::pairs::predicted_fit;
 use crate::cli::render;
 
-/// Which model, and how much of it in memory.
+/// Model and context length.
 #[derive(Args)]
 pub(crate) struct InspectArgs {
     /// A GGUF file or a name from the list
     file: String,
-    /// Tokens to predict memory for [default: as many as the model was made for, at most 8192]
+    /// Tokens in the cache, for predicted memory [default: the model's context length, at most 8192]
     #[arg(long, value_name = "N")]
     context: Option<u32>,
 }
 
 pub(crate) fn run(args: &InspectArgs, places: &Places, json: bool) -> Result<()> {
-    let path = hunch_library::find(&args.file, places)?;
+    let path = hunch_library::resolve(&args.file, places)?;
     let compute = Compute::open(DeviceChoice::Auto, None)?;
     let mut inspection = hunch_library::inspect_listed(&path, places)?;
     fill_speeds(std::slice::from_mut(&mut inspection.entry), &compute);
@@ -77,15 +77,12 @@ fn show(inspection: &Inspection, fit: &Fit, template_note: Option<&str>, json: b
             match (entry.has_template, template_note) {
                 (_, Some(note)) => note.into(),
                 (true, None) => "yes".into(),
-                (false, None) => "no; a plain one is used".into(),
+                (false, None) => "none; a plain one is used".into(),
             },
         ),
         ("licence", entry.licence.clone().unwrap_or_else(|| "not stated".into())),
-        ("tok/s", list::speed(entry).unwrap_or_else(|| "never ran here".into())),
+        ("tok/s", list::speed(entry).unwrap_or_else(|| "not measured".into())),
         ("memory", format!("{} at {} tokens (predicted)", render::bytes(fit.total), fit.context)),
     ];
-    for (name, value) in rows {
-        writeln!(out, "{name:<14} {}", render::line(&value))?;
-    }
-    Ok(())
+    Ok(writeln!(out, "{}", render::fields(&rows))?)
 }

@@ -1,4 +1,4 @@
-//! `hunch models list`: every model that was found, wherever it lies.
+//! `hunch models list`: all models found on this machine.
 
 use std::io::Write;
 
@@ -6,17 +6,17 @@ use anyhow::Result;
 use clap::Args;
 use hunch_core::method::Method;
 use hunch_library::Places;
-use hunch_library::measured::SpeedLog;
+use hunch_library::speed_log::SpeedLog;
 use hunch_library::types::ModelEntry;
 use hunch_library::types::{ModelSource, SpeedRole};
 use hunch_model::device::{Compute, DeviceChoice};
 
 use crate::cli::render;
 
-/// How much of each model.
+/// Columns of the list.
 #[derive(Args, Default)]
 pub(crate) struct ListArgs {
-    /// Show licence, tokeniser, chat template and speed as well
+    /// Also show licence, tokeniser, chat template and speed
     #[arg(long, short)]
     long: bool,
 }
@@ -34,11 +34,11 @@ pub(crate) fn run(args: &ListArgs, places: &Places, json: bool) -> Result<()> {
         }
     }
     if scan.models.is_empty() {
-        writeln!(out, "No models in {}, and none of another program.", places.models.display())?;
+        writeln!(out, "No models in {} or in folders of other programs.", places.models.display())?;
         return Ok(writeln!(
             out,
-            "`make setup` fetches the default one; any GGUF file put there is listed, and \
-             `hunch models folders add PATH` has another folder looked through."
+            "`make setup` downloads the default model. Put GGUF files there, or add a folder with \
+             `hunch models folders add PATH`."
         )?);
     }
     let (usable, others): (Vec<_>, Vec<_>) = scan.models.iter().partition(|m| m.problem.is_none());
@@ -72,7 +72,7 @@ fn row(model: &ModelEntry) -> Vec<String> {
     ]
 }
 
-/// What the long list shows besides.
+/// Returns the additional cells of the long list.
 fn rest_of_row(model: &ModelEntry) -> [String; 4] {
     [
         model.licence.clone().unwrap_or_else(|| "-".into()),
@@ -82,15 +82,15 @@ fn rest_of_row(model: &ModelEntry) -> [String; 4] {
     ]
 }
 
-/// Tells entries how fast they were when they last ran on this device.
+/// Fills in the speeds measured when the models last ran on this device.
 pub(super) fn fill_speeds(models: &mut [ModelEntry], compute: &Compute) {
-    // Without a data folder nothing was measured.
-    if let Ok(measured) = SpeedLog::of_this_machine(compute.name()) {
+    // Without a data folder there are no saved speeds.
+    if let Ok(measured) = SpeedLog::open(compute.name()) {
         measured.fill(models);
     }
 }
 
-/// How fast a model was here, and how it ran then.
+/// Formats the measured speed of a model and its role.
 pub(super) fn speed(model: &ModelEntry) -> Option<String> {
     let rate = format!("{:.1}", model.tokens_per_second?);
     Some(match model.ran_as? {
@@ -100,7 +100,7 @@ pub(super) fn speed(model: &ModelEntry) -> Option<String> {
     })
 }
 
-/// Whose a folder is, as people call it.
+/// Returns the display name of a source.
 pub(super) fn source(source: ModelSource) -> &'static str {
     match source {
         ModelSource::Hunch => "Hunch",

@@ -1,5 +1,4 @@
-//! `hunch models`: what is here, what one model is, which folders are looked through, what fits and goes
-//! together, and what can be fetched.
+//! `hunch models`: list, inspect, pair, download and remove models.
 
 mod catalogue;
 mod fit;
@@ -16,7 +15,7 @@ use clap::{Args, Subcommand};
 use hunch_library::Places;
 pub(crate) use pairs::predicted_fit;
 
-/// Lists the models on this machine, inspects one, or fetches one.
+/// List, inspect and download models.
 #[derive(Args)]
 pub(crate) struct ModelsArgs {
     #[command(subcommand)]
@@ -28,26 +27,26 @@ pub(crate) struct ModelsArgs {
 
 #[derive(Subcommand)]
 enum ModelsCommand {
-    /// Lists the models of Hunch, of added folders and of other programs (the default)
+    /// List the models of Hunch, of added folders and of other programs (the default)
     List(list::ListArgs),
-    /// Shows architecture, size, tokeniser, template and memory of one model
+    /// Show architecture, size, tokeniser, template and memory of one model
     Inspect(inspect::InspectArgs),
-    /// Removes a model from Hunch's own folder
+    /// Remove a model from Hunch's own folder
     Rm(remove::RemoveArgs),
-    /// Lists the folders that are looked through, adds one or takes one off the list
+    /// List the folders that are searched, add one or remove one
     Folders(folders::FoldersArgs),
-    /// Predicts the memory that a model takes with its draft, and what would fit instead
+    /// Predict the memory of a model with its draft, and suggest what would fit instead
     Fit(fit::FitArgs),
-    /// Lists what can draft for a target, here and in the catalogue, with verdict and expected speedup
+    /// List draft models for a target, installed and in the catalogue, with verdict and expected speedup
     Pairs(pairs::PairsArgs),
-    /// Lists the catalogue: models that are known to run well, and their drafts
+    /// List the catalogue: models that are known to run well, and their drafts
     Catalogue,
-    /// Lists the GGUF models of a repository on Hugging Face's hub
+    /// List the GGUF models of a repository on the Hugging Face Hub
     Hub {
-        /// As on its page: Qwen/Qwen3-8B-GGUF
+        /// Name of the repository: Qwen/Qwen3-8B-GGUF
         repository: String,
     },
-    /// Fetches a model from the hub; the same command goes on with one that was interrupted
+    /// Download a model from the Hub; the same command resumes an interrupted download
     Pull(pull::PullArgs),
 }
 

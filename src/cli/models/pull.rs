@@ -1,6 +1,6 @@
-//! `hunch models pull`: fetches a model. Ctrl-C pauses; the same command goes on.
+//! `hunch models pull`: downloads a model. Ctrl-C pauses, the same command resumes.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::mpsc::{Sender, channel};
 
 use anyhow::Result;
@@ -10,19 +10,21 @@ use hunch_library::types::{Download, DownloadPhase, DownloadRequest, LibraryEven
 use hunch_library::{catalogue, hub};
 
 use super::hub::open;
-use crate::cli::{Told, render};
+use crate::cli::progress::Progress;
+use crate::cli::{ReportedError, render};
 
 #[derive(Args)]
 pub(crate) struct PullArgs {
-    /// As on its page: Qwen/Qwen3-8B-GGUF, maybe with :Q8_0 behind it; or an id of the catalogue
+    /// Repository such as Qwen/Qwen3-8B-GGUF, optionally followed by :Q8_0, or an id of the catalogue
     repository: String,
-    /// A file of it, or a quantisation as Q8_0 [default: its only model, else Q4_K_M]
+    /// File or quantisation such as Q8_0 [default: the only model, else Q4_K_M]
     #[arg(value_name = "FILE|QUANT")]
     file: Option<String>,
 }
 
-enum Heard {
-    Moved(Box<Download>),
+/// A message to the main thread.
+enum Message {
+    Changed(Box<Download>),
     Interrupted,
 }
 
@@ -31,56 +33,53 @@ pub(super) fn run(args: &PullArgs, json: bool) -> Result<()> {
     let known = catalogue::by_id(&args.repository);
     let (repository, file) = match known {
         Some(model) => (model.repository.as_str(), Some(model.file.clone())),
-        None => (args.repository.as_str(), downloads.wanted(&args.repository)?),
+        None => (args.repository.as_str(), downloads.selector(&args.repository)?),
     };
-    if let (None, Some(behind), Some(beside)) = (known, &file, &args.file)
-        && !behind.eq_ignore_ascii_case(beside)
+    if let (None, Some(suffix), Some(argument)) = (known, &file, &args.file)
+        && !suffix.eq_ignore_ascii_case(argument)
     {
-        return Err(Error::invalid(format!(
-            "{behind:?} and {beside:?} are asked for, and nothing was fetched. Name one of them."
-        ))
-        .into());
+        return Err(
+            Error::invalid(format!("{suffix:?} and {argument:?} are both given. Name one of them.")).into()
+        );
     }
     let repository = downloads.repository(repository)?;
-    let file = hub::choose(&repository, args.file.as_deref().or(file.as_deref()))?;
+    let file = hub::choose_file(&repository, args.file.as_deref().or(file.as_deref()))?;
     let request = DownloadRequest {
         repository: repository.repository.clone(),
         file: file.path.clone(),
-        // Another file of the model is another choice.
+        // The catalogue's checksum belongs to its own file only.
         expected_sha256: known.filter(|model| model.file == file.path).and_then(|model| model.sha256.clone()),
     };
     eprintln!("{} of {}: {}", file.path, request.repository, render::bytes(file.size_bytes));
-    let (sender, heard) = channel();
+    let (sender, messages) = channel();
     listen_for_interrupt(sender.clone())?;
-    let _told = downloads.subscribe(Box::new(move |event| {
+    let _subscription = downloads.subscribe(Box::new(move |event| {
         if let LibraryEvent::Download { download } = event {
-            let _ = sender.send(Heard::Moved(download));
+            let _ = sender.send(Message::Changed(download));
         }
     }));
     let id = downloads.start(&request)?.id;
-    let interactive = std::io::stderr().is_terminal();
-    for heard in heard {
-        let download = match heard {
-            Heard::Moved(download) if download.id == id => download,
-            Heard::Moved(_) => continue,
-            Heard::Interrupted => {
+    let progress = Progress::new();
+    for message in messages {
+        let download = match message {
+            Message::Changed(download) if download.id == id => download,
+            Message::Changed(_) => continue,
+            Message::Interrupted => {
                 downloads.pause(&id)?;
                 continue;
             }
         };
-        if interactive {
-            eprint!("\r\x1b[K{}", line(&download));
-        }
+        progress.show(download.done_bytes, download.total_bytes.unwrap_or(0), line(&download));
         match (download.phase, &download.error) {
-            (DownloadPhase::Done, _) => return done(&download, interactive, json),
-            (DownloadPhase::Failed, Some(error)) => {
-                clear(interactive);
-                return Err(Told(error.clone()).into());
+            (DownloadPhase::Done, _) => {
+                drop(progress);
+                return done(&download, json);
             }
+            (DownloadPhase::Failed, Some(error)) => return Err(ReportedError(error.clone()).into()),
             (DownloadPhase::Paused, _) => {
-                clear(interactive);
+                drop(progress);
                 eprintln!(
-                    "Paused; {} are here and stay. The same command goes on.",
+                    "Paused at {}. Run the same command to resume.",
                     render::bytes(download.done_bytes)
                 );
                 return Ok(());
@@ -88,23 +87,16 @@ pub(super) fn run(args: &PullArgs, json: bool) -> Result<()> {
             _ => {}
         }
     }
-    Err(Error::Internal("a download ended without a word".into()).into())
+    Err(Error::Internal("a download ended without a result".into()).into())
 }
 
-fn clear(interactive: bool) {
-    if interactive {
-        eprint!("\r\x1b[K");
-    }
-}
-
-fn done(download: &Download, interactive: bool, json: bool) -> Result<()> {
-    clear(interactive);
+fn done(download: &Download, json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
         return Ok(writeln!(out, "{}", serde_json::to_string(download)?)?);
     }
     let path = download.path.as_deref().unwrap_or_default();
-    Ok(writeln!(out, "{} is in the library: {path}", render::line(&download.name))?)
+    Ok(writeln!(out, "Downloaded {} to {path}", render::line(&download.name))?)
 }
 
 fn line(download: &Download) -> String {
@@ -112,8 +104,8 @@ fn line(download: &Download) -> String {
     let percent = if total > 0 { download.done_bytes as f64 / total as f64 * 100.0 } else { 0.0 };
     let far = format!("{percent:.0} % of {}", render::bytes(total));
     match (download.phase, download.bytes_per_second) {
-        (DownloadPhase::Checking, _) => "comparing with the checksum".into(),
-        (DownloadPhase::Retrying, _) => format!("{far}, the connection was lost; trying again"),
+        (DownloadPhase::Checking, _) => "verifying the checksum".into(),
+        (DownloadPhase::Retrying, _) => format!("{far}, connection lost, retrying"),
         (_, Some(speed)) => {
             let left =
                 download.seconds_left.map_or(String::new(), |s| format!(", about {} left", duration(s)));
@@ -131,11 +123,12 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// Tells when the person presses Ctrl-C, from a thread of its own.
-fn listen_for_interrupt(sender: Sender<Heard>) -> Result<()> {
+/// Sends a message on Ctrl-C, from its own thread.
+fn listen_for_interrupt(sender: Sender<Message>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("interrupt".into()).spawn(move || {
-        while runtime.block_on(tokio::signal::ctrl_c()).is_ok() && sender.send(Heard::Interrupted).is_ok() {}
+        while runtime.block_on(tokio::signal::ctrl_c()).is_ok() && sender.send(Message::Interrupted).is_ok() {
+        }
     })?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `hunch models rm`: takes a model out of Hunch's own folder, after a question.
+//! `hunch models rm`: removes a model from Hunch's own folder, after confirmation.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -10,45 +10,45 @@ use hunch_library::Places;
 
 use crate::cli::render;
 
-/// Which model, and whether to ask.
+/// Model to remove.
 #[derive(Args)]
 pub(crate) struct RemoveArgs {
     /// A name from the list, or the path of a file in Hunch's folder
     name: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }
 
 pub(crate) fn run(args: &RemoveArgs, places: &Places, json: bool) -> Result<()> {
-    let path = hunch_library::find(&args.name, places)?;
+    let path = hunch_library::resolve(&args.name, places)?;
     let files = hunch_library::removable(&path, places)?;
     let size: u64 = files.iter().filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum();
     if !args.yes {
         if !std::io::stdin().is_terminal() {
-            let text = "Removing a model asks first, and there is no terminal to answer at. Nothing was \
-                        removed. Say --yes to remove it without a question.";
+            let text = "Removing a model needs confirmation, and there is no terminal to ask on. Use --yes to \
+                        remove it without asking.";
             return Err(Error::invalid(text).into());
         }
-        // What is asked is no part of the output, which a program may read.
+        // The question goes to standard error: standard output may be read by a program.
         let mut asking = std::io::stderr().lock();
         for file in &files {
             writeln!(asking, "{}", render::line(&file.display().to_string()))?;
         }
-        write!(asking, "Remove this for good ({})? [y/N] ", render::bytes(size))?;
+        write!(asking, "Delete this permanently ({})? [y/N] ", render::bytes(size))?;
         asking.flush()?;
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         if !matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
-            return told(args, json, &[], 0);
+            return report(args, json, &[], 0);
         }
     }
     hunch_library::remove(&path, places)?;
-    told(args, json, &files, size)
+    report(args, json, &files, size)
 }
 
-/// Says what was removed.
-fn told(args: &RemoveArgs, json: bool, files: &[PathBuf], size: u64) -> Result<()> {
+/// Prints what was removed.
+fn report(args: &RemoveArgs, json: bool, files: &[PathBuf], size: u64) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
         let value = serde_json::json!({ "name": args.name, "removed": files, "freed_bytes": size });

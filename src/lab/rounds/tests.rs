@@ -1,4 +1,4 @@
-//! The rules at one position: a Monte Carlo of a million rounds each, and what a single round tells.
+//! The rules at one position: a million rounds each, and the details of a single round.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::lab::position::tests::{any_sampling, any_scores};
 use crate::lab::position::{Scores, toy};
 use hunch_core::sample::SamplingParams;
 
-/// Rounds of the Monte Carlo.
+/// Rounds of a statistical test.
 const MANY: u32 = 1_000_000;
 
 const TYPICAL: AcceptanceRule = AcceptanceRule::LossyTypical { epsilon: 0.09, delta: 0.3 };
@@ -21,7 +21,7 @@ fn rounds(distributions: &Distributions, rule: AcceptanceRule, rounds: u32, seed
     Rounds::new(7, distributions, rule, seed).unwrap().run(rounds).unwrap()
 }
 
-/// Whether `share` of the rounds is what theory says, within four standard errors.
+/// Checks that the accepted share is within four standard errors of theory.
 fn accepts(outcome: &LabRounds, expected: f64) {
     let n = f64::from(outcome.rounds);
     let share = f64::from(outcome.accepted) / n;
@@ -56,8 +56,7 @@ fn a_million_rounds_of_matching_follow_p() {
     accepts(&outcome, theory::matching(distributions.p(), distributions.q()));
 }
 
-/// How often it accepts has bounds only: (1 - TV) / (1 + TV) (Daliri et al., theorem 1), and what the best
-/// rule accepts.
+// Its acceptance is only bounded: by (1 - TV) / (1 + TV) (Daliri et al., theorem 1) and by rejection sampling.
 #[test]
 fn a_million_rounds_of_coupling_follow_p() {
     let (distributions, outcome) =
@@ -82,10 +81,9 @@ fn a_million_rounds_refute_the_lossy_rules() {
     accepts(&lenient, theory::lenient_acceptance(distributions.p(), distributions.q(), 0.5));
 }
 
-/// The tokens that neither distribution can draw change nothing: a filtered distribution in a large vocabulary against the
-/// same one alone.
+// A filtered distribution in a large vocabulary against the same one alone.
 #[test]
-fn what_cannot_be_drawn_may_be_left_out() {
+fn tokens_of_zero_mass_change_nothing() {
     let far = |logits: Vec<f32>| -> Vec<f32> {
         let mut spread = vec![f32::NEG_INFINITY; 500];
         logits.into_iter().enumerate().for_each(|(i, logit)| spread[i * 37 + 3] = logit);
@@ -116,7 +114,7 @@ fn what_cannot_be_drawn_may_be_left_out() {
 }
 
 #[test]
-fn a_round_tells_what_it_did() {
+fn single_round_is_reported_in_full() {
     let distributions = distributions();
     for rule in [AcceptanceRule::Lossless, LENIENT] {
         let mut lab = Rounds::new(7, &distributions, rule, 11).unwrap();
@@ -131,7 +129,7 @@ fn a_round_tells_what_it_did() {
                 assert_eq!(round.emitted, round.drafted);
                 kept += 1;
             } else {
-                // The residual holds nothing of what was rejected.
+                // The rejected token has no residual mass.
                 assert_ne!(round.emitted, round.drafted);
                 replaced += 1;
             }
@@ -148,7 +146,7 @@ fn a_round_tells_what_it_did() {
 }
 
 #[test]
-fn what_is_not_listed_is_counted_together() {
+fn unlisted_tokens_are_counted_together() {
     let target: Vec<f32> = (0..200).map(|i| -0.01 * i as f32).collect();
     let draft = target.iter().rev().copied().collect();
     let distributions =
@@ -160,7 +158,7 @@ fn what_is_not_listed_is_counted_together() {
 }
 
 #[test]
-fn certainty_and_nothing_are_no_numbers_that_are_none() {
+fn certain_and_impossible_tokens_give_finite_numbers() {
     let distributions = Distributions::new(toy(), SamplingParams::greedy()).unwrap();
     let outcome = rounds(&distributions, AcceptanceRule::Lossless, 50, 1);
     assert_eq!((outcome.accepted, outcome.total_variation, outcome.expected_variation), (50, 0.0, 0.0));
@@ -170,10 +168,10 @@ fn certainty_and_nothing_are_no_numbers_that_are_none() {
 }
 
 #[test]
-fn requests_are_checked() {
+fn rejects_invalid_requests() {
     let request = |rounds, rule| LabRoundsRequest { position: 1, rule, rounds, afresh: false };
-    assert!(check(&request(MOST_AT_ONCE, TYPICAL)).is_ok());
-    for rounds in [0, MOST_AT_ONCE + 1] {
+    assert!(check(&request(MAX_ROUNDS, TYPICAL)).is_ok());
+    for rounds in [0, MAX_ROUNDS + 1] {
         assert!(check(&request(rounds, AcceptanceRule::Match)).unwrap_err().to_string().contains("10000"));
     }
     let wrong = AcceptanceRule::LossyLenience { lenience: 0.0 };
@@ -186,11 +184,11 @@ fn requests_are_checked() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn any_distribution_comes_out_as_p(scores in any_scores(), sampling in any_sampling(), seed in any::<u64>()) {
+    fn emissions_follow_p_for_any_distribution(scores in any_scores(), sampling in any_sampling(), seed in any::<u64>()) {
         let distributions = Distributions::new(scores, sampling).unwrap();
         for rule in [AcceptanceRule::Lossless, AcceptanceRule::Match, AcceptanceRule::Coupled] {
             let outcome = rounds(&distributions, rule, 2_000, seed);
-            // Many distributions are tried: one in a thousand would be refuted by chance too often.
+            // Many distributions are tested: one in a thousand would fail by chance too often.
             prop_assert!(outcome.p_value > 1e-7, "{rule}: {outcome:?}");
             prop_assert!(outcome.total_variation.is_finite() && outcome.expected_variation.is_finite());
         }

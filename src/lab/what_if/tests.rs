@@ -1,4 +1,4 @@
-//! What-ifs by hand, and that no answer gives a number that is none.
+//! Predictions computed by hand, and finite results for any answer.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use hunch_core::method::Method;
 use hunch_core::stats::GenerationStats;
 use hunch_core::token::TokenOrigin::{Accepted, Bonus, Plain, Resampled};
 
-fn asked(max_draft: u32, temperature: Option<f32>) -> WhatIfRequest {
+fn request(max_draft: u32, temperature: Option<f32>) -> WhatIfRequest {
     WhatIfRequest { message: 1, max_draft, temperature }
 }
 
@@ -22,7 +22,7 @@ fn stats() -> GenerationStats {
     }
 }
 
-/// Tests of 1 and 1/2 at position 0, of 3/4 at position 1.
+/// An answer with tests of probability 1 and 1/2 at position 0, and 3/4 at position 1.
 fn answer() -> Vec<GenerationEvent> {
     vec![
         started(1, Method::DraftModel, AcceptanceRule::Lossless),
@@ -45,8 +45,8 @@ fn near(a: f64, b: f64) {
 }
 
 #[test]
-fn another_depth_by_hand() {
-    let answer = what_if(&answer(), 0.7, &asked(3, None)).unwrap();
+fn other_depth_matches_a_hand_computed_example() {
+    let answer = what_if(&answer(), 0.7, &request(3, None)).unwrap();
     assert_eq!((answer.known, answer.covered), (3, 0.0));
     near(answer.was.alpha, 2.0 / 3.0);
     assert_eq!((answer.was.rounds, answer.was.tok_s), (4.0, Some(150.0)));
@@ -56,47 +56,47 @@ fn another_depth_by_hand() {
     near(answer.would.mean_acceptance_length, tokens);
     near(answer.would.alpha, 0.75);
     near(answer.would.rounds, 12.0 / tokens);
-    // All rounds had four rows: 3 drafted tokens of 2 ms, a pass of 10 ms and 1 ms of the rest.
+    // All rounds had four rows: 3 drafted tokens of 2 ms, a pass of 10 ms and 1 ms for the rest.
     near(answer.would.tok_s.unwrap(), 1e3 * tokens / 17.0);
-    let deeper = what_if(&super::tests::answer(), 0.7, &asked(6, None)).unwrap();
+    let deeper = what_if(&super::tests::answer(), 0.7, &request(6, None)).unwrap();
     assert!(deeper.would.mean_acceptance_length > tokens && deeper.would.rounds < answer.would.rounds);
     near(deeper.would.tok_s.unwrap(), 1e3 * deeper.would.mean_acceptance_length / 23.0);
 }
 
 #[test]
-fn takes_any_number_of_drafted_tokens_from_an_imported_answer() {
+fn accepts_any_number_of_drafted_tokens_in_imported_answers() {
     let mut events = answer();
     let GenerationEvent::Round(round) = &mut events[1] else { panic!("a round") };
     round.drafted = u32::MAX;
-    let answer = what_if(&events, 0.7, &asked(3, None)).unwrap();
+    let answer = what_if(&events, 0.7, &request(3, None)).unwrap();
     assert_eq!(answer.known, 3);
 }
 
 #[test]
-fn rounds_that_found_nothing_to_guess_stay() {
+fn share_of_rounds_without_a_draft_stays() {
     let mut events = answer();
     events[0] = started(1, Method::Ngram, AcceptanceRule::Lossless);
     let mut plain = RoundEvent::of_tokens(2, vec![token((2, 0), "e", Plain, 1.0, None)]);
     plain.timing.target_ms = 4.0;
     events.insert(3, GenerationEvent::Round(plain));
-    let answer = what_if(&events, 0.7, &asked(1, None)).unwrap();
+    let answer = what_if(&events, 0.7, &request(1, None)).unwrap();
     near(answer.would.mean_acceptance_length, 1.0 + 0.75 * 2.0 / 3.0);
-    // Passes of one row took 4 ms, of four rows 10 ms: 2 ms a row. The rest: 1, 1, and 0 ms.
+    // Passes of one row took 4 ms, of four rows 10 ms: 2 ms a row. The rest took 1, 1 and 0 ms.
     let ms = 2.0 / 3.0 * (2.0 + 6.0) + 1.0 / 3.0 * 4.0 + 1.0;
     near(answer.would.tok_s.unwrap(), 1e3 * 1.5 / ms);
 }
 
 #[test]
-fn rules_that_draw_no_number_count_by_their_outcome() {
+fn rules_without_a_probability_count_outcomes() {
     let mut events = answer();
     events[0] = started(1, Method::DraftModel, AcceptanceRule::Match);
-    near(what_if(&events, 0.7, &asked(1, None)).unwrap().would.alpha, 0.5);
+    near(what_if(&events, 0.7, &request(1, None)).unwrap().would.alpha, 0.5);
     events[0] = started(1, Method::DraftModel, AcceptanceRule::LossyLenience { lenience: 0.5 });
-    near(what_if(&events, 0.7, &asked(1, None)).unwrap().would.alpha, 1.0);
+    near(what_if(&events, 0.7, &request(1, None)).unwrap().would.alpha, 1.0);
 }
 
-/// A place with the target's and the draft's likeliest tokens at temperature 1.
-fn place(mut token: TokenEvent, top: &[f32], guesses: &[f32]) -> TokenEvent {
+/// Adds the most likely tokens of target and draft at temperature 1.
+fn with_alternatives(mut token: TokenEvent, top: &[f32], guesses: &[f32]) -> TokenEvent {
     let listed = |distribution: &[f32]| {
         (0..).zip(distribution).map(|(id, p)| Alternative(id, String::new(), *p)).collect()
     };
@@ -105,36 +105,36 @@ fn place(mut token: TokenEvent, top: &[f32], guesses: &[f32]) -> TokenEvent {
 }
 
 #[test]
-fn another_temperature_moves_alpha_by_the_overlap() {
-    let kept = place(token((0, 0), "a", Accepted, 0.5, Some(1.0)), &[0.5, 0.25], &[0.8, 0.2]);
+fn other_temperature_shifts_alpha_by_the_overlap() {
+    let kept = with_alternatives(token((0, 0), "a", Accepted, 0.5, Some(1.0)), &[0.5, 0.25], &[0.8, 0.2]);
     let events = [
         started(1, Method::DraftModel, AcceptanceRule::Lossless),
         round(0, vec![kept], vec![]),
         finished(vec![], stats()),
     ];
-    let same = what_if(&events, 1.0, &asked(1, Some(1.0))).unwrap();
+    let same = what_if(&events, 1.0, &request(1, Some(1.0))).unwrap();
     near(same.would.alpha, 0.5);
     assert_eq!(same.covered, 0.75);
     // Over the listed tokens: (2/3, 1/3) and (4/5, 1/5) overlap by 2/3 + 1/5. At temperature 1/2 their
     // squares: (4/5, 1/5) and (16/17, 1/17).
-    let colder = what_if(&events, 1.0, &asked(1, Some(0.5))).unwrap();
+    let colder = what_if(&events, 1.0, &request(1, Some(0.5))).unwrap();
     assert!((colder.would.alpha - (0.5 + 0.8 + 1.0 / 17.0 - 2.0 / 3.0 - 0.2)).abs() < 1e-6);
-    let certain = what_if(&events, 1.0, &asked(1, Some(0.0))).unwrap();
+    let certain = what_if(&events, 1.0, &request(1, Some(0.0))).unwrap();
     assert!((certain.would.alpha - (0.5 + 1.0 - 2.0 / 3.0 - 0.2)).abs() < 1e-6);
-    // The guesses of an answer at temperature 1/2 are those of that temperature.
-    let from_colder = what_if(&events, 0.5, &asked(1, Some(1.0))).unwrap();
+    // Alternatives of the draft are stored at the answer's temperature of 1/2.
+    let from_colder = what_if(&events, 0.5, &request(1, Some(1.0))).unwrap();
     let (new, old) = (2.0 / 3.0 + 1.0 / 3.0, 0.8 + 0.2);
     assert!((from_colder.would.alpha - (0.5 + new - old)).abs() < 1e-6);
 }
 
 #[test]
-fn without_guesses_alpha_stays() {
-    let answer = what_if(&answer(), 0.7, &asked(1, Some(1.5))).unwrap();
+fn alpha_stays_without_alternatives_of_the_draft() {
+    let answer = what_if(&answer(), 0.7, &request(1, Some(1.5))).unwrap();
     near(answer.would.alpha, 0.75);
 }
 
 #[test]
-fn a_generation_that_was_cut_off_or_not_timed_is_judged_all_the_same() {
+fn predicts_generations_without_end_or_times() {
     let mut events = answer();
     events.pop();
     for event in &mut events {
@@ -144,28 +144,28 @@ fn a_generation_that_was_cut_off_or_not_timed_is_judged_all_the_same() {
             round.figures.rounds = 2;
         }
     }
-    let answer = what_if(&events, 0.7, &asked(2, None)).unwrap();
+    let answer = what_if(&events, 0.7, &request(2, None)).unwrap();
     assert_eq!((answer.was.rounds, answer.was.tok_s, answer.would.tok_s), (2.0, None, None));
     near(answer.would.rounds, 4.0 / answer.would.mean_acceptance_length);
 }
 
 #[test]
-fn what_cannot_be_answered_is_refused() {
+fn rejects_invalid_requests() {
     let error = |events: &[GenerationEvent], request| what_if(events, 0.7, &request).unwrap_err().to_string();
-    assert!(error(&[], asked(3, None)).contains("method that drafts"));
+    assert!(error(&[], request(3, None)).contains("method that drafts"));
     let plain = [
         started(1, Method::Plain, AcceptanceRule::Lossless),
         GenerationEvent::Round(RoundEvent::of_tokens(0, vec![token((0, 0), "a", Plain, 1.0, None)])),
     ];
-    assert!(error(&plain, asked(3, None)).contains("tested no draft"));
-    for wrong in [asked(0, None), asked(16, None), asked(3, Some(f32::NAN)), asked(3, Some(-1.0))] {
+    assert!(error(&plain, request(3, None)).contains("tested no draft"));
+    for wrong in [request(0, None), request(16, None), request(3, Some(f32::NAN)), request(3, Some(-1.0))] {
         assert!(error(&answer(), wrong).contains("choose a number from"));
     }
 }
 
 proptest! {
     #[test]
-    fn no_answer_gives_a_number_that_is_none(
+    fn results_are_finite_for_any_answer(
         distributions in prop::collection::vec((0.0f32..=1.0, prop::option::of(0.0f32..=1.0), any::<bool>()), 1..12),
         listed in prop::collection::vec(0.0f32..=1.0, 0..4),
         (depth, old, new) in (1u32..=15, 0.0f32..=5.0, prop::option::of(0.0f32..=5.0)),
@@ -175,11 +175,11 @@ proptest! {
         sorted.sort_by(|a, b| b.total_cmp(a));
         for (i, (p, q, kept)) in (0..).zip(distributions) {
             let origin = if kept { Accepted } else { Resampled };
-            let stands = place(token((i, 0), "a", origin, p, q), &sorted, &sorted);
+            let emitted = with_alternatives(token((i, 0), "a", origin, p, q), &sorted, &sorted);
             let instead = if kept { vec![] } else { vec![rejected(0, "x", p, q)] };
-            events.push(round(i, vec![stands], instead));
+            events.push(round(i, vec![emitted], instead));
         }
-        let answer = what_if(&events, old, &asked(depth, new)).unwrap();
+        let answer = what_if(&events, old, &request(depth, new)).unwrap();
         for figures in [answer.was, answer.would] {
             prop_assert!(figures.alpha.is_finite() && (0.0..=1.0 + 1e-9).contains(&figures.alpha), "{figures:?}");
             prop_assert!(figures.rounds.is_finite() && figures.mean_acceptance_length.is_finite());

@@ -1,4 +1,4 @@
-//! Reads any bytes as the header of a GGUF file.
+//! Fuzz target: parses arbitrary bytes as a GGUF header.
 
 #![no_main]
 
@@ -13,8 +13,9 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../it/alloc_count.rs"]
 mod alloc_count;
 
-/// Memory that reading may take, as a multiple of the file's size, and whatever that is.
+/// Maximum memory as a multiple of the file size.
 const FACTOR: usize = 8;
+/// Additional memory in bytes for any file size.
 const FLOOR: usize = 8 << 10;
 
 fuzz_target!(init: seeds::write(seeds::headers), |bytes: &[u8]| read(bytes));

@@ -1,5 +1,6 @@
-//! Renders any chat template in a child process, as the application does: whatever happens there, this process goes
-//! on and there is a prompt.
+//! Fuzz target: renders arbitrary chat templates in a child process, like the application.
+//!
+//! This process must survive and always get a prompt.
 
 #![no_main]
 
@@ -13,10 +14,11 @@ use hunch_model::text::template::child;
 use hunch_model::text::{ChatTemplate, TemplateOrigin, Tokenizer};
 use libfuzzer_sys::fuzz_target;
 
-/// Two tries of two renderings each, of 2 s at most, and time for children to begin on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes that a result may have, whatever the conversation is, and as a multiple of it.
-const OUTPUT: usize = 1 << 20;
+/// Timeout for two tries of two renderings each of at most 2 s, plus starting children on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Base limit of the output in bytes.
+const BASE_OUTPUT: usize = 1 << 20;
+/// Additional output as a multiple of the conversation.
 const OUTPUT_FACTOR: usize = 16;
 
 fuzz_target!(
@@ -30,30 +32,30 @@ fuzz_target!(
 fn tokenizer() -> &'static Tokenizer {
     static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
     TOKENIZER.get_or_init(|| {
-        let gguf = Gguf::parse(Path::new("model.gguf"), &seeds::vocabularies()[0]).expect("a sound header");
-        Tokenizer::from_gguf(&gguf).expect("a sound vocabulary")
+        let gguf = Gguf::parse(Path::new("model.gguf"), &seeds::vocabularies()[0]).expect("a valid header");
+        Tokenizer::from_gguf(&gguf).expect("a valid vocabulary")
     })
 }
 
 fn render(bytes: &[u8]) {
     let (source, messages) = template::read(bytes);
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut template = ChatTemplate::from_source(Some(&source), "<s>", "<|im_end|>");
     template.set_time(1_735_689_599);
     let prompt = template.render(&messages, true, &|| false).expect("there is always a prompt");
     let contents: usize = messages.iter().map(|message| message.content.len()).sum();
-    assert!(prompt.text.len() <= OUTPUT + OUTPUT_FACTOR * contents, "{} bytes", prompt.text.len());
+    assert!(prompt.text.len() <= BASE_OUTPUT + OUTPUT_FACTOR * contents, "{} bytes", prompt.text.len());
     if prompt.origin != TemplateOrigin::Model {
         assert!(
             source.trim().is_empty() || prompt.note.is_some(),
-            "nobody is told that a built-in template is used"
+            "a built-in template is used without a note"
         );
     }
     let again = template.render(&messages, true, &|| false).expect("there is always a prompt");
     if (prompt.origin, again.origin) == (TemplateOrigin::Model, TemplateOrigin::Model) {
         assert_eq!(prompt.text, again.text, "the same conversation has the same text");
     }
-    let (ids, _) = template.ids(tokenizer(), &messages, &|| false).expect("every prompt can be tokenised");
+    let (ids, _) = template.ids(tokenizer(), &messages, &|| false).expect("every prompt can be encoded");
     assert!(ids.iter().all(|&id| (id as usize) < tokenizer().vocab_size()));
-    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
 }

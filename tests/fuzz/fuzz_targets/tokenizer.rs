@@ -1,4 +1,4 @@
-//! Builds a tokeniser from any header, and tokenises the text that follows the header.
+//! Fuzz target: builds a tokeniser from a header and encodes the text after the header.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hunch_fuzz::seeds;
 use hunch_model::gguf::Gguf;
-use hunch_model::text::{Detokenizer, EncodeOptions, Tokenizer, compare_vocabularies};
+use hunch_model::text::{Detokenizer, EncodeOptions, Tokenizer, check_vocabularies};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(init: seeds::write(seeds::vocabularies), |bytes: &[u8]| tokenise(bytes));
@@ -24,7 +24,7 @@ fn tokenise(bytes: &[u8]) {
     assert!(tokenizer.end_tokens().iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
     let byte_level = gguf.str("tokenizer.ggml.model") == Some("gpt2");
     for options in [RAW, SPECIAL] {
-        let ids = tokenizer.encode(&text, options).expect("any text can be tokenised");
+        let ids = tokenizer.encode(&text, options).expect("any text can be encoded");
         assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
         if options == RAW && byte_level {
             let forged = ids.iter().find(|&&id| tokenizer.is_special(id));
@@ -34,25 +34,25 @@ fn tokenise(bytes: &[u8]) {
         let mut streamed: String = ids.iter().map(|&id| stream.push(id)).collect();
         streamed += &stream.finish();
         assert_eq!(streamed, tokenizer.decode(&ids, false));
-        if options == RAW && byte_level && is_whole(&gguf) {
-            assert_eq!(tokenizer.decode(&ids, true), text, "the text comes back");
+        if options == RAW && byte_level && covers_all_bytes(&gguf) {
+            assert_eq!(tokenizer.decode(&ids, true), text, "decoding returns the text");
         }
     }
-    compare_vocabularies(&tokenizer, &tokenizer).expect("a vocabulary agrees with itself");
+    check_vocabularies(&tokenizer, &tokenizer).expect("a vocabulary matches itself");
 }
 
-/// True if ordinary tokens alone spell every byte, so that no text can be lost.
-fn is_whole(gguf: &Gguf) -> bool {
+/// Returns `true` if ordinary tokens cover every byte, so that no text is lost.
+fn covers_all_bytes(gguf: &Gguf) -> bool {
     let Some(texts) = gguf.strings("tokenizer.ggml.tokens") else { return false };
     let kinds = gguf.i32s("tokenizer.ggml.token_type").unwrap_or_default();
     let kind = |i: usize| kinds.get(i).copied().unwrap_or(1);
     let ordinary: HashSet<&str> =
         texts.iter().enumerate().filter(|&(i, _)| kind(i) == 1).map(|(_, text)| text.as_str()).collect();
-    // Tokens of other kinds stand for their text as it is written, not for the bytes it spells.
+    // Tokens of other kinds decode to their raw text, not to the bytes it represents.
     let spells_itself = |text: &str| text.chars().all(|c| ('!'..='~').contains(&c));
-    let sound = |(i, text): (usize, &String)| {
+    let consistent = |(i, text): (usize, &String)| {
         kind(i) == 1 || (!ordinary.contains(text.as_str()) && spells_itself(text))
     };
     seeds::byte_characters().iter().all(|c| ordinary.contains(c.as_str()))
-        && texts.iter().enumerate().all(sound)
+        && texts.iter().enumerate().all(consistent)
 }

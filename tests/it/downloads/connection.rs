@@ -1,4 +1,4 @@
-//! A hub that misbehaves while bytes come, and disks that do.
+//! Downloads from a misbehaving Hub, and onto full disks.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,95 +8,94 @@ use hunch_library::download::DownloadSettings;
 use hunch_library::hub::HubConfig;
 use hunch_library::types::DownloadPhase;
 
-use super::{Desk, MIB, REPOSITORY, in_turn, is, model, settings, unfinished};
-use crate::hub::{Act, Asked, Content, TestHub};
+use super::{MIB, REPOSITORY, TestDownloads, assert_done, in_sequence, model, settings, unfinished};
+use crate::hub::{Behaviour, Content, Request, TestHub};
 
 #[test]
-fn two_hundred_megabytes_come_whole_through_fifty_random_cuts() {
+fn downloads_200_mb_through_50_random_cuts() {
     let hub = TestHub::start();
     let content = model(200_000_000, 2);
     hub.add(REPOSITORY, "big.gguf", content.clone());
     let mut chance = 7u64;
     let cuts = (0..50).map(|_| {
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        Act::cut((chance >> 33) % 7_000_000)
+        Behaviour::cut((chance >> 33) % 7_000_000)
     });
-    hub.act(in_turn(cuts.collect()));
-    let desk = Desk::new(&hub);
-    is(&desk.fetch("big.gguf"), &content);
+    hub.set_behaviour(in_sequence(cuts.collect()));
+    let test = TestDownloads::new(&hub);
+    assert_done(&test.fetch("big.gguf"), &content);
     let starts = hub.starts();
-    assert!(starts.is_sorted(), "what was here was never asked for again: {starts:?}");
+    assert!(starts.is_sorted(), "no byte was requested twice: {starts:?}");
     assert_eq!(starts.len(), 51);
 }
 
 #[test]
-fn a_connection_that_is_cut_at_every_mebibyte_gets_there() {
+fn completes_when_cut_every_mebibyte() {
     let hub = TestHub::start();
     let content = model(9 * MIB + 5, 3);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    hub.act(|asked| if asked.is_file() { Act::cut(MIB) } else { Act::default() });
-    let desk = Desk::new(&hub);
-    is(&desk.fetch("m.gguf"), &content);
+    hub.set_behaviour(|request| if request.is_file() { Behaviour::cut(MIB) } else { Behaviour::default() });
+    let test = TestDownloads::new(&hub);
+    assert_done(&test.fetch("m.gguf"), &content);
     assert_eq!(hub.starts(), (0..10).map(|n| n * MIB).collect::<Vec<u64>>());
 }
 
 #[test]
-fn a_hub_that_is_busy_or_broken_for_a_while_is_asked_again() {
+fn retries_overload_and_server_errors() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 6);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    hub.act(in_turn(vec![
-        Act::status(503),
-        Act::cut(MIB),
-        Act::status(429).with("Retry-After", "1"),
-        Act::status(500),
-        Act::status(504),
-        // An address of the storage that has expired: the hub is asked for another.
-        Act::status(403),
+    hub.set_behaviour(in_sequence(vec![
+        Behaviour::status(503),
+        Behaviour::cut(MIB),
+        Behaviour::status(429).with("Retry-After", "1"),
+        Behaviour::status(500),
+        Behaviour::status(504),
+        // An expired storage address: the Hub issues another.
+        Behaviour::status(403),
     ]));
-    let desk = Desk::new(&hub);
-    is(&desk.fetch("m.gguf"), &content);
+    let test = TestDownloads::new(&hub);
+    assert_done(&test.fetch("m.gguf"), &content);
     assert_eq!(hub.starts(), [0, 0, MIB, MIB, MIB, MIB, MIB]);
-    // Each goes through the hub: its address is fresh.
-    let resolved = hub.asked().iter().filter(|asked| asked.path.contains("/resolve/")).count();
+    // Each attempt asks the Hub for a fresh address.
+    let resolved = hub.requests().iter().filter(|request| request.path.contains("/resolve/")).count();
     assert_eq!(resolved, hub.starts().len());
 }
 
-/// With the waits that a person has, none of which this test waits for.
+/// Uses the default waits with a fake sleep.
 #[test]
-fn between_two_tries_there_is_a_wait_that_grows_and_that_the_hub_can_ask_for() {
+fn waits_between_retries_grow_and_respect_retry_after() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 24);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    let busy = || Act::status(429).with("Retry-After", "120");
-    hub.act(in_turn(vec![
-        Act::status(503),
-        Act::status(503),
+    let busy = || Behaviour::status(429).with("Retry-After", "120");
+    hub.set_behaviour(in_sequence(vec![
+        Behaviour::status(503),
+        Behaviour::status(503),
         busy(),
-        Act::status(503),
-        Act::cut(MIB),
-        Act::status(503),
+        Behaviour::status(503),
+        Behaviour::cut(MIB),
+        Behaviour::status(503),
     ]));
     let waited: Arc<Mutex<Vec<Duration>>> = Arc::default();
-    let waits = Arc::clone(&waited);
-    let asked = {
+    let recorded_waits = Arc::clone(&waited);
+    let attempts = {
         let hub = hub.clone();
         move || hub.starts().len()
     };
-    let tries: Arc<Mutex<Vec<usize>>> = Arc::default();
-    let tried = Arc::clone(&tries);
-    let wait = Arc::new(move |time| {
-        waits.lock().unwrap().push(time);
-        tried.lock().unwrap().push(asked());
+    let attempts_at_wait: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let recorded = Arc::clone(&attempts_at_wait);
+    let sleep = Arc::new(move |time| {
+        recorded_waits.lock().unwrap().push(time);
+        recorded.lock().unwrap().push(attempts());
         Box::pin(std::future::ready(())) as std::pin::Pin<Box<dyn Future<Output = ()> + Send>>
     });
     let usual = DownloadSettings::default();
-    let patient = DownloadSettings { wait, space: settings().space, ..usual };
-    is(&Desk::with(hub.config(), patient).fetch("m.gguf"), &content);
-    assert_eq!(*tries.lock().unwrap(), [1, 2, 3, 4, 5, 6], "one before every try but the first");
+    let patient = DownloadSettings { sleep, free_space: settings().free_space, ..usual };
+    assert_done(&TestDownloads::with(hub.config(), patient).fetch("m.gguf"), &content);
+    assert_eq!(*attempts_at_wait.lock().unwrap(), [1, 2, 3, 4, 5, 6], "one wait before each retry");
     let seconds: Vec<f64> = waited.lock().unwrap().iter().map(Duration::as_secs_f64).collect();
-    // Each is longer by chance, up to twice as long. What the hub asks for counts where it is more; when bytes
-    // have come it begins anew.
+    // Jitter at most doubles each wait. A longer `Retry-After` wins. Progress resets the backoff.
     let expected = [(1.0, 2.0), (2.0, 4.0), (120.0, 120.0), (8.0, 16.0), (1.0, 2.0), (2.0, 4.0)];
     for (wait, (least, most)) in seconds.iter().zip(expected) {
         assert!((least..=most).contains(wait), "{seconds:?}");
@@ -104,178 +103,200 @@ fn between_two_tries_there_is_a_wait_that_grows_and_that_the_hub_can_ask_for() {
 }
 
 #[test]
-fn who_waits_for_an_answer_does_not_wait_long_for_a_busy_hub() {
+fn listing_gives_up_soon_on_a_busy_hub() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(0, 25));
-    hub.act(|_| Act::status(429).with("Retry-After", "3600"));
+    hub.set_behaviour(|_| Behaviour::status(429).with("Retry-After", "3600"));
     let waited: Arc<Mutex<Vec<Duration>>> = Arc::default();
-    let waits = Arc::clone(&waited);
-    let wait = Arc::new(move |time| {
-        waits.lock().unwrap().push(time);
+    let recorded_waits = Arc::clone(&waited);
+    let sleep = Arc::new(move |time| {
+        recorded_waits.lock().unwrap().push(time);
         Box::pin(std::future::ready(())) as std::pin::Pin<Box<dyn Future<Output = ()> + Send>>
     });
-    let desk = Desk::with(hub.config(), DownloadSettings { wait, ..DownloadSettings::default() });
-    let error = desk.downloads.repository(REPOSITORY).unwrap_err().to_string();
+    let test = TestDownloads::with(hub.config(), DownloadSettings { sleep, ..DownloadSettings::default() });
+    let error = test.downloads.repository(REPOSITORY).unwrap_err().to_string();
     assert!(error.contains("too many requests"), "{error}");
     assert_eq!(*waited.lock().unwrap(), [Duration::from_secs(5); 2]);
 }
 
 #[test]
-fn a_hub_that_does_not_know_the_place_to_go_on_from_begins_anew() {
+fn restarts_when_the_range_is_refused_or_wrong() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 6);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    let elsewhere = Act { shift: 5, ..Act::default() };
-    hub.act(in_turn(vec![Act::cut(MIB), Act::status(416), Act::cut(MIB + 5), elsewhere]));
-    let desk = Desk::new(&hub);
-    is(&desk.fetch("m.gguf"), &content);
+    let elsewhere = Behaviour { shift: 5, ..Behaviour::default() };
+    hub.set_behaviour(in_sequence(vec![
+        Behaviour::cut(MIB),
+        Behaviour::status(416),
+        Behaviour::cut(MIB + 5),
+        elsewhere,
+    ]));
+    let test = TestDownloads::new(&hub);
+    assert_done(&test.fetch("m.gguf"), &content);
     assert_eq!(hub.starts(), [0, MIB, 0, MIB + 5, 0]);
 }
 
 #[test]
-fn a_hub_that_knows_no_ranges_is_read_from_the_beginning() {
+fn restarts_when_ranges_are_not_supported() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 7);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    hub.act(in_turn(vec![Act::cut(MIB), Act { whole: true, ..Act::default() }]));
-    let desk = Desk::new(&hub);
-    is(&desk.fetch("m.gguf"), &content);
+    hub.set_behaviour(in_sequence(vec![
+        Behaviour::cut(MIB),
+        Behaviour { whole: true, ..Behaviour::default() },
+    ]));
+    let test = TestDownloads::new(&hub);
+    assert_done(&test.fetch("m.gguf"), &content);
     assert_eq!(hub.starts(), [0, MIB]);
-    // One that never gets further is given up, though bytes come each time.
+    // A transfer that never gets further fails, although bytes arrive each time.
     hub.add(REPOSITORY, "n.gguf", model(2 * MIB, 8));
-    hub.act(|asked| if asked.is_file() { Act { whole: true, ..Act::cut(MIB) } } else { Act::default() });
-    let ended = desk.fetch("n.gguf");
+    hub.set_behaviour(|request| {
+        if request.is_file() {
+            Behaviour { whole: true, ..Behaviour::cut(MIB) }
+        } else {
+            Behaviour::default()
+        }
+    });
+    let ended = test.fetch("n.gguf");
     assert_eq!((ended.phase, ended.error.unwrap().code), (DownloadPhase::Failed, ErrorCode::HubUnreachable));
 }
 
 #[test]
-fn a_file_of_another_length_is_no_model() {
+fn refuses_a_file_of_the_wrong_length() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 9);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    let desk = Desk::new(&hub);
-    hub.act(|asked| if asked.is_file() { Act { longer: 1, ..Act::default() } } else { Act::default() });
-    assert_eq!(desk.fails("m.gguf").0, ErrorCode::HubUnreachable);
-    hub.act(|_| Act::default());
-    is(&desk.fetch("m.gguf"), &content);
+    let test = TestDownloads::new(&hub);
+    hub.set_behaviour(|request| {
+        if request.is_file() { Behaviour { longer: 1, ..Behaviour::default() } } else { Behaviour::default() }
+    });
+    assert_eq!(test.fails("m.gguf").0, ErrorCode::HubUnreachable);
+    hub.set_behaviour(|_| Behaviour::default());
+    assert_done(&test.fetch("m.gguf"), &content);
 }
 
 #[test]
-fn a_wrong_checksum_is_reported_kept_aside_and_begun_anew() {
+fn wrong_checksum_is_reported_quarantined_and_restarted() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 10);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    let desk = Desk::new(&hub);
-    hub.act(in_turn(vec![Act { spoilt: true, ..Act::default() }]));
-    let (code, message) = desk.fails("m.gguf");
+    let test = TestDownloads::new(&hub);
+    hub.set_behaviour(in_sequence(vec![Behaviour { corrupt: true, ..Behaviour::default() }]));
+    let (code, message) = test.fails("m.gguf");
     assert_eq!(code, ErrorCode::WrongChecksum);
     assert!(message.contains(&content.sha256[..12]) && message.contains("m.gguf.bad-checksum"), "{message}");
-    let aside = unfinished(desk.path())[0].join("m.gguf.bad-checksum");
+    let aside = unfinished(test.path())[0].join("m.gguf.bad-checksum");
     assert_eq!(std::fs::metadata(aside).unwrap().len(), content.size());
-    is(&desk.fetch("m.gguf"), &content);
+    assert_done(&test.fetch("m.gguf"), &content);
     assert_eq!(hub.starts(), [0, 0]);
 }
 
 #[test]
-fn what_is_not_a_model_is_kept_aside() {
+fn file_that_is_not_gguf_is_quarantined() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", Content::new(b"<html>not a model</html>".to_vec()));
-    let desk = Desk::new(&hub);
-    let (code, message) = desk.fails("m.gguf");
+    let test = TestDownloads::new(&hub);
+    let (code, message) = test.fails("m.gguf");
     assert_eq!(code, ErrorCode::InvalidModelFile);
     assert!(message.contains("m.gguf.not-a-model"), "{message}");
 }
 
 #[test]
-fn a_file_that_is_replaced_midway_ends_as_the_new_one() {
+fn file_replaced_midway_is_downloaded_anew() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(4 * MIB, 11));
-    hub.act(in_turn(vec![Act { stall: Some(MIB), ..Act::default() }]));
-    let desk = Desk::new(&hub);
-    let id = desk.start("m.gguf");
-    desk.wait(&id, |download| download.done_bytes == MIB);
-    desk.downloads.pause(&id).unwrap();
+    hub.set_behaviour(in_sequence(vec![Behaviour { stall: Some(MIB), ..Behaviour::default() }]));
+    let test = TestDownloads::new(&hub);
+    let id = test.start("m.gguf");
+    test.wait(&id, |download| download.done_bytes == MIB);
+    test.downloads.pause(&id).unwrap();
     let new = model(3 * MIB, 12);
     hub.add(REPOSITORY, "m.gguf", new.clone());
-    desk.downloads.resume(&id).unwrap();
-    is(&desk.end(&id), &new);
-    assert_eq!(hub.starts(), [0, 0], "no byte of the old one is in the new one");
+    test.downloads.resume(&id).unwrap();
+    assert_done(&test.end(&id), &new);
+    assert_eq!(hub.starts(), [0, 0], "the new file contains no byte of the old one");
 }
 
 #[test]
-fn a_tag_that_changes_between_two_requests_is_noticed() {
+fn changed_etag_triggers_a_new_listing() {
     let hub = TestHub::start();
     let content = model(4 * MIB, 13);
     hub.add(REPOSITORY, "m.gguf", content.clone());
     let mut resolved = 0;
-    let changing = |asked: &Asked| asked.path.contains("/resolve/");
-    hub.act(move |asked| {
-        resolved += usize::from(changing(asked));
-        let etag = (changing(asked) && resolved == 2).then(|| "0".repeat(64));
-        Act { etag, cut: (asked.is_file() && resolved == 1).then_some(MIB), ..Act::default() }
+    let changing = |request: &Request| request.path.contains("/resolve/");
+    hub.set_behaviour(move |request| {
+        resolved += usize::from(changing(request));
+        let etag = (changing(request) && resolved == 2).then(|| "0".repeat(64));
+        Behaviour { etag, cut: (request.is_file() && resolved == 1).then_some(MIB), ..Behaviour::default() }
     });
-    let desk = Desk::new(&hub);
-    is(&desk.fetch("m.gguf"), &content);
-    // The hub was asked what the file is now, and it was the same.
-    assert_eq!(hub.asked().iter().filter(|asked| asked.path.starts_with("/api/")).count(), 2);
+    let test = TestDownloads::new(&hub);
+    assert_done(&test.fetch("m.gguf"), &content);
+    // The Hub was listed again, and the file was unchanged.
+    assert_eq!(hub.requests().iter().filter(|request| request.path.starts_with("/api/")).count(), 2);
     assert_eq!(hub.starts().last(), Some(&MIB));
-    // One that never is what it says is given up.
+    // A file that never matches its listing fails.
     hub.add(REPOSITORY, "n.gguf", model(4 * MIB, 14));
-    hub.act(move |asked| Act { etag: changing(asked).then(|| "0".repeat(64)), ..Act::default() });
-    let ended = desk.fetch("n.gguf");
+    hub.set_behaviour(move |request| Behaviour {
+        etag: changing(request).then(|| "0".repeat(64)),
+        ..Behaviour::default()
+    });
+    let ended = test.fetch("n.gguf");
     assert_eq!((ended.phase, ended.error.unwrap().code), (DownloadPhase::Failed, ErrorCode::HubUnreachable));
 }
 
 #[test]
-fn a_connection_over_which_nothing_comes_is_given_up_and_a_slow_one_is_not() {
+fn stalled_connection_is_retried_and_slow_one_is_not() {
     let hub = TestHub::start();
     let content = model(0, 15);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    let trickle = Act { trickle: Some(64 << 10), ..Act::default() };
-    hub.act(in_turn(vec![Act { stall: Some(1000), ..Act::default() }, trickle]));
-    // Long enough to be told.
+    let trickle = Behaviour { trickle: Some(64 << 10), ..Behaviour::default() };
+    hub.set_behaviour(in_sequence(vec![Behaviour { stall: Some(1000), ..Behaviour::default() }, trickle]));
+    // Long enough for the phase to be published.
     let wait = Duration::from_millis(500);
-    let settings = DownloadSettings { stall: wait, first_wait: wait, longest_wait: wait, ..settings() };
-    let desk = Desk::with(hub.config(), settings);
-    let id = desk.start("m.gguf");
-    let retrying = desk.wait(&id, |download| download.phase == DownloadPhase::Retrying);
-    assert!(retrying.error.unwrap().message.contains("nothing came any more"));
-    is(&desk.end(&id), &content);
+    let settings =
+        DownloadSettings { stall_timeout: wait, min_backoff: wait, max_backoff: wait, ..settings() };
+    let test = TestDownloads::with(hub.config(), settings);
+    let id = test.start("m.gguf");
+    let retrying = test.wait(&id, |download| download.phase == DownloadPhase::Retrying);
+    assert!(retrying.error.unwrap().message.contains("the connection stalled"));
+    assert_done(&test.end(&id), &content);
     assert_eq!(hub.starts(), [0, 1000]);
 }
 
 #[test]
-fn without_a_network_it_says_so_and_keeps_what_is_here() {
+fn unreachable_hub_is_reported_and_partial_file_kept() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 17);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    hub.act(in_turn(vec![Act { stall: Some(MIB), ..Act::default() }]));
-    let desk = Desk::new(&hub);
-    let id = desk.start("m.gguf");
-    desk.wait(&id, |download| download.done_bytes == MIB);
-    // Nobody listens on this port: it was given and given back.
+    hub.set_behaviour(in_sequence(vec![Behaviour { stall: Some(MIB), ..Behaviour::default() }]));
+    let test = TestDownloads::new(&hub);
+    let id = test.start("m.gguf");
+    test.wait(&id, |download| download.done_bytes == MIB);
+    // Nothing listens on this port: the listener is dropped.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let desk = desk.restart(HubConfig { endpoint: format!("http://{nobody}"), ..hub.config() });
-    desk.downloads.resume(&id).unwrap();
-    desk.wait(&id, |download| download.phase == DownloadPhase::Retrying);
-    let failed = desk.end(&id);
+    let test = test.restart(HubConfig { endpoint: format!("http://{nobody}"), ..hub.config() });
+    test.downloads.resume(&id).unwrap();
+    test.wait(&id, |download| download.phase == DownloadPhase::Retrying);
+    let failed = test.end(&id);
     let error = failed.error.unwrap();
     assert_eq!((failed.phase, error.code), (DownloadPhase::Failed, ErrorCode::HubUnreachable));
     assert!(error.message.contains("no connection") && error.message.contains("kept"), "{}", error.message);
-    assert_eq!((failed.done_bytes, desk.part_bytes(&id)), (MIB, MIB));
-    assert_eq!(desk.downloads.repository("a/b").unwrap_err().code(), ErrorCode::HubUnreachable);
-    let desk = desk.restart(hub.config());
-    desk.downloads.resume(&id).unwrap();
-    is(&desk.end(&id), &content);
+    assert_eq!((failed.done_bytes, test.part_bytes(&id)), (MIB, MIB));
+    assert_eq!(test.downloads.repository("a/b").unwrap_err().code(), ErrorCode::HubUnreachable);
+    let test = test.restart(hub.config());
+    test.downloads.resume(&id).unwrap();
+    assert_done(&test.end(&id), &content);
 }
 
 #[test]
-fn a_disk_without_room_is_told_before_a_byte_is_fetched() {
+fn insufficient_disk_space_is_reported_before_fetching() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(200_000_000, 20));
-    let desk =
-        Desk::with(hub.config(), DownloadSettings { space: Arc::new(|_| Some(100_000_000)), ..settings() });
-    let (code, message) = desk.fails("m.gguf");
+    let test = TestDownloads::with(
+        hub.config(),
+        DownloadSettings { free_space: Arc::new(|_| Some(100_000_000)), ..settings() },
+    );
+    let (code, message) = test.fails("m.gguf");
     assert_eq!(code, ErrorCode::DiskFull);
     assert!(message.contains("168 MB more"), "{message}");
     assert_eq!(hub.starts(), [0; 0]);
@@ -283,26 +304,26 @@ fn a_disk_without_room_is_told_before_a_byte_is_fetched() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_disk_that_fills_up_ends_it_with_what_is_missing() {
+fn disk_filling_up_fails_with_the_missing_bytes() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 21);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    hub.act(in_turn(vec![Act { stall: Some(MIB), ..Act::default() }]));
-    let desk = Desk::new(&hub);
-    let id = desk.start("m.gguf");
-    desk.wait(&id, |download| download.done_bytes == MIB);
-    desk.downloads.pause(&id).unwrap();
-    desk.wait(&id, |download| download.phase == DownloadPhase::Paused);
-    // A file that no byte more can be written to.
-    let part = desk.path().join(".downloads").join(&id).join("00000.part");
+    hub.set_behaviour(in_sequence(vec![Behaviour { stall: Some(MIB), ..Behaviour::default() }]));
+    let test = TestDownloads::new(&hub);
+    let id = test.start("m.gguf");
+    test.wait(&id, |download| download.done_bytes == MIB);
+    test.downloads.pause(&id).unwrap();
+    test.wait(&id, |download| download.phase == DownloadPhase::Paused);
+    // A file to which every write fails.
+    let part = test.path().join(".downloads").join(&id).join("00000.part");
     std::fs::remove_file(&part).unwrap();
     std::os::unix::fs::symlink("/dev/full", &part).unwrap();
-    desk.downloads.resume(&id).unwrap();
-    let failed = desk.end(&id);
+    test.downloads.resume(&id).unwrap();
+    let failed = test.end(&id);
     let error = failed.error.unwrap();
     assert_eq!((failed.phase, error.code), (DownloadPhase::Failed, ErrorCode::DiskFull), "{}", error.message);
     assert!(error.message.contains("3 MB more"), "{}", error.message);
     std::fs::remove_file(&part).unwrap();
-    desk.downloads.resume(&id).unwrap();
-    is(&desk.end(&id), &content);
+    test.downloads.resume(&id).unwrap();
+    assert_done(&test.end(&id), &content);
 }

@@ -1,5 +1,5 @@
-//! Downloads against a hub of ours that misbehaves: whatever it does, what ends up in the library is
-//! the file that the hub has, once, or nothing.
+//! Downloads from a misbehaving test Hub. Whatever it does, the library receives the Hub's file once, or
+//! nothing.
 
 mod connection;
 mod disk;
@@ -17,31 +17,31 @@ use candle_core::quantized::GgmlDType;
 use hunch_error::ErrorCode;
 use hunch_library::Places;
 use hunch_library::download::{DownloadSettings, Downloads, Subscription};
-use hunch_library::hub::{HubConfig, Token, TokenPlaces, Vault};
+use hunch_library::hub::{HubConfig, Token, TokenSources, Vault};
 use hunch_library::types::{Download, DownloadPhase, DownloadRequest, LibraryEvent};
 use hunch_model::weights::WeightFile;
 use sha2::{Digest, Sha256};
 
-use crate::hub::{Act, Asked, Content, TestHub};
+use crate::hub::{Behaviour, Content, Request, TestHub};
 use crate::support::tiny::Tiny;
 
-/// Long enough for a loaded machine; nothing waits for it when all is well.
+/// Long enough for a loaded machine. Nothing waits this long when all is well.
 const PATIENCE: Duration = Duration::from_secs(120);
 const MIB: u64 = 1 << 20;
 const REPOSITORY: &str = "owner/tiny-GGUF";
 
 fn settings() -> DownloadSettings {
     DownloadSettings {
-        tries: 6,
-        first_wait: Duration::from_millis(1),
-        longest_wait: Duration::from_millis(5),
-        stall: Duration::from_secs(20),
-        space: Arc::new(|_| None),
+        max_retries: 6,
+        min_backoff: Duration::from_millis(1),
+        max_backoff: Duration::from_millis(5),
+        stall_timeout: Duration::from_secs(20),
+        free_space: Arc::new(|_| None),
         ..DownloadSettings::default()
     }
 }
 
-/// A sound model of at least so many bytes: what follows the tensors is nothing.
+/// A valid model of at least `size` bytes, padded after the tensors.
 fn model(size: u64, seed: u64) -> Content {
     let tiny = Tiny { dtype: GgmlDType::Q8_0, layers: 1, seed, ..Tiny::default() };
     let head = tiny.writer().bytes();
@@ -49,30 +49,30 @@ fn model(size: u64, seed: u64) -> Content {
     Content::padded(head, size, seed)
 }
 
-/// A keychain that the person does not open, and how often they were asked.
+/// A keychain that stays locked and counts reads.
 #[derive(Default)]
-struct Shut(AtomicUsize);
+struct LockedKeychain(AtomicUsize);
 
-impl Shut {
-    fn asked(&self) -> usize {
+impl LockedKeychain {
+    fn reads(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// With the hub's token in it.
+    /// Configuration with this keychain as the token's source.
     fn config(self: &Arc<Self>, hub: &TestHub) -> HubConfig {
         let vault: Arc<dyn Vault> = Arc::clone(self) as _;
-        HubConfig { tokens: TokenPlaces { vault: Some(vault), ..TokenPlaces::default() }, ..hub.config() }
+        HubConfig { tokens: TokenSources { vault: Some(vault), ..TokenSources::default() }, ..hub.config() }
     }
 }
 
-impl Vault for Shut {
+impl Vault for LockedKeychain {
     fn read(&self) -> Result<Option<Token>, String> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        Err("the person said no".into())
+        Err("access denied".into())
     }
 
     fn write(&self, _: Option<&Token>) -> Result<(), String> {
-        Err("the person said no".into())
+        Err("access denied".into())
     }
 }
 
@@ -80,21 +80,21 @@ fn request(file: &str) -> DownloadRequest {
     DownloadRequest { repository: REPOSITORY.into(), file: file.into(), expected_sha256: None }
 }
 
-/// A models folder with its downloads.
-struct Desk {
+/// A models folder, its downloads and their events.
+struct TestDownloads {
     folder: tempfile::TempDir,
     downloads: Downloads,
     events: Receiver<LibraryEvent>,
-    _told: Subscription,
+    _subscription: Subscription,
 }
 
 fn watch(downloads: &Downloads) -> (Receiver<LibraryEvent>, Subscription) {
     let (sender, events) = channel();
-    let told = downloads.subscribe(Box::new(move |event| drop(sender.send(event))));
-    (events, told)
+    let subscription = downloads.subscribe(Box::new(move |event| drop(sender.send(event))));
+    (events, subscription)
 }
 
-impl Desk {
+impl TestDownloads {
     fn new(hub: &TestHub) -> Self {
         Self::with(hub.config(), settings())
     }
@@ -102,24 +102,24 @@ impl Desk {
     fn with(config: HubConfig, settings: DownloadSettings) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let downloads = Downloads::open(folder.path(), config, settings).unwrap();
-        let (events, _told) = watch(&downloads);
-        Self { folder, downloads, events, _told }
+        let (events, _subscription) = watch(&downloads);
+        Self { folder, downloads, events, _subscription }
     }
 
-    /// As after the program has ended and was started again.
+    /// Simulates a restart of the program.
     fn restart(self, config: HubConfig) -> Self {
-        let Self { folder, downloads, events, _told } = self;
-        drop((downloads, events, _told));
+        let Self { folder, downloads, events, _subscription } = self;
+        drop((downloads, events, _subscription));
         let downloads = Downloads::open(folder.path(), config, settings()).unwrap();
-        let (events, _told) = watch(&downloads);
-        Self { folder, downloads, events, _told }
+        let (events, _subscription) = watch(&downloads);
+        Self { folder, downloads, events, _subscription }
     }
 
     fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The models that anybody who looks can see.
+    /// Returns the visible models.
     fn models(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap());
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -136,7 +136,7 @@ impl Desk {
         wait(&self.events, id, until)
     }
 
-    /// Waits for the end, whichever.
+    /// Waits until the download is done or failed.
     fn end(&self, id: &str) -> Download {
         self.wait(id, |download| matches!(download.phase, DownloadPhase::Done | DownloadPhase::Failed))
     }
@@ -174,16 +174,18 @@ fn sha256(path: &Path) -> String {
     Sha256::digest(std::fs::read(path).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn is(download: &Download, content: &Content) {
+fn assert_done(download: &Download, content: &Content) {
     assert_eq!(download.phase, DownloadPhase::Done, "{download:?}");
     assert_eq!(download.error, None);
     assert_eq!(sha256(Path::new(download.path.as_ref().unwrap())), content.sha256);
 }
 
-/// Answers to the requests for bytes, one after the other; then it behaves.
-fn in_turn(acts: Vec<Act>) -> impl FnMut(&Asked) -> Act + Send {
-    let mut acts = acts.into_iter();
-    move |asked| if asked.is_file() { acts.next().unwrap_or_default() } else { Act::default() }
+/// Behaviours for successive file requests. Later ones succeed.
+fn in_sequence(behaviours: Vec<Behaviour>) -> impl FnMut(&Request) -> Behaviour + Send {
+    let mut behaviours = behaviours.into_iter();
+    move |request| {
+        if request.is_file() { behaviours.next().unwrap_or_default() } else { Behaviour::default() }
+    }
 }
 
 fn unfinished(models: &Path) -> Vec<PathBuf> {
@@ -192,88 +194,88 @@ fn unfinished(models: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_model_is_fetched_checked_and_in_the_library() {
+fn model_is_fetched_verified_and_listed() {
     let hub = TestHub::start();
     let content = model(3 * MIB, 1);
     hub.add(REPOSITORY, "q8/Tiny é-Q8_0.gguf", content.clone());
-    let desk = Desk::new(&hub);
-    let started = desk.downloads.start(&request("q8/Tiny é-Q8_0.gguf")).unwrap();
+    let test = TestDownloads::new(&hub);
+    let started = test.downloads.start(&request("q8/Tiny é-Q8_0.gguf")).unwrap();
     assert_eq!((started.phase, started.name.as_str()), (DownloadPhase::Waiting, "Tiny é-Q8_0"));
-    let done = desk.end(&started.id);
-    is(&done, &content);
+    let done = test.end(&started.id);
+    assert_done(&done, &content);
     assert_eq!((done.done_bytes, done.total_bytes), (content.size(), Some(content.size())));
-    assert_eq!(desk.models(), ["Tiny é-Q8_0.gguf"]);
-    assert!(unfinished(desk.path()).is_empty());
-    assert!(desk.events.iter().any(|event| event == LibraryEvent::Changed));
+    assert_eq!(test.models(), ["Tiny é-Q8_0.gguf"]);
+    assert!(unfinished(test.path()).is_empty());
+    assert!(test.events.iter().any(|event| event == LibraryEvent::Changed));
     assert_eq!(
-        hunch_library::find("tiny é-q8_0", &Places::only(desk.path().into())).unwrap(),
+        hunch_library::resolve("tiny é-q8_0", &Places::only(test.path().into())).unwrap(),
         PathBuf::from(done.path.unwrap())
     );
-    // Once more: it is here, and not a byte is fetched.
-    let asked = hub.starts().len();
-    is(&desk.fetch("q8/Tiny é-Q8_0.gguf"), &content);
-    assert_eq!((hub.starts().len(), desk.models().len()), (asked, 1));
+    // The model exists, so no byte is fetched again.
+    let before = hub.starts().len();
+    assert_done(&test.fetch("q8/Tiny é-Q8_0.gguf"), &content);
+    assert_eq!((hub.starts().len(), test.models().len()), (before, 1));
 }
 
 #[test]
-fn a_pause_survives_a_restart() {
+fn pause_survives_a_restart() {
     let hub = TestHub::start();
     let content = model(4 * MIB, 4);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    hub.act(in_turn(vec![
-        Act { stall: Some(MIB), ..Act::default() },
-        Act { stall: Some(MIB), ..Act::default() },
+    hub.set_behaviour(in_sequence(vec![
+        Behaviour { stall: Some(MIB), ..Behaviour::default() },
+        Behaviour { stall: Some(MIB), ..Behaviour::default() },
     ]));
-    let desk = Desk::new(&hub);
-    let id = desk.start("m.gguf");
-    desk.wait(&id, |download| download.done_bytes == MIB);
-    desk.downloads.pause(&id).unwrap();
-    assert_eq!(desk.wait(&id, |download| download.phase == DownloadPhase::Paused).done_bytes, MIB);
-    // It goes on at once where it was.
-    desk.downloads.resume(&id).unwrap();
-    desk.wait(&id, |download| download.done_bytes == 2 * MIB);
-    desk.downloads.pause(&id).unwrap();
-    let desk = desk.restart(hub.config());
-    let listed = desk.downloads.list();
+    let test = TestDownloads::new(&hub);
+    let id = test.start("m.gguf");
+    test.wait(&id, |download| download.done_bytes == MIB);
+    test.downloads.pause(&id).unwrap();
+    assert_eq!(test.wait(&id, |download| download.phase == DownloadPhase::Paused).done_bytes, MIB);
+    // It resumes where it stopped.
+    test.downloads.resume(&id).unwrap();
+    test.wait(&id, |download| download.done_bytes == 2 * MIB);
+    test.downloads.pause(&id).unwrap();
+    let test = test.restart(hub.config());
+    let listed = test.downloads.list();
     assert_eq!((listed[0].id.as_str(), listed[0].phase), (id.as_str(), DownloadPhase::Paused));
     assert_eq!((listed[0].done_bytes, listed[0].total_bytes), (2 * MIB, Some(content.size())));
-    // What the person has paused does not go on by itself.
-    desk.downloads.resume_interrupted();
-    assert_eq!(desk.downloads.list()[0].phase, DownloadPhase::Paused);
-    desk.downloads.resume(&id).unwrap();
-    is(&desk.end(&id), &content);
+    // A paused download does not resume by itself.
+    test.downloads.resume_interrupted();
+    assert_eq!(test.downloads.list()[0].phase, DownloadPhase::Paused);
+    test.downloads.resume(&id).unwrap();
+    assert_done(&test.end(&id), &content);
     assert_eq!(hub.starts(), [0, MIB, 2 * MIB]);
 }
 
 #[test]
-fn what_was_under_way_goes_on_after_a_restart() {
+fn active_download_resumes_after_a_restart() {
     let hub = TestHub::start();
     let content = model(4 * MIB, 5);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    hub.act(in_turn(vec![Act { stall: Some(MIB), ..Act::default() }]));
-    let desk = Desk::new(&hub);
-    let id = desk.start("m.gguf");
-    desk.wait(&id, |download| download.done_bytes == MIB);
-    let desk = desk.restart(hub.config());
-    assert_eq!(desk.models(), [""; 0]);
-    desk.downloads.resume_interrupted();
-    is(&desk.end(&id), &content);
+    hub.set_behaviour(in_sequence(vec![Behaviour { stall: Some(MIB), ..Behaviour::default() }]));
+    let test = TestDownloads::new(&hub);
+    let id = test.start("m.gguf");
+    test.wait(&id, |download| download.done_bytes == MIB);
+    let test = test.restart(hub.config());
+    assert_eq!(test.models(), [""; 0]);
+    test.downloads.resume_interrupted();
+    assert_done(&test.end(&id), &content);
     assert_eq!(hub.starts(), [0, MIB]);
 }
 
 #[test]
-fn speed_and_estimate_are_told_while_bytes_come() {
+fn speed_and_time_left_are_reported_while_running() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 16);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    hub.act(in_turn(vec![Act { trickle: Some(16 << 10), ..Act::default() }]));
-    let desk = Desk::new(&hub);
-    let id = desk.start("m.gguf");
-    let running = desk.wait(&id, |download| download.bytes_per_second.is_some());
+    hub.set_behaviour(in_sequence(vec![Behaviour { trickle: Some(16 << 10), ..Behaviour::default() }]));
+    let test = TestDownloads::new(&hub);
+    let id = test.start("m.gguf");
+    let running = test.wait(&id, |download| download.bytes_per_second.is_some());
     let (speed, left) = (running.bytes_per_second.unwrap(), running.seconds_left.unwrap());
     let expected = (content.size() - running.done_bytes) as f64 / speed;
     assert!((left - expected).abs() < 1e-6, "{running:?}");
-    let done = desk.end(&id);
+    let done = test.end(&id);
     assert_eq!((done.bytes_per_second, done.seconds_left), (None, None));
 }
 
@@ -282,44 +284,44 @@ fn two_programs_do_not_fetch_the_same_file() {
     let hub = TestHub::start();
     let content = model(3 * MIB, 22);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    hub.act(in_turn(vec![Act { stall: Some(MIB), ..Act::default() }]));
-    let desk = Desk::new(&hub);
-    let other = Downloads::open(desk.path(), hub.config(), settings()).unwrap();
-    let (heard, _told) = watch(&other);
-    let id = desk.start("m.gguf");
-    desk.wait(&id, |download| download.done_bytes == MIB);
-    // The other sees it, and that it is not its own.
+    hub.set_behaviour(in_sequence(vec![Behaviour { stall: Some(MIB), ..Behaviour::default() }]));
+    let test = TestDownloads::new(&hub);
+    let other = Downloads::open(test.path(), hub.config(), settings()).unwrap();
+    let (other_events, _subscription) = watch(&other);
+    let id = test.start("m.gguf");
+    test.wait(&id, |download| download.done_bytes == MIB);
+    // The other program sees the download as foreign.
     let seen = &other.list()[0];
     assert_eq!((seen.id.as_str(), seen.done_bytes), (id.as_str(), MIB));
     assert_eq!(seen.error.as_ref().unwrap().code, ErrorCode::DownloadElsewhere);
     other.start(&request("m.gguf")).unwrap();
-    let refused = wait(&heard, &id, |download| download.phase == DownloadPhase::Failed);
+    let refused = wait(&other_events, &id, |download| download.phase == DownloadPhase::Failed);
     assert_eq!(refused.error.unwrap().code, ErrorCode::DownloadElsewhere);
     other.remove(&id).unwrap();
-    // One thing after the other: this is refused after the removal was.
+    // Tasks run in order, so this refusal follows that of the removal.
     other.start(&request("m.gguf")).unwrap();
-    wait(&heard, &id, |download| download.phase == DownloadPhase::Failed);
-    assert_eq!(desk.part_bytes(&id), MIB, "it is not touched");
-    // When the first lets go, the other goes on.
-    desk.downloads.pause(&id).unwrap();
-    desk.wait(&id, |download| download.phase == DownloadPhase::Paused);
+    wait(&other_events, &id, |download| download.phase == DownloadPhase::Failed);
+    assert_eq!(test.part_bytes(&id), MIB, "the file is untouched");
+    // Once the first lets go, the other can resume.
+    test.downloads.pause(&id).unwrap();
+    test.wait(&id, |download| download.phase == DownloadPhase::Paused);
     let mut ended = None;
     while ended.is_none() {
         other.resume(&id).unwrap();
-        let download = wait(&heard, &id, |download| {
+        let download = wait(&other_events, &id, |download| {
             matches!(download.phase, DownloadPhase::Done | DownloadPhase::Failed)
         });
-        // The first may still be writing down that it is paused.
+        // The first may still be storing its pause.
         ended = (download.phase == DownloadPhase::Done).then_some(download);
     }
-    is(&ended.unwrap(), &content);
+    assert_done(&ended.unwrap(), &content);
     assert_eq!(hub.starts(), [0, MIB]);
-    assert_eq!(desk.downloads.list().len(), 0, "and the first sees that it is gone");
-    assert_eq!(desk.models(), ["m.gguf"]);
+    assert_eq!(test.downloads.list().len(), 0, "the first program sees its removal");
+    assert_eq!(test.models(), ["m.gguf"]);
 }
 
 #[test]
-fn a_model_in_parts_is_there_when_all_of_them_are() {
+fn split_model_appears_once_all_parts_are_complete() {
     let hub = TestHub::start();
     let tiny = Tiny { dtype: GgmlDType::Q8_0, seed: 30, ..Tiny::default() };
     let split = tiny.writer().split(3);
@@ -328,32 +330,32 @@ fn a_model_in_parts_is_there_when_all_of_them_are() {
     for (index, part) in parts.iter().enumerate() {
         hub.add(REPOSITORY, &format!("big-Q8_0-{:05}-of-00003.gguf", index + 1), part.clone());
     }
-    hub.act(|asked| {
+    hub.set_behaviour(|request| {
         let stall =
-            (asked.is_file() && asked.path.contains("00003-of") && asked.from.is_none()).then_some(MIB);
-        Act { stall, ..Act::default() }
+            (request.is_file() && request.path.contains("00003-of") && request.from.is_none()).then_some(MIB);
+        Behaviour { stall, ..Behaviour::default() }
     });
-    let desk = Desk::new(&hub);
-    let listed = desk.downloads.repository(REPOSITORY).unwrap().files;
+    let test = TestDownloads::new(&hub);
+    let listed = test.downloads.repository(REPOSITORY).unwrap().files;
     assert_eq!((listed.len(), listed[0].parts, listed[0].quantisation.as_str()), (1, 3, "Q8_0"));
-    let id = desk.start(&listed[0].path);
-    desk.wait(&id, |download| download.done_bytes == 5 * MIB);
-    assert_eq!(desk.models(), [""; 0], "two of three are no model");
-    desk.downloads.pause(&id).unwrap();
-    desk.downloads.resume(&id).unwrap();
-    let done = desk.end(&id);
+    let id = test.start(&listed[0].path);
+    test.wait(&id, |download| download.done_bytes == 5 * MIB);
+    assert_eq!(test.models(), [""; 0], "two of three parts are not a model");
+    test.downloads.pause(&id).unwrap();
+    test.downloads.resume(&id).unwrap();
+    let done = test.end(&id);
     assert_eq!((done.phase, done.name.as_str()), (DownloadPhase::Done, "big-Q8_0"));
     let names: Vec<String> = (1..=3).map(|n| format!("big-Q8_0-{n:05}-of-00003.gguf")).collect();
-    assert_eq!(desk.models(), names);
+    assert_eq!(test.models(), names);
     for (name, part) in names.iter().zip(&parts) {
-        assert_eq!(sha256(&desk.path().join(name)), part.sha256);
+        assert_eq!(sha256(&test.path().join(name)), part.sha256);
     }
     let path = PathBuf::from(done.path.unwrap());
     assert!(path.ends_with(&names[0]));
-    // And it is a model, whole.
+    // The installed model is valid.
     let entry = hunch_library::inspect(&path).unwrap().entry;
     assert_eq!((entry.name.as_str(), entry.parts, entry.problem), ("big-Q8_0", 3, None));
-    let whole = tiny.write(desk.path(), "whole");
+    let whole = tiny.write(test.path(), "whole");
     let bytes = |path: &Path| WeightFile::open(path).unwrap().weight_bytes();
     assert_eq!(bytes(&path), bytes(&whole));
     let again = hub.starts().into_iter().filter(|from| *from > 0).collect::<Vec<u64>>();
@@ -361,103 +363,107 @@ fn a_model_in_parts_is_there_when_all_of_them_are() {
 }
 
 #[test]
-fn a_few_files_come_at_a_time_and_the_others_wait() {
+fn parallel_transfers_are_limited() {
     let hub = TestHub::start();
     let names: Vec<String> = (0..7).map(|n| format!("m{n}.gguf")).collect();
     for (seed, name) in names.iter().enumerate() {
         hub.add(REPOSITORY, name, model(0, 40 + seed as u64));
     }
-    hub.act(|asked| Act { trickle: asked.is_file().then_some(128 << 10), ..Act::default() });
-    let desk = Desk::new(&hub);
-    let ids: Vec<String> = names.iter().map(|name| desk.start(name)).collect();
+    hub.set_behaviour(|request| Behaviour {
+        trickle: request.is_file().then_some(128 << 10),
+        ..Behaviour::default()
+    });
+    let test = TestDownloads::new(&hub);
+    let ids: Vec<String> = names.iter().map(|name| test.start(name)).collect();
     let mut open = ids.clone();
     let mut waited = false;
     while !open.is_empty() {
-        if let LibraryEvent::Download { download } = desk.events.recv_timeout(PATIENCE).unwrap() {
+        if let LibraryEvent::Download { download } = test.events.recv_timeout(PATIENCE).unwrap() {
             waited |= download.phase == DownloadPhase::Waiting && download.total_bytes.is_some();
             assert_ne!(download.phase, DownloadPhase::Failed, "{download:?}");
             open.retain(|id| *id != download.id || download.phase != DownloadPhase::Done);
         }
     }
     assert!(waited);
-    assert_eq!(hub.most_sending(), 3);
-    assert_eq!(desk.models(), names);
+    assert_eq!(hub.max_parallel_sends(), 3);
+    assert_eq!(test.models(), names);
 }
 
 #[test]
-fn another_model_of_the_same_name_is_left_alone() {
+fn different_model_of_the_same_name_is_not_overwritten() {
     let hub = TestHub::start();
     let content = model(0, 50);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    let desk = Desk::new(&hub);
-    std::fs::write(desk.path().join("m.gguf"), b"mine").unwrap();
-    let done = desk.fetch("m.gguf");
-    is(&done, &content);
-    assert_eq!((done.name.as_str(), desk.models()), ("m-2", vec!["m-2.gguf".into(), "m.gguf".into()]));
-    assert_eq!(std::fs::read(desk.path().join("m.gguf")).unwrap(), b"mine");
+    let test = TestDownloads::new(&hub);
+    std::fs::write(test.path().join("m.gguf"), b"mine").unwrap();
+    let done = test.fetch("m.gguf");
+    assert_done(&done, &content);
+    assert_eq!((done.name.as_str(), test.models()), ("m-2", vec!["m-2.gguf".into(), "m.gguf".into()]));
+    assert_eq!(std::fs::read(test.path().join("m.gguf")).unwrap(), b"mine");
 }
 
 #[test]
-fn a_download_that_is_removed_leaves_nothing() {
+fn removed_download_leaves_no_files() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(2 * MIB, 51));
-    hub.act(in_turn(vec![Act { stall: Some(MIB), ..Act::default() }]));
-    let desk = Desk::new(&hub);
-    let id = desk.start("m.gguf");
-    desk.wait(&id, |download| download.done_bytes == MIB);
-    desk.downloads.remove(&id).unwrap();
-    while desk.events.recv_timeout(PATIENCE).unwrap() != (LibraryEvent::DownloadGone { id: id.clone() }) {}
-    assert_eq!((desk.downloads.list().len(), unfinished(desk.path()).len()), (0, 0));
-    assert_eq!(desk.downloads.resume(&id).unwrap_err().code(), ErrorCode::InvalidRequest);
-    // Of one that is done the model stays.
-    let done = desk.fetch("m.gguf");
-    desk.downloads.remove(&done.id).unwrap();
-    while desk.events.recv_timeout(PATIENCE).unwrap() != (LibraryEvent::DownloadGone { id: id.clone() }) {}
-    assert_eq!(desk.models(), ["m.gguf"]);
+    hub.set_behaviour(in_sequence(vec![Behaviour { stall: Some(MIB), ..Behaviour::default() }]));
+    let test = TestDownloads::new(&hub);
+    let id = test.start("m.gguf");
+    test.wait(&id, |download| download.done_bytes == MIB);
+    test.downloads.remove(&id).unwrap();
+    while test.events.recv_timeout(PATIENCE).unwrap() != (LibraryEvent::DownloadGone { id: id.clone() }) {}
+    assert_eq!((test.downloads.list().len(), unfinished(test.path()).len()), (0, 0));
+    assert_eq!(test.downloads.resume(&id).unwrap_err().code(), ErrorCode::InvalidRequest);
+    // Removing a finished download keeps the model.
+    let done = test.fetch("m.gguf");
+    test.downloads.remove(&done.id).unwrap();
+    while test.events.recv_timeout(PATIENCE).unwrap() != (LibraryEvent::DownloadGone { id: id.clone() }) {}
+    assert_eq!(test.models(), ["m.gguf"]);
 }
 
 #[test]
-fn sinks_hear_until_they_are_dropped() {
+fn subscribers_are_called_until_dropped() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(0, 54));
-    let desk = Desk::new(&hub);
-    let heard = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&heard);
-    let told = desk.downloads.subscribe(Box::new(move |_| {
+    let test = TestDownloads::new(&hub);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let subscription = test.downloads.subscribe(Box::new(move |_| {
         counted.fetch_add(1, Ordering::SeqCst);
     }));
-    desk.fetch("m.gguf");
-    drop(told);
-    let before = heard.load(Ordering::SeqCst);
+    test.fetch("m.gguf");
+    drop(subscription);
+    let before = calls.load(Ordering::SeqCst);
     assert!(before > 1);
-    desk.fetch("m.gguf");
-    assert_eq!(heard.load(Ordering::SeqCst), before);
+    test.fetch("m.gguf");
+    assert_eq!(calls.load(Ordering::SeqCst), before);
 }
 
-/// A failed download on disk, and who listens asks for the list with every event, as a window does.
+/// A failed download on disk, and a subscriber that lists downloads on every event. The window does the
+/// same.
 #[test]
-fn a_sink_may_ask_for_the_list_and_let_go_of_anything() {
+fn subscriber_may_list_and_drop_anything() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(2 * MIB, 60));
     let content = model(0, 61);
     hub.add(REPOSITORY, "other.gguf", content.clone());
-    hub.act(|asked| {
-        let stall = (asked.is_file() && asked.path.ends_with("m.gguf")).then_some(MIB);
-        Act { stall, ..Act::default() }
+    hub.set_behaviour(|request| {
+        let stall = (request.is_file() && request.path.ends_with("m.gguf")).then_some(MIB);
+        Behaviour { stall, ..Behaviour::default() }
     });
-    let desk = Desk::new(&hub);
-    let other = Downloads::open(desk.path(), hub.config(), settings()).unwrap();
-    let id = desk.start("m.gguf");
-    desk.wait(&id, |download| download.done_bytes == MIB);
-    // For another program the download has failed, because the first one is at it.
-    let asked = other.clone();
+    let test = TestDownloads::new(&hub);
+    let other = Downloads::open(test.path(), hub.config(), settings()).unwrap();
+    let id = test.start("m.gguf");
+    test.wait(&id, |download| download.done_bytes == MIB);
+    // For another program the download has failed, because the first one holds its lock.
+    let lister = other.clone();
     let (sender, listed) = channel();
-    let told = other.subscribe(Box::new(move |event| drop(sender.send((event, asked.list())))));
+    let subscription = other.subscribe(Box::new(move |event| drop(sender.send((event, lister.list())))));
     other.list();
     let (_, first) = listed.recv_timeout(PATIENCE).unwrap();
     assert_eq!(first[0].error.as_ref().unwrap().code, ErrorCode::DownloadElsewhere);
-    desk.downloads.pause(&id).unwrap();
-    desk.wait(&id, |download| download.phase == DownloadPhase::Paused);
+    test.downloads.pause(&id).unwrap();
+    test.wait(&id, |download| download.phase == DownloadPhase::Paused);
     let fetched = other.start(&request("other.gguf")).unwrap().id;
     let mut phases = Vec::new();
     while phases.last() != Some(&DownloadPhase::Done) {
@@ -468,18 +474,18 @@ fn a_sink_may_ask_for_the_list_and_let_go_of_anything() {
             phases.push(download.phase);
         }
     }
-    assert_eq!(phases[0], DownloadPhase::Waiting, "in the order of what happens");
-    drop(told);
-    assert!(listed.iter().count() < 10, "the sink is gone, and what it held");
-    // One that drops itself, another one and the last of the downloads.
+    assert_eq!(phases[0], DownloadPhase::Waiting, "in the order of events");
+    drop(subscription);
+    assert!(listed.iter().count() < 10, "the subscriber and everything it owned are dropped");
+    // A subscriber that drops itself, another one and the last handle of the downloads.
     let (_, aside) = watch(&other);
     let mine: Arc<Mutex<Option<Subscription>>> = Arc::default();
     let (itself, last) = (Arc::clone(&mine), other.clone());
     let mut held = Some((aside, last));
-    let (sender, heard) = channel();
+    let (sender, events) = channel();
     let (go, wait) = channel();
     *mine.lock().unwrap() = Some(other.subscribe(Box::new(move |event| {
-        // The first one comes out of the start below.
+        // The first one is the event of the start below.
         if matches!(&event, LibraryEvent::Download { download } if download.phase == DownloadPhase::Waiting) {
             return;
         }
@@ -491,54 +497,57 @@ fn a_sink_may_ask_for_the_list_and_let_go_of_anything() {
     other.start(&request("m.gguf")).unwrap();
     drop(other);
     go.send(()).unwrap();
-    assert_eq!(heard.iter().count(), 1);
+    assert_eq!(events.iter().count(), 1);
 }
 
 #[test]
-fn of_many_who_start_a_new_download_at_once_one_fetches_and_all_see_it() {
+fn concurrent_starts_fetch_once() {
     let hub = TestHub::start();
     let content = model(MIB, 62);
     hub.add(REPOSITORY, "m.gguf", content.clone());
     for _ in 0..20 {
-        let desk = Desk::new(&hub);
+        let test = TestDownloads::new(&hub);
         let before = hub.starts().len();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let started = desk.downloads.start(&request("m.gguf")).unwrap();
+                    let started = test.downloads.start(&request("m.gguf")).unwrap();
                     assert_ne!(started.phase, DownloadPhase::Paused);
-                    assert_eq!(desk.downloads.list().len(), 1);
+                    assert_eq!(test.downloads.list().len(), 1);
                 });
             }
         });
-        let started = desk.downloads.list().remove(0);
+        let started = test.downloads.list().remove(0);
         if started.phase != DownloadPhase::Done {
-            desk.end(&started.id);
+            test.end(&started.id);
         }
-        is(&desk.downloads.list()[0], &content);
-        assert_eq!(desk.models(), ["m.gguf"]);
+        assert_done(&test.downloads.list()[0], &content);
+        assert_eq!(test.models(), ["m.gguf"]);
         assert_eq!(hub.starts().len(), before + 1);
     }
 }
 
-/// Whatever a person presses in a row, what was pressed last is what happens.
+/// Repeated pause and resume: the last call wins.
 #[test]
-fn the_last_word_counts() {
+fn last_of_many_calls_wins() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 63);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    hub.act(|asked| Act { trickle: asked.is_file().then_some(64 << 10), ..Act::default() });
-    let desk = Desk::new(&hub);
-    let id = desk.start("m.gguf");
+    hub.set_behaviour(|request| Behaviour {
+        trickle: request.is_file().then_some(64 << 10),
+        ..Behaviour::default()
+    });
+    let test = TestDownloads::new(&hub);
+    let id = test.start("m.gguf");
     for _ in 0..20 {
-        desk.downloads.pause(&id).unwrap();
-        desk.downloads.resume(&id).unwrap();
+        test.downloads.pause(&id).unwrap();
+        test.downloads.resume(&id).unwrap();
     }
-    desk.downloads.pause(&id).unwrap();
-    let desk = desk.restart(hub.config());
-    desk.downloads.resume_interrupted();
-    assert_eq!(desk.downloads.list()[0].phase, DownloadPhase::Paused, "it was written down");
-    hub.act(|_| Act::default());
-    desk.downloads.resume(&id).unwrap();
-    is(&desk.end(&id), &content);
+    test.downloads.pause(&id).unwrap();
+    let test = test.restart(hub.config());
+    test.downloads.resume_interrupted();
+    assert_eq!(test.downloads.list()[0].phase, DownloadPhase::Paused, "the pause was stored");
+    hub.set_behaviour(|_| Behaviour::default());
+    test.downloads.resume(&id).unwrap();
+    assert_done(&test.end(&id), &content);
 }

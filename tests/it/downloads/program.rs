@@ -1,4 +1,4 @@
-//! Downloads by the command line, as a user has it, and by the application.
+//! Downloads by the command line and the application.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -13,11 +13,11 @@ use hunch_library::download::Downloads;
 use hunch_library::types::{Download, DownloadPhase};
 use hunch_model::device::DeviceChoice;
 
-use super::{MIB, REPOSITORY, Shut, in_turn, is, model, request, settings, wait};
-use crate::hub::{Act, TestHub, proxy};
+use super::{LockedKeychain, MIB, REPOSITORY, assert_done, in_sequence, model, request, settings, wait};
+use crate::hub::{Behaviour, TestHub, proxy};
 use crate::support::snapshot::{Thing, snapshot};
 
-/// The real program, with this environment and no other hub, proxy or token.
+/// The `hunch` program with this Hub, and no inherited proxy or token.
 pub(super) fn hunch(data: &Path, endpoint: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hunch"));
     for name in
@@ -38,12 +38,12 @@ pub(super) fn hunch(data: &Path, endpoint: &str, arguments: &[&str]) -> Command 
     command
 }
 
-pub(super) fn told(output: &Output) -> String {
+pub(super) fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
 #[test]
-fn the_command_line_lists_and_fetches_with_the_token_of_the_file() {
+fn command_line_lists_and_pulls_with_the_token_file() {
     let hub = TestHub::start();
     let content = model(0, 60);
     hub.add(REPOSITORY, "m-Q8_0.gguf", content.clone());
@@ -53,29 +53,41 @@ fn the_command_line_lists_and_fetches_with_the_token_of_the_file() {
     let endpoint = hub.config().endpoint;
     let run = |arguments: &[&str]| hunch(data.path(), &endpoint, arguments).output().unwrap();
     let listed = run(&["models", "hub", REPOSITORY]);
-    assert!(listed.status.success() && told(&listed).contains("m-Q8_0.gguf"), "{}", told(&listed));
+    assert!(
+        listed.status.success() && output_text(&listed).contains("m-Q8_0.gguf"),
+        "{}",
+        output_text(&listed)
+    );
     assert_eq!(run(&["models", "hub", "nobody/nothing"]).status.code(), Some(3));
     let which = run(&["models", "pull", REPOSITORY]);
-    assert!(which.status.code() == Some(3) && told(&which).contains("m-Q4_0.gguf"), "{}", told(&which));
+    assert!(
+        which.status.code() == Some(3) && output_text(&which).contains("m-Q4_0.gguf"),
+        "{}",
+        output_text(&which)
+    );
     let pulled = run(&["models", "pull", REPOSITORY, "q8_0", "--json"]);
     let done: Download =
-        serde_json::from_slice(&pulled.stdout).unwrap_or_else(|_| panic!("{}", told(&pulled)));
-    is(&done, &content);
+        serde_json::from_slice(&pulled.stdout).unwrap_or_else(|_| panic!("{}", output_text(&pulled)));
+    assert_done(&done, &content);
     assert!(
-        hub.asked()
-            .iter()
-            .all(|asked| asked.away || asked.authorization.as_deref() == Some("Bearer hf_of_file"))
+        hub.requests().iter().all(
+            |request| request.is_storage || request.authorization.as_deref() == Some("Bearer hf_of_file")
+        )
     );
     let found = run(&["models", "list"]);
-    assert!(told(&found).contains("m-Q8_0"), "{}", told(&found));
-    // A wrong checksum is a failure of the command.
-    hub.act(|asked| Act { spoilt: asked.is_file(), ..Act::default() });
-    let spoilt = run(&["models", "pull", REPOSITORY, "q4_0"]);
-    assert!(spoilt.status.code() == Some(5) && told(&spoilt).contains("checksum"), "{}", told(&spoilt));
+    assert!(output_text(&found).contains("m-Q8_0"), "{}", output_text(&found));
+    // A wrong checksum fails the command.
+    hub.set_behaviour(|request| Behaviour { corrupt: request.is_file(), ..Behaviour::default() });
+    let corrupt = run(&["models", "pull", REPOSITORY, "q4_0"]);
+    assert!(
+        corrupt.status.code() == Some(5) && output_text(&corrupt).contains("checksum"),
+        "{}",
+        output_text(&corrupt)
+    );
 }
 
 #[test]
-fn a_quantisation_behind_a_repositorys_name_is_what_is_fetched() {
+fn pulls_the_quantisation_after_the_colon() {
     let hub = TestHub::start();
     let content = model(0, 64);
     hub.add(REPOSITORY, "m-Q8_0.gguf", content.clone());
@@ -86,20 +98,27 @@ fn a_quantisation_behind_a_repositorys_name_is_what_is_fetched() {
         hunch(data.path(), &hub.config().endpoint, &arguments).output().unwrap()
     };
     let absent = pull(&[&format!("{REPOSITORY}:Q5_K_M")]);
-    assert_eq!(absent.status.code(), Some(3), "{}", told(&absent));
-    assert!(told(&absent).contains("quantisations are Q4_K_M, Q8_0"), "{}", told(&absent));
+    assert_eq!(absent.status.code(), Some(3), "{}", output_text(&absent));
+    assert!(output_text(&absent).contains("quantisations are Q4_K_M, Q8_0"), "{}", output_text(&absent));
     let two = pull(&[&format!("{REPOSITORY}:Q8_0"), "Q4_K_M"]);
-    assert!(two.status.code() == Some(4) && told(&two).contains("Name one of them"), "{}", told(&two));
+    assert!(
+        two.status.code() == Some(4) && output_text(&two).contains("Name one of them"),
+        "{}",
+        output_text(&two)
+    );
     assert!(hub.starts().is_empty(), "nothing was fetched");
     let pulled = pull(&[&format!("hf.co/{REPOSITORY}:Q8_0")]);
     let done: Download =
-        serde_json::from_slice(&pulled.stdout).unwrap_or_else(|_| panic!("{}", told(&pulled)));
-    is(&done, &content);
+        serde_json::from_slice(&pulled.stdout).unwrap_or_else(|_| panic!("{}", output_text(&pulled)));
+    assert_done(&done, &content);
     assert_eq!(done.request.file, "m-Q8_0.gguf");
-    assert!(pull(&[&format!("{REPOSITORY}:q8_0"), "Q8_0"]).status.success(), "twice the same is no question");
+    assert!(
+        pull(&[&format!("{REPOSITORY}:q8_0"), "Q8_0"]).status.success(),
+        "equal selectors do not conflict"
+    );
 }
 
-/// The file below a folder that a text stands in.
+/// Returns a file below `folder` that contains `text`.
 fn stands_in(folder: &Path, text: &str) -> Option<PathBuf> {
     let holds = |thing: &Thing| match thing {
         Thing::File(_, bytes) => bytes.windows(text.len()).any(|window| window == text.as_bytes()),
@@ -109,52 +128,55 @@ fn stands_in(folder: &Path, text: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn the_token_of_the_environment_goes_to_the_hub_and_nowhere_else() {
+fn environment_token_is_sent_to_the_hub_only() {
     let hub = TestHub::start();
     let secret = "hf_environment_secret";
     hub.add(REPOSITORY, "m.gguf", model(2 * MIB, 90));
     let data = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| {
         let mut command = hunch(data.path(), &hub.config().endpoint, arguments);
-        // As verbose as anything in the program could be.
+        // Maximum verbosity.
         for (name, value) in [("RUST_LOG", "trace"), ("RUST_BACKTRACE", "full"), ("HF_DEBUG", "1")] {
             command.env(name, value);
         }
         command.env("HF_TOKEN", secret).output().unwrap()
     };
-    // Cut off, refused by an indiscreet hub, and at last let in.
-    let mut cut = in_turn(vec![Act::cut(MIB)]);
+    // Cut off, refused with a message that repeats the token, then accepted.
+    let mut cut = in_sequence(vec![Behaviour::cut(MIB)]);
     let mut resolved = 0;
-    hub.act(move |asked| {
-        resolved += usize::from(asked.path.contains("/resolve/"));
+    hub.set_behaviour(move |request| {
+        resolved += usize::from(request.path.contains("/resolve/"));
         match resolved {
-            2 if asked.path.contains("/resolve/") => {
-                Act::status(401).with("X-Error-Message", format!("no such token: {secret}"))
+            2 if request.path.contains("/resolve/") => {
+                Behaviour::status(401).with("X-Error-Message", format!("no such token: {secret}"))
             }
-            _ => cut(asked),
+            _ => cut(request),
         }
     });
     let refused = run(&["models", "pull", REPOSITORY]);
-    assert_eq!(refused.status.code(), Some(4), "{}", told(&refused));
-    assert!(told(&refused).contains("does not accept the token"), "{}", told(&refused));
-    assert_eq!(stands_in(data.path(), secret), None, "while it is unfinished");
+    assert_eq!(refused.status.code(), Some(4), "{}", output_text(&refused));
+    assert!(output_text(&refused).contains("rejects the token"), "{}", output_text(&refused));
+    assert_eq!(stands_in(data.path(), secret), None, "while the download is unfinished");
     let pulled = run(&["models", "pull", REPOSITORY]);
-    assert!(pulled.status.success(), "{}", told(&pulled));
+    assert!(pulled.status.success(), "{}", output_text(&pulled));
     let listed = run(&["models", "hub", REPOSITORY, "--json"]);
     for output in [&refused, &pulled, &listed] {
-        assert!(!told(output).contains(secret), "{}", told(output));
+        assert!(!output_text(output).contains(secret), "{}", output_text(output));
     }
     assert_eq!(stands_in(data.path(), secret), None);
-    let asked = hub.asked();
-    assert!(asked.iter().any(|asked| asked.away) && asked.iter().any(|asked| !asked.away));
-    for asked in asked {
-        let expected = (!asked.away).then(|| format!("Bearer {secret}"));
-        assert_eq!(asked.authorization, expected, "{}", asked.path);
+    let requests = hub.requests();
+    assert!(
+        requests.iter().any(|request| request.is_storage)
+            && requests.iter().any(|request| !request.is_storage)
+    );
+    for request in requests {
+        let expected = (!request.is_storage).then(|| format!("Bearer {secret}"));
+        assert_eq!(request.authorization, expected, "{}", request.path);
     }
 }
 
 #[test]
-fn a_variable_that_can_be_no_token_is_said_and_not_sent() {
+fn malformed_token_variable_is_reported_and_not_sent() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(0, 91));
     let data = tempfile::tempdir().unwrap();
@@ -165,19 +187,19 @@ fn a_variable_that_can_be_no_token_is_said_and_not_sent() {
     };
     let output = run("hf_secret and more");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.contains("HF_TOKEN is not used"), "{}", told(&output));
-    assert!(!told(&output).contains("secret"), "{}", told(&output));
-    assert!(hub.asked().iter().all(|asked| asked.authorization.is_none()));
-    assert!(!told(&run("hf_sound")).contains("HF_TOKEN"));
+    assert!(output.status.success() && errors.contains("HF_TOKEN is ignored"), "{}", output_text(&output));
+    assert!(!output_text(&output).contains("secret"), "{}", output_text(&output));
+    assert!(hub.requests().iter().all(|request| request.authorization.is_none()));
+    assert!(!output_text(&run("hf_sound")).contains("HF_TOKEN"));
 }
 
 #[test]
-fn a_model_of_the_catalogue_is_fetched_by_its_id() {
+fn pulls_a_catalogue_model_by_id() {
     let hub = TestHub::start();
     let of_catalogue = catalogue::models().iter().min_by_key(|model| model.parameters).unwrap();
     let content = model(0, 92);
     hub.add(&of_catalogue.repository, &of_catalogue.file, content.clone());
-    // Another one beside it, so that the repository alone does not say which.
+    // A second file, so that the repository's name alone is ambiguous.
     hub.add(&of_catalogue.repository, "other-F16.gguf", model(0, 93));
     let data = tempfile::tempdir().unwrap();
     let pull = |arguments: &[&str]| {
@@ -186,30 +208,30 @@ fn a_model_of_the_catalogue_is_fetched_by_its_id() {
     };
     let output = pull(&[&of_catalogue.id]);
     let done: Download =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)));
-    is(&done, &content);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", output_text(&output)));
+    assert_done(&done, &content);
     assert_eq!(
         (&done.request.repository, &done.request.file),
         (&of_catalogue.repository, &of_catalogue.file)
     );
     assert!(Path::new(done.path.as_ref().unwrap()).exists());
-    // Another file of the same repository, if it is named.
+    // Naming another file of the repository overrides the catalogue.
     let output = pull(&[&of_catalogue.id, "F16"]);
     let done: Download =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", output_text(&output)));
     assert_eq!(done.request.file, "other-F16.gguf");
     assert_eq!(pull(&["no-such-id-in-the-catalogue"]).status.code(), Some(3));
 }
 
 #[test]
-fn the_command_line_respects_the_proxy_of_the_environment() {
+fn command_line_uses_the_proxy_variables() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(0, 62));
     let (address, count) = proxy(&hub);
     let data = tempfile::tempdir().unwrap();
     let mut command = hunch(data.path(), "http://hub.invalid", &["models", "hub", REPOSITORY, "--json"]);
     let output = command.env("http_proxy", format!("http://{address}")).output().unwrap();
-    assert!(output.status.success() && told(&output).contains("m.gguf"), "{}", told(&output));
+    assert!(output.status.success() && output_text(&output).contains("m.gguf"), "{}", output_text(&output));
     assert_eq!(count.load(Ordering::SeqCst), 1);
     let direct = command.env("no_proxy", "hub.invalid").output().unwrap();
     assert_eq!((direct.status.code(), count.load(Ordering::SeqCst)), (Some(5), 1));
@@ -217,15 +239,15 @@ fn the_command_line_respects_the_proxy_of_the_environment() {
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_pauses_and_the_same_command_goes_on() {
+fn ctrl_c_pauses_and_the_same_command_resumes() {
     let hub = TestHub::start();
     let content = model(3 * MIB, 63);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    hub.act(in_turn(vec![Act { stall: Some(MIB), ..Act::default() }]));
+    hub.set_behaviour(in_sequence(vec![Behaviour { stall: Some(MIB), ..Behaviour::default() }]));
     let data = tempfile::tempdir().unwrap();
     let pull = || hunch(data.path(), &hub.config().endpoint, &["models", "pull", REPOSITORY, "--json"]);
     let child = pull().spawn().unwrap();
-    // Seen as the window would see it.
+    // The window's view of it.
     let models = data.path().join("models");
     let window = Downloads::open(&models, hub.config(), settings()).unwrap();
     while window.list().first().is_none_or(|download| download.done_bytes < MIB) {
@@ -235,18 +257,21 @@ fn ctrl_c_pauses_and_the_same_command_goes_on() {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let paused = child.wait_with_output().unwrap();
     assert!(
-        paused.status.success() && told(&paused).contains("The same command goes on"),
+        paused.status.success() && output_text(&paused).contains("Run the same command to resume"),
         "{}",
-        told(&paused)
+        output_text(&paused)
     );
     let seen = &window.list()[0];
     assert_eq!((seen.phase, seen.error.as_ref(), seen.done_bytes), (DownloadPhase::Paused, None, MIB));
     let output = pull().output().unwrap();
-    is(&serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output))), &content);
+    assert_done(
+        &serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", output_text(&output))),
+        &content,
+    );
     assert_eq!(hub.starts(), [0, MIB]);
 }
 
-/// The application, with all it keeps in a folder.
+/// The application with its data in `folder`.
 fn app(folder: &Path) -> App {
     let config = AppConfig {
         models_folder: Some(folder.join("models")),
@@ -259,18 +284,22 @@ fn app(folder: &Path) -> App {
 }
 
 #[test]
-fn in_the_window_a_keychain_that_stays_shut_is_asked_once_for_each_thing_that_is_begun() {
+fn application_reads_a_locked_keychain_once_per_action() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(2 * MIB, 66));
-    hub.act(in_turn(vec![Act { stall: Some(MIB), ..Act::default() }]));
+    hub.set_behaviour(in_sequence(vec![Behaviour { stall: Some(MIB), ..Behaviour::default() }]));
     let folder = tempfile::tempdir().unwrap();
-    let keychain: Arc<Shut> = Arc::default();
+    let keychain: Arc<LockedKeychain> = Arc::default();
     let app = app(folder.path());
     app.use_hub(keychain.config(&hub), settings()).unwrap();
-    assert_eq!((app.hub_state().unwrap().problems.len(), keychain.asked()), (1, 1));
+    assert_eq!((app.hub_state().unwrap().problems.len(), keychain.reads()), (1, 1));
     app.hub_repository(REPOSITORY).unwrap();
-    assert_eq!(keychain.asked(), 2);
-    assert_eq!((app.hub_state().unwrap().problems.len(), keychain.asked()), (1, 2), "what is known is told");
+    assert_eq!(keychain.reads(), 2);
+    assert_eq!(
+        (app.hub_state().unwrap().problems.len(), keychain.reads()),
+        (1, 2),
+        "the cached result is reported"
+    );
     let (teller, events) = std::sync::mpsc::channel();
     let listener = Box::new(move |event| {
         let _ = teller.send(event);
@@ -278,16 +307,16 @@ fn in_the_window_a_keychain_that_stays_shut_is_asked_once_for_each_thing_that_is
     app.watch_library(listener).unwrap();
     let id = app.start_download(&request("m.gguf")).unwrap().id;
     wait(&events, &id, |download| download.done_bytes == MIB);
-    assert_eq!(keychain.asked(), 3, "though the hub is asked what the file is, and then for it");
+    assert_eq!(keychain.reads(), 3, "one read for listing and fetching");
     app.pause_download(&id).unwrap();
     app.resume_download(&id).unwrap();
     wait(&events, &id, |download| download.phase == DownloadPhase::Done);
-    assert_eq!(keychain.asked(), 4);
+    assert_eq!(keychain.reads(), 4);
     app.shutdown();
 }
 
 #[test]
-fn the_application_fetches_a_model_and_finds_it() {
+fn application_downloads_and_lists_a_model() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m-Q8_0.gguf", model(0, 64));
     let folder = tempfile::tempdir().unwrap();
@@ -307,5 +336,5 @@ fn the_application_fetches_a_model_and_finds_it() {
     assert!(app.find_model("m-q8_0").is_ok());
     app.shutdown();
     assert!(folder.path().join("conversations.db").exists());
-    assert_eq!(stands_in(folder.path(), secret), None, "in the file of conversations least of all");
+    assert_eq!(stands_in(folder.path(), secret), None, "including the database");
 }

@@ -1,4 +1,4 @@
-//! What the hub does not let in, what must not get out, and names that lead elsewhere.
+//! Refused access, secrets that must not leak, and unsafe names.
 
 use std::cell::Cell;
 use std::path::{Component, Path};
@@ -12,8 +12,11 @@ use hunch_library::hub::{HubConfig, ProxyChoice};
 use hunch_library::types::{DownloadPhase, DownloadRequest, HubTokenSource, LibraryEvent};
 use proptest::prelude::*;
 
-use super::{Desk, MIB, PATIENCE, REPOSITORY, Shut, in_turn, is, model, request, settings, wait, watch};
-use crate::hub::{Act, Content, TestHub, proxy};
+use super::{
+    LockedKeychain, MIB, PATIENCE, REPOSITORY, TestDownloads, assert_done, in_sequence, model, request,
+    settings, wait, watch,
+};
+use crate::hub::{Behaviour, Content, TestHub, proxy};
 use crate::support::mutate::runner;
 use crate::support::snapshot::snapshot;
 
@@ -21,42 +24,45 @@ use crate::support::snapshot::snapshot;
 fn every_refusal_is_explained() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(0, 18));
-    let told = |token: Option<&str>, act: Act| {
+    let refusal = |token: Option<&str>, behaviour: Behaviour| {
         let config = token.map_or_else(|| hub.config(), |token| hub.config_with_token(token));
-        hub.act(move |_| act.clone());
-        let desk = Desk::with(config, settings());
-        let error = desk.downloads.repository(REPOSITORY).unwrap_err();
+        hub.set_behaviour(move |_| behaviour.clone());
+        let test = TestDownloads::with(config, settings());
+        let error = test.downloads.repository(REPOSITORY).unwrap_err();
         assert_eq!(
             (error.code(), error.to_string()),
-            desk.fails("m.gguf"),
-            "listing and fetching say the same"
+            test.fails("m.gguf"),
+            "listing and fetching report the same"
         );
         (error.code(), error.to_string())
     };
-    let code = |status, code: &str| Act::status(status).with("X-Error-Code", code);
-    let (gated, message) = told(None, code(401, "GatedRepo"));
+    let code = |status, code: &str| Behaviour::status(status).with("X-Error-Code", code);
+    let (gated, message) = refusal(None, code(401, "GatedRepo"));
     assert_eq!(gated, ErrorCode::HubGated);
     assert!(message.contains("give Hunch a token") && message.contains(REPOSITORY), "{message}");
-    let (gated, message) = told(Some("hf_mine"), code(403, "GatedRepo"));
+    let (gated, message) = refusal(Some("hf_mine"), code(403, "GatedRepo"));
     assert_eq!(gated, ErrorCode::HubGated);
-    assert!(message.contains("agree to them on"), "{message}");
-    assert_eq!(told(None, code(401, "RepoNotFound")).0, ErrorCode::HubNotFound);
-    assert_eq!(told(None, code(404, "RepoNotFound")).0, ErrorCode::HubNotFound);
-    let expired =
-        Act::status(401).with("X-Error-Message", "Invalid credentials in Authorization header: hf_mine");
-    let (refused, message) = told(Some("hf_mine"), expired);
+    assert!(message.contains("Accept them on"), "{message}");
+    assert_eq!(refusal(None, code(401, "RepoNotFound")).0, ErrorCode::HubNotFound);
+    assert_eq!(refusal(None, code(404, "RepoNotFound")).0, ErrorCode::HubNotFound);
+    let expired = Behaviour::status(401)
+        .with("X-Error-Message", "Invalid credentials in Authorization header: hf_mine");
+    let (refused, message) = refusal(Some("hf_mine"), expired);
     assert_eq!(refused, ErrorCode::HubToken);
     assert!(message.contains("expired") && !message.contains("hf_mine"), "{message}");
-    assert_eq!(told(Some("hf_mine"), Act::status(403)).0, ErrorCode::HubToken);
-    assert_eq!(told(None, Act::status(502)).0, ErrorCode::HubUnreachable);
-    assert_eq!(told(None, Act::status(307).with("Location", "/somewhere")).0, ErrorCode::HubUnreachable);
-    hub.act(|_| Act::default());
-    let desk = Desk::new(&hub);
-    assert_eq!(desk.fails("other.gguf").0, ErrorCode::HubNotFound);
-    assert_eq!(desk.downloads.repository("nobody/nothing").unwrap_err().code(), ErrorCode::HubNotFound);
+    assert_eq!(refusal(Some("hf_mine"), Behaviour::status(403)).0, ErrorCode::HubToken);
+    assert_eq!(refusal(None, Behaviour::status(502)).0, ErrorCode::HubUnreachable);
+    assert_eq!(
+        refusal(None, Behaviour::status(307).with("Location", "/somewhere")).0,
+        ErrorCode::HubUnreachable
+    );
+    hub.set_behaviour(|_| Behaviour::default());
+    let test = TestDownloads::new(&hub);
+    assert_eq!(test.fails("other.gguf").0, ErrorCode::HubNotFound);
+    assert_eq!(test.downloads.repository("nobody/nothing").unwrap_err().code(), ErrorCode::HubNotFound);
 }
 
-/// Every byte below a folder.
+/// Returns the bytes of every file below a folder.
 fn everything(folder: &Path) -> Vec<u8> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -67,123 +73,123 @@ fn everything(folder: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn the_token_goes_to_the_hub_only_and_is_never_written() {
+fn token_is_sent_to_the_hub_only_and_never_written() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 19);
     hub.add(REPOSITORY, "m.gguf", content.clone());
     let secret = "hf_verysecret";
-    let mut acts = in_turn(vec![Act::cut(MIB)]);
+    let mut behaviours = in_sequence(vec![Behaviour::cut(MIB)]);
     let mut resolved = 0;
-    hub.act(move |asked| {
-        resolved += usize::from(asked.path.contains("/resolve/"));
-        // In the middle of it the token expires, and the hub is indiscreet.
-        if asked.path.contains("/resolve/") && resolved == 2 {
-            return Act::status(401).with("X-Error-Message", format!("no such token: {secret}"));
+    hub.set_behaviour(move |request| {
+        resolved += usize::from(request.path.contains("/resolve/"));
+        // Midway the token expires, and the Hub's message repeats it.
+        if request.path.contains("/resolve/") && resolved == 2 {
+            return Behaviour::status(401).with("X-Error-Message", format!("no such token: {secret}"));
         }
-        acts(asked)
+        behaviours(request)
     });
-    let desk = Desk::with(hub.config_with_token(secret), settings());
-    let id = desk.start("m.gguf");
-    let failed = desk.end(&id);
-    let mut seen = format!("{failed:?} {:?} {:?}", desk.downloads.list(), desk.downloads.hub_state());
-    seen += &String::from_utf8_lossy(&everything(desk.path()));
+    let test = TestDownloads::with(hub.config_with_token(secret), settings());
+    let id = test.start("m.gguf");
+    let failed = test.end(&id);
+    let mut seen = format!("{failed:?} {:?} {:?}", test.downloads.list(), test.downloads.hub_state());
+    seen += &String::from_utf8_lossy(&everything(test.path()));
     assert!(!seen.contains(secret));
     assert_eq!(failed.error.unwrap().code, ErrorCode::HubToken);
-    assert_eq!(desk.downloads.hub_state().token, HubTokenSource::Environment);
-    desk.downloads.resume(&id).unwrap();
-    is(&desk.end(&id), &content);
-    for asked in hub.asked() {
-        let expected = (!asked.away).then(|| format!("Bearer {secret}"));
-        assert_eq!(asked.authorization, expected, "{}", asked.path);
+    assert_eq!(test.downloads.hub_state().token, HubTokenSource::Environment);
+    test.downloads.resume(&id).unwrap();
+    assert_done(&test.end(&id), &content);
+    for request in hub.requests() {
+        let expected = (!request.is_storage).then(|| format!("Bearer {secret}"));
+        assert_eq!(request.authorization, expected, "{}", request.path);
     }
 }
 
-/// All that `hunch models pull` does.
+/// The calls of `hunch models pull`.
 #[test]
-fn a_keychain_that_stays_shut_is_asked_once_unless_it_is_to_be_asked_again() {
+fn locked_keychain_is_read_once_until_retried() {
     let hub = TestHub::start();
     let content = model(0, 72);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    let keychain: Arc<Shut> = Arc::default();
-    let desk = Desk::with(keychain.config(&hub), settings());
-    assert_eq!(desk.downloads.hub_state().problems.len(), 1);
-    desk.downloads.repository(REPOSITORY).unwrap();
-    let done = desk.fetch("m.gguf");
-    is(&done, &content);
-    desk.downloads.resume(&done.id).unwrap();
-    assert_eq!((desk.downloads.hub_state().problems.len(), keychain.asked()), (1, 1));
-    desk.downloads.ask_keychain_again();
-    assert_eq!((desk.downloads.hub_state().problems.len(), keychain.asked()), (1, 2));
+    let keychain: Arc<LockedKeychain> = Arc::default();
+    let test = TestDownloads::with(keychain.config(&hub), settings());
+    assert_eq!(test.downloads.hub_state().problems.len(), 1);
+    test.downloads.repository(REPOSITORY).unwrap();
+    let done = test.fetch("m.gguf");
+    assert_done(&done, &content);
+    test.downloads.resume(&done.id).unwrap();
+    assert_eq!((test.downloads.hub_state().problems.len(), keychain.reads()), (1, 1));
+    test.downloads.retry_keychain();
+    assert_eq!((test.downloads.hub_state().problems.len(), keychain.reads()), (1, 2));
 }
 
 #[test]
-fn a_proxy_is_gone_through() {
+fn requests_go_through_the_proxy() {
     let hub = TestHub::start();
     let content = model(0, 52);
     hub.add(REPOSITORY, "m.gguf", content.clone());
     let (address, count) = proxy(&hub);
     let config = HubConfig {
-        // No machine has this name: only the proxy knows.
+        // A name that only the proxy resolves.
         endpoint: "http://hub.invalid".into(),
         proxy: ProxyChoice::Through(format!("http://{address}")),
         ..hub.config()
     };
-    let desk = Desk::with(config, settings());
-    is(&desk.fetch("m.gguf"), &content);
+    let test = TestDownloads::with(config, settings());
+    assert_done(&test.fetch("m.gguf"), &content);
     assert_eq!(count.load(Ordering::SeqCst), 3, "the repository, the address, the file");
     assert!(
-        Downloads::open(desk.path(), HubConfig { endpoint: "what".into(), ..hub.config() }, settings())
+        Downloads::open(test.path(), HubConfig { endpoint: "what".into(), ..hub.config() }, settings())
             .is_err()
     );
 }
 
 #[test]
-fn names_from_the_hub_that_lead_out_of_the_folder_are_not_offered() {
+fn unsafe_names_are_not_listed() {
     let hub = TestHub::start();
     for path in ["../../evil.gguf", "/etc/evil.gguf", "C:\\evil.gguf", "good.gguf", "a/../../evil.gguf"] {
         hub.add(REPOSITORY, path, model(0, 53));
     }
-    let desk = Desk::new(&hub);
-    let files = desk.downloads.repository(REPOSITORY).unwrap().files;
+    let test = TestDownloads::new(&hub);
+    let files = test.downloads.repository(REPOSITORY).unwrap().files;
     assert_eq!(files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["good.gguf"]);
     assert_eq!(
-        desk.downloads.start(&request("../../evil.gguf")).unwrap_err().code(),
+        test.downloads.start(&request("../../evil.gguf")).unwrap_err().code(),
         ErrorCode::InvalidRequest
     );
-    assert!(!desk.path().join(".downloads").exists());
+    assert!(!test.path().join(".downloads").exists());
 }
 
 #[test]
-fn a_file_that_is_not_the_one_of_the_catalogue_is_fetched_only_when_it_is_asked_for_as_it_is() {
+fn file_differing_from_the_catalogue_is_fetched_only_on_explicit_request() {
     let hub = TestHub::start();
     let (checked, published) = (model(0, 70), model(2 * MIB, 71));
     hub.add(REPOSITORY, "m.gguf", published.clone());
-    let desk = Desk::new(&hub);
+    let test = TestDownloads::new(&hub);
     let of_catalogue = |content: &Content| DownloadRequest {
         expected_sha256: Some(content.sha256.to_ascii_uppercase()),
         ..request("m.gguf")
     };
-    let id = desk.downloads.start(&of_catalogue(&checked)).unwrap().id;
-    let refused = desk.end(&id);
+    let id = test.downloads.start(&of_catalogue(&checked)).unwrap().id;
+    let refused = test.end(&id);
     let error = refused.error.unwrap();
     assert_eq!((refused.phase, error.code), (DownloadPhase::Failed, ErrorCode::CatalogueMismatch));
     let words = error.message;
-    assert!(words.contains(&published.sha256[..12]) && words.contains("Nothing was fetched"), "{words}");
+    assert!(words.contains(&published.sha256[..12]) && words.contains("Nothing was downloaded"), "{words}");
     assert!(words.contains(REPOSITORY) && words.contains("choose the file there"), "{words}");
-    assert!(hub.starts().is_empty() && desk.models().is_empty(), "not a byte came");
-    // Nor when it is tried again, after a restart too.
-    let desk = desk.restart(hub.config());
-    desk.downloads.resume(&id).unwrap();
-    assert_eq!(desk.end(&id).error.unwrap().code, ErrorCode::CatalogueMismatch);
+    assert!(hub.starts().is_empty() && test.models().is_empty(), "nothing was fetched");
+    // Still refused on retry and after a restart.
+    let test = test.restart(hub.config());
+    test.downloads.resume(&id).unwrap();
+    assert_eq!(test.end(&id).error.unwrap().code, ErrorCode::CatalogueMismatch);
     assert!(hub.starts().is_empty());
-    // As a file of any repository it is what the hub has.
-    is(&desk.fetch("m.gguf"), &published);
-    // And one that is as it was is fetched.
-    let desk = Desk::new(&hub);
-    is(&desk.end(&desk.downloads.start(&of_catalogue(&published)).unwrap().id), &published);
+    // Without the catalogue's checksum, any file is accepted.
+    assert_done(&test.fetch("m.gguf"), &published);
+    // A matching file is downloaded.
+    let test = TestDownloads::new(&hub);
+    assert_done(&test.end(&test.downloads.start(&of_catalogue(&published)).unwrap().id), &published);
 }
 
-/// Names as an enemy would choose them, and any others.
+/// Adversarial and arbitrary names.
 fn hostile() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("..".to_owned()),
@@ -211,7 +217,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn a_name_stays_in_the_models_folder_or_is_refused(path in hostile(), repository in hostile()) {
+    fn names_stay_in_the_models_folder_or_are_refused(path in hostile(), repository in hostile()) {
         let models = Path::new("/models");
         if hub::check_path(&path).is_ok() {
             for parts in [1, 2] {
@@ -231,13 +237,12 @@ proptest! {
     }
 }
 
-/// Whatever a hub calls its files, from its listing to the disk: what is fetched lies in the models folder and is a
-/// model, and nothing else has changed anywhere.
+/// Whatever names the Hub lists, downloads change nothing outside the models folder.
 #[test]
-fn names_from_the_hub_end_in_the_models_folder_or_nowhere() {
+fn downloads_write_to_the_models_folder_only() {
     let hub = TestHub::start();
     let root = tempfile::tempdir().unwrap();
-    // Right where a way up would lead.
+    // Files that parent paths would lead to.
     for path in ["evil.gguf", "home/secret.gguf", "data/evil.gguf", "data/models/mine.gguf"] {
         let path = root.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -246,7 +251,7 @@ fn names_from_the_hub_end_in_the_models_folder_or_nowhere() {
     let models = root.path().join("data/models");
     let before = snapshot(root.path());
     let downloads = Downloads::open(&models, hub.config(), settings()).unwrap();
-    let (events, _told) = watch(&downloads);
+    let (events, _subscription) = watch(&downloads);
     let content = model(0, 54);
     let (cases, fetched, refused) = (Cell::new(0), Cell::new(0), Cell::new(0));
     let name = prop_oneof![
@@ -263,7 +268,7 @@ fn names_from_the_hub_end_in_the_models_folder_or_nowhere() {
         }
         let listed = downloads.repository(&repository).unwrap().files;
         prop_assert!(listed.iter().all(|file| names.contains(&file.path)));
-        // Those that are not listed are asked for all the same.
+        // Unlisted names are requested as well.
         for file in &names {
             let request =
                 DownloadRequest { repository: repository.clone(), file: file.clone(), expected_sha256: None };
@@ -308,7 +313,7 @@ fn names_from_the_hub_end_in_the_models_folder_or_nowhere() {
         let stray = new.find(|path| !is_ours(path));
         prop_assert_eq!(stray, None);
         drop(new);
-        prop_assert_eq!(&after, &before, "what was there is as it was");
+        prop_assert_eq!(&after, &before, "existing files are unchanged");
         for entry in std::fs::read_dir(&models).unwrap() {
             let path = entry.unwrap().path();
             if path.is_file() && path.file_name().unwrap() != "mine.gguf" {

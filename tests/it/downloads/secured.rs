@@ -1,76 +1,76 @@
-//! A hub behind TLS: whom it is believed, and what goes over the wire when it is not.
+//! A Hub behind TLS: trusted certificates, and what is sent without trust.
 
 use hunch_error::ErrorCode;
 use hunch_library::hub::HubConfig;
 
-use super::{Desk, REPOSITORY, model, settings};
 #[cfg(target_os = "linux")]
 use super::{
-    MIB, is,
-    program::{hunch, told},
+    MIB, assert_done,
+    program::{hunch, output_text},
 };
+use super::{REPOSITORY, TestDownloads, model, settings};
 use crate::hub::TestHub;
 use crate::hub::tls::{Fronts, HANDSHAKE};
 #[cfg(target_os = "linux")]
 use crate::hub::tunnels;
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_told_and_nothing_is_sent() {
+fn untrusted_certificate_is_reported_and_nothing_sent() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(0, 70));
     let fronts = Fronts::of(&hub, &["127.0.0.1"]);
     let config =
         HubConfig { endpoint: format!("https://{}", fronts.home), ..hub.config_with_token("hf_secret") };
-    let desk = Desk::with(config, settings());
-    let listed = desk.downloads.repository(REPOSITORY).unwrap_err();
-    let (code, message) = desk.fails("m.gguf");
+    let test = TestDownloads::with(config, settings());
+    let listed = test.downloads.repository(REPOSITORY).unwrap_err();
+    let (code, message) = test.fails("m.gguf");
     assert_eq!((code, &message), (listed.code(), &listed.to_string()));
     assert_eq!(code, ErrorCode::HubUnreachable);
     assert!(message.contains("certificate") && message.contains("not trusted"), "{message}");
-    assert_eq!(hub.asked().len(), 0, "neither a request nor the token");
-    // Once each: trying again makes nobody trust it. And never without TLS.
+    assert_eq!(hub.requests().len(), 0, "neither a request nor the token was sent");
+    // One attempt each: retrying does not help. All of them use TLS.
     assert_eq!(fronts.first_bytes(), [HANDSHAKE; 2]);
 }
 
 #[test]
-fn files_are_not_fetched_from_where_the_connection_is_not_secured() {
+fn files_are_not_fetched_from_an_untrusted_storage_server() {
     let hub = TestHub::start();
     hub.add(REPOSITORY, "m.gguf", model(0, 71));
     let fronts = Fronts::of(&hub, &["127.0.0.1"]);
-    // The hub is plain, and the place of its files shows a certificate of its own.
-    hub.send_for_files_to(&format!("https://{}", fronts.away));
-    let (code, message) = Desk::new(&hub).fails("m.gguf");
+    // The Hub is plain HTTP, and the storage server has a self-signed certificate.
+    hub.redirect_files_to(&format!("https://{}", fronts.storage));
+    let (code, message) = TestDownloads::new(&hub).fails("m.gguf");
     assert_eq!(code, ErrorCode::HubUnreachable);
     assert!(message.contains("not trusted"), "{message}");
-    assert!(hub.asked().iter().all(|asked| !asked.away));
+    assert!(hub.requests().iter().all(|request| !request.is_storage));
     assert_eq!(fronts.first_bytes(), [HANDSHAKE]);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_system_without_certificates_is_told_what_to_check() {
+fn missing_system_certificates_are_reported() {
     let data = tempfile::tempdir().unwrap();
     let output = hunch(data.path(), "https://hub.invalid", &["models", "hub", REPOSITORY])
         .env("SSL_CERT_FILE", data.path().join("nowhere"))
         .env_remove("SSL_CERT_DIR")
         .output()
         .unwrap();
-    assert_eq!(output.status.code(), Some(4), "{}", told(&output));
-    assert!(told(&output).contains("SSL_CERT_FILE"), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(4), "{}", output_text(&output));
+    assert!(output_text(&output).contains("SSL_CERT_FILE"), "{}", output_text(&output));
 }
 
-/// Elsewhere the system's own store says what is trusted, which no test changes.
+/// On other systems, trust comes from the system's store, which tests do not change.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_hub_whose_certificate_is_trusted_is_fetched_from_through_a_tunnel_of_the_proxy() {
+fn downloads_from_a_trusted_hub_through_a_proxy_tunnel() {
     let hub = TestHub::start();
     let content = model(2 * MIB, 72);
     hub.add(REPOSITORY, "m.gguf", content.clone());
-    // No machine has these names: only the proxy knows.
-    let (home, away) = ("hub.invalid", "files.invalid");
-    let fronts = Fronts::of(&hub, &[home, away]);
-    hub.send_for_files_to(&format!("https://{away}"));
-    let (proxy, asked) = tunnels(&[(home, fronts.home), (away, fronts.away)]);
+    // Names that only the proxy resolves.
+    let (home, storage) = ("hub.invalid", "files.invalid");
+    let fronts = Fronts::of(&hub, &[home, storage]);
+    hub.redirect_files_to(&format!("https://{storage}"));
+    let (proxy, log) = tunnels(&[(home, fronts.home), (storage, fronts.storage)]);
     let data = tempfile::tempdir().unwrap();
     let certificate = data.path().join("trusted.pem");
     std::fs::write(&certificate, &fronts.certificate).unwrap();
@@ -83,24 +83,31 @@ fn a_hub_whose_certificate_is_trusted_is_fetched_from_through_a_tunnel_of_the_pr
             .env_remove("SSL_CERT_DIR");
         command
     };
-    // With the system's certificates it is not trusted.
+    // The system's certificates do not include the test's.
     let refused = pull().env_remove("SSL_CERT_FILE").output().unwrap();
-    assert_eq!(refused.status.code(), Some(5), "{}", told(&refused));
-    assert!(told(&refused).contains("not trusted"), "{}", told(&refused));
-    assert_eq!(hub.asked().len(), 0);
+    assert_eq!(refused.status.code(), Some(5), "{}", output_text(&refused));
+    assert!(output_text(&refused).contains("not trusted"), "{}", output_text(&refused));
+    assert_eq!(hub.requests().len(), 0);
     let output = pull().env("SSL_CERT_FILE", &certificate).output().unwrap();
-    assert!(output.status.success(), "{}", told(&output));
-    is(&serde_json::from_slice(&output.stdout).unwrap(), &content);
-    // The proxy sees names, and nothing of what is said.
-    let asked = asked.lock().unwrap();
-    assert!(asked.iter().any(|asked| asked.starts_with("files.invalid:443")), "{asked:?}");
-    for asked in asked.iter() {
-        assert!(asked.starts_with("hub.invalid:443") || asked.starts_with("files.invalid:443"), "{asked}");
-        assert!(!asked.to_lowercase().contains("authorization") && !asked.contains("hf_secret"), "{asked}");
+    assert!(output.status.success(), "{}", output_text(&output));
+    assert_done(&serde_json::from_slice(&output.stdout).unwrap(), &content);
+    // The proxy sees host names and no content.
+    let log = log.lock().unwrap();
+    assert!(log.iter().any(|request| request.starts_with("files.invalid:443")), "{log:?}");
+    for request in log.iter() {
+        assert!(
+            request.starts_with("hub.invalid:443") || request.starts_with("files.invalid:443"),
+            "{request}"
+        );
+        assert!(
+            !request.to_lowercase().contains("authorization") && !request.contains("hf_secret"),
+            "{request}"
+        );
     }
-    for asked in hub.asked() {
-        let (host, token) = if asked.away { (away, None) } else { (home, Some("Bearer hf_secret")) };
-        assert_eq!((asked.host.as_str(), asked.authorization.as_deref()), (host, token));
+    for request in hub.requests() {
+        let (host, token) =
+            if request.is_storage { (storage, None) } else { (home, Some("Bearer hf_secret")) };
+        assert_eq!((request.host.as_str(), request.authorization.as_deref()), (host, token));
     }
     assert!(fronts.first_bytes().iter().all(|byte| *byte == HANDSHAKE));
 }

@@ -1,6 +1,6 @@
-//! A hub of ours on loopback: it speaks as the real one does (what a repository holds, redirects to
-//! another host, ranges, tags), says what it was asked, and misbehaves on demand. Plain sockets, so
-//! that a connection can be cut after any byte.
+//! A test Hub on loopback. It implements listings, redirects to a storage server, ranges and ETags, records
+//! requests, and misbehaves on demand. It uses plain sockets, so that a connection can be cut after any
+//! byte.
 
 pub(crate) mod tls;
 
@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hunch_library::hub::{HubConfig, ProxyChoice, Token, TokenPlaces};
+use hunch_library::hub::{HubConfig, ProxyChoice, Token, TokenSources};
 use sha2::{Digest, Sha256};
 
 /// Bytes written at a time.
 const PIECE: usize = 64 << 10;
 
-/// What a file holds: some bytes, then chance to its end.
+/// Content of a file: a head, then pseudorandom bytes.
 #[derive(Clone)]
 pub(crate) struct Content {
     head: Arc<Vec<u8>>,
@@ -32,7 +32,7 @@ impl Content {
         Self::padded(head, size, 0)
     }
 
-    /// `head`, then chance up to `size` bytes.
+    /// `head`, then pseudorandom bytes up to `size`.
     pub(crate) fn padded(head: Vec<u8>, size: u64, seed: u64) -> Self {
         let mut content = Self { head: Arc::new(head), size, seed, sha256: String::new() };
         let mut hash = Sha256::new();
@@ -59,7 +59,7 @@ impl Content {
         let mut at = at + copied as u64;
         let mut rest = &mut out[copied..];
         while !rest.is_empty() {
-            // SplitMix64 of the word's place: any place can be had without those before it.
+            // SplitMix64 of the word's position: any position can be computed on its own.
             let mut word = (at / 8).wrapping_add(self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -73,51 +73,51 @@ impl Content {
     }
 }
 
-/// A request, as the hub saw it.
+/// A received request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    /// On the host that files are kept on, not on the hub itself.
-    pub(crate) away: bool,
+pub(crate) struct Request {
+    /// Set for requests to the storage server, unset for the Hub.
+    pub(crate) is_storage: bool,
     pub(crate) path: String,
-    /// Name and port of the host that was asked for.
+    /// Host name and port of the request.
     pub(crate) host: String,
-    /// Byte that it wants to go on from.
+    /// First requested byte, if a range was requested.
     pub(crate) from: Option<u64>,
     pub(crate) authorization: Option<String>,
 }
 
-impl Asked {
-    /// Whether it is for the bytes of a file.
+impl Request {
+    /// Checks whether the request is for a file's bytes.
     pub(crate) fn is_file(&self) -> bool {
-        self.away
+        self.is_storage
     }
 }
 
-/// How to answer. The default is what a good hub does.
+/// The response to a request. The default is correct behaviour.
 #[derive(Clone, Default)]
-pub(crate) struct Act {
-    /// This, and no more.
+pub(crate) struct Behaviour {
+    /// Respond with this status and no body.
     pub(crate) status: Option<u16>,
     pub(crate) headers: Vec<(&'static str, String)>,
-    /// Bytes of the body after which the connection ends.
+    /// Close the connection after this many bytes of the body.
     pub(crate) cut: Option<u64>,
-    /// Bytes of the body after which nothing comes any more.
+    /// Stop sending after this many bytes of the body.
     pub(crate) stall: Option<u64>,
-    /// The whole file, whatever was asked for.
+    /// Ignore the range and send the whole file.
     pub(crate) whole: bool,
-    /// Bytes added to the place that was asked for.
+    /// Offset added to the requested position.
     pub(crate) shift: u64,
-    /// Bytes that the file is said to be longer by.
+    /// Bytes added to the announced length.
     pub(crate) longer: u64,
-    /// Wrong bytes.
-    pub(crate) spoilt: bool,
-    /// Another tag.
+    /// Corrupt the bytes.
+    pub(crate) corrupt: bool,
+    /// ETag in place of the real one.
     pub(crate) etag: Option<String>,
-    /// Bytes at a time, with a pause after each.
+    /// Bytes sent at a time, with a pause after each.
     pub(crate) trickle: Option<usize>,
 }
 
-impl Act {
+impl Behaviour {
     pub(crate) fn status(status: u16) -> Self {
         Self { status: Some(status), ..Self::default() }
     }
@@ -132,21 +132,21 @@ impl Act {
     }
 }
 
-type Manners = Box<dyn FnMut(&Asked) -> Act + Send>;
+type BehaviourFn = Box<dyn FnMut(&Request) -> Behaviour + Send>;
 
 struct Shared {
-    away: SocketAddr,
-    /// Where people are sent to for files: as an address begins.
-    origin_of_files: Mutex<String>,
+    is_storage: SocketAddr,
+    /// Origin that file requests are redirected to.
+    storage_origin: Mutex<String>,
     /// Files by repository and path.
     files: Mutex<HashMap<String, Vec<(String, Content)>>>,
-    asked: Mutex<Vec<Asked>>,
-    manners: Mutex<Manners>,
+    requests: Mutex<Vec<Request>>,
+    behaviour: Mutex<BehaviourFn>,
     sending: AtomicUsize,
-    most_sending: AtomicUsize,
+    max_parallel_sends: AtomicUsize,
 }
 
-/// The hub, and the other host that it keeps files on. All clones are the same one.
+/// The Hub and its storage server. Clones share one state.
 #[derive(Clone)]
 pub(crate) struct TestHub {
     home: SocketAddr,
@@ -156,23 +156,23 @@ pub(crate) struct TestHub {
 impl TestHub {
     pub(crate) fn start() -> Self {
         let home = TcpListener::bind("127.0.0.1:0").unwrap();
-        let away = TcpListener::bind("127.0.0.1:0").unwrap();
+        let is_storage = TcpListener::bind("127.0.0.1:0").unwrap();
         let shared = Arc::new(Shared {
-            away: away.local_addr().unwrap(),
-            origin_of_files: Mutex::new(format!("http://{}", away.local_addr().unwrap())),
+            is_storage: is_storage.local_addr().unwrap(),
+            storage_origin: Mutex::new(format!("http://{}", is_storage.local_addr().unwrap())),
             files: Mutex::default(),
-            asked: Mutex::default(),
-            manners: Mutex::new(Box::new(|_| Act::default())),
+            requests: Mutex::default(),
+            behaviour: Mutex::new(Box::new(|_| Behaviour::default())),
             sending: AtomicUsize::new(0),
-            most_sending: AtomicUsize::new(0),
+            max_parallel_sends: AtomicUsize::new(0),
         });
         let address = home.local_addr().unwrap();
-        for (listener, is_away) in [(home, false), (away, true)] {
+        for (listener, is_away) in [(home, false), (is_storage, true)] {
             let shared = Arc::clone(&shared);
             std::thread::spawn(move || {
                 for stream in listener.incoming().flatten() {
                     let shared = Arc::clone(&shared);
-                    // A reader that goes away is nothing unusual.
+                    // Clients may disconnect at any time.
                     std::thread::spawn(move || drop(shared.serve(stream, is_away)));
                 }
             });
@@ -187,42 +187,46 @@ impl TestHub {
         files.push((path.into(), content));
     }
 
-    /// From now on it sends people there for files.
-    pub(crate) fn send_for_files_to(&self, origin: &str) {
-        *self.shared.origin_of_files.lock().unwrap() = origin.to_owned();
+    /// Redirects file requests to this origin from now on.
+    pub(crate) fn redirect_files_to(&self, origin: &str) {
+        *self.shared.storage_origin.lock().unwrap() = origin.to_owned();
     }
 
-    /// From now on it answers as this says.
-    pub(crate) fn act(&self, manners: impl FnMut(&Asked) -> Act + Send + 'static) {
-        *self.shared.manners.lock().unwrap() = Box::new(manners);
+    /// Sets the behaviour from now on.
+    pub(crate) fn set_behaviour(&self, behaviour: impl FnMut(&Request) -> Behaviour + Send + 'static) {
+        *self.shared.behaviour.lock().unwrap() = Box::new(behaviour);
     }
 
-    /// What it was asked so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.shared.asked.lock().unwrap().clone()
+    /// Returns the requests so far.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.shared.requests.lock().unwrap().clone()
     }
 
-    /// Where the requests for bytes began.
+    /// Returns the first requested byte of each file request.
     pub(crate) fn starts(&self) -> Vec<u64> {
-        self.asked().iter().filter(|asked| asked.is_file()).map(|asked| asked.from.unwrap_or(0)).collect()
+        self.requests()
+            .iter()
+            .filter(|request| request.is_file())
+            .map(|request| request.from.unwrap_or(0))
+            .collect()
     }
 
-    /// The most files that it was sending at the same time.
-    pub(crate) fn most_sending(&self) -> usize {
-        self.shared.most_sending.load(Ordering::SeqCst)
+    /// Returns the highest number of simultaneous file transfers.
+    pub(crate) fn max_parallel_sends(&self) -> usize {
+        self.shared.max_parallel_sends.load(Ordering::SeqCst)
     }
 
     pub(crate) fn config(&self) -> HubConfig {
         HubConfig {
             endpoint: format!("http://{}", self.home),
-            tokens: TokenPlaces::default(),
+            tokens: TokenSources::default(),
             proxy: ProxyChoice::None,
         }
     }
 
     pub(crate) fn config_with_token(&self, token: &str) -> HubConfig {
         let environment = Some(Token::new(token).unwrap());
-        HubConfig { tokens: TokenPlaces { environment, ..TokenPlaces::default() }, ..self.config() }
+        HubConfig { tokens: TokenSources { environment, ..TokenSources::default() }, ..self.config() }
     }
 }
 
@@ -264,28 +268,28 @@ fn decoded(path: &str) -> String {
 }
 
 impl Shared {
-    fn serve(&self, stream: TcpStream, away: bool) -> std::io::Result<()> {
+    fn serve(&self, stream: TcpStream, is_storage: bool) -> std::io::Result<()> {
         let Some((target, headers)) = read_request(&stream) else { return Ok(()) };
         let range = headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-'));
-        let asked = Asked {
-            away,
+        let request = Request {
+            is_storage,
             path: decoded(target.split('?').next().unwrap()),
             host: headers.get("host").cloned().unwrap_or_default(),
             from: range.map(|from| from.parse().unwrap()),
             authorization: headers.get("authorization").cloned(),
         };
-        self.asked.lock().unwrap().push(asked.clone());
-        let act = (self.manners.lock().unwrap())(&asked);
-        if let Some(status) = act.status {
-            let mut headers = act.headers;
+        self.requests.lock().unwrap().push(request.clone());
+        let behaviour = (self.behaviour.lock().unwrap())(&request);
+        if let Some(status) = behaviour.status {
+            let mut headers = behaviour.headers;
             headers.push(("Content-Length", "0".into()));
             return respond(&stream, status, &headers);
         }
-        if let Some(repository) = asked.path.strip_prefix("/api/models/") {
-            return self.tell(&stream, repository);
+        if let Some(repository) = request.path.strip_prefix("/api/models/") {
+            return self.list(&stream, repository);
         }
         let Some((repository, path)) =
-            asked.path.split_once("/resolve/abc123/").or_else(|| asked.path.split_once("/blob/"))
+            request.path.split_once("/resolve/abc123/").or_else(|| request.path.split_once("/blob/"))
         else {
             return respond(&stream, 404, &[("X-Error-Code", "EntryNotFound".into())]);
         };
@@ -296,14 +300,14 @@ impl Shared {
             return respond(&stream, 404, &[("X-Error-Code", "EntryNotFound".into())]);
         };
         drop(files);
-        if away {
-            self.send(&stream, &asked, &act, &content)
+        if is_storage {
+            self.send(&stream, &request, &behaviour, &content)
         } else {
-            self.redirect(&stream, &asked, &act, &content)
+            self.redirect(&stream, &request, &behaviour, &content)
         }
     }
 
-    fn tell(&self, mut stream: &TcpStream, repository: &str) -> std::io::Result<()> {
+    fn list(&self, mut stream: &TcpStream, repository: &str) -> std::io::Result<()> {
         let files = self.files.lock().unwrap();
         let Some(files) = files.get(repository) else {
             return respond(
@@ -334,11 +338,11 @@ impl Shared {
     fn redirect(
         &self,
         stream: &TcpStream,
-        asked: &Asked,
-        act: &Act,
+        request: &Request,
+        behaviour: &Behaviour,
         content: &Content,
     ) -> std::io::Result<()> {
-        let path: String = asked.path.replacen("/resolve/abc123/", "/blob/", 1);
+        let path: String = request.path.replacen("/resolve/abc123/", "/blob/", 1);
         let path: String = path
             .bytes()
             .map(|b| if b.is_ascii_graphic() { char::from(b).to_string() } else { format!("%{b:02X}") })
@@ -347,8 +351,8 @@ impl Shared {
             stream,
             302,
             &[
-                ("Location", format!("{}{path}?Signature=hidden", self.origin_of_files.lock().unwrap())),
-                ("X-Linked-Etag", format!("\"{}\"", act.etag.as_ref().unwrap_or(&content.sha256))),
+                ("Location", format!("{}{path}?Signature=hidden", self.storage_origin.lock().unwrap())),
+                ("X-Linked-Etag", format!("\"{}\"", behaviour.etag.as_ref().unwrap_or(&content.sha256))),
                 ("X-Linked-Size", content.size.to_string()),
                 ("X-Repo-Commit", "abc123".into()),
                 ("Accept-Ranges", "bytes".into()),
@@ -357,9 +361,15 @@ impl Shared {
         )
     }
 
-    fn send(&self, stream: &TcpStream, asked: &Asked, act: &Act, content: &Content) -> std::io::Result<()> {
-        let size = content.size + act.longer;
-        let from = asked.from.filter(|_| !act.whole).map(|from| from + act.shift);
+    fn send(
+        &self,
+        stream: &TcpStream,
+        request: &Request,
+        behaviour: &Behaviour,
+        content: &Content,
+    ) -> std::io::Result<()> {
+        let size = content.size + behaviour.longer;
+        let from = request.from.filter(|_| !behaviour.whole).map(|from| from + behaviour.shift);
         let mut headers = vec![("ETag", "\"of-the-storage\"".into())];
         let status = match from {
             Some(from) if from >= size => {
@@ -377,34 +387,43 @@ impl Shared {
         headers.push(("Content-Length", (size - from).to_string()));
         respond(stream, status, &headers)?;
         let now = self.sending.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most_sending.fetch_max(now, Ordering::SeqCst);
-        self.body(stream, act, content, from)
+        self.max_parallel_sends.fetch_max(now, Ordering::SeqCst);
+        self.body(stream, behaviour, content, from)
     }
 
-    fn body(&self, mut stream: &TcpStream, act: &Act, content: &Content, from: u64) -> std::io::Result<()> {
-        let end = content.size + act.longer;
-        let stop =
-            [act.cut, act.stall].into_iter().flatten().min().map_or(end, |bytes| end.min(from + bytes));
-        let mut piece = vec![0; act.trickle.unwrap_or(PIECE)];
+    fn body(
+        &self,
+        mut stream: &TcpStream,
+        behaviour: &Behaviour,
+        content: &Content,
+        from: u64,
+    ) -> std::io::Result<()> {
+        let end = content.size + behaviour.longer;
+        let stop = [behaviour.cut, behaviour.stall]
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or(end, |bytes| end.min(from + bytes));
+        let mut piece = vec![0; behaviour.trickle.unwrap_or(PIECE)];
         let mut at = from;
         while at < stop {
             let count = piece.len().min((stop - at) as usize);
             if at + count as u64 == stop {
-                // Before the reader can know that it has all.
+                // Counted down before the client can have received everything.
                 self.sending.fetch_sub(1, Ordering::SeqCst);
             }
             content.read(at, &mut piece[..count]);
-            if act.spoilt {
+            if behaviour.corrupt {
                 piece[count - 1] ^= 1;
             }
             stream.write_all(&piece[..count])?;
             at += count as u64;
-            if act.trickle.is_some() {
+            if behaviour.trickle.is_some() {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        if act.stall.is_some() {
-            // Until the reader has had enough.
+        if behaviour.stall.is_some() {
+            // Wait until the client disconnects.
             let mut byte = [0];
             let _ = stream.set_read_timeout(Some(Duration::from_secs(60)));
             let _ = std::io::Read::read(&mut stream, &mut byte);
@@ -413,29 +432,29 @@ impl Shared {
     }
 }
 
-/// A proxy that makes tunnels to the hosts it knows, whatever machine those are, and tells what it was asked: the
-/// first line and every header.
+/// Starts a proxy that tunnels to the given hosts. Returns its address and the log of CONNECT targets and
+/// headers.
 pub(crate) fn tunnels(hosts: &[(&str, SocketAddr)]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let hosts: HashMap<String, SocketAddr> =
         hosts.iter().map(|(host, address)| (format!("{host}:443"), *address)).collect();
-    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-    let told = Arc::clone(&asked);
+    let log: Arc<Mutex<Vec<String>>> = Arc::default();
+    let shared_log = Arc::clone(&log);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let Some((target, headers)) = read_request(&stream) else { continue };
-            told.lock().unwrap().push(format!("{target} {headers:?}"));
+            shared_log.lock().unwrap().push(format!("{target} {headers:?}"));
             match hosts.get(&target).and_then(|address| TcpStream::connect(address).ok()) {
                 Some(server) => tunnel(stream, server),
                 None => drop(respond(&stream, 502, &[])),
             }
         }
     });
-    (address, asked)
+    (address, log)
 }
 
-/// Says that it is made, and hands on in both directions until either side ends.
+/// Confirms the tunnel and copies in both directions until either side closes.
 fn tunnel(client: TcpStream, server: TcpStream) {
     if (&client).write_all(b"HTTP/1.1 200 So\r\n\r\n").is_err() {
         return;
@@ -448,27 +467,27 @@ fn tunnel(client: TcpStream, server: TcpStream) {
     }
 }
 
-/// A proxy that hands on what it is asked for to the hub, whatever host that was meant for, and counts.
+/// Starts a proxy that forwards all requests to the Hub. Returns its address and a request counter.
 pub(crate) fn proxy(hub: &TestHub) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (count, home, away) = (Arc::new(AtomicUsize::new(0)), hub.home, hub.shared.away);
+    let (count, home, is_storage) = (Arc::new(AtomicUsize::new(0)), hub.home, hub.shared.is_storage);
     let counted = Arc::clone(&count);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             counted.fetch_add(1, Ordering::SeqCst);
-            let _ = hand_on(&stream, home, away);
+            let _ = forward(&stream, home, is_storage);
         }
     });
     (address, count)
 }
 
-fn hand_on(mut stream: &TcpStream, home: SocketAddr, away: SocketAddr) -> std::io::Result<()> {
+fn forward(mut stream: &TcpStream, home: SocketAddr, is_storage: SocketAddr) -> std::io::Result<()> {
     let Some((target, headers)) = read_request(stream) else { return Ok(()) };
-    // As a proxy is asked: with the whole address.
+    // Proxy requests contain the whole address.
     let rest = target.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();
-    let mut server = TcpStream::connect(if host == away.to_string() { away } else { home })?;
+    let mut server = TcpStream::connect(if host == is_storage.to_string() { is_storage } else { home })?;
     let mut request = format!("GET /{path} HTTP/1.1\r\n");
     for (name, value) in headers {
         request += &format!("{name}: {value}\r\n");

@@ -1,4 +1,4 @@
-//! The hub behind TLS: a front for each of its two hosts, with a certificate that nobody vouches for but itself.
+//! TLS fronts for the test Hub's two servers, with a self-signed certificate.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,22 +9,22 @@ use rustls::{ServerConfig, ServerConnection, Stream};
 
 use super::TestHub;
 
-/// What the first byte of a connection is over which TLS begins.
+/// First byte of a TLS connection.
 pub(crate) const HANDSHAKE: u8 = 22;
 
-/// The fronts of a hub.
+/// TLS fronts of a test Hub.
 pub(crate) struct Fronts {
-    /// Of the hub itself.
+    /// Front of the Hub.
     pub(crate) home: SocketAddr,
-    /// Of the host that it keeps files on.
-    pub(crate) away: SocketAddr,
-    /// What has to be trusted to speak to them.
+    /// Front of the storage server.
+    pub(crate) storage: SocketAddr,
+    /// Certificate to trust, in PEM.
     pub(crate) certificate: String,
     first_bytes: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Fronts {
-    /// Puts fronts before a hub, for hosts of these names.
+    /// Starts fronts for a Hub, with a certificate for these host names.
     pub(crate) fn of(hub: &TestHub, names: &[&str]) -> Self {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -38,13 +38,13 @@ impl Fronts {
         let (config, first_bytes) = (Arc::new(config), Arc::default());
         Self {
             home: front(hub.home, &config, &first_bytes),
-            away: front(hub.shared.away, &config, &first_bytes),
+            storage: front(hub.shared.is_storage, &config, &first_bytes),
             certificate: made.cert.pem(),
             first_bytes,
         }
     }
 
-    /// The first byte of every connection so far.
+    /// Returns the first byte of every connection so far.
     pub(crate) fn first_bytes(&self) -> Vec<u8> {
         self.first_bytes.lock().unwrap().clone()
     }
@@ -60,7 +60,7 @@ fn front(to: SocketAddr, config: &Arc<ServerConfig>, first_bytes: &Arc<Mutex<Vec
             if stream.peek(&mut first).is_ok_and(|count| count == 1) {
                 first_bytes.lock().unwrap().push(first[0]);
                 let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
-                // Who does not trust it goes away.
+                // Clients that do not trust the certificate disconnect.
                 std::thread::spawn(move || drop(serve(connection, stream, to)));
             }
         }
@@ -68,7 +68,7 @@ fn front(to: SocketAddr, config: &Arc<ServerConfig>, first_bytes: &Arc<Mutex<Vec
     address
 }
 
-/// Hands one request on, and its answer back.
+/// Forwards one request and its response.
 fn serve(mut connection: ServerConnection, mut socket: TcpStream, to: SocketAddr) -> std::io::Result<()> {
     let mut stream = Stream::new(&mut connection, &mut socket);
     let (mut request, mut piece) = (Vec::new(), [0; 1024]);

@@ -1,30 +1,31 @@
-//! Writes GGUF files, sound or (with the raw calls) not: what the reader's tests feed it, and how
-//! tiny random models are made. Written from the specification, not from the reader.
+//! Writer of valid and, with the raw calls, invalid GGUF files for tests.
+//!
+//! It follows the specification and shares no code with the reader.
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use hunch_model::gguf::{Array, Value};
 
-/// A number in the written header that says how long, how many, of what type or where.
+/// Length, count, type or offset in the written header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
-    /// Its first byte.
+    /// Position of the first byte.
     pub(crate) at: usize,
-    /// 4 or 8 bytes.
+    /// Size in bytes: 4 or 8.
     pub(crate) width: usize,
 }
 
 struct Source {
     name: String,
-    /// In the file's order, innermost first.
+    /// Dimensions in file order, innermost first.
     dims: Vec<u64>,
     kind: u32,
-    /// Where the header says it is, if not where it is.
+    /// Offset in the header, if different from the actual one.
     offset: Option<u64>,
     bytes: Vec<u8>,
 }
 
-/// A GGUF file in the making.
+/// Builder of a GGUF file.
 pub(crate) struct GgufWriter {
     version: u32,
     alignment: usize,
@@ -33,66 +34,66 @@ pub(crate) struct GgufWriter {
 }
 
 impl GgufWriter {
-    /// An empty file of version 3, data aligned to 32 bytes.
+    /// Creates an empty file of version 3 with data aligned to 32 bytes.
     pub(crate) fn new() -> Self {
         Self { version: 3, alignment: 32, entries: Vec::new(), tensors: Vec::new() }
     }
 
-    /// Writes another version number.
+    /// Sets the version number.
     pub(crate) fn version(mut self, version: u32) -> Self {
         self.version = version;
         self
     }
 
-    /// Aligns data to so many bytes, and says so in the metadata.
+    /// Sets the alignment of the data in bytes, also in the metadata.
     pub(crate) fn alignment(mut self, alignment: u32) -> Self {
         self.alignment = alignment as usize;
         self.value("general.alignment", Value::U32(alignment))
     }
 
-    /// Adds a metadata entry of any type; a key may be added twice.
+    /// Adds a metadata entry of any type. Keys may repeat.
     pub(crate) fn value(mut self, key: &str, value: Value) -> Self {
         self.entries.push((key.to_owned(), value));
         self
     }
 
-    /// Adds a whole number.
+    /// Adds an integer.
     pub(crate) fn u32(self, key: &str, value: u32) -> Self {
         self.value(key, Value::U32(value))
     }
 
-    /// Adds a number.
+    /// Adds a float.
     pub(crate) fn f32(self, key: &str, value: f32) -> Self {
         self.value(key, Value::F32(value))
     }
 
-    /// Adds true or false.
+    /// Adds a boolean.
     pub(crate) fn bool(self, key: &str, value: bool) -> Self {
         self.value(key, Value::Bool(value))
     }
 
-    /// Adds text.
+    /// Adds a string.
     pub(crate) fn str(self, key: &str, value: &str) -> Self {
         self.value(key, Value::String(value.to_owned()))
     }
 
-    /// Adds a list of texts.
+    /// Adds an array of strings.
     pub(crate) fn strings<S: Into<String>>(self, key: &str, values: impl IntoIterator<Item = S>) -> Self {
         let values = values.into_iter().map(Into::into).collect();
         self.value(key, Value::Array(Array::String(values)))
     }
 
-    /// Adds a list of numbers.
+    /// Adds an array of floats.
     pub(crate) fn f32s(self, key: &str, values: &[f32]) -> Self {
         self.value(key, Value::Array(Array::F32(values.to_vec())))
     }
 
-    /// Adds a list of whole numbers.
+    /// Adds an array of integers.
     pub(crate) fn i32s(self, key: &str, values: &[i32]) -> Self {
         self.value(key, Value::Array(Array::I32(values.to_vec())))
     }
 
-    /// Adds a tensor of this shape (outermost dimension first) quantised from f32 values.
+    /// Adds a tensor quantised from f32 values. The outermost dimension is first in `shape`.
     pub(crate) fn tensor(self, name: &str, shape: &[usize], dtype: GgmlDType, data: &[f32]) -> Self {
         let tensor = Tensor::from_slice(data, shape, &Device::Cpu).expect("shape fits the data");
         let quantised = QTensor::quantize(&tensor, dtype).expect("rows are whole blocks");
@@ -101,7 +102,7 @@ impl GgufWriter {
         self.raw_tensor(name, &dims, type_number(dtype), None, bytes)
     }
 
-    /// Adds a tensor as the header is to describe it, true or not.
+    /// Adds a tensor with an arbitrary header entry.
     pub(crate) fn raw_tensor(
         mut self,
         name: &str,
@@ -114,24 +115,24 @@ impl GgufWriter {
         self
     }
 
-    /// Takes a metadata entry out again.
+    /// Removes a metadata entry.
     pub(crate) fn without_key(mut self, key: &str) -> Self {
         self.entries.retain(|(name, _)| name != key);
         self
     }
 
-    /// A metadata entry as it will be written.
+    /// Returns a metadata entry.
     pub(crate) fn metadata(&self, key: &str) -> Option<Value> {
         self.entries.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone())
     }
 
-    /// Takes a tensor out again.
+    /// Removes a tensor.
     pub(crate) fn without(mut self, name: &str) -> Self {
         self.tensors.retain(|tensor| tensor.name != name);
         self
     }
 
-    /// The same model in so many files, as llama.cpp splits it: the metadata in the first, tensors in all.
+    /// Splits the model into `count` files like llama.cpp: metadata in the first, tensors in all.
     pub(crate) fn split(self, count: u16) -> Vec<Self> {
         let (total, each) = (self.tensors.len(), self.tensors.len().div_ceil(count as usize));
         let mut tensors = self.tensors.into_iter();
@@ -150,12 +151,12 @@ impl GgufWriter {
         (0..count).map(part).collect()
     }
 
-    /// The file.
+    /// Returns the bytes of the file.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.bytes_and_fields().0
     }
 
-    /// The file, and where its lengths, counts, types and offsets are.
+    /// Returns the bytes of the file, and the positions of its lengths, counts, types and offsets.
     pub(crate) fn bytes_and_fields(&self) -> (Vec<u8>, Vec<Field>) {
         let mut out = Out { bytes: b"GGUF".to_vec(), fields: Vec::new() };
         out.u32(self.version);
@@ -261,7 +262,7 @@ impl Out {
     }
 }
 
-/// ggml's number of a type (`enum ggml_type`).
+/// Returns ggml's number of a tensor type (`enum ggml_type`).
 pub(crate) fn type_number(dtype: GgmlDType) -> u32 {
     match dtype {
         GgmlDType::F32 => 0,

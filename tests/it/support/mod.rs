@@ -1,5 +1,4 @@
-//! Shared by several tests: a writer of GGUF files with small samples, damage to do to them, tiny random models,
-//! and the default model.
+//! Helpers shared by several tests: GGUF files, mutations, tiny random models and the default model.
 
 pub(crate) mod gguf_writer;
 pub(crate) mod mutate;
@@ -9,7 +8,7 @@ pub(crate) mod tiny;
 
 use std::path::PathBuf;
 
-/// The default model's file; `make setup` puts it there.
+/// Returns the path of the default model, which `make setup` downloads.
 pub(crate) fn default_model() -> PathBuf {
     let path = hunch_library::default_model_path().unwrap();
     assert!(path.exists(), "{} is missing: run `make setup`", path.display());

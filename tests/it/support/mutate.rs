@@ -1,4 +1,4 @@
-//! Damage to files: random bits and bytes, truncation, lengths that lie, parts moved about.
+//! Random mutations of files: bits, bytes, truncation, wrong lengths and moved parts.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -8,16 +8,16 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use super::gguf_writer::Field;
 
-/// One thing done to a file.
+/// Mutation of a file.
 #[derive(Clone, Debug)]
 pub(crate) enum Mutation {
-    /// Turns one bit.
+    /// Flips one bit.
     Flip(Index, u8),
     /// Writes one byte.
     Byte(Index, u8),
-    /// Writes one byte of what the lengths, counts, types and offsets describe.
+    /// Writes one byte of content, outside of lengths, counts, types and offsets.
     Content(Index, u8),
-    /// Cuts the file.
+    /// Truncates the file.
     Truncate(Index),
     /// Writes a length, count, type or offset.
     Field(Index, u64),
@@ -25,13 +25,13 @@ pub(crate) enum Mutation {
     Nudge(Index, i8),
     /// Copies a part over another place.
     Splice(Index, Index, usize),
-    /// Puts bytes in.
+    /// Inserts bytes.
     Insert(Index, Vec<u8>),
-    /// Takes bytes out.
+    /// Removes bytes.
     Remove(Index, usize),
 }
 
-/// Numbers that break readers.
+/// Numbers that tend to break readers.
 pub(crate) const BOMBS: [u64; 14] = [
     0,
     1,
@@ -49,7 +49,7 @@ pub(crate) const BOMBS: [u64; 14] = [
     u64::MAX,
 ];
 
-/// One to three things to do to a file.
+/// Generates one to three mutations.
 pub(crate) fn mutations() -> impl Strategy<Value = Vec<Mutation>> {
     let at = any::<Index>;
     let number = prop_oneof![prop::sample::select(BOMBS.to_vec()), any::<u64>(), 0u64..64];
@@ -67,13 +67,13 @@ pub(crate) fn mutations() -> impl Strategy<Value = Vec<Mutation>> {
     prop::collection::vec(one, 1..4)
 }
 
-/// Damage that leaves the structure of the header whole: one to five bytes of contents.
+/// Generates one to five content mutations, which keep the structure of the header.
 pub(crate) fn content_mutations() -> impl Strategy<Value = Vec<Mutation>> {
     let one = (any::<Index>(), 0u8..0x80).prop_map(|(at, byte)| Mutation::Content(at, byte));
     prop::collection::vec(one, 1..6)
 }
 
-/// Does it. `header` is where random damage is aimed: the bytes before it.
+/// Applies a mutation. Random positions are in the first `header` bytes.
 pub(crate) fn apply(bytes: &mut Vec<u8>, fields: &[Field], header: usize, mutation: &Mutation) {
     if bytes.is_empty() {
         return;
@@ -127,20 +127,20 @@ fn get(bytes: &[u8], field: Field) -> u64 {
     u64::from_le_bytes(number)
 }
 
-/// Writes a number of the header, if the file is still that long.
+/// Writes a header number if the file is still long enough.
 pub(crate) fn set(bytes: &mut [u8], field: Field, number: u64) {
     if let Some(place) = bytes.get_mut(field.at..field.at + field.width) {
         place.copy_from_slice(&number.to_le_bytes()[..field.width]);
     }
 }
 
-/// Fixes the seed of [`runner`]: a number, as tests print it.
+/// Environment variable with the seed of [`runner`], as printed by tests.
 const SEED: &str = "HUNCH_TEST_SEED";
 
-/// A runner of so many cases from a fresh seed. It is printed, so that a failure can be repeated.
+/// Creates a runner for `cases` cases with a fresh seed, which is printed to reproduce failures.
 pub(crate) fn runner(cases: u32) -> TestRunner {
     let seed: u64 = match std::env::var(SEED) {
-        Ok(text) => text.parse().expect("HUNCH_TEST_SEED is a number"),
+        Ok(text) => text.parse().expect("HUNCH_TEST_SEED must be a number"),
         // The standard library seeds its hash maps from the system's randomness.
         Err(_) => RandomState::new().build_hasher().finish(),
     };

@@ -1,11 +1,11 @@
-//! Small sound GGUF files that tests damage and fuzz targets begin with.
+//! Small valid GGUF files for tests and as seeds of fuzz targets.
 
 use candle_core::quantized::GgmlDType;
 use hunch_model::gguf::{Array, Value};
 
 use super::gguf_writer::GgufWriter;
 
-/// A small file with everything in it that a file can have.
+/// Creates a small file with every feature of the format.
 pub(crate) fn rich(writer: GgufWriter) -> GgufWriter {
     let nested = Array::Array(vec![Array::Array(vec![Array::U8(vec![1, 2])]), Array::I64(vec![])]);
     let ramp = |n: usize| (0..n).map(|i| i as f32 / n as f32 - 0.5).collect::<Vec<_>>();
@@ -37,7 +37,7 @@ pub(crate) fn rich(writer: GgufWriter) -> GgufWriter {
         .tensor("blk.0.cube", &[2, 3, 32], GgmlDType::F16, &ramp(192))
 }
 
-/// GPT-2's characters for the 256 bytes, in order of the bytes.
+/// Returns the characters of GPT-2 for the 256 bytes, in order.
 pub(crate) fn byte_characters() -> Vec<String> {
     let mut others = 0x100..;
     let printable = |byte: u32| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
@@ -45,7 +45,7 @@ pub(crate) fn byte_characters() -> Vec<String> {
     (0..256).map(code).map(|code| char::from_u32(code).expect("below U+0144").into()).collect()
 }
 
-/// Every byte, some merges, control tokens, a user-defined one and padding.
+/// Creates a byte-level vocabulary with merges, control tokens, a user-defined token and padding.
 pub(crate) fn byte_level() -> GgufWriter {
     let merged = ["Ġt", "he", "Ġthe", "Ã©", "ĠĠ", "12"];
     let special = ["<|im_start|>", "<|im_end|>", "<tool>", "[PAD265]", "<|endoftext|>"];
@@ -63,7 +63,7 @@ pub(crate) fn byte_level() -> GgufWriter {
         .u32("tokenizer.ggml.eos_token_id", 266)
 }
 
-/// A SentencePiece vocabulary: unknown, bos, eos, the bytes, then words with their scores.
+/// Creates a SentencePiece vocabulary: unknown, bos, eos, all bytes, then words with scores.
 pub(crate) fn scored() -> GgufWriter {
     let words = [
         ("\u{2581}", -9.0),

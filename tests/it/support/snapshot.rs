@@ -1,20 +1,20 @@
-//! All that lies in a folder, to be compared with what lies there later.
+//! Snapshots of a folder, to detect changes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Something in a folder.
+/// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Thing {
     Folder,
-    /// Where it leads.
+    /// Target of the link.
     Link(PathBuf),
-    /// When it was written, and its bytes.
+    /// Modification time and bytes.
     File(SystemTime, Vec<u8>),
 }
 
-/// Everything below a folder by its path in it; links are not followed.
+/// Returns everything below a folder by relative path. Links are not followed.
 pub(crate) fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Thing> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_path_buf()];

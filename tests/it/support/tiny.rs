@@ -1,5 +1,6 @@
-//! Tiny models with random weights: sound GGUF files of every architecture and type, with a
-//! byte-level tokeniser, small enough to run in milliseconds.
+//! Tiny models with random weights that run in milliseconds.
+//!
+//! Valid GGUF files of every architecture and type, with a byte-level tokeniser.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use hunch_core::sample::SamplingParams;
 
 use super::gguf_writer::GgufWriter;
 
-/// A model to make.
+/// Parameters of a tiny model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tiny {
     pub(crate) architecture: &'static str,
@@ -21,7 +22,7 @@ pub(crate) struct Tiny {
     pub(crate) seed: u64,
     pub(crate) layers: usize,
     pub(crate) context: u32,
-    /// Llama 3's frequency factors.
+    /// Adds the frequency factors of Llama 3.
     pub(crate) rope_factors: bool,
 }
 
@@ -30,7 +31,7 @@ const FEED_FORWARD: usize = 512;
 const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
 pub(crate) const HEAD_DIM: usize = WIDTH / HEADS;
-/// 256 bytes and two control tokens.
+/// Vocabulary size: 256 bytes and two control tokens.
 pub(crate) const VOCABULARY: usize = 258;
 pub(crate) const END_OF_TURN: u32 = 257;
 
@@ -48,7 +49,7 @@ impl Default for Tiny {
     }
 }
 
-/// Numbers between -1 and 1.
+/// Generator of pseudo-random numbers between -1 and 1.
 pub(crate) struct Noise(u64);
 
 impl Noise {
@@ -68,7 +69,7 @@ impl Noise {
     }
 }
 
-/// GPT-2's printable stand-in of each byte.
+/// Returns the printable character of GPT-2 for a byte.
 pub(crate) fn byte_token(byte: u8) -> String {
     let plain = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let char = if plain(byte) {
@@ -159,7 +160,7 @@ impl Tiny {
         writer
     }
 
-    /// Writes the model into a folder in so many files; gives the first.
+    /// Writes the model to a folder in `count` files and returns the path of the first.
     pub(crate) fn write_split(&self, folder: &Path, name: &str, count: u16) -> PathBuf {
         let path = |number: usize| folder.join(format!("{name}-{number:05}-of-{count:05}.gguf"));
         for (i, part) in self.writer().split(count).iter().enumerate() {
@@ -168,7 +169,7 @@ impl Tiny {
         path(1)
     }
 
-    /// Writes the model into a folder.
+    /// Writes the model to a folder and returns its path.
     pub(crate) fn write(&self, folder: &Path, name: &str) -> PathBuf {
         let path = folder.join(format!("{name}.gguf"));
         std::fs::write(&path, self.writer().bytes()).unwrap();
@@ -176,7 +177,7 @@ impl Tiny {
     }
 }
 
-/// A question to a tiny model, whose answer has all of `max_tokens`.
+/// Creates a question for a tiny model whose answer always has `max_tokens` tokens.
 pub(crate) fn endless_request(method: Method, max_tokens: u32) -> AnswerRequest {
     let mut sampling = SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() };
     sampling.logit_bias.insert(END_OF_TURN, -100.0);

@@ -1,17 +1,16 @@
-// Marks, in the mode of rounds, the last token of each round that is on screen with `data-ends`: where its bracket
-// closes. Which that is depends on what follows, which may be in another block and is often drawn later, so it is
-// found where the tokens are drawn. Only what has changed is looked at: work per frame does not grow with the
-// answer. Nothing is marked in other modes.
+// Marks the last token of each round on screen with `data-ends`, where its bracket closes. The last token depends on
+// what follows, maybe in another block drawn later, so it is found in the DOM. Only changes are examined, so the work
+// per frame does not grow with the answer. Other modes mark nothing.
 
 import type { Action } from 'svelte/action';
 import type { ColourMode } from '../lib/strings/keys';
 
-/** A token on screen, its later stretches included. */
+/** A token on screen, all of its pieces included. */
 const tokens = '[data-token]';
 
-/** Makes an element a container of tokens whose rounds have ends, while its mode is that of rounds. */
+/** Action for a container of tokens that marks round ends while the colour mode is rounds. */
 export const roundEnds: Action<HTMLElement, ColourMode> = (container, mode) => {
-  const watcher = new MutationObserver(mend);
+  const watcher = new MutationObserver(update);
   const walker = document.createTreeWalker(container, NodeFilter.SHOW_ELEMENT, (node) =>
     node instanceof Element && node.matches(tokens) ? NodeFilter.FILTER_ACCEPT : NodeFilter.FILTER_SKIP,
   );
@@ -24,15 +23,15 @@ export const roundEnds: Action<HTMLElement, ColourMode> = (container, mode) => {
     watcher.observe(container, { subtree: true, childList: true, attributes: true, attributeFilter: ['data-round'] });
   }
 
-  /** Marks what was added, what was given another round, and what stands before either or before what is gone. */
-  function mend(records: MutationRecord[]) {
+  /** Marks added tokens, tokens with a new round, and the tokens before either or before a removed one. */
+  function update(records: MutationRecord[]) {
     const touched = new Set<HTMLElement>();
     const touch = (node: Node) => tokensIn(node).forEach((token) => touched.add(token));
     for (const { type, target, addedNodes, removedNodes, previousSibling } of records) {
       if (type === 'attributes') touch(target);
       addedNodes.forEach(touch);
       if (removedNodes.length === 0) continue;
-      // What it stood behind may be gone as well: then all around is looked at.
+      // The token before it may be gone too: then the whole container is examined.
       if (previousSibling?.isConnected) touch(lastIn(previousSibling) ?? neighbour(previousSibling, 'previousNode') ?? target);
       else touch(target);
     }
@@ -43,7 +42,7 @@ export const roundEnds: Action<HTMLElement, ColourMode> = (container, mode) => {
     for (const token of touched) if (container.contains(token)) markEnd(token, neighbour(token, 'nextNode'));
   }
 
-  /** The token before or behind a node, in the order they are read. */
+  /** The token before or after a node, in reading order. */
   function neighbour(node: Node, step: 'previousNode' | 'nextNode'): HTMLElement | undefined {
     walker.currentNode = node;
     const found = walker[step]();
@@ -54,7 +53,7 @@ export const roundEnds: Action<HTMLElement, ColourMode> = (container, mode) => {
   return { update: show, destroy: () => watcher.disconnect() };
 };
 
-/** The tokens in a node that is shown, itself included. */
+/** Visible tokens in a node, itself included. */
 function tokensIn(node: Node): HTMLElement[] {
   if (!(node instanceof HTMLElement) || !node.isConnected) return [];
   return node.matches(tokens) ? [node] : [...node.querySelectorAll<HTMLElement>(tokens)];

@@ -1,9 +1,9 @@
-// Pointing at tokens, for every view of an answer: one listener each for pointer, focus and keys on the
-// container, however many tokens there are. Arrow keys move over the tokens; the one that is pointed at
-// is told upwards, and so is the one that is pressed. A token is whatever has data-token; its first piece has data-testid="token".
+// Pointing at tokens in any view of an answer: one listener each for pointer, focus and keys on the container,
+// however many tokens there are. Arrow keys move over the tokens. Callbacks report the pointed and the pressed token.
+// Any element with data-token is a token; its first piece has data-testid="token".
 
 import type { Action } from 'svelte/action';
-import type { Anchor } from '../lib/state/window.svelte';
+import type { Anchor } from '../lib/state/tokenFocus.svelte';
 
 export interface Pointing {
   onpoint: (token: number, anchor: Anchor) => void;
@@ -14,7 +14,7 @@ export interface Pointing {
 
 const hoverDelay = 90;
 
-/** Makes an element a container of tokens. */
+/** Action that makes an element a container of tokens. */
 export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing) => {
   let { onpoint, onunpoint, onpin } = pointing;
   let hoverTimer: ReturnType<typeof setTimeout> | undefined;
@@ -35,7 +35,7 @@ export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing
 
   function onclick(event: MouseEvent) {
     const element = tokenAt(event.target);
-    // What a link is pressed for is the link's business; whoever drags over the text wants to copy it.
+    // A link handles its own clicks, and dragging over the text selects it.
     if (element && !linkAt(event.target) && (getSelection()?.isCollapsed ?? true)) pin(element);
   }
 
@@ -86,7 +86,7 @@ export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing
     if (next) point(next);
   }
 
-  /** The page moved under the card: follow the token, or let go of it when it is gone. */
+  /** The page scrolled under the card: follow the token, or hide the card if it is gone. */
   function onscroll() {
     if (!pointed) return;
     if (pointed.isConnected) point(pointed);
@@ -113,7 +113,7 @@ export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing
   };
 };
 
-/** Where a card hangs on a token. One that wraps has a box on each line; the card hangs on the widest. */
+/** Rectangle of a token that the card is placed at. A wrapped token has a box on each line; the widest counts. */
 function anchorOf(element: HTMLElement): Anchor {
   const boxes = [...element.getClientRects()].sort((a, b) => b.width - a.width);
   const { left, right, top, bottom } = boxes[0] ?? element.getBoundingClientRect();
@@ -124,10 +124,10 @@ function tokenAt(target: EventTarget | null): HTMLElement | null {
   return target instanceof Element ? target.closest<HTMLElement>('[data-token]') : null;
 }
 
-/** Whether a press is on a link. */
+/** Whether an event is on a link. */
 const linkAt = (target: EventTarget | null): boolean => target instanceof Element && target.closest('[role="link"]') !== null;
 
-/** Where a key leads: undefined when the key is none of ours, null when there is nothing there. */
+/** Target of a key: undefined for other keys, null if there is no token. */
 function destination(container: HTMLElement, key: string, from: HTMLElement): HTMLElement | null | undefined {
   const all = [...container.querySelectorAll<HTMLElement>('[data-testid="token"]')];
   const at = all.findIndex((element) => element.dataset['token'] === from.dataset['token']);
@@ -149,7 +149,7 @@ function destination(container: HTMLElement, key: string, from: HTMLElement): HT
   }
 }
 
-/** The token nearest to `from` on the first other line among `candidates`. */
+/** The token nearest to `from` on the next line among `candidates`. */
 function onLine(candidates: HTMLElement[], from: HTMLElement): HTMLElement | null {
   const start = from.getBoundingClientRect();
   let line: number | null = null;

@@ -1,8 +1,8 @@
-// Puts what the person prefers onto the document, where app.css takes it from.
+// Applies appearance preferences to the document, where app.css reads them.
 
 import type { Appearance, TextSize } from './strings/keys';
 
-/** Shows colours and text size as preferred. */
+/** Applies colours and text size. */
 export function showAppearance({ appearance, textSize }: { appearance: Appearance; textSize: TextSize }): void {
   const root = document.documentElement;
   if (appearance === 'system') delete root.dataset['appearance'];

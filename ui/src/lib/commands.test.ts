@@ -47,7 +47,7 @@ async function make() {
 }
 
 describe('the table of commands', () => {
-  it('names each command once, each shortcut once, and has a group in one piece', async () => {
+  it('names each command and shortcut once, and keeps each group together', async () => {
     const { state } = await make();
     const all = commands(state);
     const distinct = (values: readonly string[]) => expect([...new Set(values)]).toEqual(values);
@@ -56,7 +56,7 @@ describe('the table of commands', () => {
     distinct(all.map(({ group }) => group).filter((group, i, groups) => group !== groups[i - 1]));
   });
 
-  it('finds a command by its key, Shift and capitals considered for letters only', async () => {
+  it('finds a command by its key, with Shift and capitals for letters only', async () => {
     const { state } = await make();
     const by = (key: string, shift = false) => commandOf(commands(state), { key, shift })?.id;
     expect(['n', 'f', 'k', ',', 'o', 'r', '=', '+', '-', '0', 'x'].map((key) => by(key))).toEqual([
@@ -76,7 +76,7 @@ describe('the table of commands', () => {
     expect(by('c')).toBeUndefined();
   });
 
-  it('goes by the window’s language, and is found by the English words too', async () => {
+  it('follows the language of the window, and is also searched by the English words', async () => {
     const { state, command } = await make();
     const first = (typed: string) => fitting(typed, commands(state), (one) => one)[0]?.id;
     expect([command('copy-answer').title, command('appearance-dark').title]).toEqual(['Copy last answer', 'Appearance: Dark']);
@@ -86,7 +86,7 @@ describe('the table of commands', () => {
     expect(['regenerate', 'nochmal', 'theme dunkel'].map(first)).toEqual(['answer-again', 'answer-again', 'appearance-dark']);
   });
 
-  it('does not offer what cannot be done', async () => {
+  it('does not offer commands that are impossible now', async () => {
     const { state, command, done } = await make();
     for (const id of ['stop', 'answer-again', 'go-on', 'copy-answer', 'export-json', 'method-lookahead']) {
       expect(possible(command(id)), id).toBe(false);
@@ -96,7 +96,7 @@ describe('the table of commands', () => {
     for (const id of ['new-conversation', 'open-model', 'import', 'method-ngram']) expect(possible(command(id)), id).toBe(true);
   });
 
-  it('does nothing to a conversation that is not seen, and stops what runs wherever it is', async () => {
+  it('leaves a hidden conversation alone, but stops work anywhere', async () => {
     const { state, command, done } = await make();
     await state.openConversation(1);
     expect(possible(command('export-json'))).toBe(true);
@@ -108,7 +108,7 @@ describe('the table of commands', () => {
     expect([state.comparison.stopping, done]).toEqual([true, []]);
   });
 
-  it('goes through the conversations in the order of the list', async () => {
+  it('walks the conversations in the order of the list', async () => {
     const { state, command, host } = await make();
     expect(possible(command('previous-conversation'))).toBe(false);
     perform(state, command('next-conversation'));
@@ -125,7 +125,7 @@ describe('the table of commands', () => {
     await expect.poll(() => state.conversation.id).toBe(1);
   });
 
-  it('renames, pins, deletes and puts back the conversation on screen', async () => {
+  it('renames, pins, deletes and restores the open conversation', async () => {
     const { state, command, done, host } = await make();
     const now = (...ids: string[]) => ids.filter((id) => possible(command(id)));
     const all = ['rename', 'pin', 'unpin', 'delete', 'undo-delete'];
@@ -144,7 +144,7 @@ describe('the table of commands', () => {
     await expect.poll(() => state.conversation.id).toBe(2);
   });
 
-  it('asks the last question differently, and goes from branch to branch', async () => {
+  it('edits the last question, and walks its branches', async () => {
     const { state, command, host } = await make();
     const told = { created_ms: 0, state: 'complete' as const, settings: null };
     host.messages = [
@@ -163,7 +163,7 @@ describe('the table of commands', () => {
     expect(['previous-branch', 'next-branch'].map((id) => possible(command(id)))).toEqual([false, true]);
   });
 
-  it('does what the native menu asks for, and takes away what lay over the window', async () => {
+  it('runs the items of the native menu, and closes sheets', async () => {
     const { state, done } = await make();
     performMenuItem(state, 'palette');
     expect(state.sheet).toBe('palette');
@@ -176,7 +176,7 @@ describe('the table of commands', () => {
     performMenuItem(state, 'no-such-item');
   });
 
-  it('keeps instructions and settings as a preset, and takes them back', async () => {
+  it('keeps instructions and settings as a preset, and applies them', async () => {
     const { state, command, host } = await make();
     state.settings.temperature = 0.7;
     state.settings.method = 'ngram';
@@ -191,7 +191,7 @@ describe('the table of commands', () => {
     expect(host.calls.at(-1)).toEqual(['set_system_prompt', { id: null, system: 'Be short.' }]);
   });
 
-  it('leads to the parts of the library, loads any model by name, and unloads', async () => {
+  it('opens the parts of the library, loads any model by name, and unloads', async () => {
     const { state, command, done, host } = await make();
     perform(state, command('other-repository'));
     expect([state.place, state.libraryPart, done]).toEqual(['library', 'catalogue', ['repository']]);
@@ -205,7 +205,7 @@ describe('the table of commands', () => {
     expect(possible(command('unload-models'))).toBe(false);
   });
 
-  it('leaves the method alone when that of a preset does not work now, and keeps numbers in range', async () => {
+  it('ignores a preset with an unavailable method, and keeps numbers in range', async () => {
     const { state } = await make();
     state.settings.method = 'ngram';
     const settings = { ...state.settings.chosen(), method: 'lookahead' as const, temperature: 99, maxDraft: 99 };

@@ -1,4 +1,4 @@
-// The one table of what can be done by name: palette, shortcuts and native menu all read it. No DOM.
+// The table of commands for palette, shortcuts and native menu. No DOM.
 
 import type { ConversationEntry } from './ipc/schema.gen';
 import { grouped } from './state/conversations.svelte';
@@ -9,53 +9,53 @@ import { en } from './strings/en';
 import { language } from './strings/index.svelte';
 import { appearances, colourModes, offeredMethods, places, textSizes, views, type ChoiceName, type CommandGroup, type CommandName } from './strings/keys';
 
-/** A key pressed with the system's command key. */
+/** A key pressed together with the system's command key. */
 export interface Shortcut {
-  /** As it is written: N, comma, =. */
+  /** As displayed: N, comma, =. */
   key: string;
   shift?: boolean;
-  /** Other keys that mean the same. */
+  /** Other keys with the same meaning. */
   or?: string;
 }
 
-/** Something that can be done. */
+/** A command. */
 export interface Command {
-  /** Part of the wire where the native menu has it too. */
+  /** Part of the API if the native menu has it too. */
   readonly id: string;
   readonly title: string;
   readonly group: CommandGroup;
-  /** Words it is found by as well. */
+  /** Further search words. */
   readonly also?: string;
   readonly keys?: Shortcut;
-  /** Whether Escape does it, which the window handles itself. */
+  /** Whether Escape runs it. The window handles Escape itself. */
   readonly escape?: boolean;
-  /** Whether its keys mean something else where one types. */
+  /** Whether its keys mean something else in a text field. */
   readonly notInFields?: boolean;
-  /** Whether it is what holds now. */
+  /** Whether it is the current choice. */
   readonly chosen?: boolean;
-  /** Whether what lies over the window stays there. */
+  /** Whether an open sheet stays open. */
   readonly stays?: boolean;
-  /** Whether it can be done now; always, if there is none. */
+  /** Whether it is possible now; always, if missing. */
   readonly enabled?: () => boolean;
   readonly run: () => void;
 }
 
-/** Everything that can be done, in the order it is shown. */
+/** All commands, in display order. */
 export function commands(state: WindowState): Command[] {
   const { conversation, conversations, models, preferences, screen, settings } = state;
   const { strings } = language;
   const last = () => conversation.turns.at(-1);
   const entry = () => conversations.entries.find(({ id }) => id === conversation.id);
-  // Where the conversation is not seen, nothing is done to it.
+  // A hidden conversation is not changed.
   const chatting = () => state.place === 'chat';
   const idle = () => chatting() && !state.running && models.loading === null && models.answerable;
-  // What runs on the models in memory must not lose them.
+  // The models of running work must stay in memory.
   const changeable = () => models.loading === null && !state.running;
   const said = () => {
     const turn = last();
     return turn?.answer.over ? saidIn(turn) : '';
   };
-  /** Does something to the conversation on screen. */
+  /** A command on the open conversation. */
   const withEntry = (act: (open: ConversationEntry) => unknown) => () => {
     const open = entry();
     if (open) void act(open);
@@ -291,7 +291,7 @@ export function commands(state: WindowState): Command[] {
   ];
 }
 
-/** Loading each of the models that can be loaded: for whoever types a name. */
+/** Commands that load a model, for searching by name. */
 export function loadCommands(state: WindowState): Command[] {
   const { library, models } = state;
   return library.models
@@ -305,22 +305,22 @@ export function loadCommands(state: WindowState): Command[] {
     }));
 }
 
-/** What a command goes by, in the window's language. */
+/** Texts of a command in the window's language. */
 function named(id: CommandName): Pick<Command, 'id' | 'title' | 'also'> {
   const { title, also } = language.strings.commands[id];
   return { id, title, also: together(also, en.commands[id].also) };
 }
 
-/** What the command for a value goes by, in the window's language. */
+/** Texts of a command for a value, in the window's language. */
 function valued(choice: ChoiceName, value: string, label: string): Pick<Command, 'id' | 'title' | 'also'> {
   const { title, also } = language.strings.choices[choice];
   return { id: `${choice}-${value}`, title: title(label), also: together(also, en.choices[choice].also) };
 }
 
-/** Lists of words as one, none of them twice. */
+/** Merges lists of words without duplicates. */
 const together = (...lists: (string | undefined)[]): string => [...new Set(lists.flatMap((list) => list?.split(' ') ?? []))].join(' ');
 
-/** Whether a command can be done now. */
+/** Whether a command is possible now. */
 export const possible = (command: Command): boolean => command.enabled?.() ?? true;
 
 /** Runs a command if it is possible now, and closes the open sheet unless the command keeps it. */
@@ -336,25 +336,25 @@ export function performMenuItem(app: WindowState, item: string): void {
   if (command) perform(app, command);
 }
 
-/** The command that a key with the command key means, whether it can be done now or not. */
+/** The command for a key with the command key, whether possible now or not. */
 export function commandOf(all: readonly Command[], pressed: { key: string; shift: boolean }): Command | undefined {
   const key = pressed.key.toUpperCase();
   return all.find(({ keys }) => {
     if (!keys || (keys.key !== key && keys.or !== key)) return false;
-    // Which signs need Shift differs by keyboard.
+    // Which symbols need Shift depends on the keyboard.
     return !/^[A-Z]$/.test(key) || (keys.shift ?? false) === pressed.shift;
   });
 }
 
-/** The conversation above (-1) or below (1) the open one in the list; null when there is none. */
+/** The conversation above (-1) or below (1) the open one in the list; null for none. */
 function beside(state: WindowState, by: -1 | 1): number | null {
   const ids = grouped(state.conversations.entries, new Date()).flatMap(({ entries }) => entries.map(({ id }) => id));
   const at = state.conversation.id === null ? -1 : ids.indexOf(state.conversation.id);
   return (at < 0 ? (by > 0 ? ids[0] : undefined) : ids[at + by]) ?? null;
 }
 
-/** The message before (-1) or after (1) the one that is read, in the last place where there are several: of its
- * answers, else of its questions. Null when there is none. */
+/** The message before (-1) or after (1) the shown one in the last place with several: of its answers, else of its
+ * questions. Null for none. */
 function branchBeside(turns: readonly Turn[], by: -1 | 1): number | null {
   const places = turns.flatMap(({ questions, answers }) => [questions, answers]);
   const place = places.findLast((siblings) => (siblings?.ids.length ?? 0) > 1);

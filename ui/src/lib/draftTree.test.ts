@@ -5,14 +5,14 @@ import type { DraftedEvent } from './ipc/schema.gen';
 const node = (text: string, parent: number | null): DraftedEvent => ({ id: 1, text, parent, fate: 'untested' });
 const shape = (nodes: ReturnType<typeof draftTree>): unknown[] => nodes.map(({ text, children }) => [text, ...shape(children)]);
 
-describe('what was drafted', () => {
-  it('is nested by parents', () => {
+describe('drafted tokens', () => {
+  it('are nested by their parents', () => {
     const drafted = [node('a', null), node('b', null), node('c', 0), node('d', 1), node('e', 0)];
     expect(shape(draftTree(drafted))).toEqual([['a', ['c'], ['e']], ['b', ['d']]]);
     expect(branches(drafted)).toBe(true);
   });
 
-  it('is a chain where each is behind the one before', () => {
+  it('are a chain if each follows the one before', () => {
     const drafted = [node('a', null), node('b', 0), node('c', 1)];
     expect(shape(draftTree(drafted))).toEqual([['a', ['b', ['c']]]]);
     expect(branches(drafted)).toBe(false);

@@ -1,13 +1,13 @@
-// What was drafted in a round, as the tree it is. Pure: events in, nodes out.
+// The draft of a round as a tree. Pure: events in, nodes out.
 
 import type { DraftedEvent } from './ipc/schema.gen';
 
-/** A drafted token and what was drafted behind it. */
+/** A drafted token and the tokens drafted after it. */
 export interface DraftNode extends DraftedEvent {
   children: DraftNode[];
 }
 
-/** The drafted tokens that follow the last token before the round, each with what follows it. */
+/** Roots of the draft, each with its descendants. */
 export function draftTree(draft: readonly DraftedEvent[]): DraftNode[] {
   const nodes = draft.map((drafted): DraftNode => ({ ...drafted, children: [] }));
   const roots: DraftNode[] = [];
@@ -15,7 +15,7 @@ export function draftTree(draft: readonly DraftedEvent[]): DraftNode[] {
   return roots;
 }
 
-/** Whether some token has siblings; a chain has none. */
+/** Whether a token has siblings. A chain has none. */
 export function branches(draft: readonly DraftedEvent[]): boolean {
   return draft.some(({ parent }, i) => parent !== (i === 0 ? null : i - 1));
 }

@@ -1,42 +1,42 @@
-// How the window tells an error: by its code and what the engine names with it, in the window's language. What
-// only the engine can say stays in its own words, English, as the detail. No DOM.
+// Texts of errors: by code and details, in the window's language. The engine's own message, in English, is shown as a
+// detail. No DOM.
 
 import { formatBytes, formatBytesUp, formatCount } from './format';
 import type { ErrorCode, ErrorInfo } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 import { errorParams, type ErrorWords, type ParamOf } from './strings/keys';
 
-/** What an error card shows. */
+/** Content of an error card. */
 export interface ErrorFace {
   title: string;
-  /** What happened, what is safe and what to do; null where the engine has not named what that needs. */
+  /** What happened, what is safe and what to do; null if the engine gave too few details. */
   said: string | null;
-  /** What only the engine says, in English; null where all is said. */
+  /** The engine's message, in English; null if it adds nothing. */
   detail: string | null;
-  /** Whether another model may be the way out. */
+  /** Whether another model may help. */
   offersModel: boolean;
 }
 
-/** Codes for which another model may be the way out. */
+/** Codes for which another model may help. */
 const offersModel: ReadonlySet<ErrorCode> = new Set(['model_not_found', 'invalid_model_file', 'unsupported_model', 'out_of_memory', 'no_model']);
 
-/** How what is named is written where it is a number. */
+/** Formats of numeric details. */
 const written: Readonly<Record<string, (value: number) => string>> = {
   prompt: formatCount,
   context: formatCount,
   bytes: formatBytes,
-  // Making room for what is said has to be enough.
+  // Rounded up, because freeing that many bytes must be enough.
   missing: formatBytesUp,
   promised: (bytes) => (bytes > 0 ? formatBytes(bytes) : ''),
 };
 
-/** What an engine that does not name it means. */
+/** Defaults for details that the engine left out. */
 const unnamed: Readonly<Record<string, string>> = { promised: '0' };
 
-/** An error that the window itself has found and says in its own words, in its language. */
+/** An error found by the window, with a message in its language. */
 export const ownError = (code: ErrorCode, said: string): ErrorInfo => ({ code, message: said, params: { said } });
 
-/** The face of an error; a code that is not known is an internal error. */
+/** Content of an error card. An unknown code counts as an internal error. */
 export function errorFace({ code, message, params: told = {} }: ErrorInfo): ErrorFace {
   const known = Object.hasOwn(errorParams, code) ? code : 'internal';
   const words = language.strings.errors[known] as ErrorWords;
@@ -51,15 +51,15 @@ export function errorFace({ code, message, params: told = {} }: ErrorInfo): Erro
   return { ...face, said: said.length > 0 ? said.join(' ') : null, detail: params['detail'] ?? null };
 }
 
-/** An error in a line, where there is no room for a card. */
+/** An error in one line, where there is no room for a card. */
 export function errorLine(error: ErrorInfo): string {
   const { title, said, detail } = errorFace(error);
-  // In English the engine's own words say it best.
+  // In English the engine's own message is best.
   if (language.current === 'en') return error.message;
   return [said ?? `${title}.`, detail === null ? '' : `${language.strings.errorCard.details} ${detail}`].filter((part) => part !== '').join(' ');
 }
 
-/** What is named as the window's language writes it. */
+/** Details formatted for the window's language. */
 function write(name: string, value: string): string {
   const number = Number(value);
   return Number.isFinite(number) && value !== '' ? (written[name]?.(number) ?? value) : value;

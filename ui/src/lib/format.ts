@@ -1,21 +1,21 @@
-// Numbers as text, the same everywhere, as the window's language writes them. Nothing here computes a figure.
+// Formats numbers in the window's language. Computes nothing.
 
 import { language, type LanguageCode } from './strings/index.svelte';
 import type { Strings } from './strings/en';
 
-/** How a language writes numbers. */
+/** Number formats of a language. */
 interface Formats {
   whole: Intl.NumberFormat;
   one: Intl.NumberFormat;
-  /** One digit after the point, none when it is 0. */
+  /** One decimal place, none for 0. */
   upToOne: Intl.NumberFormat;
   two: Intl.NumberFormat;
-  /** At most two digits after the point, no 0 at the end. */
+  /** At most two decimal places, without trailing zeros. */
   upToTwo: Intl.NumberFormat;
   three: Intl.NumberFormat;
   percent: Intl.NumberFormat;
   plural: Intl.PluralRules;
-  /** Whether a probability is written .812: without the 0 in front. */
+  /** Whether probabilities drop the leading zero: .812. */
   bareProbability: boolean;
 }
 
@@ -41,13 +41,13 @@ const now = (): Formats => formats[language.current];
 /** A count: 1,234. */
 export const formatCount = (value: number): string => now().whole.format(value);
 
-/** A rate in tokens a second: 41.2 below a hundred, 412 above. */
+/** A rate in tokens per second: 41.2 below a hundred, 412 above. */
 export const formatRate = (value: number): string => (value < 99.95 ? now().one : now().whole).format(value);
 
 /** A mean: 2.61. */
 export const formatMean = (value: number): string => now().two.format(value);
 
-/** A number that was chosen: 0.7, 1, 0.25. */
+/** A chosen number: 0.7, 1, 0.25. */
 export const formatChosen = (value: number): string => now().upToTwo.format(value);
 
 /** A share: 71%. */
@@ -73,15 +73,15 @@ export function formatProbability(value: number): string {
   return written(value);
 }
 
-/** A range as the engine names it, written by the window's language: 0.5–1. */
+/** A range named by the engine: 0.5–1. */
 export const formatRange = (range: string): string =>
   range.replace(/\d+(\.\d+)?/g, (number) => now().upToTwo.format(Number(number))).replace('-', '–');
 
-/** A moment: Nov 22, 2:43 PM. */
+/** A date and time: Nov 22, 2:43 PM. */
 export const formatTime = (milliseconds: number): string =>
   new Intl.DateTimeFormat(language.current, { month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' }).format(milliseconds);
 
-/** A file's size: 91.7 MB, 1.1 GB. */
+/** A file size: 91.7 MB, 1.1 GB. */
 export function formatBytes(bytes: number): string {
   const { whole, one } = now();
   if (bytes >= 1e9) return `${one.format(bytes / 1e9)} GB`;
@@ -89,7 +89,7 @@ export function formatBytes(bytes: number): string {
   return `${whole.format(Math.ceil(bytes / 1e3))} kB`;
 }
 
-/** A file's size, never less than it is: 12.1 MB of 12,000,001 bytes. */
+/** A file size, rounded up: 12.1 MB for 12,000,001 bytes. */
 export function formatBytesUp(bytes: number): string {
   if (bytes < 1e6) return formatBytes(bytes);
   const step = bytes > 999_900_000 ? 1e8 : 1e5;
@@ -102,7 +102,7 @@ export function formatParameters(count: number): string {
   return count >= 1e9 ? `${upToOne.format(count / 1e9)}B` : `${whole.format(count / 1e6)}M`;
 }
 
-/** A number in a field, to be typed over: a fixed number of digits after the point, nothing between thousands. */
+/** A number in a field: fixed decimal places, no thousands separators. */
 export const formatField = (value: number, digits: number): string =>
   new Intl.NumberFormat(language.current, {
     useGrouping: false,
@@ -110,7 +110,7 @@ export const formatField = (value: number, digits: number): string =>
     maximumFractionDigits: digits,
   }).format(value);
 
-/** The form a noun has after a number: "round", "rounds". */
+/** The form of a noun after a number: "round", "rounds". */
 export function nounAfter(count: number, noun: keyof Strings['nouns']): string {
   const forms = language.strings.nouns[noun];
   return forms[now().plural.select(count)] ?? forms.other;
@@ -119,13 +119,13 @@ export function nounAfter(count: number, noun: keyof Strings['nouns']): string {
 /** "1 round", "2 rounds". */
 export const plural = (count: number, noun: keyof Strings['nouns']): string => `${formatCount(count)} ${nounAfter(count, noun)}`;
 
-/** A month of the form 2026-11, in words; what is no such month stays as it is. */
+/** A month of the form 2026-11 in words. Other text is returned as it is. */
 export function formatMonth(month: string): string {
   const [, year, number] = /^(\d{4})-(\d\d)/.exec(month) ?? [];
   if (year === undefined) return month;
   return new Intl.DateTimeFormat(language.current, { month: 'long', year: 'numeric', timeZone: 'UTC' }).format(Date.UTC(Number(year), Number(number) - 1));
 }
 
-/** A token's text with its spaces and line ends made visible. */
+/** A token's text with visible spaces and line breaks. */
 export const visibleText = (text: string): string =>
   text.replace(/ /g, '·').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍');

@@ -1,25 +1,25 @@
-// How a lane of a comparison is named and drawn: one way on every chart. The colours are in app.css. No DOM.
+// Names and styles of the lanes of a comparison, the same on every chart. The colours are in app.css. No DOM.
 
-import type { Contender, Method } from './ipc/schema.gen';
+import type { MethodConfig, Method } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
-/** Most methods beside plain decoding. */
+/** Most methods besides plain decoding. */
 export const mostLanes = 5;
 
-/** What a method is called; one that the window does not offer goes by its name on the wire. */
+/** Name of a method. Unknown ones keep their API name. */
 export function methodName(method: Method): string {
   const known: Partial<Record<Method, { label: string }>> = language.strings.methods;
   return known[method]?.label ?? method;
 }
 
-/** What a lane is called: its method, and how much it drafts. */
-export function laneName({ method, max_draft }: Contender): string {
+/** Name of a lane: its method, and its draft length. */
+export function laneName({ method, max_draft }: MethodConfig): string {
   const name = methodName(method);
   return method === 'plain' ? name : language.strings.compare.lanes.name(name, String(max_draft));
 }
 
-/** The colour of a lane. */
+/** Colour of a lane. */
 export const laneColour = (lane: number): string => `var(--lane-${lane})`;
 
-/** Its line on a chart, as lengths of dashes: lanes are told apart without their colours too. */
+/** Dashes of a lane's line, which tell lanes apart without colour. */
 export const laneDashes = (lane: number): string | undefined => [undefined, undefined, '6 3', '2 3', '8 3 2 3', '4 4'][lane];

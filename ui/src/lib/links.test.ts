@@ -11,7 +11,7 @@ describe('plainAddress', () => {
     expect(plainAddress('https://\u0430pple.com/login')).toBe('https://xn--pple-43d.com/login');
   });
 
-  it('leaves no character that changes the direction of writing', () => {
+  it('leaves no character that changes the text direction', () => {
     const hidden = [
       'https://example.org/\u202Egpj.exe',
       'https://example.org/?q=\u2066x\u2069',
@@ -25,11 +25,11 @@ describe('plainAddress', () => {
     expect(plainAddress('https://example.org:pay@evil.test/x')).toBe('https://evil.test/x');
   });
 
-  it('drops what a mail address brings along', () => {
+  it('drops the headers of a mail address', () => {
     expect(plainAddress('mailto:a@example.org?attach=/etc/passwd&subject=x#y')).toBe('mailto:a@example.org');
   });
 
-  it('refuses other protocols and what is no address', () => {
+  it('refuses other protocols and invalid addresses', () => {
     for (const href of ['javascript:alert(1)', 'data:text/html,x', 'file:///x', 'x.md', '//a.b']) expect(plainAddress(href)).toBeNull();
   });
 });

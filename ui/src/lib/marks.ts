@@ -1,6 +1,6 @@
-// How tokens are marked besides their origin: by how likely the model found them, by how open their place was,
-// and by what became of the draft of their round. One table for each: classes with a border, a colour variable and an underline pattern. The
-// legend, the tokens' style sheet and the tests read them.
+// Marks of tokens by probability, by entropy, and by the outcome of their round's draft. One table each: classes with
+// a lower bound, a colour variable and an underline pattern. The legend, the style sheet of tokens and the tests read
+// them.
 
 import type { RoundEvent } from './ipc/schema.gen';
 import { originRules, origins } from './origin';
@@ -8,14 +8,14 @@ import { colourModes, type ColourMode, type ConfidenceClass, type MarkClass, typ
 
 interface ClassStyle<K extends string> {
   key: K;
-  /** The first value that belongs to it; the classes are in descending order of this. */
+  /** Smallest value of the class. Classes are in descending order of it. */
   from: number;
-  /** How strongly it is coloured, in parts of the strongest. */
+  /** Strength of the colour, from 0 to 1. */
   strength: number;
   underline: 'none' | 'dotted' | 'dashed' | 'wavy';
 }
 
-/** What is unlikely stands out. */
+/** Unlikely tokens stand out. */
 export const confidenceClasses: readonly ClassStyle<ConfidenceClass>[] = [
   { key: 'sure', from: 0.9, strength: 0, underline: 'none' },
   { key: 'likely', from: 0.5, strength: 0.35, underline: 'dotted' },
@@ -23,7 +23,7 @@ export const confidenceClasses: readonly ClassStyle<ConfidenceClass>[] = [
   { key: 'unlikely', from: 0, strength: 1, underline: 'wavy' },
 ];
 
-/** What is open stands out. */
+/** Uncertain positions stand out. */
 export const surpriseClasses: readonly ClassStyle<SurpriseClass>[] = [
   { key: 'wide', from: 3, strength: 1, underline: 'wavy' },
   { key: 'open', from: 1.5, strength: 0.7, underline: 'dashed' },
@@ -31,17 +31,17 @@ export const surpriseClasses: readonly ClassStyle<SurpriseClass>[] = [
   { key: 'settled', from: 0, strength: 0, underline: 'none' },
 ];
 
-/** How the bracket under the tokens of a round is drawn. */
+/** Style of the bracket under the tokens of a round. */
 interface RoundStyle {
   key: RoundClass;
   /** CSS variable of its colour. */
   colour: `--${string}`;
   line: 'solid' | 'dashed' | 'dotted' | 'double';
-  /** Of the line, in pixels: a double one needs three. */
+  /** Line width in pixels: a double line needs three. */
   width: 2 | 3;
 }
 
-/** From what drafting is for to what went without it. Lines tell them apart where colours do not. */
+/** From the most useful draft to none. Line styles tell them apart without colour. */
 export const roundClasses: readonly RoundStyle[] = [
   { key: 'whole', colour: '--origin-accepted', line: 'double', width: 3 },
   { key: 'partly', colour: '--origin-resampled', line: 'solid', width: 2 },
@@ -49,19 +49,19 @@ export const roundClasses: readonly RoundStyle[] = [
   { key: 'undrafted', colour: '--text-quiet', line: 'dotted', width: 2 },
 ];
 
-/** What is told of a round that its class follows from. */
+/** Facts about a round that decide its class. */
 export type RoundOutcome = Pick<RoundEvent, 'drafted' | 'draft' | 'tokens' | 'rejected' | 'round'>;
 
 /** The class of a round. */
 export function roundClassOf({ drafted, draft, tokens, rejected, round }: RoundOutcome): RoundClass {
   if (drafted === 0) return 'undrafted';
-  // Tokens may wait for a later event, so what was drafted says it best; older answers have not kept that.
+  // Tokens may wait for a later event, so `drafted` is the best source. Older answers were saved without it.
   const accepted =
     draft.length > 0
       ? draft.filter(({ fate }) => fate === 'accepted').length
       : tokens.filter((token) => token.round === round && token.origin === 'accepted').length;
   if (accepted === 0) return 'none';
-  // In a tree siblings fall on the way; what counts is whether something fell where the path ended.
+  // In a tree, rejected siblings do not count; a rejection at the end of the path does.
   return rejected.some(({ position }) => position === accepted) ? 'partly' : 'whole';
 }
 
@@ -80,7 +80,7 @@ export const confidenceOf = (confidence: number): ConfidenceClass => classOf(con
 /** The class of an entropy in nats. */
 export const surpriseOf = (entropy: number): SurpriseClass => classOf(surpriseClasses, bits(entropy));
 
-/** The classes of a mode, as the legend shows them; none where a mode has none. */
+/** Classes of a colour mode, in the order of the legend; empty for modes without classes. */
 export function classesOf(mode: ColourMode): readonly MarkClass[] {
   if (mode === 'confidence') return confidenceClasses.map(({ key }) => key);
   if (mode === 'surprise') return surpriseClasses.map(({ key }) => key);
@@ -88,16 +88,16 @@ export function classesOf(mode: ColourMode): readonly MarkClass[] {
   return mode === 'origin' ? origins.map(({ origin }) => origin) : [];
 }
 
-/** Number of tokens of each class. */
+/** Number of tokens in each class. */
 export type MarkCounts = Record<MarkClass, number>;
 
-/** No token of any class. */
+/** Counts of an empty answer. */
 export function noMarks(): MarkCounts {
   const keys = colourModes.flatMap((mode) => classesOf(mode));
   return Object.fromEntries(keys.map((key) => [key, 0])) as MarkCounts;
 }
 
-/** The CSS rules that follow from the tables: colours, underlines, and what the legend's filter dims. */
+/** CSS rules of the tables: colours, underlines, and the legend's filter. */
 export function markRules(): string {
   const of = (mode: 'confidence' | 'surprise', classes: readonly ClassStyle<MarkClass>[]) =>
     classes.map(({ key, strength, underline }) => {

@@ -4,28 +4,28 @@ import { fit, fitting } from './match';
 const titles = ['New conversation', 'Search conversations', 'Save conversation as JSON…', 'Settings…', 'Larger text', 'Smaller text', 'Übung macht den Meister'];
 const found = (typed: string) => fitting(typed, titles, (title) => ({ title }));
 
-describe('what is found', () => {
-  it('is everything while nothing is typed', () => {
+describe('a search', () => {
+  it('finds everything while nothing is typed', () => {
     expect(found('  ')).toEqual(titles);
   });
 
-  it('has the start of a title before the start of a word, and that before its inside', () => {
+  it('ranks the start of a title above the start of a word, and that above the inside', () => {
     expect(found('s')).toEqual(['Search conversations', 'Save conversation as JSON…', 'Settings…', 'Smaller text', 'New conversation', 'Übung macht den Meister']);
     expect(found('conv')).toEqual(['New conversation', 'Search conversations', 'Save conversation as JSON…']);
   });
 
-  it('has every word that was typed, in any order', () => {
+  it('requires every typed word, in any order', () => {
     expect(found('text large')).toEqual(['Larger text']);
     expect(found('text xyz')).toEqual([]);
   });
 
-  it('puts starts of words together, and letters in order after those', () => {
+  it('joins starts of words, and ranks scattered letters last', () => {
     expect(found('neco')).toEqual(['New conversation']);
     expect(found('nc')).toEqual(['New conversation']);
     expect(found('stngs')).toEqual(['Settings…']);
   });
 
-  it('knows no capitals and no accents, and further words', () => {
+  it('ignores capitals and accents, and includes further words', () => {
     expect(found('UBUNG')).toEqual(['Übung macht den Meister']);
     expect(fit('zoom', 'Larger text', 'size zoom in')).toBeGreaterThan(0);
     expect(fit('oom', 'Larger text', 'size zoom in')).toBe(0);

@@ -1,18 +1,18 @@
-// How well a title fits what was typed, by rules a person can foresee.
+// Ranks titles against a typed text, by predictable rules.
 
-/** How a word that was typed can be found in a title, best last. */
+/** Kinds of a match, best last. */
 const scattered = 1;
 const inside = 2;
 const wordStarts = 3;
 const wordStart = 4;
 const start = 5;
 
-/** Without capitals and accents. */
+/** Lower case, without accents. */
 function plain(text: string): string {
   return text.normalize('NFD').replace(/\p{M}/gu, '').toLowerCase();
 }
 
-/** 0 when a title does not fit; more, the better it fits. Every word that was typed must be in it. */
+/** Rank of a title; 0 if it does not match. Every typed word must match. */
 export function fit(typed: string, title: string, also = ''): number {
   const text = plain(title);
   const more = plain(also);
@@ -25,7 +25,7 @@ export function fit(typed: string, title: string, also = ''): number {
   return total;
 }
 
-/** Whether every word that was typed is somewhere in a text. */
+/** Whether a text contains every typed word. */
 export function has(typed: string, text: string): boolean {
   const whole = plain(text);
   return plain(typed)
@@ -33,7 +33,7 @@ export function has(typed: string, text: string): boolean {
     .every((word) => whole.includes(word));
 }
 
-/** Those that fit, best first; equal ones stay in their order. Nothing typed: all of them. */
+/** Matching items, best first. Equal ones keep their order. Without a text, all items. */
 export function fitting<T>(typed: string, all: readonly T[], words: (one: T) => { title: string; also?: string }): T[] {
   if (typed.trim() === '') return [...all];
   return all
@@ -52,7 +52,7 @@ function place(word: string, text: string): number {
   return word.length > 2 && inOrder(word, text) ? scattered : 0;
 }
 
-/** Whether it is put together from the starts of words, in order: "neco" is in "new conversation". */
+/** Whether a word consists of starts of words, in order: "neco" matches "new conversation". */
 function startsOf(typed: string, words: readonly string[]): boolean {
   if (typed === '') return true;
   return words.some((word, at) => {

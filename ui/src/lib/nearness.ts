@@ -1,7 +1,7 @@
-// Hears when an element comes near what is on screen of a scrolled one, and when it goes. One observer for
-// each scrolled element, however many are watched in it.
+// Reports when an element comes near the visible part of its scroll container, and when it leaves. One observer per
+// container.
 
-/** How near that is: two heights of what is on screen, above and below. */
+/** Margin that counts as near: two heights of the container, above and below. */
 const margin = '200% 0px';
 
 type Heard = (near: boolean) => void;
@@ -25,7 +25,7 @@ function watchOf(root: Element): Watch {
   return watch;
 }
 
-/** Watches an element until the function that is given back is called. */
+/** Watches an element until the returned function is called. */
 export function watchNear(element: Element, root: Element, heard: Heard): () => void {
   const watch = watchOf(root);
   watch.heard.set(element, heard);

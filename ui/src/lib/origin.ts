@@ -1,12 +1,12 @@
-// The one table of token origins: label, colour variable, underline pattern, order. The legend, the
-// card, the tokens' style sheet and the tests all read it. Labels and meanings come in the window's language.
+// The table of token origins: label, colour variable, underline pattern, order. The legend, the card, the style sheet
+// of tokens and the tests read it. Labels and meanings are in the window's language.
 
 
 import type { Named } from './strings/en';
 import { language } from './strings/index.svelte';
 import type { AnswerOrigin } from './strings/keys';
 
-/** How an origin is drawn. */
+/** Style of an origin. */
 interface Mark {
   origin: AnswerOrigin;
   /** CSS variable of its colour; null for no colour. */
@@ -14,7 +14,7 @@ interface Mark {
   underline: 'solid' | 'wavy' | 'double' | 'dashed' | 'none';
 }
 
-/** How an origin is named and drawn. */
+/** Style and texts of an origin. */
 export type OriginStyle = Readonly<Mark & Named>;
 
 const marks: readonly Mark[] = [
@@ -25,7 +25,7 @@ const marks: readonly Mark[] = [
   { origin: 'chosen', colour: '--origin-chosen', underline: 'dashed' },
 ];
 
-/** Every origin in the order it is shown. */
+/** All origins in display order. */
 export const origins: readonly OriginStyle[] = marks.map((mark) => ({
   ...mark,
   get label() {
@@ -36,7 +36,7 @@ export const origins: readonly OriginStyle[] = marks.map((mark) => ({
   },
 }));
 
-/** How an origin is named in the window's language. */
+/** Texts of an origin in the window's language. */
 export function originWords(origin: AnswerOrigin): Named {
   return language.strings.origins[origin];
 }
@@ -48,11 +48,11 @@ export function originStyle(origin: AnswerOrigin): OriginStyle {
   return found;
 }
 
-/** The CSS rules that follow from the table: a token's colour and underline, and the dimming filter. */
+/** CSS rules of the table: colours and underlines of tokens, and the legend's filter. */
 export function originRules(): string {
   return origins
     .map(({ origin, colour, underline }) => {
-      // WebKit's wave is low: a line as thick as the others would fill it.
+      // WebKit's wavy line is low: a thick one would fill it.
       const thin = underline === 'wavy' ? 'text-decoration-thickness:1px;' : '';
       const mark = colour
         ? `[data-origin='${origin}']{--mark:var(${colour});text-decoration-line:underline;text-decoration-style:${underline};${thin}}`

@@ -4,10 +4,10 @@ import { formatCount, visibleText } from './format';
 import type { PairVerdict } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
-/** A verdict as a sentence without its full stop. */
+/** A verdict as a sentence without full stop. */
 export function verdictWords(verdict: PairVerdict): string {
   const words = language.strings.library.offers;
-  // A token may be a blank, which nobody sees.
+  // Makes a token of spaces visible.
   const token = (text: string) => (text === '' ? words.missingToken : `“${visibleText(text)}”`);
   switch (verdict.kind) {
     case 'suits':

@@ -8,7 +8,7 @@ const fallen = { p: 0.21, q: 0.5, u: 0.81 } as RejectedEvent;
 const named = (name: string) => acceptanceRules.find((rule) => rule.name === name) ?? lossless;
 
 describe('acceptance rules', () => {
-  it('begin with the lossless one, which needs no word, and the others have one', () => {
+  it('start with the lossless one, which needs no label, and label the others', () => {
     expect(acceptanceRules.map(ruleFigure)).toEqual([
       null,
       'match rule',
@@ -18,7 +18,7 @@ describe('acceptance rules', () => {
     ]);
   });
 
-  it('that change the text say so in name, meaning and figure', () => {
+  it('that change the output say so in name, meaning and figure', () => {
     for (const rule of acceptanceRules) {
       const { label, meaning } = language.strings.rules[rule.name];
       expect(/lossy/i.test(label), rule.name).toBe(isLossy(rule));
@@ -27,7 +27,7 @@ describe('acceptance rules', () => {
     }
   });
 
-  it('are understood when the engine would take them', () => {
+  it('are parsed if the engine would accept them', () => {
     for (const rule of acceptanceRules) expect(asRule(JSON.parse(JSON.stringify(rule)))).toEqual(rule);
     expect(asRule({ name: 'lossy-lenience', lenience: 0.8, more: 1 })).toEqual({ name: 'lossy-lenience', lenience: 0.8 });
     for (const wrong of [undefined, null, 'match', {}, { name: 'naive' }, { name: 'lossy-lenience' }, { name: 'lossy-lenience', lenience: 0 }, { name: 'lossy-typical', epsilon: 0.1, delta: 2 }]) {
@@ -36,11 +36,11 @@ describe('acceptance rules', () => {
   });
 });
 
-describe('why a draft stood or fell', () => {
-  it('is a number under or over min(1, p/q), by the usual rule', () => {
+describe('the test of a drafted token', () => {
+  it('compares a number with min(1, p/q) by the usual rule', () => {
     expect(acceptedBecause(lossless, drafted)).toBe('u .300 < min(1, p/q) = .420: accepted');
     expect(rejectedBecause(lossless, fallen)).toBe('u .810 ≥ min(1, p/q) = .420: rejected');
-    // A draft that was certain is held against p alone.
+    // A certain draft is compared with p alone.
     expect(rejectedBecause(lossless, { ...fallen, q: null })).toBe('u .810 ≥ p = .210: rejected');
     expect(rejectedBecause(lossless, { ...fallen, p: 0.9, u: 0.9999 })).toBe('u 1 ≥ min(1, p/q) = 1: rejected');
     setLanguage('de');
@@ -48,15 +48,15 @@ describe('why a draft stood or fell', () => {
     setLanguage('en');
   });
 
-  it('is the criterion of each other rule, with its numbers', () => {
+  it('shows the criterion of each other rule, with its numbers', () => {
     const both = (name: string) => [acceptedBecause(named(name), drafted), rejectedBecause(named(name), name === 'lossy-lenience' ? { ...fallen, u: 0.91 } : fallen)];
-    expect(both('match')).toEqual(['The target drew it too: accepted', 'The target drew another token: rejected']);
-    expect(both('coupled')).toEqual(['With the same noise the target drew it too: accepted', 'With the same noise the target drew another token: rejected']);
+    expect(both('match')).toEqual(['The target sampled it too: accepted', 'The target sampled another token: rejected']);
+    expect(both('coupled')).toEqual(['The target drew it too, with the same noise: accepted', 'The target drew another token, with the same noise: rejected']);
     expect(both('lossy-typical')).toEqual(['p .210 > min(0.09, 0.30 · e^−H): accepted', 'p .210 ≤ min(0.09, 0.30 · e^−H): rejected']);
     expect(both('lossy-lenience')).toEqual(['u .300 < min(1, p/(0.50 q)) = .420: accepted', 'u .910 ≥ min(1, p/(0.50 q)) = .840: rejected']);
   });
 
-  it('is not said of what was not drafted, nor where what decided was not kept', () => {
+  it('is not shown for undrafted tokens or without the decisive numbers', () => {
     expect(acceptedBecause(lossless, { ...drafted, origin: 'bonus' })).toBeNull();
     expect(acceptedBecause(lossless, { ...drafted, u: null })).toBeNull();
     expect(acceptedBecause(lossless, { ...drafted, threshold: null })).toBeNull();

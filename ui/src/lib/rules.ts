@@ -1,5 +1,4 @@
-// The acceptance rules that the window offers, how an answer names the one it was made with, and how a token's card
-// says what the rule decided. No DOM.
+// Acceptance rules: their parameters, their label at an answer, and the explanation of a token's test. No DOM.
 
 import { formatMean, formatProbability } from './format';
 import type { AcceptanceRule, RejectedEvent, TokenEvent } from './ipc/schema.gen';
@@ -8,10 +7,10 @@ import { language } from './strings/index.svelte';
 /** The name of a rule. */
 export type RuleName = AcceptanceRule['name'];
 
-/** The rule that holds until another is chosen. */
+/** The default rule. */
 export const lossless: AcceptanceRule = { name: 'lossless' };
 
-/** Every rule, with the numbers that the engine takes where none are named. */
+/** All rules, with the engine's default parameters. */
 export const acceptanceRules: readonly AcceptanceRule[] = [
   lossless,
   { name: 'match' },
@@ -20,13 +19,13 @@ export const acceptanceRules: readonly AcceptanceRule[] = [
   { name: 'lossy-lenience', lenience: 0.5 },
 ];
 
-/** Whether answers may differ from what the target would write alone. */
+/** Whether the output distribution may differ from the target's. */
 export const isLossy = (rule: AcceptanceRule): boolean => rule.name === 'lossy-typical' || rule.name === 'lossy-lenience';
 
-/** Whether each test of the rule draws a number of its own. */
+/** Whether each test of the rule draws a random number. */
 export const drawsNumber = ({ name }: AcceptanceRule): boolean => name === 'lossless' || name === 'lossy-lenience';
 
-/** What stands among the figures of an answer; null for the usual rule, which needs no word. */
+/** Label among the figures of an answer; null for the usual rule, which needs none. */
 export function ruleFigure(rule: AcceptanceRule): string | null {
   const { made } = language.strings.rules;
   switch (rule.name) {
@@ -41,22 +40,22 @@ export function ruleFigure(rule: AcceptanceRule): string | null {
   }
 }
 
-/** What a rule decided by, as far as it is told. */
+/** Numbers that decided a test, as far as they are known. */
 interface Tested {
   accepted: boolean;
   p: number;
   q: number | null;
   u: number | null;
-  /** What u had to be below; null where it is not told. */
+  /** Threshold for u; null if unknown. */
   threshold: number | null;
 }
 
-/** Why a drafted token was accepted; null for tokens that were not drafted, and where what decided is not kept. */
+/** Explains why a drafted token was accepted; null for undrafted tokens and unknown numbers. */
 export function acceptedBecause(rule: AcceptanceRule, { origin, p, q, u, threshold }: TokenEvent): string | null {
   return origin === 'accepted' ? because(rule, { accepted: true, p, q, u, threshold }) : null;
 }
 
-/** Why a drafted token was rejected. What u was held against follows from p and q, which are told as they stood. */
+/** Explains why a drafted token was rejected. The threshold follows from the p and q of that test. */
 export function rejectedBecause(rule: AcceptanceRule, { p, q, u }: RejectedEvent): string | null {
   const lenience = rule.name === 'lossy-lenience' ? rule.lenience : 1;
   return because(rule, { accepted: false, p, q, u, threshold: Math.min(1, p / ((q ?? 1) * lenience)) });
@@ -83,7 +82,7 @@ function because(rule: AcceptanceRule, { accepted, p, q, u, threshold }: Tested)
   }
 }
 
-/** Understands a rule that was kept; undefined when the engine would refuse it. */
+/** Parses a saved rule; undefined if the engine would refuse it. */
 export function asRule(value: unknown): AcceptanceRule | undefined {
   const told = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
   const known = acceptanceRules.find(({ name }) => name === told['name']);

@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { models } from '../../../tests/ui/fixtures/library';
-import type { RanAs } from './ipc/schema.gen';
+import type { SpeedRole } from './ipc/schema.gen';
 import { speedWords } from './speed';
 
-describe('how fast a model was', () => {
+describe('the speed of a model', () => {
   const [model] = models;
-  const words = (tokens_per_second: number | null, ran_as?: RanAs) => speedWords({ ...model!, tokens_per_second, ...(ran_as ? { ran_as } : {}) });
+  const words = (tokens_per_second: number | null, ran_as?: SpeedRole) => speedWords({ ...model!, tokens_per_second, ...(ran_as ? { ran_as } : {}) });
 
-  it('says how it ran then', () => {
+  it('names the conditions of the run', () => {
     expect(words(null)).toBeNull();
     expect(words(31.4, { kind: 'target', method: 'plain' })).toBe('31.4 tok/s alone, measured here');
     expect(words(52, { kind: 'target', method: 'ngram' })).toMatch(/^52(\.0)? tok\/s with N-gram, measured here$/);

@@ -1,11 +1,11 @@
-// How fast a model was when it last ran here, in words. No DOM.
+// Speed of a model in its last run here, in words. No DOM.
 
 import { formatRate } from './format';
 import type { ModelEntry } from './ipc/schema.gen';
 import { methodName } from './lanes';
 import { language } from './strings/index.svelte';
 
-/** The measured rate and how the model ran then; null where it never did. */
+/** The measured rate and its conditions; null if never measured. */
 export function speedWords({ tokens_per_second, ran_as }: ModelEntry): string | null {
   if (tokens_per_second === null) return null;
   const words = language.strings.library.details;

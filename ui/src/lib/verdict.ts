@@ -1,22 +1,22 @@
-// The verdict on a lane in words. Every number in it is the report's. No DOM.
+// The verdict on a lane in words. All numbers are the report's. No DOM.
 
 import { formatCount, formatMean, formatShare } from './format';
 import type { LaneReport } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
-/** A verdict in parts: the head of the sentence, what explains it, and where the time went. */
+/** A verdict in parts: headline, explanation, and where the time went. */
 export interface VerdictWords {
   head: string;
   why: string;
   loss: string;
   shares: string;
-  /** Why what the head says is not certain; null when it is, or says so itself. */
+  /** Why the headline is uncertain; null if it is not, or says so itself. */
   doubt: string | null;
-  /** What the head says. */
+  /** The headline. */
   outcome: 'faster' | 'slower' | 'unclear';
 }
 
-/** What is to be said of a lane; null for plain. */
+/** The verdict on a lane; null for plain. */
 export function verdictWords({ verdict, speedup_low, speedup_high, samples }: LaneReport): VerdictWords | null {
   if (!verdict) return null;
   const words = language.strings.compare.verdict;
@@ -28,7 +28,7 @@ export function verdictWords({ verdict, speedup_low, speedup_high, samples }: La
     why: words.why(formatMean(verdict.tokens_per_pass), formatMean(verdict.pass_cost)),
     loss: words.losses[verdict.loss],
     shares: words.shares(formatShare(verdict.drafting_share), formatShare(verdict.wider_share), formatShare(verdict.loop_share)),
-    doubt: verdict.unanimous && !verdict.certain ? words.doubt(formatCount(samples)) : null,
+    doubt: verdict.unanimous && !verdict.certain ? words.almostCertain(formatCount(samples)) : null,
     outcome,
   };
 }

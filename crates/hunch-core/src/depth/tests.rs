@@ -73,8 +73,8 @@ fn usually(round: usize, position: usize) -> bool {
     (round * 7919 + position * 104_729) % 1000 < 700
 }
 
-const CHEAP: Machine = Machine { draft: 3.0, row: 0.1 };
-const DEAR: Machine = Machine { draft: 4.2, row: 0.3 };
+const FLAT: Machine = Machine { draft: 3.0, row: 0.1 };
+const STEEP: Machine = Machine { draft: 4.2, row: 0.3 };
 
 proptest! {
     /// Whatever is accepted, and in whatever order: the loss stays within the budget. The first drafts may cost more
@@ -101,9 +101,9 @@ proptest! {
 
 #[test]
 fn parks_a_draft_that_is_never_accepted() {
-    for machine in [CHEAP, DEAR] {
+    for machine in [FLAT, STEEP] {
         let mut controller = model_controller(machine);
-        let first = machine.speedup(&mut controller, 128, |_, _| false);
+        let first = machine.speedup(&mut controller, 160, |_, _| false);
         assert!(controller.state().parked && first > 0.97, "{first}");
         let later = machine.speedup(&mut controller, 1000, |_, _| false);
         assert!(later > 0.985, "{later}");
@@ -112,17 +112,27 @@ fn parks_a_draft_that_is_never_accepted() {
 
 #[test]
 fn resumes_when_drafts_become_right() {
-    let mut controller = model_controller(CHEAP);
-    CHEAP.speedup(&mut controller, 200, |_, _| false);
+    let mut controller = model_controller(FLAT);
+    FLAT.speedup(&mut controller, 200, |_, _| false);
     assert!(controller.state().parked);
-    CHEAP.speedup(&mut controller, 600, |_, _| true);
+    FLAT.speedup(&mut controller, 600, |_, _| true);
     assert!(!controller.state().parked);
 }
 
 #[test]
+fn does_not_read_where_prefill_shows_steep_rows() {
+    for (row_ms, reads) in [(0.5, true), (3.4, false)] {
+        let mut controller = model_controller(STEEP);
+        controller.observe_prefill(70, 70.0 * row_ms);
+        controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
+        assert_eq!(controller.plan(MAX_DRAFT, 150, 0, 1000).max_draft > 0, reads, "{row_ms} ms a row");
+    }
+}
+
+#[test]
 fn survives_a_bad_beginning() {
-    let mut controller = model_controller(CHEAP);
-    CHEAP.speedup(&mut controller, 80, |round, position| round >= 4 && usually(round, position));
+    let mut controller = model_controller(FLAT);
+    FLAT.speedup(&mut controller, 80, |round, position| round >= 4 && usually(round, position));
     assert!(!controller.state().parked);
 }
 
@@ -142,28 +152,28 @@ fn comes_near_the_best_fixed_depth() {
         tokens as f64 / (600.0 * (0.3 * depth as f64 + 1.0 + 0.1 * depth as f64))
     };
     let best = (0..=MAX_DRAFT).map(fixed).fold(0.0, f64::max);
-    let mut controller = model_controller(CHEAP);
-    CHEAP.speedup(&mut controller, 60, usually);
-    let auto = CHEAP.speedup(&mut controller, 600, usually);
+    let mut controller = model_controller(FLAT);
+    FLAT.speedup(&mut controller, 60, usually);
+    let auto = FLAT.speedup(&mut controller, 600, usually);
     assert!(auto > 0.95 * best, "{auto} of {best}");
 }
 
 #[test]
 fn measures_a_plain_pass_now_and_then() {
-    let mut controller = model_controller(CHEAP);
+    let mut controller = model_controller(FLAT);
     let mut since_plain = 0;
     for _ in 0..400 {
         let drafted = controller.plan(MAX_DRAFT, 0, 0, 1000).max_draft;
         since_plain = if drafted == 0 { 0 } else { since_plain + 1 };
         assert!(since_plain <= 64);
-        CHEAP.round(&mut controller, |_| true);
+        FLAT.round(&mut controller, |_| true);
     }
 }
 
 #[test]
 fn parks_a_tree_that_finds_nothing_worth_a_row() {
-    let mut controller = model_controller(CHEAP);
-    CHEAP.speedup(&mut controller, 60, |_, _| true);
+    let mut controller = model_controller(FLAT);
+    FLAT.speedup(&mut controller, 60, |_, _| true);
     let mut asked = 0;
     for _ in 0..400 {
         let drafts = controller.plan(MAX_DRAFT, 0, 0, 1000).max_draft > 0;
@@ -183,16 +193,16 @@ fn parks_a_tree_that_finds_nothing_worth_a_row() {
 
 #[test]
 fn reads_a_conversation_only_when_that_can_pay() {
-    let mut controller = model_controller(CHEAP);
-    CHEAP.speedup(&mut controller, 60, usually);
+    let mut controller = model_controller(FLAT);
+    FLAT.speedup(&mut controller, 60, usually);
     assert!(controller.plan(8, 100, 0, 1000).max_draft > 0);
     assert_eq!(controller.plan(8, 100_000, 0, 1000).max_draft, 0);
     assert_eq!(controller.plan(8, 100, 0, 2).max_draft, 0, "two tokens repay nothing");
 }
 
 #[test]
-fn does_not_read_again_soon_after_reading_in_vain() {
-    let mut controller = model_controller(CHEAP);
+fn waits_before_reading_again_after_a_loss() {
+    let mut controller = model_controller(FLAT);
     let (mut reads, mut unread) = (0, 60);
     for _ in 0..400 {
         let drafted = controller.plan(MAX_DRAFT, unread, 0, 1000).max_draft.min(1);

@@ -1,5 +1,5 @@
-//! A chain while a model drafts it: from the logits after its last token to the next one. What q a token
-//! carries is decided here, for every model that drafts chains.
+//! Chain drafting with a model: from the logits after each token to the next token. The q of every
+//! drafted token is set here, for all models that draft chains.
 
 use rand::RngCore;
 
@@ -7,29 +7,31 @@ use crate::depth::DraftPlan;
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::rule::PositionNoise;
-use crate::sample::{Sampler, draw, likeliest_of, unit};
+use crate::sample::{Sampler, draw, top_tokens, unit};
 use crate::token::TokenId;
 
-/// Likeliest tokens of a draft that are remembered for each position.
+/// Number of most likely draft tokens recorded per position.
 pub(super) const GUESSES: usize = 3;
 
-/// What a chain is drawn by.
+/// Inputs of chain drafting.
 pub(super) struct ChainDraft<'a> {
     pub(super) committed: &'a [TokenId],
     pub(super) plan: DraftPlan,
-    /// Tokens that end the answer.
+    /// Tokens that end the answer, and with it the draft.
     pub(super) end_tokens: &'a [TokenId],
     pub(super) sampler: &'a Sampler,
     pub(super) noise: Option<PositionNoise>,
     pub(super) rng: &'a mut dyn RngCore,
-    /// The target's vocabulary.
+    /// Size of the target's vocabulary.
     pub(super) n_vocab: usize,
 }
 
 impl ChainDraft<'_> {
-    /// Drafts at most `depth` tokens, 1 or more. `logits` are those after the committed tokens; `read` gives
-    /// the logits after each token that is drafted but the last. Tokens that were drafted before an error
-    /// are returned with it: dropping tokens that were drawn would bias the answer.
+    /// Drafts at most `depth` tokens (at least 1).
+    ///
+    /// `logits` follow the committed tokens. `read` returns the logits after each drafted token but the
+    /// last. On an error the tokens drafted so far are returned with it: discarding sampled tokens
+    /// would bias the output.
     pub(super) fn grow(
         mut self,
         depth: usize,
@@ -52,7 +54,7 @@ impl ChainDraft<'_> {
         let mut recent = committed[committed.len().saturating_sub(sampler.window())..].to_vec();
         let mut parent = None;
         loop {
-            // q lives on the target's vocabulary: what only one of the two has is impossible.
+            // q is defined on the target's vocabulary. Tokens that only one model has are impossible.
             logits.resize(self.n_vocab, f32::NEG_INFINITY);
             let (node, guesses) = if sampler.is_greedy() {
                 let ranking = sampler.ranking(&logits, &recent, GUESSES)?;
@@ -60,9 +62,9 @@ impl ChainDraft<'_> {
                 (tree.push_certain(parent, token, confidence), ranking)
             } else {
                 let q = sampler.distribution(&logits, &recent)?;
-                let guesses = likeliest_of(&q, GUESSES);
+                let guesses = top_tokens(&q, GUESSES);
                 let node = if let Some(noise) = self.noise {
-                    // By the target's own noise the draft has no choice left.
+                    // The position's noise determines the token, so the draft is certain.
                     let token = noise.choose(&q, committed.len() + tree.len()).unwrap_or_default();
                     tree.push_certain(parent, token, q[token as usize])
                 } else {
@@ -73,8 +75,8 @@ impl ChainDraft<'_> {
             };
             tree.set_guesses(node, guesses.into());
             let token = tree.tokens()[node];
-            let over = tree.len() == depth || self.end_tokens.contains(&token);
-            if over || !self.plan.should_continue(tree.confidence()[node].unwrap_or(1.0)) {
+            let complete = tree.len() == depth || self.end_tokens.contains(&token);
+            if complete || !self.plan.should_continue(tree.confidence()[node].unwrap_or(1.0)) {
                 return Ok(());
             }
             parent = Some(node);

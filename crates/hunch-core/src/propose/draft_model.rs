@@ -1,11 +1,13 @@
-//! A smaller model drafts a chain (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318). It
-//! owns that model and its cache, and catches the cache up from the committed tokens at the start
-//! of each proposal, so nobody else has to know what the draft model has seen.
+//! Drafting with a smaller model: a chain (Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318)
+//! or a tree (see [`draft_tree`]).
+//!
+//! The proposer owns the model and its KV cache. Each proposal first brings the cache up to date with
+//! the committed tokens, so no other code tracks what the draft model has seen.
 
 use std::ops::ControlFlow;
 
 use super::chain::ChainDraft;
-use super::draft_tree::{self, Calibration, Grown, TreeDraft, TreeShape};
+use super::draft_tree::{self, Calibration, PendingTree, TreeDraft, TreeShape};
 use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
@@ -13,28 +15,30 @@ use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LogitRows, Rows, Step, VocabSubset};
 use crate::token::{TokenId, shared_len};
 
-/// Drafts with a model of its own.
+/// Proposer that drafts with a model of its own.
 pub struct DraftModel {
     model: Box<dyn LanguageModel>,
-    /// The tokens whose rows the cache begins with. Rows of a tree that is not settled may follow.
+    /// Tokens of the cache's first rows. Provisional rows of a tree may follow them.
     seen: Vec<TokenId>,
     shortlist: Shortlist,
-    /// How it branches; `None` = not at all.
+    /// Shape of the trees; `None` drafts chains.
     tree: Option<TreeShape>,
-    grown: Option<Grown>,
+    pending: Option<PendingTree>,
     calibration: Calibration,
-    /// Rows of its passes since somebody asked.
-    work: Vec<usize>,
-    /// The error that cut the last draft short.
+    /// Rows of each pass since the last `take_pass_log`.
+    pass_rows: Vec<usize>,
+    /// Error that ended the last draft early.
     failure: Option<Error>,
 }
 
 impl DraftModel {
-    /// Drafts with `model`, whose cache is emptied. Its vocabulary agrees with the target's where
-    /// both have a token; checking that is the business of whoever pairs them.
+    /// Creates a proposer from `model` and empties its cache.
+    ///
+    /// The vocabularies of draft and target must agree on all tokens they share. The caller checks
+    /// that.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn new(mut model: Box<dyn LanguageModel>) -> Result<Self> {
         model.truncate(0)?;
         Ok(Self {
@@ -42,22 +46,22 @@ impl DraftModel {
             model,
             seen: Vec::new(),
             tree: None,
-            grown: None,
+            pending: None,
             calibration: Calibration::default(),
-            work: Vec::new(),
+            pass_rows: Vec::new(),
             failure: None,
         })
     }
 
-    /// The same model with a cache of its own, and nothing learned.
+    /// Creates a proposer on the same weights, with an empty cache and no statistics.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn fork(&self) -> Result<Self> {
         Self::new(self.model.fork())
     }
 
-    /// Drafts trees of this shape from now on, or chains.
+    /// Switches to trees of this shape, or to chains.
     pub fn set_tree(&mut self, tree: Option<TreeShape>) {
         self.tree = tree;
     }
@@ -67,71 +71,74 @@ impl DraftModel {
         &self.calibration
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &dyn LanguageModel {
         &*self.model
     }
 
-    /// The model, for whoever measures it alone, with whatever its cache holds. Whatever happens to that, the next
-    /// proposal starts from an empty one.
+    /// Returns the model for direct use, for example to measure it.
+    ///
+    /// Its cache keeps its rows. The next proposal starts from an empty cache, whatever the caller
+    /// does.
     pub fn model_mut(&mut self) -> &mut dyn LanguageModel {
         self.seen.clear();
-        self.grown = None;
+        self.pending = None;
         &mut *self.model
     }
 
-    /// The same, with an empty cache.
+    /// Empties the model's cache and returns the model for direct use.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn model_with_empty_cache(&mut self) -> Result<&mut dyn LanguageModel> {
         let model = self.model_mut();
         model.truncate(0)?;
         Ok(model)
     }
 
-    /// The tokens it scores after a text; `None` = all.
+    /// Returns the tokens the model scores after `text`; `None` is all.
     pub fn tokens_after(&self, text: &[TokenId]) -> Option<VocabSubset> {
         Shortlist::after(text, self.model.info().n_vocab)
     }
 
-    /// Keeps the first `len` tokens of the cache.
-    fn forget(&mut self, len: usize) -> Result<()> {
+    /// Truncates the cache to the first `len` tokens.
+    fn truncate_cache(&mut self, len: usize) -> Result<()> {
         self.seen.truncate(len);
         self.model.truncate(len)
     }
 
-    /// Runs tokens through the model.
+    /// Runs tokens through the model and returns the requested logits.
     fn feed(&mut self, tokens: &[TokenId], logits: LogitRows) -> Result<Vec<f32>> {
-        let step = Step { among: self.shortlist.tokens(), ..Step::chain(tokens, logits) };
-        self.work.push(tokens.len());
+        let step = Step { vocab_subset: self.shortlist.tokens(), ..Step::chain(tokens, logits) };
+        self.pass_rows.push(tokens.len());
         let output = self.model.forward(step)?;
         self.seen.extend_from_slice(tokens);
         Ok(output.logits.into_values())
     }
 
-    /// Whether the model can read these tokens: a target may have a few more (padding, special).
+    /// Returns whether all tokens are in the model's vocabulary. A target may have a few more (padding,
+    /// special).
     fn can_read(&self, tokens: &[TokenId]) -> bool {
         tokens.iter().all(|&token| (token as usize) < self.model.info().n_vocab)
     }
 
-    /// Makes the cache hold the longest prefix it shares with `tokens`, and returns its length.
+    /// Truncates the cache to the longest prefix it shares with `tokens` and returns its length.
     fn rewind(&mut self, tokens: &[TokenId]) -> Result<usize> {
-        // The cache may have been used behind our back; then nothing in it is known.
+        // A shorter cache means another user changed it, so its content is unknown.
         if self.model.cache_len() < self.seen.len() {
-            self.forget(0)?;
+            self.truncate_cache(0)?;
         }
-        self.grown = None;
+        self.pending = None;
         let shared = shared_len(&self.seen, tokens);
-        self.forget(shared)?;
+        self.truncate_cache(shared)?;
         Ok(shared)
     }
 
-    /// Brings the cache up to `tokens`, whose last is not run, unless `go_on` breaks before.
+    /// Prefills all of `tokens` but the last, unless `should_continue` breaks earlier.
     fn catch_up(
         &mut self,
         tokens: &[TokenId],
-        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+        should_continue: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let Some(last) = tokens.len().checked_sub(1) else {
             return Ok(ControlFlow::Continue(()));
@@ -140,15 +147,15 @@ impl DraftModel {
         let rows = self.model.prefill_rows().max(1);
         for chunk in tokens[shared..last].chunks(rows) {
             self.feed(chunk, LogitRows::None)?;
-            if go_on().is_break() {
+            if should_continue().is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    /// How many tokens can be drafted after `committed`: the model's context bounds what it reads.
-    fn room(&self, committed: &[TokenId]) -> usize {
+    /// Returns how many tokens can be drafted after `committed` within the model's context.
+    fn draft_room(&self, committed: &[TokenId]) -> usize {
         (self.model.info().context_length + 1).saturating_sub(committed.len())
     }
 }
@@ -165,9 +172,9 @@ impl Proposer for DraftModel {
     fn begin(&mut self, prompt: &[TokenId]) {
         self.shortlist.clear();
         self.shortlist.observe(prompt);
-        // What a round that failed has left.
-        self.work.clear();
-        self.grown = None;
+        // Discard the state of a round that failed.
+        self.pass_rows.clear();
+        self.pending = None;
         self.failure = None;
     }
 
@@ -176,9 +183,9 @@ impl Proposer for DraftModel {
     }
 
     fn reset(&mut self) {
-        // Rows that a failed pass has spoilt must not serve a later answer.
+        // A failed pass may have corrupted cache rows. Do not reuse any.
         self.seen.clear();
-        self.grown = None;
+        self.pending = None;
     }
 
     fn take_failure(&mut self) -> Option<Error> {
@@ -186,52 +193,52 @@ impl Proposer for DraftModel {
     }
 
     fn pending_len(&self, committed: &[TokenId]) -> usize {
-        // What the last generation left and this one shares need not run again.
+        // Rows shared with the last generation are reused.
         committed.len().saturating_sub(1 + shared_len(&self.seen, committed))
     }
 
-    fn read(
+    fn prefill(
         &mut self,
         committed: &[TokenId],
-        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+        should_continue: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        if self.room(committed) > 0 && self.can_read(committed) {
-            return self.catch_up(committed, go_on);
+        if self.draft_room(committed) > 0 && self.can_read(committed) {
+            return self.catch_up(committed, should_continue);
         }
         Ok(ControlFlow::Continue(()))
     }
 
     fn take_pass_log(&mut self) -> Vec<usize> {
-        std::mem::take(&mut self.work)
+        std::mem::take(&mut self.pass_rows)
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let committed = cx.committed;
-        let depth = cx.plan.max_draft.min(self.room(committed));
-        self.shortlist.observe(&committed[self.shortlist.heard().min(committed.len())..]);
+        let depth = cx.plan.max_draft.min(self.draft_room(committed));
+        self.shortlist.observe(&committed[self.shortlist.observed().min(committed.len())..]);
         let shared = self.rewind(&committed[..committed.len().saturating_sub(1)])?;
-        let pending = &committed[shared..];
-        if depth == 0 || !self.can_read(pending) {
+        let unread = &committed[shared..];
+        if depth == 0 || !self.can_read(unread) {
             return Ok(DraftTree::new());
         }
-        // After a fully accepted draft two tokens wait, else one; more when it was not asked for a
-        // while. All but the last chunk are context only.
-        let mut chunks = pending.chunks(self.model.prefill_rows().max(1)).peekable();
+        // Usually two tokens are pending after a fully accepted draft and one otherwise, more after
+        // rounds without a draft. Only the last chunk needs logits.
+        let mut chunks = unread.chunks(self.model.prefill_rows().max(1)).peekable();
         let mut logits = Vec::new();
         while let Some(chunk) = chunks.next() {
             let rows = if chunks.peek().is_some() { LogitRows::None } else { LogitRows::Last };
             logits = self.feed(chunk, rows)?;
         }
         if let Some(shape) = self.tree.clone() {
-            let Self { model, work, shortlist, calibration, .. } = self;
+            let Self { model, pass_rows, shortlist, calibration, .. } = self;
             let (cached, context_length) = (model.cache_len(), model.info().context_length);
-            let mut read = |step: Step<'_>| -> Result<Rows> {
-                work.push(step.tokens.len());
-                Ok(model.forward(Step { among: shortlist.tokens(), ..step })?.logits)
+            let mut forward = |step: Step<'_>| -> Result<Rows> {
+                pass_rows.push(step.tokens.len());
+                Ok(model.forward(Step { vocab_subset: shortlist.tokens(), ..step })?.logits)
             };
-            let draft = TreeDraft { cached, context_length, calibration, read: &mut read };
-            let (tree, grown, failure) = draft_tree::grow(draft, cx, &logits, &shape)?;
-            (self.grown, self.failure) = (Some(grown), failure);
+            let draft = TreeDraft { cached, context_length, calibration, forward: &mut forward };
+            let (tree, pending, failure) = draft_tree::grow(draft, cx, &logits, &shape)?;
+            (self.pending, self.failure) = (Some(pending), failure);
             return Ok(tree);
         }
         let ProposeContext { plan, end_tokens, sampler, noise, rng, target, .. } = cx;
@@ -243,11 +250,11 @@ impl Proposer for DraftModel {
     }
 
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
-        let Some(grown) = self.grown.take() else {
+        let Some(tree) = self.pending.take() else {
             return Ok(());
         };
-        let (base, rows, tokens) = grown.settle(outcome, &mut self.calibration);
-        // The accepted path need not run again.
+        let (base, rows, tokens) = tree.settle(outcome, &mut self.calibration);
+        // Keep the rows of the accepted path instead of running it again.
         self.model.keep_rows(base, &rows)?;
         self.seen.extend(tokens);
         Ok(())
@@ -271,7 +278,7 @@ mod tests {
 
     fn begin(draft: &mut DraftModel, prompt: &[TokenId]) {
         draft.begin(prompt);
-        let flow = draft.read(prompt, &mut || ControlFlow::Continue(())).unwrap();
+        let flow = draft.prefill(prompt, &mut || ControlFlow::Continue(())).unwrap();
         assert!(flow.is_continue());
     }
 
@@ -300,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn it_drafts_its_own_continuation_whatever_its_cache_held() {
+    fn drafts_own_continuation_from_any_cache_state() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
         assert_eq!(draft.pending_len(&[1, 2, 3, 4]), 3);
         begin(&mut draft, &[1, 2, 3, 4]);
@@ -315,24 +322,24 @@ mod tests {
     }
 
     #[test]
-    fn catching_up_ends_with_the_pass_that_runs() {
+    fn cancelled_prefill_stops_after_current_pass() {
         let mut draft = DraftModel::new(Box::new(table(200, 16))).unwrap();
         let prompt: Vec<TokenId> = (0..150).map(|i| i % 16).collect();
-        let mut asked = 0;
-        let flow = draft.read(&prompt, &mut || {
-            asked += 1;
+        let mut calls = 0;
+        let flow = draft.prefill(&prompt, &mut || {
+            calls += 1;
             ControlFlow::Break(())
         });
         assert!(flow.unwrap().is_break());
-        assert_eq!((asked, draft.seen.len()), (1, draft.model().cache_len()));
-        assert!(draft.seen.len() < prompt.len() - 1, "{} of the prompt ran", draft.seen.len());
-        // What did run is not lost, and the next generation is none the worse for it.
+        assert_eq!((calls, draft.seen.len()), (1, draft.model().cache_len()));
+        assert!(draft.seen.len() < prompt.len() - 1, "{} prompt tokens were read", draft.seen.len());
+        // The rows that ran are kept, and the next generation continues from them.
         begin(&mut draft, &prompt);
         assert_eq!(draft.seen, prompt[..149]);
     }
 
     #[test]
-    fn sampled_drafts_carry_the_distribution_they_came_from() {
+    fn sampled_drafts_carry_exact_q() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
         let params = SamplingParams { presence_penalty: 1.0, ..SamplingParams::unfiltered() };
         let tree = propose(&mut draft, &[1, 2], params.clone());
@@ -347,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_at_the_end_of_its_own_context() {
+    fn stops_at_end_of_draft_context() {
         let mut draft = DraftModel::new(Box::new(table(5, 16))).unwrap();
         for (len, drafted) in [(3, 3), (4, 2), (5, 1), (6, 0), (9, 0)] {
             let committed: Vec<TokenId> = (0..len).collect();
@@ -358,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn vocabularies_may_differ_in_their_tails() {
+    fn accepts_vocabularies_of_different_length() {
         for n_vocab in [12, 20] {
             let mut draft = DraftModel::new(Box::new(table(64, n_vocab))).unwrap();
             let tree = propose(&mut draft, &[1, 2], SamplingParams::unfiltered());
@@ -372,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_borrowed_model_does_not_confuse_it() {
+    fn drafts_correctly_after_direct_model_use() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
         propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         let model = draft.model_with_empty_cache().unwrap();
@@ -381,9 +388,9 @@ mod tests {
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         assert_eq!(tree.tokens(), greedy_continuation(&[1, 2, 3], 4));
         let model = draft.model_mut();
-        let held = model.cache_len();
-        assert!(held > 0, "what it holds stays");
-        model.truncate(held - 1).unwrap();
+        let cached = model.cache_len();
+        assert!(cached > 0, "the cache is kept");
+        model.truncate(cached - 1).unwrap();
         model.forward(Step::chain(&[9], LogitRows::None)).unwrap();
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         assert_eq!(tree.tokens(), greedy_continuation(&[1, 2, 3], 4));

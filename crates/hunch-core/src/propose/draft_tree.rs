@@ -1,14 +1,16 @@
-//! Trees from a draft model (SpecInfer, Miao et al., arXiv 2305.09781): several continuations, verified in
-//! one target pass. A tree grows by joint probability (as EAGLE-2, Li et al., arXiv 2406.16858, chooses
-//! its nodes) or with a fixed number of children for each level.
+//! Draft trees (SpecInfer, Miao et al., arXiv 2305.09781): several continuations, verified in one
+//! target pass.
 //!
-//! Children are sampled without replacement from q, or are the likeliest tokens where there is no chance
-//! (greedy, coupled). Every decision to draw is made before the draw, from what is known by then, and
-//! nothing that was drawn is dropped: so each child comes from q without its elder siblings, whatever made
-//! us draw it, and that is what the verifier is told.
+//! A tree grows by joint probability, as EAGLE-2 selects its nodes (Li et al., arXiv 2406.16858), or
+//! with a fixed number of children per level.
 //!
-//! The draft model reads a whole front of nodes in one pass, behind the rows that earlier passes of the
-//! same tree left in its cache; the rows of the accepted path are kept.
+//! Children are sampled without replacement from q. Under greedy sampling or the coupled rule they are
+//! the top-ranked tokens instead. The decision to draw a child uses only what is known before the draw,
+//! and no drawn child is discarded. Each child is therefore distributed as q without its earlier
+//! siblings, which is what the verifier assumes.
+//!
+//! The draft model reads a batch of leaves per pass, on top of the provisional rows of earlier passes
+//! of the same tree. The rows of the accepted path are kept.
 
 use std::sync::Arc;
 
@@ -20,21 +22,21 @@ use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
 use crate::model::{LogitRows, RowLayout, Rows, Step};
 use crate::rule::PositionNoise;
-use crate::sample::{Sampler, draw, likeliest_of, unit};
+use crate::sample::{Sampler, draw, top_tokens, unit};
 use crate::token::{TokenId, TokenProb};
 
-/// How a tree branches.
+/// Shape of a draft tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TreeShape {
-    /// Where a second guess promises more than going deeper.
+    /// Branches where a second child is more likely to be accepted than a deeper token.
     #[default]
     Dynamic,
-    /// So many children for every node of each level.
+    /// A fixed number of children per node, by level.
     Static(Vec<usize>),
 }
 
 impl TreeShape {
-    /// Children that a node may have which come at `depth`.
+    /// Returns the maximum number of children at `depth`.
     fn children_at(&self, depth: usize) -> usize {
         match self {
             Self::Dynamic => usize::MAX,
@@ -58,7 +60,7 @@ impl std::fmt::Display for TreeShape {
 impl std::str::FromStr for TreeShape {
     type Err = String;
 
-    /// `dynamic`, or children by level, such as `3x2x1`.
+    /// Parses `dynamic`, or children per level such as `3x2x1`.
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         if text == "dynamic" {
             return Ok(Self::Dynamic);
@@ -71,108 +73,109 @@ impl std::str::FromStr for TreeShape {
     }
 }
 
-/// Most nodes read in one pass.
-const FRONT: usize = 8;
-/// Children of a node that are looked at where they are chosen without chance, if its level names no number.
+/// Maximum leaves read in one pass.
+const MAX_BATCH: usize = 8;
+/// Children considered per node of a dynamic tree without sampling.
 const CANDIDATES: usize = 8;
 
-/// How many tests the draft's own opinion counts: the best of many slots is taken, and with fewer that would be one
-/// which was lucky.
-const OPINION: f64 = 8.0;
-/// Acceptance of an eldest child before any test, and how many tests that counts.
-const USUAL: (f64, f64) = (0.6, 2.0);
-/// Tests that a rate remembers.
-const MEMORY: f64 = 32.0;
+/// Weight of the acceptance prior, in tests. The best of many slots is chosen, so a low weight would
+/// favour slots that were lucky in few tests.
+const PRIOR_WEIGHT: f64 = 4.0;
+/// Prior acceptance of a first child, and its weight in tests.
+const FIRST_CHILD_PRIOR: (f64, f64) = (0.6, 2.0);
+/// Memory of an acceptance rate, in tests.
+const MEMORY_TESTS: f64 = 32.0;
 
-/// How often a child was accepted when it was tested, by its share of what its elder siblings left: what
-/// the draft's opinion is worth. Kept from tree to tree.
+/// Acceptance rate of children by kind and by their share of the remaining q. Kept across trees.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calibration {
     kinds: [[SuccessRate; CONFIDENCE_BINS]; 4],
-    /// Eldest children of late, whatever their share.
-    of_late: SuccessRate,
+    /// Recent first children, regardless of share.
+    recent_first: SuccessRate,
 }
 
-/// Children whose shares are worth the same.
+/// Kind of a child. Children of one kind with equal share are accepted about equally often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// The eldest, where it is the likeliest.
-    Likeliest,
-    /// The eldest, where chance drew it.
-    Drawn,
-    /// The likeliest but for its elder siblings, which were rejected.
-    NextLikeliest,
-    /// Drawn without its elder siblings, which were rejected.
-    NextDrawn,
+enum ChildKind {
+    /// First child, the most likely token.
+    Top,
+    /// First child, sampled.
+    Sampled,
+    /// Later child, the most likely token after its rejected siblings.
+    NextTop,
+    /// Later child, sampled without its rejected siblings.
+    NextSampled,
 }
 
-impl Kind {
-    fn of(eldest: bool, by_chance: bool) -> Self {
-        match (eldest, by_chance) {
-            (true, false) => Self::Likeliest,
-            (true, true) => Self::Drawn,
-            (false, false) => Self::NextLikeliest,
-            (false, true) => Self::NextDrawn,
+impl ChildKind {
+    fn of(first: bool, sampled: bool) -> Self {
+        match (first, sampled) {
+            (true, false) => Self::Top,
+            (true, true) => Self::Sampled,
+            (false, false) => Self::NextTop,
+            (false, true) => Self::NextSampled,
         }
     }
 
-    fn is_eldest(self) -> bool {
-        matches!(self, Self::Likeliest | Self::Drawn)
+    fn is_first(self) -> bool {
+        matches!(self, Self::Top | Self::Sampled)
     }
 
-    /// The probability that one of a class is accepted, before anything is known of the draft.
-    fn prior(self, class: usize) -> f64 {
+    /// Returns the acceptance prior of a confidence bin.
+    fn prior(self, bin: usize) -> f64 {
         match self {
-            Self::Likeliest | Self::NextLikeliest => bin_prior(class, false),
-            Self::Drawn => bin_prior(class, true),
-            // What rejections leave of p is where q was too low, so a large share of what they leave of q is worth
-            // less, and a small one more. Measured on prose: 0.16 to 0.56, in a straight line.
-            Self::NextDrawn => 0.15 + 0.45 * bin_prior(class, false),
+            Self::Top | Self::NextTop => bin_prior(bin, false),
+            Self::Sampled => bin_prior(bin, true),
+            // After a rejection, p keeps its mass where q was too low. A large share of the remaining q
+            // is therefore accepted less often than the share suggests, and a small one more often.
+            // Fitted to prose, where the rate rises linearly from 0.16 to 0.56.
+            Self::NextSampled => 0.15 + 0.45 * bin_prior(bin, false),
         }
     }
 }
 
 impl Calibration {
-    /// The probability that a child is accepted when it is tested.
-    fn acceptance(&self, kind: Kind, share: f64) -> f64 {
-        let class = bin_of(share as f32);
-        self.kinds[kind as usize][class].mean(kind.prior(class), OPINION)
+    /// Returns the estimated acceptance probability of a child that is tested.
+    fn acceptance(&self, kind: ChildKind, share: f64) -> f64 {
+        let bin = bin_of(share as f32);
+        self.kinds[kind as usize][bin].mean(kind.prior(bin), PRIOR_WEIGHT)
     }
 
-    /// The acceptance of an eldest child of which nothing is known yet.
-    fn usual(&self) -> f64 {
-        self.of_late.mean(USUAL.0, USUAL.1)
+    /// Returns the estimated acceptance of a first child whose share is not yet known.
+    fn first_child_acceptance(&self) -> f64 {
+        self.recent_first.mean(FIRST_CHILD_PRIOR.0, FIRST_CHILD_PRIOR.1)
     }
 
-    fn add(&mut self, node: &GrownNode, passed: bool) {
-        self.kinds[node.kind as usize][bin_of(node.share)].add(passed, MEMORY);
-        if node.kind.is_eldest() {
-            self.of_late.add(passed, MEMORY);
+    fn add(&mut self, node: &PendingNode, passed: bool) {
+        self.kinds[node.kind as usize][bin_of(node.share)].add(passed, MEMORY_TESTS);
+        if node.kind.is_first() {
+            self.recent_first.add(passed, MEMORY_TESTS);
         }
     }
 }
 
-/// What is remembered of a tree until the target has spoken.
+/// A tree waiting for the verdict of the target.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Grown {
-    /// Rows of the draft model's cache before those of the tree.
+pub(super) struct PendingTree {
+    /// Draft cache rows before the tree's rows.
     base: usize,
-    nodes: Vec<GrownNode>,
+    nodes: Vec<PendingNode>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct GrownNode {
+struct PendingNode {
     parent: Option<usize>,
     token: TokenId,
-    kind: Kind,
-    /// Its probability among what its elder siblings left.
+    kind: ChildKind,
+    /// Its share of q after the removal of earlier siblings.
     share: f32,
-    /// Its row in the draft model's cache after `base`, once it was read.
+    /// Its row in the draft cache after `base`; `None` if it was not read.
     row: Option<usize>,
 }
 
-impl Grown {
-    /// Learns which children were accepted, and gives the cache rows of the kept path and their tokens.
+impl PendingTree {
+    /// Updates the calibration with the outcome. Returns the base row, the cache rows of the kept path
+    /// and their tokens.
     pub(super) fn settle(
         &self,
         outcome: &RoundOutcome<'_>,
@@ -199,44 +202,44 @@ impl Grown {
     }
 }
 
-/// A node that was read: what its children come from.
+/// A node that the draft model has read: the source of its children.
 struct Branch {
     node: Option<usize>,
     children: Children,
-    /// What the draft thinks likeliest here.
+    /// Most likely tokens at this position.
     guesses: Arc<[TokenProb]>,
-    /// Children drawn.
+    /// Number of children drawn.
     drawn: usize,
-    /// The probability that the target comes here and rejects all children drawn so far.
-    open: f64,
-    /// How many more it may have.
-    room: usize,
+    /// Probability that the walk reaches this node and rejects all children drawn so far.
+    residual_reach: f64,
+    /// Number of children it may still get.
+    children_left: usize,
 }
 
 enum Children {
     /// Sampled from q without replacement.
     Sampled {
         q: Arc<[f32]>,
-        /// The eldest child, and q without those drawn, once there is to be a second.
-        eldest: Option<TokenId>,
+        /// First child, and q without all drawn children once a second is needed.
+        first: Option<TokenId>,
         rest: Option<Vec<f32>>,
-        /// Sum and sum of squares of what is left, about.
+        /// Approximate sum and sum of squares of the remaining q.
         mass: f64,
         squares: f64,
     },
-    /// Chosen, in this order, with their probabilities.
+    /// Taken in this order, with their probabilities.
     Ranked(Vec<TokenProb>),
 }
 
 impl Branch {
-    /// The kind of its next child.
-    fn next_kind(&self, by_chance: bool) -> Kind {
-        Kind::of(self.drawn == 0, by_chance)
+    /// Returns the kind of its next child.
+    fn next_kind(&self, sampled: bool) -> ChildKind {
+        ChildKind::of(self.drawn == 0, sampled)
     }
 
-    /// The share that the next child is expected to have of what is left; `None` when there is none.
+    /// Returns the expected share of the next child in the remaining q; `None` if there is none.
     fn next_share(&self) -> Option<f64> {
-        if self.room == 0 {
+        if self.children_left == 0 {
             return None;
         }
         match &self.children {
@@ -254,26 +257,26 @@ impl Branch {
     }
 }
 
-/// A node that was not read yet.
+/// A node that the draft model has not read yet.
 #[derive(Clone, Copy)]
 struct Leaf {
     node: usize,
     reach: f64,
 }
 
-/// The draft model as a growing tree uses it.
+/// The draft model, as tree growth needs it.
 pub(super) struct TreeDraft<'a> {
-    /// Rows in the model's cache.
+    /// Rows in its cache.
     pub(super) cached: usize,
-    /// Longest sequence of the model, in tokens.
+    /// Maximum sequence length, in tokens.
     pub(super) context_length: usize,
-    /// Acceptance by confidence, observed so far.
+    /// Acceptance rates observed so far.
     pub(super) calibration: &'a Calibration,
-    /// Runs a pass of the model; its rows stay unsettled in the cache.
-    pub(super) read: &'a mut dyn FnMut(Step<'_>) -> Result<Rows>,
+    /// Runs a pass of the model. Its rows stay provisional in the cache.
+    pub(super) forward: &'a mut dyn FnMut(Step<'_>) -> Result<Rows>,
 }
 
-/// A tree while it grows.
+/// State of a growing tree.
 struct Growth<'a, 'd> {
     draft: TreeDraft<'d>,
     committed: &'a [TokenId],
@@ -283,23 +286,25 @@ struct Growth<'a, 'd> {
     end_tokens: &'a [TokenId],
     n_vocab: usize,
     tree: DraftTree,
-    grown: Grown,
-    /// For each node the rows it sees, its own not among them.
-    seen: Vec<u64>,
-    /// Rows read so far.
+    pending: PendingTree,
+    /// Per node, a bit mask of the tree rows it sees, without its own.
+    visible: Vec<u64>,
+    /// Tree rows read so far.
     rows: usize,
     branches: Vec<Branch>,
     leaves: Vec<Leaf>,
 }
 
-/// Grows a tree from the logits after the last committed token. A tree that a failing pass cut short is returned
-/// with the error: dropping nodes that were drawn would bias the answer.
+/// Grows a tree from the logits after the last committed token.
+///
+/// If a pass fails, the partial tree is returned with the error: discarding sampled nodes would bias
+/// the output.
 pub(super) fn grow(
     draft: TreeDraft<'_>,
     cx: ProposeContext<'_>,
     logits: &[f32],
     shape: &TreeShape,
-) -> Result<(DraftTree, Grown, Option<Error>)> {
+) -> Result<(DraftTree, PendingTree, Option<Error>)> {
     let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
     let base = draft.cached;
     let n_vocab = target.info().n_vocab;
@@ -312,30 +317,31 @@ pub(super) fn grow(
         end_tokens,
         n_vocab,
         tree: DraftTree::new(),
-        grown: Grown { base, nodes: Vec::new() },
-        seen: Vec::new(),
+        pending: PendingTree { base, nodes: Vec::new() },
+        visible: Vec::new(),
         rows: 0,
         branches: Vec::new(),
         leaves: Vec::new(),
     };
-    growth.branch(None, 1.0, logits.to_vec(), 0, shape)?;
+    growth.add_branch(None, 1.0, logits.to_vec(), 0, shape)?;
     let mut draw = |growth: &mut Growth<'_, '_>, branch: usize| growth.draw_child(branch, rng);
-    let grown = match shape {
+    let outcome = match shape {
         TreeShape::Static(_) => growth.by_level(shape, &mut draw),
         TreeShape::Dynamic => growth.by_probability(shape, &mut draw),
     };
-    Ok((growth.tree, growth.grown, grown.err()))
+    Ok((growth.tree, growth.pending, outcome.err()))
 }
 
 type Draw<'d> = dyn FnMut(&mut Growth<'_, '_>, usize) + 'd;
 
 impl Growth<'_, '_> {
-    /// Always the child or the front that promises most next.
+    /// Repeatedly takes the step with the highest expected acceptance: draw a child, or read a batch of
+    /// leaves.
     fn by_probability(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
         while self.tree.len() < self.plan.max_draft {
             let slot = self.best_slot();
-            let usual = self.draft.calibration.usual();
-            let front = self.leaves.iter().map(|leaf| leaf.reach * usual).fold(0.0, f64::max);
+            let first_acceptance = self.draft.calibration.first_child_acceptance();
+            let front = self.leaves.iter().map(|leaf| leaf.reach * first_acceptance).fold(0.0, f64::max);
             match slot {
                 Some((branch, value)) if value >= front => {
                     if !self.plan.row_pays(value, self.tree.len()) {
@@ -344,13 +350,13 @@ impl Growth<'_, '_> {
                     draw(self, branch);
                 }
                 _ if front > 0.0 => {
-                    let batch = self.front(usual);
-                    let value: f64 = batch.iter().map(|leaf| leaf.reach * usual).sum();
+                    let batch = self.take_batch(first_acceptance);
+                    let value: f64 = batch.iter().map(|leaf| leaf.reach * first_acceptance).sum();
                     if batch.is_empty() || !self.plan.pass_pays(value, self.tree.len(), batch.len()) {
                         self.leaves.clear();
                         continue;
                     }
-                    self.read(&batch, shape)?;
+                    self.read_batch(&batch, shape)?;
                 }
                 _ => break,
             }
@@ -358,13 +364,13 @@ impl Growth<'_, '_> {
         Ok(())
     }
 
-    /// Every node of a level gets the level's number of children, as long as they pay.
+    /// Gives every node of a level its number of children, as long as they pay off.
     fn by_level(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
-        let usual = self.draft.calibration.usual();
-        let mut begun = 0;
+        let first_acceptance = self.draft.calibration.first_child_acceptance();
+        let mut start = 0;
         loop {
-            for branch in begun..self.branches.len() {
-                while let Some(value) = self.value_of(branch) {
+            for branch in start..self.branches.len() {
+                while let Some(value) = self.next_acceptance(branch) {
                     if self.tree.len() == self.plan.max_draft {
                         return Ok(());
                     }
@@ -377,84 +383,88 @@ impl Growth<'_, '_> {
             if self.tree.len() == self.plan.max_draft {
                 return Ok(());
             }
-            begun = self.branches.len();
+            start = self.branches.len();
             let mut front = std::mem::take(&mut self.leaves);
-            front.truncate(self.room());
+            front.truncate(self.rows_left());
             front.retain(|leaf| shape.children_at(self.tree.depth(leaf.node) + 1) > 0);
             if front.is_empty() {
                 return Ok(());
             }
-            for batch in front.chunks(FRONT) {
-                let value: f64 = batch.iter().map(|leaf| leaf.reach * usual).sum();
+            for batch in front.chunks(MAX_BATCH) {
+                let value: f64 = batch.iter().map(|leaf| leaf.reach * first_acceptance).sum();
                 if !self.plan.pass_pays(value, self.tree.len(), batch.len()) {
                     break;
                 }
-                self.read(batch, shape)?;
+                self.read_batch(batch, shape)?;
             }
         }
     }
 
-    /// How likely the next child of a branch is to be accepted; `None` where it may have none.
-    fn value_of(&self, branch: usize) -> Option<f64> {
+    /// Returns the probability that a branch's next child is accepted; `None` if it may have none.
+    fn next_acceptance(&self, branch: usize) -> Option<f64> {
         let branch = &self.branches[branch];
         let kind = branch.next_kind(!self.sampler.is_greedy());
         let acceptance = self.draft.calibration.acceptance(kind, branch.next_share()?);
-        Some(branch.open * acceptance)
+        Some(branch.residual_reach * acceptance)
     }
 
-    /// Branches that may have another child, and how likely it is to be accepted.
+    /// Iterates over branches with a possible next child, and its acceptance probability.
     fn slots(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
-        (0..self.branches.len()).filter_map(|branch| Some((branch, self.value_of(branch)?)))
+        (0..self.branches.len()).filter_map(|branch| Some((branch, self.next_acceptance(branch)?)))
     }
 
     fn best_slot(&self) -> Option<(usize, f64)> {
         self.slots().max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// Rows of the draft model's context that are left.
-    fn room(&self) -> usize {
-        self.draft.context_length.saturating_sub(self.grown.base + self.rows).min(64 - self.rows)
+    /// Returns the rows left in the draft model's context and in the 64-bit mask.
+    fn rows_left(&self) -> usize {
+        self.draft.context_length.saturating_sub(self.pending.base + self.rows).min(64 - self.rows)
     }
 
-    /// The leaves to read in one pass: those whose first child may still find a place in the tree.
-    fn front(&mut self, usual: f64) -> Vec<Leaf> {
-        let places = self.plan.max_draft - self.tree.len();
+    /// Takes the leaves to read in one pass: those whose first child may still make it into the tree.
+    fn take_batch(&mut self, first_acceptance: f64) -> Vec<Leaf> {
+        let slots_left = self.plan.max_draft - self.tree.len();
         let mut leaves = std::mem::take(&mut self.leaves);
         leaves.sort_by(|a, b| b.reach.total_cmp(&a.reach));
-        // A row more in this pass is cheaper than a pass of its own later.
+        // One more row in this pass is cheaper than another pass later.
         let mut values: Vec<f64> = leaves
             .iter()
-            .map(|leaf| leaf.reach * usual)
+            .map(|leaf| leaf.reach * first_acceptance)
             .chain(self.slots().map(|(_, value)| value))
             .collect();
         values.sort_by(|a, b| b.total_cmp(a));
-        let bar = values.get(places / 2).copied().unwrap_or(0.0);
-        let most = FRONT.min(places).min(self.room());
-        let worth = leaves.iter().take(most).take_while(|leaf| leaf.reach * usual >= bar).count();
-        self.leaves = leaves.split_off(worth);
+        let threshold = values.get(slots_left / 2).copied().unwrap_or(0.0);
+        let max_batch = MAX_BATCH.min(slots_left).min(self.rows_left());
+        let n_selected = leaves
+            .iter()
+            .take(max_batch)
+            .take_while(|leaf| leaf.reach * first_acceptance >= threshold)
+            .count();
+        self.leaves = leaves.split_off(n_selected);
         leaves
     }
 
-    /// Reads leaves in one pass and makes branches of them.
-    fn read(&mut self, batch: &[Leaf], shape: &TreeShape) -> Result<()> {
+    /// Reads leaves in one pass and turns them into branches.
+    fn read_batch(&mut self, batch: &[Leaf], shape: &TreeShape) -> Result<()> {
         let tokens: Vec<TokenId> = batch.iter().map(|leaf| self.tree.tokens()[leaf.node]).collect();
         let depths: Vec<usize> = batch.iter().map(|leaf| self.tree.depth(leaf.node)).collect();
         for (i, leaf) in batch.iter().enumerate() {
-            self.grown.nodes[leaf.node].row = Some(self.rows + i);
+            self.pending.nodes[leaf.node].row = Some(self.rows + i);
         }
-        let own = |leaf: &Leaf| self.seen[leaf.node] | 1 << self.grown.nodes[leaf.node].row.unwrap_or(0);
+        let own = |leaf: &Leaf| self.visible[leaf.node] | 1 << self.pending.nodes[leaf.node].row.unwrap_or(0);
         let visible: Vec<u64> = batch.iter().map(own).collect();
-        let layout = RowLayout::Custom { since: self.grown.base, depths: &depths, visible: &visible };
-        let logits = (self.draft.read)(Step { layout, ..Step::chain(&tokens, LogitRows::All) })?;
+        let layout = RowLayout::Custom { since: self.pending.base, depths: &depths, visible: &visible };
+        let logits = (self.draft.forward)(Step { layout, ..Step::chain(&tokens, LogitRows::All) })?;
         self.rows += batch.len();
         for (i, leaf) in batch.iter().enumerate() {
-            self.branch(Some(leaf.node), leaf.reach, logits.row(i).to_vec(), depths[i] + 1, shape)?;
+            self.add_branch(Some(leaf.node), leaf.reach, logits.row(i).to_vec(), depths[i] + 1, shape)?;
         }
         Ok(())
     }
 
-    /// A branch of a node from the logits after it; its children are at `depth`.
-    fn branch(
+    /// Creates a node's branch from the logits after it. Its children are at `depth`.
+    fn add_branch(
         &mut self,
         node: Option<usize>,
         reach: f64,
@@ -462,15 +472,15 @@ impl Growth<'_, '_> {
         depth: usize,
         shape: &TreeShape,
     ) -> Result<()> {
-        // q lives on the target's vocabulary: what only one of the two has is impossible.
+        // q is defined on the target's vocabulary. Tokens that only one model has are impossible.
         logits.resize(self.n_vocab, f32::NEG_INFINITY);
         let window = self.sampler.window();
         let mut recent = self.committed[self.committed.len().saturating_sub(window)..].to_vec();
         recent.extend(self.tree.path(node));
-        let room = shape.children_at(depth);
+        let children_left = shape.children_at(depth);
         let candidates = match shape {
             TreeShape::Dynamic => CANDIDATES,
-            TreeShape::Static(_) => room.max(GUESSES),
+            TreeShape::Static(_) => children_left.max(GUESSES),
         };
         let (children, guesses) = if self.sampler.is_greedy() {
             let ranking = self.sampler.ranking(&logits, &recent, candidates)?;
@@ -478,7 +488,7 @@ impl Growth<'_, '_> {
             (Children::Ranked(ranking), guesses)
         } else {
             let q = self.sampler.distribution(&logits, &recent)?;
-            let guesses = likeliest_of(&q, GUESSES);
+            let guesses = top_tokens(&q, GUESSES);
             let children = match self.noise {
                 Some(noise) => {
                     let ranking = noise.ranking(&q, self.committed.len() + depth, candidates);
@@ -486,30 +496,38 @@ impl Growth<'_, '_> {
                 }
                 None => {
                     let squares = q.iter().map(|&q| f64::from(q) * f64::from(q)).sum();
-                    Children::Sampled { q: q.into(), eldest: None, rest: None, mass: 1.0, squares }
+                    Children::Sampled { q: q.into(), first: None, rest: None, mass: 1.0, squares }
                 }
             };
             (children, guesses)
         };
-        self.branches.push(Branch { node, children, guesses: guesses.into(), drawn: 0, open: reach, room });
+        self.branches.push(Branch {
+            node,
+            children,
+            guesses: guesses.into(),
+            drawn: 0,
+            residual_reach: reach,
+            children_left,
+        });
         Ok(())
     }
 
     /// Draws the next child of a branch into the tree.
     fn draw_child(&mut self, branch: usize, rng: &mut dyn rand::RngCore) {
         let branch = &mut self.branches[branch];
-        // What is chosen has the share that was expected; what is drawn is known after the draw.
+        // A ranked child has exactly the expected share. The share of a sampled child is known only
+        // after the draw.
         let expected = branch.next_share().unwrap_or(0.0) as f32;
         let (token, share, prob) = match &mut branch.children {
             Children::Ranked(ranked) => (ranked[branch.drawn].0, expected, DraftProb::Certain),
-            Children::Sampled { q, eldest, rest, mass, squares } => {
-                if let (Some(eldest), None) = (*eldest, &rest) {
+            Children::Sampled { q, first, rest, mass, squares } => {
+                if let (Some(first), None) = (*first, &rest) {
                     let mut without = q.to_vec();
-                    without[eldest as usize] = 0.0;
+                    without[first as usize] = 0.0;
                     *rest = Some(without);
                 }
                 if rest.as_ref().is_some_and(|rest| rest.iter().all(|&q| q == 0.0)) {
-                    branch.room = 0;
+                    branch.children_left = 0;
                     return;
                 }
                 let token = draw(rest.as_deref().unwrap_or(q), unit(rng));
@@ -518,27 +536,27 @@ impl Growth<'_, '_> {
                 (*mass, *squares) = ((*mass - weight).max(0.0), (*squares - weight * weight).max(0.0));
                 match rest {
                     Some(rest) => rest[token as usize] = 0.0,
-                    None => *eldest = Some(token),
+                    None => *first = Some(token),
                 }
                 (token, share as f32, DraftProb::Sampled(q.clone()))
             }
         };
         let share = share.clamp(0.0, 1.0);
         let kind = branch.next_kind(!self.sampler.is_greedy());
-        let passes = self.draft.calibration.acceptance(kind, f64::from(share));
-        let reach = branch.open * passes;
-        branch.open -= reach;
+        let acceptance = self.draft.calibration.acceptance(kind, f64::from(share));
+        let reach = branch.residual_reach * acceptance;
+        branch.residual_reach -= reach;
         branch.drawn += 1;
-        branch.room -= 1;
+        branch.children_left -= 1;
         let (parent, guesses) = (branch.node, branch.guesses.clone());
         let node = match prob {
             DraftProb::Certain => self.tree.push_certain(parent, token, share),
             sampled => self.tree.push(parent, token, sampled),
         };
         self.tree.set_guesses(node, guesses);
-        let seen = parent.map_or(0, |p| self.seen[p] | 1 << self.grown.nodes[p].row.unwrap_or(0));
-        self.seen.push(seen);
-        self.grown.nodes.push(GrownNode { parent, token, kind, share, row: None });
+        let visible = parent.map_or(0, |p| self.visible[p] | 1 << self.pending.nodes[p].row.unwrap_or(0));
+        self.visible.push(visible);
+        self.pending.nodes.push(PendingNode { parent, token, kind, share, row: None });
         if self.tree.depth(node) + 1 < self.plan.deepest && !self.end_tokens.contains(&token) {
             self.leaves.push(Leaf { node, reach });
         }
@@ -596,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_comes_from_the_distribution_of_its_own_path() {
+    fn nodes_carry_exact_q_of_their_path() {
         for shape in [TreeShape::Dynamic, TreeShape::Static(vec![3, 2, 1])] {
             let mut draft = draft(shape);
             let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 12);
@@ -616,11 +634,11 @@ mod tests {
     }
 
     #[test]
-    fn without_chance_the_likeliest_come_first() {
+    fn greedy_children_are_most_likely_tokens_in_order() {
         let mut draft = draft(TreeShape::Static(vec![3, 2]));
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy(), 9);
         assert!(tree.is_certain());
-        // The committed tokens, then the first level in one pass.
+        // One pass for the committed tokens, then one for the first level.
         assert_eq!((tree.children(None).count(), tree.len(), draft.take_pass_log()), (3, 9, vec![3, 3]));
         let mut order: Vec<TokenId> = (0..16).collect();
         let logits = table(64).logits_after(&[1, 2, 3]);
@@ -629,10 +647,10 @@ mod tests {
     }
 
     #[test]
-    fn the_accepted_path_is_not_read_again() {
+    fn keeps_cache_rows_of_accepted_path() {
         let mut draft = draft(TreeShape::Static(vec![2, 2, 1]));
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 10);
-        // The second child of the root, and its second child.
+        // Accept the second child of the root and its second child.
         let first = tree.children(None).nth(1).unwrap();
         let second = tree.children(Some(first)).nth(1).unwrap();
         let committed = [&[1, 2, 3][..], &path(&tree, second), &[9]].concat();
@@ -643,7 +661,7 @@ mod tests {
                 kept: &[first, second],
                 committed: &committed,
                 target: &target,
-                side: 0,
+                aux_start: 0,
             })
             .unwrap();
         assert_eq!((draft.model().cache_len(), draft.pending_len(&committed)), (5, 0));
@@ -653,9 +671,9 @@ mod tests {
         assert_eq!(q[..], sampler.distribution(&table(64).logits_after(&committed), &[]).unwrap()[..]);
     }
 
-    /// Of a tree that nobody settled nothing stays but what was committed.
+    /// A tree without an outcome leaves only committed tokens in the cache.
     #[test]
-    fn an_unsettled_tree_is_forgotten() {
+    fn discards_rows_of_tree_without_outcome() {
         let mut draft = draft(TreeShape::Dynamic);
         propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 8);
         let tree = propose(&mut draft, &[1, 2, 3, 4], SamplingParams::greedy(), 1);
@@ -663,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_inside_the_context_of_the_draft() {
+    fn stays_within_draft_context() {
         for length in 3..12 {
             let mut draft = DraftModel::new(Box::new(table(length))).unwrap();
             for shape in [TreeShape::Dynamic, TreeShape::Static(vec![2, 2, 2])] {
@@ -675,40 +693,37 @@ mod tests {
     }
 
     #[test]
-    fn what_the_draft_is_worth_is_learnt() {
+    fn calibration_learns_acceptance_by_kind() {
         let mut calibration = Calibration::default();
         let unlikely = |kind| calibration.acceptance(kind, 0.05);
         assert!(
-            unlikely(Kind::Drawn) > 0.5 && unlikely(Kind::Likeliest) < 0.1 && unlikely(Kind::NextDrawn) < 0.2
+            unlikely(ChildKind::Sampled) > 0.5
+                && unlikely(ChildKind::Top) < 0.1
+                && unlikely(ChildKind::NextSampled) < 0.2
         );
-        let nodes = [(Kind::Likeliest, 0.95), (Kind::NextDrawn, 0.35)].map(|(kind, share)| GrownNode {
-            parent: None,
-            token: 1,
-            kind,
-            share,
-            row: None,
-        });
-        let grown = Grown { base: 0, nodes: nodes.to_vec() };
-        // The path ends with the text: it is tested, and no row of it stays.
+        let nodes = [(ChildKind::Top, 0.95), (ChildKind::NextSampled, 0.35)]
+            .map(|(kind, share)| PendingNode { parent: None, token: 1, kind, share, row: None });
+        let tree = PendingTree { base: 0, nodes: nodes.to_vec() };
+        // The path is tested but not committed, so no row is kept.
         let outcome = RoundOutcome {
             accepted: &[1],
             kept: &[],
             committed: &[],
             target: &StepOutput::default(),
-            side: 0,
+            aux_start: 0,
         };
         for _ in 0..60 {
-            assert!(grown.settle(&outcome, &mut calibration).1.is_empty());
+            assert!(tree.settle(&outcome, &mut calibration).1.is_empty());
         }
         let acceptance = |kind, share| calibration.acceptance(kind, share);
-        assert!(acceptance(Kind::Likeliest, 0.95) < 0.1 && acceptance(Kind::NextDrawn, 0.35) > 0.9);
-        assert!(acceptance(Kind::Drawn, 0.95) > 0.9, "of another kind");
-        assert!(calibration.usual() < 0.1);
+        assert!(acceptance(ChildKind::Top, 0.95) < 0.15 && acceptance(ChildKind::NextSampled, 0.35) > 0.85);
+        assert!(acceptance(ChildKind::Sampled, 0.95) > 0.9, "other kinds are unaffected");
+        assert!(calibration.first_child_acceptance() < 0.1);
     }
 
-    /// Else a seed would not repeat an answer.
+    /// A seed must repeat an answer.
     #[test]
-    fn trees_do_not_depend_on_what_was_unlearned() {
+    fn trees_repeat_after_reset_stats() {
         let mut draft = draft(TreeShape::Dynamic);
         let (committed, target) = (&[1, 2, 3], &StepOutput::default());
         let answer = |draft: &mut DraftModel| {
@@ -716,19 +731,21 @@ mod tests {
             draft.begin(committed);
             std::iter::repeat_with(|| {
                 let tree = propose(draft, committed, SamplingParams::unfiltered(), 12);
-                draft.accept(&RoundOutcome { accepted: &[], kept: &[], committed, target, side: 0 }).unwrap();
+                draft
+                    .accept(&RoundOutcome { accepted: &[], kept: &[], committed, target, aux_start: 0 })
+                    .unwrap();
                 (tree.tokens().to_vec(), tree.parents().to_vec())
             })
             .take(6)
             .collect::<Vec<_>>()
         };
         let first = answer(&mut draft);
-        assert!(draft.calibration().usual() < 0.5, "nothing was accepted");
+        assert!(draft.calibration().first_child_acceptance() < 0.5, "nothing was accepted");
         assert_eq!(answer(&mut draft), first);
     }
 
     #[test]
-    fn shapes_are_read_and_written() {
+    fn shapes_parse_and_print() {
         for shape in ["dynamic", "3x2x1", "15"] {
             assert_eq!(shape.parse::<TreeShape>().unwrap().to_string(), shape);
         }

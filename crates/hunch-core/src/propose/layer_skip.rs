@@ -1,7 +1,8 @@
-//! Self-drafting without training: the target drafts with some of its own layers, by leaving early (its
-//! first layers and the head) or by skipping some (Draft & Verify, Zhang et al., arXiv 2309.08168). No
-//! second model and no second cache: the draft reads the target's, writes behind it, and what it wrote is
-//! forgotten before the target verifies.
+//! Self-speculation without training: the target drafts with some of its own layers.
+//!
+//! Either it exits early (its first layers and the head) or it skips layers (Draft & Verify, Zhang et
+//! al., arXiv 2309.08168). There is no second model and no second cache. Draft passes append to the
+//! target's cache, and their rows are dropped before verification.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,24 +15,24 @@ use crate::error::{Error, Result};
 use crate::model::{LayerPlan, LogitRows, Step, VocabSubset};
 use crate::token::TokenId;
 
-/// Which layers of the target draft.
+/// Layers that draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DraftLayers {
-    /// The first so many.
+    /// The first n layers.
     Exit(usize),
-    /// All but these, ascending.
+    /// All but the listed layers, ascending.
     Skip(Vec<usize>),
 }
 
 impl DraftLayers {
-    /// The first two thirds of the layers: where to leave when nothing better is known.
-    pub fn usual_exit(n_layer: usize) -> Self {
+    /// The default early exit: after two thirds of the layers.
+    pub fn default_exit(n_layer: usize) -> Self {
         Self::Exit((n_layer * 2 / 3).max(1))
     }
 
-    /// Every second layer of the middle half: what to skip when nobody has searched.
-    pub fn usual_skip(n_layer: usize) -> Self {
-        // Never all of them.
+    /// The default skipped layers: every second one of the middle half.
+    pub fn default_skip(n_layer: usize) -> Self {
+        // At least one layer must remain.
         let end = (n_layer - n_layer / 4).min(n_layer.saturating_sub(1));
         Self::Skip((n_layer / 4..end).step_by(2).collect())
     }
@@ -44,7 +45,7 @@ impl DraftLayers {
     }
 }
 
-/// Layers by number, as they are written: `3,5,8`.
+/// Layer indices in text form: `3,5,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayerList(pub Vec<usize>);
 
@@ -58,8 +59,7 @@ impl fmt::Display for LayerList {
 impl FromStr for LayerList {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let layer =
-            |part: &str| part.trim().parse().map_err(|_| format!("\"{part}\" is not a layer's number"));
+        let layer = |part: &str| part.trim().parse().map_err(|_| format!("\"{part}\" is not a layer number"));
         let mut layers: Vec<usize> = text.split(',').map(layer).collect::<std::result::Result<_, _>>()?;
         layers.sort_unstable();
         layers.dedup();
@@ -67,29 +67,29 @@ impl FromStr for LayerList {
     }
 }
 
-/// Drafts with some of the target's own layers.
+/// Proposer that drafts with some of the target's layers.
 #[derive(Debug)]
 pub struct LayerSkip {
     layers: DraftLayers,
     shortlist: Shortlist,
-    /// Rows of its passes since somebody asked.
-    work: Vec<usize>,
-    /// The error that cut the last draft short.
+    /// Rows of each pass since the last `take_pass_log`.
+    pass_rows: Vec<usize>,
+    /// Error that ended the last draft early.
     failure: Option<Error>,
 }
 
 impl LayerSkip {
-    /// For a target with a vocabulary of `n_vocab` tokens.
+    /// Creates the proposer for a target with `n_vocab` tokens.
     pub fn new(layers: DraftLayers, n_vocab: usize) -> Self {
-        Self { layers, shortlist: Shortlist::new(n_vocab), work: Vec::new(), failure: None }
+        Self { layers, shortlist: Shortlist::new(n_vocab), pass_rows: Vec::new(), failure: None }
     }
 
-    /// The layers it drafts with.
+    /// Returns the layers that draft.
     pub fn layers(&self) -> LayerPlan<'_> {
         self.layers.plan()
     }
 
-    /// The tokens it scores after a text, of a vocabulary of `n_vocab`; `None` = all.
+    /// Returns the tokens scored after `text`, out of `n_vocab`; `None` is all.
     pub fn tokens_after(text: &[TokenId], n_vocab: usize) -> Option<VocabSubset> {
         Shortlist::after(text, n_vocab)
     }
@@ -106,12 +106,12 @@ impl Proposer for LayerSkip {
     fn begin(&mut self, prompt: &[TokenId]) {
         self.shortlist.clear();
         self.shortlist.observe(prompt);
-        self.work.clear();
+        self.pass_rows.clear();
         self.failure = None;
     }
 
     fn take_pass_log(&mut self) -> Vec<usize> {
-        std::mem::take(&mut self.work)
+        std::mem::take(&mut self.pass_rows)
     }
 
     fn take_failure(&mut self) -> Option<Error> {
@@ -120,7 +120,7 @@ impl Proposer for LayerSkip {
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let ProposeContext { committed, plan, end_tokens, sampler, noise, rng, target } = cx;
-        self.shortlist.observe(&committed[self.shortlist.heard().min(committed.len())..]);
+        self.shortlist.observe(&committed[self.shortlist.observed().min(committed.len())..]);
         let (Some(&last), depth) = (committed.last(), plan.max_draft) else {
             return Ok(DraftTree::new());
         };
@@ -128,11 +128,12 @@ impl Proposer for LayerSkip {
             return Ok(DraftTree::new());
         }
         let (base, n_vocab) = (target.cache_len(), target.info().n_vocab);
-        let (layers, among, work) = (self.layers.plan(), self.shortlist.tokens(), &mut self.work);
+        let (layers, vocab_subset, pass_rows) =
+            (self.layers.plan(), self.shortlist.tokens(), &mut self.pass_rows);
         let mut read = |token: TokenId| -> Result<Vec<f32>> {
             let token = [token];
-            work.push(token.len());
-            let step = Step { layers, among, ..Step::chain(&token, LogitRows::Last) };
+            pass_rows.push(token.len());
+            let step = Step { layers, vocab_subset, ..Step::chain(&token, LogitRows::Last) };
             Ok(target.forward(step)?.logits.into_values())
         };
         let logits = read(last)?;
@@ -144,7 +145,7 @@ impl Proposer for LayerSkip {
     }
 }
 
-/// Whether the layers exist, are in order, and some are left to draft with.
+/// Returns whether the layers exist, are ascending, and leave at least one to draft with.
 pub fn fits(layers: &DraftLayers, n_layer: usize) -> bool {
     match layers {
         DraftLayers::Exit(first) => (1..=n_layer).contains(first),
@@ -167,7 +168,7 @@ mod tests {
     use crate::table::{TableConfig, TableModel};
 
     #[test]
-    fn it_drafts_what_its_layers_say_and_leaves_no_trace() {
+    fn drafts_argmax_of_its_layers_and_restores_cache() {
         let mut target = TableModel::new(TableConfig::default());
         target.forward(Step::chain(&[1, 2], LogitRows::None)).unwrap();
         for layers in [DraftLayers::Exit(2), DraftLayers::Skip(vec![1, 3]), DraftLayers::Skip(vec![])] {
@@ -194,11 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_checked_and_read() {
+    fn layer_lists_parse_and_validate() {
         assert_eq!("8, 3,5,3".parse(), Ok(LayerList(vec![3, 5, 8])));
         assert_eq!(LayerList(vec![3, 5]).to_string(), "3,5");
         assert!("3;5".parse::<LayerList>().is_err() && "".parse::<LayerList>().is_err());
-        assert!(fits(&DraftLayers::usual_exit(1), 1) && fits(&DraftLayers::usual_skip(1), 1));
+        assert!(fits(&DraftLayers::default_exit(1), 1) && fits(&DraftLayers::default_skip(1), 1));
         for wrong in [DraftLayers::Exit(0), DraftLayers::Exit(5), DraftLayers::Skip(vec![4])] {
             assert!(!fits(&wrong, 4));
         }

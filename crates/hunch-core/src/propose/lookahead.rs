@@ -1,11 +1,13 @@
-//! Lookahead decoding (Fu et al., arXiv 2402.02057): the target guesses for itself. A window of guesses at
-//! the next positions rides along in every pass and is improved by Jacobi iteration; what neighbouring
-//! iterations said becomes n-grams, and those that begin with the last token are the draft. No second
-//! model; what it costs are rows.
+//! Lookahead decoding (Fu et al., arXiv 2402.02057): the target drafts for itself.
 //!
-//! The window has N - 1 levels of W guesses, one iteration each, the oldest first. The guess of level l and
-//! column j is about position j + l of the text to come. It sees the first level up to its column, then its
-//! own column, so the n-gram of a column is what the target says after itself, once all its levels were said so.
+//! A window of guesses for the next positions occupies auxiliary rows of every target pass, and Jacobi
+//! iteration refines it. N-grams from successive iterations go into a pool. Pool entries that start
+//! with the last token become the draft. There is no second model; the cost is the extra rows.
+//!
+//! The window has N - 1 levels (one per iteration, oldest first) of W guesses. The guess at level l and
+//! column j is for position j + l after the last token. It sees the first level up to its own column,
+//! then the levels of its column. Once the target has predicted all levels of a column, that column is
+//! an n-gram the target would generate.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,59 +20,63 @@ use crate::token::{TokenId, shared_len};
 
 /// W: columns of the window.
 const WINDOW: usize = 3;
-/// N: tokens of an n-gram.
+/// N: tokens per n-gram.
 const NGRAM: usize = 4;
-/// G: n-grams verified in a pass.
-const GUESSES: usize = 2;
-/// N-grams kept for each first token, the newest first.
-const KEPT: usize = 8;
-/// Rows of the window, which ride along.
-pub const BESIDE: usize = WINDOW * (NGRAM - 1);
+/// G: maximum n-grams verified per pass.
+const MAX_NGRAMS: usize = 2;
+/// N-grams kept per first token, newest first.
+const NGRAMS_PER_TOKEN: usize = 8;
+/// Auxiliary rows of a full window.
+pub const WINDOW_ROWS: usize = WINDOW * (NGRAM - 1);
 
-/// Drafts from n-grams that the target made up itself.
+/// Proposer that drafts from n-grams the target generated in its own passes.
 #[derive(Clone, Debug, Default)]
 pub struct Lookahead {
-    /// Iterations, the oldest first; fewer than N - 1 at the beginning.
+    /// Window levels, oldest first; fewer than N - 1 at the start.
     levels: Vec<[TokenId; WINDOW]>,
-    /// For each column how many of its newest levels the target said after one another.
-    said: [usize; WINDOW],
-    /// The position in the text of the first level's first column.
+    /// Per column, the number of newest levels that the target predicted from one another.
+    valid_levels: [usize; WINDOW],
+    /// Text position of the first level's first column.
     origin: usize,
-    /// By first token, what may follow.
+    /// Known continuations by first token.
     pool: HashMap<TokenId, VecDeque<[TokenId; NGRAM - 1]>>,
-    /// The conversation that the pool is of, and how much of it was the last prompt.
+    /// Conversation the pool was built from, and the length of its last prompt.
     text: Vec<TokenId>,
     prompt_len: usize,
-    /// Whether the window is in the pass that runs.
-    riding: bool,
+    /// Whether the window is part of the current pass.
+    window_in_pass: bool,
 }
 
 impl Lookahead {
-    fn learn(&mut self, ngram: [TokenId; NGRAM]) {
+    fn add_ngram(&mut self, ngram: [TokenId; NGRAM]) {
         let rest = std::array::from_fn(|i| ngram[i + 1]);
         let known = self.pool.entry(ngram[0]).or_default();
         known.retain(|other| *other != rest);
         known.push_front(rest);
-        known.truncate(KEPT);
+        known.truncate(NGRAMS_PER_TOKEN);
     }
 
-    fn learn_all(&mut self, tokens: &[TokenId]) {
+    fn add_ngrams(&mut self, tokens: &[TokenId]) {
         for ngram in tokens.windows(NGRAM) {
-            self.learn(std::array::from_fn(|i| ngram[i]));
+            self.add_ngram(std::array::from_fn(|i| ngram[i]));
         }
     }
 
-    /// Brings the window to the end of the text. Columns that come in on the right begin with any tokens of
-    /// the text: the iteration will mend them.
-    fn follow(&mut self, committed: &[TokenId]) {
+    /// Shifts the window to the end of the text.
+    ///
+    /// New columns on the right start with arbitrary tokens of the text, which the iteration then
+    /// refines.
+    fn shift_window(&mut self, committed: &[TokenId]) {
         let moved = committed.len().saturating_sub(self.origin);
         let filler = |i: usize| committed[(i + 1) * 7919 % committed.len()];
         if self.levels.is_empty() {
             self.levels.push(std::array::from_fn(filler));
-            self.said = [1; WINDOW];
+            self.valid_levels = [1; WINDOW];
         } else {
-            // One token that was filled in begins a column anew; what lies before it is no longer its own.
-            self.said = std::array::from_fn(|j| self.said.get(j + moved).copied().unwrap_or(1));
+            // A filled-in token restarts its column; older levels of that column no longer belong to
+            // it.
+            self.valid_levels =
+                std::array::from_fn(|j| self.valid_levels.get(j + moved).copied().unwrap_or(1));
             for (i, level) in self.levels.iter_mut().enumerate() {
                 *level = std::array::from_fn(|j| {
                     level.get(j + moved).copied().unwrap_or_else(|| filler(i * WINDOW + j))
@@ -80,15 +86,15 @@ impl Lookahead {
         self.origin = committed.len();
     }
 
-    /// The draft: n-grams that begin with the last token, as a tree of at most `depth` levels and `room`
+    /// Returns the pool's n-grams after `last` as a tree of at most `depth` levels and `max_nodes`
     /// nodes.
-    fn guesses(&self, last: TokenId, depth: usize, room: usize) -> DraftTree {
+    fn draft_from_pool(&self, last: TokenId, depth: usize, max_nodes: usize) -> DraftTree {
         let mut tree = DraftTree::new();
-        for ngram in self.pool.get(&last).into_iter().flatten().take(GUESSES) {
+        for ngram in self.pool.get(&last).into_iter().flatten().take(MAX_NGRAMS) {
             let mut parent = None;
             for &token in ngram.iter().take(depth) {
                 let known = tree.children(parent).find(|&node| tree.tokens()[node] == token);
-                if known.is_none() && tree.len() == room {
+                if known.is_none() && tree.len() == max_nodes {
                     break;
                 }
                 parent = Some(known.unwrap_or_else(|| tree.push(parent, token, DraftProb::Certain)));
@@ -104,20 +110,20 @@ impl Proposer for Lookahead {
     }
 
     fn demand(&self) -> TargetDemand {
-        let mut side = AuxRows::default();
-        if self.riding {
+        let mut aux = AuxRows::default();
+        if self.window_in_pass {
             for (l, level) in self.levels.iter().enumerate() {
                 for (j, &token) in level.iter().enumerate() {
-                    side.tokens.push(token);
-                    side.parents.push(if l == 0 { j.checked_sub(1) } else { Some((l - 1) * WINDOW + j) });
+                    aux.tokens.push(token);
+                    aux.parents.push(if l == 0 { j.checked_sub(1) } else { Some((l - 1) * WINDOW + j) });
                 }
             }
         }
-        TargetDemand { side, ..TargetDemand::default() }
+        TargetDemand { aux, ..TargetDemand::default() }
     }
 
     fn extra_rows(&self) -> usize {
-        BESIDE
+        WINDOW_ROWS
     }
 
     fn max_depth(&self) -> usize {
@@ -125,18 +131,19 @@ impl Proposer for Lookahead {
     }
 
     fn begin(&mut self, prompt: &[TokenId]) {
-        // The conversation goes on, perhaps without the last tokens of the answer, which a stop string has cut off; or
-        // an answer is asked for again. Else it is another, for all that is known.
+        // Keep the pool if the prompt continues the same conversation. The end of the last answer may
+        // be missing (stop string), or the same prompt is run again. Anything else is a new
+        // conversation.
         let mut shared = shared_len(&self.text, prompt);
         if shared < self.prompt_len.min(prompt.len()) {
             *self = Self::default();
             shared = 0;
         }
-        self.learn_all(&prompt[shared.saturating_sub(NGRAM - 1)..]);
+        self.add_ngrams(&prompt[shared.saturating_sub(NGRAM - 1)..]);
         self.text = prompt.to_vec();
         self.prompt_len = prompt.len();
         self.levels.clear();
-        self.riding = false;
+        self.window_in_pass = false;
     }
 
     fn reset_stats(&mut self) {
@@ -147,33 +154,33 @@ impl Proposer for Lookahead {
         let Some(&last) = cx.committed.last() else {
             return Ok(DraftTree::new());
         };
-        self.follow(cx.committed);
-        let context = cx.target.info().context_length.saturating_sub(cx.target.cache_len() + 1);
-        let room = context.min(MAX_DRAFT);
-        let tree = self.guesses(last, cx.plan.max_draft, room.min(MAX_DRAFT - BESIDE));
-        self.riding = tree.len() + self.levels.len() * WINDOW <= room;
+        self.shift_window(cx.committed);
+        let rows_left = cx.target.info().context_length.saturating_sub(cx.target.cache_len() + 1);
+        let max_rows = rows_left.min(MAX_DRAFT);
+        let tree = self.draft_from_pool(last, cx.plan.max_draft, max_rows.min(MAX_DRAFT - WINDOW_ROWS));
+        self.window_in_pass = tree.len() + self.levels.len() * WINDOW <= max_rows;
         Ok(tree)
     }
 
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
-        if std::mem::take(&mut self.riding) {
-            // What the newest level says comes next in each column.
-            let newest = outcome.side + (self.levels.len() - 1) * WINDOW;
+        if std::mem::take(&mut self.window_in_pass) {
+            // The target's next token after each column of the newest level.
+            let newest = outcome.aux_start + (self.levels.len() - 1) * WINDOW;
             let next = std::array::from_fn(|j| argmax(outcome.target.logits.row(newest + j)));
             if self.levels.len() == NGRAM - 1 {
-                let said = self.said;
-                for (j, &next) in next.iter().enumerate().filter(|&(j, _)| said[j] >= NGRAM - 1) {
+                let valid_levels = self.valid_levels;
+                for (j, &next) in next.iter().enumerate().filter(|&(j, _)| valid_levels[j] >= NGRAM - 1) {
                     let before = |l: usize| self.levels.get(l).map_or(next, |level| level[j]);
-                    self.learn(std::array::from_fn(before));
+                    self.add_ngram(std::array::from_fn(before));
                 }
                 self.levels.remove(0);
                 self.origin += 1;
             }
             self.levels.push(next);
-            self.said.iter_mut().for_each(|said| *said += 1);
+            self.valid_levels.iter_mut().for_each(|valid_levels| *valid_levels += 1);
         }
         let known = self.text.len().saturating_sub(NGRAM - 1);
-        self.learn_all(&outcome.committed[known.min(outcome.committed.len())..]);
+        self.add_ngrams(&outcome.committed[known.min(outcome.committed.len())..]);
         self.text.extend_from_slice(&outcome.committed[self.text.len().min(outcome.committed.len())..]);
         Ok(())
     }
@@ -205,7 +212,7 @@ mod tests {
         lookahead.propose(cx).unwrap()
     }
 
-    /// Rounds that emit so many tokens each, and what the window alone has found by then.
+    /// Runs 12 rounds that emit `emitted` tokens each.
     fn rounds(emitted: usize) -> (TableModel, Lookahead) {
         let mut target = TableModel::new(TableConfig { order: 1, sharpness: 3.0, ..TableConfig::default() });
         let mut lookahead = Lookahead::default();
@@ -215,10 +222,10 @@ mod tests {
         for _ in 0..12 {
             let base = target.cache_len();
             propose(&mut lookahead, &committed, &mut target);
-            let side = lookahead.demand().side;
-            let tokens = [&[*committed.last().unwrap()], &side.tokens[..]].concat();
+            let aux = lookahead.demand().aux;
+            let tokens = [&[*committed.last().unwrap()], &aux.tokens[..]].concat();
             let parents: Vec<Option<usize>> = std::iter::once(None)
-                .chain(side.parents.iter().map(|parent| Some(parent.map_or(0, |p| p + 1))))
+                .chain(aux.parents.iter().map(|parent| Some(parent.map_or(0, |p| p + 1))))
                 .collect();
             let layout = RowLayout::Tree { parents: &parents };
             let output = target.forward(Step { layout, ..Step::chain(&tokens, LogitRows::All) }).unwrap();
@@ -229,16 +236,21 @@ mod tests {
                 let next = target.forward(Step::chain(&last, LogitRows::Last)).unwrap();
                 committed.push(argmax(next.logits.row(0)));
             }
-            let outcome =
-                RoundOutcome { accepted: &[], kept: &[], committed: &committed, target: &output, side: 1 };
+            let outcome = RoundOutcome {
+                accepted: &[],
+                kept: &[],
+                committed: &committed,
+                target: &output,
+                aux_start: 1,
+            };
             lookahead.accept(&outcome).unwrap();
         }
         (target, lookahead)
     }
 
-    /// Of columns that have just come in nothing is learned but what the target said.
+    /// N-grams with filled-in tokens must not enter the pool.
     #[test]
-    fn the_window_learns_only_what_the_target_says() {
+    fn pool_contains_only_target_continuations() {
         for emitted in [1, 2, 3] {
             let (target, lookahead) = rounds(emitted);
             for (&first, ngrams) in lookahead.pool.iter().filter(|(first, _)| **first != 3) {
@@ -250,23 +262,23 @@ mod tests {
             }
             assert_eq!(lookahead.levels.len(), NGRAM - 1);
         }
-        // Columns that stay until they are whole bring what the text alone does not have.
-        let of_text = |emitted| {
+        // Columns that complete contribute n-grams the text alone does not have.
+        let new_firsts = |emitted| {
             let (_, lookahead) = rounds(emitted);
             let firsts: BTreeSet<_> = lookahead.text.iter().copied().collect();
             lookahead.pool.keys().filter(|first| !firsts.contains(first)).count()
         };
-        assert!(of_text(1) > 0);
+        assert!(new_firsts(1) > 0);
     }
 
     #[test]
-    fn what_it_found_stays_until_it_is_to_unlearn_it() {
+    fn pool_survives_begin_but_not_reset_stats() {
         let committed = [1, 2, 3, 4];
-        for (unlearns, found) in [(true, 0), (false, 1)] {
+        for (resets, found) in [(true, 0), (false, 1)] {
             let mut lookahead = Lookahead::default();
             lookahead.begin(&committed);
-            lookahead.learn([9, 9, 9, 9]);
-            if unlearns {
+            lookahead.add_ngram([9, 9, 9, 9]);
+            if resets {
                 lookahead.reset_stats();
             }
             lookahead.begin(&committed);
@@ -275,28 +287,31 @@ mod tests {
     }
 
     #[test]
-    fn ngrams_with_one_beginning_share_it() {
+    fn ngrams_share_common_prefix_in_tree() {
         let mut lookahead = Lookahead::default();
-        lookahead.learn([1, 2, 3, 4]);
-        lookahead.learn([1, 2, 5, 6]);
-        let tree = lookahead.guesses(1, 9, 9);
+        lookahead.add_ngram([1, 2, 3, 4]);
+        lookahead.add_ngram([1, 2, 5, 6]);
+        let tree = lookahead.draft_from_pool(1, 9, 9);
         assert_eq!(tree.tokens(), [2, 5, 6, 3, 4]);
         assert_eq!(tree.parents(), [None, Some(0), Some(1), Some(0), Some(3)]);
-        assert_eq!((lookahead.guesses(1, 1, 9).len(), lookahead.guesses(1, 9, 2).len()), (1, 2));
-        assert!(lookahead.guesses(7, 9, 9).is_empty());
+        assert_eq!(
+            (lookahead.draft_from_pool(1, 1, 9).len(), lookahead.draft_from_pool(1, 9, 2).len()),
+            (1, 2)
+        );
+        assert!(lookahead.draft_from_pool(7, 9, 9).is_empty());
     }
 
     #[test]
-    fn the_pool_is_of_the_conversation() {
+    fn pool_is_kept_within_conversation_only() {
         let mut lookahead = Lookahead::default();
         lookahead.begin(&[1, 2, 3, 4]);
         lookahead.begin(&[1, 2, 3, 4, 5]);
         assert_eq!((lookahead.pool.len(), lookahead.pool[&2][0]), (2, [3, 4, 5]));
         lookahead.begin(&[1, 2, 3]);
-        assert_eq!(lookahead.pool.len(), 2, "the same question again");
+        assert_eq!(lookahead.pool.len(), 2, "same prompt again");
         lookahead.text.extend([4, 5, 6]);
         lookahead.begin(&[1, 2, 3, 4, 5, 7]);
-        assert_eq!((lookahead.pool.len(), lookahead.pool[&3][0]), (3, [4, 5, 7]), "the answer was cut off");
+        assert_eq!((lookahead.pool.len(), lookahead.pool[&3][0]), (3, [4, 5, 7]), "answer was truncated");
         lookahead.begin(&[9, 1, 2, 3, 4]);
         assert!(!lookahead.pool.contains_key(&2));
     }

@@ -1,5 +1,7 @@
-//! Proposers: every way to guess what comes next. One trait; a file per method. A proposer never
-//! decides acceptance, never commits a token and leaves the target's cache as it found it.
+//! Proposers: the drafting methods, one trait and one file per method.
+//!
+//! A proposer drafts tokens. It never decides acceptance, never commits a token, and leaves the
+//! target's cache as it found it. Proposers that need trained weights live outside this crate.
 
 mod chain;
 pub mod draft_model;
@@ -26,155 +28,166 @@ use crate::sample::Sampler;
 use crate::token::TokenId;
 use draft_tree::TreeShape;
 
-/// What some methods can be told besides how deep to draft; the others ignore it.
+/// Method-specific options. Methods ignore the options of others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MethodOptions {
-    /// How the trees of `draft-tree` branch.
+    /// Tree shape of `draft-tree`.
     pub tree: TreeShape,
-    /// After how many layers `early-exit` leaves; `None` = after the usual share.
+    /// Number of layers that `early-exit` runs; `None` is the default share.
     pub exit_layer: Option<usize>,
-    /// The layers that `layer-skip` leaves out; `None` = the usual ones.
+    /// Layers that `layer-skip` skips; `None` is the default set.
     pub skipped_layers: Option<Vec<usize>>,
-    /// The share of its tokens that `synthetic` gets right, from 0 to 1.
+    /// Fraction of correct tokens of `synthetic`, from 0 to 1.
     pub synthetic_acceptance: f64,
 }
 
-/// What a proposer wants from a target pass.
+/// Extra work a proposer requests from the target pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetDemand {
-    /// Layers of the target whose residual stream it reads.
+    /// Layers whose residual stream the proposer reads.
     pub taps: Vec<usize>,
-    /// Rows of its own, which are not part of the draft.
-    pub side: AuxRows,
+    /// Auxiliary rows, which are not part of the draft.
+    pub aux: AuxRows,
 }
 
-/// Rows that ride along in a target pass: a tree behind the root that nobody verifies.
+/// Auxiliary rows of a target pass: a tree below the root that is not verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuxRows {
-    /// Their tokens.
+    /// Tokens, one per row.
     pub tokens: Vec<TokenId>,
-    /// Their parents among themselves; `None` is the root.
+    /// Parent of each row within these rows; `None` is the root.
     pub parents: Vec<Option<usize>>,
 }
 
 impl AuxRows {
-    /// How many.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 }
 
-/// What a proposer may look at when it proposes.
+/// Inputs of a proposal.
 pub struct ProposeContext<'a> {
-    /// Every committed token: prompt and answer. The last one has no row in the target's cache yet.
+    /// All committed tokens, prompt and answer. The last one has no row in the target's cache yet.
     pub committed: &'a [TokenId],
-    /// How far to draft; at least one token.
+    /// Draft limits; at least one token.
     pub plan: DraftPlan,
-    /// Tokens that end the answer: nothing behind one is worth guessing.
+    /// Tokens that end the answer. Drafting past one is useless.
     pub end_tokens: &'a [TokenId],
-    /// The sampling rules of this generation: p and q come from the same function.
+    /// Sampler of this generation. Target and draft use the same one.
     pub sampler: &'a Sampler,
-    /// The noise to draft by, in place of random numbers, where a rule couples draft and target.
+    /// Noise to sample with instead of `rng`, under the coupled rule.
     pub noise: Option<PositionNoise>,
-    /// The generation's own random numbers.
+    /// Random numbers of this generation.
     pub rng: &'a mut dyn RngCore,
-    /// The target, for methods that draft with parts of it. Its cache length must be restored.
+    /// The target, for methods that draft with parts of it. Restore its cache length before returning.
     pub target: &'a mut dyn LanguageModel,
 }
 
-/// What became of a proposal.
+/// Outcome of a round, as reported to a proposer.
 #[derive(Clone, Copy)]
 pub struct RoundOutcome<'a> {
-    /// The nodes of the proposed tree on the accepted path, from the root on.
+    /// Nodes of the draft tree on the accepted path, from the root on.
     pub accepted: &'a [usize],
-    /// Those of them, from the first on, that are part of the text: an end token is not.
+    /// Prefix of `accepted` that was committed. An end token and what follows it is not.
     pub kept: &'a [usize],
-    /// Every committed token after this round.
+    /// All committed tokens after this round.
     pub committed: &'a [TokenId],
-    /// What the target pass gave back: row 0 is the last token committed before the round, row
-    /// `i + 1` is node i of the tree.
+    /// Output of the target pass. Row 0 is the root and row `i + 1` is node i of the tree.
     pub target: &'a StepOutput,
-    /// The first of the rows that rode along.
-    pub side: usize,
+    /// Index of the first auxiliary row in `target`.
+    pub aux_start: usize,
 }
 
-/// A way to guess.
+/// A drafting method.
+///
+/// Only [`method`](Self::method) and [`propose`](Self::propose) are required. The defaults suit a
+/// proposer without a model of its own.
 pub trait Proposer: Send {
-    /// Which method this is.
+    /// Returns the method.
     fn method(&self) -> Method;
-    /// What it wants from the pass that verifies its last proposal.
+    /// Returns the extra work requested from the pass that verifies the last proposal.
     fn demand(&self) -> TargetDemand {
         TargetDemand::default()
     }
-    /// How many rows of its own it usually wants.
+    /// Returns the usual number of auxiliary rows, for cost estimates.
     fn extra_rows(&self) -> usize {
         0
     }
-    /// How deep its drafts can be at all: what is expected of deeper ones is not to be believed.
+    /// Returns the maximum depth of its drafts, to bound the depth controller's predictions.
     fn max_depth(&self) -> usize {
         MAX_DRAFT
     }
-    /// Whether its drafts are trees: then [`DraftPlan::max_draft`] bounds their nodes, and their depth apart.
+    /// Returns whether drafts are trees. Then [`DraftPlan::max_draft`] limits the nodes, not the depth.
     fn is_tree(&self) -> bool {
         false
     }
-    /// Starts a generation: forget what belonged to the last one, if anything did. `prompt` is the whole
-    /// prompt. Quick: what takes time is left to [`read`](Self::read).
+    /// Starts a generation with this prompt and discards state of the previous one.
+    ///
+    /// Must be fast. Work on the prompt belongs in [`prefill`](Self::prefill).
     fn begin(&mut self, prompt: &[TokenId]) {
         let _ = prompt;
     }
-    /// Forgets what earlier answers have taught it: asked before [`begin`](Self::begin) where the text depends on the
-    /// drafts and a seed is to repeat it.
+    /// Resets statistics learned from earlier generations.
+    ///
+    /// Called before [`begin`](Self::begin) if the text depends on the drafts, so that a seed repeats
+    /// it.
     fn reset_stats(&mut self) {}
-    /// Returns to the state of a proposer that has read nothing: called when it failed, before it is asked again
-    /// in a later answer.
+    /// Resets to the state before any token was read. Called after a failure, before the next
+    /// generation.
     fn reset(&mut self) {
         self.reset_stats();
     }
-    /// Takes the error that cut the last draft short. The tokens drafted before it are part of the draft, because
-    /// dropping tokens that were drawn by chance would bias the answer.
+    /// Takes the error that ended the last draft early.
+    ///
+    /// Tokens drafted before the error stay in the draft: discarding sampled tokens would bias the
+    /// output.
     fn take_failure(&mut self) -> Option<Error> {
         None
     }
-    /// How many committed tokens a model of its own has not read yet, the last one not counted.
+    /// Returns how many committed tokens its own model has yet to read, not counting the last.
     fn pending_len(&self, committed: &[TokenId]) -> usize {
         let _ = committed;
         0
     }
-    /// Lets a model of its own read all committed tokens but the last. Asks `go_on` after each of its
-    /// passes, and gives `Break` when that says so; what was read stays read.
+    /// Runs its own model over all committed tokens but the last.
+    ///
+    /// Calls `should_continue` after each pass and returns `Break` if that does. Rows already read are
+    /// kept.
     ///
     /// # Errors
-    /// When a model of its own fails.
-    fn read(
+    /// If its model fails.
+    fn prefill(
         &mut self,
         committed: &[TokenId],
-        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+        should_continue: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let _ = (committed, go_on);
+        let _ = (committed, should_continue);
         Ok(ControlFlow::Continue(()))
     }
-    /// The rows of every pass that a model ran for it since this was asked last: what its drafts cost.
-    /// Nothing where drafts are looked up.
+    /// Takes the row count of every pass run for it since the last call: the cost of its drafts. Empty
+    /// if drafts are looked up.
     fn take_pass_log(&mut self) -> Vec<usize> {
         Vec::new()
     }
-    /// Proposes a continuation of the committed tokens. An empty tree = nothing now: a plain step.
-    /// A proposer with a cache of its own catches it up from `committed` here, if it was not asked to
-    /// [`read`](Self::read) before.
+    /// Drafts a continuation of the committed tokens. An empty tree makes the round a plain step.
+    ///
+    /// A proposer with its own cache first catches up with `committed`, unless
+    /// [`prefill`](Self::prefill) did.
     ///
     /// # Errors
-    /// When a model of its own fails before a token was drafted; later see [`take_failure`](Self::take_failure).
+    /// If its model fails before the first drafted token. For later failures see
+    /// [`take_failure`](Self::take_failure).
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree>;
-    /// Learns what became of its proposal, if it wants to.
+    /// Learns from the outcome of the round.
     ///
     /// # Errors
-    /// When a model of its own fails.
+    /// If its model fails.
     fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
         let _ = outcome;
         Ok(())

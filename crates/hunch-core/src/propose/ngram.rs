@@ -1,18 +1,18 @@
-//! Prompt lookup: what followed the last few tokens when they occurred before (Saxena, "Prompt
-//! Lookup Decoding", 2023). No model, no state: the committed tokens say it all.
+//! Prompt lookup: copies the continuation of an earlier occurrence of the last n-gram (Saxena, "Prompt
+//! Lookup Decoding", 2023). No model and no state: it reads the committed tokens only.
 
 use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::Result;
 use crate::token::TokenId;
 
-/// Proposes the continuation of the most recent earlier occurrence of the longest n-gram that the
-/// committed tokens end with.
+/// Proposes what followed the most recent earlier occurrence of the longest n-gram that ends the
+/// committed tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ngram {
-    /// Longest n-gram looked for, and tried first; shorter ones follow, down to one token.
+    /// Length of the n-gram tried first, in tokens. Shorter ones follow, down to one token.
     pub longest: usize,
-    /// Most tokens proposed.
+    /// Maximum tokens proposed.
     pub max_tokens: usize,
 }
 
@@ -22,21 +22,21 @@ impl Default for Ngram {
     }
 }
 
-/// A match of this many tokens is as sure as any longer one.
-const SURE: usize = 9;
+/// Match length in tokens at which the confidence saturates.
+const SATURATION: usize = 9;
 
 impl Ngram {
-    /// The continuation, at most `limit` tokens; empty when nothing occurred before.
+    /// Returns the continuation, at most `limit` tokens; empty without an earlier occurrence.
     pub fn lookup(&self, committed: &[TokenId], limit: usize) -> Vec<TokenId> {
         self.find(committed).map_or_else(Vec::new, |source| self.copy(committed, source, limit))
     }
 
-    /// What stands at `source` and after it.
+    /// Copies tokens from `source` on.
     fn copy(&self, committed: &[TokenId], mut source: usize, limit: usize) -> Vec<TokenId> {
         let limit = limit.min(self.max_tokens);
         let mut found: Vec<TokenId> = Vec::with_capacity(limit);
         while found.len() < limit {
-            // Past the end the copy goes on with itself, so that a repetition keeps repeating.
+            // Past the end it copies its own output, so that a repetition keeps repeating.
             let token = match committed.get(source) {
                 Some(&token) => token,
                 None => found[source - committed.len()],
@@ -47,13 +47,14 @@ impl Ngram {
         found
     }
 
-    /// Where the continuation starts. One scan from the end for all lengths: the longest match
-    /// wins, of equals the most recent.
+    /// Returns the start of the continuation.
+    ///
+    /// One backward scan covers all n-gram lengths. The longest match wins, then the most recent.
     fn find(&self, committed: &[TokenId]) -> Option<usize> {
         let last = *committed.last()?;
         let mut best = (0, None);
         for end in (1..committed.len()).rev() {
-            // Most tokens differ from the last one, and then the scan costs one comparison.
+            // Most positions fail this check, so the scan costs about one comparison per token.
             if committed[end - 1] != last {
                 continue;
             }
@@ -79,10 +80,10 @@ impl Proposer for Ngram {
         let Some(source) = self.find(cx.committed) else {
             return Ok(DraftTree::new());
         };
-        // The longer what went before agrees, the surer what follows.
+        // The longer the match, the likelier the continuation.
         let before = cx.committed[..source].iter().rev().zip(cx.committed.iter().rev());
-        let matched = before.take(SURE).take_while(|(a, b)| a == b).count();
-        let confidence = matched as f32 / (SURE + 1) as f32;
+        let matched = before.take(SATURATION).take_while(|(a, b)| a == b).count();
+        let confidence = matched as f32 / (SATURATION + 1) as f32;
         let tokens = self.copy(cx.committed, source, cx.plan.max_draft);
         Ok(DraftTree::confident_chain(tokens.into_iter().map(|token| (token, confidence))))
     }
@@ -99,31 +100,31 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_match_goes_before_a_more_recent_shorter_one() {
+    fn longest_match_beats_more_recent_shorter_match() {
         let tokens = [1, 2, 3, 7, 8, 9, 3, 5, 1, 2, 3];
         assert_eq!(look(&tokens, 2), [7, 8]);
     }
 
     #[test]
-    fn of_equal_matches_the_most_recent_wins() {
+    fn most_recent_of_equal_matches_wins() {
         assert_eq!(look(&[1, 2, 4, 1, 2, 5, 1, 2], 1), [5]);
     }
 
     #[test]
-    fn without_an_earlier_occurrence_there_is_nothing() {
+    fn proposes_nothing_without_earlier_occurrence() {
         assert_eq!(look(&[], 4), [] as [TokenId; 0]);
         assert_eq!(look(&[1], 4), [] as [TokenId; 0]);
         assert_eq!(look(&[1, 2, 3], 4), [] as [TokenId; 0]);
     }
 
     #[test]
-    fn a_repetition_goes_on() {
+    fn repetition_continues_past_end() {
         assert_eq!(look(&[4, 1, 2, 1, 2], 5), [1, 2, 1, 2, 1]);
         assert_eq!(look(&[6, 6], 3), [6, 6, 6]);
     }
 
     #[test]
-    fn both_limits_hold() {
+    fn respects_own_and_requested_limit() {
         let tokens: Vec<TokenId> = (0..40).chain([0]).collect();
         assert_eq!(look(&tokens, 15), (1..=10).collect::<Vec<_>>());
         assert_eq!(look(&tokens, 3), [1, 2, 3]);
@@ -131,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_scan_finds_what_a_scan_for_each_length_finds(
+        fn single_scan_matches_scan_per_length(
             tokens in prop::collection::vec(0u32..4, 0..60),
         ) {
             let by_length = (1..=3usize.min(tokens.len())).rev().find_map(|n| {

@@ -1,73 +1,73 @@
-//! Which tokens a draft model scores (frequency-ranked drafting, FR-Spec, Zhao et al., arXiv
-//! 2502.14856). The head of a small model with a large vocabulary is a large part of what a draft
-//! token costs, and most of the vocabulary is hardly ever written. The draft's distribution q lives on the
-//! shortlist then; what it is drawn from is what the verifier is told, so the output distribution stays the
+//! Vocabulary shortlist of a draft model (frequency-ranked drafting, FR-Spec, Zhao et al., arXiv
+//! 2502.14856).
+//!
+//! In a small model with a large vocabulary, the output head takes much of the time per draft token,
+//! yet most tokens are rare. The draft therefore scores a shortlist only. Its q is the distribution on
+//! the shortlist, and the verifier receives exactly that q, so the output distribution remains the
 //! target's.
 //!
-//! Tokenisers of the byte-pair kind number their tokens in the order they were merged, the frequent
-//! first: a shortlist is a beginning of the vocabulary, long enough for the conversation at hand, and
-//! every token that occurred in it.
+//! BPE tokenisers number tokens in merge order, frequent ones first. The shortlist is thus a prefix of
+//! the vocabulary, long enough for the conversation, plus every token that occurred in it.
 
 use crate::model::VocabSubset;
 use crate::token::TokenId;
 
-/// Lengths of the beginnings.
+/// Candidate prefix lengths, in tokens.
 const LENGTHS: [usize; 4] = [32_768, 49_152, 65_536, 98_304];
-/// The share of the conversation's tokens that has to be on the list when it comes.
-const COVER: f64 = 0.95;
-/// Tokens that are taken as covered before the conversation begins, so that the few special tokens at
-/// its start do not decide.
-const TRUST: usize = 64;
+/// Required fraction of conversation tokens that were on the list when they occurred.
+const MIN_COVERAGE: f64 = 0.95;
+/// Virtual covered tokens at the start, so that a few special tokens do not decide.
+const VIRTUAL_TOKENS: usize = 64;
 
-/// The shortlist of one conversation.
+/// Shortlist of one conversation.
 #[derive(Clone, Debug)]
 pub(super) struct Shortlist {
-    /// Those of [`LENGTHS`] that are worth it with this vocabulary.
+    /// The entries of [`LENGTHS`] that save enough with this vocabulary.
     lengths: &'static [usize],
-    /// Tokens of the conversation, and how many of them were on the list of each length when they came.
+    /// Observed tokens, and how many of them were within each length when they occurred.
     total: usize,
     covered: [usize; LENGTHS.len()],
     seen: VocabSubset,
-    /// The list for the length in use; `None` = the whole vocabulary.
+    /// Current prefix length and list; `None` is the whole vocabulary.
     list: Option<(usize, VocabSubset)>,
 }
 
 impl Shortlist {
-    /// A list for a vocabulary of this size, with nothing known of the conversation.
+    /// Creates the shortlist of an empty conversation over `n_vocab` tokens.
     pub(super) fn new(n_vocab: usize) -> Self {
-        // Less than a quarter saved is not worth a guess.
-        let worth = LENGTHS.iter().take_while(|&&length| length <= n_vocab / 4 * 3).count();
+        // A list that saves less than a quarter of the vocabulary is not worthwhile.
+        let usable = LENGTHS.iter().take_while(|&&length| length <= n_vocab / 4 * 3).count();
         let mut list = Self {
-            lengths: &LENGTHS[..worth],
+            lengths: &LENGTHS[..usable],
             total: 0,
             covered: [0; LENGTHS.len()],
             seen: VocabSubset::default(),
             list: None,
         };
-        list.choose();
+        list.update_list();
         list
     }
 
-    /// The tokens to score after a text; `None` = all.
+    /// Returns the tokens to score after `text`; `None` is all.
     pub(super) fn after(text: &[TokenId], n_vocab: usize) -> Option<VocabSubset> {
         let mut list = Self::new(n_vocab);
         list.observe(text);
         list.list.map(|(_, list)| list)
     }
 
-    /// Forgets the conversation.
+    /// Resets to an empty conversation.
     pub(super) fn clear(&mut self) {
         (self.total, self.covered, self.seen, self.list) =
             (0, [0; LENGTHS.len()], VocabSubset::default(), None);
-        self.choose();
+        self.update_list();
     }
 
-    /// Tokens heard so far.
-    pub(super) fn heard(&self) -> usize {
+    /// Returns the number of tokens observed.
+    pub(super) fn observed(&self) -> usize {
         self.total
     }
 
-    /// Hears the next tokens of the conversation.
+    /// Observes the next tokens of the conversation.
     pub(super) fn observe(&mut self, tokens: &[TokenId]) {
         if self.lengths.is_empty() {
             return;
@@ -83,20 +83,20 @@ impl Shortlist {
                 list.insert(token);
             }
         }
-        self.choose();
+        self.update_list();
     }
 
-    fn choose(&mut self) {
+    fn update_list(&mut self) {
         let enough = |&(covered, _): &(&usize, &usize)| {
-            (covered + TRUST) as f64 >= COVER * (self.total + TRUST) as f64
+            (covered + VIRTUAL_TOKENS) as f64 >= MIN_COVERAGE * (self.total + VIRTUAL_TOKENS) as f64
         };
         let length = self.covered.iter().zip(self.lengths).find(enough).map(|(_, length)| *length);
         if length != self.list.as_ref().map(|(length, _)| *length) {
-            self.list = length.map(|length| (length, VocabSubset::first(length).with(&self.seen)));
+            self.list = length.map(|length| (length, VocabSubset::first(length).union(&self.seen)));
         }
     }
 
-    /// The tokens to score; `None` = all.
+    /// Returns the tokens to score; `None` is all.
     pub(super) fn tokens(&self) -> Option<&VocabSubset> {
         self.list.as_ref().map(|(_, list)| list)
     }
@@ -107,33 +107,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_with_the_conversation_and_keeps_what_was_seen() {
+    fn grows_with_conversation_and_keeps_observed_tokens() {
         let mut list = Shortlist::new(150_000);
         let new = |from: TokenId, count: TokenId| (0..count).map(|i| from + 16 * i).collect::<Vec<_>>();
         assert_eq!(list.tokens(), Some(&VocabSubset::first(32_768)));
-        // Of 172 tokens, 64 of them taken on trust, 8 were not on the list when they came: 95.3%.
+        // Of 172 tokens, 64 of them virtual, 8 were not on the list: coverage 95.3%.
         list.observe(&[1; 100]);
         list.observe(&new(40_000, 8));
-        assert_eq!(list.heard(), 108);
+        assert_eq!(list.observed(), 108);
         let text: Vec<TokenId> = [1; 100].into_iter().chain(new(40_000, 8)).collect();
         assert_eq!(Shortlist::after(&text, 150_000).as_ref(), list.tokens());
         let tokens = list.tokens().unwrap();
         assert!(tokens.contains(32_767) && tokens.contains(40_000) && !tokens.contains(41_000));
-        // One more makes 94.8%, and the next length begins. What was seen before is on the list.
+        // One more makes 94.8%, so the next length is used. Tokens seen before stay on the list.
         list.observe(&[140_000, 140_000, 140_000]);
         let tokens = list.tokens().unwrap();
         assert!(tokens.contains(49_151) && tokens.contains(140_000) && !tokens.contains(60_000));
-        // Another language: the whole vocabulary.
+        // Another language: fall back to the whole vocabulary.
         list.observe(&new(110_000, 60));
         assert_eq!(list.tokens(), None);
         list.observe(&[2; 10_000]);
         assert!(list.tokens().unwrap().contains(110_000));
         list.clear();
-        assert_eq!((list.tokens(), list.heard()), (Some(&VocabSubset::first(32_768)), 0));
+        assert_eq!((list.tokens(), list.observed()), (Some(&VocabSubset::first(32_768)), 0));
     }
 
     #[test]
-    fn small_vocabularies_are_scored_whole() {
+    fn scores_small_vocabularies_in_full() {
         for n_vocab in [16, 32_000, 43_000] {
             let mut list = Shortlist::new(n_vocab);
             list.observe(&[1, 2, 3]);

@@ -1,27 +1,29 @@
-//! Suffix decoding (Oliaro et al., arXiv 2411.04975): what most often followed the longest end of the
-//! text that occurred before. A suffix automaton (Blumer et al. 1985) over the whole conversation, prompt
-//! and earlier turns included, finds that end whatever its length, and knows how often each continuation
-//! was seen. No model.
+//! Suffix decoding (Oliaro et al., arXiv 2411.04975): the most frequent continuation of the longest
+//! repeated suffix.
+//!
+//! A suffix automaton (Blumer et al., 1985) over the whole conversation, prompt and earlier turns
+//! included, finds that suffix at any length and counts its continuations. No model is involved.
 
 use super::{Method, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::Result;
 use crate::token::TokenId;
 
-/// Shorter ends whose counts are kept exact. Text that repeats itself endlessly has as many as tokens.
-const COUNTED: usize = 64;
-/// The state of the empty string.
+/// Number of suffixes whose counts are updated per token. Highly repetitive text has as many suffixes
+/// as tokens, and updating all would take quadratic time.
+const MAX_COUNT_UPDATES: usize = 64;
+/// State of the empty string.
 const ROOT: u32 = 0;
 
-/// Drafts from an automaton over the conversation.
+/// Proposer that keeps a suffix automaton of the conversation.
 #[derive(Clone, Debug, Default)]
 pub struct Suffix {
     automaton: SuffixAutomaton,
 }
 
 impl Suffix {
-    /// Makes the automaton that of `tokens`; what it knows of their beginning is kept.
-    fn follow(&mut self, tokens: &[TokenId]) {
+    /// Extends the automaton to `tokens`, or rebuilds it if they do not continue its text.
+    fn extend_to(&mut self, tokens: &[TokenId]) {
         if !tokens.starts_with(&self.automaton.tokens) {
             self.automaton = SuffixAutomaton::default();
         }
@@ -37,41 +39,41 @@ impl Proposer for Suffix {
     }
 
     fn begin(&mut self, prompt: &[TokenId]) {
-        self.follow(prompt);
+        self.extend_to(prompt);
     }
 
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        self.follow(cx.committed);
+        self.extend_to(cx.committed);
         Ok(DraftTree::confident_chain(self.automaton.continuation(cx.plan.max_draft)))
     }
 }
 
-/// All substrings of a text, as states: strings that end at the same places are one state.
+/// Suffix automaton. Substrings that end at the same positions share a state.
 #[derive(Clone, Debug)]
 struct SuffixAutomaton {
     tokens: Vec<TokenId>,
     states: Vec<State>,
-    /// The state of the whole text.
-    whole: u32,
+    /// State of the whole text.
+    last: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// Length of the longest string.
+    /// Length of the state's longest string.
     len: u32,
-    /// The state of the longest suffix that ends at more places.
+    /// Suffix link: the state of the longest suffix that occurs at more positions.
     link: u32,
-    /// By token, ascending.
+    /// Transitions by token, ascending.
     next: Vec<(TokenId, u32)>,
-    /// How often the strings occur.
+    /// Occurrences of the state's strings.
     count: u32,
-    /// Where they last ended.
+    /// End position of the latest occurrence.
     seen: u32,
 }
 
 impl Default for SuffixAutomaton {
     fn default() -> Self {
-        Self { tokens: Vec::new(), states: vec![State::default()], whole: ROOT }
+        Self { tokens: Vec::new(), states: vec![State::default()], last: ROOT }
     }
 }
 
@@ -98,29 +100,29 @@ impl SuffixAutomaton {
         self.states.len() as u32 - 1
     }
 
-    /// Appends a token, in constant time on average.
+    /// Appends a token in amortised constant time.
     fn push(&mut self, token: TokenId) {
         self.tokens.push(token);
         let len = self.tokens.len() as u32;
         let new = self.add(State { len, link: ROOT, ..State::default() });
-        // Every suffix that was never followed by the token is now, here.
-        let mut from = Some(self.whole);
-        let mut met = None;
+        // Add the transition to every suffix that lacks it.
+        let mut from = Some(self.last);
+        let mut existing = None;
         while let Some(state) = from {
-            met = self.next(state, token).map(|to| (state, to));
-            if met.is_some() {
+            existing = self.next(state, token).map(|to| (state, to));
+            if existing.is_some() {
                 break;
             }
             self.set_next(state, token, new);
             from = (state != ROOT).then(|| self.state(state).link);
         }
-        if let Some((state, to)) = met {
+        if let Some((state, to)) = existing {
             let link = self.split(state, token, to);
             self.states[new as usize].link = link;
         }
-        self.whole = new;
+        self.last = new;
         let mut counted = new;
-        for _ in 0..COUNTED {
+        for _ in 0..MAX_COUNT_UPDATES {
             let state = &mut self.states[counted as usize];
             state.count += 1;
             state.seen = len;
@@ -131,8 +133,10 @@ impl SuffixAutomaton {
         }
     }
 
-    /// The state of the string of `state` with `token`, which `to` holds among longer ones: those now end
-    /// at fewer places and keep `to` for themselves.
+    /// Returns the state of `state`'s string followed by `token`.
+    ///
+    /// `to` also holds longer strings. They now occur at fewer positions, so the shorter ones move to a
+    /// new state.
     fn split(&mut self, state: u32, token: TokenId, to: u32) -> u32 {
         let len = self.state(state).len + 1;
         if self.state(to).len == len {
@@ -151,24 +155,25 @@ impl SuffixAutomaton {
         shorter
     }
 
-    /// What most often followed the longest end of the text that occurred before, at most `limit` tokens,
-    /// each with the confidence that it comes.
+    /// Returns the most frequent continuation of the longest repeated suffix: at most `limit` tokens,
+    /// each with a confidence from 0 to 1.
     fn continuation(&self, limit: usize) -> Vec<(TokenId, f32)> {
-        let mut state = self.state(self.whole).link;
+        let mut state = self.state(self.last).link;
         let matched = self.state(state).len as f32;
         let mut found = Vec::with_capacity(limit);
-        // One token says little, many say nearly all.
-        let sure = matched / (matched + 1.0);
+        // A match of one token is weak evidence, a long match is strong.
+        let match_confidence = matched / (matched + 1.0);
         while found.len() < limit && state != ROOT {
             let next = &self.state(state).next;
             let weight = |to: u32| (self.state(to).count, self.state(to).seen);
             let Some(&(token, to)) = next.iter().max_by_key(|(_, to)| weight(*to)) else {
-                // The end of the text: what followed a shorter end of it goes on.
+                // This string has occurred only at the end of the text. Continue from its next shorter
+                // suffix.
                 state = self.state(state).link;
                 continue;
             };
             let total: u32 = next.iter().map(|(_, to)| self.state(*to).count).sum();
-            found.push((token, sure * self.state(to).count as f32 / total as f32));
+            found.push((token, match_confidence * self.state(to).count as f32 / total as f32));
             state = to;
         }
         found
@@ -183,7 +188,7 @@ mod tests {
 
     fn automaton(tokens: &[TokenId]) -> SuffixAutomaton {
         let mut suffix = Suffix::default();
-        suffix.follow(tokens);
+        suffix.extend_to(tokens);
         suffix.automaton
     }
 
@@ -192,19 +197,19 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_end_decides_and_the_more_frequent_continuation_wins() {
-        // 2 3 was followed by 7 once and by 9 twice; 1 2 3 by 7 only.
+    fn longest_suffix_and_most_frequent_continuation_win() {
+        // "2 3" was followed by 7 once and by 9 twice; "1 2 3" by 7 only.
         let text = [2, 3, 9, 1, 2, 3, 7, 2, 3, 9, 5, 2, 3];
         assert_eq!(tokens(&text, 1), [9]);
         assert_eq!(tokens(&[&text[..], &[4, 1, 2, 3]].concat(), 1), [7]);
         let confidence = automaton(&text).continuation(1)[0].1;
         assert!((confidence - 2.0 / 3.0 * 2.0 / 3.0).abs() < 1e-6, "{confidence}");
-        // Of equals the more recent.
+        // Ties go to the more recent continuation.
         assert_eq!(tokens(&[1, 4, 1, 5, 1], 1), [5]);
     }
 
     #[test]
-    fn nothing_occurred_before_nothing_is_drafted_and_a_repetition_goes_on() {
+    fn drafts_nothing_without_repetition_and_continues_repetition() {
         assert_eq!(tokens(&[], 4), [] as [TokenId; 0]);
         assert_eq!(tokens(&[1, 2, 3], 4), [] as [TokenId; 0]);
         assert_eq!(tokens(&[4, 1, 2, 1, 2], 5), [1, 2, 1, 2, 1]);
@@ -212,27 +217,27 @@ mod tests {
     }
 
     #[test]
-    fn it_follows_a_conversation_and_starts_anew_with_another() {
+    fn extends_same_conversation_and_rebuilds_for_another() {
         let mut suffix = Suffix::default();
-        suffix.follow(&[1, 2, 3, 1]);
-        suffix.follow(&[1, 2, 3, 1, 2]);
+        suffix.extend_to(&[1, 2, 3, 1]);
+        suffix.extend_to(&[1, 2, 3, 1, 2]);
         assert_eq!(suffix.automaton.continuation(1)[0].0, 3);
-        suffix.follow(&[1, 2, 4, 1, 2]);
+        suffix.extend_to(&[1, 2, 4, 1, 2]);
         assert_eq!(suffix.automaton.continuation(1)[0].0, 4);
         assert_eq!(suffix.automaton.tokens.len(), 5);
     }
 
     #[test]
-    fn endless_repetition_stays_fast() {
+    fn long_repetition_stays_fast() {
         let mut suffix = Suffix::default();
-        suffix.follow(&vec![7; 200_000]);
+        suffix.extend_to(&vec![7; 200_000]);
         assert_eq!(suffix.automaton.continuation(3).len(), 3);
     }
 
     proptest! {
-        /// Against a search by hand: the longest end that occurs before, and what followed it how often.
+        /// Compares with a brute-force search for the longest repeated suffix and its continuations.
         #[test]
-        fn it_finds_what_a_search_finds(text in prop::collection::vec(0u32..4, 1..80)) {
+        fn matches_brute_force_search(text in prop::collection::vec(0u32..4, 1..80)) {
             let (text, n) = (&text[..], text.len());
             let occurs = |len: usize| (0..n - len).filter(move |&i| text[i..i + len] == text[n - len..]);
             let longest = (1..n).rev().find(|len| occurs(*len).next().is_some());
@@ -247,8 +252,8 @@ mod tests {
             let most = counts.iter().max().copied().unwrap_or(0);
             prop_assert_eq!(counts[token as usize], most);
             let share = most as f32 / counts.iter().sum::<u32>() as f32;
-            let sure = len as f32 / (len as f32 + 1.0);
-            prop_assert!((confidence - share * sure).abs() < 1e-6);
+            let match_confidence = len as f32 / (len as f32 + 1.0);
+            prop_assert!((confidence - share * match_confidence).abs() < 1e-6);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the sampler against a slow, sorted reference in f64.
+//! Tests of the sampler against a slow, fully sorted reference in f64.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn sampler(params: SamplingParams) -> Sampler {
     Sampler::new(params).unwrap()
 }
 
-/// Every stage in f64 with a full sort: the definition the fast path must match.
+/// All stages in f64 with a full sort: the definition that the fast path must match.
 fn reference(params: &SamplingParams, logits: &[f32]) -> Vec<f64> {
     let clean = |l: f32| if l.is_nan() { f64::NEG_INFINITY } else { f64::from(l) };
     let mut order: Vec<usize> = (0..logits.len()).collect();
@@ -38,13 +38,13 @@ fn reference(params: &SamplingParams, logits: &[f32]) -> Vec<f64> {
 }
 
 #[test]
-fn exp_is_within_two_units_in_the_last_place() {
+fn exp_is_accurate_to_two_units_in_the_last_place() {
     let mut worst: f64 = 0.0;
     for i in 0..=873_000 {
         let x = -(i as f32) * 1e-4;
         let exact = f64::from(x).exp();
         let ulp = f64::from(f32::from_bits((exact as f32).to_bits() + 1) - exact as f32);
-        // The fused way is taken where the machine has it; its results are the same everywhere.
+        // The fused variant is used where the CPU has FMA. Both must be accurate.
         for found in [exp_nonpositive(x), exp_by::<true>(x)] {
             worst = worst.max((f64::from(found) - exact).abs() / ulp);
         }
@@ -58,7 +58,7 @@ fn exp_is_within_two_units_in_the_last_place() {
 }
 
 #[test]
-fn greedy_takes_the_lowest_of_equal_maxima() {
+fn greedy_picks_lowest_of_equal_maxima() {
     let distribution =
         sampler(SamplingParams::greedy()).distribution(&[1.0, f32::NAN, 3.0, 3.0], &[]).unwrap();
     assert_eq!(distribution, [0.0, 0.0, 1.0, 0.0]);
@@ -66,7 +66,7 @@ fn greedy_takes_the_lowest_of_equal_maxima() {
 }
 
 #[test]
-fn a_row_without_a_usable_logit_is_an_error() {
+fn rejects_row_without_usable_logit() {
     for params in [SamplingParams::greedy(), SamplingParams::default()] {
         let error = sampler(params).distribution(&[f32::NAN, f32::NEG_INFINITY], &[]).unwrap_err();
         assert!(matches!(error, Error::Internal(_)));
@@ -74,7 +74,7 @@ fn a_row_without_a_usable_logit_is_an_error() {
 }
 
 #[test]
-fn infinite_logits_share_the_mass() {
+fn infinite_logits_share_probability() {
     let distribution = sampler(SamplingParams::unfiltered())
         .distribution(&[f32::INFINITY, 0.0, f32::INFINITY, f32::NEG_INFINITY], &[])
         .unwrap();
@@ -82,7 +82,7 @@ fn infinite_logits_share_the_mass() {
 }
 
 #[test]
-fn ties_at_the_edge_go_to_the_lower_token() {
+fn filters_break_ties_towards_lower_token() {
     let logits = vec![0.0; 300];
     let top_k = SamplingParams { top_k: 3, ..SamplingParams::unfiltered() };
     let distribution = sampler(top_k).distribution(&logits, &[]).unwrap();
@@ -94,7 +94,7 @@ fn ties_at_the_edge_go_to_the_lower_token() {
 }
 
 #[test]
-fn a_zero_top_p_still_keeps_the_likeliest() {
+fn zero_top_p_keeps_most_likely_token() {
     for top_k in [0, 2] {
         let params = SamplingParams { top_p: 0.0, top_k, ..SamplingParams::unfiltered() };
         assert_eq!(sampler(params).distribution(&[0.5, 2.0, 1.0], &[]).unwrap(), [0.0, 1.0, 0.0]);
@@ -102,7 +102,7 @@ fn a_zero_top_p_still_keeps_the_likeliest() {
 }
 
 #[test]
-fn penalties_follow_their_definitions() {
+fn applies_penalties_to_recent_tokens() {
     let params = SamplingParams {
         repeat_penalty: 2.0,
         presence_penalty: 0.5,
@@ -111,7 +111,7 @@ fn penalties_follow_their_definitions() {
         ..SamplingParams::unfiltered()
     };
     let sampler = sampler(params);
-    // Token 3 was seen too long ago; token 9 is outside the vocabulary.
+    // Token 3 is outside the window; token 9 is outside the vocabulary.
     let adjusted = sampler.adjusted(&[4.0, -2.0, 1.0, 1.0], &[3, 9, 0, 1, 0]).unwrap();
     assert_eq!(adjusted.unwrap(), [4.0 / 2.0 - 0.5 - 0.5, -2.0 * 2.0 - 0.5 - 0.25, 1.0, 1.0]);
     assert_eq!(sampler.window(), 3);
@@ -119,7 +119,7 @@ fn penalties_follow_their_definitions() {
 }
 
 #[test]
-fn bias_moves_a_logit_and_refuses_an_unknown_token() {
+fn logit_bias_shifts_logit_and_rejects_unknown_token() {
     let mut params = SamplingParams::greedy();
     params.logit_bias.insert(0, 5.0);
     assert_eq!(sampler(params.clone()).distribution(&[0.0, 4.0], &[]).unwrap(), [1.0, 0.0]);
@@ -129,7 +129,7 @@ fn bias_moves_a_logit_and_refuses_an_unknown_token() {
 }
 
 #[test]
-fn bad_values_are_refused_with_the_range() {
+fn rejects_out_of_range_settings_with_range() {
     type Change = fn(&mut SamplingParams);
     let cases: [(&str, Change); 8] = [
         ("temperature is NaN; choose a number from 0 to 5.", |p| p.temperature = f32::NAN),
@@ -157,7 +157,7 @@ fn bad_values_are_refused_with_the_range() {
 }
 
 #[test]
-fn params_survive_json_and_missing_fields_take_the_default() {
+fn params_round_trip_json_with_defaults() {
     let mut params = SamplingParams { seed: Some(7), ..SamplingParams::default() };
     params.logit_bias.insert(12, -1.5);
     let json = serde_json::to_string(&params).unwrap();
@@ -177,29 +177,29 @@ fn draw_inverts_the_cumulative_sum() {
 }
 
 #[test]
-fn the_outlook_is_that_of_the_plain_softmax() {
+fn logprobs_match_plain_softmax() {
     let logits = [1.0f32, 2.0, f32::NAN, -1.0, f32::NEG_INFINITY];
     let total: f64 = [1.0f64, 2.0, -1.0].iter().map(|l| l.exp()).sum();
     let share = |logit: f64| logit.exp() / total;
     let entropy: f64 = [1.0, 2.0, -1.0].iter().map(|&l| -share(l) * share(l).ln()).sum();
     for (token, logit) in [(0, 1.0f64), (1, 2.0), (3, -1.0)] {
-        let seen = LogitRow::new(&logits).outlook(token, 2);
+        let seen = LogitRow::new(&logits).logprobs(token, 2);
         assert!((f64::from(seen.confidence) - share(logit)).abs() < 1e-7);
         assert!((f64::from(seen.entropy) - entropy).abs() < 1e-6);
         assert_eq!(seen.top.iter().map(|(token, _)| *token).collect::<Vec<_>>(), [1, 0]);
         assert!((f64::from(seen.top[1].1) - share(1.0)).abs() < 1e-7);
     }
-    assert_eq!(LogitRow::new(&logits).outlook(2, 9).confidence, 0.0);
-    assert_eq!(LogitRow::new(&logits).outlook(2, 9).top.len(), 3, "what is impossible is no alternative");
-    assert_eq!(LogitRow::new(&[f32::NAN]).outlook(0, 5), TokenLogprobs::default());
-    let flat = LogitRow::new(&[0.5; 5000]).outlook(3, 1);
+    assert_eq!(LogitRow::new(&logits).logprobs(2, 9).confidence, 0.0);
+    assert_eq!(LogitRow::new(&logits).logprobs(2, 9).top.len(), 3, "impossible tokens are excluded");
+    assert_eq!(LogitRow::new(&[f32::NAN]).logprobs(0, 5), TokenLogprobs::default());
+    let flat = LogitRow::new(&[0.5; 5000]).logprobs(3, 1);
     assert!((flat.entropy - 5000f32.ln()).abs() < 1e-4 && flat.top == [(0, flat.confidence)]);
-    assert_eq!(likeliest_of(&[0.25, 0.0, 0.5, 0.25], 9), [(2, 0.5), (0, 0.25), (3, 0.25)]);
-    assert_eq!(likeliest_of(&[0.25, 0.0, 0.5, 0.25], 1), [(2, 0.5)]);
+    assert_eq!(top_tokens(&[0.25, 0.0, 0.5, 0.25], 9), [(2, 0.5), (0, 0.25), (3, 0.25)]);
+    assert_eq!(top_tokens(&[0.25, 0.0, 0.5, 0.25], 1), [(2, 0.5)]);
 }
 
 fn logit() -> impl Strategy<Value = f32> {
-    // Few distinct values make ties, and a NaN or an infinity comes up often.
+    // Few distinct values produce ties; NaN and infinity come up often.
     prop_oneof![
         8 => (-40i32..40).prop_map(|i| i as f32 * 0.25),
         8 => -12.0f32..12.0,
@@ -222,14 +222,14 @@ fn params() -> impl Strategy<Value = SamplingParams> {
 
 proptest! {
     #[test]
-    fn the_fast_distribution_is_the_sorted_distribution(
+    fn distribution_matches_sorted_reference(
         logits in prop::collection::vec(logit(), 1..400),
         params in params(),
     ) {
         prop_assume!(logits.iter().any(|l| l.is_finite()));
         let distribution = sampler(params.clone()).distribution(&logits, &[]).unwrap();
         let exact = reference(&params, &logits);
-        // A cut that falls within rounding of a border may differ by the token at the border.
+        // A threshold within rounding error of a token's mass may keep or drop that token.
         let differing = distribution.iter().zip(&exact).filter(|(a, b)| (f64::from(**a) - **b).abs() > 2e-6).count();
         if differing > 0 {
             let nudge = |by: f32| {
@@ -249,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn draw_never_takes_an_impossible_token(
+    fn draw_never_returns_zero_weight_token(
         weights in prop::collection::vec(prop_oneof![Just(0.0f32), 0.0f32..1.0, Just(1e-30)], 1..600),
         u in 0.0f64..1.0,
     ) {
@@ -260,7 +260,7 @@ proptest! {
     }
 
     #[test]
-    fn no_input_panics(
+    fn handles_arbitrary_logits_without_panic(
         bits in prop::collection::vec(any::<u32>(), 1..200),
         params in params(),
         context in prop::collection::vec(0u32..300, 0..30),
@@ -270,11 +270,11 @@ proptest! {
         if let Ok(distribution) = sampler(params).distribution(&logits, &context) {
             prop_assert!((sum(&distribution) - 1.0).abs() < 1e-5);
             prop_assert!(distribution.iter().all(|&p| p >= 0.0));
-            // Whoever reads the row first changes nothing for the others.
+            // The order of reads does not change the cached statistics.
             let row = LogitRow::new(&logits);
             let unfiltered = sampler(SamplingParams::unfiltered());
             prop_assert!(unfiltered.distribution_of(&row, &[]).unwrap() == unfiltered.distribution(&logits, &[]).unwrap());
-            prop_assert!(row.outlook(0, 3) == LogitRow::new(&logits).outlook(0, 3));
+            prop_assert!(row.logprobs(0, 3) == LogitRow::new(&logits).logprobs(0, 3));
         }
     }
 }

@@ -1,5 +1,7 @@
-//! What drafts are worth along a given text: each is verified without the luck of its verification, and the text
-//! goes on as it was given. So methods are compared at the same places of the same text.
+//! Draft quality along a given text.
+//!
+//! Each draft is scored by its expected accepted length, without sampling noise. Then the given text
+//! continues by teacher forcing. This compares methods at the same positions of the same text.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -16,35 +18,36 @@ use crate::verify::{SampledRows, TargetRows, expected_accepted};
 
 use super::Session;
 
-/// A draft behind a place of a text.
+/// Quality of one draft.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DraftQuality {
-    /// Its tokens.
+    /// Drafted tokens.
     pub nodes: usize,
-    /// Its longest path.
+    /// Length of the longest path.
     pub depth: usize,
-    /// The tokens that a round with it gives on average: those that rejection sampling accepts, and one more.
+    /// Expected tokens of a round with this draft: 1 plus the tokens that rejection sampling accepts.
     pub tokens: f64,
-    /// How alike draft and target are here, where the draft's first token was drawn from a distribution.
+    /// Overlap of draft and target; `None` unless the first drafted token was sampled from a
+    /// distribution.
     pub overlap: Option<Overlap>,
-    /// The draft's confidence in each token of a chain, in order. Empty for a tree.
+    /// The draft's confidence in each token of a chain, in order; empty for a tree.
     pub confidence: Vec<Option<f32>>,
-    /// Tokens accepted when it was verified once, with the random numbers of this place.
+    /// Tokens accepted in one sampled verification.
     pub accepted: usize,
-    /// Milliseconds that drafting took.
+    /// Drafting time, in milliseconds.
     pub propose_ms: f64,
-    /// Milliseconds of the target pass, which has one row more than `nodes`.
+    /// Time of the target pass of `nodes + 1` rows, in milliseconds.
     pub target_ms: f64,
 }
 
-/// A draft's distribution q of the next token beside the target's p.
+/// Overlap of the draft's distribution q with the target's p at one position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overlap {
-    /// The sum of min(p, q).
+    /// Sum of min(p, q): the acceptance under rejection sampling.
     pub acceptance: f64,
-    /// p of the token that q holds likeliest.
+    /// p of the most likely token of q: the acceptance of a greedy draft.
     pub likeliest: f64,
-    /// The sum of p q.
+    /// Sum of p q: the acceptance under the match rule.
     pub matching: f64,
 }
 
@@ -56,19 +59,21 @@ impl Overlap {
 }
 
 impl Session<'_> {
-    /// Weighs what would be drafted here; the text stays as it is. Proposers hear what became of the draft when it was
-    /// verified once. The random numbers belong to the place: methods that draw alike draft alike.
+    /// Drafts and verifies at the current position without extending the text.
+    ///
+    /// Proposers learn the outcome of one sampled verification. The random numbers depend on the
+    /// position only, so methods that sample alike draft alike.
     ///
     /// # Errors
-    /// As [`round`](Self::round).
+    /// The errors of [`round`](Self::round), and the error of a proposer that fails.
     pub fn evaluate_draft(&mut self) -> Result<DraftQuality> {
-        let base = self.between_rounds()?;
+        let base = self.check_ready()?;
         self.rng = ChaCha8Rng::seed_from_u64(self.config.seed.wrapping_add(base as u64));
         let start = self.clock.elapsed();
         let proposal = self.propose(base)?;
         let proposed = self.clock.elapsed();
         if let Some(dropped) = self.take_dropped().pop() {
-            // A measurement of a method that does not draft would mislead.
+            // Measuring a method that no longer drafts would mislead.
             return Err(dropped.error);
         }
         let output = self.forward(&proposal)?;
@@ -90,23 +95,24 @@ impl Session<'_> {
         };
         self.target.truncate(base)?;
         let outcome = RoundOutcome {
-            accepted: &verdict.kept(),
-            // None of it becomes part of the text.
+            accepted: &verdict.accepted_nodes(),
+            // Nothing is committed.
             kept: &[],
             committed: &self.committed,
             target: &output,
-            side: tree.len() + 1,
+            aux_start: tree.len() + 1,
         };
         self.stages.accept(&proposal, &outcome);
         Ok(quality)
     }
 
-    /// Goes on with these tokens, whatever the target would have said.
+    /// Extends the text by `tokens` regardless of the target's distribution (teacher forcing).
     ///
     /// # Errors
-    /// As [`round`](Self::round), and [`Error::ContextOverflow`] where they do not fit the context.
-    pub fn follow(&mut self, tokens: &[TokenId]) -> Result<()> {
-        let base = self.between_rounds()?;
+    /// The errors of [`round`](Self::round), and [`Error::ContextOverflow`] if the tokens do not fit
+    /// the context.
+    pub fn teacher_force(&mut self, tokens: &[TokenId]) -> Result<()> {
+        let base = self.check_ready()?;
         let context = self.target.info().context_length;
         if self.committed.len() + tokens.len() > context {
             return Err(Error::ContextOverflow { prompt: self.committed.len() + tokens.len(), context });
@@ -121,7 +127,7 @@ impl Session<'_> {
 }
 
 fn overlap(tree: &DraftTree, target: &mut dyn TargetRows) -> Result<Option<Overlap>> {
-    let eldest = tree.children(None).next().map(|child| tree.prob(child));
-    let Some(DraftProb::Sampled(q)) = eldest else { return Ok(None) };
+    let first = tree.children(None).next().map(|child| tree.prob(child));
+    let Some(DraftProb::Sampled(q)) = first else { return Ok(None) };
     Ok(Some(Overlap::of(&target.distribution(0, &[])?, q)))
 }

@@ -1,6 +1,8 @@
-//! The proposers of a session and what decides how deep they draft. There may be several: they are asked
-//! in turn, and the first whose draft is worth its rows is taken, so a lookup that costs nothing goes
-//! before a model that does. A proposer that fails is left out for the rest of the answer. No commit happens here.
+//! The proposers of a session and their depth controllers.
+//!
+//! Proposers are tried in order, and the first worthwhile draft is used. A cheap lookup therefore goes
+//! before a draft model. A proposer that fails is dropped for the rest of the generation. Nothing is
+//! committed here.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -20,96 +22,94 @@ use crate::stats::{RoundTiming, Stopwatch, millis};
 use crate::token::{TokenId, TokenOrigin};
 use crate::verify::Verdict;
 
-/// A proposer, and its controller where the depth is chosen as it goes.
+/// A proposer with an optional depth controller.
 struct Stage<'a> {
     proposer: &'a mut dyn Proposer,
     depth: Option<&'a mut DepthController>,
-    asked: Asked,
-    /// Whether it failed in this answer and is left out.
+    run: StageRun,
+    /// Set after a failure: not used again in this generation.
     dropped: bool,
 }
 
-/// A proposer that failed and is left out for the rest of the answer.
+/// A proposer that failed and was dropped for the rest of the generation.
 #[derive(Debug)]
 pub struct DroppedDraft {
-    /// Its method.
+    /// Method of the proposer.
     pub method: Method,
-    /// Why it failed.
+    /// The error.
     pub error: Error,
 }
 
-/// What a stage did in this round.
+/// Work of a stage in the current round.
 #[derive(Clone, Debug, Default)]
-struct Asked {
-    /// Tokens drafted, before some were cut off.
+struct StageRun {
+    /// Tokens drafted, before truncation.
     drafted: usize,
-    /// Steps in which they were drafted: passes of a model, else positions.
+    /// Sequential steps of the draft: passes of a model, else positions.
     passes: usize,
-    /// Rows of the passes that its model ran.
-    work: Vec<usize>,
-    /// Tokens a model of the proposer had to read.
-    read: usize,
+    /// Rows of each pass of its model.
+    pass_rows: Vec<usize>,
+    /// Committed tokens that its model had to prefill.
+    pending: usize,
     took: Duration,
 }
 
-/// What goes into the target pass behind the last committed token.
+/// Rows of the next target pass after the root.
 pub(super) struct Proposal {
-    /// The draft.
     pub(super) tree: DraftTree,
-    /// What the proposer wants of the pass.
+    /// Taps and auxiliary rows for the proposer.
     pub(super) demand: TargetDemand,
-    /// Which stage it is from; `None` when nothing is proposed.
+    /// Index of the stage that drafted; `None` without a draft.
     pub(super) stage: Option<usize>,
 }
 
 impl Proposal {
-    /// A round without a draft.
-    pub(super) fn nothing() -> Self {
+    /// Creates the proposal of a plain round.
+    pub(super) fn empty() -> Self {
         Self { tree: DraftTree::new(), demand: TargetDemand::default(), stage: None }
     }
 
-    /// Rows of the target pass over it.
+    /// Returns the rows of the target pass, the root included.
     pub(super) fn rows(&self) -> usize {
-        1 + self.tree.len() + self.demand.side.len()
+        1 + self.tree.len() + self.demand.aux.len()
     }
 }
 
-/// What a draft is made from.
+/// Inputs of drafting.
 pub(super) struct DraftContext<'c> {
     pub(super) committed: &'c [TokenId],
-    /// Whether nothing was generated yet.
-    pub(super) first: bool,
-    /// Most tokens of a draft.
-    pub(super) limit: usize,
-    /// Most that the answer still has room for, besides the one that every round gives: none of a path is
-    /// deeper.
-    pub(super) wanted: usize,
-    /// Rows of the target's context that are left behind the root.
-    pub(super) room: usize,
+    /// True before the first generated token.
+    pub(super) first_round: bool,
+    /// Maximum tokens of a draft.
+    pub(super) max_draft: usize,
+    /// Maximum depth that can still be emitted. Each round emits one more token than it accepts.
+    pub(super) tokens_left: usize,
+    /// Context rows left after the root.
+    pub(super) rows_left: usize,
     pub(super) end_tokens: &'c [TokenId],
     pub(super) sampler: &'c Sampler,
     pub(super) noise: Option<PositionNoise>,
     pub(super) rng: &'c mut dyn RngCore,
     pub(super) target: &'c mut dyn LanguageModel,
     pub(super) clock: &'c dyn Stopwatch,
-    pub(super) interrupted: &'c dyn Fn() -> bool,
+    pub(super) cancelled: &'c dyn Fn() -> bool,
 }
 
-/// The stages, in turn.
+/// The stages in the order they are tried.
 #[derive(Default)]
 pub(super) struct Stages<'a> {
     stages: Vec<Stage<'a>>,
-    /// Proposers that failed since [`take_dropped`](Self::take_dropped) was called last.
+    /// Proposers dropped since the last [`take_dropped`](Self::take_dropped).
     dropped: Vec<DroppedDraft>,
 }
 
 impl<'a> Stages<'a> {
-    /// Another one, to be asked after those before it.
+    /// Adds a stage after the existing ones.
     pub(super) fn add(&mut self, proposer: &'a mut dyn Proposer, depth: Option<&'a mut DepthController>) {
-        self.stages.push(Stage { proposer, depth, asked: Asked::default(), dropped: false });
+        self.stages.push(Stage { proposer, depth, run: StageRun::default(), dropped: false });
     }
 
-    /// Leaves a stage out for the rest of the answer.
+    /// Drops a stage for the rest of the generation.
     pub(super) fn drop_stage(&mut self, stage: usize, error: Error) {
         let Some(stage) = self.stages.get_mut(stage).filter(|stage| !stage.dropped) else { return };
         stage.dropped = true;
@@ -117,50 +117,52 @@ impl<'a> Stages<'a> {
         self.dropped.push(DroppedDraft { method: stage.proposer.method(), error });
     }
 
-    /// Takes the proposers that failed since the last call.
+    /// Takes the proposers dropped since the last call.
     pub(super) fn take_dropped(&mut self) -> Vec<DroppedDraft> {
         std::mem::take(&mut self.dropped)
     }
 
-    /// A generation begins. Where the text depends on the drafts, those of a fixed depth do not depend on earlier
-    /// answers, so that a seed repeats it.
-    pub(super) fn begin(&mut self, prompt: &[TokenId], sampler: &Sampler, text_depends: bool) {
+    /// Starts a generation.
+    ///
+    /// A seed must repeat the text. If the text depends on the drafts, proposers of fixed depth
+    /// therefore forget statistics of earlier answers.
+    pub(super) fn begin(&mut self, prompt: &[TokenId], sampler: &Sampler, text_depends_on_drafts: bool) {
         for stage in &mut self.stages {
             match &mut stage.depth {
-                // What is looked up is not drawn.
+                // Only a model's drafts are sampled.
                 Some(depth) => {
                     let has_model = stage.proposer.method().drafter().is_some();
                     depth.begin(has_model, has_model && !sampler.is_greedy());
                 }
-                None if text_depends => stage.proposer.reset_stats(),
+                None if text_depends_on_drafts => stage.proposer.reset_stats(),
                 None => {}
             }
             stage.proposer.begin(prompt);
         }
     }
 
-    /// Lets the controllers learn what the target's prefill of `tokens` took.
+    /// Reports the time of the target's prefill of `tokens` to the controllers.
     pub(super) fn observe_prefill(&mut self, tokens: usize, took: Duration) {
         for depth in self.stages.iter_mut().filter_map(|stage| stage.depth.as_mut()) {
             depth.observe_prefill(tokens, millis(took));
         }
     }
 
-    /// Lets models of proposers read the prompt, unless it is chosen as it goes whether that pays.
-    pub(super) fn read(
+    /// Prefills the models of proposers with fixed depth. A controller decides later whether that pays.
+    pub(super) fn prefill(
         &mut self,
         prompt: &[TokenId],
-        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+        should_continue: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         for i in 0..self.stages.len() {
             let stage = &mut self.stages[i];
             if stage.depth.is_some() {
                 continue;
             }
-            let read = stage.proposer.read(prompt, go_on);
-            // That was prefill, no round's.
+            let flow = stage.proposer.prefill(prompt, should_continue);
+            // These passes belong to prefill, not to a round.
             stage.proposer.take_pass_log();
-            match read {
+            match flow {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(stopped) => return stopped,
                 Err(error) => self.drop_stage(i, error),
@@ -169,14 +171,14 @@ impl<'a> Stages<'a> {
         ControlFlow::Continue(())
     }
 
-    /// The draft of the first stage that has one which is worth it.
+    /// Drafts with the first stage that has a worthwhile draft.
     ///
     /// # Errors
-    /// When the target fails; a proposer that fails is left out instead.
+    /// Any error of the target. A proposer that fails is dropped instead.
     pub(super) fn draft(&mut self, mut cx: DraftContext<'_>) -> Result<Proposal> {
-        self.stages.iter_mut().for_each(|stage| stage.asked = Asked::default());
-        if cx.limit.min(cx.wanted) == 0 {
-            return Ok(Proposal::nothing());
+        self.stages.iter_mut().for_each(|stage| stage.run = StageRun::default());
+        if cx.max_draft.min(cx.tokens_left) == 0 {
+            return Ok(Proposal::empty());
         }
         let base = cx.target.cache_len();
         let plans: Vec<DraftPlan> = self.stages.iter_mut().map(|stage| stage.plan(&cx)).collect();
@@ -185,13 +187,13 @@ impl<'a> Stages<'a> {
                 continue;
             }
             let stage = &mut self.stages[i];
-            let begun = cx.clock.elapsed();
-            let asked = stage.ask(plan.clone(), &mut cx);
-            stage.asked.work.extend(stage.proposer.take_pass_log());
+            let start = cx.clock.elapsed();
+            let run = stage.draft(plan.clone(), &mut cx);
+            stage.run.pass_rows.extend(stage.proposer.take_pass_log());
             let failure = stage.proposer.take_failure();
-            let mut tree = match asked {
+            let mut tree = match run {
                 Ok(Some(tree)) => tree,
-                Ok(None) => return Ok(Proposal::nothing()),
+                Ok(None) => return Ok(Proposal::empty()),
                 Err(error) => {
                     restore(cx.target, cx.committed, base)?;
                     self.drop_stage(i, error);
@@ -204,35 +206,35 @@ impl<'a> Stages<'a> {
                 && !stage.proposer.is_tree()
                 && stage.proposer.extra_rows() == 0
             {
-                // What comes after may promise more.
-                let rival = plans[i + 1..].iter().filter_map(DraftPlan::expected);
-                let rival = rival.max_by(|a, b| a.rate().total_cmp(&b.rate()));
-                tree.cut(depth.keep(tree.confidence(), rival));
+                // Truncate the draft unless it beats what a later stage is expected to yield.
+                let alternative = plans[i + 1..].iter().filter_map(DraftPlan::expected);
+                let alternative = alternative.max_by(|a, b| a.rate().total_cmp(&b.rate()));
+                tree.truncate(depth.keep(tree.confidence(), alternative));
             }
-            stage.asked.took = cx.clock.elapsed().saturating_sub(begun);
+            stage.run.took = cx.clock.elapsed().saturating_sub(start);
             let demand = stage.proposer.demand();
-            let (rows, room) = (tree.len() + demand.side.len(), MAX_DRAFT.min(cx.room));
+            let (rows, room) = (tree.len() + demand.aux.len(), MAX_DRAFT.min(cx.rows_left));
             if rows > room {
-                let error = stage.broken(&format!("wants {rows} rows where there is room for {room}"));
+                let error = stage.contract_error(&format!("requests {rows} rows but {room} are left"));
                 self.drop_stage(i, error);
                 continue;
             }
             if let Some(error) = failure {
                 self.drop_stage(i, error);
             }
-            if !tree.is_empty() || !demand.side.is_empty() {
+            if !tree.is_empty() || !demand.aux.is_empty() {
                 return Ok(Proposal { tree, demand, stage: Some(i) });
             }
         }
-        Ok(Proposal::nothing())
+        Ok(Proposal::empty())
     }
 
-    /// Rows of the passes that drafting took in this round.
-    pub(super) fn work(&self) -> Vec<usize> {
-        self.stages.iter().flat_map(|stage| stage.asked.work.iter().copied()).collect()
+    /// Returns the rows of all draft passes of this round.
+    pub(super) fn pass_rows(&self) -> Vec<usize> {
+        self.stages.iter().flat_map(|stage| stage.run.pass_rows.iter().copied()).collect()
     }
 
-    /// Tells every stage what became of the round.
+    /// Reports the outcome of the round to every proposer.
     pub(super) fn accept(&mut self, proposal: &Proposal, outcome: &RoundOutcome<'_>) {
         for i in 0..self.stages.len() {
             let stage = &mut self.stages[i];
@@ -247,7 +249,7 @@ impl<'a> Stages<'a> {
         }
     }
 
-    /// Lets the controllers learn from a round, and gives the state of the depth where one is chosen.
+    /// Updates the controllers with a round. Returns the depth state if a depth is chosen adaptively.
     pub(super) fn observe(
         &mut self,
         proposal: &Proposal,
@@ -258,58 +260,59 @@ impl<'a> Stages<'a> {
         let mut state: Option<DepthState> = None;
         let mut parked = true;
         for (i, stage) in self.stages.iter_mut().enumerate().filter(|(_, stage)| !stage.dropped) {
-            let acted = proposal.stage == Some(i);
-            let Asked { drafted, passes, read, took, .. } = stage.asked;
+            let is_source = proposal.stage == Some(i);
+            let StageRun { drafted, passes, pending, took, .. } = stage.run;
             let Some(depth) = &mut stage.depth else { continue };
-            let mut seen = Observation {
+            let mut observation = Observation {
                 drafted,
                 passes,
-                read,
+                read: pending,
                 propose_ms: millis(took),
                 rows,
                 target_ms: timing.target_ms,
                 emitted: 1 + verdict.accepted.len(),
-                acted,
+                acted: is_source,
                 ..Observation::default()
             };
-            if acted {
-                seen.height = proposal.tree.height();
-                (seen.tested, seen.confidence) = tested(proposal, verdict);
+            if is_source {
+                observation.height = proposal.tree.height();
+                (observation.tested, observation.confidence) = tested(proposal, verdict);
             }
-            depth.observe(&seen);
-            let mut told = depth.state();
-            told.gains.truncate(stage.proposer.max_depth());
-            parked &= told.parked;
-            if acted || state.is_none() || proposal.stage.is_none() {
-                state = Some(told);
+            depth.observe(&observation);
+            let mut current = depth.state();
+            current.gains.truncate(stage.proposer.max_depth());
+            parked &= current.parked;
+            if is_source || state.is_none() || proposal.stage.is_none() {
+                state = Some(current);
             }
         }
         state.map(|state| DepthState { parked, ..state })
     }
 }
 
-/// Whether each depth that was tested was accepted, and how sure the draft had been.
+/// Returns, per tested depth, whether it was accepted and the draft's confidence there.
 fn tested(proposal: &Proposal, verdict: &Verdict) -> (Vec<bool>, Vec<Option<f32>>) {
     let tree = &proposal.tree;
     let mut tested = vec![true; verdict.accepted.len()];
     if verdict.last_origin == TokenOrigin::Resampled {
         tested.push(false);
     }
-    // In a chain the node after the accepted ones is the one that failed. In a tree several failed there, and what
-    // passed alone would speak too well of the draft.
-    let sure = |depth: usize| tree.confidence()[depth].filter(|_| tree.is_chain());
-    let mut confidence: Vec<_> = (0..tested.len()).map(sure).collect();
-    if tree.is_empty() && !proposal.demand.side.is_empty() {
-        // Rows rode along and there was no draft: what they cost bought nothing this time.
+    // In a chain the tested node after the accepted ones is the rejected one. In a tree several
+    // siblings were rejected there, and counting only accepted nodes would bias the confidence
+    // statistics upwards.
+    let confidence_at = |depth: usize| tree.confidence()[depth].filter(|_| tree.is_chain());
+    let mut confidence: Vec<_> = (0..tested.len()).map(confidence_at).collect();
+    if tree.is_empty() && !proposal.demand.aux.is_empty() {
+        // Auxiliary rows were paid for without a draft. Count that as a rejection.
         (tested, confidence) = (vec![false], vec![None]);
     }
     (tested, confidence)
 }
 
-/// Leaves `base` rows in the target's cache, whatever a proposer that failed has done to it.
+/// Restores the target's cache to `base` rows after a proposer failed.
 ///
 /// # Errors
-/// When the target fails.
+/// Any error of the target.
 pub(super) fn restore(target: &mut dyn LanguageModel, committed: &[TokenId], base: usize) -> Result<()> {
     target.truncate(base)?;
     let rows = target.prefill_rows().max(1);
@@ -320,38 +323,38 @@ pub(super) fn restore(target: &mut dyn LanguageModel, committed: &[TokenId], bas
 }
 
 impl Stage<'_> {
-    /// How far to draft now.
+    /// Returns the depth limit of the next draft.
     fn plan(&mut self, cx: &DraftContext<'_>) -> DraftPlan {
         if self.dropped {
             return DraftPlan::fixed(0);
         }
-        let limit = if self.proposer.is_tree() { cx.limit } else { cx.limit.min(cx.wanted) };
+        let limit = if self.proposer.is_tree() { cx.max_draft } else { cx.max_draft.min(cx.tokens_left) };
         let plan = match &mut self.depth {
             None => DraftPlan::fixed(limit),
             Some(depth) => {
-                self.asked.read = self.proposer.pending_len(cx.committed);
+                self.run.pending = self.proposer.pending_len(cx.committed);
                 let limit = limit.min(self.proposer.max_depth());
-                let plan = depth.plan(limit, self.asked.read, self.proposer.extra_rows(), cx.wanted);
-                // The first token should not wait until a second model has read the prompt.
-                if cx.first && self.asked.read > FREE_READ { DraftPlan::fixed(0) } else { plan }
+                let plan = depth.plan(limit, self.run.pending, self.proposer.extra_rows(), cx.tokens_left);
+                // Do not delay the first token by prefilling a second model.
+                if cx.first_round && self.run.pending > FREE_READ { DraftPlan::fixed(0) } else { plan }
             }
         };
-        plan.with_max_depth(cx.wanted)
+        plan.with_max_depth(cx.tokens_left)
     }
 
-    /// Asks for a draft, and checks that the proposer kept its contract.
-    /// `None` when it was interrupted while its model read.
-    fn ask(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<Option<DraftTree>> {
-        if self.depth.is_some() && self.asked.read > FREE_READ {
-            let interrupted = cx.interrupted;
-            let mut go_on = || if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-            let read = self.proposer.read(cx.committed, &mut go_on)?;
-            self.asked.work = self.proposer.take_pass_log();
-            if read.is_break() {
+    /// Drafts and checks the proposer's contract. `None` if prefill of its model was cancelled.
+    fn draft(&mut self, plan: DraftPlan, cx: &mut DraftContext<'_>) -> Result<Option<DraftTree>> {
+        if self.depth.is_some() && self.run.pending > FREE_READ {
+            let cancelled = cx.cancelled;
+            let mut should_continue =
+                || if cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            let flow = self.proposer.prefill(cx.committed, &mut should_continue)?;
+            self.run.pass_rows = self.proposer.take_pass_log();
+            if flow.is_break() {
                 return Ok(None);
             }
         }
-        let (base, deepest) = (cx.target.cache_len(), plan.max_draft.min(plan.deepest));
+        let (base, max_depth) = (cx.target.cache_len(), plan.max_draft.min(plan.deepest));
         let tree = self.proposer.propose(ProposeContext {
             committed: cx.committed,
             plan,
@@ -361,33 +364,39 @@ impl Stage<'_> {
             rng: &mut *cx.rng,
             target: &mut *cx.target,
         })?;
-        if (0..tree.len()).any(|node| tree.depth(node) >= deepest) {
-            return Err(
-                self.broken(&format!("drafted {} tokens where depth {deepest} was allowed", tree.len()))
-            );
+        if (0..tree.len()).any(|node| tree.depth(node) >= max_depth) {
+            return Err(self.contract_error(&format!(
+                "drafted {} tokens but depth {max_depth} is the limit",
+                tree.len()
+            )));
         }
         let n_vocab = cx.target.info().n_vocab;
         if let Some(node) = (0..tree.len()).find(|&node| !is_possible(&tree, node, n_vocab)) {
-            return Err(self.broken(&format!("drafted the impossible token {}", tree.tokens()[node])));
+            return Err(self.contract_error(&format!(
+                "drafted token {}, which its distribution cannot produce",
+                tree.tokens()[node]
+            )));
         }
         if cx.target.cache_len() != base {
             let left = cx.target.cache_len();
-            return Err(self.broken(&format!("left {left} rows in the target's cache and found {base}")));
+            return Err(
+                self.contract_error(&format!("changed the target's cache from {base} to {left} rows"))
+            );
         }
-        let work = self.proposer.take_pass_log();
-        let passes = if work.is_empty() { tree.height() } else { work.len() };
-        (self.asked.drafted, self.asked.passes) = (tree.len(), passes);
-        self.asked.work.extend(work);
+        let pass_rows = self.proposer.take_pass_log();
+        let passes = if pass_rows.is_empty() { tree.height() } else { pass_rows.len() };
+        (self.run.drafted, self.run.passes) = (tree.len(), passes);
+        self.run.pass_rows.extend(pass_rows);
         Ok(Some(tree))
     }
 
-    /// The error of a proposer that broke its contract.
-    fn broken(&self, how: &str) -> Error {
-        Error::Internal(format!("the method {} {how}", self.proposer.method()))
+    /// Returns the error for a contract violation by the proposer.
+    fn contract_error(&self, violation: &str) -> Error {
+        Error::Internal(format!("the method {} {violation}", self.proposer.method()))
     }
 }
 
-/// Whether the token of a node exists and could have been drawn as the draft says.
+/// Returns whether a node's token exists and its q can produce it.
 fn is_possible(tree: &DraftTree, node: usize, n_vocab: usize) -> bool {
     let token = tree.tokens()[node] as usize;
     let drawn = |q: &[f32]| q.len() == n_vocab && q.get(token).is_some_and(|&q| q > 0.0 && q.is_finite());

@@ -1,5 +1,5 @@
-//! The downloads by number: what each looks like from outside and what runs for it. A change is made and put
-//! where it is told from under one lock, so that what is heard last is what is.
+//! The downloads by id: their published state and their running tasks. State changes and their events are
+//! queued under one lock, so the last event always matches the state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -9,99 +9,103 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use super::kept::{self, Found, Kept, Place};
-use super::room::Room;
-use super::sinks::Sinks;
-use super::task::Run;
+use super::disk_space::SpaceReservations;
+use super::partial_state::{self, OnDisk, PartialDownload, PartialState};
+use super::subscribers::Subscribers;
+use super::task::Task;
 use super::{DownloadSettings, is_active, lock};
 use crate::hub;
 use crate::hub::Hub;
 use crate::types::{Download, DownloadPhase, DownloadRequest, LibraryEvent};
-use hunch_error::ErrorInfo;
-use hunch_error::{Error, ErrorCode, Result};
+use hunch_error::{Error, ErrorCode, ErrorInfo, Result};
 
 pub(super) struct Inner {
     pub(super) models: PathBuf,
     pub(super) hub: Arc<Hub>,
     pub(super) settings: DownloadSettings,
     pub(super) runtime: Handle,
-    /// Files that may be fetched now.
+    /// Limits parallel file transfers.
     pub(super) slots: Arc<Semaphore>,
-    /// Of the disk, who may write how much.
-    pub(super) room: Room,
-    pub(super) sinks: Sinks,
-    /// Taken before `tasks`, where both are.
+    /// Disk space reserved by active downloads.
+    pub(super) reservations: SpaceReservations,
+    pub(super) subscribers: Subscribers,
+    /// Locked before `tasks` where both are needed.
     pub(super) entries: Mutex<BTreeMap<String, Entry>>,
-    /// What was last started for each download.
+    /// Last task started for each download.
     pub(super) tasks: Mutex<HashMap<String, tokio::task::JoinHandle<()>>>,
     pub(super) next: AtomicU64,
 }
 
 pub(super) struct Entry {
     pub(super) view: Download,
-    /// Which of its runs may change it; an older one may still be coming to its end.
-    pub(super) run: u64,
-    /// Whether nothing is known of it but its bytes.
-    lost: bool,
-    /// Of all that was started for it one is at the files.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Task that may change this entry. An older task may still be finishing.
+    pub(super) generation: u64,
+    /// Set if the state file is missing or corrupt.
+    is_unreadable: bool,
+    /// Held by the task that accesses the files.
+    files_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Inner {
     pub(super) fn view(&self, id: &str) -> Result<Download> {
-        let missing = || Error::invalid("There is no such download any more. Choose another one.");
+        let missing = || Error::invalid("This download no longer exists. Choose another one.");
         lock(&self.entries).get(id).map(|entry| entry.view.clone()).ok_or_else(missing)
     }
 
-    pub(super) fn place(&self, id: &str) -> Place {
-        Place::new(&self.models, id)
+    pub(super) fn partial(&self, id: &str) -> PartialDownload {
+        PartialDownload::new(&self.models, id)
     }
 
-    /// Looks at the disk for what other programs have begun, moved and ended.
-    pub(super) fn look(&self) {
-        let on_disk: BTreeMap<String, Found> = kept::all(&self.models).into_iter().collect();
+    /// Updates the entries from disk, for downloads of other programs.
+    pub(super) fn sync_from_disk(&self) {
+        let on_disk: BTreeMap<String, OnDisk> = partial_state::all(&self.models).into_iter().collect();
         for (id, found) in &on_disk {
             match found {
-                Found::Known(kept) => self.learn(id, kept),
-                Found::Lost { bytes } => self.learn_of_loss(id, *bytes),
+                OnDisk::Readable(state) => self.sync_entry(id, state),
+                OnDisk::Unreadable { bytes } => self.sync_unreadable(id, *bytes),
             }
         }
         let gone: Vec<(String, u64)> = lock(&self.entries)
             .iter()
-            .filter(|(id, entry)| (entry.lost || is_idle(&entry.view)) && !on_disk.contains_key(*id))
-            .map(|(id, entry)| (id.clone(), entry.run))
+            .filter(|(id, entry)| (entry.is_unreadable || is_idle(&entry.view)) && !on_disk.contains_key(*id))
+            .map(|(id, entry)| (id.clone(), entry.generation))
             .collect();
-        for (id, run) in gone {
-            // One that was paused before it had begun has nothing on disk yet.
+        for (id, generation) in gone {
+            // A download paused before its first write has nothing on disk yet.
             if !self.is_busy(&id) {
-                self.forget(&id, run);
+                self.remove_entry(&id, generation);
             }
         }
     }
 
-    /// Whether something that was started here for a download has not come to its end: it may still be at the files,
-    /// whatever the download looks like.
+    /// Checks whether a task of this program is still running for a download. It may still access the
+    /// files, whatever phase is shown.
     pub(super) fn is_busy(&self, id: &str) -> bool {
         lock(&self.tasks).get(id).is_some_and(|task| !task.is_finished())
     }
 
     fn entry(&self, view: Download) -> Entry {
-        let lost = view.request.file.is_empty();
-        Entry { view, run: self.next.fetch_add(1, Ordering::Relaxed), lost, turn: Arc::default() }
+        let is_unreadable = view.request.file.is_empty();
+        Entry {
+            view,
+            generation: self.next.fetch_add(1, Ordering::Relaxed),
+            is_unreadable,
+            files_lock: Arc::default(),
+        }
     }
 
-    /// Whether nothing tells any more what the download was to fetch.
-    pub(super) fn is_lost(&self, id: &str) -> bool {
-        lock(&self.entries).get(id).is_some_and(|entry| entry.lost)
+    /// Checks whether the download's state file is unreadable.
+    pub(super) fn is_unreadable(&self, id: &str) -> bool {
+        lock(&self.entries).get(id).is_some_and(|entry| entry.is_unreadable)
     }
 
-    /// What is said of a download of which nothing is known but its bytes.
-    pub(super) fn unreadable(&self, id: &str, bytes: u64) -> Error {
-        Error::DownloadUnreadable { folder: self.place(id).folder().to_owned(), bytes }
+    /// Returns the error for a download whose state file is unreadable.
+    pub(super) fn unreadable_error(&self, id: &str, bytes: u64) -> Error {
+        Error::DownloadUnreadable { folder: self.partial(id).folder().to_owned(), bytes }
     }
 
-    /// A download of which nothing is known but its bytes. It can be taken away.
-    fn as_lost(&self, id: &str, bytes: u64) -> Download {
+    /// Returns the view of a download whose state file is unreadable. It can only be removed.
+    fn unreadable_view(&self, id: &str, bytes: u64) -> Download {
         Download {
             id: id.to_owned(),
             request: DownloadRequest {
@@ -115,35 +119,35 @@ impl Inner {
             total_bytes: None,
             bytes_per_second: None,
             seconds_left: None,
-            error: Some(ErrorInfo::from(&self.unreadable(id, bytes))),
+            error: Some(ErrorInfo::from(&self.unreadable_error(id, bytes))),
             path: None,
         }
     }
 
-    /// Takes over that there are bytes on disk of which is not known what they are.
-    fn learn_of_loss(&self, id: &str, bytes: u64) {
-        let now = self.as_lost(id, bytes);
-        let run = {
+    /// Takes over a download from disk whose state file is unreadable.
+    fn sync_unreadable(&self, id: &str, bytes: u64) {
+        let now = self.unreadable_view(id, bytes);
+        let generation = {
             let mut entries = lock(&self.entries);
             let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
-            // Of one that is known here it is written down again when it goes on.
-            if !entry.lost {
+            // For a download known here, the state file is written again on resume.
+            if !entry.is_unreadable {
                 return;
             }
-            entry.run
+            entry.generation
         };
-        self.publish(id, run, |view| *view = now);
+        self.publish(id, generation, |view| *view = now);
     }
 
-    /// A download as it lies on disk, if this program is not at it.
-    fn as_kept(&self, id: &str, kept: &Kept) -> Download {
+    /// Returns the view of a download on disk that is not active here.
+    fn disk_view(&self, id: &str, state: &PartialState) -> Download {
         Download {
             id: id.to_owned(),
-            request: kept.request.clone(),
-            name: hub::short_name(&kept.request.file).to_owned(),
+            request: state.request.clone(),
+            name: hub::short_name(&state.request.file).to_owned(),
             phase: DownloadPhase::Paused,
-            done_bytes: self.place(id).bytes(kept),
-            total_bytes: kept.total(),
+            done_bytes: self.partial(id).bytes(state),
+            total_bytes: state.total(),
             bytes_per_second: None,
             seconds_left: None,
             error: None,
@@ -151,28 +155,28 @@ impl Inner {
         }
     }
 
-    /// Takes over what is known on disk of a download that this program is not at.
-    fn learn(&self, id: &str, kept: &Kept) {
-        let now = self.as_kept(id, kept);
+    /// Takes over the state on disk of a download that is not active here.
+    fn sync_entry(&self, id: &str, state: &PartialState) {
+        let now = self.disk_view(id, state);
         let elsewhere = Error::DownloadElsewhere { name: now.name.clone() };
-        let run = {
+        let generation = {
             let mut entries = lock(&self.entries);
             let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(now.clone()));
-            if std::mem::take(&mut entry.lost) {
-                // Another program has begun it anew.
+            if std::mem::take(&mut entry.is_unreadable) {
+                // Another program has restarted it.
                 entry.view = now.clone();
             }
             if is_active(entry.view.phase) || entry.view.phase == DownloadPhase::Done {
                 return;
             }
-            entry.run
+            entry.generation
         };
-        let held = !self.is_busy(id) && self.place(id).is_held();
-        self.publish(id, run, |view| {
+        let is_foreign = !self.is_busy(id) && self.partial(id).is_locked();
+        self.publish(id, generation, |view| {
             view.done_bytes = now.done_bytes;
             view.total_bytes = now.total_bytes.or(view.total_bytes);
             let code = elsewhere.code();
-            if held {
+            if is_foreign {
                 (view.phase, view.error) = (DownloadPhase::Failed, Some(ErrorInfo::from(&elsewhere)));
             } else if view.error.as_ref().is_some_and(|error| error.code == code) {
                 (view.phase, view.error) = (DownloadPhase::Paused, None);
@@ -180,52 +184,55 @@ impl Inner {
         });
     }
 
-    /// Changes a download and tells it, if it changes and `run` is the run that may.
-    pub(super) fn publish(&self, id: &str, run: u64, change: impl FnOnce(&mut Download)) {
+    /// Changes a download and notifies subscribers, unless a newer task owns it or nothing changed.
+    pub(super) fn publish(&self, id: &str, generation: u64, change: impl FnOnce(&mut Download)) {
         {
             let mut entries = lock(&self.entries);
-            let Some(entry) = entries.get_mut(id).filter(|entry| entry.run == run) else { return };
+            let Some(entry) = entries.get_mut(id).filter(|entry| entry.generation == generation) else {
+                return;
+            };
             self.change(entry, change);
         }
-        self.sinks.tell();
+        self.subscribers.deliver();
     }
 
-    /// Changes a download whose lock is held, and has it told if it changes.
+    /// Changes a locked entry, and queues an event if anything changed.
     fn change(&self, entry: &mut Entry, change: impl FnOnce(&mut Download)) {
         let before = entry.view.clone();
         change(&mut entry.view);
         if entry.view != before {
-            self.sinks.put(LibraryEvent::Download { download: Box::new(entry.view.clone()) });
+            self.subscribers.enqueue(LibraryEvent::Download { download: Box::new(entry.view.clone()) });
         }
     }
 
-    pub(super) fn forget(&self, id: &str, run: u64) {
+    pub(super) fn remove_entry(&self, id: &str, generation: u64) {
         {
             let mut entries = lock(&self.entries);
-            if entries.get(id).is_none_or(|entry| entry.run != run) {
+            if entries.get(id).is_none_or(|entry| entry.generation != generation) {
                 return;
             }
             entries.remove(id);
-            self.sinks.put(LibraryEvent::DownloadGone { id: id.to_owned() });
+            self.subscribers.enqueue(LibraryEvent::DownloadGone { id: id.to_owned() });
         }
-        self.sinks.tell();
+        self.subscribers.deliver();
     }
 
-    pub(super) fn tell(&self, event: LibraryEvent) {
-        self.sinks.put(event);
-        self.sinks.tell();
+    pub(super) fn notify(&self, event: LibraryEvent) {
+        self.subscribers.enqueue(event);
+        self.subscribers.deliver();
     }
 
-    /// Fetches, if nobody does. One that is not known yet is what `request` says.
-    pub(super) fn launch(self: &Arc<Self>, id: &str, request: Option<&DownloadRequest>) {
+    /// Starts fetching unless the download is active. `request` creates or updates the entry.
+    pub(super) fn start(self: &Arc<Self>, id: &str, request: Option<&DownloadRequest>) {
         {
-            // In one step: of two at once one fetches, and nobody sees a new one that is not under way.
+            // Under one lock, so that concurrent calls start one task and subscribers never see a new entry
+            // idle.
             let mut entries = lock(&self.entries);
             if let Some(request) = request {
-                let new = || self.as_kept(id, &Kept::new(request));
+                let new = || self.disk_view(id, &PartialState::new(request));
                 let entry = entries.entry(id.to_owned()).or_insert_with(|| self.entry(new()));
-                if std::mem::take(&mut entry.lost) {
-                    // Now it is known again.
+                if std::mem::take(&mut entry.is_unreadable) {
+                    // The request replaces the unreadable state.
                     entry.view = new();
                 }
             }
@@ -233,20 +240,20 @@ impl Inner {
                 return;
             };
             self.change(entry, |view| {
-                // What was refused for its checksum may be asked for without one.
+                // After a checksum mismatch, the user may retry without one.
                 view.request = request.cloned().unwrap_or_else(|| view.request.clone());
                 (view.phase, view.error, view.path) = (DownloadPhase::Waiting, None, None);
             });
-            self.spawn(entry, |run| run.fetch());
+            self.spawn(entry, |task| task.fetch());
         }
-        self.sinks.tell();
+        self.subscribers.deliver();
     }
 
-    /// Stops what runs for a download and does something else with it.
+    /// Aborts the running task of a download and starts `work` in its place.
     pub(super) fn replace<F: Future<Output = ()> + Send>(
         self: &Arc<Self>,
         id: &str,
-        work: impl FnOnce(Run) -> F + Send + 'static,
+        work: impl FnOnce(Task) -> F + Send + 'static,
     ) {
         {
             let mut entries = lock(&self.entries);
@@ -260,35 +267,41 @@ impl Inner {
             if let Some(task) = lock(&self.tasks).get(id) {
                 task.abort();
             }
-            // Now, and not once the runtime lets go of it: what is started next may have the room.
-            self.room.withdraw(entry.run);
+            // Released here, because the aborted task ends later and the next one may need the space.
+            self.reservations.release(entry.generation);
             self.spawn(entry, work);
         }
-        self.sinks.tell();
+        self.subscribers.deliver();
     }
 
-    /// Starts work for a download. It begins when what was started before has let go of the files.
+    /// Starts a task for a download. It begins once the previous task releases the files.
     fn spawn<F: Future<Output = ()> + Send>(
         self: &Arc<Self>,
         entry: &mut Entry,
-        work: impl FnOnce(Run) -> F + Send + 'static,
+        work: impl FnOnce(Task) -> F + Send + 'static,
     ) {
-        entry.run = self.next.fetch_add(1, Ordering::Relaxed);
+        entry.generation = self.next.fetch_add(1, Ordering::Relaxed);
         let id = entry.view.id.clone();
         let request = entry.view.request.clone();
-        let run =
-            Run { inner: Arc::clone(self), place: self.place(&id), request, run: entry.run, id: id.clone() };
-        let turn = Arc::clone(&entry.turn);
+        let new = Task {
+            inner: Arc::clone(self),
+            partial: self.partial(&id),
+            request,
+            generation: entry.generation,
+            id: id.clone(),
+        };
+        let files_lock = Arc::clone(&entry.files_lock);
         let task = self.runtime.spawn(async move {
-            // Waiting for the one before would not do: that may have been stopped while it waited itself.
-            let _turn = turn.lock_owned().await;
-            work(run).await;
+            // Joining the previous task is not enough: it may have been aborted while waiting for the one
+            // before.
+            let _files = files_lock.lock_owned().await;
+            work(new).await;
         });
         lock(&self.tasks).insert(id, task);
     }
 }
 
-/// Whether there is no more to it than what lies on disk: paused, or another program was at it.
+/// Checks whether the entry mirrors the disk: paused, or active in another program.
 fn is_idle(view: &Download) -> bool {
     view.phase == DownloadPhase::Paused
         || view.error.as_ref().is_some_and(|error| error.code == ErrorCode::DownloadElsewhere)

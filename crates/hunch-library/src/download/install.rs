@@ -1,5 +1,5 @@
-//! From bytes that are all here to a model in the library: the checksum, the header, the name. No
-//! file that is there is written over, and of a model in parts the first comes last.
+//! Turns downloaded files into a model of the library: verifies checksum and header, then renames. Existing
+//! files are never overwritten. The first part of a split model is renamed last.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -8,63 +8,63 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sha2::{Digest, Sha256};
 
-use super::kept::{Place, hex};
-use crate::atomic_file::sync_folder_of;
+use super::partial_state::{PartialDownload, hex};
+use crate::atomic_file::sync_parent;
 use crate::hub::{RemoteFile, local_file};
 use hunch_error::{Error, Result};
 use hunch_model::gguf::Gguf;
 
-/// Names that are tried for a model before it is given up.
-const MOST_NAMES: usize = 100;
+/// Limit of alternative names tried for a model.
+const MAX_NAMES: usize = 100;
 
-/// Where a model is to lie.
+/// Final location of a model.
 #[derive(Clone, Debug)]
-pub(super) struct Goal {
+pub(super) struct Destination {
     /// Its short name.
     pub(super) name: String,
     /// Its files.
     pub(super) files: Vec<PathBuf>,
-    /// Which of them are there already.
-    pub(super) here: Vec<bool>,
+    /// Set for each file that already exists there.
+    pub(super) exists: Vec<bool>,
 }
 
-impl Goal {
-    /// The first name under which nothing else lies. Reads files of the same name and size.
+impl Destination {
+    /// Chooses the first name without a different file. Hashes existing files of the same name and size.
     pub(super) fn choose(
         models: &Path,
         stem: &str,
         parts: &[RemoteFile],
         cancelled: &AtomicBool,
     ) -> Result<Self> {
-        for number in 1..=MOST_NAMES {
+        for number in 1..=MAX_NAMES {
             let name = if number == 1 { stem.to_owned() } else { format!("{stem}-{number}") };
             let file = |index| models.join(local_file(&name, index, parts.len()));
             let files: Vec<PathBuf> = (0..parts.len()).map(file).collect();
-            let mut here = Vec::new();
+            let mut exists = Vec::new();
             for (path, part) in files.iter().zip(parts) {
                 match std::fs::symlink_metadata(path) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => here.push(false),
-                    _ if is_same(path, part, cancelled)? => here.push(true),
+                    Err(error) if error.kind() == ErrorKind::NotFound => exists.push(false),
+                    _ if is_match(path, part, cancelled)? => exists.push(true),
                     _ => break,
                 }
             }
-            if here.len() == parts.len() {
-                return Ok(Self { name, files, here });
+            if exists.len() == parts.len() {
+                return Ok(Self { name, files, exists });
             }
         }
         Err(Error::invalid(format!(
-            "There are {MOST_NAMES} models called {stem} already. Remove some of them, then try again."
+            "There are already {MAX_NAMES} models called {stem}. Remove some of them, then try again."
         )))
     }
 }
 
-fn is_same(path: &Path, part: &RemoteFile, cancelled: &AtomicBool) -> Result<bool> {
+fn is_match(path: &Path, part: &RemoteFile, cancelled: &AtomicBool) -> Result<bool> {
     let Some(expected) = &part.sha256 else { return Ok(false) };
     let size = std::fs::metadata(path).map_or(0, |file| file.len());
     Ok(size == part.size && sha256(path, cancelled)? == *expected)
 }
 
-/// The SHA-256 of a file.
+/// Computes a file's SHA-256, in hexadecimal.
 fn sha256(path: &Path, cancelled: &AtomicBool) -> Result<String> {
     let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
     let mut file = File::open(path).map_err(io)?;
@@ -80,9 +80,14 @@ fn sha256(path: &Path, cancelled: &AtomicBool) -> Result<String> {
     }
 }
 
-/// Checks that a file is what the hub has, and a model. One that is not is set aside.
-pub(super) fn check(place: &Place, index: usize, part: &RemoteFile, cancelled: &AtomicBool) -> Result<()> {
-    let path = place.part(index);
+/// Verifies a file's checksum and GGUF header. A bad file is quarantined.
+pub(super) fn check(
+    partial: &PartialDownload,
+    index: usize,
+    part: &RemoteFile,
+    cancelled: &AtomicBool,
+) -> Result<()> {
+    let path = partial.part_path(index);
     let name = part.path.rsplit('/').next().unwrap_or_default();
     if let Some(expected) = &part.sha256 {
         let found = sha256(&path, cancelled)?;
@@ -91,50 +96,50 @@ pub(super) fn check(place: &Place, index: usize, part: &RemoteFile, cancelled: &
                 file: part.path.clone(),
                 expected: expected.chars().take(12).collect(),
                 found: found.chars().take(12).collect(),
-                path: place.set_aside(index, &format!("{name}.bad-checksum"))?,
+                path: partial.quarantine(index, &format!("{name}.bad-checksum"))?,
             });
         }
     }
-    // This file's header alone: the name that says which part of a model it is comes with the others.
+    // Only this file's header: part numbers are checked once all parts have their names.
     match Gguf::read(&path) {
         Err(Error::InvalidModelFile { reason, .. }) => {
-            let path = place.set_aside(index, &format!("{name}.not-a-model"))?;
+            let path = partial.quarantine(index, &format!("{name}.not-a-model"))?;
             Err(Error::InvalidModelFile { path, reason })
         }
-        // Of an architecture that Hunch does not run: the library says so.
+        // The library reports unsupported architectures.
         Err(Error::UnsupportedModel { .. }) | Ok(_) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Gives the files their names, all or none. `false`: something else has come to lie there meanwhile.
-pub(super) fn install(place: &Place, goal: &Goal) -> Result<bool> {
-    let missing = goal.files.iter().enumerate().filter(|(index, _)| !goal.here[*index]);
-    let mut named: Vec<(usize, &Path)> = Vec::new();
-    // The first part makes a model of the others.
+/// Renames all files to their final names, or none. Returns `false` if another file has appeared there.
+pub(super) fn install(partial: &PartialDownload, destination: &Destination) -> Result<bool> {
+    let missing = destination.files.iter().enumerate().filter(|(index, _)| !destination.exists[*index]);
+    let mut renamed: Vec<(usize, &Path)> = Vec::new();
+    // The first part makes the model visible, so it comes last.
     for (index, target) in missing.rev() {
-        match rename_to_new(&place.part(index), target) {
-            Ok(true) => named.push((index, target)),
+        match rename_to_new(&partial.part_path(index), target) {
+            Ok(true) => renamed.push((index, target)),
             Ok(false) => {
-                take_back(place, &named)?;
+                undo(partial, &renamed)?;
                 return Ok(false);
             }
             Err(error) => {
-                // The first error is the one to tell.
-                let _ = take_back(place, &named);
+                // The first error is the one to report.
+                let _ = undo(partial, &renamed);
                 return Err(error);
             }
         }
     }
-    sync_folder_of(&goal.files[0]);
+    sync_parent(&destination.files[0]);
     Ok(true)
 }
 
-/// Makes parts of a download of files that have their names already. One that stays where it is, as all do when the
-/// program is ended in between, is known again by its checksum.
-fn take_back(place: &Place, named: &[(usize, &Path)]) -> Result<()> {
-    for (index, target) in named {
-        let part = place.part(*index);
+/// Moves renamed files back to the download folder. A file left behind, for example by a crash, is
+/// recognised later by its checksum.
+fn undo(partial: &PartialDownload, renamed: &[(usize, &Path)]) -> Result<()> {
+    for (index, target) in renamed {
+        let part = partial.part_path(*index);
         if !rename_to_new(target, &part)? {
             let source = ErrorKind::AlreadyExists.into();
             return Err(Error::Io { action: "rename to", path: part, source });
@@ -143,15 +148,15 @@ fn take_back(place: &Place, named: &[(usize, &Path)]) -> Result<()> {
     Ok(())
 }
 
-/// Renames a file unless there is one of that name, which a plain rename would replace; `false` if there is. Where
-/// the volume has neither such a rename nor hard links, as memory sticks have not, it looks first and renames then:
-/// what another program puts there in between is replaced.
+/// Renames a file without replacing an existing one. Returns `false` if one exists. Volumes without
+/// exclusive rename or hard links, such as memory sticks, are checked first: a file created between check
+/// and rename is replaced.
 fn rename_to_new(from: &Path, to: &Path) -> Result<bool> {
     let io = |source| Error::Io { action: "rename to", path: to.to_owned(), source };
     match rename_exclusively(from, to) {
         Ok(()) => return Ok(true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
-        // What follows can do without, and tells what is wrong if it is something else.
+        // The fallback works without it, and reports any other error.
         Err(_) => {}
     }
     let done = match std::fs::hard_link(from, to) {
@@ -185,73 +190,73 @@ mod tests {
     }
 
     #[test]
-    fn a_model_gets_a_name_that_nothing_else_has() {
+    fn chooses_a_name_without_a_different_file() {
         let folder = tempfile::tempdir().unwrap();
         let models = folder.path();
         let choose =
-            |bytes: &[u8]| Goal::choose(models, "m", &[part(bytes)], &AtomicBool::new(false)).unwrap();
-        assert_eq!((choose(b"one").name, choose(b"one").here), ("m".into(), vec![false]));
+            |bytes: &[u8]| Destination::choose(models, "m", &[part(bytes)], &AtomicBool::new(false)).unwrap();
+        assert_eq!((choose(b"one").name, choose(b"one").exists), ("m".into(), vec![false]));
         std::fs::write(models.join("m.gguf"), b"one").unwrap();
-        assert_eq!((choose(b"one").name, choose(b"one").here), ("m".into(), vec![true]));
-        assert_eq!((choose(b"two").name, choose(b"two").here), ("m-2".into(), vec![false]));
-        // Something comes between choosing and naming.
-        let place = Place::new(models, "x");
-        std::fs::create_dir_all(place.part(0).parent().unwrap()).unwrap();
-        std::fs::write(place.part(0), b"two").unwrap();
-        let goal = choose(b"two");
+        assert_eq!((choose(b"one").name, choose(b"one").exists), ("m".into(), vec![true]));
+        assert_eq!((choose(b"two").name, choose(b"two").exists), ("m-2".into(), vec![false]));
+        // A file appears between choosing and renaming.
+        let partial = PartialDownload::new(models, "x");
+        std::fs::create_dir_all(partial.part_path(0).parent().unwrap()).unwrap();
+        std::fs::write(partial.part_path(0), b"two").unwrap();
+        let destination = choose(b"two");
         std::fs::write(models.join("m-2.gguf"), b"six").unwrap();
-        assert!(!install(&place, &goal).unwrap());
-        assert!(install(&place, &choose(b"two")).unwrap());
+        assert!(!install(&partial, &destination).unwrap());
+        assert!(install(&partial, &choose(b"two")).unwrap());
         let read = |name: &str| std::fs::read(models.join(name)).unwrap();
         assert_eq!(
             (read("m.gguf"), read("m-2.gguf"), read("m-3.gguf")),
             (b"one".into(), b"six".into(), b"two".into())
         );
-        assert!(!place.part(0).exists());
+        assert!(!partial.part_path(0).exists());
     }
 
     #[test]
-    fn of_a_model_in_parts_all_get_their_names_or_none() {
+    fn installs_all_parts_or_none() {
         let folder = tempfile::tempdir().unwrap();
         let models = folder.path();
-        let place = Place::new(models, "x");
-        std::fs::create_dir_all(place.folder()).unwrap();
+        let partial = PartialDownload::new(models, "x");
+        std::fs::create_dir_all(partial.folder()).unwrap();
         let bytes: [&[u8]; 3] = [b"one", b"two", b"three"];
         for (index, bytes) in bytes.iter().enumerate() {
-            std::fs::write(place.part(index), bytes).unwrap();
+            std::fs::write(partial.part_path(index), bytes).unwrap();
         }
-        // Without checksums nobody could tell afterwards whose a file is.
+        // Without checksums, existing files cannot be recognised.
         let parts = bytes.map(|bytes| RemoteFile { sha256: None, ..part(bytes) });
-        let choose = || Goal::choose(models, "m", &parts, &AtomicBool::new(false)).unwrap();
-        let goal = choose();
-        let (first, stranger) = (goal.files[0].clone(), b"stranger");
+        let choose = || Destination::choose(models, "m", &parts, &AtomicBool::new(false)).unwrap();
+        let destination = choose();
+        let (first, stranger) = (destination.files[0].clone(), b"stranger");
         std::fs::write(&first, stranger).unwrap();
-        assert!(!install(&place, &goal).unwrap());
+        assert!(!install(&partial, &destination).unwrap());
         let names = || {
             let entries = std::fs::read_dir(models).unwrap().map(|entry| entry.unwrap().file_name());
             let mut names: Vec<_> = entries.filter(|name| name != ".downloads").collect();
             names.sort();
             names
         };
-        assert_eq!(names(), [first.file_name().unwrap()], "nothing of the model is left there");
-        // Nor where the disk refuses: the first part is gone.
-        std::fs::rename(place.part(0), models.join("aside")).unwrap();
+        assert_eq!(names(), [first.file_name().unwrap()], "no part of the model is left there");
+        // The disk refuses: the first part is gone.
+        std::fs::rename(partial.part_path(0), models.join("aside")).unwrap();
         std::fs::remove_file(&first).unwrap();
-        assert!(matches!(install(&place, &goal), Err(Error::Io { .. })));
+        assert!(matches!(install(&partial, &destination), Err(Error::Io { .. })));
         assert_eq!(names(), ["aside"]);
-        std::fs::rename(models.join("aside"), place.part(0)).unwrap();
+        std::fs::rename(models.join("aside"), partial.part_path(0)).unwrap();
         std::fs::write(&first, stranger).unwrap();
-        let goal = choose();
-        assert_eq!(goal.name, "m-2");
-        assert!(install(&place, &goal).unwrap());
-        for (file, bytes) in goal.files.iter().zip(bytes) {
+        let destination = choose();
+        assert_eq!(destination.name, "m-2");
+        assert!(install(&partial, &destination).unwrap());
+        for (file, bytes) in destination.files.iter().zip(bytes) {
             assert_eq!(std::fs::read(file).unwrap(), bytes);
         }
         assert_eq!(std::fs::read(&first).unwrap(), stranger);
     }
 
     #[test]
-    fn a_rename_replaces_nothing_not_even_a_link_to_nothing() {
+    fn rename_replaces_neither_files_nor_broken_links() {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));
         std::fs::write(&from, "new").unwrap();
@@ -272,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_have_their_names_already_are_left_as_they_are() {
+    fn installed_parts_are_recognised_by_checksum() {
         let folder = tempfile::tempdir().unwrap();
         let models = folder.path();
         std::fs::write(models.join("m-00002-of-00002.gguf"), b"two").unwrap();
         let parts = [part(b"one"), part(b"two")];
-        let goal = Goal::choose(models, "m", &parts, &AtomicBool::new(false)).unwrap();
-        assert_eq!((goal.name.as_str(), goal.here), ("m", vec![false, true]));
+        let destination = Destination::choose(models, "m", &parts, &AtomicBool::new(false)).unwrap();
+        assert_eq!((destination.name.as_str(), destination.exists), ("m", vec![false, true]));
     }
 }

@@ -1,14 +1,13 @@
-//! Downloads: which there are, how far they are, and what the person may do with them. They run on a
-//! thread of their own, a few files at a time; what is on disk is enough to go on after a restart.
-//! What the hub says and means is `hub`'s.
+//! Downloads: their list, progress and control. They run on their own thread, a few files at a time, and
+//! can resume after a restart from the state on disk. The Hub's protocol is in [`hub`](crate::hub).
 
+mod disk_space;
 mod entries;
+mod fetch;
 mod install;
-mod kept;
-mod part;
+mod partial_state;
 mod progress;
-mod room;
-mod sinks;
+mod subscribers;
 mod task;
 
 use std::path::Path;
@@ -23,62 +22,62 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::hub::{self, Hub, HubConfig, Token};
 use crate::types::{Download, DownloadPhase, DownloadRequest, HubRepository, HubState, LibraryEvent};
+use disk_space::SpaceReservations;
 use entries::Inner;
 use hunch_error::{Error, Result};
-use room::Room;
-use sinks::Sinks;
+use subscribers::Subscribers;
 
-/// How long the end of the program waits for files to be closed.
-const CLOSING: Duration = Duration::from_secs(2);
+/// Time to wait for tasks to close their files at exit.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Free bytes of the disk that a folder is on, if that is known.
-pub type Space = Arc<dyn Fn(&Path) -> Option<u64> + Send + Sync>;
+/// Returns the free bytes of a folder's volume, if known.
+pub type FreeSpace = Arc<dyn Fn(&Path) -> Option<u64> + Send + Sync>;
 
-/// Comes back after so long.
-pub type Wait = Arc<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+/// Sleeps for a duration.
+pub type Sleep = Arc<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// How to download.
+/// Settings for downloads.
 #[derive(Clone)]
 pub struct DownloadSettings {
-    /// Files that are fetched at the same time.
-    pub at_once: usize,
-    /// A connection over which nothing comes for so long has ended.
-    pub stall: Duration,
-    /// How often something is tried again without a byte more.
-    pub tries: usize,
-    /// How long before the first time; doubled with each, and longer by chance, so that not all come at once.
-    pub first_wait: Duration,
-    /// The longest of these.
-    pub longest_wait: Duration,
-    /// Tells the free space.
-    pub space: Space,
-    /// Waits before something is tried again.
-    pub wait: Wait,
+    /// Files transferred in parallel.
+    pub max_parallel: usize,
+    /// Time without data after which a connection counts as lost.
+    pub stall_timeout: Duration,
+    /// Retries without progress before giving up.
+    pub max_retries: usize,
+    /// Wait before the first retry. It doubles with each retry, with jitter.
+    pub min_backoff: Duration,
+    /// Longest wait between retries.
+    pub max_backoff: Duration,
+    /// Reports free disk space.
+    pub free_space: FreeSpace,
+    /// Waits between retries.
+    pub sleep: Sleep,
 }
 
 impl Default for DownloadSettings {
     fn default() -> Self {
         Self {
-            at_once: 3,
-            stall: Duration::from_secs(30),
-            tries: 8,
-            first_wait: Duration::from_secs(1),
-            longest_wait: Duration::from_secs(60),
-            space: Arc::new(room::free_space),
-            wait: Arc::new(|time| Box::pin(tokio::time::sleep(time))),
+            max_parallel: 3,
+            stall_timeout: Duration::from_secs(30),
+            max_retries: 8,
+            min_backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(60),
+            free_space: Arc::new(disk_space::free_space),
+            sleep: Arc::new(|time| Box::pin(tokio::time::sleep(time))),
         }
     }
 }
 
-/// The downloads of a models folder. Cheap to clone; all clones are the same one, and when the last is gone
-/// everything stops where it is.
+/// The downloads of a models folder. Cheap to clone: all clones share one state. When the last one is
+/// dropped, all downloads stop and keep their files.
 #[derive(Clone)]
 pub struct Downloads {
     inner: Arc<Inner>,
     _worker: Arc<Worker>,
 }
 
-/// Nothing that panics runs under these locks but sinks, and what they are told of is sound before.
+/// Only subscribers can panic under these locks, and the state is consistent when they run.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -88,7 +87,7 @@ fn is_active(phase: DownloadPhase) -> bool {
     matches!(phase, Waiting | Running | Retrying | Checking)
 }
 
-/// Runs what would hold everything else up, off the thread. It is told when nobody waits for it any more.
+/// Runs blocking work off the download thread. The flag is set when the caller stops waiting.
 async fn blocking<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Result<T> {
     struct Cancel(Arc<AtomicBool>);
     impl Drop for Cancel {
@@ -99,10 +98,10 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> T + Send 
     let cancel = Cancel(Arc::default());
     let cancelled = Arc::clone(&cancel.0);
     let done = tokio::task::spawn_blocking(move || work(&cancelled)).await;
-    done.map_err(|error| Error::Internal(format!("a download ended: {error}")))
+    done.map_err(|error| Error::Internal(format!("a download task failed: {error}")))
 }
 
-/// The thread. Dropping it ends what runs.
+/// The download thread. Dropping it aborts active downloads.
 struct Worker {
     inner: Weak<Inner>,
     stop: Option<oneshot::Sender<()>>,
@@ -115,91 +114,91 @@ impl Drop for Worker {
             let entries = lock(&inner.entries);
             let tasks = lock(&inner.tasks);
             let active = entries.iter().filter(|(_, entry)| is_active(entry.view.phase));
-            // Those that only write down that they are paused come to their end.
+            // Tasks that only record a pause are allowed to finish.
             active.filter_map(|(id, _)| tasks.get(id)).for_each(tokio::task::JoinHandle::abort);
         }
         drop(self.stop.take());
         let thread = self.thread.take();
-        // A sink may have held the last clone.
+        // A subscriber may have owned the last clone.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
     }
 }
 
-/// While it lives, a sink is told what happens.
-#[must_use = "a sink hears nothing when this is dropped"]
+/// Keeps a subscriber registered until dropped.
+#[must_use = "dropping this removes the subscriber"]
 pub struct Subscription {
     inner: Weak<Inner>,
-    number: u64,
+    id: u64,
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade() {
-            inner.sinks.remove(self.number);
+            inner.subscribers.remove(self.id);
         }
     }
 }
 
 impl Downloads {
-    /// Opens the downloads of a models folder, with those that lie there unfinished. None is started.
+    /// Opens the downloads of a models folder, including unfinished ones. Starts none.
     ///
     /// # Errors
-    /// When the hub's or a proxy's address makes no sense, or the thread cannot be started.
+    /// If the Hub's or a proxy's address is invalid, or the thread cannot be started.
     pub fn open(models: &Path, hub: HubConfig, settings: DownloadSettings) -> Result<Self> {
-        let hub = Arc::new(Hub::new(hub, settings.stall)?);
-        let failed = |error| Error::Internal(format!("the thread of downloads cannot be started: {error}"));
+        let hub = Arc::new(Hub::new(hub, settings.stall_timeout)?);
+        let failed = |error| Error::Internal(format!("the download thread cannot be started: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let inner = Arc::new(Inner {
             models: models.to_owned(),
             hub,
             runtime: runtime.handle().clone(),
-            slots: Arc::new(Semaphore::new(settings.at_once)),
+            slots: Arc::new(Semaphore::new(settings.max_parallel)),
             settings,
-            room: Room::default(),
-            sinks: Sinks::default(),
+            reservations: SpaceReservations::default(),
+            subscribers: Subscribers::default(),
             entries: Mutex::default(),
             tasks: Mutex::default(),
             next: AtomicU64::new(1),
         });
-        inner.look();
+        inner.sync_from_disk();
         let (stop, stopped) = oneshot::channel();
-        let of_thread = Arc::clone(&inner);
+        let thread_inner = Arc::clone(&inner);
         let thread = std::thread::Builder::new().name("downloads".into()).spawn(move || {
             runtime.block_on(async {
                 let _ = stopped.await;
-                let tasks = std::mem::take(&mut *lock(&of_thread.tasks));
+                let tasks = std::mem::take(&mut *lock(&thread_inner.tasks));
                 for task in tasks.into_values() {
-                    let _ = tokio::time::timeout(CLOSING, task).await;
+                    let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, task).await;
                 }
             });
-            runtime.shutdown_timeout(CLOSING);
+            runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         });
         let worker =
             Worker { inner: Arc::downgrade(&inner), stop: Some(stop), thread: Some(thread.map_err(failed)?) };
         Ok(Self { inner, _worker: Arc::new(worker) })
     }
 
-    /// Tells a sink what happens, at most a few times a second for each download, until the subscription is
-    /// dropped, from whichever thread something happens on. A sink may ask for [`Downloads::list`] and drop what
-    /// it likes, subscriptions too; it must call nothing else here.
-    pub fn subscribe(&self, sink: Box<dyn FnMut(LibraryEvent) + Send>) -> Subscription {
-        let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
-        self.inner.sinks.add(number, sink);
-        Subscription { inner: Arc::downgrade(&self.inner), number }
+    /// Registers a subscriber until the subscription is dropped. It is called a few times per second per
+    /// download at most, on any thread. It may call [`Downloads::list`] and drop subscriptions, and nothing
+    /// else of this type.
+    pub fn subscribe(&self, subscriber: Box<dyn FnMut(LibraryEvent) + Send>) -> Subscription {
+        let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        self.inner.subscribers.add(id, subscriber);
+        Subscription { inner: Arc::downgrade(&self.inner), id }
     }
 
-    /// Every download: those of this program as they are, others as they lie on disk.
+    /// Returns every download, including those of other programs as found on disk.
     pub fn list(&self) -> Vec<Download> {
-        self.inner.look();
+        self.inner.sync_from_disk();
         lock(&self.inner.entries).values().map(|entry| entry.view.clone()).collect()
     }
 
-    /// What a repository holds. Waits for the hub.
+    /// Lists a repository's models. Blocks until the Hub responds.
     ///
     /// # Errors
-    /// When that is not the name of one, or the hub does not answer or does not let us in.
+    /// If the name is invalid, or the Hub is unreachable or denies access.
     pub fn repository(&self, repository: &str) -> Result<HubRepository> {
         let repository = self.inner.hub.repository(repository)?;
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -207,95 +206,97 @@ impl Downloads {
         self.inner.runtime.spawn(async move {
             let _ = sender.send(task::repository(&inner, &repository).await);
         });
-        receiver.recv().map_err(|_| Error::Internal("the thread of downloads has ended".into()))?
+        receiver.recv().map_err(|_| Error::Internal("the download thread has ended".into()))?
     }
 
-    /// What of a repository is meant where that is written behind it, as in "owner/name:Q8_0": a quantisation or a
-    /// file. Asks nobody.
+    /// Returns the quantisation or file after the colon of a name such as "owner/name:Q8_0". Makes no
+    /// request.
     ///
     /// # Errors
-    /// When that is not the name of a repository.
-    pub fn wanted(&self, repository: &str) -> Result<Option<String>> {
-        self.inner.hub.wanted(repository)
+    /// If the name is invalid.
+    pub fn selector(&self, repository: &str) -> Result<Option<String>> {
+        self.inner.hub.selector(repository)
     }
 
-    /// The hub, as this machine sees it. May wait for the person to open the keychain.
+    /// Returns the state of the Hub connection. May wait for the user to unlock the keychain.
     pub fn hub_state(&self) -> HubState {
         self.inner.hub.state()
     }
 
-    /// Has a keychain that stayed shut asked once more with the next request; else it is asked once and never again.
-    /// For a window, where a person does one thing after the other: to be called before each.
-    pub fn ask_keychain_again(&self) {
-        self.inner.hub.ask_keychain_again();
+    /// Lets the next request try a keychain again that could not be read. Otherwise it is tried once per
+    /// process. Interactive callers use this before each user action.
+    pub fn retry_keychain(&self) {
+        self.inner.hub.retry_keychain();
     }
 
-    /// Keeps the hub's token in the keychain, or forgets it.
+    /// Stores the Hub token in the keychain, or deletes it.
     ///
     /// # Errors
-    /// When it cannot be one, or there is no keychain or it stays shut.
+    /// If the token is malformed, or the keychain is missing or cannot be written.
     pub fn set_hub_token(&self, token: Option<&str>) -> Result<HubState> {
         let token = token.map(Token::new).transpose()?;
         self.inner.hub.set_token(token.as_ref())?;
         Ok(self.hub_state())
     }
 
-    /// Starts a download, or goes on with it, now with the checksum that is asked for, if any. Tells how it goes by
-    /// events; a download that runs is left alone.
+    /// Starts or resumes a download, with the requested checksum if any. Progress is reported by events. An
+    /// active download is not changed.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when the names cannot be those of a file in a repository.
+    /// [`Error::InvalidRequest`] if the repository or file name is invalid.
     pub fn start(&self, request: &DownloadRequest) -> Result<Download> {
         let repository = self.inner.hub.repository(&request.repository)?;
         hub::check_path(&request.file)?;
         let request = DownloadRequest { repository, ..request.clone() };
-        let id = kept::id(&request);
-        self.inner.launch(&id, Some(&request));
+        let id = partial_state::download_id(&request);
+        self.inner.start(&id, Some(&request));
         self.inner.view(&id)
     }
 
-    /// Stops a download; what is here of it stays. One that does not run is left alone.
+    /// Pauses a download and keeps its partial files. Does nothing if it is not active.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when there is none of that number.
+    /// [`Error::InvalidRequest`] if there is no such download.
     pub fn pause(&self, id: &str) -> Result<()> {
         if is_active(self.inner.view(id)?.phase) {
-            self.inner.replace(id, |run| async move { run.put_down() });
+            self.inner.replace(id, |task| async move { task.record_pause() });
         }
         Ok(())
     }
 
-    /// Goes on with a download.
+    /// Resumes a download.
     ///
     /// # Errors
-    /// As [`Downloads::pause`]; [`Error::DownloadUnreadable`] where nothing tells any more what was to be fetched.
+    /// As [`Downloads::pause`]; [`Error::DownloadUnreadable`] if its state file is unreadable.
     pub fn resume(&self, id: &str) -> Result<()> {
         let view = self.inner.view(id)?;
-        if self.inner.is_lost(id) {
-            return Err(self.inner.unreadable(id, view.done_bytes));
+        if self.inner.is_unreadable(id) {
+            return Err(self.inner.unreadable_error(id, view.done_bytes));
         }
         if view.phase != DownloadPhase::Done {
-            self.inner.launch(id, None);
+            self.inner.start(id, None);
         }
         Ok(())
     }
 
-    /// Goes on with what was under way when the program last ended.
+    /// Resumes the downloads that were active when the program last ended.
     pub fn resume_interrupted(&self) {
-        for (id, kept) in kept::known(&self.inner.models) {
-            if kept.wanted && self.inner.view(&id).is_ok_and(|view| view.phase == DownloadPhase::Paused) {
-                self.inner.launch(&id, None);
+        for (id, state) in partial_state::all_readable(&self.inner.models) {
+            if state.resume_on_start
+                && self.inner.view(&id).is_ok_and(|view| view.phase == DownloadPhase::Paused)
+            {
+                self.inner.start(&id, None);
             }
         }
     }
 
-    /// Takes a download away, with what is here of it; of one that is done only the entry, the model stays.
+    /// Removes a download and its partial files. If it is done, the model stays.
     ///
     /// # Errors
     /// As [`Downloads::pause`].
     pub fn remove(&self, id: &str) -> Result<()> {
         self.inner.view(id)?;
-        self.inner.replace(id, |run| async move { run.remove() });
+        self.inner.replace(id, |task| async move { task.remove() });
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! How far and how fast. Time is handed in.
+//! Progress and speed of downloads. Callers pass in the time.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,36 +7,36 @@ use std::time::{Duration, Instant};
 use crate::types::DownloadPhase;
 use hunch_error::ErrorInfo;
 
-/// What a speed is taken over.
+/// Window of the speed average.
 const WINDOW: Duration = Duration::from_secs(5);
-/// Less says nothing.
-const SHORTEST: Duration = Duration::from_millis(300);
+/// Shortest interval to compute a speed from.
+const MIN_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Speed over the last seconds. When nothing comes there is none, soon.
+/// Average speed over the last seconds, absent when no data arrives.
 #[derive(Debug, Default)]
 pub(super) struct Speed {
-    /// When, and how many bytes were here then.
-    seen: VecDeque<(Instant, u64)>,
+    /// Times, and bytes received by then.
+    samples: VecDeque<(Instant, u64)>,
 }
 
 impl Speed {
-    /// Bytes per second, now that so many are here.
+    /// Adds a sample and returns the speed in bytes per second.
     pub(super) fn update(&mut self, now: Instant, bytes: u64) -> Option<f64> {
-        if self.seen.back().is_some_and(|(_, before)| *before > bytes) {
-            // It began anew.
-            self.seen.clear();
+        if self.samples.back().is_some_and(|(_, before)| *before > bytes) {
+            // The download was restarted.
+            self.samples.clear();
         }
-        self.seen.push_back((now, bytes));
-        while self.seen.len() > 1 && now.duration_since(self.seen[0].0) > WINDOW {
-            self.seen.pop_front();
+        self.samples.push_back((now, bytes));
+        while self.samples.len() > 1 && now.duration_since(self.samples[0].0) > WINDOW {
+            self.samples.pop_front();
         }
-        let (start, before) = self.seen[0];
+        let (start, before) = self.samples[0];
         let time = now.duration_since(start);
-        (time >= SHORTEST && bytes > before).then(|| (bytes - before) as f64 / time.as_secs_f64())
+        (time >= MIN_INTERVAL && bytes > before).then(|| (bytes - before) as f64 / time.as_secs_f64())
     }
 }
 
-/// What a file of a download does.
+/// State of one file of a download.
 #[derive(Clone, Debug)]
 pub(super) enum PartPhase {
     Waiting,
@@ -45,14 +45,14 @@ pub(super) enum PartPhase {
     Done,
 }
 
-/// The files of a download, as they move.
+/// State of all files of a download.
 #[derive(Debug)]
 pub(super) struct Meter {
     parts: Mutex<Vec<(u64, PartPhase)>>,
 }
 
 impl Meter {
-    /// Of files of which so many bytes are here.
+    /// Creates the state of waiting files, with the bytes received of each.
     pub(super) fn new(bytes: impl Iterator<Item = u64>) -> Self {
         Self { parts: Mutex::new(bytes.map(|bytes| (bytes, PartPhase::Waiting)).collect()) }
     }
@@ -61,7 +61,7 @@ impl Meter {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are here.
+    /// Returns the bytes received of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.parts().iter().fold(0, |sum, (bytes, _)| sum.saturating_add(*bytes))
     }
@@ -70,7 +70,7 @@ impl Meter {
         self.parts()[part] = (bytes, phase);
     }
 
-    /// Bytes that are here, and what the whole does: it runs while one of its files does.
+    /// Returns bytes received and the overall phase: running while any file is.
     pub(super) fn total(&self) -> (u64, DownloadPhase, Option<ErrorInfo>) {
         let parts = self.parts();
         let bytes = parts.iter().map(|(bytes, _)| bytes).sum();
@@ -95,25 +95,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_speed_is_of_the_last_seconds_and_never_freezes() {
+    fn speed_covers_the_last_seconds_and_ends_when_data_stops() {
         let start = Instant::now();
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
         let mut speed = Speed::default();
-        assert_eq!(speed.update(at(0.0), 0), None, "nothing is known yet");
+        assert_eq!(speed.update(at(0.0), 0), None, "one sample is not enough");
         assert_eq!(speed.update(at(1.0), 1000), Some(1000.0));
         assert_eq!(speed.update(at(4.0), 7000), Some(1750.0));
-        // The first second is forgotten.
+        // The first second is out of the window.
         assert_eq!(speed.update(at(5.5), 10_000), Some(2000.0));
         for tenth in 56..110 {
             speed.update(at(f64::from(tenth) / 10.0), 10_000);
         }
-        assert_eq!(speed.update(at(11.0), 10_000), None, "nothing has come for five seconds");
-        assert_eq!(speed.update(at(11.2), 10), None, "it began anew");
+        assert_eq!(speed.update(at(11.0), 10_000), None, "no data for five seconds");
+        assert_eq!(speed.update(at(11.2), 10), None, "the download was restarted");
         assert_eq!(speed.update(at(12.2), 110), Some(100.0));
     }
 
     #[test]
-    fn a_download_runs_while_one_of_its_files_does() {
+    fn download_is_running_while_any_file_is() {
         let meter = Meter::new([5, 0].into_iter());
         assert_eq!(meter.total(), (5, DownloadPhase::Waiting, None));
         let gone = hunch_error::Error::HubUnreachable { endpoint: "there".into(), reason: "gone".into() };

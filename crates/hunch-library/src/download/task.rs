@@ -1,61 +1,60 @@
-//! One download from its beginning to its end: what is it now, is it here already, is there room,
-//! fetch, check, name.
+//! The steps of a download. List the repository, check for existing files, reserve space, fetch, verify and
+//! install.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::install::{self, Goal};
-use super::kept::{self, Kept, Place};
-use super::part::{Ended, PartJob, Patience, fetch};
+use super::disk_space::{ReservationGuard, Shortage};
+use super::fetch::{Backoff, FetchError, FetchJob, fetch};
+use super::install::{self, Destination};
+use super::partial_state::{self, PartialDownload, PartialState};
 use super::progress::{Meter, Speed};
-use super::room::{Promised, Shortage};
 use super::{Inner, blocking, is_active};
 use crate::hub::{Listing, RemoteFile, short_name};
 use crate::types::{Download, DownloadPhase, DownloadRequest, HubRepository, LibraryEvent};
-use hunch_error::ErrorInfo;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, ErrorInfo, Result};
 
-/// How often progress is told.
-const TICK: Duration = Duration::from_millis(200);
-/// How often a file may change while it is fetched.
-const MOST_CHANGES: usize = 4;
-/// How often a question that a person waits for is asked.
-const TRIES_OF_A_QUESTION: usize = 2;
-/// How long somebody who waits for an answer waits before the question is asked again, whatever the hub asks for.
-const LONGEST_WAIT_FOR_AN_ANSWER: Duration = Duration::from_secs(5);
+/// Interval of progress events.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// Limit of changes of a file on the Hub during one download.
+const MAX_CHANGES: usize = 4;
+/// Retries of a listing that the user is waiting for.
+const LISTING_RETRIES: usize = 2;
+/// Longest wait before such a retry, whatever the Hub asks for.
+const MAX_LISTING_WAIT: Duration = Duration::from_secs(5);
 
-/// What a repository holds, for somebody who waits.
+/// Lists a repository's models, with short retries.
 pub(super) async fn repository(inner: &Inner, repository: &str) -> Result<HubRepository> {
     let mut settings = inner.settings.clone();
-    settings.tries = settings.tries.min(TRIES_OF_A_QUESTION);
-    settings.longest_wait = settings.first_wait;
-    let mut patience = Patience::new(&settings);
+    settings.max_retries = settings.max_retries.min(LISTING_RETRIES);
+    settings.max_backoff = settings.min_backoff;
+    let mut backoff = Backoff::new(&settings);
     loop {
         match inner.hub.listing(repository).await {
             Ok(listing) => return Ok(listing.repository),
-            Err(failure) => match patience.next(failure) {
-                Ok(wait) => (settings.wait)(wait.min(LONGEST_WAIT_FOR_AN_ANSWER)).await,
-                Err(Ended::Changed(error) | Ended::Failed(error)) => return Err(error),
+            Err(failure) => match backoff.next(failure) {
+                Ok(wait) => (settings.sleep)(wait.min(MAX_LISTING_WAIT)).await,
+                Err(FetchError::Changed(error) | FetchError::Failed(error)) => return Err(error),
             },
         }
     }
 }
 
-/// A download that something is done with.
-pub(super) struct Run {
+/// A task of a download.
+pub(super) struct Task {
     pub(super) inner: Arc<Inner>,
     pub(super) id: String,
-    /// Its number among all runs.
-    pub(super) run: u64,
+    /// Its number among all tasks.
+    pub(super) generation: u64,
     pub(super) request: DownloadRequest,
-    pub(super) place: Place,
+    pub(super) partial: PartialDownload,
 }
 
-impl Run {
+impl Task {
     fn publish(&self, change: impl FnOnce(&mut Download)) {
-        self.inner.publish(&self.id, self.run, change);
+        self.inner.publish(&self.id, self.generation, change);
     }
 
     fn fail(&self, error: &Error) {
@@ -65,86 +64,90 @@ impl Run {
         });
     }
 
-    /// Short name of the model; of a download that nothing is known of, its number.
+    /// Returns the short name of the model. Falls back to the id if the state file is unreadable.
     fn name(&self) -> &str {
         if self.request.file.is_empty() { &self.id } else { short_name(&self.request.file) }
     }
 
-    fn kept(&self) -> Kept {
-        self.place.load().unwrap_or_else(|| Kept::new(&self.request))
+    fn state(&self) -> PartialState {
+        self.partial.load().unwrap_or_else(|| PartialState::new(&self.request))
     }
 
-    /// Records that the download is paused. Does nothing when its folder is gone: another Hunch has finished or
-    /// removed the download since, and a new folder would bring it back.
-    pub(super) fn put_down(&self) {
+    /// Records that the download is paused. Does nothing when its folder is gone: another Hunch has
+    /// finished or removed the download since, and a new folder would bring it back.
+    pub(super) fn record_pause(&self) {
         let had_folder = self.inner.view(&self.id).is_ok_and(|view| view.done_bytes > 0);
         // If this cannot be written, the download resumes after a restart, which does no harm.
-        if let Ok(_held) = self.place.hold(self.name())
-            && (self.place.exists() || !had_folder)
+        if let Ok(_guard) = self.partial.lock(self.name())
+            && (self.partial.exists() || !had_folder)
         {
-            let _ = self.place.store(&Kept { wanted: false, ..self.kept() });
+            let _ = self.partial.store(&PartialState { resume_on_start: false, ..self.state() });
         }
     }
 
-    /// Removes what is here of the download.
+    /// Deletes the download.
     pub(super) fn remove(&self) {
-        match self.place.hold(self.name()).and_then(|_held| self.place.remove()) {
-            Ok(()) => self.inner.forget(&self.id, self.run),
+        match self.partial.lock(self.name()).and_then(|_guard| self.partial.remove()) {
+            Ok(()) => self.inner.remove_entry(&self.id, self.generation),
             Err(error) => self.fail(&error),
         }
     }
 
-    /// Fetches it.
+    /// Downloads and installs the model, and publishes the result.
     pub(super) async fn fetch(self) {
-        let held = match self.place.hold(self.name()) {
-            Ok(held) => held,
+        let guard = match self.partial.lock(self.name()) {
+            Ok(guard) => guard,
             Err(error) => return self.fail(&error),
         };
-        match self.to_the_end().await {
-            Ok(goal) => {
-                // It is a model now; what is left of the download is litter.
-                let _ = self.place.remove();
+        match self.complete().await {
+            Ok(destination) => {
+                // The model is installed. Remaining files are only clutter.
+                let _ = self.partial.remove();
                 self.publish(|view| {
                     (view.phase, view.error) = (DownloadPhase::Done, None);
                     (view.bytes_per_second, view.seconds_left) = (None, None);
-                    view.path = Some(goal.files[0].display().to_string());
-                    view.name = goal.name;
+                    view.path = Some(destination.files[0].display().to_string());
+                    view.name = destination.name;
                 });
-                self.inner.tell(LibraryEvent::Changed);
+                self.inner.notify(LibraryEvent::Changed);
             }
             Err(error) => {
-                let _ = self.place.store(&Kept { wanted: false, ..self.kept() });
-                self.publish(|view| view.done_bytes = self.place.bytes(&self.kept()));
+                let _ = self.partial.store(&PartialState { resume_on_start: false, ..self.state() });
+                self.publish(|view| view.done_bytes = self.partial.bytes(&self.state()));
                 self.fail(&error);
             }
         }
-        drop(held);
+        drop(guard);
     }
 
-    async fn to_the_end(&self) -> Result<Goal> {
-        self.place.store(&Kept { request: self.request.clone(), wanted: true, ..self.kept() })?;
-        let mut trouble = None;
-        for _ in 0..MOST_CHANGES {
-            let listing = self.ask().await?;
-            let parts = self.adopt(&listing)?;
-            let goal = self.goal(&parts).await?;
-            let meter = self.meter(&parts, &goal);
-            let promised = self.claim_room(&parts, &meter)?;
-            let fetched = self.fetch_parts(&listing, &parts, &goal, &meter).await;
+    async fn complete(&self) -> Result<Destination> {
+        self.partial.store(&PartialState {
+            request: self.request.clone(),
+            resume_on_start: true,
+            ..self.state()
+        })?;
+        let mut last_change = None;
+        for _ in 0..MAX_CHANGES {
+            let listing = self.list_repository().await?;
+            let parts = self.match_parts(&listing)?;
+            let destination = self.destination(&parts).await?;
+            let meter = self.meter(&parts, &destination);
+            let reserved = self.reserve_space(&parts, &meter)?;
+            let fetched = self.fetch_parts(&listing, &parts, &destination, &meter).await;
             // Nothing more is written.
-            drop(promised);
+            drop(reserved);
             match fetched {
                 Ok(()) => return self.finish(&parts).await,
-                Err(Ended::Failed(error)) => return Err(error),
-                Err(Ended::Changed(error)) => trouble = Some(error),
+                Err(FetchError::Failed(error)) => return Err(error),
+                Err(FetchError::Changed(error)) => last_change = Some(error),
             }
         }
-        Err(trouble.expect("a file has changed to get here"))
+        Err(last_change.expect("the loop ends only after a change"))
     }
 
-    /// What the repository holds now.
-    async fn ask(&self) -> Result<Listing> {
-        let mut patience = Patience::new(&self.inner.settings);
+    /// Lists the repository, with retries.
+    async fn list_repository(&self) -> Result<Listing> {
+        let mut backoff = Backoff::new(&self.inner.settings);
         loop {
             let failure = match self.inner.hub.listing(&self.request.repository).await {
                 Ok(listing) => return Ok(listing),
@@ -153,20 +156,20 @@ impl Run {
             self.publish(|view| {
                 (view.phase, view.error) = (DownloadPhase::Retrying, Some(ErrorInfo::from(&failure.error)));
             });
-            match patience.next(failure) {
-                Ok(wait) => (self.inner.settings.wait)(wait).await,
-                Err(Ended::Changed(error) | Ended::Failed(error)) => return Err(error),
+            match backoff.next(failure) {
+                Ok(wait) => (self.inner.settings.sleep)(wait).await,
+                Err(FetchError::Changed(error) | FetchError::Failed(error)) => return Err(error),
             }
         }
     }
 
-    /// The files of the model, each with its checksum if one is known.
+    /// Returns the files of the model, with the expected checksum if there is one.
     ///
     /// # Errors
-    /// When the hub has no such model, or another one than was asked for.
+    /// If the Hub has no such model, or one with a different checksum.
     fn parts(&self, listing: &Listing) -> Result<Vec<RemoteFile>> {
         let mut parts = listing.parts(&self.request.file)?.to_vec();
-        // The catalogue tells none of a model in parts.
+        // The catalogue has no checksums of split models.
         if let (Some(expected), [part]) = (&self.request.expected_sha256, &mut parts[..]) {
             let found = part.sha256.get_or_insert_with(|| expected.to_ascii_lowercase());
             if !found.eq_ignore_ascii_case(expected) {
@@ -181,85 +184,89 @@ impl Run {
         Ok(parts)
     }
 
-    /// Keeps what is here of files that are still the same, and throws the rest away.
-    fn adopt(&self, listing: &Listing) -> Result<Vec<RemoteFile>> {
+    /// Keeps partial files of unchanged files, and deletes the others.
+    fn match_parts(&self, listing: &Listing) -> Result<Vec<RemoteFile>> {
         let parts = self.parts(listing)?;
-        let kept = self.kept();
-        for index in 0..parts.len().max(kept.parts.len()) {
+        let state = self.state();
+        for index in 0..parts.len().max(state.parts.len()) {
             let same = parts.get(index).is_some_and(|part| {
-                // Without a checksum nothing says that the beginning goes with the rest.
-                part.sha256.is_some() && kept.parts.get(index) == Some(part)
+                // Without a checksum, nothing proves that the bytes belong to the same file.
+                part.sha256.is_some() && state.parts.get(index) == Some(part)
             });
             if !same {
-                self.place.drop_part(index)?;
+                self.partial.delete_part(index)?;
             }
         }
-        let kept = Kept { request: self.request.clone(), wanted: true, parts: parts.clone() };
-        self.place.store(&kept)?;
+        let state =
+            PartialState { request: self.request.clone(), resume_on_start: true, parts: parts.clone() };
+        self.partial.store(&state)?;
         self.publish(|view| {
-            (view.total_bytes, view.done_bytes) = (kept.total(), self.place.bytes(&kept));
+            (view.total_bytes, view.done_bytes) = (state.total(), self.partial.bytes(&state));
             (view.phase, view.error) = (DownloadPhase::Waiting, None);
         });
         Ok(parts)
     }
 
-    async fn goal(&self, parts: &[RemoteFile]) -> Result<Goal> {
+    async fn destination(&self, parts: &[RemoteFile]) -> Result<Destination> {
         let (models, stem, parts) = (self.inner.models.clone(), self.name().to_owned(), parts.to_vec());
-        blocking(move |cancelled| Goal::choose(&models, &stem, &parts, cancelled)).await?
+        blocking(move |cancelled| Destination::choose(&models, &stem, &parts, cancelled)).await?
     }
 
-    fn meter(&self, parts: &[RemoteFile], goal: &Goal) -> Arc<Meter> {
-        let bytes =
-            |index: usize| if goal.here[index] { parts[index].size } else { self.place.part_bytes(index) };
+    fn meter(&self, parts: &[RemoteFile], destination: &Destination) -> Arc<Meter> {
+        let bytes = |index: usize| {
+            if destination.exists[index] { parts[index].size } else { self.partial.part_bytes(index) }
+        };
         Arc::new(Meter::new((0..parts.len()).map(bytes)))
     }
 
-    /// Claims the room for what is missing, beside what all other downloads that are under way still need.
-    fn claim_room(&self, parts: &[RemoteFile], meter: &Arc<Meter>) -> Result<Promised<'_>> {
-        let Inner { room, settings, models, .. } = &*self.inner;
+    /// Reserves the disk space for the missing bytes.
+    fn reserve_space(&self, parts: &[RemoteFile], meter: &Arc<Meter>) -> Result<ReservationGuard<'_>> {
+        let Inner { reservations, settings, models, .. } = &*self.inner;
         let size = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.size));
-        let promised =
-            room.promise(self.run, size, meter, self.needed_elsewhere(), || (settings.space)(models));
-        promised.map_err(|Shortage { missing, promised }| Error::DiskFull {
+        let reserved =
+            reservations.reserve(self.generation, size, meter, self.needed_by_other_programs(), || {
+                (settings.free_space)(models)
+            });
+        reserved.map_err(|Shortage { missing, reserved }| Error::DiskFull {
             folder: models.clone(),
             missing,
-            promised,
+            reserved,
         })
     }
 
-    /// Bytes that downloads still need into this folder which other programs are at. What is stopped here holds its
-    /// files a moment longer.
-    fn needed_elsewhere(&self) -> u64 {
+    /// Returns the bytes needed by active downloads of other programs. A stopped task of this program holds
+    /// its lock a moment longer and does not count.
+    fn needed_by_other_programs(&self) -> u64 {
         let active = |id: &str| self.inner.view(id).is_ok_and(|view| is_active(view.phase));
         let ours = |id: &str| active(id) || self.inner.is_busy(id);
-        let needed = kept::known(&self.inner.models).into_iter().filter_map(|(id, kept)| {
-            let place = self.inner.place(&id);
-            let theirs = !ours(&id) && place.is_held();
-            theirs.then(|| kept.total().unwrap_or(0).saturating_sub(place.bytes(&kept)))
+        let needed = partial_state::all_readable(&self.inner.models).into_iter().filter_map(|(id, state)| {
+            let partial = self.inner.partial(&id);
+            let theirs = !ours(&id) && partial.is_locked();
+            theirs.then(|| state.total().unwrap_or(0).saturating_sub(partial.bytes(&state)))
         });
         needed.fold(0, u64::saturating_add)
     }
 
-    /// Fetches what is missing, all files at once as far as slots are free, and tells how it goes.
+    /// Fetches the missing files in parallel and publishes progress.
     async fn fetch_parts(
         &self,
         listing: &Listing,
         parts: &[RemoteFile],
-        goal: &Goal,
+        destination: &Destination,
         meter: &Arc<Meter>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), FetchError> {
         let inner = &self.inner;
-        // Dropping it ends them all.
+        // Dropping it aborts the transfers.
         let mut fetching = JoinSet::new();
-        for (index, part) in parts.iter().enumerate().filter(|(index, _)| !goal.here[*index]) {
-            fetching.spawn(fetch(PartJob {
+        for (index, part) in parts.iter().enumerate().filter(|(index, _)| !destination.exists[*index]) {
+            fetching.spawn(fetch(FetchJob {
                 hub: Arc::clone(&inner.hub),
                 settings: inner.settings.clone(),
                 slots: Arc::clone(&inner.slots),
                 repository: self.request.repository.clone(),
                 revision: listing.repository.revision.clone(),
                 remote: part.clone(),
-                path: self.place.part(index),
+                path: self.partial.part_path(index),
                 models: inner.models.clone(),
                 meter: Arc::clone(meter),
                 index,
@@ -268,12 +275,14 @@ impl Run {
         let mut speed = Speed::default();
         loop {
             self.show(meter, &mut speed);
-            match tokio::time::timeout(TICK, fetching.join_next()).await {
+            match tokio::time::timeout(PROGRESS_INTERVAL, fetching.join_next()).await {
                 Err(_) | Ok(Some(Ok(Ok(())))) => {}
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(Err(ended)))) => return Err(ended),
                 Ok(Some(Err(error))) => {
-                    return Err(Ended::Failed(Error::Internal(format!("a download ended: {error}"))));
+                    return Err(FetchError::Failed(Error::Internal(format!(
+                        "a download task failed: {error}"
+                    ))));
                 }
             }
         }
@@ -290,21 +299,21 @@ impl Run {
         });
     }
 
-    /// Compares the bytes with the checksums and gives the files their names.
-    async fn finish(&self, parts: &[RemoteFile]) -> Result<Goal> {
+    /// Verifies checksums and installs the files.
+    async fn finish(&self, parts: &[RemoteFile]) -> Result<Destination> {
         self.publish(|view| {
             (view.phase, view.error) = (DownloadPhase::Checking, None);
             (view.bytes_per_second, view.seconds_left) = (None, None);
         });
-        let mut goal = self.goal(parts).await?;
-        for (index, part) in parts.iter().enumerate().filter(|(index, _)| !goal.here[*index]) {
-            let (place, part) = (self.place.clone(), part.clone());
-            blocking(move |cancelled| install::check(&place, index, &part, cancelled)).await??;
+        let mut destination = self.destination(parts).await?;
+        for (index, part) in parts.iter().enumerate().filter(|(index, _)| !destination.exists[*index]) {
+            let (partial, part) = (self.partial.clone(), part.clone());
+            blocking(move |cancelled| install::check(&partial, index, &part, cancelled)).await??;
         }
-        while !install::install(&self.place, &goal)? {
-            goal = self.goal(parts).await?;
+        while !install::install(&self.partial, &destination)? {
+            destination = self.destination(parts).await?;
         }
-        Ok(goal)
+        Ok(destination)
     }
 }
 
@@ -312,15 +321,15 @@ impl Run {
 mod tests {
     use super::super::{DownloadSettings, Downloads, lock};
     use super::*;
-    use crate::hub::{HubConfig, ProxyChoice, TokenPlaces};
+    use crate::hub::{HubConfig, ProxyChoice, TokenSources};
 
     #[test]
-    fn what_is_stopped_here_is_no_other_programs_though_it_still_holds_its_files() {
+    fn stopped_download_holding_its_lock_is_not_another_programs() {
         let folder = tempfile::tempdir().unwrap();
-        // Nobody is asked.
+        // No request is made.
         let hub = HubConfig {
             endpoint: "http://127.0.0.1:1".into(),
-            tokens: TokenPlaces::default(),
+            tokens: TokenSources::default(),
             proxy: ProxyChoice::None,
         };
         let downloads = Downloads::open(folder.path(), hub, DownloadSettings::default()).unwrap();
@@ -330,22 +339,22 @@ mod tests {
             file: file.into(),
             expected_sha256: None,
         };
-        let run_of = |request: DownloadRequest| {
-            let id = kept::id(&request);
-            Run { inner: Arc::clone(inner), place: inner.place(&id), id, run: 1, request }
+        let task_of = |request: DownloadRequest| {
+            let id = partial_state::download_id(&request);
+            Task { inner: Arc::clone(inner), partial: inner.partial(&id), id, generation: 1, request }
         };
-        let (stopped, new) = (run_of(request("stopped.gguf")), run_of(request("new.gguf")));
+        let (stopped, new) = (task_of(request("stopped.gguf")), task_of(request("new.gguf")));
         let part = RemoteFile { path: "stopped.gguf".into(), size: 100, sha256: None };
-        stopped.place.store(&Kept { parts: vec![part], ..stopped.kept() }).unwrap();
-        inner.look();
-        assert_eq!(new.needed_elsewhere(), 0, "nobody is at it");
-        let held = stopped.place.hold("stopped").unwrap();
-        assert_eq!(new.needed_elsewhere(), 100, "another program is");
+        stopped.partial.store(&PartialState { parts: vec![part], ..stopped.state() }).unwrap();
+        inner.sync_from_disk();
+        assert_eq!(new.needed_by_other_programs(), 0, "it is not active");
+        let guard = stopped.partial.lock("stopped").unwrap();
+        assert_eq!(new.needed_by_other_programs(), 100, "another program holds it");
         let task = inner.runtime.spawn(std::future::pending());
         let end = task.abort_handle();
         lock(&inner.tasks).insert(stopped.id.clone(), task);
-        assert_eq!(new.needed_elsewhere(), 0, "it is ours, and about to be let go of");
+        assert_eq!(new.needed_by_other_programs(), 0, "a stopped task of this program holds it");
         end.abort();
-        drop(held);
+        drop(guard);
     }
 }

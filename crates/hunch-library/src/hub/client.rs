@@ -1,6 +1,5 @@
-//! Requests to the hub and what its answers mean. Redirects are followed by hand: the token goes to
-//! the hub's own host, encrypted unless that is this machine, and never to the one that it sends us to;
-//! what the hub says about a file on the way (its checksum) is kept.
+//! HTTP client of the Hub. Redirects are followed here, so that the token goes only to the Hub's own
+//! origin, over TLS or on loopback. The checksum in a redirect's headers is kept.
 
 use std::error::Error as _;
 use std::net::IpAddr;
@@ -16,60 +15,60 @@ use super::{HubConfig, ProxyChoice, names};
 use crate::types::{HubState, HubTokenProblem, HubTokenSource};
 use hunch_error::{Error, Result};
 
-/// Redirects from one request to its answer.
-const MOST_REDIRECTS: usize = 10;
-/// How long a connection may take.
-const CONNECTING: Duration = Duration::from_secs(20);
-/// Bytes of an answer that is read as a whole.
-const LONGEST_ANSWER: usize = 32 << 20;
-/// Bytes of what the hub says about an error that are repeated.
-const LONGEST_MESSAGE: usize = 200;
-/// The longest that a hub is waited for because it asks to.
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
+/// Limit of redirects per request.
+const MAX_REDIRECTS: usize = 10;
+/// Timeout of connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Limit of a response read as a whole, in bytes.
+const MAX_RESPONSE_BYTES: usize = 32 << 20;
+/// Limit of a quoted server message, in characters.
+const MAX_QUOTED_CHARS: usize = 200;
+/// Longest wait requested by the Hub that is respected.
+const MAX_REQUESTED_WAIT: Duration = Duration::from_secs(600);
 
-/// The hub.
+/// Client of one Hub.
 pub(crate) struct Hub {
     http: Client,
     endpoint: Url,
     tokens: Arc<Tokens>,
-    /// Nothing for so long is the end of a connection.
-    stall: Duration,
+    /// Time without data after which a connection counts as lost.
+    stall_timeout: Duration,
 }
 
-/// What helps against a failure.
+/// When to retry after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cure {
-    /// Trying again, not before the time that the hub asks for.
-    Wait(Option<Duration>),
-    /// Asking the hub again what the file is.
-    AskAgain,
-    /// Nothing here.
-    None,
+pub(crate) enum Retry {
+    /// Retry, not before the wait requested by the Hub.
+    After(Option<Duration>),
+    /// List the repository again.
+    Relist,
+    /// Do not retry.
+    Never,
 }
 
-/// A request that did not succeed.
+/// A failed request.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    pub(crate) cure: Cure,
+    pub(crate) retry: Retry,
 }
 
 impl Failure {
-    pub(crate) fn last(error: Error) -> Self {
-        Self { error, cure: Cure::None }
+    pub(crate) fn permanent(error: Error) -> Self {
+        Self { error, retry: Retry::Never }
     }
 }
 
-/// What came, before its body.
-pub(crate) struct Answer {
+/// A response without its body.
+pub(crate) struct HubResponse {
     pub(crate) response: Response,
-    /// What the hub calls the content; a SHA-256 for large files.
+    /// ETag of the content: a SHA-256 for large files.
     pub(crate) etag: Option<String>,
 }
 
 impl Hub {
-    pub(crate) fn new(config: HubConfig, stall: Duration) -> Result<Self> {
-        // Another one that was installed before serves as well.
+    pub(crate) fn new(config: HubConfig, stall_timeout: Duration) -> Result<Self> {
+        // Fails if a provider is already installed, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let endpoint = config.url()?;
         let invalid = |error: reqwest::Error| {
@@ -80,8 +79,8 @@ impl Hub {
         };
         let unready = |error: reqwest::Error| {
             Error::invalid(format!(
-                "Secured connections to the hub cannot be set up: {}. Check that this system has its certificates \
-                 and, if they are set, SSL_CERT_FILE and SSL_CERT_DIR.",
+                "TLS cannot be set up: {}. Check the system's certificates and, if they are set, SSL_CERT_FILE and \
+                 SSL_CERT_DIR.",
                 reason(&error.without_url())
             ))
         };
@@ -89,17 +88,17 @@ impl Hub {
             .user_agent(concat!("hunch/", env!("CARGO_PKG_VERSION")))
             .redirect(Policy::none())
             .retry(reqwest::retry::never())
-            .connect_timeout(CONNECTING);
+            .connect_timeout(CONNECT_TIMEOUT);
         let builder = match &config.proxy {
             ProxyChoice::System => builder,
             ProxyChoice::None => builder.no_proxy(),
             ProxyChoice::Through(address) => builder.proxy(Proxy::all(address).map_err(invalid)?),
         };
         let http = builder.build().map_err(unready)?;
-        Ok(Self { http, endpoint, tokens: Arc::new(Tokens::new(config.tokens)), stall })
+        Ok(Self { http, endpoint, tokens: Arc::new(Tokens::new(config.tokens)), stall_timeout })
     }
 
-    /// What the window is told. May wait for the person to open the keychain.
+    /// Returns the connection's state. May wait for the user to unlock the keychain.
     pub(crate) fn state(&self) -> HubState {
         let (_, token) = self.tokens.current();
         let mut problems = self.tokens.problems();
@@ -109,94 +108,94 @@ impl Hub {
         HubState {
             endpoint: self.endpoint.as_str().trim_end_matches('/').to_owned(),
             token,
-            can_keep_token: self.tokens.can_keep(),
+            can_keep_token: self.tokens.can_store(),
             problems,
         }
     }
 
-    /// To be called when a person does something anew: a keychain that stayed shut before is asked once more then,
-    /// and not with each of the requests that follow.
-    pub(crate) fn ask_keychain_again(&self) {
-        self.tokens.ask_again();
+    /// Lets the next request try a keychain again that could not be read.
+    pub(crate) fn retry_keychain(&self) {
+        self.tokens.retry_vault();
     }
 
-    /// A repository as people write it, as "owner/name".
+    /// Normalises a repository name or address to "owner/name".
     pub(crate) fn repository(&self, text: &str) -> Result<String> {
         names::repository_at(text, self.endpoint.as_str())
     }
 
-    /// What is meant of it, if that is written behind a colon.
-    pub(crate) fn wanted(&self, text: &str) -> Result<Option<String>> {
-        names::wanted_at(text, self.endpoint.as_str())
+    /// Returns the part after the colon of a repository name.
+    pub(crate) fn selector(&self, text: &str) -> Result<Option<String>> {
+        names::selector_at(text, self.endpoint.as_str())
     }
 
     pub(crate) fn set_token(&self, token: Option<&Token>) -> Result<()> {
-        self.tokens.keep(token)
+        self.tokens.store(token)
     }
 
-    /// An address of the hub from the parts of its path, each escaped.
+    /// Builds an address of the Hub from path segments, each escaped.
     pub(super) fn url<'a>(&self, parts: impl IntoIterator<Item = &'a str>) -> Url {
         let mut url = self.endpoint.clone();
         url.path_segments_mut().expect("the scheme is http").pop_if_empty().extend(parts);
         url
     }
 
-    /// Asks for a whole, small answer.
+    /// Fetches a small response as a whole.
     pub(super) async fn read(&self, url: Url, of: &str) -> Result<Vec<u8>, Failure> {
-        let mut answer = self.get(url, None, of).await?;
+        let mut response = self.get(url, None, of).await?;
         let mut body = Vec::new();
-        while let Some(chunk) = self.chunk(&mut answer.response).await? {
+        while let Some(chunk) = self.chunk(&mut response.response).await? {
             body.extend_from_slice(chunk.as_ref());
-            if body.len() > LONGEST_ANSWER {
-                return Err(Failure::last(self.unusable("its answer has no end")));
+            if body.len() > MAX_RESPONSE_BYTES {
+                return Err(Failure::permanent(self.unreachable("its response is too long")));
             }
         }
         Ok(body)
     }
 
-    /// Asks for a file from byte `from` on. An answer of 416 is handed back as it is: only who asks knows
-    /// whether that is bad.
+    /// Requests a file from byte `from` on. Status 416 is returned as a response, because only the caller
+    /// can judge it.
     pub(crate) async fn file(
         &self,
         repository: &str,
         revision: &str,
         path: &str,
         from: u64,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<HubResponse, Failure> {
         let parts = repository.split('/').chain(["resolve", revision]).chain(path.split('/'));
         self.get(self.url(parts), (from > 0).then_some(from), repository).await
     }
 
-    /// The next bytes of a body.
+    /// Returns the next bytes of a body.
     pub(crate) async fn chunk(&self, response: &mut Response) -> Result<Option<impl AsRef<[u8]>>, Failure> {
-        match tokio::time::timeout(self.stall, response.chunk()).await {
+        match tokio::time::timeout(self.stall_timeout, response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
-            Ok(Err(error)) => Err(self.lost(&error.without_url())),
-            Err(_) => Err(self.again("nothing came any more", None)),
+            Ok(Err(error)) => Err(self.connection_error(&error.without_url())),
+            Err(_) => Err(self.transient("the connection stalled", None)),
         }
     }
 
-    async fn get(&self, url: Url, from: Option<u64>, repository: &str) -> Result<Answer, Failure> {
+    async fn get(&self, url: Url, from: Option<u64>, repository: &str) -> Result<HubResponse, Failure> {
         let (mut url, mut etag) = (url, None);
-        for _ in 0..MOST_REDIRECTS {
-            let at_home = same_origin(&url, &self.endpoint);
-            let token = if at_home && is_private(&url) { self.token().await } else { None };
+        for _ in 0..MAX_REDIRECTS {
+            let is_hub = same_origin(&url, &self.endpoint);
+            let token = if is_hub && is_private(&url) { self.token().await } else { None };
             let response = self.send(url.clone(), from, token.as_ref()).await?;
             let headers = response.headers();
-            etag = etag.or_else(|| header(headers, "x-linked-etag")).map(|etag| bare(&etag));
+            etag = etag.or_else(|| header(headers, "x-linked-etag")).map(|etag| unquoted_etag(&etag));
             let status = response.status();
             if let Some(next) = header(headers, LOCATION.as_str()).filter(|_| status.is_redirection()) {
                 url = self.redirected(&url, &next)?;
             } else if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
-                let etag = etag.or_else(|| header(response.headers(), "etag").map(|etag| bare(&etag)));
-                return Ok(Answer { response, etag });
-            } else if at_home {
-                return Err(self.refusal(&response, repository, token.as_ref()));
+                let etag =
+                    etag.or_else(|| header(response.headers(), "etag").map(|etag| unquoted_etag(&etag)));
+                return Ok(HubResponse { response, etag });
+            } else if is_hub {
+                return Err(self.hub_error(&response, repository, token.as_ref()));
             } else {
-                return Err(self.refusal_elsewhere(&response));
+                return Err(self.storage_error(&response));
             }
         }
-        Err(Failure::last(self.unusable("it sends in circles")))
+        Err(Failure::permanent(self.unreachable("it redirects in a loop")))
     }
 
     async fn send(&self, url: Url, from: Option<u64>, token: Option<&Token>) -> Result<Response, Failure> {
@@ -207,118 +206,115 @@ impl Hub {
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token.header());
         }
-        match tokio::time::timeout(self.stall + CONNECTING, request.send()).await {
+        match tokio::time::timeout(self.stall_timeout + CONNECT_TIMEOUT, request.send()).await {
             Ok(Ok(response)) => Ok(response),
-            // Addresses that the hub sends to carry signatures: they are nobody's business.
-            Ok(Err(error)) => Err(self.lost(&error.without_url())),
-            Err(_) => Err(self.again("it does not answer", None)),
+            // Redirect addresses contain signatures, which must not appear in messages.
+            Ok(Err(error)) => Err(self.connection_error(&error.without_url())),
+            Err(_) => Err(self.transient("it does not respond", None)),
         }
     }
 
-    /// Off the thread that everything runs on: a keychain may wait for the person.
+    /// Reads the token on a blocking thread, because a keychain may wait for the user.
     async fn token(&self) -> Option<Token> {
         let tokens = Arc::clone(&self.tokens);
         tokio::task::spawn_blocking(move || tokens.current().0).await.ok().flatten()
     }
 
     fn redirected(&self, from: &Url, to: &str) -> Result<Url, Failure> {
-        let refused = |why: &str| Failure::last(self.unusable(why));
-        let next = from.join(to).map_err(|_| refused("it sends to what is no address"))?;
+        let refused = |why: &str| Failure::permanent(self.unreachable(why));
+        let next = from.join(to).map_err(|_| refused("it redirects to an invalid address"))?;
         match (from.scheme(), next.scheme()) {
             ("https", "https") | ("http", "http" | "https") => Ok(next),
-            _ => Err(refused("it sends from a secured connection to one that is not")),
+            _ => Err(refused("it redirects from an encrypted to an unencrypted connection")),
         }
     }
 
-    /// What the hub itself says no with.
-    fn refusal(&self, response: &Response, repository: &str, token: Option<&Token>) -> Failure {
+    /// Converts an error status of the Hub itself.
+    fn hub_error(&self, response: &Response, repository: &str, token: Option<&Token>) -> Failure {
         let (status, headers) = (response.status(), response.headers());
-        if let Some(failure) = self.passing(status, headers) {
+        if let Some(failure) = self.overload(status, headers) {
             return failure;
         }
         let code = header(headers, "x-error-code").unwrap_or_default();
-        let said = header(headers, "x-error-message").map(|text| said(&text, token)).unwrap_or_default();
+        let quoted = header(headers, "x-error-message").map(|text| quoted(&text, token)).unwrap_or_default();
         let page = format!("{}/{repository}", self.endpoint.as_str().trim_end_matches('/'));
         let error = match (status.as_u16(), code.as_str()) {
             (401 | 403, "GatedRepo") => Error::HubGated {
                 repository: repository.into(),
                 remedy: match token {
                     None => {
-                        format!("Agree to them on {page} and give Hunch a token of that account (HF_TOKEN).")
+                        format!("Accept them on {page} and give Hunch a token of that account (HF_TOKEN).")
                     }
                     Some(_) => format!(
-                        "The account of the token has not been let in: agree to them on {page}, wait if its owners \
-                         have to confirm, then try again."
+                        "The token's account has no access yet. Accept them on {page}, wait if the owners have to approve, then \
+                         try again."
                     ),
                 },
             },
-            (404, "EntryNotFound") => not_there(format!("this file in {repository}")),
-            (404, "RevisionNotFound") => not_there(format!("this state of {repository}")),
-            (401 | 403, "RepoNotFound") | (404, _) => not_there(format!("a repository {repository}")),
-            (401, _) if token.is_none() => {
-                not_there(format!("a repository {repository} that is open to all"))
-            }
+            (404, "EntryNotFound") => not_found(format!("this file in {repository}")),
+            (404, "RevisionNotFound") => not_found(format!("this version of {repository}")),
+            (401 | 403, "RepoNotFound") | (404, _) => not_found(format!("the repository {repository}")),
+            (401, _) if token.is_none() => not_found(format!("a public repository {repository}")),
             (401, _) => Error::HubToken(format!(
-                "The hub does not accept the token{said}; it may have expired or been withdrawn. What is here already \
-                 is kept. Make a new one in your settings on the hub and set it in place of the old one."
+                "The Hub rejects the token{quoted}. It may have expired or been revoked. Downloaded data is kept. Create a \
+                 new token in your settings on the Hub and replace the old one."
             )),
             (403, _) => Error::HubToken(format!(
-                "The hub does not let {} read {repository}{said}. What is here already is kept. Use a token that may.",
-                if token.is_some() { "this token" } else { "a guest" }
+                "{} has no access to {repository}{quoted}. Downloaded data is kept. Use a token with access.",
+                if token.is_some() { "This token" } else { "A guest" }
             )),
-            _ => self.unusable(&format!("it answers {}{said}", status.as_u16())),
+            _ => self.unreachable(&format!("it responded with status {}{quoted}", status.as_u16())),
         };
-        // What is gone may have been replaced by another state of the repository.
-        let cure =
-            if code == "EntryNotFound" || code == "RevisionNotFound" { Cure::AskAgain } else { Cure::None };
-        Failure { error, cure }
+        // A missing file may have been replaced in a newer commit.
+        let retry =
+            if code == "EntryNotFound" || code == "RevisionNotFound" { Retry::Relist } else { Retry::Never };
+        Failure { error, retry }
     }
 
-    /// What the host says no with that the hub sends to. Its addresses expire; the hub hands out new ones.
-    fn refusal_elsewhere(&self, response: &Response) -> Failure {
+    /// Converts an error status of the storage server. Its addresses expire, and the Hub issues new ones.
+    fn storage_error(&self, response: &Response) -> Failure {
         let status = response.status();
-        self.passing(status, response.headers()).unwrap_or_else(|| {
-            self.again(&format!("the place that it keeps the file in answers {}", status.as_u16()), None)
+        self.overload(status, response.headers()).unwrap_or_else(|| {
+            self.transient(&format!("its file storage responded with status {}", status.as_u16()), None)
         })
     }
 
-    /// What goes by.
-    fn passing(&self, status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
+    /// Returns a retryable failure for overload and server errors.
+    fn overload(&self, status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
         let why = match status.as_u16() {
-            429 => "it has had too many requests from here and asks to wait".to_owned(),
-            code @ (408 | 500..) => format!("it answers {code}"),
+            429 => "it received too many requests from this address and asks to wait".to_owned(),
+            code @ (408 | 500..) => format!("it responded with status {code}"),
             _ => return None,
         };
-        Some(self.again(&why, wait_asked_for(headers)))
+        Some(self.transient(&why, requested_wait(headers)))
     }
 
-    /// A connection that failed.
-    fn lost(&self, error: &reqwest::Error) -> Failure {
-        if let Some(untrusted) = untrusted(error) {
-            return Failure::last(self.unusable(&format!(
-                "the certificate that is shown for it is not trusted ({untrusted}), so nothing was sent to it; where \
-                 a network looks into connections, the network's own certificate has to be among those that this \
-                 system trusts"
+    /// Converts a connection error.
+    fn connection_error(&self, error: &reqwest::Error) -> Failure {
+        if let Some(untrusted) = certificate_error(error) {
+            return Failure::permanent(self.unreachable(&format!(
+                "its certificate is not trusted ({untrusted}), so nothing was sent. If your network inspects TLS connections, \
+                 add the network's certificate to those that this system trusts"
             )));
         }
         let what = if error.is_connect() { "no connection" } else { "the connection was lost" };
-        self.again(&format!("{what} ({})", reason(error)), None)
+        self.transient(&format!("{what} ({})", reason(error)), None)
     }
 
-    pub(crate) fn again(&self, why: &str, wait: Option<Duration>) -> Failure {
-        Failure { error: self.unusable(why), cure: Cure::Wait(wait) }
+    pub(crate) fn transient(&self, why: &str, wait: Option<Duration>) -> Failure {
+        Failure { error: self.unreachable(why), retry: Retry::After(wait) }
     }
 
-    fn unusable(&self, why: &str) -> Error {
+    fn unreachable(&self, why: &str) -> Error {
         let endpoint = self.endpoint.as_str().trim_end_matches('/').to_owned();
         Error::HubUnreachable { endpoint, reason: why.to_owned() }
     }
 }
 
-fn not_there(what: String) -> Error {
+fn not_found(what: String) -> Error {
     Error::HubNotFound {
         what,
-        remedy: "Check the name; what is private is shown only to a token that may read it.".into(),
+        remedy: "Check the name. Private repositories need a token with access.".into(),
     }
 }
 
@@ -327,7 +323,7 @@ fn same_origin(a: &Url, b: &Url) -> bool {
         == (b.scheme(), b.host_str(), b.port_or_known_default())
 }
 
-/// Checks that a request cannot be read on its way: the connection is encrypted, or stays on this machine.
+/// Checks that a request cannot be read in transit. It must be encrypted or stay on this machine.
 fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -338,19 +334,19 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
-/// A tag without its quotes and without the mark that it is a weak one.
-fn bare(etag: &str) -> String {
+/// Removes the quotes and weak marker of an ETag.
+fn unquoted_etag(etag: &str) -> String {
     etag.trim().trim_start_matches("W/").trim_matches('"').to_owned()
 }
 
-/// What a hub says, short and in plain characters, and without a token that it may repeat.
-fn said(text: &str, token: Option<&Token>) -> String {
-    let hidden = token.map_or_else(|| text.to_owned(), |token| token.hide_in(text));
-    let plain: String = hidden.chars().filter(|c| !c.is_control()).take(LONGEST_MESSAGE).collect();
+/// Quotes a server message: shortened, without control characters or token.
+fn quoted(text: &str, token: Option<&Token>) -> String {
+    let hidden = token.map_or_else(|| text.to_owned(), |token| token.redact(text));
+    let plain: String = hidden.chars().filter(|c| !c.is_control()).take(MAX_QUOTED_CHARS).collect();
     format!(" (\"{}\")", plain.trim())
 }
 
-/// The innermost reason, which is the one that says something: "Connection refused".
+/// Returns the innermost cause, such as "Connection refused".
 fn reason(error: &reqwest::Error) -> String {
     let mut source = error.source();
     let mut text = error.to_string();
@@ -361,11 +357,11 @@ fn reason(error: &reqwest::Error) -> String {
     text
 }
 
-/// What is wrong with a certificate, if that is why a connection was not made.
-fn untrusted(error: &reqwest::Error) -> Option<&rustls::Error> {
+/// Returns the certificate error that prevented a connection, if there is one.
+fn certificate_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut source = error.source();
     while let Some(inner) = source {
-        if let Some(tls @ rustls::Error::InvalidCertificate(_)) = of_tls(inner) {
+        if let Some(tls @ rustls::Error::InvalidCertificate(_)) = tls_error(inner) {
             return Some(tls);
         }
         source = inner.source();
@@ -373,23 +369,23 @@ fn untrusted(error: &reqwest::Error) -> Option<&rustls::Error> {
     None
 }
 
-/// The error of TLS in one of reading and writing, which does not name what is in it as its source.
-fn of_tls<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+/// Returns the TLS error inside an IO error. IO errors do not expose it as their source.
+fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
     if let Some(tls) = error.downcast_ref() {
         return Some(tls);
     }
-    of_tls(error.downcast_ref::<std::io::Error>()?.get_ref()?)
+    tls_error(error.downcast_ref::<std::io::Error>()?.get_ref()?)
 }
 
-/// Seconds, as `Retry-After: 30` or, on the hub, `RateLimit: "api";r=0;t=30`.
-fn wait_asked_for(headers: &HeaderMap) -> Option<Duration> {
+/// Returns the requested wait: `Retry-After: 30` or the Hub's `RateLimit: "api";r=0;t=30`.
+fn requested_wait(headers: &HeaderMap) -> Option<Duration> {
     let plain = header(headers, RETRY_AFTER.as_str());
     let limit = || {
         let text = header(headers, "ratelimit")?;
         text.split(';').find_map(|part| part.trim().strip_prefix("t=").map(str::to_owned))
     };
     let seconds: u64 = plain.or_else(limit)?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
+    Some(Duration::from_secs(seconds).min(MAX_REQUESTED_WAIT))
 }
 
 #[cfg(test)]
@@ -397,19 +393,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_read_in_both_ways() {
+    fn reads_wait_from_both_headers() {
         let mut headers = HeaderMap::new();
-        assert_eq!(wait_asked_for(&headers), None);
+        assert_eq!(requested_wait(&headers), None);
         headers.insert("ratelimit", "\"api\";r=0;t=55".parse().unwrap());
-        assert_eq!(wait_asked_for(&headers), Some(Duration::from_secs(55)));
+        assert_eq!(requested_wait(&headers), Some(Duration::from_secs(55)));
         headers.insert(RETRY_AFTER, "3".parse().unwrap());
-        assert_eq!(wait_asked_for(&headers), Some(Duration::from_secs(3)));
+        assert_eq!(requested_wait(&headers), Some(Duration::from_secs(3)));
         headers.insert(RETRY_AFTER, "999999999".parse().unwrap());
-        assert_eq!(wait_asked_for(&headers), Some(LONGEST_WAIT));
+        assert_eq!(requested_wait(&headers), Some(MAX_REQUESTED_WAIT));
     }
 
     #[test]
-    fn only_the_hub_itself_is_the_hub() {
+    fn same_origin_compares_scheme_host_and_port() {
         let url = |text| Url::parse(text).unwrap();
         let hub = url("https://hub.example");
         assert!(same_origin(&hub, &url("https://hub.example:443/a?b")));
@@ -424,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn sends_the_token_encrypted_or_not_beyond_this_machine() {
+    fn only_tls_and_loopback_are_private() {
         let private = |text| is_private(&Url::parse(text).unwrap());
         for url in ["https://hub.example", "http://localhost:8080", "http://127.0.0.1:1", "http://[::1]"] {
             assert!(private(url), "{url}");
@@ -435,10 +431,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_hub_says_is_short_and_plain() {
+    fn quoted_message_is_short_plain_and_without_token() {
         let token = Token::new("hf_secret").unwrap();
-        let text = said(&format!("bad\u{7} hf_secret {}", "x".repeat(500)), Some(&token));
+        let text = quoted(&format!("bad\u{7} hf_secret {}", "x".repeat(500)), Some(&token));
         assert!(text.starts_with(" (\"bad (token) xxx") && text.len() < 220, "{text}");
-        assert_eq!(bare("W/\"abc\""), "abc");
+        assert_eq!(unquoted_etag("W/\"abc\""), "abc");
     }
 }

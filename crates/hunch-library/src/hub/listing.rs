@@ -1,4 +1,4 @@
-//! What a repository holds: its GGUF models, each of one file or several parts.
+//! Models of a repository: its GGUF files, with the parts of split models joined.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,26 +10,26 @@ use super::names;
 use crate::types::{HubFile, HubRepository};
 use hunch_error::Error;
 
-/// A file on the hub.
+/// A file on the Hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RemoteFile {
-    /// Its path in the repository; [`names::check_path`] has let it pass.
+    /// Path in the repository, accepted by [`names::check_path`].
     pub(crate) path: String,
     pub(crate) size: u64,
-    /// In small letters; large files have one.
+    /// Lowercase. Large files have one.
     pub(crate) sha256: Option<String>,
 }
 
-/// A repository, and the files that its models consist of.
+/// A repository and the files of its models.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing {
     pub(crate) repository: HubRepository,
-    /// By the path of the first part.
+    /// Files of each model, by the path of its first part.
     models: BTreeMap<String, Vec<RemoteFile>>,
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct RepoResponse {
     sha: String,
     #[serde(default)]
     gated: Value,
@@ -38,108 +38,114 @@ struct Told {
     #[serde(default)]
     tags: Vec<String>,
     #[serde(default)]
-    siblings: Vec<ToldFile>,
+    siblings: Vec<RepoFile>,
 }
 
 #[derive(Deserialize)]
-struct ToldFile {
+struct RepoFile {
     rfilename: String,
     size: Option<u64>,
-    lfs: Option<ToldLfs>,
+    lfs: Option<LfsInfo>,
 }
 
 #[derive(Deserialize)]
-struct ToldLfs {
+struct LfsInfo {
     size: Option<u64>,
     sha256: Option<String>,
 }
 
 impl Hub {
-    /// What a repository holds now. One request: the sizes and checksums of all files come with it.
+    /// Lists a repository. One request returns the sizes and checksums of all files.
     pub(crate) async fn listing(&self, repository: &str) -> Result<Listing, Failure> {
         let mut url = self.url(["api", "models"].into_iter().chain(repository.split('/')));
         url.set_query(Some("blobs=true"));
         let body = self.read(url, repository).await?;
-        Listing::parse(repository, &body).map_err(|why| self.again(why, None))
+        Listing::parse(repository, &body).map_err(|why| self.transient(why, None))
     }
 }
 
-/// Reads the hub's answer about a repository, as `GET /api/models/{repository}?blobs=true` gives it.
+/// Parses the Hub's response to `GET /api/models/{repository}?blobs=true`.
 ///
-/// Lists whole GGUF models only, smallest first. Files with a path that [`check_path`](names::check_path) refuses
-/// are left out.
+/// Lists complete GGUF models only, smallest first. Files with a path that
+/// [`check_path`](names::check_path) refuses are skipped.
 ///
 /// # Errors
-/// The reason, as a phrase, when the answer is not JSON of that form or names no revision.
-pub fn parse_listing(repository: &str, answer: &[u8]) -> Result<HubRepository, &'static str> {
-    Listing::parse(repository, answer).map(|listing| listing.repository)
+/// The reason, as a phrase, if the response is not JSON of that form or names no revision.
+pub fn parse_listing(repository: &str, body: &[u8]) -> Result<HubRepository, &'static str> {
+    Listing::parse(repository, body).map(|listing| listing.repository)
 }
 
-/// It becomes a part of addresses.
+/// Checks a commit id, which becomes part of addresses.
 fn is_revision(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
 impl Listing {
-    fn parse(repository: &str, answer: &[u8]) -> Result<Self, &'static str> {
-        // A login page of a captive network, for example, is no JSON.
-        let told: Told = serde_json::from_slice(answer).map_err(|_| "what answers there is not a hub")?;
-        match is_revision(&told.sha) {
-            true => Ok(Self::new(repository, told)),
-            false => Err("it does not say which state of the repository that is"),
+    fn parse(repository: &str, body: &[u8]) -> Result<Self, &'static str> {
+        // A captive portal's login page, for example, is not JSON.
+        let response: RepoResponse =
+            serde_json::from_slice(body).map_err(|_| "the response is not a Hub's")?;
+        match is_revision(&response.sha) {
+            true => Ok(Self::new(repository, response)),
+            false => Err("the response names no revision"),
         }
     }
 
-    fn new(repository: &str, told: Told) -> Self {
-        let licence_tag = || told.tags.iter().find_map(|tag| tag.strip_prefix("license:"));
+    fn new(repository: &str, response: RepoResponse) -> Self {
+        let licence_tag = || response.tags.iter().find_map(|tag| tag.strip_prefix("license:"));
         let licence =
-            told.card.get("license").and_then(Value::as_str).or_else(licence_tag).map(str::to_owned);
-        let models = models(told.siblings.into_iter().filter_map(remote_file));
+            response.card.get("license").and_then(Value::as_str).or_else(licence_tag).map(str::to_owned);
+        let models = models(response.siblings.into_iter().filter_map(remote_file));
         let mut files: Vec<HubFile> = models.values().map(|parts| hub_file(parts)).collect();
         files.sort_by(|a, b| (a.size_bytes, &a.path).cmp(&(b.size_bytes, &b.path)));
-        let gated = !matches!(told.gated, Value::Null | Value::Bool(false));
-        let repository =
-            HubRepository { repository: repository.to_owned(), revision: told.sha, gated, licence, files };
+        let gated = !matches!(response.gated, Value::Null | Value::Bool(false));
+        let repository = HubRepository {
+            repository: repository.to_owned(),
+            revision: response.sha,
+            gated,
+            licence,
+            files,
+        };
         Self { repository, models }
     }
 
-    /// The parts of a model, in order.
+    /// Returns the files of a model, in order.
     pub(crate) fn parts(&self, path: &str) -> Result<&[RemoteFile], Error> {
         self.models.get(path).map(Vec::as_slice).ok_or_else(|| Error::HubNotFound {
             what: format!("this file in {}", self.repository.repository),
-            remedy: "It may have been renamed; choose one of the files that the repository lists now.".into(),
+            remedy: "It may have been renamed. Choose one of the files that the repository lists now.".into(),
         })
     }
 }
 
-/// The quantisation that is taken when none is asked for: the usual compromise.
-const USUAL: &str = "Q4_K_M";
+/// Quantisation chosen by default: a common compromise of size and quality.
+const DEFAULT_QUANTISATION: &str = "Q4_K_M";
 
-/// The model of a repository that a person means by a path, a file's name or its end, or a quantisation; without a
-/// word, its only one or the usual one.
+/// Chooses a model of a repository by path, name, suffix or quantisation. Without any, the only model or
+/// the default quantisation.
 ///
 /// # Errors
-/// [`Error::HubNotFound`] with those that there are.
-pub fn choose<'a>(repository: &'a HubRepository, wanted: Option<&str>) -> Result<&'a HubFile, Error> {
+/// [`Error::HubNotFound`] with the choices.
+pub fn choose_file<'a>(repository: &'a HubRepository, selector: Option<&str>) -> Result<&'a HubFile, Error> {
     let files = &repository.files;
-    let of_type = |file: &HubFile, wanted: &str| file.quantisation.eq_ignore_ascii_case(wanted);
-    let is_meant = |file: &&HubFile| match wanted {
-        Some(wanted) => of_type(file, wanted) || is_named(file, wanted),
-        None => files.len() == 1 || of_type(file, USUAL),
+    let of_type = |file: &HubFile, selector: &str| file.quantisation.eq_ignore_ascii_case(selector);
+    let is_match = |file: &&HubFile| match selector {
+        Some(selector) => of_type(file, selector) || is_named(file, selector),
+        None => files.len() == 1 || of_type(file, DEFAULT_QUANTISATION),
     };
-    let mut found = files.iter().filter(is_meant);
+    let mut found = files.iter().filter(is_match);
     match (found.next(), found.next()) {
         (Some(file), None) => Ok(file),
         (first, _) => {
             let name = &repository.repository;
             Err(Error::HubNotFound {
-                what: match (first, wanted) {
+                what: match (first, selector) {
                     _ if files.is_empty() => format!("a GGUF model in {name}"),
-                    (_, None) => format!("a model in {name} that is meant without a word"),
-                    (Some(_), Some(wanted)) => {
-                        format!("one model only in {name} that is meant by {wanted:?}")
+                    (_, None) => format!("a default model in {name}"),
+                    (Some(_), Some(selector)) => {
+                        format!("a single model matching {selector:?} in {name}")
                     }
-                    (None, Some(wanted)) => format!("{wanted:?} in {name}"),
+                    (None, Some(selector)) => format!("{selector:?} in {name}"),
                 },
                 remedy: choices(files),
             })
@@ -147,22 +153,21 @@ pub fn choose<'a>(repository: &'a HubRepository, wanted: Option<&str>) -> Result
     }
 }
 
-/// Whether a file is meant by a path, by its name, or by the end of that: some write more of the quantisation there
-/// than its type, as "UD-Q4_K_XL".
-fn is_named(file: &HubFile, wanted: &str) -> bool {
+/// Checks whether a path, file name or suffix names this file. Suffixes tell "UD-Q4_K_XL" from "Q4_K_XL".
+fn is_named(file: &HubFile, selector: &str) -> bool {
     let name = file.path.rsplit('/').next().unwrap_or_default();
     let stem = names::short_name(name);
     let ends = || {
-        let (before, end) = stem.split_at_checked(stem.len().checked_sub(wanted.len())?)?;
-        Some(before.ends_with(['-', '.']) && end.eq_ignore_ascii_case(wanted))
+        let (before, end) = stem.split_at_checked(stem.len().checked_sub(selector.len())?)?;
+        Some(before.ends_with(['-', '.']) && end.eq_ignore_ascii_case(selector))
     };
-    [&*file.path, name, stem].contains(&wanted) || ends().unwrap_or(false)
+    [&*file.path, name, stem].contains(&selector) || ends().unwrap_or(false)
 }
 
-/// What a person may choose from, for who has meant something else.
+/// Lists the quantisations and files to choose from.
 fn choices(files: &[HubFile]) -> String {
     if files.is_empty() {
-        return "Choose a repository of GGUF files; their names often end with -GGUF.".into();
+        return "Choose a repository of GGUF files. Their names often end in -GGUF.".into();
     }
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let paths = format!("Choose one of its files: {}.", paths.join(", "));
@@ -171,29 +176,28 @@ fn choices(files: &[HubFile]) -> String {
     if types.is_empty() { paths } else { format!("Its quantisations are {}. {paths}", types.join(", ")) }
 }
 
-/// Files that can be models. What has a name that no file may have here is left out.
-fn remote_file(told: ToldFile) -> Option<RemoteFile> {
-    let name = told.rfilename.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-    // Beside models lie the eyes of some, and what they were quantised with.
-    if names::check_path(&told.rfilename).is_err()
+/// Converts a listed file that can be a model. Unsafe names are skipped.
+fn remote_file(response: RepoFile) -> Option<RemoteFile> {
+    let name = response.rfilename.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    // Multimodal projectors and importance matrices are not models.
+    if names::check_path(&response.rfilename).is_err()
         || name.starts_with("mmproj")
         || name.starts_with("imatrix")
     {
         return None;
     }
-    let (lfs_size, sha256) = told.lfs.map_or((None, None), |lfs| (lfs.size, lfs.sha256));
+    let (lfs_size, sha256) = response.lfs.map_or((None, None), |lfs| (lfs.size, lfs.sha256));
     let is_hash = |text: &String| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     Some(RemoteFile {
-        path: told.rfilename,
-        size: lfs_size.or(told.size)?,
+        path: response.rfilename,
+        size: lfs_size.or(response.size)?,
         sha256: sha256.map(|text| text.to_ascii_lowercase()).filter(is_hash),
     })
 }
 
-/// Files by model: the parts of a split one together, and only if each of them is there. Of a file or a part that
-/// is named twice the first counts.
+/// Groups files into models. Incomplete split models are skipped. Of duplicate names, the first counts.
 fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<RemoteFile>> {
-    // By name and number of parts; of each its parts by number.
+    // By name and part count, then by part number.
     let mut groups: BTreeMap<(String, u32), BTreeMap<u32, RemoteFile>> = BTreeMap::new();
     for file in files {
         let (key, number) = match names::part_number(&file.path) {
@@ -216,7 +220,7 @@ fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<Remot
 
 fn hub_file(parts: &[RemoteFile]) -> HubFile {
     let path = parts[0].path.clone();
-    // Of a folder that is named after its quantisation: "Q8_0/model-00001-of-00002.gguf".
+    // The folder may name the quantisation: "Q8_0/model-00001-of-00002.gguf".
     let folder = || {
         path.rsplit_once('/')
             .map_or(String::new(), |(folder, _)| names::quantisation(&format!("{folder}.gguf")))
@@ -236,9 +240,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_are_listed_smallest_first_and_only_whole_ones() {
+    fn lists_complete_models_smallest_first() {
         let lfs = |name: &str, size: u64| serde_json::json!({"rfilename": name, "size": size, "lfs": {"sha256": "AB".repeat(32), "size": size}});
-        let told = serde_json::json!({
+        let response = serde_json::json!({
             "sha": "abc123", "gated": "manual", "tags": ["gguf", "license:mit"],
             "siblings": [
                 lfs("big-Q8_0-00001-of-00002.gguf", 50), lfs("big-Q8_0-00002-of-00002.gguf", 30),
@@ -247,7 +251,7 @@ mod tests {
                 {"rfilename": "README.md", "size": 5}, {"rfilename": "unknown.gguf"},
             ],
         });
-        let listing = Listing::new("a/b", serde_json::from_value(told).unwrap());
+        let listing = Listing::new("a/b", serde_json::from_value(response).unwrap());
         let repository = &listing.repository;
         assert!(repository.gated);
         assert_eq!(repository.licence.as_deref(), Some("mit"));
@@ -260,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_twice_is_one_file_and_makes_no_model_whole() {
+    fn duplicate_names_do_not_complete_a_model() {
         let file = |path: &str, size| RemoteFile { path: path.into(), size, sha256: None };
         let listed = models(
             [
@@ -276,42 +280,42 @@ mod tests {
             ]
             .into_iter(),
         );
-        let told: Vec<(&str, Vec<u64>)> = listed
+        let sizes: Vec<(&str, Vec<u64>)> = listed
             .iter()
             .map(|(path, parts)| (path.as_str(), parts.iter().map(|part| part.size).collect()))
             .collect();
-        assert_eq!(told, [("both-00001-of-00002.gguf", vec![1, 2]), ("whole.gguf", vec![1])]);
+        assert_eq!(sizes, [("both-00001-of-00002.gguf", vec![1, 2]), ("whole.gguf", vec![1])]);
     }
 
     #[test]
-    fn a_model_is_meant_by_its_name_its_quantisation_or_not_at_all() {
+    fn chooses_model_by_name_or_quantisation() {
         let sibling = |name: &str| serde_json::json!({"rfilename": name, "size": 1});
         let list = |names: &[&str]| {
             let siblings: Vec<Value> = names.iter().map(|name| sibling(name)).collect();
-            let told = serde_json::json!({"sha": "abc", "siblings": siblings});
-            Listing::new("a/b", serde_json::from_value(told).unwrap()).repository
+            let response = serde_json::json!({"sha": "abc", "siblings": siblings});
+            Listing::new("a/b", serde_json::from_value(response).unwrap()).repository
         };
         let several = list(&["x-Q8_0.gguf", "q4/x-Q4_K_M.gguf", "y-Q8_0.gguf"]);
-        let path = |wanted| choose(&several, wanted).map(|file| file.path.as_str());
+        let path = |selector| choose_file(&several, selector).map(|file| file.path.as_str());
         assert_eq!(path(None).unwrap(), "q4/x-Q4_K_M.gguf");
         assert_eq!(path(Some("q4_k_m")).unwrap(), "q4/x-Q4_K_M.gguf");
         assert_eq!(path(Some("y-Q8_0.gguf")).unwrap(), "y-Q8_0.gguf");
         let error = path(Some("Q8_0")).unwrap_err().to_string();
         assert!(error.contains("y-Q8_0.gguf"), "{error}");
         let error = path(Some("Q5_K_M")).unwrap_err().to_string();
-        assert!(error.contains("not got \"Q5_K_M\" in a/b"), "{error}");
+        assert!(error.contains("Not found on the Hub: \"Q5_K_M\" in a/b"), "{error}");
         assert!(error.contains("quantisations are Q4_K_M, Q8_0."), "{error}");
         assert!(path(Some("z")).is_err() && path(Some("")).is_err() && path(Some("é")).is_err());
-        // What some write before the type tells two of one type apart.
+        // A prefix of the type distinguishes two files of one quantisation.
         let dynamic = list(&["x-Q4_K_XL.gguf", "x-UD-Q4_K_XL.gguf"]);
-        assert_eq!(choose(&dynamic, Some("ud-q4_k_xl")).unwrap().path, "x-UD-Q4_K_XL.gguf");
-        assert!(choose(&dynamic, Some("Q4_K_XL")).is_err());
-        assert_eq!(choose(&list(&["only.gguf"]), None).unwrap().path, "only.gguf");
-        assert!(choose(&list(&[]), None).is_err());
+        assert_eq!(choose_file(&dynamic, Some("ud-q4_k_xl")).unwrap().path, "x-UD-Q4_K_XL.gguf");
+        assert!(choose_file(&dynamic, Some("Q4_K_XL")).is_err());
+        assert_eq!(choose_file(&list(&["only.gguf"]), None).unwrap().path, "only.gguf");
+        assert!(choose_file(&list(&[]), None).is_err());
     }
 
     #[test]
-    fn a_revision_is_nothing_but_letters_and_digits() {
+    fn revision_is_alphanumeric() {
         assert!(is_revision("0123456789abcdef") && !is_revision("") && !is_revision("../x"));
     }
 }

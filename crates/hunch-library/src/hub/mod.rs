@@ -1,5 +1,5 @@
-//! The hub that models are fetched from: its protocol, its names and its token. What is fetched, in
-//! which order and where to is `download`'s; nothing here writes a file.
+//! The Hub that models are downloaded from: protocol, names and token. Writes no files. Downloads are in
+//! [`download`](crate::download).
 
 mod client;
 mod listing;
@@ -10,45 +10,45 @@ use reqwest::Url;
 
 use hunch_error::{Error, Result};
 
-pub(crate) use client::{Answer, Cure, Failure, Hub};
+pub(crate) use client::{Failure, Hub, HubResponse, Retry};
 pub(crate) use listing::{Listing, RemoteFile};
-pub use listing::{choose, parse_listing};
+pub use listing::{choose_file, parse_listing};
 pub use names::{check_path, local_file, part_number, quantisation, repository, short_name};
-pub use token::{Token, TokenPlaces, Vault};
+pub use token::{Token, TokenSources, Vault};
 
-/// The hub that is spoken to where the environment names no other.
-const USUAL_ENDPOINT: &str = "https://huggingface.co";
+/// Hub used unless `HF_ENDPOINT` is set.
+const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
-/// Through what requests go.
+/// Proxy for requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ProxyChoice {
-    /// What `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` or the system's settings say.
+    /// From `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` or the system's settings.
     #[default]
     System,
-    /// Straight to the hub.
+    /// Direct connections.
     None,
-    /// Through this one.
+    /// The proxy at this address.
     Through(String),
 }
 
-/// Which hub, and how to be let in.
+/// Address of the Hub, and access to it.
 #[derive(Clone, Debug)]
 pub struct HubConfig {
-    /// Its address, without a slash at the end.
+    /// Address, without a trailing slash.
     pub endpoint: String,
-    /// Where the token is.
-    pub tokens: TokenPlaces,
-    /// Through what requests go.
+    /// Sources of the token.
+    pub tokens: TokenSources,
+    /// Proxy for requests.
     pub proxy: ProxyChoice,
 }
 
 impl HubConfig {
-    /// What the environment says: `HF_ENDPOINT`, `HF_TOKEN`, and where Hugging Face's programs keep theirs.
+    /// Reads the environment: `HF_ENDPOINT`, `HF_TOKEN` and the variables of Hugging Face's tools.
     pub fn from_env() -> Self {
         let endpoint = std::env::var("HF_ENDPOINT").ok().filter(|text| !text.trim().is_empty());
         Self {
-            endpoint: endpoint.unwrap_or_else(|| USUAL_ENDPOINT.into()),
-            tokens: TokenPlaces::of_this_machine(),
+            endpoint: endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.into()),
+            tokens: TokenSources::of_this_machine(),
             proxy: ProxyChoice::System,
         }
     }
@@ -58,10 +58,10 @@ impl HubConfig {
         let usable = |url: &Url| {
             ["http", "https"].contains(&url.scheme()) && url.username().is_empty() && url.password().is_none()
         };
-        // Not repeated: an address may hold a password.
+        // Not quoted, because it may contain a password.
         url.filter(usable).ok_or_else(|| {
             Error::invalid(
-                "HF_ENDPOINT is not the address of a hub. Write it as https://huggingface.co, or unset it.",
+                "HF_ENDPOINT is not a valid address. Write it like https://huggingface.co, or unset it.",
             )
         })
     }

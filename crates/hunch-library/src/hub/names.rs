@@ -1,51 +1,49 @@
-//! Names from outside (typed, from the network, from a file) before anything is done with them: a
-//! repository's, a file's in it, and what a file is called here. Nothing that could leave a folder
-//! passes; what cannot be a name is refused and never bent into one.
+//! Validates names from users, the network and files. Covers repositories, paths in them, and local file
+//! names. Paths that leave a folder are refused. Invalid names are never repaired.
 
 use std::path::Path;
 
 use hunch_error::{Error, Result};
 use hunch_model::split::PartName;
 
-/// Bytes that a path in a repository may have.
-const LONGEST_PATH: usize = 1024;
-/// Bytes that a file's name may have: what every file system takes, with room for an ending of ours.
-const LONGEST_NAME: usize = 200;
-/// Characters that a part of a repository's name may have on the hub.
-const LONGEST_REPOSITORY_PART: usize = 96;
+/// Limit of a path in a repository, in bytes.
+const MAX_PATH_BYTES: usize = 1024;
+/// Limit of a file name, in bytes. Every file system accepts it, with room for a suffix.
+const MAX_NAME_BYTES: usize = 200;
+/// The Hub's limit of each part of a repository name, in characters.
+const MAX_REPOSITORY_PART_CHARS: usize = 96;
 
-/// Whose pages have addresses that name repositories of the hub.
+/// Hosts whose page addresses name repositories.
 const HOSTS: [&str; 2] = ["huggingface.co", "hf.co"];
 
-/// A repository as people write it, "owner/name" or the address of its page, as "owner/name".
+/// Normalises "owner/name" or the address of a repository's page to "owner/name".
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] when it cannot be one.
+/// [`Error::InvalidRequest`] if it is not a repository.
 pub fn repository(text: &str) -> Result<String> {
     repository_at(text, "")
 }
 
-/// The same where the hub is the one of this address: its own pages count as well. An address of any other host
-/// is refused: what it shows is not what this hub has under that name.
+/// Like [`repository`], also accepting page addresses of the Hub at `endpoint`. Addresses of other hosts
+/// are refused, because this Hub may have other content under the same name.
 pub(super) fn repository_at(text: &str, endpoint: &str) -> Result<String> {
-    read(text, endpoint).map(|(repository, _)| repository)
+    parse(text, endpoint).map(|(repository, _)| repository)
 }
 
-/// What is meant of that repository where somebody has written it behind a colon, as some programs do:
-/// "owner/name:Q8_0", or the name of a file.
+/// Returns the part after the colon of a repository name. Ollama and llama.cpp write "owner/name:Q8_0" or
+/// "owner/name:file.gguf".
 ///
 /// # Errors
 /// As [`repository`].
-pub(super) fn wanted_at(text: &str, endpoint: &str) -> Result<Option<String>> {
-    read(text, endpoint).map(|(_, wanted)| wanted)
+pub(super) fn selector_at(text: &str, endpoint: &str) -> Result<Option<String>> {
+    parse(text, endpoint).map(|(_, selector)| selector)
 }
 
-/// A repository, and what stands behind a colon.
-fn read(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
+/// Splits a repository and the part after its colon.
+fn parse(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
     let refused = || {
         Error::invalid(
-            "That is not the name of a repository on the hub. Write it as on its page, for example \
-             Qwen/Qwen3-8B-GGUF.",
+            "This is not the name of a Hub repository. Write it as on its page, for example Qwen/Qwen3-8B-GGUF.",
         )
     };
     let without_scheme = |text: &str| {
@@ -66,29 +64,29 @@ fn read(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
     };
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let mut parts: Vec<&str> = path.trim_end_matches('/').split('/').collect();
-    // The page of a folder, of a file or of the discussions names the repository first.
+    // Addresses of folders, files and discussions start with the repository.
     if parts.len() > 2 && ["tree", "blob", "resolve", "discussions"].contains(&parts[2]) {
         parts.truncate(2);
     }
-    let mut wanted = None;
+    let mut selector = None;
     if let [_, name] = &mut parts[..]
-        && let Some((before, behind)) = name.split_once(':')
+        && let Some((before, after)) = name.split_once(':')
     {
         *name = before;
-        // With "latest" Ollama says that none was chosen.
-        wanted = Some(behind.to_owned()).filter(|behind| !["", "latest"].contains(&behind.as_str()));
+        // Ollama's "latest" means that nothing was chosen.
+        selector = Some(after.to_owned()).filter(|after| !["", "latest"].contains(&after.as_str()));
     }
     if parts.len() > 2 || !parts.iter().all(|part| is_repository_part(part)) {
         return Err(refused());
     }
-    Ok((parts.join("/"), wanted))
+    Ok((parts.join("/"), selector))
 }
 
-/// The hub's own rule.
+/// Checks one part of a repository name by the Hub's rules.
 fn is_repository_part(part: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let edge = |c: char| c == '-' || c == '.';
-    (1..=LONGEST_REPOSITORY_PART).contains(&part.len())
+    (1..=MAX_REPOSITORY_PART_CHARS).contains(&part.len())
         && part.chars().all(allowed)
         && !part.starts_with(edge)
         && !part.ends_with(edge)
@@ -96,62 +94,59 @@ fn is_repository_part(part: &str) -> bool {
         && !part.contains("--")
 }
 
-/// Says whether this is a path that stays inside its repository and ends with a name that a file can
-/// have here.
+/// Checks that a path stays in its repository and ends in a valid local file name.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] when it is not.
+/// [`Error::InvalidRequest`] if it does not.
 pub fn check_path(path: &str) -> Result<()> {
-    let sound = path.len() <= LONGEST_PATH && path.split('/').all(is_file_part);
+    let is_safe = path.len() <= MAX_PATH_BYTES && path.split('/').all(is_file_part);
     let is_gguf = Path::new(path).extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
-    if sound && is_gguf && file_name(path).len() <= LONGEST_NAME {
+    if is_safe && is_gguf && file_name(path).len() <= MAX_NAME_BYTES {
         return Ok(());
     }
-    // What was asked for may hold anything, control characters too.
+    // Not quoted, because it may contain control characters.
     Err(Error::invalid(
-        "That is not the path of a GGUF file in a repository. Choose one of the files that the repository lists.",
+        "This is not the path of a GGUF file in a repository. Choose one of the files that the repository lists.",
     ))
 }
 
-/// No separators, no way up, nothing hidden, nothing that a system gives a meaning of its own.
+/// Checks one segment of a path: no separators, parent folders, hidden names or reserved characters.
 fn is_file_part(part: &str) -> bool {
     let trimmed = part.trim_matches(|c: char| c.is_whitespace() || c == '.');
     !trimmed.is_empty()
         && !part.starts_with('.')
         && !part.ends_with(['.', ' '])
-        && !part.chars().any(|c| c.is_control() || is_direction(c) || "\\:*?\"<>|".contains(c))
+        && !part.chars().any(|c| c.is_control() || is_direction_mark(c) || "\\:*?\"<>|".contains(c))
 }
 
-/// Characters that turn the direction of writing: with them a name can look like another.
-fn is_direction(c: char) -> bool {
+/// Checks for characters that change the text direction and can disguise a name.
+fn is_direction_mark(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What a path tells of being one of several files.
+/// Parses the part number in a path.
 fn part_name(path: &str) -> Option<PartName> {
     PartName::of(Path::new(file_name(path)))
 }
 
-/// The last part of a path.
+/// Returns the last segment of a path.
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// What the model of a file is called here: the file's name without the ending, and without the number of
-/// its part.
+/// Returns the local name of a model: its file name without extension and part number.
 pub fn short_name(path: &str) -> &str {
     let name = file_name(path);
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     part_name(path).map_or(stem, |part| &stem[..part.model.len()])
 }
 
-/// Which part of how many a file of a split model is, by its name: "…-00001-of-00003.gguf" is the first of
-/// three.
+/// Returns the number and count of a split model's part: "…-00001-of-00003.gguf" is 1 of 3.
 pub fn part_number(path: &str) -> Option<(u32, u32)> {
     part_name(path).map(|part| (part.number as u32, part.count as u32))
 }
 
-/// What a file is called here: part `part` (the first is 0) of a model that is called `stem`.
+/// Returns the local name of a file: part `part` (from 0) of the model `stem`.
 pub fn local_file(stem: &str, part: usize, parts: usize) -> String {
     match parts {
         1 => format!("{stem}.gguf"),
@@ -159,14 +154,14 @@ pub fn local_file(stem: &str, part: usize, parts: usize) -> String {
     }
 }
 
-/// The quantisation that a file's name tells, as "Q4_K_M"; empty where it tells none.
+/// Returns the quantisation in a file name, such as "Q4_K_M", or an empty string.
 pub fn quantisation(path: &str) -> String {
     let stem = short_name(path).to_ascii_uppercase();
     let starts = stem.char_indices().filter(|&(at, c)| {
         c.is_ascii_alphanumeric()
             && !stem[..at].chars().next_back().is_some_and(|before| before.is_ascii_alphanumeric())
     });
-    // The last one: "f16-to-q4_0" is a Q4_0.
+    // The last one counts: "f16-to-q4_0" is Q4_0.
     let mut found = String::new();
     for (at, _) in starts {
         let word =
@@ -197,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repository_is_told_by_its_name_or_its_page() {
+    fn accepts_repository_names_and_page_addresses() {
         for text in [
             "Qwen/Qwen3-8B-GGUF",
             " Qwen/Qwen3-8B-GGUF ",
@@ -232,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_a_colon_is_what_is_meant_of_a_repository() {
-        let wanted = |text: &str| wanted_at(text, "http://mirror.example:8080/hf/").unwrap();
+    fn reads_the_part_after_the_colon() {
+        let selector = |text: &str| selector_at(text, "http://mirror.example:8080/hf/").unwrap();
         for (text, expected) in [
             ("hf.co/Qwen/Qwen3-8B-GGUF:Q8_0", Some("Q8_0")),
             ("https://huggingface.co/a/b:q4_k_m?show=1", Some("q4_k_m")),
@@ -244,17 +239,17 @@ mod tests {
             ("hf.co/a/b:latest", None),
             ("hf.co/a/b/blob/main/m:x.gguf", None),
         ] {
-            assert_eq!(wanted(text).as_deref(), expected, "{text}");
+            assert_eq!(selector(text).as_deref(), expected, "{text}");
         }
-        assert!(wanted_at("a:Q8_0", "").is_err(), "that names no owner");
+        assert!(selector_at("a:Q8_0", "").is_err(), "an owner is required");
     }
 
     #[test]
-    fn a_path_that_could_leave_its_folder_is_refused() {
+    fn refuses_paths_that_could_leave_the_folder() {
         for path in ["m.gguf", "q4/m-Q4_K_M.GGUF", "Modell für alle 日本.gguf"] {
             assert!(check_path(path).is_ok(), "{path}");
         }
-        let long = format!("{}.gguf", "a".repeat(LONGEST_NAME));
+        let long = format!("{}.gguf", "a".repeat(MAX_NAME_BYTES));
         for path in [
             "",
             ".gguf",
@@ -279,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_parts_and_quantisation() {
+    fn parses_part_numbers_and_quantisations() {
         assert_eq!(part_number("a/big-Q8_0-00002-of-00003.gguf"), Some((2, 3)));
         for path in [
             "big-00004-of-00003.gguf",

@@ -1,6 +1,5 @@
-//! The hub's token: where it comes from, where it is kept, and that nobody gets to see it. It is in
-//! the environment, in the system's keychain or in the file of Hugging Face's programs; Hunch itself
-//! writes it into the keychain only.
+//! The Hub token: its sources and its protection. It is read from the environment, the system's keychain or
+//! the token file of Hugging Face's tools. Hunch writes it only to the keychain.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use reqwest::header::HeaderValue;
 use crate::types::{HubTokenProblem, HubTokenSource};
 use hunch_error::{Error, Result};
 
-/// A token. Printed, it says that it is one, and no more.
+/// A token. Its `Debug` output hides the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -23,22 +22,22 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// A token from its text; space around it is nothing.
+    /// Parses a token, ignoring surrounding whitespace.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when it cannot be one. The message does not repeat it.
+    /// [`Error::InvalidRequest`] if it is malformed. The message does not quote it.
     pub fn new(text: &str) -> Result<Self> {
         let text = text.trim();
         if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(Error::invalid(
-                "That is not a token of the hub: it has to be one word of plain characters, as hf_…. Copy it again \
-                 from your settings on the hub.",
+                "This is not a Hub token: it must be one word of plain characters, like hf_…. Copy it again from your \
+                 settings on the Hub.",
             ));
         }
         Ok(Self(text.to_owned()))
     }
 
-    /// What a request says to be let in.
+    /// Returns the value of the `Authorization` header.
     pub(super) fn header(&self) -> HeaderValue {
         let mut value =
             HeaderValue::from_str(&format!("Bearer {}", self.0)).expect("a token is plain characters");
@@ -46,68 +45,68 @@ impl Token {
         value
     }
 
-    /// A text in which the token, should it be there, is not to be read.
-    pub(super) fn hide_in(&self, text: &str) -> String {
+    /// Replaces the token in a text.
+    pub(super) fn redact(&self, text: &str) -> String {
         text.replace(&self.0, "(token)")
     }
 }
 
-/// A place that keeps a token from one start to the next.
+/// Persistent storage of a token.
 pub trait Vault: Send + Sync {
-    /// What it keeps.
+    /// Reads the stored token.
     ///
     /// # Errors
-    /// Why it cannot be opened.
+    /// The reason if it cannot be read.
     fn read(&self) -> Result<Option<Token>, String>;
 
-    /// Keeps this token and no other, or none.
+    /// Replaces or deletes the stored token.
     ///
     /// # Errors
-    /// Why it cannot be written.
+    /// The reason if it cannot be written.
     fn write(&self, token: Option<&Token>) -> Result<(), String>;
 }
 
-/// Where to look for the token, in this order.
+/// Sources of the token, in order of precedence.
 #[derive(Clone, Default)]
-pub struct TokenPlaces {
-    /// What `HF_TOKEN` says.
+pub struct TokenSources {
+    /// Token in `HF_TOKEN`.
     pub environment: Option<Token>,
-    /// Whether `HF_TOKEN` says something that can be no token.
-    pub environment_is_unusable: bool,
-    /// The system's keychain, where there is one.
+    /// Set if `HF_TOKEN` is malformed.
+    pub environment_is_malformed: bool,
+    /// The system's keychain, if there is one.
     pub vault: Option<Arc<dyn Vault>>,
-    /// The file of Hugging Face's programs. Only ever read.
+    /// The token file of Hugging Face's tools, which is only read.
     pub file: Option<PathBuf>,
 }
 
-impl std::fmt::Debug for TokenPlaces {
+impl std::fmt::Debug for TokenSources {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenPlaces")
+        f.debug_struct("TokenSources")
             .field("environment", &self.environment)
-            .field("environment_is_unusable", &self.environment_is_unusable)
+            .field("environment_is_malformed", &self.environment_is_malformed)
             .field("vault", &self.vault.is_some())
             .field("file", &self.file)
             .finish()
     }
 }
 
-impl TokenPlaces {
-    /// The places of this machine.
+impl TokenSources {
+    /// Returns the sources of this machine.
     pub fn of_this_machine() -> Self {
         let home = BaseDirs::new().map(|dirs| dirs.home_dir().to_owned());
-        Self::of(|name| std::env::var_os(name), home.as_deref(), keychain())
+        Self::from_variables(|name| std::env::var_os(name), home.as_deref(), keychain())
     }
 
-    /// The places that variables tell, which mean nothing where they are empty.
-    fn of(
+    /// Returns the sources from environment variables. Empty ones count as unset.
+    fn from_variables(
         variable: impl Fn(&str) -> Option<OsString>,
         home: Option<&Path>,
         vault: Option<Arc<dyn Vault>>,
     ) -> Self {
         let set = |name| variable(name).filter(|value| !value.is_empty());
-        // A variable of spaces is one that somebody has emptied.
-        let said = set("HF_TOKEN").filter(|text| !text.to_string_lossy().trim().is_empty());
-        let environment = said.as_ref().and_then(|text| Token::new(&text.to_string_lossy()).ok());
+        // Whitespace counts as unset.
+        let value = set("HF_TOKEN").filter(|text| !text.to_string_lossy().trim().is_empty());
+        let environment = value.as_ref().and_then(|text| Token::new(&text.to_string_lossy()).ok());
         let file = set("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| {
             let base = set("HF_HOME").map(PathBuf::from).or_else(|| {
                 let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
@@ -115,102 +114,102 @@ impl TokenPlaces {
             });
             Some(base?.join("token"))
         });
-        Self { environment_is_unusable: said.is_some() && environment.is_none(), environment, vault, file }
+        Self { environment_is_malformed: value.is_some() && environment.is_none(), environment, vault, file }
     }
 }
 
-/// The token of now.
+/// Resolves the current token.
 pub(super) struct Tokens {
-    places: TokenPlaces,
-    of_vault: Mutex<OfVault>,
+    sources: TokenSources,
+    vault_state: Mutex<VaultState>,
 }
 
-/// What the vault said; it is not asked with every request, since a keychain may ask the person.
+/// Result of reading the vault. It is read once, because a keychain may prompt the user.
 #[derive(Default)]
-enum OfVault {
+enum VaultState {
     #[default]
-    Unasked,
-    Said(Option<Token>),
-    /// It could not be opened, for this reason.
-    Shut(String),
+    Unread,
+    Loaded(Option<Token>),
+    /// Reading failed for this reason.
+    Failed(String),
 }
 
 impl Tokens {
-    pub(super) fn new(places: TokenPlaces) -> Self {
-        Self { places, of_vault: Mutex::default() }
+    pub(super) fn new(sources: TokenSources) -> Self {
+        Self { sources, vault_state: Mutex::default() }
     }
 
-    /// The token, and where it is from. May wait for the person to open the keychain.
+    /// Returns the token and its source. May wait for the user to unlock the keychain.
     pub(super) fn current(&self) -> (Option<Token>, HubTokenSource) {
-        if let Some(token) = &self.places.environment {
+        if let Some(token) = &self.sources.environment {
             return (Some(token.clone()), HubTokenSource::Environment);
         }
-        if let Some(token) = self.of_vault() {
+        if let Some(token) = self.read_vault() {
             return (Some(token), HubTokenSource::Keychain);
         }
-        // Read each time: the person may log in with another program meanwhile.
-        let text = self.places.file.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
+        // Read each time, because the user may log in with another program.
+        let text = self.sources.file.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         match text.and_then(|text| Token::new(&text).ok()) {
             Some(token) => (Some(token), HubTokenSource::File),
             None => (None, HubTokenSource::Absent),
         }
     }
 
-    /// Why tokens that somebody has set are not used, as far as was found out by [`Tokens::current`].
+    /// Returns why configured tokens are not used, as found by [`Tokens::current`].
     pub(super) fn problems(&self) -> Vec<HubTokenProblem> {
-        let environment = self.places.environment_is_unusable.then_some(HubTokenProblem::Environment);
-        let keychain = match &*self.known() {
-            OfVault::Shut(reason) => Some(HubTokenProblem::Keychain { reason: reason.clone() }),
-            OfVault::Unasked | OfVault::Said(_) => None,
+        let environment = self.sources.environment_is_malformed.then_some(HubTokenProblem::Environment);
+        let keychain = match &*self.vault_state() {
+            VaultState::Failed(reason) => Some(HubTokenProblem::Keychain { reason: reason.clone() }),
+            VaultState::Unread | VaultState::Loaded(_) => None,
         };
         environment.into_iter().chain(keychain).collect()
     }
 
-    /// Has a keychain that stayed shut asked once more: the person does something anew, and may open it now.
-    pub(super) fn ask_again(&self) {
-        let mut known = self.known();
-        if matches!(*known, OfVault::Shut(_)) {
-            *known = OfVault::Unasked;
+    /// Lets the next request read a vault again that could not be read.
+    pub(super) fn retry_vault(&self) {
+        let mut state = self.vault_state();
+        if matches!(*state, VaultState::Failed(_)) {
+            *state = VaultState::Unread;
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, OfVault> {
-        self.of_vault.lock().unwrap_or_else(PoisonError::into_inner)
+    fn vault_state(&self) -> MutexGuard<'_, VaultState> {
+        self.vault_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of_vault(&self) -> Option<Token> {
-        let vault = self.places.vault.as_ref()?;
-        let mut known = self.known();
-        if matches!(*known, OfVault::Unasked) {
-            *known = vault.read().map_or_else(OfVault::Shut, OfVault::Said);
+    fn read_vault(&self) -> Option<Token> {
+        let vault = self.sources.vault.as_ref()?;
+        let mut state = self.vault_state();
+        if matches!(*state, VaultState::Unread) {
+            *state = vault.read().map_or_else(VaultState::Failed, VaultState::Loaded);
         }
-        match &*known {
-            OfVault::Said(token) => token.clone(),
-            // As one without a token, meanwhile: most models need none.
-            OfVault::Shut(_) | OfVault::Unasked => None,
+        match &*state {
+            VaultState::Loaded(token) => token.clone(),
+            // Continue without a token: most models need none.
+            VaultState::Failed(_) | VaultState::Unread => None,
         }
     }
 
-    pub(super) fn can_keep(&self) -> bool {
-        self.places.vault.is_some()
+    pub(super) fn can_store(&self) -> bool {
+        self.sources.vault.is_some()
     }
 
-    /// Keeps a token, or forgets the one that is kept.
-    pub(super) fn keep(&self, token: Option<&Token>) -> Result<()> {
-        let Some(vault) = &self.places.vault else {
+    /// Stores a token in the vault, or deletes it.
+    pub(super) fn store(&self, token: Option<&Token>) -> Result<()> {
+        let Some(vault) = &self.sources.vault else {
             return Err(Error::invalid(
-                "This system has no keychain that Hunch can keep a token in, and it keeps none anywhere else. Set \
-                 HF_TOKEN, or log in with `hf auth login`.",
+                "This system has no keychain, and Hunch stores a token nowhere else. Set HF_TOKEN, or log in with `hf auth \
+                 login`.",
             ));
         };
-        let mut known = self.known();
+        let mut state = self.vault_state();
         vault.write(token).map_err(|reason| {
-            let hidden = token.map_or(reason.clone(), |token| token.hide_in(&reason));
+            let hidden = token.map_or(reason.clone(), |token| token.redact(&reason));
             Error::HubToken(format!(
-                "The keychain could not be written: {hidden}. Nothing was changed; try again."
+                "The keychain could not be written: {hidden}. Nothing was changed. Try again."
             ))
         })?;
-        *known = OfVault::Said(token.cloned());
+        *state = VaultState::Loaded(token.cloned());
         Ok(())
     }
 }
@@ -244,7 +243,7 @@ mod mac {
     impl Vault for Keychain {
         fn read(&self) -> Result<Option<Token>, String> {
             match entry().and_then(|entry| entry.get_password()) {
-                Ok(text) => Token::new(&text).map(Some).map_err(|_| "it holds what can be no token".into()),
+                Ok(text) => Token::new(&text).map(Some).map_err(|_| "it contains a malformed token".into()),
                 Err(Error::NoEntry) => Ok(None),
                 Err(error) => Err(error.to_string()),
             }
@@ -268,97 +267,105 @@ mod mac {
 mod tests {
     use super::*;
 
-    /// The places that these variables tell in the home folder `/home`.
-    fn of(variables: &[(&str, &str)]) -> TokenPlaces {
+    /// Returns the sources for these variables and the home folder `/home`.
+    fn of(variables: &[(&str, &str)]) -> TokenSources {
         let variable =
             |name: &str| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into());
-        TokenPlaces::of(variable, Some(Path::new("/home")), None)
+        TokenSources::from_variables(variable, Some(Path::new("/home")), None)
     }
 
     #[test]
-    fn variables_say_what_the_token_is_and_where_its_file() {
+    fn reads_token_and_token_file_from_variables() {
         let token = |text: &str| Some(Token(text.into()));
         let file = |variables: &[(&str, &str)]| of(variables).file.unwrap();
         let nothing = of(&[]);
-        assert_eq!((nothing.environment, nothing.environment_is_unusable), (None, false));
+        assert_eq!((nothing.environment, nothing.environment_is_malformed), (None, false));
         assert_eq!(of(&[("HF_TOKEN", " hf_abc\n")]).environment, token("hf_abc"));
         for empty in ["", " ", "\n"] {
-            let places = of(&[("HF_TOKEN", empty)]);
-            assert_eq!((places.environment, places.environment_is_unusable), (None, false), "{empty:?}");
+            let sources = of(&[("HF_TOKEN", empty)]);
+            assert_eq!((sources.environment, sources.environment_is_malformed), (None, false), "{empty:?}");
         }
         for malformed in ["hf abc", "hf_äbc", "hf_abc\nhf_def", "hf_\u{7}"] {
-            let places = of(&[("HF_TOKEN", malformed)]);
-            assert_eq!((places.environment, places.environment_is_unusable), (None, true), "{malformed:?}");
+            let sources = of(&[("HF_TOKEN", malformed)]);
+            assert_eq!(
+                (sources.environment, sources.environment_is_malformed),
+                (None, true),
+                "{malformed:?}"
+            );
         }
         assert_eq!(file(&[]), Path::new("/home/.cache/huggingface/token"));
         assert_eq!(file(&[("XDG_CACHE_HOME", "/cache")]), Path::new("/cache/huggingface/token"));
         assert_eq!(file(&[("HF_HOME", "/hf"), ("XDG_CACHE_HOME", "/cache")]), Path::new("/hf/token"));
         assert_eq!(file(&[("HF_TOKEN_PATH", "/t"), ("HF_HOME", "/hf")]), Path::new("/t"));
         assert_eq!(file(&[("HF_TOKEN_PATH", ""), ("HF_HOME", "")]), file(&[]));
-        assert_eq!(TokenPlaces::of(|_| None, None, None).file, None, "a user without a home folder");
+        assert_eq!(
+            TokenSources::from_variables(|_| None, None, None).file,
+            None,
+            "a user without a home folder"
+        );
     }
 
     #[cfg(unix)]
     #[test]
-    fn a_variable_that_is_no_text_is_no_token() {
+    fn non_utf8_variable_is_a_malformed_token() {
         use std::os::unix::ffi::OsStringExt;
         let variable = |name: &str| (name == "HF_TOKEN").then(|| OsString::from_vec(b"hf_\xff".to_vec()));
-        let places = TokenPlaces::of(variable, None, None);
-        assert_eq!((places.environment, places.environment_is_unusable), (None, true));
+        let sources = TokenSources::from_variables(variable, None, None);
+        assert_eq!((sources.environment, sources.environment_is_malformed), (None, true));
     }
 
-    /// A keychain that stays shut until it has been asked a few times.
-    struct Stuck(Mutex<usize>);
+    /// A vault that fails a number of times.
+    struct FailingVault(Mutex<usize>);
 
-    impl Vault for Stuck {
+    impl Vault for FailingVault {
         fn read(&self) -> Result<Option<Token>, String> {
             let mut left = self.0.lock().unwrap();
             if *left == 0 {
                 return Ok(Some(Token("kept".into())));
             }
             *left -= 1;
-            Err("the person said no".into())
+            Err("access denied".into())
         }
 
         fn write(&self, _: Option<&Token>) -> Result<(), String> {
-            Err("shut".into())
+            Err("locked".into())
         }
     }
 
     #[test]
-    fn a_keychain_that_stays_shut_is_said_and_asked_again_when_the_person_does_something() {
-        let vault: Arc<Stuck> = Arc::new(Stuck(Mutex::new(2)));
-        let places = TokenPlaces { vault: Some(vault.clone()), ..TokenPlaces::default() };
-        let tokens = Tokens::new(places.clone());
-        assert_eq!(tokens.problems(), [], "it has not been asked");
-        let problem = HubTokenProblem::Keychain { reason: "the person said no".into() };
+    fn failed_keychain_is_reported_and_retried_only_on_request() {
+        let vault: Arc<FailingVault> = Arc::new(FailingVault(Mutex::new(2)));
+        let sources = TokenSources { vault: Some(vault.clone()), ..TokenSources::default() };
+        let tokens = Tokens::new(sources.clone());
+        assert_eq!(tokens.problems(), [], "not read yet");
+        let problem = HubTokenProblem::Keychain { reason: "access denied".into() };
         for _ in 0..3 {
             assert_eq!(tokens.current(), (None, HubTokenSource::Absent));
             assert_eq!(tokens.problems(), std::slice::from_ref(&problem));
         }
-        assert_eq!(*vault.0.lock().unwrap(), 1, "the person is not asked with every request");
-        tokens.ask_again();
+        assert_eq!(*vault.0.lock().unwrap(), 1, "read only once");
+        tokens.retry_vault();
         assert_eq!(tokens.current().0, None);
-        tokens.ask_again();
+        tokens.retry_vault();
         assert_eq!(tokens.current(), (Some(Token("kept".into())), HubTokenSource::Keychain));
         assert_eq!(tokens.problems(), []);
-        // One that was opened stays open.
-        tokens.ask_again();
+        // A successful read is final.
+        tokens.retry_vault();
         *vault.0.lock().unwrap() = 1;
         assert_eq!(tokens.current().1, HubTokenSource::Keychain);
-        // A variable that can be no token hides nothing, and is said.
+        // A malformed variable does not hide the keychain, and is reported.
         *vault.0.lock().unwrap() = 0;
-        let tokens = Tokens::new(TokenPlaces { environment_is_unusable: true, ..places });
+        let tokens = Tokens::new(TokenSources { environment_is_malformed: true, ..sources });
         assert_eq!(tokens.current().1, HubTokenSource::Keychain);
         assert_eq!(tokens.problems(), [HubTokenProblem::Environment]);
-        let error = tokens.keep(Some(&Token("new".into()))).unwrap_err().to_string();
-        assert!(error.contains("shut") && error.contains("Nothing was changed"), "{error}");
+        let error = tokens.store(Some(&Token("new".into()))).unwrap_err().to_string();
+        assert!(error.contains("locked") && error.contains("Nothing was changed"), "{error}");
     }
 
     #[derive(Default)]
-    struct Drawer(Mutex<Option<Token>>);
+    struct MemoryVault(Mutex<Option<Token>>);
 
-    impl Vault for Drawer {
+    impl Vault for MemoryVault {
         fn read(&self) -> Result<Option<Token>, String> {
             Ok(self.0.lock().unwrap().clone())
         }
@@ -370,31 +377,34 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_never_printed() {
+    fn token_is_never_printed() {
         let token = Token::new(" hf_secret\n").unwrap();
         assert_eq!(format!("{token:?} {:?}", token.header()), "Token(hidden) Sensitive");
-        let places = TokenPlaces { environment: Some(token.clone()), ..TokenPlaces::default() };
-        assert!(!format!("{places:?}").contains("secret"));
-        assert_eq!(token.hide_in("no: hf_secret!"), "no: (token)!");
+        let sources = TokenSources { environment: Some(token.clone()), ..TokenSources::default() };
+        assert!(!format!("{sources:?}").contains("secret"));
+        assert_eq!(token.redact("no: hf_secret!"), "no: (token)!");
         let error = Token::new("hf secret").unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 
     #[test]
-    fn the_environment_comes_before_the_keychain_and_that_before_the_file() {
+    fn environment_precedes_keychain_precedes_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         std::fs::write(&file, "of_file\n").unwrap();
-        let mut places =
-            TokenPlaces { vault: Some(Arc::<Drawer>::default()), file: Some(file), ..TokenPlaces::default() };
-        let of_file = Tokens::new(places.clone());
-        assert_eq!(of_file.current(), (Some(Token("of_file".into())), HubTokenSource::File));
-        of_file.keep(Some(&Token("kept".into()))).unwrap();
-        assert_eq!(of_file.current(), (Some(Token("kept".into())), HubTokenSource::Keychain));
-        places.environment = Some(Token("set".into()));
-        assert_eq!(Tokens::new(places).current().1, HubTokenSource::Environment);
-        of_file.keep(None).unwrap();
-        assert_eq!(of_file.current().1, HubTokenSource::File);
-        assert!(Tokens::new(TokenPlaces::default()).keep(None).is_err(), "there is no keychain");
+        let mut sources = TokenSources {
+            vault: Some(Arc::<MemoryVault>::default()),
+            file: Some(file),
+            ..TokenSources::default()
+        };
+        let from_file = Tokens::new(sources.clone());
+        assert_eq!(from_file.current(), (Some(Token("of_file".into())), HubTokenSource::File));
+        from_file.store(Some(&Token("kept".into()))).unwrap();
+        assert_eq!(from_file.current(), (Some(Token("kept".into())), HubTokenSource::Keychain));
+        sources.environment = Some(Token("set".into()));
+        assert_eq!(Tokens::new(sources).current().1, HubTokenSource::Environment);
+        from_file.store(None).unwrap();
+        assert_eq!(from_file.current().1, HubTokenSource::File);
+        assert!(Tokens::new(TokenSources::default()).store(None).is_err(), "there is no keychain");
     }
 }

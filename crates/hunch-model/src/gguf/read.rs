@@ -1,6 +1,6 @@
-//! Reading the header, bounds first: a cursor that hands out only bytes that are there, and the
-//! checks that make a [`Gguf`] trustworthy. Nothing here looks at what the metadata means, except
-//! `general.alignment`, which the layout depends on.
+//! Parser of GGUF headers: a bounds-checked cursor, and the validation of the layout.
+//!
+//! The meaning of metadata does not belong here, except `general.alignment`, which the layout needs.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,30 +11,31 @@ use candle_core::quantized::GgmlDType;
 use super::{Array, Gguf, TensorInfo, Value};
 use hunch_error::{Error, Result};
 
-/// A key of one byte, a type and a value of one byte.
+/// Minimum size of a metadata entry in bytes: a key of one byte, a type and a value of one byte.
 const MIN_ENTRY: usize = 8 + 1 + 4 + 1;
-/// A name of one byte, a dimension count, one dimension, a type and an offset.
+/// Minimum size of a tensor entry in bytes: a name of one byte, one dimension, its count, type and offset.
 const MIN_TENSOR: usize = 8 + 1 + 4 + 8 + 4 + 8;
-/// No dimension count above this is known to ggml (`GGML_MAX_DIMS`).
+/// Maximum number of dimensions (`GGML_MAX_DIMS` in ggml).
 const MAX_DIMS: u32 = 4;
-/// ggml's limit on the length of a tensor's name is 64; a key may be longer.
+/// Maximum length of a name in bytes. ggml allows 64 for tensors, but keys may be longer.
 const MAX_NAME: usize = 1 << 12;
 
-/// What the keys begin with that only the parts of a split model have.
+/// Prefix of the metadata keys specific to split models.
 pub(super) const SPLIT_KEYS: &str = "split.";
 
-/// Reads the header from the first bytes of a file of `file_len` bytes and checks the place of every
-/// tensor. `None` when the header goes on beyond `bytes`.
+/// Parses the header from the first bytes of a file of `file_len` bytes.
+///
+/// Returns `None` if the header continues beyond `bytes`.
 pub(super) fn header(path: &Path, bytes: &[u8], file_len: usize) -> Result<Option<Gguf>> {
     let mut cursor =
-        Cursor { path, bytes, file_len, at: 0, should_continue: false, split_ranges: Vec::new() };
-    match whole(&mut cursor) {
-        Err(_) if cursor.should_continue => Ok(None),
-        read => read.map(Some),
+        Cursor { path, bytes, file_len, at: 0, needs_more_bytes: false, split_ranges: Vec::new() };
+    match parse(&mut cursor) {
+        Err(_) if cursor.needs_more_bytes => Ok(None),
+        parsed => parsed.map(Some),
     }
 }
 
-fn whole(cursor: &mut Cursor<'_>) -> Result<Gguf> {
+fn parse(cursor: &mut Cursor<'_>) -> Result<Gguf> {
     let path = cursor.path;
     let version = cursor.preamble()?;
     let tensor_count = cursor.count("tensors", MIN_TENSOR)?;
@@ -43,7 +44,7 @@ fn whole(cursor: &mut Cursor<'_>) -> Result<Gguf> {
     let metadata = cursor.metadata(entry_count)?;
     let metadata_range = metadata_start..cursor.at;
     let alignment = alignment(path, &metadata)?;
-    let placed = (0..tensor_count).map(|_| cursor.tensor(alignment)).collect::<Result<Vec<_>>>()?;
+    let entries = (0..tensor_count).map(|_| cursor.tensor(alignment)).collect::<Result<Vec<_>>>()?;
     let data_offset = cursor.at.next_multiple_of(alignment);
     let mut gguf = Gguf {
         path: path.to_owned(),
@@ -55,12 +56,12 @@ fn whole(cursor: &mut Cursor<'_>) -> Result<Gguf> {
         data_offset,
         file_len: cursor.file_len,
     };
-    place(&mut gguf, placed)?;
+    add_tensors(&mut gguf, entries)?;
     Ok(gguf)
 }
 
-/// A tensor as the header describes it: its offset counts from the start of the data.
-struct Placed {
+/// Tensor entry of a header. Its offset is relative to the start of the tensor data.
+struct TensorEntry {
     name: String,
     shape: Vec<usize>,
     dtype: GgmlDType,
@@ -68,57 +69,57 @@ struct Placed {
     len: usize,
 }
 
-/// Turns offsets into ranges of the file: inside it, no two over each other, no name twice.
-fn place(gguf: &mut Gguf, mut placed: Vec<Placed>) -> Result<()> {
+/// Converts offsets to ranges of the file. Checks bounds, overlaps and duplicate names.
+fn add_tensors(gguf: &mut Gguf, mut entries: Vec<TensorEntry>) -> Result<()> {
     let invalid = |reason| Err(Error::InvalidModelFile { path: gguf.path.clone(), reason });
-    placed.sort_by_key(|tensor| tensor.offset);
-    for pair in placed.windows(2) {
-        // No overflow: `Cursor::tensor` checked offset + len.
+    entries.sort_by_key(|tensor| tensor.offset);
+    for pair in entries.windows(2) {
+        // Cannot overflow, because `Cursor::tensor` checked offset + len.
         if pair[0].offset + pair[0].len > pair[1].offset {
             return invalid(format!("the tensors {} and {} overlap", pair[0].name, pair[1].name));
         }
     }
-    let data_len = placed.last().map_or(0, |tensor| tensor.offset + tensor.len);
+    let data_len = entries.last().map_or(0, |tensor| tensor.offset + tensor.len);
     let expected = gguf.data_offset.saturating_add(data_len);
-    if !placed.is_empty() && expected > gguf.file_len {
+    if !entries.is_empty() && expected > gguf.file_len {
         return invalid(format!(
-            "the file ends at {} of {expected} bytes; the download is incomplete",
+            "the file ends at {} of {expected} bytes, so the download is incomplete",
             gguf.file_len
         ));
     }
-    for Placed { name, shape, dtype, offset, len } in placed {
+    for TensorEntry { name, shape, dtype, offset, len } in entries {
         let start = gguf.data_offset + offset;
         if gguf.tensors.contains_key(&name) {
-            return invalid(format!("the tensor {name} is there twice"));
+            return invalid(format!("the tensor {name} is duplicated"));
         }
         gguf.tensors.insert(name, TensorInfo { shape, dtype, part: 0, range: start..start + len });
     }
     Ok(())
 }
 
-/// `general.alignment`: a power of two and, by the specification, a multiple of 8; 32 by default.
+/// Returns `general.alignment`, 32 by default. Must be a power of two and at least 8.
 fn alignment(path: &Path, metadata: &BTreeMap<String, Value>) -> Result<usize> {
     let reason = match metadata.get("general.alignment") {
         None => return Ok(32),
         Some(&Value::U32(v)) if v.is_power_of_two() && (8..=1 << 20).contains(&v) => {
             return Ok(v as usize);
         }
-        Some(Value::U32(v)) => format!("its data alignment is {v}, not a power of two from 8 on"),
-        Some(_) => "its data alignment is not a whole number".into(),
+        Some(Value::U32(v)) => format!("its data alignment is {v}, but it must be a power of two from 8 up"),
+        Some(_) => "its data alignment is not an integer".into(),
     };
     Err(Error::InvalidModelFile { path: path.to_owned(), reason })
 }
 
 struct Cursor<'a> {
     path: &'a Path,
-    /// The file, or its beginning.
+    /// Content of the file, or the beginning of it.
     bytes: &'a [u8],
-    /// Bytes of the whole file: what a length is compared with.
+    /// Size of the whole file in bytes, the limit for lengths.
     file_len: usize,
     at: usize,
-    /// Whether reading failed only because `bytes` is not the whole file.
-    should_continue: bool,
-    /// Where metadata lie that only split files have.
+    /// `true` if parsing failed only because `bytes` is not the whole file.
+    needs_more_bytes: bool,
+    /// Byte ranges of the metadata entries specific to split models.
     split_ranges: Vec<Range<usize>>,
 }
 
@@ -131,37 +132,37 @@ impl<'a> Cursor<'a> {
         Err(Error::UnsupportedModel { path: self.path.to_owned(), reason })
     }
 
-    /// Bytes of the file that are left.
-    fn left(&self) -> usize {
+    /// Returns the number of remaining bytes in the file.
+    fn remaining(&self) -> usize {
         self.file_len - self.at
     }
 
-    /// That so many bytes, which the file has, were read as well.
-    fn here(&mut self, len: usize) -> Result<()> {
+    /// Checks that the next `len` bytes of the file are in `bytes`.
+    fn require_bytes(&mut self, len: usize) -> Result<()> {
         if len <= self.bytes.len() - self.at {
             return Ok(());
         }
-        self.should_continue = true;
-        self.invalid("its header goes on".into())
+        self.needs_more_bytes = true;
+        self.invalid("its header continues beyond the bytes read".into())
     }
 
     fn take(&mut self, len: usize) -> Result<&'a [u8]> {
-        if len > self.left() {
+        if len > self.remaining() {
             return self.invalid(format!(
-                "the file ends at {} of at least {} bytes, inside its header; the download is \
+                "the file ends at {} of at least {} bytes, inside its header, so the download is \
                  incomplete or the file is damaged",
                 self.file_len,
                 self.at.saturating_add(len)
             ));
         }
-        self.here(len)?;
+        self.require_bytes(len)?;
         let taken = &self.bytes[self.at..self.at + len];
         self.at += len;
         Ok(taken)
     }
 
     fn fixed<const N: usize>(&mut self) -> Result<[u8; N]> {
-        Ok(self.take(N)?.try_into().expect("take gives exactly N bytes"))
+        Ok(self.take(N)?.try_into().expect("take returns exactly N bytes"))
     }
 
     fn u32(&mut self) -> Result<u32> {
@@ -172,17 +173,19 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.fixed()?))
     }
 
-    /// A number of things of at least `min_size` bytes each; so many must fit in what is left of the file, and
-    /// be in the bytes at hand: who reserves room for them reserves no more than a small factor of those.
+    /// Reads a count of items of at least `min_size` bytes each.
+    ///
+    /// The items must fit in the remaining file and be in `bytes`. An allocation for them is therefore
+    /// at most a small factor of the bytes in memory.
     fn count(&mut self, what: &str, min_size: usize) -> Result<usize> {
         let count = self.u64()?;
         match usize::try_from(count) {
-            Ok(fits) if fits <= self.left() / min_size => {
-                self.here(fits * min_size)?;
-                Ok(fits)
+            Ok(count) if count <= self.remaining() / min_size => {
+                self.require_bytes(count * min_size)?;
+                Ok(count)
             }
             _ => self.invalid(format!(
-                "it claims {count} {what} at byte {}, which do not fit in its {} bytes; the \
+                "it claims {count} {what} at byte {}, which do not fit in its {} bytes, so the \
                  download is incomplete or the file is damaged",
                 self.at - 8,
                 self.file_len
@@ -196,10 +199,7 @@ impl<'a> Cursor<'a> {
         }
         if !self.bytes.starts_with(b"GGUF") {
             let start = &self.bytes[..self.bytes.len().min(4)];
-            return self.invalid(format!(
-                "it starts with \"{}\" and a GGUF file with \"GGUF\"",
-                start.escape_ascii()
-            ));
+            return self.invalid(format!("it starts with \"{}\" instead of \"GGUF\"", start.escape_ascii()));
         }
         self.at = 4;
         match self.u32()? {
@@ -208,8 +208,9 @@ impl<'a> Cursor<'a> {
             version if matches!(version.swap_bytes(), 1..=3) => {
                 self.unsupported("it is a big-endian GGUF file".into())
             }
-            version => self
-                .unsupported(format!("it is a GGUF file of version {version}; Hunch reads versions 2 and 3")),
+            version => self.unsupported(format!(
+                "it is a GGUF file of version {version}, and only versions 2 and 3 are supported"
+            )),
         }
     }
 
@@ -227,7 +228,7 @@ impl<'a> Cursor<'a> {
         let name = self.text()?;
         if name.is_empty() || name.len() > MAX_NAME {
             return self.invalid(format!(
-                "the name of a {what} at byte {start} has {} bytes; 1 to {MAX_NAME} is possible",
+                "the name of a {what} at byte {start} has {} bytes, but it must have 1 to {MAX_NAME}",
                 name.len()
             ));
         }
@@ -242,7 +243,7 @@ impl<'a> Cursor<'a> {
             let kind = self.u32()?;
             let value = self.value(key, kind)?;
             if metadata.insert(key.to_owned(), value).is_some() {
-                return self.invalid(format!("the metadata entry {key} is there twice"));
+                return self.invalid(format!("the metadata entry {key} is duplicated"));
             }
             if key.starts_with(SPLIT_KEYS) {
                 self.split_ranges.push(start..self.at);
@@ -278,7 +279,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Elements of a fixed size, read in one go.
+    /// Reads an array of elements of a fixed size.
     fn numbers<const N: usize, T>(&mut self, read: impl Fn([u8; N]) -> T) -> Result<Vec<T>> {
         let count = self.count("numbers", N)?;
         let (chunks, _) = self.take(count * N)?.as_chunks::<N>();
@@ -297,15 +298,15 @@ impl<'a> Cursor<'a> {
             6 => Array::F32(self.numbers(f32::from_le_bytes)?),
             7 => {
                 let count = self.count("values", 1)?;
-                Array::Bool(self.collected(count, |cursor| cursor.boolean(key))?)
+                Array::Bool(self.items(count, |cursor| cursor.boolean(key))?)
             }
             8 => {
                 let count = self.count("texts", 8)?;
-                Array::String(self.collected(count, |cursor| Ok(cursor.text()?.to_owned()))?)
+                Array::String(self.items(count, |cursor| Ok(cursor.text()?.to_owned()))?)
             }
             9 if depth < Gguf::MAX_DEPTH => {
                 let count = self.count("lists", 4 + 8)?;
-                Array::Array(self.collected(count, |cursor| cursor.array(key, depth + 1))?)
+                Array::Array(self.items(count, |cursor| cursor.array(key, depth + 1))?)
             }
             9 => {
                 return self.invalid(format!(
@@ -320,8 +321,8 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// `count` values, a number that [`Cursor::count`] has checked.
-    fn collected<T>(&mut self, count: usize, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+    /// Reads `count` values. `count` must come from [`Cursor::count`].
+    fn items<T>(&mut self, count: usize, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut values = Vec::with_capacity(count);
         for _ in 0..count {
             values.push(read(self)?);
@@ -329,14 +330,14 @@ impl<'a> Cursor<'a> {
         Ok(values)
     }
 
-    fn tensor(&mut self, alignment: usize) -> Result<Placed> {
+    fn tensor(&mut self, alignment: usize) -> Result<TensorEntry> {
         let name = self.name("tensor")?;
         let shape = self.shape(name)?;
         let kind = self.u32()?;
         let Some(dtype) = dtype(kind) else {
             return self.unsupported(format!(
-                "its tensor {name} is stored as {}, which Hunch cannot read; choose a file \
-                 quantised as Q4_K_M, Q5_K_M, Q6_K or Q8_0",
+                "its tensor {name} is stored as {}, which is not supported. Choose a file quantised as \
+                 Q4_K_M, Q5_K_M, Q6_K or Q8_0",
                 type_name(kind)
             ));
         };
@@ -351,28 +352,30 @@ impl<'a> Cursor<'a> {
         let offset = self.u64()?;
         let elements = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         let len = elements.and_then(|n| (n / dtype.block_size()).checked_mul(dtype.type_size()));
-        // Half the address space leaves room to add the place of the data without overflow.
-        let place = usize::try_from(offset)
+        // Half the address space leaves room to add the offset of the data without overflow.
+        let position = usize::try_from(offset)
             .ok()
             .zip(len)
             .filter(|(offset, len)| offset.checked_add(*len).is_some_and(|end| end <= usize::MAX / 2));
-        let Some((offset, len)) = place else {
+        let Some((offset, len)) = position else {
             return self.invalid(format!(
                 "the tensor {name} of shape {shape:?} at {offset} is larger than any file"
             ));
         };
         if offset % alignment != 0 {
-            return self
-                .invalid(format!("the tensor {name} starts at {offset}, not at a multiple of {alignment}"));
+            return self.invalid(format!(
+                "the tensor {name} starts at {offset}, which is not a multiple of {alignment}"
+            ));
         }
-        Ok(Placed { name: name.to_owned(), shape, dtype, offset, len })
+        Ok(TensorEntry { name: name.to_owned(), shape, dtype, offset, len })
     }
 
     fn shape(&mut self, name: &str) -> Result<Vec<usize>> {
         let dims = self.u32()?;
         if !(1..=MAX_DIMS).contains(&dims) {
-            return self
-                .invalid(format!("the tensor {name} has {dims} dimensions; 1 to {MAX_DIMS} is possible"));
+            return self.invalid(format!(
+                "the tensor {name} has {dims} dimensions, but it must have 1 to {MAX_DIMS}"
+            ));
         }
         let mut shape = vec![0; dims as usize];
         for size in shape.iter_mut().rev() {
@@ -386,7 +389,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// ggml's numbers of the tensor types that candle reads (`enum ggml_type`).
+/// ggml's numbers of the tensor types supported by candle (`enum ggml_type`).
 pub(super) const TYPES: [(u32, GgmlDType); 13] = [
     (0, GgmlDType::F32),
     (1, GgmlDType::F16),
@@ -407,7 +410,7 @@ fn dtype(kind: u32) -> Option<GgmlDType> {
     TYPES.iter().find(|(number, _)| *number == kind).map(|(_, dtype)| *dtype)
 }
 
-/// What ggml calls the types that candle does not read.
+/// Returns ggml's name of a type that candle does not support.
 fn type_name(kind: u32) -> String {
     let name = match kind {
         4 => "Q4_2",

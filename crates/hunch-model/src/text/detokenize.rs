@@ -1,22 +1,25 @@
-//! Tokens to text, one token at a time. A token may hold part of a character; what is emitted is
-//! always whole characters, and joined it is what decoding everything at once gives.
+//! Streaming detokenisation, one token at a time. Stop strings do not belong here.
+//!
+//! A token may hold part of a character, but only whole characters are emitted. The concatenated
+//! output equals decoding all tokens at once.
 
 use std::sync::Arc;
 
 use super::tokenizer::Tokenizer;
 use hunch_core::token::TokenId;
 
-/// Turns bytes that arrive in pieces into text. Bytes that cannot become a character any more turn
-/// into U+FFFD, one for each maximal invalid part, as [`String::from_utf8_lossy`] does.
+/// Incremental UTF-8 decoder.
+///
+/// Each maximal invalid byte sequence becomes U+FFFD, as in [`String::from_utf8_lossy`].
 #[derive(Clone, Debug, Default)]
-pub struct Utf8Stream {
-    /// The start of a character, at most three bytes.
+struct Utf8Stream {
+    /// Incomplete character, at most three bytes.
     pending: Vec<u8>,
 }
 
 impl Utf8Stream {
-    /// Adds bytes and gives the text they complete.
-    pub fn push(&mut self, bytes: &[u8]) -> String {
+    /// Adds bytes and returns the text they complete.
+    fn push(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
         let mut text = String::with_capacity(self.pending.len());
         let mut rest = self.pending.as_slice();
@@ -29,7 +32,7 @@ impl Utf8Stream {
                 }
                 Err(error) => {
                     let (valid, after) = rest.split_at(error.valid_up_to());
-                    text.push_str(std::str::from_utf8(valid).expect("checked up to here"));
+                    text.push_str(std::str::from_utf8(valid).expect("the bytes are valid up to here"));
                     rest = after;
                     let Some(invalid) = error.error_len() else { break };
                     text.push(char::REPLACEMENT_CHARACTER);
@@ -41,42 +44,35 @@ impl Utf8Stream {
         text
     }
 
-    /// Ends the stream: an incomplete character becomes U+FFFD.
-    pub fn finish(&mut self) -> String {
+    /// Ends the stream. An incomplete character becomes U+FFFD.
+    fn finish(&mut self) -> String {
         let incomplete = !std::mem::take(&mut self.pending).is_empty();
         if incomplete { char::REPLACEMENT_CHARACTER.into() } else { String::new() }
     }
 }
 
-/// Turns generated tokens into text as they come.
+/// Streaming detokeniser that leaves out special tokens.
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
     stream: Utf8Stream,
-    show_special: bool,
 }
 
 impl Detokenizer {
-    /// A detokeniser that leaves special tokens out.
+    /// Creates a detokeniser.
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        Self { tokenizer, stream: Utf8Stream::default(), show_special: false }
+        Self { tokenizer, stream: Utf8Stream::default() }
     }
 
-    /// The same, showing the text of special tokens.
-    pub fn with_special(mut self) -> Self {
-        self.show_special = true;
-        self
-    }
-
-    /// The text this token completes; empty while a character is still incomplete.
+    /// Adds a token and returns the text it completes. Empty while a character is incomplete.
     pub fn push(&mut self, id: TokenId) -> String {
-        if !self.show_special && self.tokenizer.is_special(id) {
+        if self.tokenizer.is_special(id) {
             return String::new();
         }
         self.stream.push(&self.tokenizer.token_bytes(id))
     }
 
-    /// The text that is left when no token follows: U+FFFD for an incomplete character.
+    /// Returns the remaining text at the end: U+FFFD for an incomplete character.
     pub fn finish(&mut self) -> String {
         self.stream.finish()
     }
@@ -88,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes as models make them: text of many scripts, with damage, cut anywhere.
+    /// Text of many scripts with invalid bytes, cut at any byte.
     fn pieces() -> impl Strategy<Value = Vec<Vec<u8>>> {
         let text = prop_oneof![
             "[a-z \n]{0,6}",
@@ -122,7 +118,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn pieces_joined_are_the_whole_decoded_at_once(pieces in pieces()) {
+        fn pieces_equal_decoding_all_bytes_at_once(pieces in pieces()) {
             let mut stream = Utf8Stream::default();
             let mut text: String = pieces.iter().map(|piece| stream.push(piece)).collect();
             text.push_str(&stream.finish());
@@ -131,7 +127,7 @@ mod tests {
         }
 
         #[test]
-        fn valid_text_never_shows_a_replacement(text in "\\PC{0,12}", size in 1usize..4) {
+        fn valid_text_has_no_replacement_characters(text in "\\PC{0,12}", size in 1usize..4) {
             prop_assume!(!text.contains(char::REPLACEMENT_CHARACTER));
             let mut stream = Utf8Stream::default();
             for piece in text.as_bytes().chunks(size) {
@@ -142,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_byte_is_shown_as_soon_as_it_is_known() {
+    fn emits_replacement_as_soon_as_bytes_are_invalid() {
         let mut stream = Utf8Stream::default();
         assert_eq!(stream.push(&[0xf0, 0x9f]), "");
         assert_eq!(stream.push(b"a"), "\u{fffd}a");

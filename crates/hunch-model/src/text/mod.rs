@@ -1,14 +1,14 @@
-//! Text: from strings to tokens and back, chat templates, stop strings. No model, no logits and no
-//! session here; everything works from a model file's metadata and on plain strings.
+//! Tokenisation, detokenisation, chat templates and stop strings.
+//!
+//! Everything works on strings and the metadata of a model file. Weights, logits and sessions do not
+//! belong here.
 
-pub mod detokenize;
+mod detokenize;
 pub mod stop;
 pub mod template;
 pub mod tokenizer;
 
-pub use detokenize::{Detokenizer, Utf8Stream};
+pub use detokenize::Detokenizer;
 pub use stop::{Released, StopFilter};
 pub use template::{ChatTemplate, RenderedPrompt, TemplateOrigin};
-pub use tokenizer::{
-    EncodeOptions, Literals, Tokenizer, Vocabulary, VocabularyMatch, VocabularyVerdict, compare_vocabularies,
-};
+pub use tokenizer::{EncodeOptions, Tokenizer, Vocabulary, VocabularyVerdict, check_vocabularies};

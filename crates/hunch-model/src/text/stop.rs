@@ -1,30 +1,32 @@
-//! Stop strings, across token borders. Text that may be the start of a stop string is held back
-//! until it is decided; every token comes out once, in order, with the text that is left of it.
+//! Detection of stop strings across token boundaries.
+//!
+//! Text that may begin a stop string is held back. Every token is released once, in order, with its
+//! remaining text. Tokens are opaque numbers here.
 
 use std::collections::VecDeque;
 
 use hunch_error::{Error, Result};
 
-/// A token that can be shown: whatever comes after it, its text is decided.
+/// Token whose text is final.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Released {
-    /// The number the caller gave the token.
+    /// Number given by the caller.
     pub token: usize,
-    /// Its text: all of it, or the part before a stop string.
+    /// Text of the token, or the part before a stop string.
     pub text: String,
 }
 
-/// A token whose text is held, by where it ends in [`StopFilter::held`].
+/// Token whose text is held back, with its end in [`StopFilter::held`].
 #[derive(Clone, Debug)]
 struct Waiting {
     token: usize,
     end: usize,
 }
 
-/// Looks for stop strings in text that arrives token by token.
+/// Filter that finds stop strings in text that arrives token by token.
 ///
-/// The stop string that is complete first wins; of two complete at the same character, the longer.
-/// So the result does not depend on how the text is cut into tokens.
+/// The stop string that is complete first wins. If two are complete at the same character, the longer
+/// wins. The result therefore does not depend on how the text is split into tokens.
 #[derive(Clone, Debug)]
 pub struct StopFilter {
     stops: Vec<String>,
@@ -34,50 +36,51 @@ pub struct StopFilter {
 }
 
 impl StopFilter {
-    /// A filter for these stop strings; none means that every token is released at once.
+    /// Creates a filter. Without stop strings, every token is released at once.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when a stop string is empty: it would stop before the first token.
+    /// [`Error::InvalidRequest`] if a stop string is empty, because it would stop before the first token.
     pub fn new(stops: &[String]) -> Result<Self> {
         if stops.iter().any(String::is_empty) {
-            return Err(Error::invalid("A stop text is empty. Give at least one character."));
+            return Err(Error::invalid("A stop string is empty. Enter at least one character."));
         }
         let (held, waiting) = (String::new(), VecDeque::new());
         Ok(Self { stops: stops.to_vec(), held, waiting, found: None })
     }
 
-    /// Adds a token's text (which may be empty) and gives the tokens that are decided by it. When a
-    /// stop string is complete, every token comes out: those before it whole, the one it starts in
-    /// cut, those inside it empty. After that, pushing gives the token back without text.
+    /// Adds the text of a token, which may be empty, and returns the tokens whose text is now final.
+    ///
+    /// When a stop string is complete, all tokens are released. Tokens before it keep their text, the
+    /// token it starts in is cut, and tokens inside it are empty. Later tokens are returned without text.
     pub fn push(&mut self, token: usize, text: &str) -> Vec<Released> {
         if self.found.is_some() {
             return vec![Released { token, text: String::new() }];
         }
         self.held.push_str(text);
         self.waiting.push_back(Waiting { token, end: self.held.len() });
-        let keep = match self.complete() {
+        let keep = match self.find_complete() {
             Some((start, stop)) => {
                 self.found = Some(stop);
                 self.held.truncate(start);
                 return self.release(usize::MAX);
             }
-            None => self.undecided(),
+            None => self.find_partial(),
         };
         self.release(keep)
     }
 
-    /// The stop string that was found.
+    /// Returns the stop string that was found.
     pub fn stopped(&self) -> Option<&str> {
         self.found.map(|stop| self.stops[stop].as_str())
     }
 
-    /// Ends the text: what was held back is not a stop string after all.
+    /// Ends the text and releases everything held back.
     pub fn finish(&mut self) -> Vec<Released> {
         self.release(usize::MAX)
     }
 
-    /// Where the winning stop string starts in the held text, and which it is.
-    fn complete(&self) -> Option<(usize, usize)> {
+    /// Returns the start of the winning stop string in the held text, and its index.
+    fn find_complete(&self) -> Option<(usize, usize)> {
         let found = self.stops.iter().enumerate().filter_map(|(i, stop)| {
             let start = self.held.find(stop.as_str())?;
             Some((start + stop.len(), start, i))
@@ -85,8 +88,8 @@ impl StopFilter {
         found.min().map(|(_, start, stop)| (start, stop))
     }
 
-    /// Where the longest end of the held text starts that begins a stop string.
-    fn undecided(&self) -> usize {
+    /// Returns the start of the longest suffix of the held text that may begin a stop string.
+    fn find_partial(&self) -> usize {
         let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
         let from = self.held.len().saturating_sub(longest.saturating_sub(1));
         let mut starts = (from..self.held.len()).filter(|&at| self.held.is_char_boundary(at));
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_string_over_three_tokens_cuts_the_first() {
+    fn stop_string_across_three_tokens_cuts_the_first() {
         let mut filter = filter(&["\nUser:"]);
         assert_eq!(shown(&filter.push(0, "Hi")), [(0, "Hi")]);
         assert_eq!(shown(&filter.push(1, " there\nUs")), []);
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_false_start_is_released() {
+    fn partial_match_is_released() {
         let mut filter = filter(&["aab"]);
         assert_eq!(shown(&filter.push(0, "xa")), []);
         assert_eq!(shown(&filter.push(1, "a")), []);
@@ -150,12 +153,12 @@ mod tests {
     }
 
     #[test]
-    fn no_stop_strings_hold_nothing_and_an_empty_one_is_refused() {
+    fn releases_at_once_without_stop_strings_and_rejects_empty_ones() {
         assert_eq!(shown(&filter(&[]).push(7, "a")), [(7, "a")]);
         assert!(StopFilter::new(&["".to_owned()]).is_err());
     }
 
-    /// The definition, word for word: the first character at which a stop string is complete.
+    /// Reference implementation: the first character at which a stop string is complete.
     fn naive(text: &str, stops: &[String]) -> Option<usize> {
         let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
         for end in ends {
@@ -171,7 +174,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn the_result_is_that_of_a_naive_search(
+        fn matches_naive_search(
             texts in prop::collection::vec("[abé]{0,4}", 0..8),
             stops in prop::collection::vec("[abé]{1,4}", 0..3),
         ) {
@@ -195,7 +198,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_shown_that_a_later_token_could_take_back(
+        fn released_text_never_includes_stop_string(
             before in "[abé]{0,6}", stop in "[abé]{1,4}", split in any::<prop::sample::Index>(),
         ) {
             let whole = format!("{before}{stop}");

@@ -1,6 +1,8 @@
-//! Chat templates: from a conversation to the text a model was trained on. The model's own template
-//! is used where it has one that works; otherwise one of two built-in forms, and the caller is told
-//! which and why. Tokens are not made here.
+//! Chat templates: rendering a conversation to the prompt format of a model.
+//!
+//! The template of the model is used if it works, otherwise one of two built-in templates. The result
+//! says which one was used and why. The template engine is in the modules below, encoding in
+//! `tokenizer`.
 
 pub mod child;
 mod environment;
@@ -16,71 +18,76 @@ use child::{Failure, RenderingChild};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use renderer::{MOST_SOURCE, Renderer, Request, role};
+use renderer::{MAX_SOURCE, Renderer, Request, role_name};
 
-/// Times in a row that a template may break the child before it is not tried any more: once may be the machine's fault.
-const TRIES: u32 = 2;
+/// Consecutive crashes of the child after which a template is no longer tried.
+///
+/// More than 1, because the first crash may have another cause.
+const MAX_CRASHES: u32 = 2;
 
-/// What marks the thinking in an answer; some vocabularies have it as control tokens.
+/// Markers of the reasoning in an answer. Some vocabularies have them as control tokens.
 const THINKING: [&str; 2] = ["<think>", "</think>"];
 
-/// Which template made a prompt.
+/// Template used for a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateOrigin {
-    /// The one in the model's file.
+    /// Template of the model file.
     Model,
-    /// Built in, `<|im_start|>role ... <|im_end|>`: for models whose text ends with `<|im_end|>`.
+    /// Built-in ChatML (`<|im_start|>role ... <|im_end|>`), for models whose end token is `<|im_end|>`.
     ChatMl,
-    /// Built in, plain `User:` and `Assistant:` paragraphs: for every other model.
+    /// Built-in paragraphs with `User:` and `Assistant:`, for all other models.
     Plain,
 }
 
-/// A conversation as one text, ready to be tokenised with special tokens parsed.
+/// Rendered conversation, to be encoded with special tokens parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedPrompt {
-    /// The text. It holds the beginning-of-text token where the template writes it.
+    /// Text of the prompt. Contains the beginning-of-text token if the template writes it.
     pub text: String,
-    /// Which template made it.
+    /// Template that was used.
     pub origin: TemplateOrigin,
-    /// What a person should know: why the model's template was not used, or that the instructions
-    /// had to be moved into the first message.
+    /// Note for the user: why the template of the model was not used, or that the system message was
+    /// moved into the first user message.
     pub note: Option<String>,
 }
 
-/// A model's chat template, or a built-in one in its place.
+/// Chat template of a model, with a built-in fallback.
 #[derive(Debug)]
 pub struct ChatTemplate {
     source: Option<String>,
-    /// Why the file's template is not even tried.
-    refused: Option<String>,
+    /// Reason why the template of the file is not used at all.
+    rejection: Option<String>,
     bos: String,
     eos: String,
     time: Option<i64>,
-    place: Mutex<Place>,
+    state: Mutex<RenderState>,
 }
 
-/// Where the template is rendered.
+/// Renderers of a template, and its crashes.
 #[derive(Debug, Default)]
-struct Place {
-    /// Where a program was offered.
+struct RenderState {
+    /// Child process, if a program was offered.
     child: Option<RenderingChild>,
-    /// Where none was.
+    /// Renderer in this process, if no program was offered.
     renderer: Renderer,
-    /// Times in a row that the template broke the child, and how it did.
-    broken: (u32, String),
+    /// Number of consecutive crashes of the child.
+    crashes: u32,
+    /// Reason of the last crash.
+    crash: String,
 }
 
 impl ChatTemplate {
-    /// Takes the template of a model's file, and the texts of its beginning-of-text and end-of-text
-    /// tokens ("" where it has none). Nothing of it is read before it is rendered.
+    /// Creates a template from its source and the texts of the beginning-of-text and end-of-text tokens.
+    ///
+    /// The texts are empty if the model has no such token. The source is parsed when it is rendered.
     pub fn from_source(source: Option<&str>, bos: &str, eos: &str) -> Self {
-        let (source, refused) = match source.filter(|source| !source.trim().is_empty()) {
+        let (source, rejection) = match source.filter(|source| !source.trim().is_empty()) {
             None => (None, None),
-            Some(long) if long.len() > MOST_SOURCE => (
+            Some(long) if long.len() > MAX_SOURCE => (
                 None,
                 Some(format!(
-                    "The model's chat template has {} bytes, and at most {MOST_SOURCE} are read, so a built-in one is \
-                     used.",
+                    "The model's chat template has {} bytes, and the limit is {MAX_SOURCE}, so a built-in \
+                     one is used.",
                     long.len()
                 )),
             ),
@@ -88,73 +95,70 @@ impl ChatTemplate {
         };
         Self {
             source,
-            refused,
+            rejection,
             bos: bos.to_owned(),
             eos: eos.to_owned(),
             time: None,
-            place: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
-    /// Takes the template of a tokeniser's file, which is told today's date.
-    pub fn of(tokenizer: &Tokenizer) -> Self {
+    /// Creates the template of a tokeniser's model file, with the current time.
+    pub fn from_tokenizer(tokenizer: &Tokenizer) -> Self {
         let text = |id: Option<TokenId>| id.map_or("", |id| tokenizer.token_text(id));
         let mut template =
             Self::from_source(tokenizer.chat_template(), text(tokenizer.bos()), text(tokenizer.eos()));
-        // Some templates tell the model the date. UTC: the standard library knows no time zone.
+        // Some templates contain the date. It is UTC, because the standard library has no time zones.
         if let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) {
             template.set_time(i64::try_from(now.as_secs()).unwrap_or(0));
         }
         template
     }
 
-    /// Tells the template what day it is, in seconds since 1970 of local time: `strftime_now`, which
-    /// some templates put into the system prompt. Without it the function is not defined, and
-    /// templates that can do without take their own date.
+    /// Sets the time for `strftime_now`, in seconds since 1970 of local time.
+    ///
+    /// Some templates put the date into the system prompt. Without a time the function is undefined, and
+    /// templates that allow for it use their own date.
     pub fn set_time(&mut self, unix_seconds: i64) {
         self.time = Some(unix_seconds);
     }
 
-    /// Why the model's own template is not used at all, if it is not.
-    pub fn problem(&self) -> Option<&str> {
-        match &self.source {
-            Some(_) => None,
-            None => Some(self.refused.as_deref().unwrap_or("The model has no chat template.")),
-        }
-    }
-
-    /// What a person should know of the template before anything is asked, found by a short conversation.
+    /// Renders a short sample conversation and returns the note for the user, if any.
     pub fn trial(&self) -> Option<String> {
-        let said = |role, content: &str| ChatMessage { role, content: content.into() };
-        let messages = [said(Role::User, "Hi"), said(Role::Assistant, "Hello"), said(Role::User, "Bye")];
+        let message = |role, content: &str| ChatMessage { role, content: content.into() };
+        let messages =
+            [message(Role::User, "Hi"), message(Role::Assistant, "Hello"), message(Role::User, "Bye")];
         let rendered = self.render(&messages, true, &|| false);
         rendered.map_or_else(|error| Some(error.to_string()), |rendered| rendered.note)
     }
 
-    /// Renders a conversation; with `add_generation_prompt` it ends where the model's answer begins.
+    /// Renders a conversation. With `add_generation_prompt`, it ends where the answer begins.
     ///
-    /// The template is rendered in a child process where this program offers one ([`child::offer`]). One that
-    /// refuses a system message (some raise an exception) is tried again with the instructions at the start of the
-    /// first user message. If it still fails, takes longer than 2 s, or breaks the child, the built-in form is used,
-    /// and [`RenderedPrompt::note`] says why; so it is, without a note, when `stopped`, which is asked every 10 ms.
+    /// Templates run in a child process if this program offers one ([`child::offer`]). If a template
+    /// rejects the system message, it is rendered again with the system message at the start of the
+    /// first user message.
+    ///
+    /// The built-in template is used if the template still fails, takes longer than 2 s, or crashes the
+    /// child. [`RenderedPrompt::note`] then has the reason. It is also used, without a note, if
+    /// `cancelled` returns `true`, which is polled every 10 ms.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when there is no message.
+    /// [`Error::InvalidRequest`] if there are no messages.
     pub fn render(
         &self,
         messages: &[ChatMessage],
         add_generation_prompt: bool,
-        stopped: &dyn Fn() -> bool,
+        cancelled: &dyn Fn() -> bool,
     ) -> Result<RenderedPrompt> {
         if messages.is_empty() {
             return Err(Error::invalid("The conversation is empty. Write a message first."));
         }
         let built_in = |note| Ok(self.built_in(messages, add_generation_prompt, note));
         let Some(source) = &self.source else {
-            return built_in(self.refused.clone());
+            return built_in(self.rejection.clone());
         };
         let render = |messages: &[ChatMessage]| {
-            self.render_own(
+            self.render_template(
                 &Request {
                     source: source.clone(),
                     bos: self.bos.clone(),
@@ -163,21 +167,22 @@ impl ChatTemplate {
                     messages: messages.to_vec(),
                     add_generation_prompt,
                 },
-                stopped,
+                cancelled,
             )
         };
-        let own = |text, note| Ok(RenderedPrompt { text, origin: TemplateOrigin::Model, note });
+        let rendered = |text, note| Ok(RenderedPrompt { text, origin: TemplateOrigin::Model, note });
         let problem = match render(messages) {
-            Ok(text) => return own(text, None),
-            Err(Failure::Stopped) => return built_in(None),
-            Err(Failure::Broken(problem)) => problem,
-            Err(Failure::Refused(problem)) => {
-                match without_system(messages).map(|messages| render(&messages)) {
+            Ok(text) => return rendered(text, None),
+            Err(Failure::Cancelled) => return built_in(None),
+            Err(Failure::Crashed(problem)) => problem,
+            Err(Failure::Rejected(problem)) => {
+                match merge_system_message(messages).map(|messages| render(&messages)) {
                     Some(Ok(text)) => {
-                        let note = "This model takes no system message; it was put before the first message.";
-                        return own(text, Some(note.to_owned()));
+                        let note = "The model does not support system messages, so the system message was put \
+                                    before the first message.";
+                        return rendered(text, Some(note.to_owned()));
                     }
-                    Some(Err(Failure::Stopped)) => return built_in(None),
+                    Some(Err(Failure::Cancelled)) => return built_in(None),
                     _ => problem,
                 }
             }
@@ -188,56 +193,61 @@ impl ChatTemplate {
         )))
     }
 
-    /// The tokens of a conversation up to where its next answer begins, and what a person should know of the
-    /// template. Control tokens that are written out in a message stay text: only those of the template are
-    /// control tokens. When `stopped`, rendering and tokenising end early and the tokens are of no use.
+    /// Renders and encodes a conversation up to the start of the next answer.
+    ///
+    /// Returns the token ids and the note for the user. Control tokens in the text of a message stay
+    /// text. Only the template can produce control tokens. If `cancelled` returns `true`, rendering and
+    /// encoding end early, and the tokens are useless.
     ///
     /// # Errors
-    /// As [`ChatTemplate::render`] and [`Tokenizer::encode`].
+    /// See [`ChatTemplate::render`] and [`Tokenizer::encode`].
     pub fn ids(
         &self,
         tokenizer: &Tokenizer,
         messages: &[ChatMessage],
-        stopped: &dyn Fn() -> bool,
+        cancelled: &dyn Fn() -> bool,
     ) -> Result<(Vec<TokenId>, Option<String>)> {
         let literals = tokenizer.literals(messages.iter().map(|message| message.content.as_str()))?;
         let masked: Vec<ChatMessage> = messages
             .iter()
             .map(|message| {
-                // Templates look for these in what the model has said.
+                // Templates search for the reasoning in the answers of the model.
                 let kept: &[&str] = if message.role == Role::Assistant { &THINKING } else { &[] };
                 ChatMessage { role: message.role, content: literals.mask(&message.content, kept) }
             })
             .collect();
-        let RenderedPrompt { text, note, .. } = self.render(&masked, true, stopped)?;
+        let RenderedPrompt { text, note, .. } = self.render(&masked, true, cancelled)?;
         let options = EncodeOptions { parse_special: true, add_bos: true };
-        Ok((tokenizer.encode_with_literals(&text, options, &literals, stopped)?, note))
+        Ok((tokenizer.encode_with_literals(&text, options, &literals, cancelled)?, note))
     }
 
-    fn render_own(&self, request: &Request, stopped: &dyn Fn() -> bool) -> Result<String, Failure> {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        if place.broken.0 >= TRIES {
-            return Err(Failure::Broken(place.broken.1.clone()));
+    fn render_template(&self, request: &Request, cancelled: &dyn Fn() -> bool) -> Result<String, Failure> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.crashes >= MAX_CRASHES {
+            return Err(Failure::Crashed(state.crash.clone()));
         }
         let Some(program) = child::program() else {
-            return place.renderer.render(request).map_err(Failure::Refused);
+            return state.renderer.render(request).map_err(Failure::Rejected);
         };
-        let child = place.child.take().map_or_else(|| RenderingChild::start(program, stopped), Ok);
+        let child = state.child.take().map_or_else(|| RenderingChild::start(program, cancelled), Ok);
         let (child, rendered) = match child {
             Ok(mut child) => {
-                let rendered = child.render(request, stopped);
+                let rendered = child.render(request, cancelled);
                 (Some(child), rendered)
             }
             Err(failure) => (None, Err(failure)),
         };
         match &rendered {
-            // A child that does not start counts too: each further start may take as long.
-            Err(Failure::Broken(problem)) => place.broken = (place.broken.0 + 1, problem.clone()),
-            // What is stopped is in the middle of something.
-            Err(Failure::Stopped) => {}
-            Ok(_) | Err(Failure::Refused(_)) => {
-                place.child = child;
-                place.broken.0 = 0;
+            // A child that does not start counts as a crash, because the next start may take as long.
+            Err(Failure::Crashed(problem)) => {
+                state.crashes += 1;
+                state.crash.clone_from(problem);
+            }
+            // A cancelled child is still busy, so it is dropped.
+            Err(Failure::Cancelled) => {}
+            Ok(_) | Err(Failure::Rejected(_)) => {
+                state.child = child;
+                state.crashes = 0;
             }
         }
         rendered
@@ -254,7 +264,7 @@ impl ChatTemplate {
         for message in messages {
             let content = &message.content;
             text += &match (chat_ml, message.role) {
-                (true, role_) => format!("<|im_start|>{}\n{content}<|im_end|>\n", role(role_)),
+                (true, role) => format!("<|im_start|>{}\n{content}<|im_end|>\n", role_name(role)),
                 (false, Role::System) => format!("{content}\n\n"),
                 (false, Role::User) => format!("User: {content}\n\n"),
                 (false, Role::Assistant) => format!("Assistant: {content}{}\n\n", self.eos),
@@ -268,8 +278,8 @@ impl ChatTemplate {
     }
 }
 
-/// The conversation with its leading system message put before the first user message.
-fn without_system(messages: &[ChatMessage]) -> Option<Vec<ChatMessage>> {
+/// Moves a leading system message to the start of the first user message.
+fn merge_system_message(messages: &[ChatMessage]) -> Option<Vec<ChatMessage>> {
     let (system, rest) = messages.split_first()?;
     if system.role != Role::System {
         return None;

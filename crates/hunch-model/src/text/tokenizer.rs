@@ -1,9 +1,10 @@
-//! The tokeniser of a model, built from its GGUF metadata. Which token ends an answer, which are
-//! special and what bytes a token stands for is decided here; how text is cut lives in the modules
-//! below: `byte_level` for `gpt2` vocabularies, `scored` for `llama` ones, `special` for the
-//! tokens that are found in text before either.
+//! Tokeniser of a model, built from its GGUF metadata.
 //!
-//! The reference is llama.cpp: the same text gives the same ids.
+//! This module knows the vocabulary: end tokens, special tokens, and the bytes of each token.
+//! Encoding belongs to the modules below: `byte_level` for `gpt2` vocabularies, `scored` for `llama`
+//! vocabularies, and `special` for splitting at special tokens first.
+//!
+//! llama.cpp is the reference: the same text yields the same ids.
 
 mod byte_level;
 mod compare;
@@ -15,19 +16,19 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
-pub use compare::{Vocabulary, VocabularyMatch, VocabularyVerdict, compare_vocabularies};
-pub use literals::Literals;
+pub use compare::{Vocabulary, VocabularyVerdict, check_vocabularies};
 
 use crate::gguf::Gguf;
 use byte_level::ByteLevel;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
+use literals::Literals;
 use scored::Scored;
 use special::{Piece, SpecialTokens};
 
-/// What a vocabulary entry is, as `tokenizer.ggml.token_type` numbers it.
+/// Type of a vocabulary entry (`tokenizer.ggml.token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     Normal,
     Unknown,
     Control,
@@ -36,15 +37,15 @@ enum Kind {
     Byte,
 }
 
-impl Kind {
-    fn of(number: i32) -> Self {
+impl TokenKind {
+    fn from_number(number: i32) -> Self {
         match number {
-            2 => Kind::Unknown,
-            3 => Kind::Control,
-            4 => Kind::UserDefined,
-            5 => Kind::Unused,
-            6 => Kind::Byte,
-            _ => Kind::Normal,
+            2 => TokenKind::Unknown,
+            3 => TokenKind::Control,
+            4 => TokenKind::UserDefined,
+            5 => TokenKind::Unused,
+            6 => TokenKind::Byte,
+            _ => TokenKind::Normal,
         }
     }
 }
@@ -52,7 +53,7 @@ impl Kind {
 #[derive(Debug)]
 struct Entry {
     text: String,
-    kind: Kind,
+    kind: TokenKind,
 }
 
 enum Encoder {
@@ -60,18 +61,19 @@ enum Encoder {
     Scored(Scored),
 }
 
-/// How text is turned into tokens.
+/// Options for encoding text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Whether control tokens written out in the text (as `<|im_start|>`) become that token. True
-    /// for a rendered chat template; false for raw text, whose author may not be trusted with them.
+    /// Converts control tokens in the text, such as `<|im_start|>`, to their ids.
+    ///
+    /// `true` for rendered chat templates, `false` for untrusted raw text.
     pub parse_special: bool,
-    /// Whether to begin with the beginning-of-text token, where the model's file asks for one and
-    /// the text does not begin with it already.
+    /// Adds the beginning-of-text token if the model file requires it and the text does not begin
+    /// with it.
     pub add_bos: bool,
 }
 
-/// A model's tokeniser.
+/// Tokeniser of a model.
 pub struct Tokenizer {
     entries: Vec<Entry>,
     encoder: Encoder,
@@ -84,8 +86,9 @@ pub struct Tokenizer {
     chat_template: Option<String>,
 }
 
-/// Tokens that end a turn, by their text, the likeliest first. llama.cpp keeps the same lists
-/// (`special_eot_id`, `special_eog_ids`), because files do not name them all.
+/// Texts of tokens that end a turn, most likely first.
+///
+/// Files do not name all of them. llama.cpp has the same lists (`special_eot_id`, `special_eog_ids`).
 const END_OF_TURN_TEXTS: [&str; 7] = [
     "<|im_end|>",
     "<|eot_id|>",
@@ -96,17 +99,16 @@ const END_OF_TURN_TEXTS: [&str; 7] = [
     "<|endoftext|>",
 ];
 
-/// Tokens that end a text or a message, and those of fill-in-the-middle training that a code model
-/// may end on.
+/// Texts of tokens that end a text or a message, and fill-in-the-middle tokens of code models.
 const OTHER_END_TEXTS: [&str; 5] =
     ["<|end_of_text|>", "<|eom_id|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"];
 
 impl Tokenizer {
-    /// Builds the tokeniser that a model file describes.
+    /// Builds the tokeniser described by a model file.
     ///
     /// # Errors
-    /// [`Error::UnsupportedModel`] for a kind of tokeniser or pre-tokeniser Hunch does not have,
-    /// [`Error::InvalidModelFile`] when the metadata is missing or contradicts itself.
+    /// [`Error::UnsupportedModel`] for an unsupported tokeniser or pre-tokeniser,
+    /// [`Error::InvalidModelFile`] if the metadata is missing or inconsistent.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
         let mut entries = entries(gguf)?;
         let id = |key: &str| -> Option<TokenId> { gguf.u32(key).filter(|&id| (id as usize) < entries.len()) };
@@ -124,7 +126,7 @@ impl Tokenizer {
 
         let special = SpecialTokens::new(&entries).map_err(|error| Error::InvalidModelFile {
             path: gguf.path.clone(),
-            reason: format!("its special tokens cannot be used: {error}"),
+            reason: format!("its special tokens are not supported: {error}"),
         })?;
         let (encoder, adds_bos) = match gguf.require_str("tokenizer.ggml.model")? {
             "gpt2" => {
@@ -135,7 +137,7 @@ impl Tokenizer {
             other => {
                 return Err(Error::UnsupportedModel {
                     path: gguf.path.clone(),
-                    reason: format!("its tokeniser is of the kind \"{other}\", not gpt2 or llama"),
+                    reason: format!("its tokeniser is \"{other}\", and only gpt2 and llama are supported"),
                 });
             }
         };
@@ -152,36 +154,40 @@ impl Tokenizer {
         })
     }
 
-    /// Turns text into tokens. User-defined tokens are always found in the text, control tokens
-    /// only with [`EncodeOptions::parse_special`].
+    /// Encodes text. User-defined tokens are always parsed, control tokens only with
+    /// [`EncodeOptions::parse_special`].
     ///
     /// # Errors
-    /// [`Error::Internal`] when the tokeniser library fails.
+    /// [`Error::Internal`] if the tokeniser library fails.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<TokenId>> {
         self.encode_pieces(text, options, None, &|| false)
     }
 
-    /// Finds the control tokens that are written out in the messages of a conversation.
+    /// Finds the control tokens in the text of the messages of a conversation.
     ///
     /// # Errors
-    /// As [`Literals`]'s making.
-    pub fn literals<'t>(&self, contents: impl Iterator<Item = &'t str> + Clone) -> Result<Literals<'_>> {
-        Literals::of(&self.special, contents)
+    /// [`Error::InvalidRequest`] if no placeholder characters are left.
+    pub(super) fn literals<'t>(
+        &self,
+        contents: impl Iterator<Item = &'t str> + Clone,
+    ) -> Result<Literals<'_>> {
+        Literals::find(&self.special, contents)
     }
 
-    /// Turns a rendered chat template into tokens: what the literals stand for is ordinary text. When `stopped`,
-    /// which is asked every MiB of text or less, the rest of the text is left out.
+    /// Encodes a rendered chat template, with literals as ordinary text.
+    ///
+    /// `cancelled` is polled at least once per MiB of text. Once it returns `true`, the rest is left out.
     ///
     /// # Errors
-    /// As [`Tokenizer::encode`].
-    pub fn encode_with_literals(
+    /// See [`Tokenizer::encode`].
+    pub(super) fn encode_with_literals(
         &self,
         text: &str,
         options: EncodeOptions,
         literals: &Literals<'_>,
-        stopped: &dyn Fn() -> bool,
+        cancelled: &dyn Fn() -> bool,
     ) -> Result<Vec<TokenId>> {
-        self.encode_pieces(text, options, Some(literals).filter(|literals| !literals.is_empty()), stopped)
+        self.encode_pieces(text, options, Some(literals).filter(|literals| !literals.is_empty()), cancelled)
     }
 
     fn encode_pieces(
@@ -189,7 +195,7 @@ impl Tokenizer {
         text: &str,
         options: EncodeOptions,
         literals: Option<&Literals<'_>>,
-        stopped: &dyn Fn() -> bool,
+        cancelled: &dyn Fn() -> bool,
     ) -> Result<Vec<TokenId>> {
         let mut ids = Vec::with_capacity(text.len() / 3 + 2);
         let mut after_special = true;
@@ -200,14 +206,14 @@ impl Tokenizer {
                     let text =
                         literals.map_or(Cow::Borrowed(text), |literals| Cow::Owned(literals.unmask(text)));
                     match &self.encoder {
-                        Encoder::ByteLevel(encoder) => encoder.encode(&text, &mut ids, stopped)?,
-                        Encoder::Scored(encoder) => encoder.encode(&text, after_special, &mut ids, stopped),
+                        Encoder::ByteLevel(encoder) => encoder.encode(&text, &mut ids, cancelled)?,
+                        Encoder::Scored(encoder) => encoder.encode(&text, after_special, &mut ids, cancelled),
                     }
                 }
             }
             after_special = matches!(piece, Piece::Special(_));
             // After a piece, not before it: a prompt without tokens would be refused as empty.
-            if stopped() {
+            if cancelled() {
                 break;
             }
         }
@@ -221,69 +227,71 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The text of the vocabulary entry as the file has it (byte-level and `▁` not undone). Empty
-    /// for an id outside the vocabulary.
+    /// Returns the raw text of a vocabulary entry, with byte-level characters and `▁` not decoded.
+    ///
+    /// Empty for an id outside the vocabulary.
     pub fn token_text(&self, id: TokenId) -> &str {
         self.entries.get(id as usize).map_or("", |entry| &entry.text)
     }
 
-    /// The bytes the token stands for; part of a character is possible. A special token stands for
-    /// its text. Empty for an id outside the vocabulary.
+    /// Returns the decoded bytes of a token, possibly part of a character.
+    ///
+    /// Special tokens have the bytes of their text. Empty for an id outside the vocabulary.
     pub fn token_bytes(&self, id: TokenId) -> Vec<u8> {
         let Some(entry) = self.entries.get(id as usize) else { return Vec::new() };
         match (entry.kind, &self.encoder) {
-            (Kind::Normal, Encoder::ByteLevel(_)) => byte_level::bytes(&entry.text),
-            (Kind::Normal | Kind::Byte, Encoder::Scored(_)) => scored::bytes(&entry.text),
+            (TokenKind::Normal, Encoder::ByteLevel(_)) => byte_level::bytes(&entry.text),
+            (TokenKind::Normal | TokenKind::Byte, Encoder::Scored(_)) => scored::bytes(&entry.text),
             _ => entry.text.as_bytes().to_vec(),
         }
     }
 
-    /// The text of a sequence in one go, invalid bytes as U+FFFD. Special tokens are left out
-    /// unless `show_special`.
+    /// Decodes a token sequence, with invalid bytes as U+FFFD.
+    ///
+    /// Special tokens are left out unless `show_special`.
     pub fn decode(&self, ids: &[TokenId], show_special: bool) -> String {
         let shown = ids.iter().filter(|&&id| show_special || !self.is_special(id));
         let bytes: Vec<u8> = shown.flat_map(|&id| self.token_bytes(id)).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Number of entries in the file's vocabulary. The output head may have more rows (padding).
+    /// Returns the number of vocabulary entries. The output head may have more rows (padding).
     pub fn vocab_size(&self) -> usize {
         self.entries.len()
     }
 
-    /// The token that begins a text, if the file names one.
+    /// Returns the beginning-of-text token, if the file defines one.
     pub fn bos(&self) -> Option<TokenId> {
         self.bos
     }
 
-    /// The token that ends a text, if the file names one.
+    /// Returns the end-of-text token, if the file defines one.
     pub fn eos(&self) -> Option<TokenId> {
         self.eos
     }
 
-    /// The token that ends a turn: named by the file, or known by its text.
+    /// Returns the end-of-turn token, defined by the file or recognised by its text.
     pub fn eot(&self) -> Option<TokenId> {
         self.eot
     }
 
-    /// Whether raw text begins with [`Tokenizer::bos`] for this model.
+    /// Returns `true` if raw text starts with [`Tokenizer::bos`] for this model.
     pub fn adds_bos(&self) -> bool {
         self.adds_bos && self.bos.is_some()
     }
 
-    /// Every token after which a generation is over: end of text, of turn, of message, and the
-    /// known ones of other names.
+    /// Returns all tokens that end a generation: end of text, turn and message, and similar ones.
     pub fn end_tokens(&self) -> &BTreeSet<TokenId> {
         &self.end_tokens
     }
 
-    /// Whether the token is a control token or the unknown token: it has no text of its own to show.
+    /// Returns `true` for control tokens and the unknown token, which have no text to show.
     pub fn is_special(&self, id: TokenId) -> bool {
         let kind = self.entries.get(id as usize).map(|entry| entry.kind);
-        matches!(kind, Some(Kind::Control | Kind::Unknown))
+        matches!(kind, Some(TokenKind::Control | TokenKind::Unknown))
     }
 
-    /// The source of the chat template, if the file has one.
+    /// Returns the source of the chat template, if the file has one.
     pub fn chat_template(&self) -> Option<&str> {
         self.chat_template.as_deref()
     }
@@ -311,25 +319,22 @@ fn entries(gguf: &Gguf) -> Result<Vec<Entry>> {
         false => &[],
     };
     if !kinds.is_empty() && kinds.len() != texts.len() {
-        return invalid(format!(
-            "its vocabulary has {} tokens and the types of {}",
-            texts.len(),
-            kinds.len()
-        ));
+        return invalid(format!("its vocabulary has {} tokens but {} token types", texts.len(), kinds.len()));
     }
-    let kind = |i: usize| kinds.get(i).map_or(Kind::Normal, |&number| Kind::of(number));
+    let kind = |i: usize| kinds.get(i).map_or(TokenKind::Normal, |&number| TokenKind::from_number(number));
     let entry = |(i, text): (usize, &String)| Entry { text: text.clone(), kind: kind(i) };
     Ok(texts.iter().enumerate().map(entry).collect())
 }
 
-/// Finds the tokens of [`END_OF_TURN_TEXTS`] and [`OTHER_END_TEXTS`], in that order, and makes them
-/// control tokens, which some files forget. Gives the rank in the lists and the id of each.
+/// Finds the tokens of [`END_OF_TURN_TEXTS`] and [`OTHER_END_TEXTS`] and marks them as control tokens.
+///
+/// Some files do not mark them. Returns the rank in the lists and the id of each, sorted by rank.
 fn mark_end_texts(entries: &mut [Entry]) -> Vec<(usize, TokenId)> {
     let mut ends = Vec::new();
     for (id, entry) in entries.iter_mut().enumerate() {
         let known = END_OF_TURN_TEXTS.iter().chain(&OTHER_END_TEXTS).position(|text| entry.text == *text);
         if let Some(rank) = known {
-            entry.kind = Kind::Control;
+            entry.kind = TokenKind::Control;
             ends.push((rank, id as TokenId));
         }
     }

@@ -1,14 +1,13 @@
-// What the charts share: what is told of them in words, an axis as it is asked for, and the frame that a chart
-// draws into.
+// Types shared by the charts: the description in words, an axis, and the frame to draw into.
 
-import type { ScaleLinear } from 'd3-scale';
+import type { Scale } from './scale';
 
-/** A chart in words. */
+/** Description of a chart in words. */
 export interface Worded {
   title: string;
-  /** What it shows, in a sentence or two, for who cannot see it. */
+  /** The content in a sentence or two, for screen readers. */
   description: string;
-  /** The table behind it: the heads of its columns, and its rows as they are read. */
+  /** The data as a table: column headers, and rows as displayed. */
   columns: readonly string[];
   rows: readonly (readonly (string | number)[])[];
 }
@@ -16,26 +15,26 @@ export interface Worded {
 /** An axis. */
 export interface Axis {
   domain: readonly [number, number];
-  /** What it measures, with its unit; empty where what is drawn says so itself. */
+  /** Quantity and unit; empty where the drawing says so itself. */
   label: string;
-  /** Writes a value beside the axis. */
+  /** Formats a value at the axis. */
   format?: (value: number) => string;
-  /** Where lines and values stand; evenly, if none are named. */
+  /** Values with a grid line; evenly spaced by default. */
   at?: readonly number[];
-  /** Names in place of values: number i stands at i + 0.5, in the middle of its step. */
+  /** Names instead of values: name i is at i + 0.5, the centre of its step. */
   categories?: readonly string[];
 }
 
-/** The room inside the axes: scales in pixels, from its upper left corner. */
+/** The area inside the axes: scales in pixels, from the upper left corner. */
 export interface Frame {
-  x: ScaleLinear<number, number>;
-  y: ScaleLinear<number, number>;
+  x: Scale;
+  y: Scale;
   width: number;
   height: number;
 }
 
-/** Where an axis has a line and a value, for as much room as there is. */
-export function marksOf(axis: Axis, scale: ScaleLinear<number, number>, most: number): { at: number; text: string }[] {
+/** Grid lines of an axis and their labels, for the available room. */
+export function marksOf(axis: Axis, scale: Scale, most: number): { at: number; text: string }[] {
   if (axis.categories) return axis.categories.map((text, i) => ({ at: i + 0.5, text }));
   const values = axis.at ?? scale.ticks(Math.max(2, most));
   return values.map((at) => ({ at, text: axis.format?.(at) ?? '' }));

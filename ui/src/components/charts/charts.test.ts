@@ -1,21 +1,22 @@
 import { describe, expect, it } from 'vitest';
 import { across, along, nearest } from './cursor';
 import { heatOf, reachOf, scaleEnds } from './heat';
+import { linear } from './scale';
 import { ending, shortened } from './shortened';
 import { besideEnds, spread } from './spread';
 
 describe('labels', () => {
-  it('stand where they want to when there is room', () => {
+  it('keep their place when there is room', () => {
     expect(spread([10, 80, 40], 16, 0, 100)).toEqual([10, 80, 40]);
   });
 
-  it('stand apart, in order, and inside', () => {
+  it('stay apart, in order, and inside', () => {
     expect(spread([50, 50, 50], 16, 0, 100)).toEqual([50, 66, 82]);
     expect(spread([98, 99], 16, 0, 100)).toEqual([84, 100]);
     expect(spread([-5, 2], 16, 0, 100)).toEqual([0, 16]);
   });
 
-  it('beside the ends of lines stay in the frame on every side', () => {
+  it('at the ends of lines stay inside the frame', () => {
     const labels = ['one', 'another'].map((text) => ({ x: 195, y: 105, text }));
     const placed = besideEnds([...labels, { x: 20, y: -3, text: 'top' }], { width: 200, height: 100 });
     expect(placed.map(({ text, y }) => [text, y])).toEqual([['top', 10], ['one', 96], ['another', 82]]);
@@ -23,7 +24,7 @@ describe('labels', () => {
     expect(placed[0]?.x).toBe(20);
   });
 
-  it('are cut with a sign', () => {
+  it('are cut with an ellipsis', () => {
     expect(shortened('element', 5)).toBe('elem…');
     expect(shortened('item', 5)).toBe('item');
     expect(ending('element', 5)).toBe('…ment');
@@ -42,7 +43,7 @@ describe('the cursor', () => {
     expect(across('Tab', at, 4, 3)).toBeNull();
   });
 
-  it('finds what is nearest', () => {
+  it('finds the nearest value', () => {
     expect(nearest([1, 2, 4, 8], 5.5)).toBe(2);
   });
 });
@@ -55,8 +56,29 @@ describe('heat', () => {
     expect(heatOf(1, reach)).toContain(' 0.0%');
   });
 
-  it('ends neither too near nor too far', () => {
+  it('keeps the end of its scale in bounds', () => {
     expect(scaleEnds(reachOf([[1.01]]))[1]).toBeCloseTo(1.25);
     expect(scaleEnds(reachOf([[0.01]]))[0]).toBeCloseTo(1 / 3);
+  });
+});
+
+describe('a linear scale', () => {
+  it('maps values to pixels and back', () => {
+    const scale = linear([0, 50], [100, 0]);
+    expect([0, 20, 50].map(scale)).toEqual([100, 60, 0]);
+    expect([100, 60, 0].map(scale.invert)).toEqual([0, 20, 50]);
+  });
+
+  it('puts everything of an empty domain in the middle', () => {
+    const scale = linear([3, 3], [0, 100]);
+    expect(scale(3)).toBe(50);
+    expect(scale.ticks(5)).toEqual([3]);
+  });
+
+  it('has ticks at multiples of 1, 2 or 5 times a power of ten', () => {
+    expect(linear([0, 1], [0, 1]).ticks(10)).toEqual([0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1]);
+    expect(linear([0.3, 2.2], [0, 1]).ticks(4)).toEqual([0.5, 1, 1.5, 2]);
+    expect(linear([-30, 130], [0, 1]).ticks(4)).toEqual([0, 50, 100]);
+    expect(linear([0, 9], [0, 1]).ticks(5)).toEqual([0, 2, 4, 6, 8]);
   });
 });

@@ -1,10 +1,9 @@
-// Moving a cursor over a chart with the keys: the arrows by one, Page Up and Page Down by more, Home and End
-// to the ends.
+// Moves the cursor of a chart by keys: arrows by one, Page Up and Page Down by more, Home and End to the ends.
 
-/** How far a page is. */
+/** Steps of a page key. */
 const page = 5;
 
-/** Where a key leads in a row of so many; null when the key is none of ours. */
+/** New index after a key in a row of `count`; null for other keys. */
 export function along(key: string, at: number, count: number): number | null {
   const to = destinations[key]?.(at, count);
   return to === undefined ? null : Math.max(0, Math.min(count - 1, to));
@@ -21,13 +20,13 @@ const destinations: Record<string, (at: number, count: number) => number> = {
   End: (_, count) => count - 1,
 };
 
-/** A place in a grid: a column, and a row from the bottom. */
+/** A cell of a grid: its column, and its row from the bottom. */
 export interface Cell {
   column: number;
   row: number;
 }
 
-/** Where a key leads in a grid; null when the key is none of ours. */
+/** New cell after a key in a grid; null for other keys. */
 export function across(key: string, at: Cell, columns: number, rows: number): Cell | null {
   const sideways = key === 'ArrowLeft' || key === 'ArrowRight' || key === 'Home' || key === 'End';
   const column = sideways ? along(key, at.column, columns) : at.column;
@@ -35,7 +34,7 @@ export function across(key: string, at: Cell, columns: number, rows: number): Ce
   return column === null || row === null ? null : { column, row };
 }
 
-/** The number of the value nearest to another. */
+/** Index of the nearest value. */
 export function nearest(values: readonly number[], to: number): number {
   let best = 0;
   for (const [i, value] of values.entries()) {

@@ -1,12 +1,12 @@
-// A text that is too long for its place, cut with a sign that it goes on.
+// Cuts text that is too long for its place, with an ellipsis.
 
-/** At most so many characters of a text, from its beginning. */
+/** The start of a text, of at most `most` characters. */
 export function shortened(text: string, most: number): string {
   const characters = [...text];
   return characters.length <= most ? text : `${characters.slice(0, most - 1).join('')}…`;
 }
 
-/** At most so many characters of a text, from its end. */
+/** The end of a text, of at most `most` characters. */
 export function ending(text: string, most: number): string {
   const characters = [...text];
   return characters.length <= most ? text : `…${characters.slice(1 - most).join('')}`;

@@ -1,6 +1,6 @@
-// Where labels stand that would lie over each other: as near to what they name as they can, in order.
+// Places labels that would overlap: as close to their points as possible, in order.
 
-/** Places for labels that are to stand `apart` at least, between `from` and `to`. */
+/** Places for labels at least `apart` from each other, between `from` and `to`. */
 export function spread(wanted: readonly number[], apart: number, from: number, to: number): number[] {
   const order = wanted.map((_, i) => i).sort((a, b) => (wanted[a] ?? 0) - (wanted[b] ?? 0));
   const places = [...wanted];
@@ -9,7 +9,7 @@ export function spread(wanted: readonly number[], apart: number, from: number, t
     places[i] = Math.max(next, wanted[i] ?? 0);
     next = (places[i] ?? 0) + apart;
   }
-  // What was pushed past the end comes back, and pushes those before it.
+  // Labels pushed past the end move back, and push the ones before them.
   let most = to;
   for (const i of order.toReversed()) {
     places[i] = Math.min(most, places[i] ?? 0);
@@ -18,7 +18,7 @@ export function spread(wanted: readonly number[], apart: number, from: number, t
   return places;
 }
 
-/** A label beside the end of a line, in pixels. */
+/** A label at the end of a line, in pixels. */
 export interface Label {
   x: number;
   y: number;
@@ -26,12 +26,12 @@ export interface Label {
 }
 
 const lineHeight = 14;
-/** About the width of a letter at 12 pixels. */
+/** Approximate width of a letter at 12 pixels. */
 const letter = 6.8;
-/** Room between two labels on one line. */
+/** Space between two labels on one line. */
 const gap = 8;
 
-/** Moves labels down until none lies over another, or up where the frame ends; none leaves the frame. */
+/** Moves labels down until none overlap, or up at the end of the frame. None leaves the frame. */
 export function besideEnds(labels: readonly Label[], frame: { width: number; height: number }): Label[] {
   const [top, bottom] = [lineHeight - 4, frame.height - 4];
   const placed: Label[] = [];

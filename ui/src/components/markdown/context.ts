@@ -1,11 +1,11 @@
-// What every part of a rendered answer needs to know of the whole. Read where it is drawn, so that a
-// change reaches what depends on it and nothing else.
+// Context of a formatted answer for all its parts. Read where it is used, so that a change redraws only what depends
+// on it.
 
 import { getContext, setContext } from 'svelte';
 import type { AnswerView } from '../answerView';
 
 export interface AnswerContext extends Pick<AnswerView, 'markOf'> {
-  /** The token that Tab reaches. */
+  /** Index of the token that Tab reaches. */
   readonly firstToken: number;
   openLink: (href: string) => void;
 }

@@ -1,5 +1,5 @@
-// Puts a formula into an element. What draws formulas is loaded with the first one; until it is there,
-// and where it cannot draw, the formula stands as it was written.
+// Draws a formula into an element. KaTeX is loaded with the first formula. Until then, and where it fails, the source
+// text is shown.
 
 import type { Action } from 'svelte/action';
 
@@ -18,7 +18,7 @@ async function load(): Promise<Draw> {
   return (draw = drawFormula);
 }
 
-/** What is selected and copied in place of the drawing, whose letters make no sense in a row. */
+/** The source text, for selecting and copying. The letters of the drawing make no sense in a row. */
 function written({ tex, display }: FormulaText): HTMLElement {
   const text = document.createElement('span');
   text.className = 'only-read';
@@ -38,7 +38,7 @@ export const formula: Action<HTMLElement, FormulaText> = (element, initial) => {
   show();
   if (!draw) {
     loading ??= load();
-    // Without it the text stays, which can be read too.
+    // Without KaTeX the source text stays.
     loading.then(show, () => (loading = null));
   }
   return {

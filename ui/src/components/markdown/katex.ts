@@ -1,16 +1,16 @@
-// Formulas by KaTeX, with what may cost time or reach outside bounded or off. Loaded on demand only.
+// Formulas by KaTeX, with limits on time and no external access. Loaded on demand.
 
 import katex, { type KatexOptions } from 'katex';
 import 'katex/dist/katex.min.css';
 
-/** KaTeX's own tree, of which it makes elements. */
+/** KaTeX's own tree, which creates the elements. */
 interface Drawn {
   attributes?: Record<string, string>;
   children?: Drawn[];
   toNode: () => Node;
 }
 
-/** Takes the place of an attribute that the window's policy forbids to set. */
+/** Holds the style attribute, which the content security policy forbids. */
 const heldStyle = 'data-style';
 
 const options: KatexOptions = {
@@ -23,7 +23,7 @@ const options: KatexOptions = {
   maxSize: 20,
 };
 
-/** A formula as an element, or null when it is none. */
+/** A formula as an element; null if it cannot be drawn. */
 export function drawFormula(tex: string, displayMode: boolean): Node | null {
   try {
     const tree = (katex as unknown as { __renderToDomTree: (tex: string, options: KatexOptions) => Drawn }).__renderToDomTree(
@@ -39,7 +39,7 @@ export function drawFormula(tex: string, displayMode: boolean): Node | null {
   }
 }
 
-/** Style sheets and the style object may set styles here; attributes may not. */
+/** Style sheets and the style object may set styles; attributes may not. */
 function holdStyles(tree: Drawn): void {
   const style = tree.attributes?.['style'];
   if (tree.attributes && style !== undefined) {

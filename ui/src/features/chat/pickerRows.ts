@@ -1,4 +1,4 @@
-// What can be chosen for a model slot, in the order it is shown. No DOM.
+// Choices for a model slot, in display order. No DOM.
 
 import { formatBytes, formatMean, formatParameters } from '../../lib/format';
 import type { DraftOffer, FitVerdict, ModelEntry } from '../../lib/ipc/schema.gen';
@@ -7,10 +7,10 @@ import type { WindowState } from '../../lib/state/window.svelte';
 import { language } from '../../lib/strings/index.svelte';
 import { verdictWords } from '../../lib/pairVerdict';
 
-/** More models than this can be searched. */
+/** With more models than this, the list can be searched. */
 export const searchFrom = 8;
 
-/** A line that can be chosen. */
+/** A row that can be chosen. */
 export interface PickerRow {
   id: string;
   name: string;
@@ -19,15 +19,15 @@ export interface PickerRow {
   fit?: FitVerdict;
   chosen: boolean;
   disabled: boolean;
-  /** What stands over it, where a group begins. */
+  /** Heading above the row, at the start of a group. */
   heading?: string;
-  /** Null: it is no model but a way to one. */
+  /** Null if it leads to other models. */
   model: ModelEntry | null;
   testid?: string;
   run: () => void;
 }
 
-/** The lines for a slot. */
+/** The rows of a slot. */
 export function pickerRows(role: 'target' | 'draft', app: WindowState): PickerRow[] {
   return role === 'target' ? targetRows(app) : draftRows(app);
 }
@@ -53,7 +53,7 @@ function targetRows(app: WindowState): PickerRow[] {
   ];
 }
 
-/** Suitable ones first, each other one with why not. */
+/** Suitable drafts first, then the others with the reason. */
 function draftRows(app: WindowState): PickerRow[] {
   const { models, library, drafting: pairing } = app;
   const words = language.strings.library.picker;
@@ -73,7 +73,7 @@ function draftRows(app: WindowState): PickerRow[] {
       return [{ ...row(model), note, fit: suitable ? offer.fit : undefined, disabled: !suitable || offer.fit === 'too_large' || app.running, heading: i === 0 ? (suitable ? words.suits : words.others) : undefined }];
     });
   const without = way('without-draft-model', language.strings.models.withoutDraft, () => void models.useDraft(null, models.loaded?.target.name ?? ''), app.running);
-  // Until the offers are here, any model may be one.
+  // Until the offers are known, any model may be a draft.
   const rows = offers
     ? [...offered(pairing.suited.filter(({ path }) => path !== null), true), ...offered(pairing.unsuited, false)]
     : library.models.filter(({ path }) => path !== target).map((model, i) => ({ ...row(model), heading: i === 0 ? language.strings.models.draft.heading : undefined }));
@@ -83,7 +83,7 @@ function draftRows(app: WindowState): PickerRow[] {
     way('open-draft', language.strings.models.draft.open, () => void models.openDraft(), app.running),
     way('open-library', words.openLibrary, () => {
       app.showLibrary();
-      if (target) app.shelf.select(target);
+      if (target) app.modelList.select(target);
     }),
   ];
 }

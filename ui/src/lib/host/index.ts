@@ -1,12 +1,19 @@
-// Chooses the host: the real window when there is one, else the replay of a recording.
+// Chooses the host: Tauri in the app, otherwise one injected into the page.
 
 import type { Host } from './types';
 
 export type { FilesEvent, Host } from './types';
 
+declare global {
+  interface Window {
+    /** Opens the host of a page outside the app. Browser tests and the dev server set it. */
+    openHost?: () => Promise<Host>;
+  }
+}
+
 /** The host this page runs in. */
 export async function connectHost(): Promise<Host> {
   if ('__TAURI_INTERNALS__' in window) return (await import('./tauri')).tauriHost;
-  const { openReplay } = await import('./replay');
-  return openReplay(new URLSearchParams(location.search));
+  if (window.openHost) return window.openHost();
+  throw new Error('This page runs in the Hunch app only.');
 }

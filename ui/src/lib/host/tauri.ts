@@ -1,4 +1,4 @@
-// The real window. The only file that imports Tauri.
+// The host of the app's window. The only file that imports Tauri.
 
 import { Channel, invoke } from '@tauri-apps/api/core';
 import { emit, listen } from '@tauri-apps/api/event';
@@ -7,7 +7,7 @@ import { openUrl } from '@tauri-apps/plugin-opener';
 import type { Host, WireArguments } from './types';
 
 export const tauriHost: Host = {
-  kind: 'tauri',
+  inWindow: true,
   invoke: (command: string, args: WireArguments) => invoke(command, args),
   openChannel<T>(receive: (message: T) => void): unknown {
     const channel = new Channel<T>();
@@ -31,7 +31,7 @@ export const tauriHost: Host = {
         return;
       }
       if (payload.type !== 'over') paths = payload.paths;
-      // On macOS and GTK the place comes in points, whatever it is called; the inner width changes with zoom.
+      // On macOS and GTK the position is in points, despite its name; the inner width changes with zoom.
       const across = payload.position.x / (window.outerWidth || window.innerWidth);
       hear({ kind: payload.type === 'drop' ? 'dropped' : 'over', paths, across });
     });

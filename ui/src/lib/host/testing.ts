@@ -1,14 +1,14 @@
-// What the tests of state classes stand on: a host that says nothing, and an engine's account of itself.
+// Fixtures for tests of state classes: a silent host, sampling settings and an engine without models.
 
 import type { AppInfo, SamplingParams } from '../ipc/schema.gen';
 import type { FilesEvent, Host } from './types';
 
-// What is named here is what a test is given in its place.
+// Unused parameters document what overriding tests get.
 /* eslint-disable @typescript-eslint/no-unused-vars */
 
-/** A host that answers nothing. A test answers in its place. */
+/** A host that answers null. Tests override it. */
 export class SilentHost implements Host {
-  readonly kind = 'replay';
+  readonly inWindow = false;
 
   async invoke(_command: string, _args: Record<string, unknown>): Promise<unknown> {
     return null;
@@ -27,7 +27,7 @@ export class SilentHost implements Host {
   async openLink(_href: string): Promise<void> {}
 }
 
-/** How tokens are drawn where nothing is chosen: as the distribution says. */
+/** Default sampling: the distribution unchanged. */
 export const sampling: SamplingParams = {
   temperature: 1,
   top_k: 0,

@@ -1,33 +1,33 @@
-// What the window needs from whatever it runs in. One file per host beside this one; nothing else
-// knows which host it is.
+// Interface between the window and the program it runs in: the app, or a test.
 
-/** A command by name, with the arguments as they go over the wire. */
+/** Arguments of a command, as sent. */
 export type WireArguments = Record<string, unknown>;
 
-/** Files that a person drags over the window, lets go of over it, or takes away again. */
+/** A drag of files: over the window, dropped, or gone. */
 export type FilesEvent =
   | {
       kind: 'over' | 'dropped';
-      /** None when what is dragged is not a file. */
+      /** Empty if anything but files is dragged. */
       paths: readonly string[];
-      /** How far across the window the pointer is: 0 at its left edge, 1 at its right. */
+      /** Horizontal position of the pointer, from 0 at the left edge to 1 at the right. */
       across: number;
     }
   | { kind: 'left' };
 
-/** What carries calls and streams: the real window, or the replay of a recording. */
+/** Carries calls and streams between the window and the engine. */
 export interface Host {
-  readonly kind: 'tauri' | 'replay';
-  /** Calls a command; rejects with what the other side rejected with. */
+  /** Whether the app's own window surrounds the page. On a Mac its buttons lie over the page. */
+  readonly inWindow: boolean;
+  /** Calls a command. Rejects with the error of the other side. */
   invoke(command: string, args: WireArguments): Promise<unknown>;
-  /** Makes a channel to pass as an argument; `receive` gets each message in the order it arrives. */
+  /** Creates a channel to pass as an argument. `receive` gets its messages in the order of arrival. */
   openChannel<T>(receive: (message: T) => void): unknown;
   /** Opens a link in the system's browser or mail program: http, https or mailto. */
   openLink(href: string): Promise<void>;
-  /** Calls `choose` with the id of each native menu item that is chosen. */
+  /** Calls `choose` with the id of each chosen item of the native menu. */
   onMenu(choose: (item: string) => void): void;
-  /** Has the native menu speak these words, by the ids of its items. */
+  /** Sets the labels of the native menu, by item id. */
   labelMenu(words: Readonly<Record<string, string>>): void;
-  /** Calls `hear` with what happens to files that are dragged onto the window. */
+  /** Calls `hear` for files dragged over the window. */
   onFiles(hear: (event: FilesEvent) => void): void;
 }

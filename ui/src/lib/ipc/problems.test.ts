@@ -13,8 +13,8 @@ class LoggingHost extends SilentHost {
   }
 }
 
-describe('what nobody has caught', () => {
-  it('goes to the log with its kind and its stack', () => {
+describe('an uncaught failure', () => {
+  it('is logged with its kind and stack', () => {
     const host = new LoggingHost();
     const heard: Record<string, (event: unknown) => void> = {};
     watchProblems(host, { addEventListener: (type: string, hear: (event: never) => void) => void (heard[type] = hear as (event: unknown) => void) } as FailingPage);
@@ -28,7 +28,7 @@ describe('what nobody has caught', () => {
     ]);
   });
 
-  it('is told without the words of the engine or of a person', () => {
+  it('is logged without messages of the engine or text of the user', () => {
     const host = new LoggingHost();
     reportProblem(host, 'rejection', { code: 'io', message: '/home/person/diary.gguf cannot be read.' });
     reportProblem(host, 'rejection', 'a question');
@@ -38,7 +38,7 @@ describe('what nobody has caught', () => {
     ]);
   });
 
-  it('is no second failure when the host is gone', async () => {
+  it('causes no second failure when the host is gone', async () => {
     const host = new LoggingHost();
     host.broken = true;
     reportProblem(host, 'error', new Error('x'));

@@ -1,4 +1,4 @@
-// What fails in the page goes to the host's log: what it was and where, which the host cuts to what nobody wrote.
+// Logs failures of the page: kind and place. The host removes everything a person may have written.
 
 import type { Host } from '../host';
 import { call } from './rpc';
@@ -6,7 +6,7 @@ import { call } from './rpc';
 /** How a failure was noticed. */
 export type ProblemKind = 'error' | 'rejection' | 'drawing' | 'start';
 
-/** The part of the window that tells of failures. */
+/** The part of `window` that reports failures. */
 export interface FailingPage {
   addEventListener(type: 'error', hear: (event: { error: unknown; message: string }) => void): void;
   addEventListener(type: 'unhandledrejection', hear: (event: { reason: unknown }) => void): void;
@@ -17,13 +17,13 @@ export function reportProblem(host: Host, kind: ProblemKind, thrown: unknown): v
   void call(host, 'report_problem', { kind, ...described(thrown) }).catch(() => {});
 }
 
-/** Logs every failure that nobody has caught, from now on. */
+/** Logs every uncaught failure from now on. */
 export function watchProblems(host: Host, page: FailingPage): void {
   page.addEventListener('error', ({ error, message }) => reportProblem(host, 'error', error ?? message));
   page.addEventListener('unhandledrejection', ({ reason }) => reportProblem(host, 'rejection', reason));
 }
 
-/** What went wrong: of an error of the engine only its code, since its words may name files. */
+/** Text for the log. Of an engine error only its code, since its message may contain file names. */
 function described(thrown: unknown): { message: string; stack: string } {
   if (thrown instanceof Error) return { message: `${thrown.name}: ${thrown.message}`, stack: thrown.stack ?? '' };
   if (typeof thrown === 'object' && thrown !== null && 'code' in thrown) return { message: String(thrown.code), stack: '' };

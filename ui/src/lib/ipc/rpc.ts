@@ -1,10 +1,10 @@
-// Typed calls of the commands in the schema, and every failure as an ErrorInfo.
+// Typed calls of the commands in the schema. Every failure is an ErrorInfo.
 
 import type { Host } from '../host';
+import type { Arguments, CommandName, Message, Result, StreamingName } from './commands';
 import type {
   Answering,
   AnswerRequest,
-  Commands,
   CompareEvent,
   CompareRequest,
   CostEvent,
@@ -16,67 +16,71 @@ import type {
   StreamMessage,
 } from './schema.gen';
 
-type Name = keyof Commands;
-
-/** Calls a command of the schema; rejects with an ErrorInfo. */
-export async function call<N extends Name>(
+/** Calls a command without a channel. Rejects with an ErrorInfo. */
+export async function call<N extends Exclude<CommandName, StreamingName>>(
   host: Host,
   name: N,
-  args: Commands[N]['args'],
-): Promise<Commands[N]['result']> {
+  args: Arguments<N>,
+): Promise<Result<N>> {
   return invoke(host, name, { ...args });
 }
 
-/** Starts an answer in a conversation whose events go to `receive`. */
+/** Calls a command that sends messages, which go to `receive`. Rejects with an ErrorInfo. */
+async function callStreaming<N extends StreamingName>(
+  host: Host,
+  name: N,
+  args: Arguments<N>,
+  receive: (message: Message<N>) => void,
+): Promise<Result<N>> {
+  return invoke(host, name, { ...args, channel: host.openChannel(receive) });
+}
+
+/** Starts an answer in a conversation. */
 export async function answer(
   host: Host,
   request: AnswerRequest,
   receive: (message: StreamMessage) => void,
 ): Promise<Answering> {
-  return invoke(host, 'answer', { request, channel: host.openChannel(receive) });
+  return callStreaming(host, 'answer', { request }, receive);
 }
 
-/** Starts a comparison whose events go to `receive`; gives its number. */
+/** Starts a comparison. Returns its number. */
 export async function compare(
   host: Host,
   request: CompareRequest,
   receive: (message: MeasurementMessage<CompareEvent>) => void,
 ): Promise<number> {
-  return invoke(host, 'compare', { request, channel: host.openChannel(receive) });
+  return callStreaming(host, 'compare', { request }, receive);
 }
 
-/** Loads a pair and measures it against plain decoding, as a comparison whose events go to `receive`; gives its number. */
+/** Loads a pair and compares it with plain decoding. Returns the number of the comparison. */
 export async function measurePair(
   host: Host,
   request: LoadRequest,
   receive: (message: MeasurementMessage<CompareEvent>) => void,
 ): Promise<number> {
-  return invoke(host, 'measure_pair', { request, channel: host.openChannel(receive) });
+  return callStreaming(host, 'measure_pair', { request }, receive);
 }
 
-/** Has `receive` hear what happens to the library from now on; gives the downloads of now. */
+/** Subscribes to events of the library. Returns the current downloads. */
 export async function watchLibrary(host: Host, receive: (event: LibraryEvent) => void): Promise<Download[]> {
-  return invoke(host, 'watch_library', { channel: host.openChannel(receive) });
+  return callStreaming(host, 'watch_library', {}, receive);
 }
 
-/** Starts measuring the cost curve, whose events go to `receive`; gives its number. */
+/** Starts measuring the cost curve. Returns the number of the measurement. */
 export async function measureCosts(host: Host, receive: (message: MeasurementMessage<CostEvent>) => void): Promise<number> {
-  return invoke(host, 'measure_costs', { channel: host.openChannel(receive) });
+  return callStreaming(host, 'measure_costs', {}, receive);
 }
 
-async function invoke<N extends Name>(
-  host: Host,
-  name: N,
-  args: Record<string, unknown>,
-): Promise<Commands[N]['result']> {
+async function invoke<N extends CommandName>(host: Host, name: N, args: Record<string, unknown>): Promise<Result<N>> {
   try {
-    return (await host.invoke(name, args)) as Commands[N]['result'];
+    return (await host.invoke(name, args)) as Result<N>;
   } catch (thrown) {
     throw toErrorInfo(thrown);
   }
 }
 
-/** Any thrown value as an ErrorInfo: the engine's own stay as they are, the rest are defects. */
+/** Converts a thrown value to an ErrorInfo. An error of the engine stays as it is; any other is a defect. */
 export function toErrorInfo(thrown: unknown): ErrorInfo {
   if (typeof thrown === 'object' && thrown !== null && 'code' in thrown && 'message' in thrown) {
     const { code, message } = thrown as { code: unknown; message: unknown };

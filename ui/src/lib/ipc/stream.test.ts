@@ -30,7 +30,7 @@ function follow(said: GenerationEvent[] = []) {
 }
 
 describe('EventStream', () => {
-  it('delivers messages in order and asks for nothing', async () => {
+  it('delivers messages in order and requests nothing', async () => {
     const { stream, seen, asked, clock } = follow();
     stream.begin(7);
     stream.receive(7, message(0, prefill(0), prefill(1)));
@@ -55,7 +55,7 @@ describe('EventStream', () => {
     expect(seen).toEqual([]);
   });
 
-  it('fills a gap from a snapshot, asked for once, and drops nothing that came early', async () => {
+  it('fills a gap from one snapshot, and keeps early messages', async () => {
     const said = [0, 1, 2, 3].map(prefill);
     const { stream, seen, asked, clock } = follow(said);
     stream.begin(7);
@@ -78,7 +78,7 @@ describe('EventStream', () => {
     expect(seen).toEqual([0, 1, 2].map(prefill));
   });
 
-  it('asks again after a while when the snapshot did not fill the gap', async () => {
+  it('retries after a while when the snapshot did not fill the gap', async () => {
     const { stream, seen, asked, said, clock } = follow([prefill(0)]);
     stream.begin(7);
     stream.receive(7, message(2, prefill(2)));
@@ -90,7 +90,7 @@ describe('EventStream', () => {
     expect(seen).toEqual([0, 1, 2].map(prefill));
   });
 
-  it('asks after two seconds of silence, and more often once the channel is known to lose', async () => {
+  it('requests a snapshot after two seconds of silence, and more often once a message was lost', async () => {
     const { stream, seen, asked, said, clock } = follow();
     stream.begin(7);
     await clock.advance(silenceMs);
@@ -107,7 +107,7 @@ describe('EventStream', () => {
     expect(asked).toHaveLength(3);
   });
 
-  it('asks only for what is new, however slowly the answer comes', async () => {
+  it('requests only new events, however slow the response', async () => {
     const { stream, from, said, clock } = follow();
     stream.begin(7);
     for (let token = 0; token < 3; token += 1) {
@@ -129,7 +129,7 @@ describe('EventStream', () => {
     expect(seen).toEqual(said);
   });
 
-  it('ends with the last event and waits for nothing more', async () => {
+  it('ends with the last event and stops waiting', async () => {
     const { stream, seen, clock, asked } = follow();
     stream.begin(7);
     stream.receive(7, message(0, failed));
@@ -140,7 +140,7 @@ describe('EventStream', () => {
     expect(asked).toEqual([]);
   });
 
-  it('delivers what comes after the last event, once, and fills gaps there', async () => {
+  it('delivers events after the last one once, and fills gaps', async () => {
     const { stream, seen, clock, asked, said } = follow();
     stream.begin(7);
     stream.receive(7, message(0, failed));
@@ -152,7 +152,7 @@ describe('EventStream', () => {
     expect(clock.waiting).toBe(0);
   });
 
-  it('is not lost once it is over', async () => {
+  it('reports no loss after its end', async () => {
     const { stream, lost, clock, refuse } = follow();
     stream.begin(7);
     stream.receive(7, message(0, failed));
@@ -162,7 +162,7 @@ describe('EventStream', () => {
     expect(lost).toEqual([]);
   });
 
-  it('delivers nothing after it was closed', () => {
+  it('delivers nothing after close', () => {
     const { stream, seen } = follow();
     stream.begin(7);
     stream.close();
@@ -170,7 +170,7 @@ describe('EventStream', () => {
     expect(seen).toEqual([]);
   });
 
-  it('ends when the last event was lost and a snapshot brings it', async () => {
+  it('ends when a snapshot brings a lost last event', async () => {
     const { stream, seen, said, clock } = follow();
     stream.begin(7);
     stream.receive(7, message(0, prefill(0)));
@@ -181,7 +181,7 @@ describe('EventStream', () => {
     expect(clock.waiting).toBe(0);
   });
 
-  it('says so when the generation can no longer be followed', async () => {
+  it('reports when the generation can no longer be followed', async () => {
     const { stream, lost, clock, refuse } = follow();
     stream.begin(7);
     refuse({ code: 'invalid_request', message: 'no such generation' });

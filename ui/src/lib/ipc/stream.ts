@@ -1,18 +1,17 @@
-// The events of one generation or measurement, each once and in order, whatever the channel does to its messages.
-// Events are numbered. A message may come twice, late, or never: duplicates are ignored, and on a gap
-// or a silence the events after the last known one are asked for.
-// No DOM, no state of the window.
+// Delivers the events of a generation or measurement, each once and in order, over an unreliable channel. Events are
+// numbered. A message may come twice, late, or never: duplicates are ignored, and after a gap or silence the missing
+// events are requested. No DOM, no state of the window.
 
 import type { ErrorInfo } from './schema.gen';
 import { toErrorInfo } from './rpc';
 
-/** Time, as the stream sees it. Tests bring their own. */
+/** A clock. Tests use their own. */
 export interface Clock {
-  /** Runs `then` after so many milliseconds, unless the returned function is called before. */
+  /** Runs `then` after a time in milliseconds, unless the returned function is called first. */
   after(milliseconds: number, then: () => void): () => void;
 }
 
-/** The page's own clock. */
+/** The page's clock. */
 export const pageClock: Clock = {
   after(milliseconds, then) {
     const timer = setTimeout(then, milliseconds);
@@ -20,31 +19,31 @@ export const pageClock: Clock = {
   },
 };
 
-/** What a stream carries: the last event has finished or failed. */
+/** Types of the last event: finished or failed. */
 export interface StreamedEvent {
   type: string;
 }
 
-/** Events in order, and the number of the first of them, from 0. */
+/** Events in order, and the index of the first one. */
 export interface Numbered<E> {
   seq: number;
   events: readonly E[];
 }
 
-/** What a stream needs. */
+/** Functions that a stream needs. */
 export interface StreamPort<E extends StreamedEvent> {
   /** Fetches the events numbered `from` and later. */
   snapshot(id: number, from: number): Promise<Numbered<E>>;
-  /** Takes the next events. */
+  /** Receives the next events. */
   deliver(events: E[]): void;
-  /** What is followed can no longer be. Nothing comes after this. */
+  /** Called when the stream can no longer be followed. Nothing comes after this. */
   lost(error: ErrorInfo): void;
   clock: Clock;
 }
 
-/** Silence after which the stream asks, in milliseconds. */
+/** Silence before a snapshot is requested, in milliseconds. */
 export const silenceMs = 2000;
-/** How often it asks once the channel is known to have lost something, in milliseconds. */
+/** Interval of snapshots once the channel has lost a message, in milliseconds. */
 export const lossySilenceMs = 250;
 
 /** Follows one generation or measurement until it has finished or failed. What the channel brings after that, such as
@@ -64,7 +63,7 @@ export class EventStream<E extends StreamedEvent> {
     this.#port = port;
   }
 
-  /** Number of the event that comes next. */
+  /** Number of the next event. */
   get next(): number {
     return this.#next;
   }
@@ -74,13 +73,13 @@ export class EventStream<E extends StreamedEvent> {
     return this.#over;
   }
 
-  /** The number of what is followed is known: watch for silence from here on. */
+  /** Sets the number of what is followed. From now on silence is noticed. */
   begin(id: number): void {
     this.#id ??= id;
     this.#listen();
   }
 
-  /** Takes a message from the channel; `id` is of what it tells. */
+  /** Receives a message of the channel for the generation or measurement `id`. */
   receive(id: number, message: Numbered<E>): void {
     if (this.#closed || (this.#id !== null && id !== this.#id)) return;
     this.#id = id;
@@ -94,7 +93,7 @@ export class EventStream<E extends StreamedEvent> {
     this.#listen();
   }
 
-  /** Follows no longer. */
+  /** Stops following. */
   close(): void {
     this.#closed = true;
     this.#over = true;
@@ -102,7 +101,7 @@ export class EventStream<E extends StreamedEvent> {
     this.#cancelTimer();
   }
 
-  /** Delivers what is new of events numbered from `seq`, which must not be past the next one. */
+  /** Delivers the new events of a message that starts at `seq`, which must not be past the next event. */
   #take(seq: number, events: readonly E[]): boolean {
     const fresh = events.slice(this.#next - seq);
     if (fresh.length === 0) return false;

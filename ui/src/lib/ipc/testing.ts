@@ -1,8 +1,8 @@
-// What tests of streams stand on: a clock that they move themselves.
+// A clock for tests of streams.
 
 import type { Clock } from './stream';
 
-/** A clock that a test moves by hand. */
+/** A clock that a test advances. */
 export class HandClock implements Clock {
   #now = 0;
   #waiting: { at: number; then: () => void }[] = [];
@@ -13,7 +13,7 @@ export class HandClock implements Clock {
     return () => void (this.#waiting = this.#waiting.filter((other) => other !== entry));
   }
 
-  /** Lets so many milliseconds pass, and everything that was waiting for nothing else happen. */
+  /** Advances the clock by a time in milliseconds, and lets pending promises settle. */
   async advance(milliseconds: number): Promise<void> {
     this.#now += milliseconds;
     const due = this.#waiting.filter((entry) => entry.at <= this.#now);
@@ -22,7 +22,7 @@ export class HandClock implements Clock {
     for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
   }
 
-  /** How much waits for its time. */
+  /** Number of waiting callbacks. */
   get waiting(): number {
     return this.#waiting.length;
   }

@@ -1,5 +1,5 @@
-// One answer while it is being written and after: its tokens, what was rejected, its figures as the
-// engine gave them. Nothing here computes a rate; counts are the counts of the tokens shown. No DOM.
+// An answer, live or finished: its tokens, rejected drafts, and the engine's figures. Nothing here computes a rate;
+// counts are those of the shown tokens. No DOM.
 
 import type {
   AcceptanceRule,
@@ -23,10 +23,10 @@ import { MarkdownDocument } from '../text/markdown/document';
 import type { MarkdownBlock } from '../text/markdown/nodes';
 import { endsUnbegunThought, Thinking, type Stretch } from '../text/thinking';
 
-/** Where an answer stands. */
+/** Phase of an answer. */
 export type AnswerPhase = 'waiting' | 'prefill' | 'streaming' | 'finished' | 'failed' | 'interrupted';
 
-/** What produced the answer, as the engine said when it began. */
+/** Origin of the answer, as the engine reported when it started. */
 export interface AnswerSetup {
   method: Method;
   target: string;
@@ -34,63 +34,63 @@ export interface AnswerSetup {
   device: string;
   maxDraft: MaxDraft;
   promptTokens: number;
-  /** Messages at the beginning of the conversation that no longer fit. */
+  /** Messages at the start of the conversation that no longer fit. */
   dropped: number;
-  /** Tokens of context that the target has; 0 when it was not told. */
+  /** Context length of the target in tokens; 0 if unknown. */
   contextLength: number;
-  /** Which drafted tokens stand. */
+  /** The acceptance rule. */
   rule: AcceptanceRule;
-  /** Of its random numbers: with the same request it gives the same answer. */
+  /** Seed of its random numbers. The same request and seed give the same answer. */
   seed: number;
-  /** What a person should know of the model's chat template, in English; null when nothing. */
+  /** A note on the model's chat template, in English; null for none. */
   templateNote: string | null;
 }
 
-/** How far the prompt has been read, in tokens. */
+/** Prompt tokens read so far. */
 export interface Progress {
   done: number;
   total: number;
 }
 
-/** A method that failed and was left out for the rest of the answer. */
+/** A method that failed and is disabled for the rest of the answer. */
 export interface DroppedDraft {
   method: Method;
   error: ErrorInfo;
 }
 
-/** A token with what the round said about its place. */
+/** A token with the details of its position. */
 export interface TokenDetail {
   index: number;
   token: TokenEvent;
   rejected: readonly RejectedEvent[];
-  /** Tokens drafted in its round, when that round's event has come. */
+  /** Tokens drafted in its round, once the round's event has come. */
   drafted: number | null;
-  /** Where the time of its round went. */
+  /** Times of its round. */
   timing: RoundTiming | null;
   rule: AcceptanceRule | null;
 }
 
-/** How a token is drawn, whatever the colours say. */
+/** Classes of a token in all colour modes. */
 export interface TokenMark {
   origin: AnswerOrigin;
   confidence: ConfidenceClass;
-  /** Null where the entropy was not kept. */
+  /** Null if the entropy was not saved. */
   surprise: SurpriseClass | null;
-  /** Its round, counted through the whole answer. */
+  /** Index of its round in the whole answer. */
   round: number;
-  /** What became of the draft of its round. */
+  /** Outcome of its round's draft. */
   kept: RoundClass;
-  /** Where the time of its round went, at the first token of it that is shown. */
+  /** Times of its round, at the round's first shown token. */
   begins: RoundShares | null;
 }
 
-/** Where the time of a round went, as places on a bar. */
+/** Times of a round as positions on a bar. */
 export interface RoundShares {
-  /** Where drafting ends, in percent of the whole. */
+  /** End of drafting, in percent of the round. */
   proposed: string;
-  /** Where the target's pass ends. */
+  /** End of the target pass. */
   passed: string;
-  /** Where verifying ends; what follows is the rest. */
+  /** End of verification. The rest follows. */
   verified: string;
 }
 
@@ -105,82 +105,82 @@ export class Answer {
   phase = $state<AnswerPhase>('waiting');
   setup = $state.raw<AnswerSetup | null>(null);
   prefill = $state.raw<Progress | null>(null);
-  /** How many tokens are of each class. */
+  /** Number of tokens in each class. */
   counts = $state.raw<MarkCounts>(noMarks());
   blocks = $state.raw<readonly Block[]>([]);
   figures = $state.raw<LiveFigures | null>(null);
-  /** What the depth is at, when the engine chooses it. */
+  /** Current depth, if the engine chooses it. */
   depth = $state.raw<DepthState | null>(null);
   stop = $state<StopReason | null>(null);
   stats = $state.raw<GenerationStats | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
-  /** Methods that failed in this generation; the answer goes on without their drafts. */
+  /** Methods that failed in this generation. The answer continues without their drafts. */
   droppedDrafts = $state.raw<readonly DroppedDraft[]>([]);
-  /** Why the answer is not being written to the store at present. */
+  /** Why the answer is not being saved at the moment. */
   notKept = $state.raw<ErrorInfo | null>(null);
-  /** Whether it will not be written any more. */
+  /** Whether Hunch stopped trying to save it. */
   givenUp = $state(false);
-  /** Whether most rounds were plain because plain decoding was faster; known when the answer is over. */
-  rested = $state(false);
+  /** Whether most rounds were plain because drafting was parked. Known at the end. */
+  parked = $state(false);
 
   readonly #tokens: TokenEvent[] = [];
   readonly #layout = new Layout();
   #rendered = new Rendered();
-  /** What the prompt ended in that belongs to the answer's text. */
+  /** End of the prompt that belongs to the answer's text. */
   #before: '' | '<think>' = '';
-  /** Counts changes of what is rendered, which is only made when it is looked at. */
+  /** Counts changes of the documents, which are parsed lazily. */
   #version = $state(0);
   // Looked up when a token is pointed at, never drawn from: reactive maps would cost a signal a round.
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #rejected = new Map<number, RejectedEvent[]>();
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #facts = new Map<number, RoundFacts>();
-  /** The round of each token. An answer that goes on with another one has rounds of two generations. */
+  /** Round of each token. A continued answer has rounds of two generations. */
   readonly #rounds: number[] = [];
   #firstRound = 0;
   #begun = 0;
-  /** Rounds of this generation in which drafting rested. */
-  #resting = 0;
+  /** Rounds of this generation with parked drafting. */
+  #parkedRounds = 0;
 
-  /** Tokens so far, those without text included. */
+  /** Tokens so far, empty ones included. */
   get tokens(): readonly TokenEvent[] {
     return this.#tokens;
   }
 
-  /** What it says, as Markdown. */
+  /** The answer without its thought, as Markdown. */
   get said(): readonly MarkdownBlock[] {
     void this.#version;
     return this.#rendered.said.blocks;
   }
 
-  /** What it thought before that, as Markdown. */
+  /** The thought before it, as Markdown. */
   get thought(): readonly MarkdownBlock[] {
     void this.#version;
     return this.#rendered.thought.blocks;
   }
 
-  /** Whether it is thinking now. */
+  /** Whether the model is thinking now. */
   get thinking(): boolean {
     void this.#version;
     return !this.over && this.#rendered.sorting.thinking;
   }
 
-  /** The text of what it says, without what it thought. */
+  /** Text without the thought. */
   get saidText(): string {
     return this.#rendered.saidText;
   }
 
-  /** The answer's text. */
+  /** Text of the answer. */
   get text(): string {
     return this.#tokens.map((token) => token.text).join('');
   }
 
-  /** Whether nothing more will come. */
+  /** Whether the answer is over. */
   get over(): boolean {
     return this.phase === 'finished' || this.phase === 'failed' || this.phase === 'interrupted';
   }
 
-  /** Takes the next events of the generation, in order. */
+  /** Applies the next events of the generation, in order. */
   apply(events: readonly GenerationEvent[]): void {
     const counts = { ...this.counts };
     for (const event of events) this.#applyOne(event, counts);
@@ -189,32 +189,32 @@ export class Answer {
     this.#settle();
   }
 
-  /** Renders to the end once nothing more will come. */
+  /** Parses to the end once the answer is over. */
   #settle(): void {
     if (this.over) this.#rendered.finish();
     this.#version += 1;
   }
 
-  /** Ends the answer with an error; what was written stays. */
+  /** Ends the answer with an error. Its text stays. */
   fail(error: ErrorInfo): void {
     this.phase = 'failed';
     this.error = error;
     this.#settle();
   }
 
-  /** What is here is all there is: the program ended while it was being written. */
+  /** Ends an answer that was interrupted by the end of the program. */
   interrupt(): void {
     this.end('interrupted');
   }
 
-  /** Nothing more will come, though no event says so; an answer that is over stays as it is. */
+  /** Ends the answer without an event. Does nothing if it is over. */
   end(phase: 'finished' | 'failed' | 'interrupted'): void {
     if (this.over) return;
     this.phase = phase;
     this.#settle();
   }
 
-  /** Everything known about token number `index`, or null when there is none. */
+  /** Details of the token at `index`; null for none. */
   detail(index: number): TokenDetail | null {
     const token = this.#tokens[index];
     if (!token) return null;
@@ -225,7 +225,7 @@ export class Answer {
     return { index, token, rejected, drafted, timing, rule: this.setup?.rule ?? null };
   }
 
-  /** How token number `index` is drawn, where the `skipped` tokens right before it are not shown. */
+  /** Style of the token at `index`, given `skipped` hidden tokens right before it. */
   mark(index: number, skipped = 0): TokenMark {
     const token = this.#tokens[index];
     const round = this.#rounds[index] ?? 0;
@@ -239,14 +239,14 @@ export class Answer {
     };
   }
 
-  /** What became of the draft of a round; one that was never told went without. */
+  /** Outcome of a round's draft. An unknown round had none. */
   #keptIn(round: number): RoundClass {
     return this.#facts.get(round)?.kept ?? 'undrafted';
   }
 
-  /** Tokens of the context that the conversation takes, this answer included. */
+  /** Tokens of context used by the conversation, this answer included. */
   get contextUsed(): number {
-    // The list of tokens is not state; their counts change with it.
+    // The list of tokens is not reactive; the counts change with it.
     void this.counts;
     return (this.setup?.promptTokens ?? 0) + this.#tokens.length - this.#begun;
   }
@@ -256,9 +256,9 @@ export class Answer {
       case 'started':
         this.phase = 'prefill';
         this.#firstRound = Math.max(0, ...this.#facts.keys(), ...this.#rounds.slice(-1)) + (this.#rounds.length > 0 ? 1 : 0);
-        // What the answer begins with is part of the prompt.
+        // The prefix of the answer is part of the prompt.
         this.#begun = this.#tokens.length;
-        this.#resting = 0;
+        this.#parkedRounds = 0;
         this.droppedDrafts = [];
         this.setup = {
           method: event.method,
@@ -289,7 +289,7 @@ export class Answer {
         this.stop = event.stop;
         this.stats = event.stats;
         // Rounds without a draft give one token each.
-        this.rested = 2 * Math.min(this.#resting, event.stats.plain) > event.stats.rounds;
+        this.parked = 2 * Math.min(this.#parkedRounds, event.stats.plain) > event.stats.rounds;
         break;
       case 'failed':
         this.fail(event.error);
@@ -312,7 +312,7 @@ export class Answer {
     this.phase = 'streaming';
     this.figures = round.figures;
     this.depth = round.depth;
-    if (round.depth?.parked) this.#resting += 1;
+    if (round.depth?.parked) this.#parkedRounds += 1;
     this.#facts.set(this.#firstRound + round.round, { drafted: round.drafted, timing: round.timing, kept: roundClassOf(round) });
     if (round.rejected.length > 0) this.#rejected.set(this.#firstRound + round.round, round.rejected);
     this.#append(round.tokens, counts);
@@ -334,10 +334,10 @@ export class Answer {
   }
 
   #render(token: number, text: string): void {
-    // What was over goes on after all.
+    // A continued answer is live again.
     if (this.#rendered.finished) this.#renderAgain();
     this.#rendered.append(token, text);
-    // The prompt had begun a thought: all that was said so far belongs to it.
+    // The prompt started a thought: all text so far belongs to it.
     if (this.#before === '' && text.includes('>') && endsUnbegunThought(this.text + text)) {
       this.#before = '<think>';
       this.#renderAgain();
@@ -352,7 +352,7 @@ export class Answer {
   }
 }
 
-/** An answer's text as Markdown, what was thought and what is said apart. */
+/** Markdown documents of an answer, for its thought and the rest. */
 class Rendered {
   readonly sorting = new Thinking();
   readonly thought = new MarkdownDocument();
@@ -374,7 +374,7 @@ class Rendered {
 
   #sort(stretches: readonly Stretch[]): void {
     for (const { part, token, text } of stretches) {
-      // What follows a thought begins with the line ends that set it off.
+      // The text after a thought starts with line breaks that separate it.
       const shown = part === 'said' && this.saidText === '' ? text.trimStart() : text;
       if (shown === '') continue;
       this[part].append(token, shown);

@@ -66,7 +66,7 @@ const finished = (tokens: TokenEvent[]): GenerationEvent => ({
 const started: GenerationEvent = { type: 'started', generation_id: 1, method: 'ngram', target: 't', draft: null, device: 'cpu', prompt_tokens: 9, dropped_messages: 2, context_length: 512, max_draft: 4, rule: { name: 'lossless' }, seed: 7 };
 
 describe('Answer', () => {
-  it('counts every token once, those without text and those held back included', () => {
+  it('counts every token once, empty and buffered ones included', () => {
     const answer = new Answer();
     answer.apply([round(0, [token('a', 'accepted', 0, 0), token('', 'accepted', 0, 1), token('🌊', 'bonus', 0, 2)])]);
     answer.apply([round(1, [token('b', 'resampled', 1, 0)]), finished([token('c', 'plain', 1, 1)])]);
@@ -79,13 +79,13 @@ describe('Answer', () => {
     expect(answer.phase).toBe('finished');
   });
 
-  it('does not draw tokens without text, and keeps the numbers of the others', () => {
+  it('hides empty tokens, and keeps the indices of the others', () => {
     const answer = new Answer();
     answer.apply([round(0, [token('', 'plain', 0, 0), token('é', 'plain', 0, 1)])]);
     expect(answer.blocks.flatMap((block) => block.runs.flatMap((run) => run.pieces.map((piece) => piece.token)))).toEqual([1]);
   });
 
-  it('places rejected drafts at the token that replaced them, also when it came a round later', () => {
+  it('shows rejected drafts at the token that replaced them, also a round later', () => {
     const answer = new Answer();
     const rejected = { id: 9, text: 'x', p: 0.1, q: 0.5, u: 0.9, position: 1 };
     answer.apply([round(0, [token('a', 'accepted', 0, 0)], [rejected])]);
@@ -97,7 +97,7 @@ describe('Answer', () => {
     expect(answer.detail(3)).toBeNull();
   });
 
-  it('keeps what was written when it fails', () => {
+  it('keeps its text on failure', () => {
     const answer = new Answer();
     answer.apply([round(0, [token('a', 'plain', 0, 0)]), { type: 'failed', error: { code: 'device', message: 'gone' } }]);
     expect(answer.phase).toBe('failed');
@@ -106,23 +106,23 @@ describe('Answer', () => {
     expect(answer.error?.code).toBe('device');
   });
 
-  it('marks where a round begins, and counts the context it takes', () => {
+  it('marks the start of rounds, and counts the used context', () => {
     const answer = new Answer();
     answer.apply([started, round(0, [token('a', 'accepted', 0, 0), token('b', 'bonus', 0, 1)]), round(1, [token('c', 'plain', 1, 0)])]);
     expect([0, 1, 2].map((index) => answer.mark(index).begins !== null)).toEqual([true, false, true]);
-    // Where the first of a round is not shown, the round begins at the next one.
+    // If the first token of a round is hidden, the round starts at the next one.
     expect([answer.mark(1, 1).begins !== null, answer.mark(2, 1).begins !== null]).toEqual([true, true]);
     expect([0, 1, 2].map((index) => answer.mark(index).round)).toEqual([0, 0, 1]);
     expect(answer.mark(0)).toMatchObject({ origin: 'accepted', confidence: 'unsure', surprise: 'leaning' });
     expect(answer.contextUsed).toBe(12);
-    // What goes on with it has read those three tokens as part of its prompt.
+    // The continuation has read those three tokens as part of its prompt.
     answer.apply([{ ...started, prompt_tokens: 12 }, round(0, [token('d', 'plain', 0, 0)])]);
     expect(answer.contextUsed).toBe(13);
     expect(answer.setup?.dropped).toBe(2);
     expect(answer.mark(3).begins).not.toBeNull();
   });
 
-  it('tells what became of the draft of a round, also of tokens that came a round later', () => {
+  it('knows the draft outcome of each round, also of tokens a round later', () => {
     const answer = new Answer();
     const rejected = (position: number) => ({ id: 9, text: 'x', p: 0.1, q: 0.5, u: 0.9, position });
     const drafted = (fates: ('accepted' | 'rejected' | 'untested')[]) => fates.map((fate, at) => ({ id: 1, text: 'a', parent: at === 0 ? null : at - 1, fate }));
@@ -132,25 +132,25 @@ describe('Answer', () => {
       told(1, { tokens: [token('c', 'accepted', 1, 0)], draft: drafted(['accepted', 'rejected', 'untested']), rejected: [rejected(1)] }),
       told(2, { tokens: [token('d', 'resampled', 1, 1), token('e', 'resampled', 2, 0)], draft: drafted(['rejected']), rejected: [rejected(0)] }),
       told(3, { tokens: [token('f', 'plain', 3, 0)], drafted: 0 }),
-      // Of a tree: an elder sibling fell, the path went on to its end.
+      // In a tree: an earlier sibling was rejected, the path continued to its end.
       told(4, { tokens: [token('g', 'accepted', 4, 0), token('h', 'bonus', 4, 1)], drafted: 2, draft: drafted(['rejected', 'accepted']), rejected: [rejected(0)] }),
     ]);
     expect([...'abcdefgh'].map((_, index) => answer.mark(index).kept)).toEqual(['whole', 'whole', 'partly', 'partly', 'none', 'undrafted', 'whole', 'whole']);
     expect(answer.counts).toMatchObject({ whole: 4, partly: 2, none: 1, undrafted: 1 });
   });
 
-  it('says that drafting rested when most rounds were plain because of that', () => {
+  it('reports parked drafting when most rounds were plain because of it', () => {
     const rested = (parked: number[]) => {
       const answer = new Answer();
       const rounds = [0, 1, 2].map((number) => ({ ...round(number, [token('a', 'plain', number, 0)]), depth: { parked: parked.includes(number), gains: [0.9] } }) as GenerationEvent);
       const over = finished([]) as GenerationEvent & { type: 'finished' };
       answer.apply([...rounds, { ...over, stats: { ...over.stats, rounds: 3, plain: 3 } }]);
-      return answer.rested;
+      return answer.parked;
     };
     expect([rested([]), rested([1]), rested([1, 2])]).toEqual([false, false, true]);
   });
 
-  it('names the methods that failed, until it goes on with another generation', () => {
+  it('names failed methods until another generation continues it', () => {
     const answer = new Answer();
     const error = { code: 'out_of_memory', message: 'Not enough memory: 7 MiB.' } as const;
     answer.apply([started, { type: 'draft_dropped', method: 'draft-model', error }, round(0, [token('a', 'plain', 0, 0)])]);
@@ -160,13 +160,13 @@ describe('Answer', () => {
     expect(answer.droppedDrafts).toEqual([]);
   });
 
-  it('sorts a thought that the prompt began once, and keeps it a thought when it goes on', () => {
+  it('parses a thought that the prompt started, and keeps it when continued', () => {
     const answer = new Answer();
     const say = (...texts: string[]) => answer.apply(texts.map((text, at) => round(at, [token(text, 'plain', at, 0)])));
     say('so', '</think>', 'a -> b\n\n');
     const [first] = answer.said;
     say('c -> d');
-    // What was settled is not made anew by every sign that could end a tag.
+    // Settled blocks are not rebuilt while a tag may be ending.
     expect(answer.said[0]).toBe(first);
     expect(answer.saidText).toBe('a -> b\n\nc -> d');
     answer.apply([finished([])]);

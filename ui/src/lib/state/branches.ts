@@ -1,14 +1,14 @@
-// Messages as a tree by parent: the branch that is read, and the branches beside it. Pure.
+// Messages as a tree: the path to a leaf, and its branches. Pure.
 
 import type { StoredMessage } from '../ipc/schema.gen';
 
-/** The messages that follow the same one, and which of them is shown. */
+/** Messages with the same parent, and the shown one. */
 export interface Siblings {
   ids: readonly number[];
   at: number;
 }
 
-/** The messages from the first one to `leaf`, oldest first. */
+/** Messages from the first one to `leaf`, oldest first. */
 export function pathTo(messages: readonly StoredMessage[], leaf: number | null): StoredMessage[] {
   const byId = new Map(messages.map((message) => [message.id, message]));
   const path: StoredMessage[] = [];
@@ -21,7 +21,7 @@ export function pathTo(messages: readonly StoredMessage[], leaf: number | null):
   return path.reverse();
 }
 
-/** The newest message below this one, or itself: what is shown when its branch is chosen. */
+/** The newest message below this one, or itself. Shown when its branch is chosen. */
 export function newestBelow(messages: readonly StoredMessage[], id: number): number {
   let at = id;
   for (;;) {
@@ -31,7 +31,7 @@ export function newestBelow(messages: readonly StoredMessage[], id: number): num
   }
 }
 
-/** A message among those that follow the same one and are of the same speaker. */
+/** Siblings of a message with the same role. */
 export function siblingsOf(messages: readonly StoredMessage[], message: StoredMessage): Siblings {
   const ids = messages
     .filter((other) => other.parent === message.parent && other.role === message.role)

@@ -1,73 +1,74 @@
-// What can be fetched: the catalogue, any other repository of the hub, and the hub itself. No DOM.
+// Downloadable models: the catalogue, any other repository of the hub, and the hub itself. No DOM.
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { Catalogue as Offered, CatalogueModel, Download, ErrorInfo, HubRepository, HubState, MemoryClass, ModelEntry } from '../ipc/schema.gen';
+import { Latest } from '../latest';
 import { isHalted, type Downloads } from './downloads.svelte';
 import type { Library } from './library.svelte';
 
-/** Classes of machines, smallest first. */
+/** Memory classes of machines, smallest first. */
 export const memoryClasses = ['gb8', 'gb16', 'gb24_to36', 'gb48', 'gb96'] as const satisfies readonly MemoryClass[];
 
-/** Models of the catalogue that are good on one class of machines. */
+/** Models of the catalogue for one memory class. */
 export interface Group {
   memoryClass: MemoryClass;
   targets: readonly CatalogueModel[];
-  /** Drafts that no target of the group recommends. */
+  /** Drafts that no target recommends. */
   drafts: readonly CatalogueModel[];
 }
 
-/** A target and the draft that is recommended for it. */
+/** A target with its recommended draft. */
 export interface Pair {
   target: CatalogueModel;
   draft: CatalogueModel;
 }
 
-/** Most bytes of a first pair, which one waits for. */
+/** Largest first pair, in bytes, because the user waits for it. */
 const soonBytes = 6e9;
 
-/** Bytes of both; null where one is not known. */
+/** Bytes of both; null if one is unknown. */
 export const pairBytes = ({ target, draft }: Pair): number | null =>
   target.size_bytes === null || draft.size_bytes === null ? null : target.size_bytes + draft.size_bytes;
 
-/** How far a model of the catalogue is from being used; `halted` is a download that failed or was paused. */
+/** Availability of a model: here, being downloaded, halted (failed or paused), or only on the hub. */
 export type Whereabouts = { kind: 'here'; path: string } | { kind: 'coming' | 'halted'; download: Download } | { kind: 'there' };
 
 /** A file of the hub. */
 export interface HubFile {
   repository: string;
   file: string;
-  /** Of all its parts; nothing where it is not known for sure. */
+  /** Total size of all parts; null if not known exactly. */
   size_bytes?: number | null;
-  /** Of a model of the catalogue: what it was checked against. */
+  /** Checksum, for models of the catalogue. */
   sha256?: string | null;
 }
 
-/** How far two sizes of one file may be apart: what is published may be rounded. */
+/** Relative tolerance between sizes of a file, since published ones may be rounded. */
 const sizeSlack = 0.01;
 
-/** The name that a file's model has once it is here. */
+/** Name of a file's model after the download. */
 export const nameOfFile = (file: string): string => (file.split('/').at(-1) ?? file).replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
 
-/** What can be fetched. */
+/** Downloadable models. */
 export class Catalogue {
   offered = $state.raw<Offered | null>(null);
   hub = $state.raw<HubState | null>(null);
-  /** Why the catalogue could not be read, or the token not be kept. */
+  /** Why the catalogue could not be read, or the token not saved. */
   error = $state.raw<ErrorInfo | null>(null);
   /** Why the hub's state could not be read. */
   hubError = $state.raw<ErrorInfo | null>(null);
-  /** The repository that is looked at. */
+  /** The shown repository. */
   repository = $state.raw<HubRepository | null>(null);
-  /** What was typed in place of one. */
+  /** Text typed for a repository. */
   typed = $state('');
   looking = $state(false);
   /** Why the repository cannot be shown. */
   refusal = $state.raw<ErrorInfo | null>(null);
-  /** Whether the engine took what was typed for no repository of its hub. */
+  /** Whether the typed text is no repository of the hub. */
   misread = $state(false);
 
-  /** By class, this machine's first, then smaller ones, then larger ones. */
+  /** Models by class: this machine's first, then smaller ones, then larger ones. */
   groups = $derived.by((): readonly Group[] => {
     const offered = this.offered;
     if (!offered) return [];
@@ -80,7 +81,7 @@ export class Catalogue {
       .filter(({ targets, drafts }) => targets.length + drafts.length > 0);
   });
 
-  /** The pair to begin with: the largest that this machine is good for and that is fetched soon, else the smallest. */
+  /** The suggested first pair: the largest for this machine that downloads quickly, else the smallest. */
   starter = $derived.by((): Pair | null => {
     const offered = this.offered;
     if (!offered) return null;
@@ -93,7 +94,7 @@ export class Catalogue {
     return bySize.find((pair) => (pairBytes(pair) ?? Infinity) <= soonBytes) ?? bySize.at(-1) ?? null;
   });
 
-  /** Whether that pair was asked for. */
+  /** Whether that pair is being downloaded. */
   starting = $derived.by(() => {
     const pair = this.starter;
     return pair !== null && [pair.target, pair.draft].some((model) => this.#downloads.of(model) !== null);
@@ -105,7 +106,7 @@ export class Catalogue {
   #asked = false;
   #hubAsked = false;
   #hubAsksAgain = false;
-  #looks = 0;
+  readonly #looks = new Latest();
 
   constructor(host: Host, library: Library, downloads: Downloads) {
     this.#host = host;
@@ -113,7 +114,7 @@ export class Catalogue {
     this.#downloads = downloads;
   }
 
-  /** Asks for the catalogue, the first time it is called, and again after it failed. */
+  /** Loads the catalogue on the first call, and again after a failure. */
   async open(): Promise<void> {
     if (this.#asked) return;
     this.#asked = true;
@@ -126,8 +127,8 @@ export class Catalogue {
     }
   }
 
-  /** Asks how the hub is reached, the same way. By itself, because the system may ask whether the keychain may be
-   * opened, and whoever says no can have the catalogue all the same. */
+  /** Loads the state of the hub, in the same way. Separate from the catalogue, because the system may ask to open
+   * the keychain, and refusing must not block the catalogue. */
   async openHub(): Promise<void> {
     if (this.#hubAsked) return;
     this.#hubAsked = true;
@@ -140,8 +141,7 @@ export class Catalogue {
     }
   }
 
-  /** Asks that once more while it says that the keychain stayed shut: something was begun, for which the keychain was
-   * asked too. */
+  /** Reloads the state of the hub if it reported a locked keychain, after a request that had to open the keychain. */
   async askHubAgain(): Promise<void> {
     const shut = this.hub?.problems.some(({ kind }) => kind === 'keychain') ?? false;
     if (!shut || this.#hubAsksAgain) return;
@@ -151,18 +151,18 @@ export class Catalogue {
     this.#hubAsksAgain = false;
   }
 
-  /** The model of that number. */
+  /** The model with an id. */
   find(id: string | null): CatalogueModel | null {
     return this.offered?.models.find((model) => model.id === id) ?? null;
   }
 
-  /** Where a file of the hub is by now. */
+  /** Availability of a file of the hub. */
   whereabouts(request: HubFile): Whereabouts {
     const name = nameOfFile(request.file).toLowerCase();
     const size = request.size_bytes ?? null;
     const download = this.#downloads.of(request);
     const arrived = download?.phase === 'done' ? this.#library.at(download.path) : null;
-    // Another model may have the name; hardly of the same size.
+    // Another model may have the same name, but hardly the same size.
     const same = ({ size_bytes }: ModelEntry) => size === null || Math.abs(size_bytes - size) <= sizeSlack * size;
     const named = () => this.#library.models.find((model) => model.problem === null && model.name.toLowerCase() === name && same(model));
     const here = arrived?.problem === null ? arrived : named();
@@ -171,8 +171,7 @@ export class Catalogue {
     return { kind: isHalted(download) ? 'halted' : 'coming', download };
   }
 
-  /** Fetches models that are not here yet, up to the first that cannot be: what stood in its way stands in that of the
-   * others. */
+  /** Downloads missing models up to the first failure, which would repeat for the others. */
   async fetch(models: readonly HubFile[]): Promise<void> {
     for (const model of models) {
       if (this.whereabouts(model).kind === 'here') continue;
@@ -182,30 +181,30 @@ export class Catalogue {
     }
   }
 
-  /** Looks at the repository that is typed or pasted. What that is, and whether it is of this hub, the engine says. */
+  /** Looks up the typed repository. The engine decides whether it is a repository of its hub. */
   async look(): Promise<void> {
-    const look = (this.#looks += 1);
+    const isLatest = this.#looks.start();
     this.looking = true;
     this.misread = false;
     this.refusal = null;
     this.repository = null;
     try {
       const found = await call(this.#host, 'hub_repository', { repository: this.typed });
-      if (look === this.#looks) this.repository = found;
+      if (isLatest()) this.repository = found;
     } catch (thrown) {
-      if (look !== this.#looks) return;
+      if (!isLatest()) return;
       const error = toErrorInfo(thrown);
-      // Where the hub's own address is no good, that is what is wrong.
+      // If the hub's own address is invalid, that is the error to show.
       this.misread = error.code === 'invalid_request' && this.hubError === null;
       this.refusal = this.misread ? null : error;
     } finally {
-      if (look === this.#looks) this.looking = false;
-      // For what is no name of a repository nothing was asked.
+      if (isLatest()) this.looking = false;
+      // Invalid names caused no request.
       if (!this.misread) void this.askHubAgain();
     }
   }
 
-  /** Keeps a token for the hub in the system's keychain; null forgets it. Never rejects. */
+  /** Saves a token in the system's keychain; null deletes it. Never rejects. */
   async setToken(token: string | null): Promise<void> {
     try {
       this.hub = await call(this.#host, 'set_hub_token', { token });

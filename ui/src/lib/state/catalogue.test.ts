@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { library as recorded, models } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
-import { ReplayLibrary, type RecordedLibrary } from '../host/replayLibrary';
+import { ReplayLibrary, type RecordedLibrary } from '../../../../tests/ui/replay/library';
 import { Catalogue, nameOfFile } from './catalogue.svelte';
 import { Downloads } from './downloads.svelte';
 import { Library } from './library.svelte';
@@ -24,14 +24,14 @@ function make(own: Partial<RecordedLibrary> = {}) {
   const library = new Library(host);
   const downloads: Downloads = new Downloads(host, { begun: () => void catalogue.askHubAgain() }, { after: () => () => {} });
   const catalogue = new Catalogue(host, library, downloads);
-  engine.watch((event) => event.kind === 'download' && downloads.hear(event));
+  engine.watch((event) => event.kind === 'download' && downloads.onEvent(event));
   return { engine, library, downloads, catalogue, asked, invoked, refuse: (command: string | null) => (refused = command), held, hold: () => (holding = true) };
 }
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
-describe('a repository that is typed', () => {
-  it('goes to the engine as it was typed: which hosts are the hub’s is not for the window to say', async () => {
+describe('a typed repository', () => {
+  it('is passed to the engine unchanged, which knows the hosts of the hub', async () => {
     const { catalogue, invoked } = make();
     for (const typed of ['  google/gemma-3-12b-gguf ', 'https://huggingface.co/google/gemma-3-12b-gguf/tree/main', 'https://elsewhere.example/google/gemma-3-12b-gguf']) {
       catalogue.typed = typed;
@@ -41,7 +41,7 @@ describe('a repository that is typed', () => {
     expect([catalogue.misread, catalogue.repository, catalogue.refusal]).toEqual([true, null, null]);
   });
 
-  it('is not to blame where the hub’s own address is no good', async () => {
+  it('is not blamed if the hub’s own address is invalid', async () => {
     const { catalogue, refuse } = make();
     refuse('hub_state');
     await catalogue.openHub();
@@ -51,20 +51,20 @@ describe('a repository that is typed', () => {
     expect([catalogue.misread, catalogue.refusal?.code]).toEqual([false, 'invalid_request']);
   });
 
-  it('has files whose models go by name', () => {
+  it('has files named like their models', () => {
     expect(['Qwen3-8B-Q4_K_M.gguf', 'F16/X-F16-00001-of-00002.gguf', 'a.GGUF'].map(nameOfFile)).toEqual(['Qwen3-8B-Q4_K_M', 'X-F16', 'a']);
   });
 });
 
 describe('the catalogue', () => {
-  it('begins with the class of this machine, then smaller ones, and shows each draft with its targets', async () => {
+  it('shows the class of this machine first, then smaller ones, and each draft with its targets', async () => {
     const { catalogue } = make();
     await catalogue.open();
     expect(catalogue.groups.map(({ memoryClass }) => memoryClass)).toEqual(['gb16', 'gb8', 'gb24_to36']);
     expect(catalogue.groups.flatMap(({ drafts }) => drafts)).toEqual([]);
   });
 
-  it('offers a pair to begin with that this machine is good for and that is fetched soon', async () => {
+  it('suggests a first pair that suits this machine and downloads quickly', async () => {
     const starter = async (machine: 'gb8' | 'gb16' | 'gb48') => {
       const { catalogue } = make({ catalogue: { ...recorded.catalogue, machine } });
       await catalogue.open();
@@ -73,7 +73,7 @@ describe('the catalogue', () => {
     expect([await starter('gb8'), await starter('gb16'), await starter('gb48')]).toEqual(['qwen3-4b-q4_k_m', 'qwen3-8b-q4_k_m', 'qwen3-8b-q4_k_m']);
   });
 
-  it('knows where a model is: there, coming, here', async () => {
+  it('knows whether a model is on the hub, on its way, or here', async () => {
     const { catalogue, library, engine, downloads } = make();
     await Promise.all([catalogue.open(), library.ask()]);
     const model = catalogue.find('qwen3-4b-q4_k_m')!;
@@ -87,7 +87,7 @@ describe('the catalogue', () => {
     expect(downloads.all).toHaveLength(1);
   });
 
-  it('looks at a repository, and believes the last look', async () => {
+  it('shows the repository of the latest lookup', async () => {
     const { catalogue, held, hold } = make();
     catalogue.typed = 'no';
     await catalogue.look();
@@ -105,14 +105,14 @@ describe('the catalogue', () => {
     expect([catalogue.repository?.repository, catalogue.refusal, catalogue.looking]).toEqual(['openai/safetensors-only', null, false]);
   });
 
-  it('is there though the keychain may not be opened', async () => {
+  it('loads without the keychain', async () => {
     const { catalogue, refuse } = make();
     refuse('hub_state');
     await Promise.all([catalogue.open(), catalogue.openHub()]);
     expect([catalogue.offered?.models.length, catalogue.error, catalogue.hub, catalogue.hubError?.code]).toEqual([recorded.catalogue.models.length, null, null, 'internal']);
   });
 
-  it('stops fetching at the first that cannot be fetched, and takes a halted download up again', async () => {
+  it('stops at the first failed download, and resumes halted ones', async () => {
     const { catalogue, downloads, engine, asked, refuse } = make();
     await catalogue.open();
     const pair = [catalogue.find('qwen3-4b-q4_k_m')!, catalogue.find('qwen3-0.6b-q8_0')!];
@@ -127,7 +127,7 @@ describe('the catalogue', () => {
     expect(catalogue.whereabouts(pair[0]!).kind).toBe('coming');
   });
 
-  it('has the engine hold a model of the catalogue against its checksum, and a file of a repository against none', async () => {
+  it('checks models of the catalogue against their checksum, and files of a repository against none', async () => {
     const { catalogue, invoked } = make({ catalogue: { ...recorded.catalogue, models: recorded.catalogue.models.map((model) => ({ ...model, sha256: 'ab'.repeat(32) })) } });
     await catalogue.open();
     const model = catalogue.find('qwen3-4b-q4_k_m')!;
@@ -140,7 +140,7 @@ describe('the catalogue', () => {
     ]);
   });
 
-  it('leads to another file of the same name where the hub has one by now: from its repository, without the checksum', async () => {
+  it('offers a file of the same name in another repository without the checksum', async () => {
     const { catalogue, downloads, engine } = make({ catalogue: { ...recorded.catalogue, models: recorded.catalogue.models.map((model) => ({ ...model, sha256: 'ab'.repeat(32) })) } });
     await catalogue.open();
     const { repository, file, sha256 } = catalogue.find('qwen3-4b-q4_k_m')!;
@@ -149,13 +149,13 @@ describe('the catalogue', () => {
     await catalogue.fetch([{ repository, file }]);
     expect(downloads.all).toMatchObject([{ id: 'd1', phase: 'running', request: { repository, file }, error: null }]);
     expect(downloads.all[0]?.request).not.toHaveProperty('expected_sha256');
-    // And the other way round.
+    // And vice versa.
     engine.move('d1', { phase: 'paused' });
     await catalogue.fetch([{ repository, file, sha256 }]);
     expect(downloads.all).toMatchObject([{ id: 'd1', phase: 'running', request: { expected_sha256: sha256 } }]);
   });
 
-  it('takes another model of the same name for another', async () => {
+  it('distinguishes models of the same name by size', async () => {
     const { catalogue, library } = make();
     await library.ask();
     const { name, size_bytes, path } = library.models.find(({ problem }) => problem === null)!;
@@ -165,7 +165,7 @@ describe('the catalogue', () => {
     expect(catalogue.whereabouts({ ...file, size_bytes: 2 * size_bytes }).kind).toBe('there');
   });
 
-  it('asks whether the keychain opened while it said that it stayed shut: when a download begins or goes on, and after a look', async () => {
+  it('reloads the state of a locked keychain when a download starts or resumes, and after a lookup', async () => {
     const shut = { ...recorded.hub, problems: [{ kind: 'keychain' as const, reason: 'locked' }] };
     const acts: ((made: ReturnType<typeof make>) => Promise<unknown>)[] = [
       ({ catalogue }) => catalogue.fetch([{ repository: 'a/b', file: 'c.gguf' }]),
@@ -193,7 +193,7 @@ describe('the catalogue', () => {
     }
   });
 
-  it('keeps and forgets a token without ever holding it', async () => {
+  it('saves and deletes a token without holding it', async () => {
     const { catalogue } = make();
     await catalogue.open();
     await catalogue.setToken('hf_secret');

@@ -1,5 +1,4 @@
-// The comparison on screen: how it goes while it runs, and what came of it. Every figure is the engine's;
-// here nothing is computed. No DOM.
+// The comparison on screen, running or finished. All figures are the engine's; nothing here computes one. No DOM.
 
 import type { Host } from '../host';
 import { call, compare, measurePair, toErrorInfo } from '../ipc/rpc';
@@ -8,63 +7,64 @@ import type {
   CompareRequest,
   ComparisonReport,
   ComparisonSetting,
-  Contender,
+  MethodConfig,
   ErrorInfo,
   GenerationEvent,
   LoadRequest,
   MeasurementMessage,
 } from '../ipc/schema.gen';
 import { pageClock } from '../ipc/stream';
+import { Latest } from '../latest';
 import { Answer, type Progress } from './answer.svelte';
 import type { Pace } from './conversation.svelte';
 import { FrameBuffer, pageFrame } from './frame';
 import { Measurement } from './measurement.svelte';
 import { Race, type LaneView } from './race.svelte';
 
-/** Whose turn it is among prompts and runs, and what is left. */
+/** The current turn among prompts and runs, and the time left. */
 export type Turn = Omit<Extract<CompareEvent, { type: 'turn' }>, 'type'>;
 
-/** A lane while it runs. */
+/** A lane of a running comparison. */
 class LiveLane implements LaneView {
-  readonly contender: Contender;
+  readonly contender: MethodConfig;
   answer = $state.raw(new Answer());
   at = $state(0);
 
-  constructor(contender: Contender) {
+  constructor(contender: MethodConfig) {
     this.contender = contender;
   }
 
-  /** A new turn: the same lane answers again. */
+  /** Starts a new turn, in which the lane answers again. */
   renew(): void {
     this.answer = new Answer();
     this.at = 0;
   }
 }
 
-/** The comparison that runs, or whose result is shown. */
+/** The running or shown comparison. */
 export class Comparison {
-  /** With what, as the engine said when it began. */
+  /** Its settings, as the engine reported them. */
   setting = $state.raw<ComparisonSetting | null>(null);
-  /** How far the measuring of passes is, which comes first. */
+  /** Progress of measuring passes, the first step. */
   costs = $state.raw<Progress | null>(null);
   turn = $state.raw<Turn | null>(null);
-  /** Number of the lane that has its turn. */
+  /** Index of the lane that has its turn. */
   active = $state<number | null>(null);
   report = $state.raw<ComparisonReport | null>(null);
-  /** The last turn once more, when there is a result. */
+  /** Replay of the last turn, if there is a result. */
   race = $state.raw<Race | null>(null);
-  /** The result's number in the history; null when it is not there. */
+  /** Number of the result in the history; null if not saved. */
   kept = $state<number | null>(null);
-  /** Whether the last one was stopped. */
+  /** Whether it was stopped. */
   stopped = $state(false);
-  /** Why the one that is shown ended before its time. */
+  /** Why the shown comparison ended early. */
   trouble = $state.raw<ErrorInfo | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
-  /** Whether the one that runs, or ran last, was begun to measure a pair. */
+  /** Whether the last comparison measured a pair. */
   ofPair = $state(false);
-  /** How measuring that pair has ended; null while it runs. */
+  /** How measuring the pair ended; null while it runs. */
   pairEnd = $state.raw<{ report: ComparisonReport | null; stopped: boolean; error: ErrorInfo | null } | null>(null);
-  /** What is said in each lane: live, or in the race. */
+  /** Text of each lane, live or in the replay. */
   lanes = $derived.by((): readonly LaneView[] => this.race?.lanes ?? this.#live);
 
   #live = $state.raw<readonly LiveLane[]>([]);
@@ -72,25 +72,23 @@ export class Comparison {
   readonly #pace: Pace;
   readonly #changed: () => void;
   #measurement = $state.raw<Measurement<CompareEvent> | null>(null);
-  /** How often something else was asked for: what was asked for before comes too late. */
-  #asked = 0;
-  /** Whether a pair is being loaded: then there is no number yet that could be stopped. */
+  readonly #openings = new Latest();
+  /** Whether a pair is being loaded, before there is a number to stop. */
   #loadsPair = false;
 
-  /** `changed` hears that one has ended, however it did: the history may have another one, and other models may be in
-   * memory. */
+  /** `changed` is called at the end, however it ended: the history and the loaded models may have changed. */
   constructor(host: Host, changed: () => void = () => {}, pace: Pace = { clock: pageClock, nextFrame: pageFrame }) {
     this.#host = host;
     this.#changed = changed;
     this.#pace = pace;
   }
 
-  /** Starts one. What is shown stays until it has begun. Does nothing while another runs. */
+  /** Starts a comparison. The shown one stays until it has begun. Does nothing while one runs. */
   start(request: CompareRequest): Promise<void> {
     return this.#follow((receive) => compare(this.#host, request, receive));
   }
 
-  /** Loads a pair and measures it against plain decoding. Does nothing while another runs. */
+  /** Loads a pair and compares it with plain decoding. Does nothing while one runs. */
   measurePair(request: LoadRequest): Promise<void> {
     return this.#follow((receive) => {
       this.#loadsPair = true;
@@ -102,19 +100,19 @@ export class Comparison {
     if (this.running) return;
     this.ofPair = ofPair;
     this.pairEnd = null;
-    this.#asked += 1;
+    this.#openings.cancel();
     this.error = null;
     this.costs = null;
     this.turn = null;
     this.race?.pause();
-    const buffer = new FrameBuffer<CompareEvent>(this.#pace.nextFrame, (events) => this.#hear(events));
+    const buffer = new FrameBuffer<CompareEvent>(this.#pace.nextFrame, (events) => this.#apply(events));
     this.#measurement = new Measurement<CompareEvent>(this.#host, {
       begin,
       snapshot: (id, from) => call(this.#host, 'compare_snapshot', { id, from }),
       deliver: (events) => buffer.add(events),
       lost: (error) => {
         buffer.flush();
-        // Loading the pair was called off, which is no failure.
+        // Cancelling is no failure.
         const stopped = ofPair && error.code === 'stopped';
         this.#end(stopped ? null : error, null, stopped);
         this.#changed();
@@ -128,19 +126,19 @@ export class Comparison {
     return this.#measurement !== null;
   }
 
-  /** Whether a stop was asked for and the engine has not ended yet. */
+  /** Whether a stop was requested and the engine has not ended yet. */
   get stopping(): boolean {
     return this.#measurement?.stopping ?? false;
   }
 
-  /** Stops the one that runs; what every lane has answered by then is kept. */
+  /** Stops the comparison. Answers so far are kept. */
   stop(): void {
     this.#measurement?.stop();
     this.#cancelLoading();
   }
 
-  /** The engine reads files. A stop may have come before there was anything to call off. */
-  hearLoading(): void {
+  /** Cancels the loading if a stop came before there was anything to cancel. */
+  onLoading(): void {
     if (this.stopping) this.#cancelLoading();
   }
 
@@ -148,24 +146,24 @@ export class Comparison {
     if (this.#loadsPair) void call(this.#host, 'cancel_loading', {}).catch(() => {});
   }
 
-  /** Shows one of the history, unless something else is asked for meanwhile. Does nothing while one runs. */
+  /** Shows a comparison of the history, unless another one is requested meanwhile. Does nothing while one runs. */
   async open(id: number): Promise<void> {
     if (this.running) return;
-    const asked = (this.#asked += 1);
+    const isLatest = this.#openings.start();
     try {
       const report = await call(this.#host, 'open_comparison', { id });
-      if (asked !== this.#asked) return;
+      if (!isLatest()) return;
       this.#wipe();
       this.#show(report, id);
     } catch (thrown) {
-      if (asked === this.#asked) this.error = toErrorInfo(thrown);
+      if (isLatest()) this.error = toErrorInfo(thrown);
     }
   }
 
-  /** Takes what is shown away. Does nothing while one runs. */
+  /** Clears the screen. Does nothing while one runs. */
   clear(): void {
     if (this.running) return;
-    this.#asked += 1;
+    this.#openings.cancel();
     this.#wipe();
   }
 
@@ -184,8 +182,8 @@ export class Comparison {
     this.#live = [];
   }
 
-  #hear(events: readonly CompareEvent[]): void {
-    // What a lane says between two frames is drawn at once.
+  #apply(events: readonly CompareEvent[]): void {
+    // Events of a lane between two frames are applied together.
     let told: GenerationEvent[][] = [];
     const draw = () => {
       told.forEach((said, lane) => this.#live[lane]?.answer.apply(said));
@@ -218,7 +216,7 @@ export class Comparison {
         }
         case 'finished':
           draw();
-          // Without a result there is nothing that the trouble could be a remark on.
+          // Without a report, the trouble is the error itself.
           this.#end(event.report ? null : event.trouble, event.report, event.stopped);
           this.stopped = event.stopped;
           this.trouble = event.report ? event.trouble : null;

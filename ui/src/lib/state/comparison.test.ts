@@ -17,16 +17,16 @@ if (ending?.type !== 'finished' || !ending.report) throw new Error('it ends');
 const { report } = ending;
 const request = {} as CompareRequest;
 
-/** An engine whose channel a test speaks into. */
+/** An engine whose channel is driven by a test. */
 class SpokenHost extends SilentHost {
   calls: [string, Record<string, unknown>][] = [];
   #receive: (message: Message) => void = () => {};
   #frames: (() => void)[] = [];
   readonly pace = { clock: { after: () => () => {} }, nextFrame: (then: () => void) => void this.#frames.push(then) };
   refusal: ErrorInfo | null = null;
-  /** Set by a test that wants to answer `compare` itself. */
+  /** Overrides the response to `compare`. */
   begun: Promise<number> = Promise.resolve(1);
-  /** The same of `measure_pair`. */
+  /** Overrides the response to `measure_pair`. */
   numbered: Promise<number> = Promise.resolve(1);
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
@@ -44,7 +44,7 @@ class SpokenHost extends SilentHost {
     return 0;
   }
 
-  /** Says it, and draws the next frame. */
+  /** Sends events, and draws the next frame. */
   say(message: Message): void {
     this.#receive(message);
     this.draw();
@@ -66,7 +66,7 @@ async function begin() {
 const settle = () => new Promise((resolve) => setTimeout(resolve));
 
 describe('a comparison', () => {
-  it('shows what each lane says, whose turn it is, and the report at the end', async () => {
+  it('shows the text of each lane, the current turn, and the report', async () => {
     const { host, comparison, changes } = await begin();
     const turns: (number | null)[] = [];
     for (const message of messages) {
@@ -82,7 +82,7 @@ describe('a comparison', () => {
     expect(comparison.lanes[1]?.answer.stats).toEqual(report.answers.at(-1)?.stats);
   });
 
-  it('begins every turn with empty lanes and says how far it is', async () => {
+  it('clears the lanes at every turn and shows the progress', async () => {
     const { host, comparison } = await begin();
     const second = messages.findIndex((message) => message.events.some((event) => event.type === 'turn' && event.run === 1));
     for (const message of messages.slice(0, second + 1)) host.say(message);
@@ -92,7 +92,7 @@ describe('a comparison', () => {
     expect(comparison.lanes.every((lane) => lane.answer.tokens.length < 5)).toBe(true);
   });
 
-  it('asks for what was lost', async () => {
+  it('fetches lost events', async () => {
     const { host, comparison } = await begin();
     for (const [i, message] of messages.entries()) if (i !== 4) host.say(message);
     await settle();
@@ -101,7 +101,7 @@ describe('a comparison', () => {
     expect(comparison.report).toEqual(report);
   });
 
-  it('stops even before it has a number, and shows that nothing was kept', async () => {
+  it('stops before it has a number, and keeps nothing', async () => {
     const host = new SpokenHost();
     let number: (id: number) => void = () => {};
     host.begun = new Promise((resolve) => (number = resolve));
@@ -116,7 +116,7 @@ describe('a comparison', () => {
     expect([comparison.running, comparison.stopping, comparison.stopped, comparison.report]).toEqual([false, false, true, null]);
   });
 
-  it('says why it could not begin, and why it failed', async () => {
+  it('reports why it could not start, or failed', async () => {
     const busy: ErrorInfo = { code: 'busy', message: 'An answer is being written.' };
     const host = new SpokenHost();
     host.refusal = busy;
@@ -128,7 +128,7 @@ describe('a comparison', () => {
     expect([other.comparison.running, other.comparison.error]).toEqual([false, busy]);
   });
 
-  it('leaves what is shown alone until the next one has begun', async () => {
+  it('keeps the shown result until the next comparison has begun', async () => {
     const { host, comparison } = await begin();
     for (const message of messages) host.say(message);
     const busy: ErrorInfo = { code: 'busy', message: 'An answer is being written.' };
@@ -142,7 +142,7 @@ describe('a comparison', () => {
     expect([comparison.running, comparison.report, comparison.lanes.length]).toEqual([true, null, 2]);
   });
 
-  it('says what went wrong on the way, and that the result could not be kept', async () => {
+  it('reports problems on the way, and a result that could not be saved', async () => {
     const trouble: ErrorInfo = { code: 'out_of_memory', message: 'No memory is left.' };
     const { host, comparison } = await begin();
     host.say({ id: 1, seq: 0, events: [...events.slice(0, -1), { ...ending, kept: null, trouble }] });
@@ -154,7 +154,7 @@ describe('a comparison', () => {
     expect([other.comparison.report, other.comparison.error]).toEqual([null, trouble]);
   });
 
-  it('hears nothing more of one that could not be stopped', async () => {
+  it('stops following when the engine refuses to stop it', async () => {
     const { host, comparison } = await begin();
     const gone: ErrorInfo = { code: 'internal', message: 'Gone.' };
     host.refusal = gone;
@@ -164,7 +164,7 @@ describe('a comparison', () => {
     expect([comparison.running, comparison.error, comparison.report]).toEqual([false, gone, null]);
   });
 
-  it('shows what was asked for last, whatever answers last', async () => {
+  it('shows the latest request, whatever response comes last', async () => {
     const { host, comparison } = await begin();
     for (const message of messages) host.say(message);
     const slow = comparison.open(4);
@@ -176,7 +176,7 @@ describe('a comparison', () => {
     expect(comparison.kept).toBe(5);
   });
 
-  it('opens one of the history, and leaves one that runs alone', async () => {
+  it('opens one of the history, but not while one runs', async () => {
     const { host, comparison } = await begin();
     await comparison.open(4);
     expect(comparison.report).toBeNull();
@@ -189,7 +189,7 @@ describe('a comparison', () => {
 });
 
 describe('a race', () => {
-  it('shows at any moment what each lane had said by then', () => {
+  it('shows the text of each lane at any time', () => {
     const race = new Race(report.setting.lanes, report.recordings);
     const last = report.answers.slice(-2);
     expect(race.at).toBe(race.length);
@@ -202,7 +202,7 @@ describe('a race', () => {
     }
   });
 
-  it('goes on by the clock of who watches, at its speed, to the end', () => {
+  it('plays to the end by the viewer’s clock, at its speed', () => {
     const race = new Race(report.setting.lanes, report.recordings);
     race.advance(100);
     expect(race.at).toBe(race.length);
@@ -218,7 +218,7 @@ describe('a race', () => {
     expect([race.at, race.playing]).toEqual([race.length, false]);
   });
 
-  it('has a lane for each that took part', () => {
+  it('has a lane for each participant', () => {
     const suite = recordComparison(suiteComparison).flatMap((message) => message.events).at(-1);
     if (suite?.type !== 'finished' || !suite.report) throw new Error('it ends');
     expect(new Race(suite.report.setting.lanes, suite.report.recordings).lanes).toHaveLength(3);
@@ -229,7 +229,7 @@ describe('measuring a pair', () => {
   const pair = { target: '/a.gguf', draft: '/b.gguf', context: null };
   const named = (host: SpokenHost, name: string) => host.calls.filter(([command]) => command === name).length;
 
-  it('has its own end, whatever the models call themselves', async () => {
+  it('has its own result, whatever the names of the models', async () => {
     const host = new SpokenHost();
     host.numbered = Promise.resolve(1);
     const comparison = new Comparison(host, () => {}, host.pace);
@@ -241,7 +241,7 @@ describe('measuring a pair', () => {
     expect([comparison.ofPair, comparison.pairEnd]).toEqual([false, null]);
   });
 
-  it('calls off loading until it has a number, and that is no failure', async () => {
+  it('cancels loading before it has a number, which is no failure', async () => {
     const host = new SpokenHost();
     let refuse: (error: ErrorInfo) => void = () => {};
     host.numbered = new Promise((_, reject) => (refuse = reject));
@@ -249,17 +249,17 @@ describe('measuring a pair', () => {
     const comparison = new Comparison(host, () => (changes += 1), host.pace);
     const measuring = comparison.measurePair(pair);
     comparison.stop();
-    // The engine had nothing to call off yet.
-    comparison.hearLoading();
+    // The engine had nothing to cancel yet.
+    comparison.onLoading();
     expect([named(host, 'cancel_loading'), named(host, 'stop_measurement')]).toEqual([2, 0]);
     refuse({ code: 'stopped', message: 'Called off.' });
     await measuring;
     expect([comparison.running, comparison.error, comparison.pairEnd, changes]).toEqual([false, null, { report: null, stopped: true, error: null }, 1]);
-    comparison.hearLoading();
+    comparison.onLoading();
     expect(named(host, 'cancel_loading')).toBe(2);
   });
 
-  it('says why it could not be done', async () => {
+  it('reports why it failed', async () => {
     const host = new SpokenHost();
     host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
     let changes = 0;

@@ -1,49 +1,49 @@
-// What a comparison is asked with: prompts, methods, runs, and how tokens are drawn. No DOM.
+// The form of a comparison: prompts, methods, runs and sampling. No DOM.
 
-import type { CompareRequest, Contender } from '../ipc/schema.gen';
+import type { CompareRequest, MethodConfig } from '../ipc/schema.gen';
 import { mostLanes } from '../lanes';
 import type { Models } from './models.svelte';
 import { Settings, whyNot } from './settings.svelte';
 import { offeredMethods, type Missing, type OfferedMethod, type PromptKind } from '../strings/keys';
 
-/** Methods by how soon they are taken for the first lane. */
+/** Methods in order of preference for the first lane. */
 const preferred: readonly OfferedMethod[] = ['draft-model', 'suffix', 'ngram', ...offeredMethods];
 
-/** Methods that can stand beside plain decoding. */
+/** Methods that can be compared with plain decoding. */
 export const lanedMethods = offeredMethods.filter((method) => method !== 'plain');
 
-/** What the chat has to say to it. */
+/** State of the chat that the form depends on. */
 export interface ChatSide {
-  /** The settings of the chat, which hold here too until they are changed here. */
+  /** Settings of the chat, used until they are changed here. */
   settings: Settings;
-  /** Whether an answer is being written there, so that the engine is busy. */
+  /** Whether an answer keeps the engine busy. */
   busy: () => boolean;
 }
 
-/** Depths that a method is repeated with, one after the other. */
+/** Depths for repeated lanes of a method, in order. */
 const repeatDepths = [4, 8, 2, 12, 6, 1] as const;
 
-/** Whether two lanes would do the same, which the engine refuses. */
-const same = (one: Contender, other: Contender): boolean => one.method === other.method && one.max_draft === other.max_draft;
+/** Whether two lanes are identical, which the engine refuses. */
+const same = (one: MethodConfig, other: MethodConfig): boolean => one.method === other.method && one.max_draft === other.max_draft;
 
 /** The form of a comparison. */
 export class ComparisonPlan {
   kind = $state<PromptKind>('text');
   text = $state('');
-  /** How many prompts of a suite; null for all. */
+  /** Number of prompts of a suite; null for all. */
   prompts = $state<number | null>(4);
-  /** How often every lane answers every prompt. */
+  /** Runs of every prompt in every lane. */
   runs = $state(3);
-  lanes = $state.raw<readonly Contender[]>([]);
-  /** How tokens are drawn, and how many at most. */
+  lanes = $state.raw<readonly MethodConfig[]>([]);
+  /** Sampling settings and token limit. */
   readonly settings = new Settings();
 
   readonly #models: Models;
   readonly #chat: ChatSide;
-  /** The settings as they were taken from the chat. */
+  /** The settings as copied from the chat. */
   #taken: string | null = null;
 
-  /** Why it cannot be started now; null when it can. */
+  /** Why it cannot start now; null if it can. */
   missing = $derived.by((): Missing | null => {
     if (this.#models.loading !== null) return 'loading';
     if (!this.#models.loaded) return 'model';
@@ -58,7 +58,7 @@ export class ComparisonPlan {
     this.#chat = chat;
   }
 
-  /** The form is about to be shown, or the models have changed: takes what the chat has, unless it was changed here. */
+  /** Copies the chat's settings, unless they were changed here. Called when the form is shown or the models change. */
   arrive(): void {
     const { info, loaded } = this.#models;
     if (!info) return;
@@ -73,7 +73,7 @@ export class ComparisonPlan {
     else this.#begin();
   }
 
-  /** Adds the next method that is not there yet, or the last one again with another depth. */
+  /** Adds the next unused method, or the last one with another depth. */
   add(): void {
     if (this.lanes.length >= mostLanes) return;
     const usable = preferred.filter((method) => method !== 'plain' && this.#usable(method));
@@ -85,7 +85,7 @@ export class ComparisonPlan {
     if (added) this.lanes = [...this.lanes, added];
   }
 
-  change(at: number, lane: Contender): void {
+  change(at: number, lane: MethodConfig): void {
     this.lanes = this.lanes.with(at, lane);
   }
 
@@ -93,7 +93,7 @@ export class ComparisonPlan {
     this.lanes = this.lanes.filter((_, i) => i !== at);
   }
 
-  /** What the engine is asked for; null when something is missing. */
+  /** The request; null if something is missing. */
   request(): CompareRequest | null {
     const settings = this.settings.request();
     if (this.missing !== null || !settings) return null;

@@ -18,7 +18,7 @@ function make(methods: LoadedModels['methods'] = ['plain', 'draft-model', 'ngram
 }
 
 describe('the plan of a comparison', () => {
-  it('begins with the best method there is', () => {
+  it('starts with the best available method', () => {
     const { plan } = make();
     plan.arrive();
     expect(plan.lanes).toEqual([{ method: 'draft-model', max_draft: 'auto' }]);
@@ -27,7 +27,7 @@ describe('the plan of a comparison', () => {
     expect(without.plan.lanes).toEqual([{ method: 'suffix', max_draft: 'auto' }]);
   });
 
-  it('follows the settings of the chat until they are changed here', () => {
+  it('follows the settings of the chat until changed here', () => {
     const { plan, settings } = make();
     plan.arrive();
     settings.temperature = 0.6;
@@ -39,7 +39,7 @@ describe('the plan of a comparison', () => {
     expect([plan.settings.temperature, plan.settings.maxTokens, settings.maxTokens]).toEqual([0.6, 64, 512]);
   });
 
-  it('adds methods that are not there yet, up to five lanes', () => {
+  it('adds unused methods, up to five lanes', () => {
     const { plan } = make();
     plan.arrive();
     for (let i = 0; i < 6; i += 1) plan.add();
@@ -50,7 +50,7 @@ describe('the plan of a comparison', () => {
     expect(plan.lanes[0]).toEqual({ method: 'suffix', max_draft: 6 });
   });
 
-  it('takes lanes away that another model cannot run', () => {
+  it('removes lanes that another model cannot run', () => {
     const { plan, models } = make();
     plan.arrive();
     plan.add();
@@ -59,7 +59,7 @@ describe('the plan of a comparison', () => {
     expect(plan.lanes.map(({ method }) => method)).toEqual(['suffix']);
   });
 
-  it('says what is missing, and asks for nothing before', () => {
+  it('says what is missing, and has no request until then', () => {
     const { plan, models } = make();
     plan.arrive();
     expect([plan.missing, plan.request()]).toEqual(['text', null]);

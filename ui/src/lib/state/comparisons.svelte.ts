@@ -1,4 +1,4 @@
-// The comparisons that were kept: their list, deleting one, writing one to a file. No DOM.
+// The saved comparisons: list, delete, save to a file. No DOM.
 
 import type { Host } from '../host';
 import { call } from '../ipc/rpc';
@@ -6,10 +6,10 @@ import type { ComparisonEntry, ComparisonFormat } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
 import { fileStem, KeptList } from './keptList.svelte';
 
-/** The forms a comparison can be written in, and how their files end. */
+/** File formats of a comparison, with their extensions. */
 const endings: Record<ComparisonFormat, string> = { json: 'json', csv: 'csv', picture: 'svg' };
 
-/** Every form, in the order it is offered. */
+/** All formats, in display order. */
 export const comparisonFormats = Object.keys(endings) as ComparisonFormat[];
 
 /** The comparisons of this machine. */
@@ -18,12 +18,12 @@ export class Comparisons extends KeptList<ComparisonEntry> {
     super(host, () => call(host, 'list_comparisons', {}), notify);
   }
 
-  /** Deletes one for good. */
+  /** Deletes a comparison permanently. */
   async remove(id: number): Promise<void> {
     await this.change(() => call(this.host, 'delete_comparison', { id }));
   }
 
-  /** Writes one to a file that the person chooses. */
+  /** Saves a comparison to a file chosen by the user. */
   async save(id: number, title: string, format: ComparisonFormat): Promise<void> {
     const name = `${fileStem(title) || language.strings.compare.file}.${endings[format]}`;
     await this.write(format, name, (token) => call(this.host, 'export_comparison', { id, format, token }));

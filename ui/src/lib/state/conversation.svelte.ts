@@ -1,11 +1,12 @@
-// The conversation on screen and the answer being written, which may be another conversation's: asking, stopping,
-// opening, and what the window shows of it. The engine keeps what is said. No DOM.
+// The conversation on screen, and the answer being written, maybe in another conversation: asking, stopping, opening.
+// The engine stores everything. No DOM.
 
 import { ownError } from '../errors';
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
 import type { Asking, ErrorInfo, GenerationEvent, StreamMessage } from '../ipc/schema.gen';
 import { EventStream, pageClock, type Clock } from '../ipc/stream';
+import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 import { Answer } from './answer.svelte';
 import { FrameBuffer, pageFrame, type NextFrame } from './frame';
@@ -14,72 +15,72 @@ import type { Settings } from './settings.svelte';
 import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Refused, type Turn } from './thread.svelte';
 import { Unsent } from './unsent.svelte';
 
-/** Time as the conversation sees it; tests bring their own. */
+/** The clock and frames; tests use their own. */
 export interface Pace {
   clock: Clock;
   nextFrame: NextFrame;
 }
 
-/** A generation under way. */
+/** A running generation. */
 interface Running {
-  /** Where it was asked. That stays so, whatever the reader opens meanwhile. */
+  /** Conversation of the answer, whatever the reader opens meanwhile. */
   thread: Thread;
   answer: Answer;
   stream: EventStream<GenerationEvent>;
   buffer: FrameBuffer<GenerationEvent>;
-  /** Events that came before it was known what the answer begins with. */
+  /** Events that came before the prefix of the answer was known. */
   early: GenerationEvent[] | null;
   id: number | null;
 }
 
-/** What was asked in vain, and why. */
+/** A refused question, and why. */
 interface Refusal {
   turn: Turn;
   error: ErrorInfo;
 }
 
-/** How often, and how many times without anything new, an answer that somebody else follows is asked for. */
-const hearingMs = 250;
-const hearings = 80;
+/** Interval in milliseconds, and number of attempts without news, of polling an answer that another page started. */
+const pollMs = 250;
+const pollAttempts = 80;
 
-/** How many answers at the end of a branch are fetched with it. Those before them are when they are near. */
+/** Answers at the end of a branch that are fetched at once. Earlier ones are fetched when near. */
 const fetchedAtOnce = 1;
 
-/** What a conversation tells the window. */
-export interface Told {
-  /** It was begun, or something was said in it. */
+/** Callbacks of a conversation. */
+export interface ConversationCallbacks {
+  /** Called when it was created or changed. */
   changed: () => void;
-  /** Has the models in memory that are to answer; rejects where that cannot be. */
+  /** Loads the models for an answer. Rejects if that is impossible. */
   ready?: () => Promise<void>;
-  /** What was asked in a conversation that the reader has left could not be; its text is kept there. */
+  /** Called when a question was refused in a conversation that is no longer on screen, where its text is kept. */
   refusedElsewhere?: (error: ErrorInfo) => void;
 }
 
 /** The conversation on screen. */
 export class Conversation {
-  /** Whether a stop was asked for and the engine has not ended the answer yet. */
+  /** Whether a stop was requested and the engine has not ended the answer yet. */
   stopping = $state(false);
 
   #thread = $state.raw(new Thread());
   #current = $state.raw<Running | null>(null);
 
-  /** Whether an answer is being written, here or in another conversation: the engine writes one at a time. */
+  /** Whether an answer is being written, here or elsewhere. The engine writes one at a time. */
   running = $derived(this.#current !== null);
-  /** Whether it is being written here. */
+  /** Whether it is being written in this conversation. */
   writingHere = $derived(this.#current?.thread === this.#thread);
-  /** The number of the conversation it is being written in; null while there is none. */
+  /** Number of its conversation; null for none. */
   writing = $derived(this.#current?.thread.id ?? null);
 
-  /** The turns that can be asked about by their answers' numbers. */
+  /** Turns whose answers have numbers. */
   answered = $derived(this.turns.filter((turn): turn is AnsweredTurn => turn.answerId !== null));
 
   readonly #host: Host;
   readonly #settings: Settings;
   readonly #pace: Pace;
-  readonly #told: Told;
+  readonly #callbacks: ConversationCallbacks;
   readonly #unsent: Unsent;
-  /** Counts what was asked to be opened; what is asked or begun meanwhile calls it off. */
-  #wanted = 0;
+  /** Conversations being opened. Asking or starting another one cancels them. */
+  readonly #openings = new Latest();
   #unnumbered = 0;
   /** Answers whose tokens are wanted, the most wanted last. */
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
@@ -90,17 +91,17 @@ export class Conversation {
     host: Host,
     settings: Settings,
     pace: Pace = { clock: pageClock, nextFrame: pageFrame },
-    told: Told = { changed: () => {} },
+    callbacks: ConversationCallbacks = { changed: () => {} },
     unsent: Unsent = new Unsent(new Preferences(host), pace.clock),
   ) {
     this.#host = host;
     this.#settings = settings;
     this.#pace = pace;
-    this.#told = told;
+    this.#callbacks = callbacks;
     this.#unsent = unsent;
   }
 
-  /** Its number; null until something was said. */
+  /** Number of the conversation; null while it is new. */
   get id(): number | null {
     return this.#thread.id;
   }
@@ -119,7 +120,7 @@ export class Conversation {
     return this.#thread.turns;
   }
 
-  /** What is typed here and not sent. */
+  /** The composer's text for this conversation. */
   get draft(): string {
     return this.#unsent.draftOf(this.id);
   }
@@ -128,7 +129,7 @@ export class Conversation {
     this.#unsent.type(this.id, text);
   }
 
-  /** Why the last thing that was asked for could not be done, where no answer can say it. */
+  /** Error of the last action, where no answer shows it. */
   get error(): ErrorInfo | null {
     return this.#thread.error;
   }
@@ -137,7 +138,7 @@ export class Conversation {
     this.#thread.error = error;
   }
 
-  /** Sends what is typed. Does nothing while an answer is being written or nothing is typed. */
+  /** Sends the draft. Does nothing while an answer is written or nothing is typed. */
   async send(): Promise<void> {
     const prompt = this.draft.trim();
     if (prompt === '' || this.running) return;
@@ -145,11 +146,11 @@ export class Conversation {
     await this.ask(prompt);
   }
 
-  /** Asks this and leaves what is typed alone. Does nothing while an answer is being written. */
+  /** Sends a question and leaves the draft alone. Does nothing while an answer is written. */
   async ask(prompt: string): Promise<void> {
     if (this.running) return;
     const thread = this.#thread;
-    // One that was refused is asked again by this; any other stays where it was asked.
+    // This repeats a refused question. Other refused ones stay.
     this.#setRefused(thread, thread.refused.filter(({ turn }) => turn.prompt !== prompt));
     thread.show();
     const parent = thread.end;
@@ -159,13 +160,13 @@ export class Conversation {
     if (refusal) this.#keepQuestion(thread, refusal, parent);
   }
 
-  /** Asks a question differently; what followed it stays, on a branch of its own. A change that is refused is still
-   * being made. Does nothing while an answer is being written. */
+  /** Replaces a question by an edited one on a new branch. If it is refused, the edit stays open. Does nothing
+   * while an answer is written. */
   async edit(turn: Turn, prompt: string): Promise<void> {
     if (this.running) return;
     const thread = this.#thread;
     const before = this.#before(turn);
-    // Should it be refused, this is what goes on being changed.
+    // Kept open in case it is refused.
     this.#unsent.edit(turn, prompt);
     const refusal = await this.#begin({ kind: 'question', parent: lastAnswer(before), text: prompt }, before, prompt);
     if (refusal) return this.#complain(thread, refusal.error);
@@ -173,21 +174,21 @@ export class Conversation {
     this.#forgetRefused(thread, turn);
   }
 
-  /** What a question is being changed to; null when it is not. */
+  /** Text of an edit; null if the question is not being edited. */
   editOf(turn: Turn): string | null {
     return this.#unsent.editOf(turn);
   }
 
-  /** Says what a question is being changed to, though it is not asked yet; null takes the change away. */
+  /** Sets the text of an edit; null cancels it. */
   setEdit(turn: Turn, text: string | null): void {
     this.#unsent.edit(turn, text);
   }
 
-  /** Has a question answered anew; the answer that is there stays, on a branch of its own. */
+  /** Regenerates an answer on a new branch. */
   async again(turn: Turn): Promise<void> {
     if (this.running) return;
     if (turn.question === null) {
-      // It never reached the engine.
+      // The question never reached the engine.
       if (this.draft.trim() === turn.prompt) this.draft = '';
       this.dismiss(turn);
       return this.ask(turn.prompt);
@@ -197,12 +198,12 @@ export class Conversation {
     if (refusal) this.#complain(thread, refusal.error);
   }
 
-  /** Whether trying once more fetches what is kept of an answer, for which no model is needed. */
+  /** Whether a retry only fetches the saved answer, which needs no model. */
   retryFetches({ answer, answerId, stored }: Turn): boolean {
     return answerId !== null && stored !== null && answer.tokens.length === 0;
   }
 
-  /** Tries once more what has failed with a turn: to fetch what is kept of its answer, else to have it answered. */
+  /** Retries a failed turn: fetches the saved answer, else regenerates it. */
   async retry(turn: Turn): Promise<void> {
     if (turn.answerId === null || !this.retryFetches(turn)) return this.again(turn);
     if (this.writingHere) return;
@@ -210,7 +211,7 @@ export class Conversation {
     if (anew) await this.#fetchOne(anew);
   }
 
-  /** Takes a question away that was refused. */
+  /** Removes a refused question. */
   dismiss(turn: Turn): void {
     this.#forgetRefused(this.#thread, turn);
   }
@@ -221,13 +222,12 @@ export class Conversation {
     thread.turns = thread.turns.filter((other) => other !== turn);
   }
 
-  /** Has an answer go on where it ended. */
+  /** Continues an answer where it ended. */
   async goOn(turn: Turn): Promise<void> {
     await this.#continue(turn, null, null);
   }
 
-  /** Has an answer go on with another token in place of number `index`; the answer that is there stays, on
-   * a branch of its own. Does nothing while an answer is being written. */
+  /** Continues an answer with another token at `index`, on a new branch. Does nothing while an answer is written. */
   async branch(answer: Answer, index: number, token: number): Promise<void> {
     const turn = this.turns.find((other) => other.answer === answer);
     if (turn) await this.#continue(turn, index, token);
@@ -240,7 +240,7 @@ export class Conversation {
     if (refusal) this.#complain(thread, refusal.error);
   }
 
-  /** The turns on screen before this one. */
+  /** Turns on screen before this one. */
   #before(turn: Turn): readonly Turn[] {
     return this.turns.slice(0, Math.max(0, this.turns.indexOf(turn)));
   }
@@ -250,7 +250,7 @@ export class Conversation {
     return this.#thread.shows(message);
   }
 
-  /** Shows another branch: the newest end of this message's. Does nothing while an answer is being written here. */
+  /** Shows the branch of a message, at its newest end. Does nothing while an answer is written here. */
   async choose(message: number): Promise<void> {
     const thread = this.#thread;
     if (this.writingHere || !thread.has(message)) return;
@@ -262,7 +262,7 @@ export class Conversation {
     }
   }
 
-  /** Asks the engine to stop, before anything else happens. */
+  /** Requests a stop. Synchronous, so that nothing runs before it. */
   stop(): void {
     const running = this.#current;
     if (!running || this.stopping) return;
@@ -270,27 +270,27 @@ export class Conversation {
     if (running.id !== null) this.#stopGeneration(running.id);
   }
 
-  /** Begins a new conversation, with what was typed for it before. An answer being written goes on. */
+  /** Shows a new conversation with its draft. An answer being written continues. */
   clear(): void {
-    this.#wanted += 1;
+    this.#openings.cancel();
     this.#show(new Thread(this.#unsent.refusedIn(null)));
   }
 
-  /** Opens a conversation that was kept. An answer being written goes on, there or here. */
+  /** Opens a saved conversation. An answer being written continues. */
   async open(id: number): Promise<void> {
-    const wanted = ++this.#wanted;
+    const isLatest = this.#openings.start();
     if (id === this.id) return;
     if (id !== this.writing) {
       const kept = await call(this.#host, 'open_conversation', { id });
-      if (this.#wanted !== wanted) return;
+      if (!isLatest()) return;
       this.#show(Thread.of(kept, this.#unsent.refusedIn(id)));
     } else this.showWriting();
     await this.#fetch();
   }
 
-  /** Shows the conversation that an answer is being written in, as it is being written. */
+  /** Shows the conversation of the answer being written. */
   showWriting(): void {
-    this.#wanted += 1;
+    this.#openings.cancel();
     if (this.#current) this.#show(this.#current.thread);
   }
 
@@ -299,36 +299,36 @@ export class Conversation {
     this.#thread = thread;
   }
 
-  /** Sets the instructions for the whole conversation, and begins it if nothing was said yet. */
+  /** Sets the instructions of the conversation, and creates it if it is new. */
   async instruct(system: string): Promise<void> {
     const thread = this.#thread;
     thread.system = system;
-    const instruction = (thread.instructions += 1);
+    const isLatest = thread.instructions.start();
     try {
       await thread.inOrder(async () => {
         const id = await call(this.#host, 'set_system_prompt', { id: thread.id, system });
         thread.instructed = system;
         if (thread.id !== null) return;
         this.#number(thread, id);
-        this.#told.changed();
+        this.#callbacks.changed();
       });
     } catch (thrown) {
-      // Newer ones stand or fall by themselves.
-      if (thread.instructions === instruction) thread.system = thread.instructed;
+      // Newer instructions are not undone.
+      if (isLatest()) thread.system = thread.instructed;
       this.#complain(thread, toErrorInfo(thrown));
     }
   }
 
-  /** The engine has given a conversation its number. */
+  /** Sets the number of a new conversation. */
   #number(thread: Thread, id: number): void {
     if (thread.id !== null) return;
     thread.id = id;
-    // What is typed belongs to what is on screen.
+    // The draft belongs to the conversation on screen.
     if (thread === this.#thread) this.#unsent.begun(id);
     else thread.refused = [];
   }
 
-  /** Says whether a turn is near what is on screen: then its answer's tokens are fetched. */
+  /** Reports whether a turn is near the screen. Tokens of near answers are fetched. */
   near(turn: Turn, isNear: boolean): void {
     this.#near.delete(turn.answer);
     if (!isNear) return;
@@ -336,7 +336,7 @@ export class Conversation {
     if (!this.#fetching) void this.#fetchNear();
   }
 
-  /** Fetches one answer a frame, those that came near last first: the reader is there. */
+  /** Fetches one answer per frame, the latest first, because the reader is there. */
   async #fetchNear(): Promise<void> {
     this.#fetching = true;
     for (let answer = [...this.#near].at(-1); answer; answer = [...this.#near].at(-1)) {
@@ -349,7 +349,7 @@ export class Conversation {
     this.#fetching = false;
   }
 
-  /** Fetches what the last answers on screen said, where that is not known yet. */
+  /** Fetches the last answers on screen if they are missing. */
   async #fetch(): Promise<void> {
     const missing = this.turns.slice(-fetchedAtOnce).filter((turn) => this.#missing(turn));
     await Promise.all(missing.map((turn) => this.#fetchOne(turn)));
@@ -359,7 +359,7 @@ export class Conversation {
     return answerId !== null && answer.phase === 'waiting' && this.#current?.answer !== answer;
   }
 
-  /** Fetches what an answer on screen said. */
+  /** Fetches an answer on screen. */
   async #fetchOne({ answer, answerId }: Turn): Promise<void> {
     const thread = this.#thread;
     if (answerId === null) return;
@@ -368,8 +368,8 @@ export class Conversation {
       if (answer.phase !== 'waiting') return;
       answer.apply(events);
       const state = thread.stateOf(answerId);
-      if (state === 'streaming' && !answer.over) this.#hear(thread, answer, answerId, events.length, hearings);
-      // Brought from a file that has the text alone: that is as it was said to be.
+      if (state === 'streaming' && !answer.over) this.#poll(thread, answer, answerId, events.length, pollAttempts);
+      // Imported from a file with text alone: the saved state counts.
       else if (events.length === 0 && (state === 'complete' || state === 'failed')) answer.end(state === 'complete' ? 'finished' : 'failed');
       else answer.interrupt();
     } catch (thrown) {
@@ -377,16 +377,16 @@ export class Conversation {
     }
   }
 
-  /** Hears the rest of an answer that the engine writes and nobody here follows, as after the page was loaded anew. */
-  #hear(thread: Thread, answer: Answer, message: number, heard: number, left: number): void {
-    this.#pace.clock.after(hearingMs, () => {
+  /** Polls an answer that the engine writes and this page does not follow, as after a reload. */
+  #poll(thread: Thread, answer: Answer, message: number, known: number, left: number): void {
+    this.#pace.clock.after(pollMs, () => {
       if (this.#thread !== thread || !thread.isAnswer(answer, message)) return;
       call(this.#host, 'answer_events', { message }).then(
         (events) => {
-          answer.apply(events.slice(heard));
+          answer.apply(events.slice(known));
           if (answer.over) return;
-          if (events.length > heard) this.#hear(thread, answer, message, events.length, hearings);
-          else if (left > 0) this.#hear(thread, answer, message, heard, left - 1);
+          if (events.length > known) this.#poll(thread, answer, message, events.length, pollAttempts);
+          else if (left > 0) this.#poll(thread, answer, message, known, left - 1);
           else answer.interrupt();
         },
         (thrown: unknown) => answer.fail(toErrorInfo(thrown)),
@@ -394,10 +394,10 @@ export class Conversation {
     });
   }
 
-  /** Asks, in the conversation on screen, and shows it behind the turns `before`. Gives what came of it when it was
-   * refused, null once the answer has begun. Nothing may be running. */
+  /** Starts an answer in the conversation on screen, after the turns `before`. Returns the refusal, or null once
+   * the answer has begun. Nothing may be running. */
   async #begin(asking: Asking, before: readonly Turn[], prompt: string): Promise<Refusal | null> {
-    this.#wanted += 1;
+    this.#openings.cancel();
     const thread = this.#thread;
     const answer = new Answer();
     const turn = newTurn(`n${this.#unnumbered++}`, prompt, answer);
@@ -409,11 +409,11 @@ export class Conversation {
     try {
       const settings = this.#settings.request();
       if (!settings) throw ownError('no_model', language.strings.conversation.noModel);
-      await this.#told.ready?.();
+      await this.#callbacks.ready?.();
       const asked = { asking, settings: { ...settings, target: '', draft: null } };
       const begun = await thread.inOrder(async () => {
-        const hear = (message: StreamMessage) => running.stream.receive(message.generation_id, message);
-        const answering = await begin(this.#host, { conversation: thread.id, ...asked }, hear);
+        const receive = (message: StreamMessage) => running.stream.receive(message.generation_id, message);
+        const answering = await begin(this.#host, { conversation: thread.id, ...asked }, receive);
         this.#number(thread, answering.conversation);
         return answering;
       });
@@ -424,8 +424,8 @@ export class Conversation {
       running.early = null;
       running.buffer.add(early);
       thread.add(asking, begun, { key: turn.key, answer, settings: asked.settings });
-      this.#told.changed();
-      // Stopped before the engine had given it a number.
+      this.#callbacks.changed();
+      // It was stopped before the engine had numbered it.
       if (this.stopping && !answer.over) this.#stopGeneration(begun.generation_id);
       return null;
     } catch (thrown) {
@@ -433,21 +433,20 @@ export class Conversation {
       running.stream.close();
       answer.fail(error);
       this.#end(running);
-      // What was there before is what there is.
+      // Restores the turns from before.
       thread.show();
       return { turn, error };
     }
   }
 
-  /** A question that was refused stays where it was asked. It also goes back to where it was typed, unless something
-   * else is there. */
+  /** Keeps a refused question in its place, and also puts it back into an empty composer. */
   #keepQuestion(asked: Thread, { turn, error }: Refusal, after: number | null): void {
-    // What had not begun when it was left is the same as what has not begun now.
+    // The new conversation of that time is the new one of now.
     const thread = asked.id === this.id ? this.#thread : asked;
     if (this.#unsent.draftOf(asked.id) === '') this.#unsent.type(asked.id, turn.prompt);
     this.#setRefused(thread, [...this.#unsent.refusedIn(asked.id), { turn, after }]);
     if (thread === this.#thread) thread.show();
-    else this.#told.refusedElsewhere?.(error);
+    else this.#callbacks.refusedElsewhere?.(error);
   }
 
   #setRefused(thread: Thread, refused: readonly Refused[]): void {
@@ -455,10 +454,10 @@ export class Conversation {
     this.#unsent.setRefused(thread.id, refused);
   }
 
-  /** Says why nothing came of what was asked for, where the reader is. */
+  /** Shows an error where the reader is. */
   #complain(thread: Thread, error: ErrorInfo): void {
     if (thread === this.#thread) thread.error = error;
-    else this.#told.refusedElsewhere?.(error);
+    else this.#callbacks.refusedElsewhere?.(error);
   }
 
   #follow(thread: Thread, answer: Answer): Running {
@@ -484,13 +483,13 @@ export class Conversation {
     if (this.#current !== running) return;
     this.#current = null;
     this.stopping = false;
-    this.#told.changed();
+    this.#callbacks.changed();
   }
 
   #stopGeneration(generationId: number): void {
     call(this.#host, 'stop_generation', { generationId }).catch((thrown: unknown) => {
       const running = this.#current;
-      // A generation that ended meanwhile is no failure; its last events are on their way.
+      // A generation that has ended meanwhile is no failure. Its last events are on their way.
       if (running?.id === generationId && !running.stream.over) {
         running.stream.close();
         running.answer.fail(toErrorInfo(thrown));

@@ -11,32 +11,32 @@ import type {
   StreamMessage,
   TokenEvent,
 } from '../ipc/schema.gen';
-import { Conversation, type Told } from './conversation.svelte';
+import { Conversation, type ConversationCallbacks } from './conversation.svelte';
 import { Preferences } from './preferences.svelte';
 import { Settings } from './settings.svelte';
 import { saidIn } from './thread.svelte';
 import { Unsent } from './unsent.svelte';
 
-/** An engine that a test answers for. */
+/** An engine whose responses a test controls. */
 class HandHost extends SilentHost {
   calls: { command: string; args: Record<string, unknown> }[] = [];
   refusal: ErrorInfo | null = null;
-  /** Holds the number of a generation back until it is called. */
+  /** Holds the response to a question until it is called. */
   release: (() => void) | null = null;
   holdBack = false;
   #receive: (message: StreamMessage) => void = () => {};
   #generations = 0;
 
-  /** Instructions that wait for the test to answer. */
+  /** Instructions that wait for the test's response. */
   instructions: { take: (id: number) => void; refuse: (error: ErrorInfo) => void }[] = [];
   holdInstructions = false;
 
-  /** What a continued answer begins with. */
+  /** Prefix of a continued answer. */
   prefix: GenerationEvent[] = [];
-  /** Conversations that can be opened, and what their answers said. */
+  /** Conversations that can be opened, and the events of their answers. */
   kept: Record<number, Kept> = {};
   events: Record<number, GenerationEvent[]> = {};
-  /** Why the events of answers cannot be read. */
+  /** Errors of reading answers. */
   unreadable: ErrorInfo | null = null;
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
@@ -71,7 +71,7 @@ class HandHost extends SilentHost {
     this.#receive({ generation_id: this.#generations, seq, events });
   }
 
-  /** What was asked, in order. */
+  /** Questions in order. */
   get asked(): Asking[] {
     return this.named('answer').map((args) => (args['request'] as AnswerRequest).asking);
   }
@@ -126,7 +126,7 @@ const ended: GenerationEvent = {
   },
 };
 
-/** A kept conversation of one question and its answer, numbered after it: 31 and 32 in the third. */
+/** A saved conversation of one question and answer: messages 31 and 32 in conversation 3. */
 function keptConversation(id: number, content = 'A', state: MessageState = 'complete'): Kept {
   const entry = { id, title: 't', pinned: false, created_ms: 0, updated_ms: 0 };
   const said = { created_ms: 0, settings: null };
@@ -152,16 +152,16 @@ function converse(waiting = false) {
   const pace = { clock: { after }, nextFrame: (then: () => void) => void frames.push(then) };
   const changes: (number | null)[] = [];
   const elsewhere: string[] = [];
-  /** Has the models come, or not. */
+  /** Lets loading the models succeed or fail. */
   const models: { come: () => void; fail: (error: ErrorInfo) => void }[] = [];
-  const told: Told = {
+  const callbacks: ConversationCallbacks = {
     changed: () => changes.push(conversation.writing),
     ready: () => (waiting ? new Promise((come, fail) => models.push({ come, fail })) : Promise.resolve()),
     refusedElsewhere: ({ message }) => elsewhere.push(message),
   };
   const preferences = new Preferences(host);
   const unsent = new Unsent(preferences, pace.clock);
-  const conversation: Conversation = new Conversation(host, settings, pace, told, unsent);
+  const conversation: Conversation = new Conversation(host, settings, pace, callbacks, unsent);
   const frame = () => frames.splice(0).forEach((then) => then());
   const send = async (text: string) => {
     conversation.draft = text;
@@ -171,7 +171,7 @@ function converse(waiting = false) {
 }
 
 describe('Conversation', () => {
-  it('asks each question after the answer before it, in one conversation', async () => {
+  it('asks each question after the previous answer, in one conversation', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
     host.say(0, round('ONE'), ended);
@@ -188,7 +188,7 @@ describe('Conversation', () => {
     ]);
   });
 
-  it('draws once a frame, however many messages came', async () => {
+  it('draws once per frame, however many messages came', async () => {
     const { host, conversation, frame, frames, send } = converse();
     await send('go');
     host.say(0, round('a'));
@@ -199,7 +199,7 @@ describe('Conversation', () => {
     expect(conversation.turns[0]?.answer.text).toBe('ab');
   });
 
-  it('calls stop at once, and only once', async () => {
+  it('requests a stop at once and only once', async () => {
     const { host, conversation, send } = converse();
     await send('go');
     conversation.stop();
@@ -208,7 +208,7 @@ describe('Conversation', () => {
     expect(conversation.stopping).toBe(true);
   });
 
-  it('stops a generation whose number was not known yet', async () => {
+  it('stops a generation that had no number yet', async () => {
     const { host, conversation } = converse();
     host.holdBack = true;
     conversation.draft = 'go';
@@ -221,7 +221,7 @@ describe('Conversation', () => {
     expect(host.named('stop_generation')).toEqual([{ generationId: 1 }]);
   });
 
-  it('does nothing while an answer is being written, and loses nothing typed', async () => {
+  it('ignores sending while an answer is written, and keeps the draft', async () => {
     const { host, conversation, send } = converse();
     await send('one');
     await send('two');
@@ -229,7 +229,7 @@ describe('Conversation', () => {
     expect(conversation.draft).toBe('two');
   });
 
-  it('gives a refused prompt back, and leaves its turn out of the next request', async () => {
+  it('puts a refused question back, and leaves it out of the next request', async () => {
     const { host, conversation, send } = converse();
     host.refusal = { code: 'context_overflow', message: 'too long' };
     await send('long');
@@ -241,7 +241,7 @@ describe('Conversation', () => {
     expect(host.asked[1]).toEqual({ kind: 'question', parent: null, text: 'short' });
   });
 
-  it('does not write over what was typed since', async () => {
+  it('does not overwrite a newer draft', async () => {
     const { host, conversation, send } = converse();
     host.refusal = { code: 'busy', message: 'busy' };
     const sending = send('one');
@@ -251,7 +251,7 @@ describe('Conversation', () => {
     expect(conversation.turns[0]?.prompt).toBe('one');
   });
 
-  it('keeps an answer that failed half way, and has it written again beside it when told to', async () => {
+  it('keeps a failed answer, and regenerates it on a branch', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
     host.say(0, round('half'), failed);
@@ -265,7 +265,7 @@ describe('Conversation', () => {
     expect(conversation.turns[0]?.answers).toEqual({ ids: [11, 21], at: 1 });
   });
 
-  it('asks a question differently on a branch of its own, and goes back when told to', async () => {
+  it('edits a question on a new branch, and shows the old one when chosen', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
     host.say(0, round('ONE'), ended);
@@ -280,7 +280,7 @@ describe('Conversation', () => {
     expect(host.named('choose_branch')).toEqual([{ leaf: 11 }]);
   });
 
-  it('begins a continued answer with what was there, also when the stream is faster', async () => {
+  it('starts a continued answer with its prefix, also when events come first', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
     host.say(0, round('ONE'), ended);
@@ -299,7 +299,7 @@ describe('Conversation', () => {
     expect(conversation.turns[0]?.answers).toEqual({ ids: [11, 21], at: 1 });
   });
 
-  it('leaves what is on screen when an answer cannot be written again, and says why', async () => {
+  it('keeps the screen when an answer cannot be regenerated, and says why', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
     host.say(0, round('ONE'), ended);
@@ -317,7 +317,7 @@ describe('Conversation', () => {
     expect(conversation.error).toBeNull();
   });
 
-  it('is shown another conversation only when that could be opened, and not after a question was asked', async () => {
+  it('switches only once another conversation is loaded, and not after a question was asked', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
     host.say(0, round('ONE'), ended);
@@ -330,7 +330,7 @@ describe('Conversation', () => {
     expect(conversation.turns.map((turn) => turn.prompt)).toEqual(['one', 'two']);
   });
 
-  it('hears the end of an answer that was left while it was written', async () => {
+  it('polls the rest of an answer that another page started', async () => {
     const { host, conversation, later } = converse();
     const entry = { id: 3, title: 't', pinned: false, created_ms: 0, updated_ms: 0 };
     const said = { created_ms: 0, settings: null };
@@ -352,7 +352,7 @@ describe('Conversation', () => {
     expect([conversation.turns[0]?.answer.text, conversation.turns[0]?.answer.phase]).toEqual(['AB', 'finished']);
   });
 
-  it('opens a kept conversation with what its answers said, and what was interrupted says so', async () => {
+  it('loads the answers of a saved conversation, and marks interrupted ones', async () => {
     const { host, conversation } = converse();
     const entry = { id: 3, title: 't', pinned: false, created_ms: 0, updated_ms: 0 };
     const said = { created_ms: 0, state: 'complete' as const, settings: null };
@@ -369,7 +369,7 @@ describe('Conversation', () => {
     };
     host.events = { 2: [round('A'), ended], 4: [round('B')] };
     await conversation.open(3);
-    // Until the reader is near, an answer before the last is its text.
+    // Until the reader is near, an earlier answer is plain text.
     expect(conversation.turns.map((turn) => [turn.stored, turn.answer.phase])).toEqual([
       ['A', 'waiting'],
       ['B', 'interrupted'],
@@ -386,7 +386,7 @@ describe('Conversation', () => {
     expect(conversation.turns[0]?.answer.counts.plain).toBe(1);
   });
 
-  it('keeps what is typed with the conversation it was typed in', async () => {
+  it('keeps drafts by conversation', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
     conversation.draft = 'half typed';
@@ -403,8 +403,8 @@ describe('Conversation', () => {
   });
 });
 
-describe('an answer that is left while it is written', () => {
-  it('goes on off screen, and is as far as it is when the reader comes back', async () => {
+describe('an answer whose conversation is left', () => {
+  it('continues, and is up to date when the reader returns', async () => {
     const { host, conversation, frame, send } = converse();
     host.kept[3] = keptConversation(3);
     await send('one');
@@ -427,7 +427,7 @@ describe('an answer that is left while it is written', () => {
     expect(host.named('open_conversation')).toEqual([{ id: 3 }]);
   });
 
-  it('keeps others from being asked, and is stopped from wherever the reader is', async () => {
+  it('blocks other questions, and can be stopped from anywhere', async () => {
     const { host, conversation, send } = converse();
     host.kept[3] = keptConversation(3);
     await send('one');
@@ -436,14 +436,14 @@ describe('an answer that is left while it is written', () => {
     await conversation.again(conversation.turns[0]!);
     await conversation.edit(conversation.turns[0]!, 'b');
     expect([host.asked.length, conversation.draft]).toEqual([1, 'two']);
-    // The branches of another conversation can be walked meanwhile.
+    // Branches of another conversation can be browsed meanwhile.
     await conversation.choose(31);
     expect(host.named('choose_branch')).toEqual([{ leaf: 32 }]);
     conversation.stop();
     expect([host.named('stop_generation'), conversation.stopping]).toEqual([[{ generationId: 1 }], true]);
   });
 
-  it('is in the list as soon as it has a number, though the reader has left', async () => {
+  it('is listed once it has a number, even if the reader has left', async () => {
     const { host, conversation, changes } = converse();
     host.holdBack = true;
     void conversation.ask('one');
@@ -477,7 +477,7 @@ describe('a question that waits for its models', () => {
     expect(conversation.running).toBe(false);
   });
 
-  it('is asked in the conversation it follows on, though another is open by then', async () => {
+  it('is asked in its own conversation, even if another one is open by then', async () => {
     const { host, conversation, models } = converse(true);
     host.kept = { 3: keptConversation(3), 4: keptConversation(4) };
     await conversation.open(3);
@@ -506,7 +506,7 @@ describe('a question that waits for its models', () => {
     expect(conversation.turns[1]?.answer.error?.code).toBe('stopped');
   });
 
-  it('of a conversation that had not begun is in the new one when they do not come', async () => {
+  it('of a new conversation stays in the new one when loading fails', async () => {
     const { host, conversation, models, elsewhere } = converse(true);
     void conversation.ask('one');
     conversation.clear();
@@ -514,7 +514,7 @@ describe('a question that waits for its models', () => {
     models[0]?.fail({ code: 'stopped', message: 'Called off.' });
     await settled();
     expect([elsewhere, conversation.turns.map(({ prompt }) => prompt), conversation.draft]).toEqual([[], ['one'], 'something else']);
-    // The new conversation is another one once it has begun, and the question is dismissed with a word.
+    // Once that has begun, the new conversation is another one. The question is dismissed with a notice.
     host.refusal = null;
     conversation.dismiss(conversation.turns[0]!);
     conversation.clear();
@@ -522,10 +522,10 @@ describe('a question that waits for its models', () => {
   });
 });
 
-describe('a question that was refused', () => {
+describe('a refused question', () => {
   const busy: ErrorInfo = { code: 'busy', message: 'busy' };
 
-  it('stays until it is asked again or dismissed, where something else was typed meanwhile', async () => {
+  it('stays until repeated or dismissed, while a newer draft is in the composer', async () => {
     const { host, conversation, frame } = converse();
     const refusedAsk = async (text: string) => {
       host.refusal = busy;
@@ -540,7 +540,7 @@ describe('a question that was refused', () => {
     frame();
     const prompts = () => conversation.turns.map(({ prompt }) => prompt);
     expect(prompts()).toEqual(['lost', 'unwanted', 'something else']);
-    // It is no part of what is asked next, and it is there when the reader comes back.
+    // It is not part of the next request, and is still there when the reader returns.
     host.kept[7] = keptConversation(7);
     conversation.clear();
     expect(prompts()).toEqual([]);
@@ -553,7 +553,7 @@ describe('a question that was refused', () => {
     expect(prompts()).toEqual(['a', 'lost']);
   });
 
-  it('is gone once it is sent from where it went back to, and stays where something else was sent from there', async () => {
+  it('disappears when sent from the composer, and stays when another text is sent', async () => {
     const { host, conversation, frame, send } = converse();
     const prompts = () => conversation.turns.map(({ prompt }) => prompt);
     host.refusal = busy;
@@ -569,7 +569,7 @@ describe('a question that was refused', () => {
     expect([prompts(), host.asked.at(-1)]).toEqual([['short', 'long'], { kind: 'question', parent: 11, text: 'long' }]);
   });
 
-  it('in other words goes on being changed, and what was there stays', async () => {
+  it('that was an edit keeps the edit open, and the old turn stays', async () => {
     const { host, conversation, frame, send } = converse();
     await send('one');
     host.say(0, round('ONE'), ended);
@@ -589,7 +589,7 @@ describe('a question that was refused', () => {
     expect([turn().prompt, conversation.editOf(turn())]).toEqual(['one', null]);
   });
 
-  it('in other words goes on being changed though the reader has left', async () => {
+  it('that was an edit keeps the edit open even after the reader has left', async () => {
     const { host, conversation, models, elsewhere } = converse(true);
     host.kept = { 3: keptConversation(3), 4: keptConversation(4) };
     await conversation.open(3);
@@ -602,7 +602,7 @@ describe('a question that was refused', () => {
     expect(conversation.editOf(conversation.turns[0]!)).toBe('in other words');
   });
 
-  it('follows the last answer, though a question without one stands behind it', async () => {
+  it('follows the last answer, even behind an unanswered question', async () => {
     const { host, conversation } = converse();
     const kept = keptConversation(3);
     const alone = { id: 33, parent: 32, role: 'user' as const, content: 'unanswered', state: 'complete' as const, created_ms: 0, settings: null };
@@ -613,10 +613,10 @@ describe('a question that was refused', () => {
   });
 });
 
-describe('an answer whose events are not there', () => {
+describe('an answer whose events cannot be read', () => {
   const unreadable: ErrorInfo = { code: 'store', message: 'a record cannot be read; the text of answers is there' };
 
-  it('is the text that is kept of it, and can be fetched once more', async () => {
+  it('shows its saved text, and can be fetched again', async () => {
     const { host, conversation } = converse();
     host.kept[3] = keptConversation(3, '<think>hm</think>\n\nAs it was.');
     host.unreadable = unreadable;
@@ -650,7 +650,7 @@ describe('instructions', () => {
   const held = () => {
     const made = converse();
     made.host.holdInstructions = true;
-    /** Tells what comes of the one that is asked about now. */
+    /** Settles the current request. */
     const answer = async (by: 'take' | 'refuse') => {
       const instruction = made.host.instructions.shift();
       if (by === 'take') instruction?.take(7);
@@ -660,7 +660,7 @@ describe('instructions', () => {
     return { ...made, answer, told: () => made.host.named('set_system_prompt') };
   };
 
-  it('begin one conversation, however many are given before it has a number', async () => {
+  it('create one conversation, however often they are set before it has a number', async () => {
     const { conversation, answer, told } = held();
     void conversation.instruct('a');
     void conversation.instruct('b');
@@ -671,7 +671,7 @@ describe('instructions', () => {
     expect([conversation.system, conversation.id, told()]).toEqual(['b', 7, [{ id: null, system: 'a' }, { id: 7, system: 'b' }]]);
   });
 
-  it('that are refused do not undo newer ones, and leave what the engine has', async () => {
+  it('that are refused do not undo newer ones', async () => {
     const { conversation, answer } = held();
     void conversation.instruct('a');
     void conversation.instruct('b');
@@ -689,7 +689,7 @@ describe('instructions', () => {
     expect(conversation.system).toBe('b');
   });
 
-  it('that are given while the first question is on its way go to its conversation', async () => {
+  it('that are set during the first question go to its conversation', async () => {
     const { host, conversation } = converse();
     host.holdBack = true;
     void conversation.ask('one');

@@ -1,18 +1,19 @@
-// The list of conversations: what is there, what is searched for, what was deleted a moment ago. No DOM.
+// The list of conversations, the search, and deletions. No DOM.
 
 import type { Host } from '../host';
 import { call } from '../ipc/rpc';
 import type { ConversationEntry, ErrorInfo, ExportFormat, ExportWords, SearchHit } from '../ipc/schema.gen';
+import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 import { fileStem, KeptList } from './keptList.svelte';
 
-/** Conversations of one stretch of time, or the pinned ones. */
+/** Conversations of one period, or the pinned ones. */
 export interface Group {
   name: string;
   entries: readonly ConversationEntry[];
 }
 
-/** A part of an excerpt, and whether it is what was searched for. */
+/** A part of an excerpt, and whether it matches the search. */
 export interface Piece {
   text: string;
   found: boolean;
@@ -20,10 +21,10 @@ export interface Piece {
 
 const day = 24 * 60 * 60 * 1000;
 
-/** What a conversation is called: by its title, or by the window's words for one that has none. */
+/** Name of a conversation: its title, or a default one. */
 export const titleOf = ({ title }: { title: string }): string => title || language.strings.sidebar.untitled;
 
-/** The entries by when something was said in them last, pinned ones first; groups without any are left out. */
+/** Entries by last change, pinned ones first. Empty groups are left out. */
 export function grouped(entries: readonly ConversationEntry[], now: Date): Group[] {
   // A moment, not state.
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
@@ -41,7 +42,7 @@ export function grouped(entries: readonly ConversationEntry[], now: Date): Group
   return groups.filter((group) => group.entries.length > 0);
 }
 
-/** An excerpt in pieces, along the marks the engine has put around what it found. */
+/** Splits an excerpt along the engine's marks around matches. */
 export function pieces(excerpt: string): Piece[] {
   return excerpt
     .split(/(\ue000[^\ue001]*\ue001)/)
@@ -49,12 +50,12 @@ export function pieces(excerpt: string): Piece[] {
     .map((text) => ({ text: text.replace(/[\ue000\ue001]/g, ''), found: text.startsWith('\ue000') }));
 }
 
-/** A name for a file that any system takes. */
+/** A file name that is valid on any system. */
 export function fileName(title: string, format: ExportFormat): string {
   return `${fileStem(title) || language.strings.dialogs.conversationFile}.${format === 'json' ? 'json' : 'md'}`;
 }
 
-/** What stands over the parts of a conversation in a file for people. */
+/** Headings of an exported conversation. */
 function exportWords(): ExportWords {
   const { export: words, sidebar } = language.strings;
   return { untitled: sidebar.untitled, question: words.question, answer: words.answer };
@@ -62,31 +63,31 @@ function exportWords(): ExportWords {
 
 /** The conversations of this machine. */
 export class Conversations extends KeptList<ConversationEntry> {
-  /** What is searched for. */
+  /** The search text. */
   query = $state('');
   hits = $state.raw<readonly SearchHit[]>([]);
-  /** What was deleted since the start and can be put back, the last one last. */
+  /** Deletions since the start, the latest last. They can be undone. */
   deleted = $state.raw<readonly ConversationEntry[]>([]);
-  /** Whether the last deletion is told, with a way to take it back. */
+  /** Whether the last deletion is announced with an undo button. */
   announced = $state(false);
 
-  #asked = 0;
+  readonly #searches = new Latest();
 
   constructor(host: Host, notify?: (text: string) => void) {
     super(host, () => call(host, 'list_conversations', {}), notify);
   }
 
-  /** Searches for what is typed; an answer that comes after a later one is not shown. */
+  /** Searches conversations. A late answer to an earlier search is dropped. */
   async search(query: string): Promise<void> {
     this.query = query;
-    const asked = ++this.#asked;
+    const isLatest = this.#searches.start();
     if (query.trim() === '') {
       this.hits = [];
       return;
     }
     await this.attempt(async () => {
       const hits = await call(this.host, 'search_conversations', { query });
-      if (asked === this.#asked) this.hits = hits;
+      if (isLatest()) this.hits = hits;
     });
   }
 
@@ -98,7 +99,7 @@ export class Conversations extends KeptList<ConversationEntry> {
     await this.change(() => call(this.host, 'pin_conversation', { id, pinned }));
   }
 
-  /** Deletes a conversation, until that is taken back. Says whether it could be. */
+  /** Deletes a conversation, which can be undone. Returns whether it succeeded. */
   async remove(entry: ConversationEntry): Promise<boolean> {
     const done = await this.change(() => call(this.host, 'delete_conversation', { id: entry.id }));
     if (!done) return false;
@@ -107,12 +108,11 @@ export class Conversations extends KeptList<ConversationEntry> {
     return true;
   }
 
-  /** Puts back what was deleted last; before it, what was deleted before it is next. Gives its number, if there was any
-   * and it could be put back. */
+  /** Undoes the last deletion. Returns the number of the restored conversation; null if there was none or it failed. */
   async undo(): Promise<number | null> {
     const entry = this.deleted.at(-1);
     if (!entry) return null;
-    // At once, so that the next undo is about the one before.
+    // Synchronous, so that the next undo is about the one before.
     this.deleted = this.deleted.slice(0, -1);
     this.announced &&= this.deleted.length > 0;
     if (await this.change(() => call(this.host, 'restore_conversation', { id: entry.id }))) return entry.id;
@@ -120,19 +120,19 @@ export class Conversations extends KeptList<ConversationEntry> {
     return null;
   }
 
-  /** Writes a conversation to a file that the person chooses. */
+  /** Saves a conversation to a file chosen by the user. */
   async save(entry: ConversationEntry, format: ExportFormat): Promise<void> {
     await this.write(format, fileName(entry.title, format), (token) =>
       call(this.host, 'export_conversation', { id: entry.id, format, words: exportWords(), token }),
     );
   }
 
-  /** Writes the text of an answer, which may not be kept anywhere else, to a file that the person chooses. */
+  /** Saves the text of an answer, maybe its only copy, to a file chosen by the user. */
   async saveAnswer(title: string, text: string): Promise<void> {
     await this.write('markdown', fileName(title, 'markdown'), (token) => call(this.host, 'save_answer', { text, token }));
   }
 
-  /** Adds a conversation from a file that the person chooses. Gives its number, if one was added. */
+  /** Imports a conversation from a file chosen by the user. Returns its number, if one was added. */
   async bring(): Promise<number | null> {
     let added: number | null = null;
     await this.change(async () => {
@@ -143,7 +143,7 @@ export class Conversations extends KeptList<ConversationEntry> {
     return added;
   }
 
-  /** Adds conversations from files, those that can be. Gives the number of the last one; the first error stays. */
+  /** Imports conversations from files as far as possible. Returns the number of the last one. The first error stays. */
   async bringFiles(paths: readonly string[]): Promise<number | null> {
     let added: number | null = null;
     let failed: ErrorInfo | null = null;

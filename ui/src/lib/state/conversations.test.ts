@@ -11,7 +11,7 @@ const at = (id: number, when: string, pinned = false): ConversationEntry => ({
 });
 
 describe('the list', () => {
-  it('is grouped by age, the pinned ones apart', () => {
+  it('is grouped by age, with pinned ones first', () => {
     const entries = [
       at(1, '2026-03-01T10:00', true),
       at(2, '2026-03-10T00:10'),
@@ -30,7 +30,7 @@ describe('the list', () => {
     expect(grouped([], new Date())).toEqual([]);
   });
 
-  it('shows what was found between its marks', () => {
+  it('marks matches', () => {
     expect(pieces('Why is the \ue000sky\ue001 blue')).toEqual([
       { text: 'Why is the ', found: false },
       { text: 'sky', found: true },
@@ -38,7 +38,7 @@ describe('the list', () => {
     ]);
   });
 
-  it('names a file as any system takes it', () => {
+  it('names files validly on any system', () => {
     expect(fileName('Why: is/the sky \u201cblue\u201d?', 'markdown')).toBe('Why is the sky blue.md');
     expect(fileName('???', 'json')).toBe('conversation.json');
   });

@@ -1,36 +1,36 @@
-// The downloads of models: all of them, as the engine tells about them, and what can be done with each. No DOM.
+// Downloads of models, as the engine reports them, and their actions. No DOM.
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { Download, DownloadPhase, DownloadRequest, ErrorInfo, LibraryEvent } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
 
-/** Phases in which something happens by itself. */
+/** Phases that proceed by themselves. */
 const busyPhases: ReadonlySet<DownloadPhase> = new Set(['waiting', 'running', 'retrying', 'checking']);
 
-/** Silence after which it is asked how the downloads are, in milliseconds: an event may get lost. */
+/** Silence before the downloads are polled, in milliseconds, in case an event was lost. */
 export const silenceMs = 3000;
 
 export const isBusy = ({ phase }: Download): boolean => busyPhases.has(phase);
 
-/** Whether it goes no further by itself. */
+/** Whether it waits for the user. */
 export const isHalted = ({ phase }: Download): boolean => phase === 'paused' || phase === 'failed';
 
-/** What the downloads tell the window. */
-export interface DownloadsTold {
-  /** A model has come without an event: else the engine tells itself that the library changed. */
+/** Callbacks of the downloads. */
+export interface DownloadsCallbacks {
+  /** Called when polling found a new model. Otherwise the engine reports the changed library. */
   arrived?: () => void;
-  /** One was begun, or goes on: the engine has asked for the hub's token. */
+  /** Called when one starts or resumes, since the engine has read the hub's token then. */
   begun?: () => void;
 }
 
-/** Models on their way. */
+/** Downloads of models. */
 export class Downloads {
   all = $state.raw<readonly Download[]>([]);
   error = $state.raw<ErrorInfo | null>(null);
-  /** Those with which something happens by itself. */
+  /** Downloads that proceed by themselves. */
   busy = $derived(this.all.filter(isBusy));
-  /** How much of the busy ones is here, from 0 to 1; null when nothing is under way or no size is known. */
+  /** Finished share of the busy ones, from 0 to 1; null without a busy one or a known size. */
   share = $derived.by((): number | null => {
     const sized = this.busy.filter(({ total_bytes }) => total_bytes !== null);
     const total = sized.reduce((sum, download) => sum + (download.total_bytes ?? 0), 0);
@@ -39,58 +39,58 @@ export class Downloads {
 
   readonly #host: Host;
   readonly #clock: Clock;
-  readonly #told: DownloadsTold;
+  readonly #callbacks: DownloadsCallbacks;
   #cancelTimer: () => void = () => {};
 
-  constructor(host: Host, told: DownloadsTold = {}, clock: Clock = pageClock) {
+  constructor(host: Host, callbacks: DownloadsCallbacks = {}, clock: Clock = pageClock) {
     this.#host = host;
-    this.#told = told;
+    this.#callbacks = callbacks;
     this.#clock = clock;
   }
 
-  /** The download of a file, if there is one. */
+  /** The download of a file; null for none. */
   of({ repository, file }: DownloadRequest): Download | null {
     return this.all.find(({ request }) => request.repository === repository && request.file === file) ?? null;
   }
 
-  /** Takes the downloads of now. */
+  /** Sets the current downloads. */
   take(all: readonly Download[]): void {
     this.all = all;
     this.#listen();
   }
 
-  /** Takes what is told about one. */
-  hear(event: Extract<LibraryEvent, { kind: 'download' | 'download_gone' }>): void {
+  /** Applies an event. */
+  onEvent(event: Extract<LibraryEvent, { kind: 'download' | 'download_gone' }>): void {
     if (event.kind === 'download_gone') this.take(this.all.filter(({ id }) => id !== event.id));
     else this.take(withOne(this.all, event.download));
   }
 
-  /** Fetches a file; one that was begun goes on, now with the checksum that is asked for, or with none. */
+  /** Starts a download, or resumes it with the new request's checksum. */
   async start(request: DownloadRequest): Promise<void> {
     await this.#try(async () => {
       const before = this.of(request);
       const download = await call(this.#host, 'start_download', { request });
       const now = this.all.find(({ id }) => id === download.id);
-      // An event may have told more by now.
+      // An event may be newer than the response.
       if (!now || now === before) this.take(withOne(this.all, download));
-      this.#told.begun?.();
+      this.#callbacks.begun?.();
     });
   }
 
-  /** Stops one where it is. */
+  /** Pauses a download. */
   pause(id: string): Promise<void> {
     return this.#try(() => call(this.#host, 'pause_download', { id }));
   }
 
-  /** Goes on with one that was stopped or failed. */
+  /** Resumes a paused or failed one. */
   resume(id: string): Promise<void> {
     return this.#try(async () => {
       await call(this.#host, 'resume_download', { id });
-      this.#told.begun?.();
+      this.#callbacks.begun?.();
     });
   }
 
-  /** Takes one away; what has come of it goes too, unless it is done. */
+  /** Deletes a download, with its bytes unless it is done. */
   async remove(id: string): Promise<void> {
     await this.#try(() => call(this.#host, 'remove_download', { id }));
     if (this.error === null) this.take(this.all.filter((download) => download.id !== id));
@@ -105,7 +105,7 @@ export class Downloads {
           const done = ({ phase }: Download) => phase === 'done';
           const arrived = all.some((download) => done(download) && this.all.some((before) => before.id === download.id && !done(before)));
           this.take(all);
-          if (arrived) this.#told.arrived?.();
+          if (arrived) this.#callbacks.arrived?.();
         },
         () => this.#listen(),
       );

@@ -40,22 +40,22 @@ function make() {
       return () => void timers.splice(timers.indexOf(timer), timers.includes(timer) ? 1 : 0);
     },
   };
-  const told = { arrived: () => (arrivals += 1), begun: () => (begun += 1) };
-  const downloads = new Downloads({ invoke } as unknown as Host, told, clock);
+  const callbacks = { arrived: () => (arrivals += 1), begun: () => (begun += 1) };
+  const downloads = new Downloads({ invoke } as unknown as Host, callbacks, clock);
   return { calls, timers, downloads, arrivals: () => arrivals, begun: () => begun, refuse: (why: unknown) => (refusal = why), know: (all: Download[]) => (known = all) };
 }
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 describe('downloads', () => {
-  it('are as the last event says, each in its place', () => {
+  it('follow the last event, in a stable order', () => {
     const { downloads } = make();
     downloads.take([download('a'), download('b')]);
-    downloads.hear({ kind: 'download', download: download('a', { done_bytes: 50 }) });
-    downloads.hear({ kind: 'download', download: download('c', { total_bytes: null }) });
+    downloads.onEvent({ kind: 'download', download: download('a', { done_bytes: 50 }) });
+    downloads.onEvent({ kind: 'download', download: download('c', { total_bytes: null }) });
     expect(downloads.all.map(({ id, done_bytes }) => [id, done_bytes])).toEqual([['a', 50], ['b', 0], ['c', 0]]);
     expect(downloads.share).toBe(0.25);
-    downloads.hear({ kind: 'download_gone', id: 'a' });
+    downloads.onEvent({ kind: 'download_gone', id: 'a' });
     expect(downloads.all.map(({ id }) => id)).toEqual(['b', 'c']);
   });
 
@@ -65,18 +65,18 @@ describe('downloads', () => {
     expect([downloads.busy, downloads.share]).toEqual([[], null]);
   });
 
-  it('leave it to the engine to tell that a model has come', () => {
+  it('leave reporting a new model to the engine', () => {
     const { downloads, arrivals } = make();
     downloads.take([download('old', { phase: 'done' }), download('a')]);
-    downloads.hear({ kind: 'download', download: download('a', { phase: 'done' }) });
+    downloads.onEvent({ kind: 'download', download: download('a', { phase: 'done' }) });
     expect([downloads.all.every(({ phase }) => phase === 'done'), arrivals()]).toEqual([true, 0]);
   });
 
-  it('are asked about after a silence while something is under way, so that a lost event does no harm', async () => {
+  it('are polled after a silence, so that a lost event does no harm', async () => {
     const { downloads, timers, know, arrivals } = make();
     downloads.take([download('a')]);
     expect(timers.map(({ milliseconds }) => milliseconds)).toEqual([silenceMs]);
-    downloads.hear({ kind: 'download', download: download('a', { done_bytes: 99 }) });
+    downloads.onEvent({ kind: 'download', download: download('a', { done_bytes: 99 }) });
     expect(timers).toHaveLength(1);
     know([download('a', { phase: 'done' })]);
     timers[0]?.then();
@@ -85,7 +85,7 @@ describe('downloads', () => {
     expect(timers.filter(({ milliseconds }) => milliseconds === silenceMs).length).toBeLessThanOrEqual(1);
   });
 
-  it('start, go on where they were, and say what was refused', async () => {
+  it('start, resume, and report refusals', async () => {
     const { downloads, calls, refuse } = make();
     await downloads.start({ repository: 'x/y', file: 'z.gguf' });
     expect(downloads.all).toHaveLength(1);
@@ -112,7 +112,7 @@ describe('downloads', () => {
     expect(downloads.all.map(({ request }) => request.expected_sha256)).toEqual(['cd']);
   });
 
-  it('tell that the hub was asked when they begin or go on, and not when they are refused', async () => {
+  it('report requests to the hub when they start or resume, but not when refused', async () => {
     const { downloads, begun, refuse } = make();
     await downloads.start({ repository: 'x/y', file: 'z.gguf' });
     await downloads.pause('z');
@@ -130,7 +130,7 @@ describe('downloads', () => {
     const request = { repository: 'x/y', file: 'z.gguf' };
     if (how === 'halted') downloads.take([download('z', { request, phase: 'paused' })]);
     const starting = downloads.start(request);
-    downloads.hear({ kind: 'download', download: download('z', { request, done_bytes: 7 }) });
+    downloads.onEvent({ kind: 'download', download: download('z', { request, done_bytes: 7 }) });
     await starting;
     expect(downloads.all.map(({ done_bytes }) => done_bytes)).toEqual([7]);
   });

@@ -1,29 +1,29 @@
-// Files dragged onto the window: what a drop would do, and doing it. No DOM.
+// Files dragged onto the window: the effect of a drop, and doing it. No DOM.
 
 import type { FilesEvent } from '../host';
 import { language } from '../strings/index.svelte';
 import type { Models } from './models.svelte';
 
-/** What a drop of files would do. */
+/** Effect of dropping files. */
 export interface DropPlan {
-  /** The model that would be opened: only one can be. */
+  /** The model to load. Only one can be. */
   readonly model: string | null;
-  /** Conversations that would be imported. */
+  /** Conversations to import. */
   readonly conversations: readonly string[];
-  /** What nothing would be done with. */
+  /** Files that are ignored. */
   readonly rest: readonly string[];
 }
 
-/** Where the model of a drop goes. */
+/** Role of a dropped model. */
 export type DropRole = 'target' | 'draft';
 
-/** What a drop needs of the window. */
+/** Functions of the window that a drop needs. */
 export interface DropTarget {
   bring: (paths: readonly string[]) => Promise<void>;
   complain: (text: string) => void;
 }
 
-/** What these files are good for; null when there are none. */
+/** Plan for a drop of files; null for none. */
 export function planOf(paths: readonly string[]): DropPlan | null {
   if (paths.length === 0) return null;
   const model = paths.find((path) => /\.gguf$/i.test(path)) ?? null;
@@ -35,9 +35,9 @@ export function planOf(paths: readonly string[]): DropPlan | null {
 /** A file's name without its folders. */
 export const nameOf = (path: string): string => path.split(/[\\/]/).at(-1) ?? path;
 
-/** What is dragged over the window. */
+/** The current drag over the window. */
 export class Drop {
-  /** Null: nothing is dragged. */
+  /** Null without a drag. */
   plan = $state.raw<DropPlan | null>(null);
   role = $state<DropRole>('target');
 
@@ -49,13 +49,13 @@ export class Drop {
     this.#target = target;
   }
 
-  /** Whether a model can be dropped as a draft: on the right half of the window. */
+  /** Whether the right half of the window takes a model as a draft. */
   get takesDraft(): boolean {
     return this.#models.loaded !== null;
   }
 
-  /** Takes what the system says about a drag. */
-  hear(event: FilesEvent): void {
+  /** Applies an event of a drag. */
+  onEvent(event: FilesEvent): void {
     if (event.kind === 'left') {
       this.plan = null;
       return;
@@ -71,7 +71,7 @@ export class Drop {
     const { model, conversations, rest } = plan;
     const waiting = model !== null ? this.#models.loading : null;
     if (waiting !== null) this.#target.complain(words.stillLoading(waiting));
-    else if (rest.length > 0) this.#target.complain(words.leftOut(rest.map(nameOf)));
+    else if (rest.length > 0) this.#target.complain(words.unsupported(rest.map(nameOf)));
     await Promise.all([
       model !== null && waiting === null ? this.#models.openFile(model, role) : undefined,
       conversations.length > 0 ? this.#target.bring(conversations) : undefined,

@@ -5,10 +5,10 @@ import type { LoadRequest } from '../ipc/schema.gen';
 import { planOf } from './drop.svelte';
 import { WindowState } from './window.svelte';
 
-/** A host that says yes, and takes its time with loading when told to. */
+/** A host that accepts everything. Loading can be held. */
 class AgreeingHost extends SilentHost {
   calls: [string, unknown][] = [];
-  /** Files that are no conversations. */
+  /** Paths that are no conversations. */
   broken: string[] = [];
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
@@ -44,7 +44,7 @@ async function make() {
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 describe('a plan', () => {
-  it('takes the first model and every conversation, and leaves the rest', () => {
+  it('loads the first model, imports every conversation, and ignores the rest', () => {
     expect(planOf([])).toBeNull();
     expect(planOf(['/a/x.GGUF', 'C:\\b\\y.gguf', '/a/1.json', '/a/2.JSON', '/a/notes.txt', '/a/gguf'])).toEqual({
       model: '/a/x.GGUF',
@@ -55,26 +55,26 @@ describe('a plan', () => {
 });
 
 describe('a drop', () => {
-  it('is announced while files are over the window, and not for anything else', async () => {
+  it('is announced while files are over the window, and for nothing else', async () => {
     const { state } = await make();
-    state.drop.hear({ kind: 'over', paths: ['/a/x.gguf'], across: 0.2 });
+    state.drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.2 });
     expect([state.drop.plan?.model, state.drop.role]).toEqual(['/a/x.gguf', 'target']);
-    state.drop.hear({ kind: 'over', paths: ['/a/x.gguf'], across: 0.7 });
+    state.drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.7 });
     expect(state.drop.role).toBe('draft');
-    state.drop.hear({ kind: 'left' });
+    state.drop.onEvent({ kind: 'left' });
     expect(state.drop.plan).toBeNull();
-    state.drop.hear({ kind: 'over', paths: [], across: 0.2 });
+    state.drop.onEvent({ kind: 'over', paths: [], across: 0.2 });
     expect(state.drop.plan).toBeNull();
-    state.drop.hear({ kind: 'dropped', paths: [], across: 0.2 });
+    state.drop.onEvent({ kind: 'dropped', paths: [], across: 0.2 });
     await settled();
     expect(state.complaint).toBeNull();
   });
 
-  it('of a model loads it, on the right as a draft for the loaded one', async () => {
+  it('of a model loads it, on the right half as a draft', async () => {
     const { host, state } = await make();
-    state.drop.hear({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
+    state.drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
     await settled();
-    state.drop.hear({ kind: 'dropped', paths: ['/a/d.gguf'], across: 0.9 });
+    state.drop.onEvent({ kind: 'dropped', paths: ['/a/d.gguf'], across: 0.9 });
     await settled();
     expect(host.of('load_models')).toEqual([
       { target: '/a/x.gguf', draft: null, context: null },
@@ -83,37 +83,37 @@ describe('a drop', () => {
     expect(state.drop.plan).toBeNull();
   });
 
-  it('of a model while another is loaded does nothing and says so', async () => {
+  it('of a model does nothing while another loads, and says so', async () => {
     const { host, state } = await make();
     state.models.loading = 'big';
-    state.drop.hear({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
+    state.drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
     await settled();
     expect(host.of('load_models')).toEqual([]);
-    expect(state.complaint).toContain('big is still being loaded');
+    expect(state.complaint).toContain('big is still loading');
   });
 
-  it('without a model in memory has no place for a draft', async () => {
+  it('without a loaded model has no place for a draft', async () => {
     const state = new WindowState(new AgreeingHost());
-    state.drop.hear({ kind: 'over', paths: ['/a/x.gguf'], across: 0.9 });
+    state.drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.9 });
     expect(state.drop.role).toBe('target');
   });
 
   it('of conversations imports them all, opens the last, and keeps the first error', async () => {
     const { host, state } = await make();
     host.broken = ['/a/2.json'];
-    state.drop.hear({ kind: 'dropped', paths: ['/a/1.json', '/a/2.json', '/a/3.json'], across: 0.2 });
+    state.drop.onEvent({ kind: 'dropped', paths: ['/a/1.json', '/a/2.json', '/a/3.json'], across: 0.2 });
     await settled();
     expect(host.of('import_conversation')).toEqual(['/a/1.json', '/a/2.json', '/a/3.json']);
     expect(host.of('open_conversation')).toEqual([state.conversation.id]);
     expect(state.conversations.error?.message).toBe('Broken.');
   });
 
-  it('of anything else says what can be dropped', async () => {
+  it('of other files says what can be dropped', async () => {
     const { host, state } = await make();
     const before = host.calls.length;
-    state.drop.hear({ kind: 'dropped', paths: ['/a/notes.txt'], across: 0.2 });
+    state.drop.onEvent({ kind: 'dropped', paths: ['/a/notes.txt'], across: 0.2 });
     await settled();
     expect(host.calls).toHaveLength(before);
-    expect(state.complaint).toBe('notes.txt cannot be opened. Drop one model (.gguf) or exported conversations (.json).');
+    expect(state.complaint).toBe('Couldn’t open notes.txt. Drop one model (.gguf) or exported conversations (.json).');
   });
 });

@@ -1,9 +1,9 @@
-// Gathers what comes between two frames and hands it over once. No DOM but the page's own frames.
+// Buffers items until the next frame. No DOM but the page's frames.
 
-/** Runs `then` once, at the next good moment to draw. */
+/** Schedules a callback for the next frame. */
 export type NextFrame = (then: () => void) => void;
 
-/** The page's frames; a hidden page draws none, so a timer stands in. */
+/** The page's frames. A hidden page has none, so a timer replaces them. */
 export const pageFrame: NextFrame = (then) => {
   let done = false;
   const once = () => {
@@ -17,7 +17,7 @@ export const pageFrame: NextFrame = (then) => {
   const timer = setTimeout(once, 200);
 };
 
-/** Items gathered until the next frame. */
+/** A buffer that is flushed once per frame. */
 export class FrameBuffer<T> {
   readonly #nextFrame: NextFrame;
   readonly #flush: (items: T[]) => void;
@@ -34,7 +34,7 @@ export class FrameBuffer<T> {
     this.#items.push(...items);
   }
 
-  /** Hands over at once what was gathered. */
+  /** Flushes at once. */
   flush(): void {
     const items = this.#items;
     this.#items = [];

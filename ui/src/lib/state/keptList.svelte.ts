@@ -1,17 +1,17 @@
-// A list of what is kept on this machine, and what went wrong with it last. No DOM.
+// A list of saved items, with the last error. No DOM.
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { ErrorInfo, SaveKind } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
 
-/** What a file is called before its ending, as any system takes it; empty when the title has nothing to go by. */
+/** File name without extension, valid on any system; empty if the title has no usable characters. */
 export function fileStem(title: string): string {
   const plain = title.replace(/[^\p{L}\p{N} _-]+/gu, ' ').replace(/\s+/g, ' ').trim();
   return plain.slice(0, 60);
 }
 
-/** What is kept, as a list. */
+/** A list of saved items. */
 export class KeptList<Entry> {
   entries = $state.raw<readonly Entry[]>([]);
   error = $state.raw<ErrorInfo | null>(null);
@@ -26,12 +26,12 @@ export class KeptList<Entry> {
     this.#notify = notify;
   }
 
-  /** Fetches the list anew. */
+  /** Reloads the list. */
   async refresh(): Promise<void> {
     await this.change(async () => {});
   }
 
-  /** Does something that changes the list. Says whether it was done, whether or not the list could be read after. */
+  /** Runs an action and reloads the list. Returns whether the action succeeded. */
   protected async change(act: () => Promise<unknown>): Promise<boolean> {
     let done = false;
     await this.attempt(async () => {
@@ -42,7 +42,7 @@ export class KeptList<Entry> {
     return done;
   }
 
-  /** Has something written to a file that the person chooses. `act` gets the token that stands for it. */
+  /** Saves to a file chosen by the user. `act` gets the token of its place. */
   protected async write(kind: SaveKind, name: string, act: (token: number) => Promise<unknown>): Promise<void> {
     await this.attempt(async () => {
       const place = await call(this.host, 'choose_save_place', { kind, name });
@@ -52,7 +52,7 @@ export class KeptList<Entry> {
     });
   }
 
-  /** Does something that may go wrong. */
+  /** Runs an action and keeps its error. */
   protected async attempt(act: () => Promise<unknown>): Promise<void> {
     try {
       await act();

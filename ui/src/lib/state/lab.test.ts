@@ -24,14 +24,14 @@ function answeredWith(answerId: number, ...origins: TokenEvent['origin'][]): Ans
   return { answer, answerId };
 }
 
-/** Answers the question for a position, unless its place is of a kind that is refused. */
+/** Responds to requests for a position, and refuses one kind. */
 const refusing = (code: ErrorInfo['code'], kinds: readonly Source['kind'][]): Answer => ({ request }) => {
   const { source } = request as { source: Source };
   if (kinds.includes(source.kind)) throw { code, message: 'Refused.' };
   return { ...position, source };
 };
 
-/** A lab on a host whose answers a test chooses; frames come when it says so. */
+/** A lab with a host and frames controlled by a test. */
 function openLab(answers: Record<string, Answer> = {}, { draft = true, answered = [] }: { draft?: boolean; answered?: Answers['answered'] } = {}) {
   const calls: { command: string; args: Record<string, unknown> }[] = [];
   const frames: (() => void)[] = [];
@@ -55,7 +55,7 @@ function openLab(answers: Record<string, Answer> = {}, { draft = true, answered 
     ...answers,
   };
   const host = {
-    kind: 'replay',
+    inWindow: false,
     invoke: async (command: string, args: Record<string, unknown>) => {
       calls.push({ command, args });
       return known[command]?.(args);
@@ -75,8 +75,8 @@ function openLab(answers: Record<string, Answer> = {}, { draft = true, answered 
   return { lab, models, asked, frame, say: (message: MeasurementMessage<unknown>) => channel(message) };
 }
 
-describe('the spot', () => {
-  it('is the toy without a pair of models, at the temperature of answers, and asks for every temperature of the rules', async () => {
+describe('the position', () => {
+  it('is the toy without a pair of models, at the chat’s temperature, with the rules at every temperature', async () => {
     const { lab, asked } = openLab({}, { draft: false });
     await lab.spot.open();
     await lab.spot.open();
@@ -86,7 +86,7 @@ describe('the spot', () => {
     expect(temperatures.at(-1)).toBe(2);
   });
 
-  it('is a token that is shown from the chat, at another temperature too', async () => {
+  it('is a token shown from the chat, also at another temperature', async () => {
     const { lab, asked } = openLab();
     lab.widget = 'costs';
     await lab.show(12, 3);
@@ -97,7 +97,7 @@ describe('the spot', () => {
     expect(sources).toMatchObject([{ source: { kind: 'answer', message: 12, token: 3 } }, { source: { kind: 'answer' }, sampling: { temperature: 1.2 } }]);
   });
 
-  it('looks at one place at a time, and then at the last that is wanted', async () => {
+  it('is requested one at a time, then the latest wanted one', async () => {
     const answers: (() => void)[] = [];
     const { lab, asked, frame } = openLab({
       lab_position: ({ request }) => new Promise((resolve) => answers.push(() => resolve({ ...position, id: answers.length, source: (request as { source: unknown }).source }))),
@@ -119,7 +119,7 @@ describe('the spot', () => {
     expect(lab.spot.looking).toBe(false);
   });
 
-  it('drops what other models made, but not the toy', async () => {
+  it('is dropped with its models, except for the toy', async () => {
     const { lab, models, asked, frame } = openLab();
     const load = async (path: string) => {
       models.loaded = { target: { path }, draft: { path: 'b' } } as LoadedModels;
@@ -137,12 +137,12 @@ describe('the spot', () => {
     expect([lab.spot.position, lab.spot.rules, lab.spot.chosen]).toEqual([null, [], null]);
     expect(asked('cost_curve')).toHaveLength(2);
     expect(asked('landscape')).toHaveLength(0);
-    await lab.grounds.open(false);
+    await lab.landscape.open(false);
     await load('e');
     expect(asked('landscape')).toHaveLength(2);
   });
 
-  it('shows nothing of another place when one cannot be looked at, and says why', async () => {
+  it('is cleared when another one fails, with the reason', async () => {
     const { lab } = openLab({
       lab_position: ({ request }) => {
         if ((request as { source: { kind: string } }).source.kind === 'text') throw { code: 'no_model', message: 'no draft' };
@@ -160,12 +160,12 @@ describe('the spot', () => {
   });
 });
 
-describe('the place that the lab opens at', () => {
+describe('the first position of the lab', () => {
   const sources = (asked: (command: string) => Record<string, unknown>[]) => asked('lab_position').map(({ request }) => (request as { source: Source }).source);
   const text = { kind: 'text', text: 'Once upon a time there was a' };
   const answer = (message: number, token: number) => ({ kind: 'answer', message, token });
 
-  it('is the first resampled token of the last answer whose tokens are here', async () => {
+  it('is the first resampled token of the last answer with tokens', async () => {
     const answered = [answeredWith(3, 'resampled'), answeredWith(5, 'accepted', 'bonus', 'resampled', 'resampled'), answeredWith(7)];
     const { lab, asked } = openLab({}, { answered });
     await lab.spot.open();
@@ -174,20 +174,20 @@ describe('the place that the lab opens at', () => {
     expect(lab.spot.position?.source).toEqual(answer(5, 2));
   });
 
-  it('is in the middle of an answer in which none was resampled', async () => {
+  it('is in the middle of an answer without resampled tokens', async () => {
     const { lab, asked } = openLab({}, { answered: [answeredWith(5, 'plain', 'plain', 'plain', 'plain', 'plain')] });
     await lab.spot.open();
     expect(sources(asked)).toEqual([answer(5, 2)]);
   });
 
-  it('is the end of a text where nothing was answered, which can be typed over', async () => {
+  it('is the end of an editable text where nothing was answered', async () => {
     const { lab, asked } = openLab();
     await lab.spot.open();
     expect(sources(asked)).toEqual([text]);
     expect([lab.spot.kind, lab.spot.text]).toEqual(['text', text.text]);
   });
 
-  it('is another one where it is refused, the toy at last, and nothing is said of it', async () => {
+  it('falls back when refused, to the toy at last, without an error', async () => {
     const answered = [answeredWith(5, 'resampled')];
     const byOthers = openLab({ lab_position: refusing('invalid_request', ['answer']) }, { answered });
     await byOthers.lab.spot.open();
@@ -199,7 +199,7 @@ describe('the place that the lab opens at', () => {
     expect([lab.spot.kind, lab.spot.position?.source, lab.spot.error]).toEqual(['toy', { kind: 'toy' }, null]);
   });
 
-  it('is looked for again when the engine was busy', async () => {
+  it('is looked for again after the engine was busy', async () => {
     let busy = true;
     const { lab } = openLab({ lab_position: (args) => refusing('busy', busy ? ['text'] : [])(args) });
     await lab.spot.open();
@@ -209,7 +209,7 @@ describe('the place that the lab opens at', () => {
     expect([lab.spot.kind, lab.spot.position?.source]).toEqual(['text', text]);
   });
 
-  it('is a real one once a pair is loaded, the next time', async () => {
+  it('is a real one the next time, once a pair is loaded', async () => {
     const { lab, models, asked } = openLab({}, { draft: false });
     lab.follow();
     await lab.spot.open();
@@ -226,7 +226,7 @@ describe('the place that the lab opens at', () => {
     expect(sources(asked)).toEqual([{ kind: 'toy' }, text, text]);
   });
 
-  it('stays the one that the person chose', async () => {
+  it('stays the chosen one', async () => {
     const { lab, models, asked } = openLab({}, { draft: false });
     await lab.spot.open();
     await lab.spot.choose('toy');
@@ -236,7 +236,7 @@ describe('the place that the lab opens at', () => {
     expect(sources(asked).every(({ kind }) => kind === 'toy')).toBe(true);
   });
 
-  it('gives way to what the person chooses meanwhile, and is not replaced once it is shown', async () => {
+  it('yields to a choice made meanwhile, and is not replaced later', async () => {
     let refuse: (error: unknown) => void = () => {};
     const early = openLab({
       lab_position: ({ request }) => {
@@ -259,27 +259,27 @@ describe('the place that the lab opens at', () => {
 });
 
 describe('rounds', () => {
-  it('run a thousand in chunks with a frame between', async () => {
+  it('run a thousand in chunks, one per frame', async () => {
     const { lab, asked, frame } = openLab();
     await lab.spot.open();
-    const run = lab.spot.trials.run();
+    const run = lab.spot.ruleTests.run();
     await frame();
-    expect(lab.spot.trials.running).toMatchObject({ total: 1000 });
+    expect(lab.spot.ruleTests.running).toMatchObject({ total: 1000 });
     for (let i = 0; i < 12; i++) await frame();
     await run;
     expect(asked('lab_rounds')).toHaveLength(10);
-    expect(lab.spot.trials.results.lossless?.rounds).toBe(1000);
-    expect(lab.spot.trials.running).toBeNull();
+    expect(lab.spot.ruleTests.results.lossless?.rounds).toBe(1000);
+    expect(lab.spot.ruleTests.running).toBeNull();
   });
 
-  it('of a check begin afresh under every rule, and stop at once', async () => {
+  it('of a check start over under every rule, and stop at once', async () => {
     const { lab, asked, frame } = openLab();
     await lab.spot.open();
-    const check = lab.spot.trials.check(10_000);
+    const check = lab.spot.ruleTests.check(10_000);
     await frame();
-    lab.spot.trials.stop();
+    lab.spot.ruleTests.stop();
     const before = asked('lab_rounds').length;
-    expect(lab.spot.trials.running).toBeNull();
+    expect(lab.spot.ruleTests.running).toBeNull();
     for (let i = 0; i < 3; i++) await frame();
     await check;
     expect(asked('lab_rounds').length).toBe(before);
@@ -288,15 +288,15 @@ describe('rounds', () => {
     expect(first.every(({ afresh, rounds }) => afresh && rounds === 100)).toBe(true);
   });
 
-  it('of a check grow while they come back swiftly', async () => {
+  it('of a check come in growing chunks while they are fast', async () => {
     const clock = vi.spyOn(performance, 'now');
     const sizes = async (ms: number) => {
       let now = 0;
       clock.mockImplementation(() => (now += ms));
       const { lab, asked, frame } = openLab();
       await lab.spot.open();
-      const check = lab.spot.trials.check(10_000);
-      for (let i = 0; i < 300 && (lab.spot.trials.running !== null || i === 0); i++) await frame();
+      const check = lab.spot.ruleTests.check(10_000);
+      for (let i = 0; i < 300 && (lab.spot.ruleTests.running !== null || i === 0); i++) await frame();
       await check;
       return asked('lab_rounds').filter((_, i) => i % 5 === 0).map(({ request }) => (request as LabRoundsRequest).rounds);
     };
@@ -305,66 +305,66 @@ describe('rounds', () => {
     clock.mockRestore();
   });
 
-  it('are asked for one after another, and those of an older beginning are dropped', async () => {
+  it('are requested one after another, and dropped after a reset', async () => {
     const answers: (() => void)[] = [];
     const { lab, asked, frame } = openLab({
       lab_rounds: ({ request }) => new Promise((resolve) => answers.push(() => resolve({ position: 4, rounds: (request as LabRoundsRequest).rounds }))),
     });
     await lab.spot.open();
-    const { trials } = lab.spot;
-    const all = [trials.run()];
+    const { ruleTests } = lab.spot;
+    const all = [ruleTests.run()];
     await frame();
-    all.push(trials.startOver(), trials.one());
+    all.push(ruleTests.startOver(), ruleTests.one());
     await frame();
     expect(asked('lab_rounds')).toHaveLength(1);
     answers[0]?.();
     await frame();
-    expect(trials.results).toEqual({});
+    expect(ruleTests.results).toEqual({});
     expect(asked('lab_rounds').map(({ request }) => (request as LabRoundsRequest).afresh)).toEqual([false, true]);
     answers[1]?.();
     await frame();
     answers[2]?.();
     await Promise.all(all);
     expect(asked('lab_rounds').map(({ request }) => (request as LabRoundsRequest).rounds)).toEqual([100, 1, 1]);
-    expect(trials.running).toBeNull();
+    expect(ruleTests.running).toBeNull();
   });
 
   it('of another position are not shown', async () => {
     const { lab } = openLab();
     await lab.spot.open();
-    await lab.spot.trials.one();
-    expect(lab.spot.trials.results.lossless?.rounds).toBe(1);
+    await lab.spot.ruleTests.one();
+    expect(lab.spot.ruleTests.results.lossless?.rounds).toBe(1);
     await lab.spot.lookAt(1, 1);
-    expect(lab.spot.trials.results).toEqual({});
+    expect(lab.spot.ruleTests.results).toEqual({});
   });
 });
 
 describe('the landscape', () => {
-  it('is of a made-up machine until costs were measured, then of this one', async () => {
+  it('is of a made-up machine until costs are measured', async () => {
     const { lab, asked } = openLab();
-    await lab.grounds.open(false);
+    await lab.landscape.open(false);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
-    await lab.grounds.open(true);
+    await lab.landscape.open(true);
     expect(asked('landscape').at(-1)).toEqual({ machine: { kind: 'measured' } });
-    await lab.grounds.choose('measured');
-    await lab.grounds.make({ rowCost: 0.2 });
-    await lab.grounds.open(true);
+    await lab.landscape.choose('measured');
+    await lab.landscape.make({ rowCost: 0.2 });
+    await lab.landscape.open(true);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up', row_cost: 0.2 } });
   });
 
-  it('is not asked for of this machine before its costs are measured', async () => {
+  it('is not requested for this machine before its costs are measured', async () => {
     const { lab, asked } = openLab();
-    await lab.grounds.open(false);
-    await lab.grounds.choose('measured');
+    await lab.landscape.open(false);
+    await lab.landscape.choose('measured');
     expect(asked('landscape')).toHaveLength(1);
-    expect(lab.grounds.grid).toBeNull();
-    await lab.grounds.choose('made_up');
-    expect(lab.grounds.grid).not.toBeNull();
+    expect(lab.landscape.grid).toBeNull();
+    await lab.landscape.choose('made_up');
+    expect(lab.landscape.grid).not.toBeNull();
   });
 });
 
 describe('the inspector', () => {
-  it('steps within the rounds of an answer and keeps its place when it is opened again', async () => {
+  it('steps within the rounds of an answer, and keeps its place when reopened', async () => {
     const { lab, asked } = openLab();
     await lab.inspector.open(8);
     expect(lab.inspector.rounds).toHaveLength(3);
@@ -380,7 +380,7 @@ describe('the inspector', () => {
 });
 
 describe('costs', () => {
-  it('are measured with progress, and what came out is shown', async () => {
+  it('are measured with progress, and shown', async () => {
     const { lab, say } = openLab();
     await lab.costs.measure();
     say({ id: 9, seq: 0, events: [{ type: 'progress', done: 1, total: 4 }] });

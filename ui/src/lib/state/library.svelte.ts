@@ -1,32 +1,33 @@
-// The models that lie on this machine, the folders they lie in, and whether each fits by itself. No DOM.
+// The models of this machine, their folders, and whether each fits alone. No DOM.
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { ErrorInfo, FitVerdict, Library as Listing, MachineMemory, ModelEntry, ModelFolder } from '../ipc/schema.gen';
+import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 
-/** Bytes of usable memory that matter to verdicts. */
+/** Step of usable memory that may change a verdict, in bytes. */
 const memoryStep = 0.5e9;
-/** Models that are judged with one question: their headers have to be read, and the first verdicts come soon. */
+/** Models per request. Their headers have to be read, and the first verdicts come soon. */
 const judgedAtOnce = 8;
 
-/** What is on this machine. */
+/** The models and folders of this machine. */
 export class Library {
   models = $state.raw<readonly ModelEntry[]>([]);
   folders = $state.raw<readonly ModelFolder[]>([]);
   machine = $state.raw<MachineMemory | null>(null);
-  /** Whether it is known what there is. */
+  /** Whether the list is loaded. */
   known = $state(false);
-  /** Whether each fits without a draft at its usual context, by path; one that is not there is not known yet. */
+  /** Verdict of each model alone at its default context, by path. Missing while unknown. */
   fits = $state.raw<Readonly<Record<string, FitVerdict>>>({});
-  /** Why the chat templates of models cannot be used as they are, by path; null where nothing is wrong. */
+  /** Why a model's chat template cannot be used as it is, by path; null for no problem. */
   templateNotes = $state.raw<Readonly<Record<string, string | null>>>({});
   error = $state.raw<ErrorInfo | null>(null);
 
   readonly #host: Host;
-  /** Whether anybody wants to know what fits. */
+  /** Whether verdicts are wanted. */
   #judging = false;
-  /** What the verdicts were given for, by path: the same file on the same machine has the same. */
+  /** Inputs of the verdicts, by path. The same file and memory give the same verdict. */
   // Looked up, never drawn from.
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #judged = new Map<string, string>();
@@ -34,8 +35,7 @@ export class Library {
   // Looked up, never drawn from.
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #tried = new Set<string>();
-  /** Counts the lists: what was asked about an older one comes too late. */
-  #lists = 0;
+  readonly #judgements = new Latest();
   #asking: Promise<void> | null = null;
   #askAgain = false;
 
@@ -43,24 +43,24 @@ export class Library {
     this.#host = host;
   }
 
-  /** The model there, if it is listed. */
+  /** The listed model with a path; null for none. */
   at(path: string | null | undefined): ModelEntry | null {
     return this.models.find((model) => model.path === path) ?? null;
   }
 
-  /** Asks what there is. */
+  /** Loads the list. */
   async ask(): Promise<void> {
     this.#take(await call(this.#host, 'library', {}));
   }
 
-  /** Asks anew, once however often it is called meanwhile. Never rejects. */
+  /** Reloads the list. Calls meanwhile are merged into one more. Never rejects. */
   refresh(): Promise<void> {
     if (this.#asking) this.#askAgain = true;
     this.#asking ??= this.#askUntilCurrent();
     return this.#asking;
   }
 
-  /** Lets the person choose a folder that is looked through as well. */
+  /** Adds a folder chosen by the user. */
   async addFolder(): Promise<void> {
     await this.#try(async () => {
       const path = await call(this.#host, 'choose_folder', { title: language.strings.library.folders.choose });
@@ -68,12 +68,12 @@ export class Library {
     });
   }
 
-  /** Looks through an added folder no longer. What is in it stays. */
+  /** Removes an added folder from the search. Its files stay. */
   async removeFolder(path: string): Promise<void> {
     await this.#try(async () => this.#take(await call(this.#host, 'remove_model_folder', { path })));
   }
 
-  /** Takes a model of Hunch's own off the disk. */
+  /** Deletes a model of Hunch's own folder. */
   async remove(path: string): Promise<void> {
     await this.#try(async () => this.#take(await call(this.#host, 'remove_model', { path })));
   }
@@ -83,7 +83,7 @@ export class Library {
     await this.#try(async () => void (await call(this.#host, 'reveal_model', { path })));
   }
 
-  /** Has a model's chat template tried, once. Where that cannot be done, nothing is said of it. */
+  /** Tries a model's chat template once. A failed attempt is not shown and is repeated next time. */
   async tryTemplate({ path, size_bytes: bytes, has_template: has, problem }: ModelEntry): Promise<void> {
     const file = `${path} ${bytes}`;
     if (!has || problem !== null || this.#tried.has(file)) return;
@@ -96,7 +96,7 @@ export class Library {
     }
   }
 
-  /** From now on it is asked of every model whether it fits. */
+  /** Requests verdicts from now on. */
   judge(): void {
     if (this.#judging) return;
     this.#judging = true;
@@ -111,10 +111,10 @@ export class Library {
     if (this.#judging) void this.#judge();
   }
 
-  /** A few at a time, so that nothing else has to wait long; only what is new. */
+  /** A few at a time, so that nothing else waits long. Only what changed. */
   async #judge(): Promise<void> {
-    const list = (this.#lists += 1);
-    // What other programs take moves all the time; only much of it changes a verdict.
+    const isLatest = this.#judgements.start();
+    // Free memory changes all the time; only large changes matter.
     const usable = Math.round((this.machine?.usable ?? 0) / memoryStep);
     const stamp = ({ size_bytes }: ModelEntry) => `${size_bytes} ${usable}`;
     const open = this.models.filter((model) => model.problem === null && this.#judged.get(model.path) !== stamp(model));
@@ -122,18 +122,18 @@ export class Library {
       const some = open.slice(first, first + judgedAtOnce);
       try {
         const verdicts = await call(this.#host, 'fit_verdicts', { targets: some.map(({ path }) => path) });
-        if (list !== this.#lists) return;
+        if (!isLatest()) return;
         const fits = { ...this.fits };
         some.forEach((model, i) => {
           const verdict = verdicts[i];
-          // Of one that could not be read nothing is said.
+          // Unreadable models have no verdict.
           if (!verdict) return;
           this.#judged.set(model.path, stamp(model));
           fits[model.path] = verdict;
         });
         this.fits = fits;
       } catch {
-        if (list !== this.#lists) return;
+        if (!isLatest()) return;
       }
     }
   }

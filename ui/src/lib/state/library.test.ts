@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { library as recorded, models } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
-import { ReplayLibrary } from '../host/replayLibrary';
+import { ReplayLibrary } from '../../../../tests/ui/replay/library';
 import { Library } from './library.svelte';
-import { Shelf } from './shelf.svelte';
+import { ModelList } from './modelList.svelte';
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
@@ -19,25 +19,25 @@ function make() {
   };
   const host = { invoke } as unknown as Host;
   const library = new Library(host);
-  return { engine, calls, picks, library, shelf: new Shelf(library) };
+  return { engine, calls, picks, library, modelList: new ModelList(library) };
 }
 
 describe('the library', () => {
-  it('asks once however often it is told to meanwhile, and once more after that', async () => {
+  it('loads once for calls meanwhile, and once more afterwards', async () => {
     const { library, calls } = make();
     await Promise.all([library.refresh(), library.refresh(), library.refresh()]);
     expect(calls).toEqual(['library', 'library']);
     expect([library.known, library.models.length]).toEqual([true, models.length]);
   });
 
-  it('asks of every usable model whether it fits, once somebody wants to know, and of new ones when they come', async () => {
+  it('requests verdicts of usable models once they are wanted, and of new ones', async () => {
     const { engine, library, calls } = make();
     await library.ask();
     expect(calls).toEqual(['library']);
     library.judge();
     library.judge();
     await expect.poll(() => Object.keys(library.fits).length).toBe(models.filter(({ problem }) => problem === null).length);
-    // All of these with one question, and nobody looks for what would fit instead.
+    // All in one request, without searching for alternatives.
     expect(calls).toEqual(['library', 'fit_verdicts']);
     expect(Object.entries(library.fits).filter(([, fit]) => fit === 'too_large').map(([path]) => library.at(path)?.name)).toEqual(['qwen3-30b-a3b-q4_k_m']);
     calls.length = 0;
@@ -51,7 +51,7 @@ describe('the library', () => {
     expect(calls).toEqual(['library', 'library', 'fit_verdicts']);
   });
 
-  it('has the chat template of a model tried once, and again where that failed', async () => {
+  it('tries the chat template of a model once, and again after a failure', async () => {
     const { engine, library, calls } = make();
     await library.ask();
     const [good, bad] = library.models.filter(({ has_template: has, problem }) => has && problem === null);
@@ -70,7 +70,7 @@ describe('the library', () => {
     expect(library.templateNotes).toEqual({ [bad.path]: 'It ended the process.', [good.path]: null });
   });
 
-  it('adds a folder that was chosen, takes it off again, and says why it could not', async () => {
+  it('adds a chosen folder, removes it, and reports failures', async () => {
     const { library, picks } = make();
     picks.push('/more', null, '/more');
     await library.addFolder();
@@ -83,13 +83,13 @@ describe('the library', () => {
     expect([library.folders.length, library.error]).toEqual([4, null]);
   });
 
-  it('tells why a file cannot be shown in the file manager', async () => {
+  it('reports why a file cannot be shown in the file manager', async () => {
     const { library } = make();
     await library.reveal('/etc/passwd');
     expect(library.error?.message).toBe('/etc/passwd is not in the library.');
   });
 
-  it('removes a model of its own and none of others', async () => {
+  it('deletes models of its own folder only', async () => {
     const { library } = make();
     await library.ask();
     const of = (source: string) => library.models.find((model) => model.source === source)!.path;
@@ -101,63 +101,59 @@ describe('the library', () => {
   });
 });
 
-describe('the shelf', () => {
-  it('finds by every word typed: name, family, quantisation, source, parameters', async () => {
-    const { library, shelf } = make();
+describe('the list of models', () => {
+  it('finds by every typed word: name, family, quantisation, source, parameters', async () => {
+    const { library, modelList } = make();
     await library.ask();
     const found = (query: string) => {
-      shelf.query = query;
-      return shelf.found.map(({ name }) => name);
+      modelList.query = query;
+      return modelList.found.map(({ name }) => name);
     };
     expect(found('coder 7B')).toEqual(['qwen2.5-coder-7b-instruct-q4_k_m']);
     expect(found('hugging')).toEqual(['llama-3.2-3b-instruct-q6_k', 'phi-4-mini-q4_k_m']);
     expect(found('q4_1')).toEqual(['smollm2-135m-instruct-q4_1']);
     expect(found('LLAMA q6')).toEqual(['llama-3.2-3b-instruct-q6_k']);
     expect(found('nothing like it')).toEqual([]);
-    expect(shelf.current).toBeNull();
+    expect(modelList.current).toBeNull();
   });
 
-  it('puts models that cannot be used last, whatever the order', async () => {
-    const { library, shelf } = make();
+  it('puts unusable models last in any order', async () => {
+    const { library, modelList } = make();
     await library.ask();
-    expect(shelf.found.slice(-2).every(({ problem }) => problem !== null)).toBe(true);
-    shelf.sort = 'size';
-    expect(shelf.found[0]?.name).toBe('qwen3-30b-a3b-q4_k_m');
-    shelf.sort = 'speed';
-    expect(shelf.found[0]?.tokens_per_second).toBe(96.2);
-    expect(shelf.found.at(-1)?.problem).not.toBeNull();
+    expect(modelList.found.slice(-2).every(({ problem }) => problem !== null)).toBe(true);
+    modelList.sort = 'size';
+    expect(modelList.found[0]?.name).toBe('qwen3-30b-a3b-q4_k_m');
+    modelList.sort = 'speed';
+    expect(modelList.found[0]?.tokens_per_second).toBe(96.2);
+    expect(modelList.found.at(-1)?.problem).not.toBeNull();
   });
 
-  it('leaves out by source, family, quantisation and fit, and counts what each value would leave', async () => {
-    const { library, shelf } = make();
+  it('filters by source, family, quantisation and fit, and counts the models of each value', async () => {
+    const { library, modelList } = make();
     await library.ask();
     library.judge();
     await settled();
-    shelf.toggle('source', 'lm_studio');
-    expect(shelf.found).toHaveLength(3);
-    expect(shelf.values('architecture').find(({ value }) => value === 'qwen3')?.count).toBe(1);
-    // Its own facet is counted as if nothing of it were chosen.
-    expect(shelf.values('source').find(({ value }) => value === 'hunch')?.count).toBe(4);
-    shelf.fitting = true;
-    await expect.poll(() => shelf.found.length).toBe(2);
-    shelf.toggle('source', 'lm_studio');
-    expect(shelf.filtered).toBe(true);
-    shelf.clear();
-    expect([shelf.filtered, shelf.found.length]).toEqual([false, models.length]);
+    modelList.toggle('source', 'lm_studio');
+    expect(modelList.found).toHaveLength(3);
+    expect(modelList.values('architecture').find(({ value }) => value === 'qwen3')?.count).toBe(1);
+    // A facet is counted without its own filter.
+    expect(modelList.values('source').find(({ value }) => value === 'hunch')?.count).toBe(4);
+    modelList.fitting = true;
+    await expect.poll(() => modelList.found.length).toBe(2);
+    modelList.toggle('source', 'lm_studio');
+    expect(modelList.filtered).toBe(true);
+    modelList.clear();
+    expect([modelList.filtered, modelList.found.length]).toEqual([false, models.length]);
   });
 
-  it('looks at one, moves as far as there are any, and keeps it while it is there', async () => {
-    const { library, shelf } = make();
+  it('selects the first model, then the chosen one while it is listed', async () => {
+    const { library, modelList } = make();
     await library.ask();
-    expect(shelf.current).toBe(shelf.found[0]);
-    shelf.move(2);
-    const third = shelf.current!;
-    expect(third).toBe(shelf.found[2]);
-    shelf.sort = 'size';
-    expect(shelf.current?.path).toBe(third.path);
-    shelf.move(Infinity);
-    expect(shelf.current).toBe(shelf.found.at(-1));
-    shelf.move(-Infinity);
-    expect(shelf.current).toBe(shelf.found[0]);
+    expect(modelList.current).toBe(modelList.found[0]);
+    const third = modelList.found[2]!;
+    modelList.select(third.path);
+    expect(modelList.current).toBe(third);
+    modelList.sort = 'size';
+    expect(modelList.current?.path).toBe(third.path);
   });
 });

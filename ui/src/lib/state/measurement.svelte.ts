@@ -1,20 +1,20 @@
-// A measurement that the engine has under way, a comparison or the costs of passes: its events in order, and
-// stopping it. What they mean is known to whoever began it. No DOM.
+// A running measurement of the engine, a comparison or a cost curve: its events in order, and stopping it. The owner
+// interprets the events. No DOM.
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { MeasurementMessage } from '../ipc/schema.gen';
 import { EventStream, type StreamedEvent, type StreamPort } from '../ipc/stream';
 
-/** What a measurement needs. */
+/** Functions that a measurement needs. */
 export interface MeasurementPort<E extends StreamedEvent> extends StreamPort<E> {
-  /** Has the engine begin it; gives its number. */
+  /** Starts it. Returns its number. */
   begin(receive: (message: MeasurementMessage<E>) => void): Promise<number>;
 }
 
-/** A measurement, from being asked for until it has ended. */
+/** A measurement from its request to its end. */
 export class Measurement<E extends StreamedEvent> {
-  /** Whether a stop was asked for and the engine has not ended yet: it is still in a pass. */
+  /** Whether a stop was requested and the engine is still in a pass. */
   stopping = $state(false);
 
   readonly #host: Host;
@@ -28,19 +28,19 @@ export class Measurement<E extends StreamedEvent> {
     this.#stream = new EventStream(port);
   }
 
-  /** Has it begin. Where the engine refuses, it is lost. */
+  /** Starts it. A refusal ends it as lost. */
   async begin(): Promise<void> {
     try {
       this.#id = await this.#port.begin((message) => this.#stream.receive(message.id, message));
       this.#stream.begin(this.#id);
-      // A stop was asked for before the engine had given it a number.
+      // A stop was requested before the engine had numbered it.
       if (this.stopping) await this.#stop(this.#id);
     } catch (thrown) {
       this.#lose(thrown);
     }
   }
 
-  /** Asks for its end. */
+  /** Requests a stop. */
   stop(): void {
     if (this.stopping) return;
     this.stopping = true;
@@ -51,7 +51,7 @@ export class Measurement<E extends StreamedEvent> {
     if (!this.#stream.over) await call(this.#host, 'stop_measurement', { id });
   }
 
-  /** Follows it no longer: the engine refused. One that ended meanwhile is no failure. */
+  /** Stops following when the engine refuses to stop. One that has ended meanwhile is no failure. */
   #lose(thrown: unknown): void {
     if (this.#stream.over) return;
     this.#stream.close();

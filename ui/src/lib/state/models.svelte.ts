@@ -1,4 +1,4 @@
-// The models in memory: how they come there and how they go. No DOM.
+// The models in memory: loading and unloading. No DOM.
 
 import { errorLine, ownError } from '../errors';
 import type { Host } from '../host';
@@ -9,42 +9,42 @@ import { Library } from './library.svelte';
 import { Preferences, type LastModels } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
 
-/** What models have to do with. */
+/** Other state that the models need. */
 export interface Surroundings {
   library: Library;
   preferences: Preferences;
-  /** Says in a sentence what could not be done. */
+  /** Reports a failure in a sentence. */
   complain: (text: string) => void;
 }
 
-/** How many targets are remembered. */
+/** Number of remembered targets. */
 const recentAtMost = 5;
 
-/** A target that is not in memory and comes back when it is needed. */
-export interface Resting {
+/** An unloaded target, reloaded when needed. */
+export interface ReloadableModel {
   path: string;
   name: string;
-  /** Null where it is not known. */
+  /** Null if unknown. */
   quantisation: string | null;
 }
 
-/** What came of loading. */
+/** Result of loading. */
 type Outcome = 'loaded' | 'failed' | 'cancelled' | 'busy';
 
-/** Target and draft, and how they come into memory. */
+/** The loaded target and draft. */
 export class Models {
   info = $state.raw<AppInfo | null>(null);
   loaded = $state.raw<LoadedModels | null>(null);
-  /** What is being loaded, in words; null when nothing is. */
+  /** Name of what is being loaded; null when idle. */
   loading = $state<string | null>(null);
-  /** How far reading the files is, whoever asked for it; null when nothing is told. */
+  /** Progress of reading files, whoever requested it; null when unknown. */
   progress = $state.raw<LoadProgress | null>(null);
-  /** Whether loading was called off and has not ended yet. */
+  /** Whether loading was cancelled and has not ended yet. */
   cancelling = $state(false);
-  /** Why nothing is in memory: the person asked for it, nobody used it, or loading it ended the last run. */
-  letGo = $state<'asked' | 'idle' | 'crashed' | null>(null);
+  /** Why nothing is loaded: unloaded by the user, unused for long, or loading it crashed the last run. */
+  unloadReason = $state<'asked' | 'idle' | 'crashed' | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
-  /** Whether the start is over and the window knows what there is. */
+  /** Whether the start is over and the models are known. */
   ready = $state(false);
 
   readonly #host: Host;
@@ -54,29 +54,29 @@ export class Models {
   readonly #complain: (text: string) => void;
   #picking = false;
   #unloading = false;
-  /** What was in memory last since the start, whoever wanted it there. */
+  /** Last models in memory since the start, whoever loaded them. */
   #brought = $state.raw<LastModels | null>(null);
-  /** What the engine could not find: it does not come back. */
+  /** A target that the engine could not find, which is not reloaded. */
   #gone = $state.raw<LastModels | null>(null);
 
-  /** The models on this machine. */
+  /** Models of this machine. */
   listed = $derived.by((): readonly ModelEntry[] => this.#library.models);
 
-  /** The target that comes back into memory when a question is asked; null when none is known. */
-  resting = $derived.by((): Resting | null => {
+  /** Target that the next question reloads; null for none. */
+  reloadable = $derived.by((): ReloadableModel | null => {
     const last = this.loaded ? null : this.#restorable();
     const listed = this.#library.at(last?.target);
     return last && { path: last.target, name: this.#nameOf(last), quantisation: listed?.quantisation ?? last.quantisation };
   });
 
-  /** Whether a question can be answered: with what is in memory, or with what comes back. */
-  answerable = $derived(this.loaded !== null || this.resting !== null);
+  /** Whether a question can be answered, with the loaded models or with reloaded ones. */
+  answerable = $derived(this.loaded !== null || this.reloadable !== null);
 
-  /** Whether something is being done about the file of conversations. */
-  mending = $state(false);
-  /** Why that did not help. */
-  mendingFailed = $state.raw<ErrorInfo | null>(null);
-  /** Targets that were loaded lately and are still here, the last one first. */
+  /** Whether a remedy for the file of conversations is running. */
+  repairing = $state(false);
+  /** Why the remedy failed. */
+  repairFailed = $state.raw<ErrorInfo | null>(null);
+  /** Recently loaded targets that still exist, latest first. */
   recent = $derived.by(() => this.#preferences.recentModels.flatMap((path) => this.#library.at(path) ?? []));
 
   constructor(host: Host, settings: Settings, surroundings: Partial<Surroundings> = {}) {
@@ -87,14 +87,14 @@ export class Models {
     this.#complain = surroundings.complain ?? (() => {});
   }
 
-  /** Asks what there is; when nothing is in memory, loads what was loaded last, or else the model Hunch starts with. */
+  /** Loads the state of the engine. If nothing is in memory, loads the last models, else Hunch's default model. */
   async start(): Promise<void> {
     try {
       const info = await call(this.#host, 'app_info', {});
       this.info = info;
       this.#settings.adopt(info);
       if (info.loaded) this.#take(info.loaded);
-      // Looking through all folders may take long, and what was loaded last need not wait for it.
+      // Searching all folders may take long, and the last models need not wait.
       const listing = this.#library.ask();
       listing.catch(() => {});
       if (!this.loaded) await this.#begin(listing);
@@ -106,8 +106,8 @@ export class Models {
     }
   }
 
-  /** Loads models; on failure what was in memory is asked for again and the error is shown. What nobody `asked` for is
-   * not remembered. */
+  /** Loads models. On failure shows the error and what is still in memory. Only models the user `asked` for are
+   * remembered. */
   async load(request: LoadRequest, name: string, asked = true): Promise<Outcome> {
     if (this.loading !== null) return 'busy';
     this.loading = name;
@@ -130,7 +130,7 @@ export class Models {
     }
   }
 
-  /** Calls off what is being loaded. What was in memory stays. */
+  /** Cancels loading. The models in memory stay. */
   async cancel(): Promise<void> {
     if (this.loading === null || this.cancelling) return;
     this.cancelling = true;
@@ -142,7 +142,7 @@ export class Models {
     }
   }
 
-  /** Lets go what is in memory. It comes back when a question is asked. */
+  /** Unloads the models. The next question reloads them. */
   async unload(): Promise<void> {
     if (!this.loaded || this.loading !== null || this.#unloading) return;
     this.#unloading = true;
@@ -156,19 +156,19 @@ export class Models {
     }
   }
 
-  /** The engine has let go what was in memory. It may have made room for what it then could not load. */
-  hearUnloaded(makingRoom = this.loading !== null): void {
+  /** The engine has unloaded the models, maybe to make room for others that then failed to load. */
+  onUnloaded(makingRoom = this.loading !== null): void {
     if (this.loaded) this.#lose(this.#unloading ? 'asked' : makingRoom ? null : 'idle');
   }
 
   /** The engine reads files. */
-  hearProgress(progress: LoadProgress): void {
+  onProgress(progress: LoadProgress): void {
     this.progress = progress;
-    // Calling it off may have come before there was anything to call off.
+    // The cancellation may have come too early.
     if (this.cancelling) void call(this.#host, 'cancel_loading', {}).catch(() => {});
   }
 
-  /** A pair that was asked for was loaded otherwise, to be measured. Never rejects. */
+  /** Takes over a requested pair that a measurement has loaded. Never rejects. */
   async adopt({ target, draft, context }: LoadRequest): Promise<void> {
     this.progress = null;
     await this.refresh();
@@ -177,57 +177,57 @@ export class Models {
     this.#remember();
   }
 
-  /** Brings back what was let go, so that a question can be answered. Rejects where that cannot be, and for a model that
-   * ended the last run while it loaded: a question alone does not ask for that. */
+  /** Reloads the models for a question. Rejects if that is impossible, or if loading them crashed the last run: only the
+   * user may try that again. */
   async restore(): Promise<void> {
-    if (this.letGo === 'crashed' && this.resting) throw ownError('no_model', language.strings.library.loading.crashed(this.resting.name));
-    await this.#bringBack();
+    if (this.unloadReason === 'crashed' && this.reloadable) throw ownError('no_model', language.strings.library.loading.crashed(this.reloadable.name));
+    await this.#reload();
   }
 
-  async #bringBack(): Promise<void> {
+  async #reload(): Promise<void> {
     const last = this.#restorable();
     if (this.loaded || this.loading !== null || !last) return;
     const outcome = await this.#again(last, false);
     if (outcome === 'loaded') return;
-    const error = this.error ?? ownError('no_model', language.strings.library.loading.calledOff);
+    const error = this.error ?? ownError('no_model', language.strings.library.loading.cancelled);
     this.error = null;
     throw error;
   }
 
-  /** Brings back what was let go, because the person asks for it. What is in the way is shown. */
-  async wake(): Promise<void> {
+  /** Reloads the models at the user's request. Failures are shown. */
+  async reload(): Promise<void> {
     try {
-      await this.#bringBack();
+      await this.#reload();
     } catch (thrown) {
       this.error = toErrorInfo(thrown);
     }
   }
 
-  /** Loads a model alone. */
+  /** Loads a model without a draft. */
   async loadTarget({ path, name }: ModelEntry): Promise<void> {
     await this.load(alone(path), name);
   }
 
-  /** Lets the person choose a target in the native dialog, and loads it. */
+  /** Loads a target chosen in the file dialog. */
   async openTarget(): Promise<void> {
     const path = await this.#pick(language.strings.dialogs.openModel);
     if (path !== null) await this.openFile(path, 'target');
   }
 
-  /** Lets the person choose a draft for the loaded target, and loads it. */
+  /** Loads a draft for the loaded target, chosen in the file dialog. */
   async openDraft(): Promise<void> {
     if (!this.loaded) return this.openTarget();
     const path = await this.#pick(language.strings.dialogs.openDraft);
     if (path !== null) await this.openFile(path, 'draft');
   }
 
-  /** Loads a file as the target, or as a draft for the one that is loaded. */
+  /** Loads a file as the target, or as a draft for the loaded one. */
   async openFile(path: string, as: 'target' | 'draft'): Promise<void> {
     if (as === 'draft' && this.loaded) await this.useDraft(path, fileName(path));
     else await this.load(alone(path), fileName(path));
   }
 
-  /** Loads a draft beside the loaded target, which keeps its context; null goes without. */
+  /** Loads a draft for the loaded target, which keeps its context; null unloads the draft. */
   async useDraft(path: string | null, name: string): Promise<void> {
     if (!this.loaded) return;
     const { target } = this.loaded;
@@ -235,7 +235,7 @@ export class Models {
     await this.load({ target: target.path, draft: path, context: last?.target === target.path ? last.context : null }, name);
   }
 
-  /** Asks what is in memory: something else may have loaded it. Never rejects. */
+  /** Reloads what is in memory, which something else may have changed. Never rejects. */
   async refresh(): Promise<void> {
     try {
       const info = await call(this.#host, 'app_info', {});
@@ -247,31 +247,31 @@ export class Models {
     }
   }
 
-  /** Asks what the engine says of itself, for what changes while it runs. A failure changes nothing. */
+  /** Reloads the engine's info, which changes while it runs. A failure changes nothing. */
   async refreshInfo(): Promise<void> {
     try {
       this.info = await call(this.#host, 'app_info', {});
     } catch {
-      // What was known stays on screen.
+      // The known state stays on screen.
     }
   }
 
-  /** Does what the person chose about the file of conversations. Says whether it was done. */
-  async mendStore(remedy: StoreRemedy): Promise<boolean> {
-    this.mending = true;
+  /** Applies a remedy to the file of conversations. Returns whether it was applied. */
+  async repairStore(remedy: StoreRemedy): Promise<boolean> {
+    this.repairing = true;
     try {
       this.info = await call(this.#host, 'mend_store', { remedy });
-      this.mendingFailed = null;
+      this.repairFailed = null;
       return true;
     } catch (thrown) {
-      this.mendingFailed = toErrorInfo(thrown);
+      this.repairFailed = toErrorInfo(thrown);
       return false;
     } finally {
-      this.mending = false;
+      this.repairing = false;
     }
   }
 
-  /** What to begin with. What was loaded last is tried once; where that fails, a word says so. */
+  /** Loads the first models: the last ones, or on failure the default with a notice. */
   async #begin(listing: Promise<void>): Promise<void> {
     const last = this.#preferences.lastModels;
     const words = language.strings.library.loading;
@@ -280,27 +280,27 @@ export class Models {
     if (last) {
       const outcome = await this.#again(last, true);
       if (outcome !== 'failed') return;
-      word = this.#gone ? words.goneSince(this.#nameOf(last)) : words.notAgain(this.#nameOf(last), this.error ? errorLine(this.error) : '');
+      word = this.#gone ? words.modelMissing(this.#nameOf(last)) : words.reloadFailed(this.#nameOf(last), this.error ? errorLine(this.error) : '');
     }
     await listing;
     const first = this.listed.find((model) => model.is_default && model.problem === null && (model.path !== last?.target || last.draft !== null));
     if (this.#crashedWith(first?.path)) return;
-    // Without another one the error itself says enough.
+    // Without a default the error says enough.
     if (first) await this.load(alone(first.path), first.name, last === null);
-    if (word !== null && this.loaded) this.#complain(words.instead(word, this.loaded.target.name));
+    if (word !== null && this.loaded) this.#complain(words.loadedInstead(word, this.loaded.target.name));
   }
 
-  /** Whether the last run ended while it loaded this target. It then waits for the person to ask for it. */
+  /** Whether the last run crashed while loading this target. It then waits for the user. */
   #crashedWith(target: string | undefined): boolean {
     const crashed = this.info?.unfinished_load;
     if (!crashed || crashed.target !== target) return false;
     const { draft, context } = crashed;
     this.#brought = { target, draft, context, name: null, quantisation: null };
-    this.letGo = 'crashed';
+    this.unloadReason = 'crashed';
     return true;
   }
 
-  /** Loads once more what was in memory. */
+  /** Loads the last models again. */
   async #again(last: LastModels, asked: boolean): Promise<Outcome> {
     const { target, draft, context } = last;
     const outcome = await this.load({ target, draft, context }, this.#nameOf(last), asked);
@@ -308,8 +308,7 @@ export class Models {
     return outcome;
   }
 
-  /** What was in memory last. A file that lies outside of the folders is in no list: only the engine can say that it is
-   * gone. */
+  /** The last models. A file outside of the folders is not listed: only the engine knows whether it exists. */
   #restorable(): LastModels | null {
     const last = this.#brought ?? this.#preferences.lastModels;
     if (!last || (last.target === this.#gone?.target && last.draft === this.#gone.draft)) return null;
@@ -342,28 +341,28 @@ export class Models {
     }
   }
 
-  /** `context` is what was asked for, if it was; what is in memory already keeps what was asked for it. */
+  /** `context` is the requested one, if any. Models in memory keep their requested one. */
   #take(loaded: LoadedModels, context: number | null = loaded.context, isNew = true): void {
-    // What comes back is not new: the method that was chosen for it stays.
+    // Reloaded models keep their chosen method.
     const draftIsNew = loaded.draft !== null && loaded.draft.path !== this.#brought?.draft;
     const last = this.#brought;
     const same = last?.target === loaded.target.path && last.draft === (loaded.draft?.path ?? null);
     if (isNew || !same) this.#brought = lastOf(loaded, context);
     this.#gone = null;
     this.loaded = loaded;
-    this.letGo = null;
+    this.unloadReason = null;
     this.#settings.fit(loaded, draftIsNew || !this.ready);
   }
 
   #lose(why: 'asked' | 'idle' | null): void {
     this.loaded = null;
-    this.letGo = why;
+    this.unloadReason = why;
   }
 }
 
 const alone = (target: string): LoadRequest => ({ target, draft: null, context: null });
 
-/** What is kept of what is in memory. */
+/** The saved form of the loaded models. */
 function lastOf({ target, draft }: LoadedModels, context: number | null): LastModels {
   return { target: target.path, draft: draft?.path ?? null, context, name: target.name, quantisation: target.quantisation };
 }

@@ -9,17 +9,17 @@ import { Settings } from './settings.svelte';
 
 const listed = app.models as ModelEntry[];
 
-/** An engine whose loading a test answers for. */
+/** An engine whose loading a test controls. */
 class ModelHost extends SilentHost {
   loaded: LoadedModels | null = null;
   requests: LoadRequest[] = [];
   commands: string[] = [];
   refusal: ErrorInfo | null = null;
-  /** Which requests are refused, when there is a refusal. */
+  /** Requests that are refused, if `refusal` is set. */
   refuse: (request: LoadRequest) => boolean = () => this.refusal !== null;
   /** Loading waits for it. */
   held: Promise<void> | null = null;
-  /** Looking through the folders waits for it. */
+  /** Searching the folders waits for it. */
   scan: Promise<void> | null = null;
   kept: Record<string, unknown> = {};
   unfinishedLoad: LoadRequest | null = null;
@@ -64,7 +64,7 @@ function make() {
 }
 
 describe('Models', () => {
-  it('loads the model Hunch starts with when nothing is in memory', async () => {
+  it('loads the default model when nothing is in memory', async () => {
     const { host, models, settings } = make();
     await models.start();
     expect(host.requests).toEqual([{ target: listed[0]?.path, draft: null, context: null }]);
@@ -73,7 +73,7 @@ describe('Models', () => {
     expect(models.ready).toBe(true);
   });
 
-  it('starts without a model when there is none to start with', async () => {
+  it('starts without a model when there is no default', async () => {
     const { host, models } = make();
     host.listed = listed.map((model) => ({ ...model, is_default: false }));
     await models.start();
@@ -83,7 +83,7 @@ describe('Models', () => {
     expect(models.ready).toBe(true);
   });
 
-  it('shows why loading failed and keeps what is in memory', async () => {
+  it('shows why loading failed and keeps the loaded models', async () => {
     const { host, models } = make();
     await models.start();
     host.refusal = { code: 'invalid_model_file', message: 'truncated' };
@@ -94,7 +94,7 @@ describe('Models', () => {
     expect(models.loading).toBeNull();
   });
 
-  it('opens a draft beside the target and chooses its method', async () => {
+  it('loads a draft and chooses its method', async () => {
     const { host, models, settings } = make();
     await models.start();
     host.pick = listed[2]!.path;
@@ -116,7 +116,7 @@ describe('Models', () => {
   });
 });
 
-/** Models with preferences and a list, as the window has them. */
+/** Models with preferences and a library. */
 async function inWindow(kept: Record<string, unknown> = {}) {
   const host = new ModelHost();
   host.kept = kept;
@@ -129,34 +129,34 @@ async function inWindow(kept: Record<string, unknown> = {}) {
 
 const last = { target: listed[1]!.path, draft: listed[2]!.path, context: 4096 };
 
-describe('what was loaded last', () => {
-  it('waits to be asked for where loading it ended the last run', async () => {
+describe('the last models', () => {
+  it('are not loaded by themselves if loading them crashed the last run', async () => {
     const { host, models } = await inWindow({ last_models: last });
     host.unfinishedLoad = last;
     await models.start();
-    expect([host.requests, models.letGo, models.resting?.name, models.ready]).toEqual([[], 'crashed', listed[1]!.name, true]);
-    // A question does not ask for it.
+    expect([host.requests, models.unloadReason, models.reloadable?.name, models.ready]).toEqual([[], 'crashed', listed[1]!.name, true]);
+    // A question does not load them.
     await expect(models.restore()).rejects.toMatchObject({ code: 'no_model', message: expect.stringContaining(listed[1]!.name) });
     expect(host.requests).toEqual([]);
-    await models.wake();
-    expect([host.requests, models.letGo, models.loaded?.draft?.path]).toEqual([[last], null, last.draft]);
+    await models.reload();
+    expect([host.requests, models.unloadReason, models.loaded?.draft?.path]).toEqual([[last], null, last.draft]);
   });
 
-  it('comes back where loading another model ended the last run', async () => {
+  it('are loaded if loading another model crashed the last run', async () => {
     const { host, models } = await inWindow({ last_models: last });
     host.unfinishedLoad = { target: listed[0]!.path, draft: null, context: null };
     await models.start();
     expect(host.requests).toEqual([last]);
   });
 
-  it('is not replaced by the model Hunch starts with where loading that ended the last run', async () => {
+  it('are not replaced by the default if loading it crashed the last run', async () => {
     const { host, models } = await inWindow();
     host.unfinishedLoad = { target: listed[0]!.path, draft: null, context: null };
     await models.start();
-    expect([host.requests, models.letGo, models.resting?.path]).toEqual([[], 'crashed', listed[0]!.path]);
+    expect([host.requests, models.unloadReason, models.reloadable?.path]).toEqual([[], 'crashed', listed[0]!.path]);
   });
 
-  it('is kept, and comes back at the next start with its draft and context', async () => {
+  it('are saved, and loaded at the next start with draft and context', async () => {
     const first = await inWindow();
     await first.models.start();
     await first.models.load(last, 'x');
@@ -167,7 +167,7 @@ describe('what was loaded last', () => {
     expect([host.requests, complaints]).toEqual([[last], []]);
   });
 
-  it('gives way to the default model with a word, when it is gone or fails', async () => {
+  it('are replaced by the default with a notice when missing or failing', async () => {
     const goneDraft = { ...last, draft: '/gone.gguf' };
     const gone = await inWindow({ last_models: goneDraft });
     gone.host.refusal = { code: 'model_not_found', message: 'It is not there.' };
@@ -175,34 +175,34 @@ describe('what was loaded last', () => {
     await gone.models.start();
     expect(gone.host.requests).toEqual([goneDraft, { target: listed[0]!.path, draft: null, context: null }]);
     expect(gone.host.kept['last_models']).toEqual(goneDraft);
-    expect(gone.complaints[0]).toBe(`${listed[1]!.name} or its draft is no longer here. ${listed[0]!.name} is loaded instead.`);
+    expect(gone.complaints[0]).toBe(`${listed[1]!.name} or its draft was moved or deleted. ${listed[0]!.name} is loaded instead.`);
     const failing = await inWindow({ last_models: last });
     failing.host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
     failing.host.refuse = ({ target }) => target === last.target;
     await failing.models.start();
     expect(failing.models.loaded?.target.path).toBe(listed[0]!.path);
-    expect([failing.models.error, failing.complaints[0]]).toEqual([null, `${listed[1]!.name} could not be loaded again. Too little memory. ${listed[0]!.name} is loaded instead.`]);
-    // What nobody asked for is not what one comes back to, but it does come back after it was let go.
+    expect([failing.models.error, failing.complaints[0]]).toEqual([null, `${listed[1]!.name} could not be reloaded. Too little memory. ${listed[0]!.name} is loaded instead.`]);
+    // A default is not remembered, but it is reloaded after it was unloaded.
     expect(failing.host.kept).toEqual({ last_models: last });
-    failing.models.hearUnloaded();
-    expect(failing.models.resting?.path).toBe(listed[0]!.path);
+    failing.models.onUnloaded();
+    expect(failing.models.reloadable?.path).toBe(listed[0]!.path);
   });
 
-  it('comes back from outside of the folders too, by the name that was kept', async () => {
+  it('are loaded from outside of the folders too, under the saved name', async () => {
     const outside = { target: '/elsewhere/blob', draft: null, context: null, name: 'A model', quantisation: 'Q4_K' };
     const { host, models, complaints } = await inWindow({ last_models: outside });
-    expect(models.resting).toEqual({ path: '/elsewhere/blob', name: 'A model', quantisation: 'Q4_K' });
+    expect(models.reloadable).toEqual({ path: '/elsewhere/blob', name: 'A model', quantisation: 'Q4_K' });
     await models.start();
     expect([models.loaded?.target.path, complaints]).toEqual(['/elsewhere/blob', []]);
-    models.hearUnloaded();
+    models.onUnloaded();
     host.loaded = null;
     expect(models.answerable).toBe(true);
     host.refusal = { code: 'model_not_found', message: 'It is not there.' };
     await expect(models.restore()).rejects.toEqual(host.refusal);
-    expect([models.resting, models.answerable]).toEqual([null, false]);
+    expect([models.reloadable, models.answerable]).toEqual([null, false]);
   });
 
-  it('is loaded before the folders have been looked through', async () => {
+  it('are loaded before the folders have been searched', async () => {
     const { host, models } = await inWindow({ last_models: last });
     let found = () => {};
     host.scan = new Promise<void>((resolve) => (found = resolve));
@@ -214,7 +214,7 @@ describe('what was loaded last', () => {
     expect(models.ready).toBe(true);
   });
 
-  it('may be a pair that was loaded to be measured', async () => {
+  it('may be a pair loaded to be measured', async () => {
     const { host, models } = await inWindow();
     await models.start();
     await host.invoke('load_models', { request: last });
@@ -222,7 +222,7 @@ describe('what was loaded last', () => {
     expect([models.loaded?.draft?.path, host.kept['last_models']]).toEqual([last.draft, { ...last, name: listed[1]!.name, quantisation: listed[1]!.quantisation }]);
   });
 
-  it('that cannot be understood is as if nothing had been loaded', async () => {
+  it('are ignored if they cannot be parsed', async () => {
     const { models, complaints } = await inWindow({ last_models: { target: 7 }, recent_models: [1, 'x'] });
     await models.start();
     expect([models.loaded?.target.path, complaints]).toEqual([listed[0]!.path, []]);
@@ -230,18 +230,18 @@ describe('what was loaded last', () => {
 });
 
 describe('loading', () => {
-  it('tells how far it is, and can be called off without an error; the default is not loaded instead', async () => {
+  it('shows progress, and can be cancelled without an error or the default', async () => {
     const { host, models } = await inWindow({ last_models: last });
     let go = () => {};
     host.held = new Promise<void>((resolve) => (go = resolve));
     host.refusal = { code: 'stopped', message: 'Called off.' };
     const starting = models.start();
     await expect.poll(() => models.loading).toBe(listed[1]!.name);
-    models.hearProgress({ name: 'x', done_bytes: 1, total_bytes: 2 });
+    models.onProgress({ name: 'x', done_bytes: 1, total_bytes: 2 });
     expect(models.progress?.done_bytes).toBe(1);
     await models.cancel();
     expect([models.cancelling, host.commands.includes('cancel_loading')]).toEqual([true, true]);
-    models.hearProgress({ name: 'x', done_bytes: 2, total_bytes: 2 });
+    models.onProgress({ name: 'x', done_bytes: 2, total_bytes: 2 });
     expect(host.commands.filter((command) => command === 'cancel_loading')).toHaveLength(2);
     go();
     await starting;
@@ -249,48 +249,48 @@ describe('loading', () => {
     expect(host.requests).toHaveLength(1);
   });
 
-  it('that failed for another reason is a failure, though it was called off', async () => {
+  it('that failed for another reason is a failure, even if cancelled', async () => {
     const { host, models } = await inWindow();
     await models.start();
     let go = () => {};
     host.held = new Promise<void>((resolve) => (go = resolve));
     host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
     const loading = models.load(last, 'x');
-    // The old ones made room.
-    models.hearUnloaded();
-    expect(models.letGo).toBeNull();
+    // The old ones were unloaded to make room.
+    models.onUnloaded();
+    expect(models.unloadReason).toBeNull();
     await models.cancel();
     go();
     expect([await loading, models.error]).toEqual(['failed', host.refusal]);
   });
 });
 
-describe('what was let go', () => {
-  it('comes back when it is needed, with the method that was chosen for it', async () => {
+describe('an unloaded model', () => {
+  it('is reloaded when needed, with its chosen method', async () => {
     const { host, models, settings } = await inWindow({ last_models: last });
     await models.start();
     settings.method = 'plain';
-    models.hearUnloaded();
-    expect([models.loaded, models.letGo, models.resting?.path, models.answerable]).toEqual([null, 'idle', listed[1]!.path, true]);
+    models.onUnloaded();
+    expect([models.loaded, models.unloadReason, models.reloadable?.path, models.answerable]).toEqual([null, 'idle', listed[1]!.path, true]);
     await models.restore();
-    expect([host.requests.at(-1), settings.method, models.letGo]).toEqual([last, 'plain', null]);
+    expect([host.requests.at(-1), settings.method, models.unloadReason]).toEqual([last, 'plain', null]);
     await models.unload();
-    expect([models.loaded, models.letGo]).toEqual([null, 'asked']);
-    models.hearUnloaded();
-    expect(models.letGo).toBe('asked');
+    expect([models.loaded, models.unloadReason]).toEqual([null, 'asked']);
+    models.onUnloaded();
+    expect(models.unloadReason).toBe('asked');
   });
 
-  it('says why it does not come back', async () => {
+  it('reports why it is not reloaded', async () => {
     const { host, models } = await inWindow({ last_models: last });
     await models.start();
     await models.unload();
     host.refusal = { code: 'out_of_memory', message: 'Too little memory.' };
     await expect(models.restore()).rejects.toEqual(host.refusal);
     expect([models.error, models.answerable]).toEqual([null, true]);
-    await models.wake();
+    await models.reload();
     expect(models.error).toEqual(host.refusal);
     host.refusal = null;
-    await models.wake();
+    await models.reload();
     expect(models.loaded?.target.path).toBe(last.target);
   });
 });

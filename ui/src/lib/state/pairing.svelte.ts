@@ -1,46 +1,47 @@
-// One model as a target, and what goes with it: memory with a draft and a context, the drafts that suit, measuring
-// a pair. Everything predicted or measured is the engine's. No DOM.
+// A model as a target: fit with a draft and a context, suitable drafts, measuring a pair. All predictions and
+// measurements are the engine's. No DOM.
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { DraftOffer, DraftOffers, ErrorInfo, Fit, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
+import { Latest } from '../latest';
 import type { Comparison } from './comparison.svelte';
 import type { Models } from './models.svelte';
 
-/** What pairing has to do with. */
+/** Other state that pairing needs. */
 export interface PairingSurroundings {
   models: Models;
   comparison: Comparison;
   clock?: Clock;
 }
 
-/** Quiet after which a context that is being moved is asked about, in milliseconds. */
+/** Delay before a moved context is requested, in milliseconds. */
 const settleMs = 120;
 const leastContext = 512;
 
 export const suits = ({ verdict }: DraftOffer): boolean => verdict.kind === 'suits' || verdict.kind === 'expected';
 
-/** The target that is looked at, and its drafts. */
+/** The selected target and its drafts. */
 export class Pairing {
   target = $state.raw<ModelEntry | null>(null);
-  /** Path of the draft that is chosen; null goes without. */
+  /** Path of the chosen draft; null for none. */
   draft = $state<string | null>(null);
-  /** Tokens of both caches; null: the target's usual context. */
+  /** Tokens of both caches; null for the target's default context. */
   context = $state<number | null>(null);
   fit = $state.raw<Fit | null>(null);
   offers = $state.raw<DraftOffers | null>(null);
   fitError = $state.raw<ErrorInfo | null>(null);
   offersError = $state.raw<ErrorInfo | null>(null);
-  /** The pair that is being measured, or was last: the names of both, and where the target lies. */
+  /** The pair measured now or last: both names, and the path of the target. */
   measured = $state.raw<{ target: string; draft: string; path: string } | null>(null);
 
-  /** Offers that can draft for it, best first. */
+  /** Drafts that suit it, best first. */
   suited = $derived(this.offers?.offers.filter(suits) ?? []);
-  /** Offers that cannot, each with why. */
+  /** Drafts that do not, with the reason. */
   unsuited = $derived(this.offers?.offers.filter((offer) => !suits(offer)) ?? []);
 
-  /** Contexts to choose from: doubled from the least, and the usual and the most of the target. */
+  /** Contexts to choose from: doubled from the smallest, with the default and the largest of the target. */
   contexts = $derived.by((): readonly number[] => {
     const most = this.target?.context_length ?? 0;
     const doubled = Array.from({ length: 16 }, (_, i) => leastContext * 2 ** i).filter((tokens) => tokens < most);
@@ -48,15 +49,14 @@ export class Pairing {
     return all.filter((tokens, i) => tokens > 0 && all.indexOf(tokens) === i).sort((a, b) => a - b);
   });
 
-  /** Whether both are in memory just so. */
+  /** Whether exactly these models are in memory. */
   inMemory = $derived.by((): boolean => {
     const loaded = this.#models.loaded;
     if (!loaded || loaded.target.path !== this.target?.path || (loaded.draft?.path ?? null) !== this.draft) return false;
     return this.context === null || this.context === loaded.context;
   });
 
-  /** Whether the comparison that runs, or ran last, measured this target: one of Compare's own says nothing about a
-   * pair. */
+  /** Whether the last comparison measured this target as part of a pair. */
   measures = $derived.by((): boolean => this.#comparison.ofPair && this.measured !== null && this.measured.path === this.target?.path);
 
   readonly #host: Host;
@@ -64,16 +64,16 @@ export class Pairing {
   readonly #comparison: Comparison;
   readonly #clock: Clock;
   #usual = $state<number | null>(null);
-  /** Whether the person has chosen a draft, or that there is none. */
+  /** Whether the user has chosen a draft, or none. */
   #draftChosen = false;
-  /** The context it is in memory with, until it is known whether that is the usual one; null afterwards. */
+  /** Context of the loaded models, until it is known whether it is the default; null afterwards. */
   #inherited: number | null = null;
-  /** What was in memory when the fit was asked for. */
+  /** Models in memory when the fit was requested. */
   #seen: LoadedModels | null = null;
-  /** Whether what was asked may hold no longer. */
+  /** Whether the results may be outdated. */
   #stale = false;
-  #fits = 0;
-  #lists = 0;
+  readonly #fits = new Latest();
+  readonly #lists = new Latest();
   #listing: Promise<void> = Promise.resolve();
   #cancelTimer: () => void = () => {};
 
@@ -84,7 +84,7 @@ export class Pairing {
     this.#clock = clock;
   }
 
-  /** Looks at a target; at none, or one that cannot be used, nothing is asked. The same one stays as it is. */
+  /** Selects a target. An unusable one or null requests nothing. The same one keeps its state. */
   show(target: ModelEntry | null): void {
     const usable = target?.problem === null ? target : null;
     const same = usable !== null && usable.path === this.target?.path;
@@ -104,7 +104,7 @@ export class Pairing {
     this.refresh();
   }
 
-  /** Asks again: models came or went, or something was measured. */
+  /** Reloads everything after a change of models or measurements. */
   refresh(): void {
     this.#stale = false;
     if (!this.target) return;
@@ -112,34 +112,34 @@ export class Pairing {
     this.#listing = this.#askOffers();
   }
 
-  /** Other programs, or what is in memory, may leave more or less room than before. */
+  /** Reloads the fit, because other programs may have changed the free memory. */
   remeasure(): void {
     if (this.target) void this.#askFit();
   }
 
-  /** The same, where something else is in memory than when it was asked. */
+  /** Reloads the fit if other models are in memory than at the last request. */
   followMemory(): void {
     if (this.#seen !== this.#models.loaded) this.remeasure();
   }
 
-  /** Asks again, but not before it is looked at. */
+  /** Marks the results as outdated. They are reloaded when shown. */
   outdate(): void {
     this.#stale = true;
   }
 
-  /** Chooses a draft of this machine; null goes without. */
+  /** Chooses a draft; null for none. */
   chooseDraft(path: string | null): void {
     this.draft = path;
     this.#draftChosen = true;
     void this.#askFit();
   }
 
-  /** Chooses the tokens of both caches; null takes the target's usual context. */
+  /** Chooses the context in tokens; null for the target's default. */
   chooseContext(tokens: number | null): void {
     this.#setContext(tokens, () => this.refresh());
   }
 
-  /** The same while they are still being chosen: only what it takes follows at once, not which drafts go with it. */
+  /** Moves the context while it is being chosen: reloads the fit, but not the drafts. */
   moveContext(tokens: number | null): void {
     this.#setContext(tokens, () => void this.#askFit());
   }
@@ -151,12 +151,12 @@ export class Pairing {
     this.#cancelTimer = this.#clock.after(settleMs, then);
   }
 
-  /** What would be loaded now; null without a target. */
+  /** The request to load; null without a target. */
   request(draft: string | null = this.draft): LoadRequest | null {
     return this.target ? { target: this.target.path, draft, context: this.context ?? this.#inherited } : null;
   }
 
-  /** Loads the target with what is chosen, once it is known what goes with it. Does nothing where it cannot fit. */
+  /** Loads the target with the current choices, once its drafts are known. Does nothing if it cannot fit. */
   async load(): Promise<void> {
     const wanted = this.target;
     await this.#listing;
@@ -172,7 +172,7 @@ export class Pairing {
     if (request) await this.#models.load(request, this.target?.name ?? '');
   }
 
-  /** Measures the target with a draft against the target alone. */
+  /** Compares the target with a draft against the target alone. */
   async measure(draft: { name: string; path: string }): Promise<void> {
     const request = this.request(draft.path);
     if (!request || !this.target || this.#comparison.running || this.#models.loading !== null) return;
@@ -180,19 +180,19 @@ export class Pairing {
     this.measured = { target: this.target.name, draft: draft.name, path: this.target.path };
     this.#models.progress = null;
     await this.#comparison.measurePair(request);
-    // It has a number once both are in memory.
+    // The measurement has a number once both are loaded.
     await this.#models.adopt(request);
   }
 
   async #askFit(): Promise<void> {
     if (!this.target) return;
-    // Without a context it is said which is the usual one.
+    // Without a context the response names the default.
     const request: LoadRequest = { target: this.target.path, draft: this.draft, context: this.context };
-    const asked = (this.#fits += 1);
+    const isLatest = this.#fits.start();
     this.#seen = this.#models.loaded;
     try {
       const fit = await call(this.#host, 'fit', { request });
-      if (asked !== this.#fits) return;
+      if (!isLatest()) return;
       this.fit = fit;
       this.fitError = null;
       if (request.context === null) this.#usual = fit.context;
@@ -202,7 +202,7 @@ export class Pairing {
       this.context = inherited;
       this.refresh();
     } catch (thrown) {
-      if (asked !== this.#fits) return;
+      if (!isLatest()) return;
       this.fit = null;
       this.fitError = toErrorInfo(thrown);
     }
@@ -211,13 +211,13 @@ export class Pairing {
   async #askOffers(): Promise<void> {
     const request = this.request();
     if (!request) return;
-    const asked = (this.#lists += 1);
+    const isLatest = this.#lists.start();
     try {
       const offers = await call(this.#host, 'draft_offers', { target: request.target, context: request.context });
-      if (asked !== this.#lists) return;
+      if (!isLatest()) return;
       this.offers = offers;
       this.offersError = null;
-      // What is in memory may lie outside of the folders; anything else that is not offered has gone.
+      // A loaded draft may be outside of the folders. Any other unlisted one is gone.
       const loaded = this.#models.loaded?.draft?.path ?? null;
       if (this.draft !== null && this.draft !== loaded && !offers.offers.some(({ path }) => path === this.draft)) {
         this.draft = null;
@@ -226,11 +226,11 @@ export class Pairing {
       }
       if (!this.#draftChosen) this.#chooseBest();
     } catch (thrown) {
-      if (asked === this.#lists) this.offersError = toErrorInfo(thrown);
+      if (isLatest()) this.offersError = toErrorInfo(thrown);
     }
   }
 
-  /** Until the person chooses: the first draft that is here, fits, and promises something. */
+  /** Chooses the best draft until the user does: the first available one that fits and promises a speedup. */
   #chooseBest(): void {
     const gain = ({ measured, predicted }: DraftOffer) => measured?.speedup ?? predicted?.speedup ?? 0;
     const best = this.suited.find((offer) => offer.path !== null && offer.fit !== 'too_large' && gain(offer) > 1);

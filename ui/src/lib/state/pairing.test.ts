@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import { library as recorded, models as listed } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
-import { ReplayLibrary } from '../host/replayLibrary';
+import { ReplayLibrary } from '../../../../tests/ui/replay/library';
 import type { LoadRequest } from '../ipc/schema.gen';
 import { Comparison } from './comparison.svelte';
 import { Library } from './library.svelte';
@@ -38,7 +38,7 @@ function make() {
 }
 
 describe('a target', () => {
-  it('is asked about with its usual context, and gets the best draft that is here', async () => {
+  it('is requested with its default context, and gets the best available draft', async () => {
     const { pairing } = make();
     pairing.show(named('7b'));
     await settled();
@@ -50,14 +50,14 @@ describe('a target', () => {
     expect([pairing.fit?.context, pairing.fit?.draft === null]).toEqual([8192, false]);
   });
 
-  it('that cannot be used is not asked about', async () => {
+  it('that cannot be used is not requested', async () => {
     const { pairing, asked } = make();
     pairing.show(named('half-a-download'));
     await settled();
     expect([pairing.target, asked]).toEqual([null, []]);
   });
 
-  it('keeps the draft that a person has chosen, none included', async () => {
+  it('keeps the draft chosen by the user, even none', async () => {
     const { pairing } = make();
     pairing.show(named('7b'));
     pairing.chooseDraft(null);
@@ -71,7 +71,7 @@ describe('a target', () => {
     expect(pairing.fit?.draft?.weights).toBe(named('1.5b').size_bytes);
   });
 
-  it('has contexts from the least to its most, and asks once they rest', async () => {
+  it('offers contexts from the smallest to its largest, and requests a settled one', async () => {
     const { pairing, timers, asked } = make();
     pairing.show(named('smollm2'));
     await settled();
@@ -90,7 +90,7 @@ describe('a target', () => {
     expect([pairing.fit?.context, pairing.offers?.context]).toEqual([1024, 1024]);
   });
 
-  it('is loaded with what is chosen, once it is known what goes with it', async () => {
+  it('is loaded with the current choices, once its drafts are known', async () => {
     const { pairing, loads } = make();
     pairing.show(named('7b'));
     await pairing.load();
@@ -101,7 +101,7 @@ describe('a target', () => {
     expect(loads.at(-1)).toEqual({ target: named('7b').path, draft: null, context: 4096 });
   });
 
-  it('that is in memory keeps its context when only the draft is changed', async () => {
+  it('in memory keeps its context when only the draft changes', async () => {
     const { pairing, models, loads } = make();
     await models.load({ target: named('7b').path, draft: null, context: 4096 }, '7b');
     models.loaded = { ...models.loaded!, context: 4096 };
@@ -112,7 +112,7 @@ describe('a target', () => {
     expect([pairing.context, pairing.fit?.context]).toEqual([4096, 4096]);
   });
 
-  it('loses a chosen draft that is no longer there', async () => {
+  it('loses a chosen draft that no longer exists', async () => {
     const { pairing, engine } = make();
     pairing.show(named('7b'));
     pairing.chooseDraft(named('0.5b').path);

@@ -1,5 +1,5 @@
-// What the person likes, in every conversation: looks, language, how tokens are drawn, presets. The host
-// keeps it; what it kept and cannot be understood is as if it had never been kept. No DOM.
+// Preferences for all conversations: appearance, language, sampling, presets. The host stores them. Invalid stored
+// values count as missing. No DOM.
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
@@ -9,44 +9,43 @@ import { asRule, lossless } from '../rules';
 import type { Chosen } from './settings.svelte';
 import { appearances, colourModes, offeredMethods, textSizes, views, type Appearance, type ColourMode, type TextSize, type View } from '../strings/keys';
 
-/** Instructions and settings under a name. */
+/** Named instructions and settings. */
 export interface Preset {
   readonly name: string;
   readonly system: string;
   readonly settings: Chosen;
 }
 
-/** Models that were loaded, by path. */
+/** Last models, by path. */
 export interface LastModels {
   readonly target: string;
   readonly draft: string | null;
-  /** Null: the target's usual one. */
+  /** Null for the target's default. */
   readonly context: number | null;
-  /** Of the target, so that it can be named before the folders are looked through, and where it lies in none; null
-   * where they were not kept. */
+  /** Of the target, for naming it before the folders are searched, or if it is in none; null if not saved. */
   readonly name: string | null;
   readonly quantisation: string | null;
 }
 
-/** Minutes after which models may be let go. */
+/** Minutes until unused models are unloaded. */
 export const keepWarmChoices = [0, 5, 15, 60] as const;
 
-/** Everything that is kept. */
+/** All stored preferences. */
 export interface Values {
   appearance: Appearance;
   textSize: TextSize;
-  /** Null: the system's. */
+  /** Null for the system's. */
   language: LanguageCode | null;
   colourMode: ColourMode;
   view: View;
   presets: readonly Preset[];
-  /** The models that were loaded last; null: none were. */
+  /** The last models; null for none. */
   lastModels: LastModels | null;
-  /** Targets that were loaded lately, by path, the last one first. */
+  /** Paths of recently loaded targets, latest first. */
   recentModels: readonly string[];
-  /** Minutes after which models that nobody uses are let go; 0: never. The engine reads it too. */
+  /** Minutes until unused models are unloaded; 0 for never. The engine reads it too. */
   keepWarmMinutes: number;
-  /** What was typed and not sent, by the conversation's name there. */
+  /** Drafts by conversation key. */
   drafts: Readonly<Record<string, string>>;
 }
 
@@ -65,7 +64,7 @@ const defaults: Values = {
   drafts: {},
 };
 
-/** The names under which the host keeps them. */
+/** Keys in the host's store. */
 const kept: Record<Key, string> = {
   appearance: 'appearance',
   textSize: 'text_size',
@@ -79,7 +78,7 @@ const kept: Record<Key, string> = {
   drafts: 'drafts',
 };
 
-/** Understands what was kept; undefined when it is nothing we would keep. */
+/** Parses a stored value; undefined if invalid. */
 const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   appearance: (value) => oneOf(appearances, value),
   textSize: (value) => oneOf(textSizes, value),
@@ -95,14 +94,14 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
 
 const keys = Object.keys(defaults) as Key[];
 
-/** The person's preferences. A choice holds from the moment it is made, whether it could be kept or not. */
+/** Preferences of the user. A choice applies at once, whether it could be stored or not. */
 export class Preferences {
   #values = $state.raw<Values>(defaults);
-  /** Why the preferences could not be read or kept; null when they could. */
+  /** Why preferences could not be read or stored; null if they could. */
   problem = $state.raw<ErrorInfo | null>(null);
 
   readonly #host: Host;
-  /** Chosen since the start: what is read later does not undo it. */
+  /** Keys set since the start, which reading does not overwrite. */
   // Looked up, never drawn from.
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #chosen = new Set<Key>();
@@ -152,7 +151,7 @@ export class Preferences {
     return this.#values.drafts;
   }
 
-  /** Reads what was kept. Never rejects: without it, the defaults hold. */
+  /** Reads the stored preferences. Never rejects: the defaults apply on failure. */
   async load(): Promise<void> {
     try {
       const found = await call(this.#host, 'preferences', {});
@@ -164,11 +163,11 @@ export class Preferences {
     }
   }
 
-  /** Chooses a value and keeps it; resolves when that is done or has failed. Never rejects. */
+  /** Sets and stores a value. Resolves when stored or failed. Never rejects. */
   set<K extends Key>(key: K, value: Values[K]): Promise<void> {
     this.#chosen.add(key);
     this.#values = { ...this.#values, [key]: value };
-    // One after the other, so that the last choice is the one that is kept.
+    // One after the other, so that the last choice is the stored one.
     this.#writing = this.#writing.then(async () => {
       try {
         await call(this.#host, 'set_preference', { key: kept[key], value });
@@ -180,18 +179,18 @@ export class Preferences {
     return this.#writing;
   }
 
-  /** Makes the text larger or smaller by steps; at the end of the scale nothing happens. */
+  /** Changes the text size by steps, within its range. */
   resize(steps: number): void {
     const size = textSizes[textSizes.indexOf(this.textSize) + steps];
     if (size !== undefined) void this.set('textSize', size);
   }
 
-  /** Sets the text size back to the usual one. */
+  /** Resets the text size. */
   resetSize(): void {
     void this.set('textSize', defaults.textSize);
   }
 
-  /** Keeps a preset; one of the same name is replaced. One without a name is not kept. */
+  /** Saves a preset, replacing one of the same name. Unnamed presets are not saved. */
   savePreset(preset: Preset): void {
     const name = preset.name.trim();
     if (name === '') return;
@@ -200,7 +199,7 @@ export class Preferences {
     void this.set('presets', at < 0 ? [...this.presets, saved] : this.presets.with(at, saved));
   }
 
-  /** Renames a preset; false when there is none, or the new name is empty or taken. */
+  /** Renames a preset. Returns false if it is missing, or the new name is empty or taken. */
   renamePreset(from: string, to: string): boolean {
     const name = to.trim();
     const at = this.presets.findIndex((preset) => preset.name === from);
@@ -225,7 +224,7 @@ function oneOf<T>(allowed: readonly T[], value: unknown): T | undefined {
   return allowed.find((one) => one === value);
 }
 
-/** Without those whose name another one before them has. */
+/** Drops presets with a duplicate name. */
 function distinct(presets: Preset[]): Preset[] {
   return presets.filter((preset, i) => presets.findIndex((other) => other.name === preset.name) === i);
 }
@@ -237,7 +236,7 @@ function asPreset(value: unknown): Preset | undefined {
   if (typeof name !== 'string' || name.trim() === '' || typeof system !== 'string' || known === undefined) return undefined;
   if (!(maxDraft === 'auto' || isNumber(maxDraft)) || !(seed === null || isNumber(seed))) return undefined;
   if (![temperature, topK, topP, minP, repeatPenalty, maxTokens].every(isNumber)) return undefined;
-  // Presets were kept before there was a choice of rules.
+  // Older presets have no rule.
   const acceptance = rule === undefined ? lossless : asRule(rule);
   if (acceptance === undefined) return undefined;
   const numbers = { temperature, topK, topP, minP, repeatPenalty, maxTokens } as Omit<Chosen, 'method' | 'maxDraft' | 'seed' | 'rule'>;

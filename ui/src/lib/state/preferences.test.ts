@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { SilentHost } from '../host/testing';
 import { Preferences, type Preset } from './preferences.svelte';
 
-/** A host that keeps preferences, or refuses to. */
+/** A host that stores preferences, or refuses to. */
 class KeepingHost extends SilentHost {
   kept: Record<string, unknown> = {};
   written: [string, unknown][] = [];
@@ -43,7 +43,7 @@ const values = ({ appearance, textSize, language, colourMode, view, presets }: P
 const defaults = { appearance: 'system', textSize: 15, language: null, colourMode: 'origin', view: 'rich', presets: [] };
 
 describe('Preferences', () => {
-  it('has defaults, and reads what was kept', async () => {
+  it('has defaults, and reads stored values', async () => {
     expect(values((await make()).preferences)).toEqual(defaults);
     const kept = { appearance: 'dark', text_size: 18, language: 'de', colour_mode: 'surprise', view: 'tokens', presets: [preset('a')] };
     expect(values((await make(kept)).preferences)).toEqual({
@@ -56,12 +56,12 @@ describe('Preferences', () => {
     });
   });
 
-  it('takes the default for each value it does not understand, and keeps the others', async () => {
+  it('uses the default for each invalid value, and keeps the others', async () => {
     const kept = { appearance: 'pink', text_size: '15', language: 5, colour_mode: null, view: 'tokens', presets: {}, other: 1 };
     expect(values((await make(kept)).preferences)).toEqual({ ...defaults, view: 'tokens' });
   });
 
-  it('drops presets it does not understand, one by one', async () => {
+  it('drops invalid presets one by one', async () => {
     const wrong = [
       null,
       'x',
@@ -76,7 +76,7 @@ describe('Preferences', () => {
     expect(preferences.presets).toEqual([preset('good')]);
   });
 
-  it('keeps a choice, and a choice made before reading ends stands', async () => {
+  it('stores a choice, which is not overwritten by a late read', async () => {
     const host = new KeepingHost();
     host.kept = { appearance: 'light', view: 'tokens' };
     const preferences = new Preferences(host);
@@ -88,7 +88,7 @@ describe('Preferences', () => {
     expect(host.written).toEqual([['appearance', 'dark']]);
   });
 
-  it('lives without a host that keeps anything', async () => {
+  it('works with a host that stores nothing', async () => {
     const host = new KeepingHost();
     host.refuses = true;
     const preferences = new Preferences(host);
@@ -102,7 +102,7 @@ describe('Preferences', () => {
     expect(preferences.problem).toBeNull();
   });
 
-  it('makes text larger and smaller by steps, up to the ends', async () => {
+  it('changes the text size by steps, up to the ends', async () => {
     const { host, preferences } = await make();
     preferences.resize(1);
     preferences.resize(1);
@@ -116,7 +116,7 @@ describe('Preferences', () => {
     expect(host.written.map(([, value]) => value)).toEqual([18, 15, 13, 15, 'rich']);
   });
 
-  it('takes presets from before there were rules as lossless, and leaves out those with a rule it does not know', async () => {
+  it('reads presets without a rule as lossless, and drops those with an unknown rule', async () => {
     const { rule, ...before } = preset('old').settings;
     const match = { ...preset('match'), settings: { ...before, rule: { name: 'match' } } };
     const naive = { ...preset('naive'), settings: { ...before, rule: { name: 'naive' } } };

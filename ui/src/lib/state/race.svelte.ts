@@ -1,39 +1,39 @@
-// The last turn of a comparison once more: every lane at its own times, all on one clock. No DOM.
+// Replay of a comparison's last turn: all lanes on one clock, each at its own times. No DOM.
 
-import type { Contender, TimedEvent } from '../ipc/schema.gen';
+import type { MethodConfig, TimedEvent } from '../ipc/schema.gen';
 import { Answer } from './answer.svelte';
 
-/** What the screen shows of a lane, live and in a race. */
+/** Display of a lane, live or replayed. */
 export interface LaneView {
-  readonly contender: Contender;
+  readonly contender: MethodConfig;
   readonly answer: Answer;
   /** Milliseconds of its own time so far. */
   readonly at: number;
 }
 
-/** How fast a race goes, in times its own speed. */
+/** Speeds of a replay, relative to real time. */
 export const raceSpeeds = [0.5, 1, 2] as const;
 export type RaceSpeed = (typeof raceSpeeds)[number];
 
-/** A lane of a race. */
+/** A lane of a replay. */
 class RacingLane implements LaneView {
-  readonly contender: Contender;
+  readonly contender: MethodConfig;
   answer = $state.raw(new Answer());
   at = $state(0);
   readonly #events: readonly TimedEvent[];
   #next = 0;
 
-  constructor(contender: Contender, events: readonly TimedEvent[]) {
+  constructor(contender: MethodConfig, events: readonly TimedEvent[]) {
     this.contender = contender;
     this.#events = events;
   }
 
-  /** When it has said everything. */
+  /** End of its last event, in milliseconds. */
   get end(): number {
     return this.#events.at(-1)?.at_ms ?? 0;
   }
 
-  /** Shows what it had said by then. */
+  /** Shows its text at a time. */
   goTo(at: number): void {
     const before = this.#events[this.#next - 1];
     if (before && before.at_ms > at) {
@@ -48,18 +48,18 @@ class RacingLane implements LaneView {
   }
 }
 
-/** A race. */
+/** A replay. */
 export class Race {
   readonly lanes: readonly RacingLane[];
-  /** When the last lane is through, in milliseconds. */
+  /** End of the last lane, in milliseconds. */
   readonly length: number;
-  /** What the clock shows, in milliseconds. */
+  /** The clock, in milliseconds. */
   at = $state(0);
   playing = $state(false);
   speed = $state<RaceSpeed>(1);
 
-  /** Begins at the end, with all that was said. */
-  constructor(contenders: readonly Contender[], recordings: readonly (readonly TimedEvent[])[]) {
+  /** Starts at the end, with the complete texts. */
+  constructor(contenders: readonly MethodConfig[], recordings: readonly (readonly TimedEvent[])[]) {
     this.lanes = contenders.map((contender, i) => new RacingLane(contender, recordings[i] ?? []));
     this.length = Math.max(0, ...this.lanes.map((lane) => lane.end));
     this.seek(this.length);
@@ -71,7 +71,7 @@ export class Race {
     for (const lane of this.lanes) lane.goTo(this.at);
   }
 
-  /** Goes on; from the beginning once it was over. */
+  /** Plays; from the beginning if it is at its end. */
   play(): void {
     if (this.at >= this.length) this.seek(0);
     this.playing = true;
@@ -85,7 +85,7 @@ export class Race {
     this.seek(0);
   }
 
-  /** So many milliseconds have passed for the one who watches. */
+  /** Advances the clock by the viewer's elapsed milliseconds. */
   advance(milliseconds: number): void {
     if (!this.playing) return;
     this.seek(this.at + milliseconds * this.speed);

@@ -1,11 +1,11 @@
-// What the next answer is asked with: method, depth, sampling. Ranges come from the engine. No DOM.
+// Settings of the next answer: method, depth, sampling. Ranges come from the engine. No DOM.
 
 import type { AcceptanceRule, AnswerSettings, AppInfo, LoadedModels, MaxDraft, SamplingParams } from '../ipc/schema.gen';
 import { lossless } from '../rules';
 import { language } from '../strings/index.svelte';
 import { offeredMethods, type OfferedMethod } from '../strings/keys';
 
-/** Those that draft with a second model. */
+/** Methods that draft with a second model. */
 const draftMethods: ReadonlySet<OfferedMethod> = new Set(['draft-model', 'draft-tree', 'cascade']);
 
 /** Allowed values of a number, both ends included. */
@@ -14,10 +14,10 @@ export interface Range {
   max: number;
 }
 
-/** Largest whole number that survives the trip through JSON. */
+/** Largest integer that is exact in JSON. */
 const largestWhole = Number.MAX_SAFE_INTEGER;
 
-/** Ranges that hold until the engine has told its own. */
+/** Ranges until the engine has reported its own. */
 const startingRanges: Record<string, Range> = {
   max_draft: { min: 1, max: 15 },
   max_tokens: { min: 1, max: largestWhole },
@@ -25,7 +25,7 @@ const startingRanges: Record<string, Range> = {
   seed: { min: 0, max: largestWhole },
 };
 
-/** What a person chooses of the settings. */
+/** Settings chosen by the user. */
 export interface Chosen {
   readonly method: OfferedMethod;
   readonly maxDraft: MaxDraft;
@@ -36,7 +36,7 @@ export interface Chosen {
   readonly repeatPenalty: number;
   readonly maxTokens: number;
   readonly seed: number | null;
-  /** Which drafted tokens stand. */
+  /** The acceptance rule. */
   readonly rule: AcceptanceRule;
 }
 
@@ -50,14 +50,14 @@ export class Settings {
   topP = $state(1);
   minP = $state(0);
   repeatPenalty = $state(1);
-  /** Null: a new one for every answer. */
+  /** Null for a new one per answer. */
   seed = $state<number | null>(null);
   rule = $state.raw<AcceptanceRule>(lossless);
 
   #sampling = $state.raw<SamplingParams | null>(null);
   #ranges = $state.raw<Record<string, Range>>(startingRanges);
 
-  /** Takes the engine's defaults and ranges. */
+  /** Applies the engine's defaults and ranges. */
   adopt(info: AppInfo): void {
     const told = info.ranges.map(({ name, min, max }) => [name, { min, max: Math.min(max, largestWhole) }] as const);
     this.#ranges = { ...startingRanges, ...Object.fromEntries(told) };
@@ -72,19 +72,19 @@ export class Settings {
     this.maxTokens = this.clamp('max_tokens', this.maxTokens);
   }
 
-  /** The models changed: take the first method that works when asked to, or when the chosen one does not. */
+  /** Adapts to other models: the first working method, if `choose` or if the chosen one does not work. */
   fit(loaded: LoadedModels, choose: boolean): void {
     const usable = offeredMethods.filter((method) => loaded.methods.includes(method));
     if (choose || !usable.includes(this.method)) this.method = usable[0] ?? 'plain';
   }
 
-  /** What is chosen now. */
+  /** The current choices. */
   chosen(): Chosen {
     const { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule } = this;
     return { method, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule };
   }
 
-  /** Chooses all of it again, within today's ranges. A method that does not work now is not chosen. */
+  /** Applies saved choices within the current ranges. An unavailable method is ignored. */
   choose(chosen: Chosen, loaded: LoadedModels | null): void {
     if (whyNot(chosen.method, loaded) === null) this.method = chosen.method;
     this.maxDraft = chosen.maxDraft === 'auto' ? 'auto' : this.clamp('max_draft', chosen.maxDraft);
@@ -98,7 +98,7 @@ export class Settings {
     this.rule = chosen.rule;
   }
 
-  /** Allowed values of a setting, by its field name. */
+  /** Range of a setting, by its field name. */
   range(name: string): Range {
     return this.#ranges[name] ?? { min: 0, max: largestWhole };
   }
@@ -109,7 +109,7 @@ export class Settings {
     return Math.min(max, Math.max(min, value));
   }
 
-  /** The settings as part of a request; null before the engine has told its defaults. */
+  /** The settings of a request; null until the engine has reported its defaults. */
   request(): Omit<AnswerSettings, 'target' | 'draft'> | null {
     if (!this.#sampling) return null;
     return {
@@ -131,7 +131,7 @@ export class Settings {
   }
 }
 
-/** Why a method cannot be chosen now, or null when it can. */
+/** Why a method is unavailable; null if it is available. */
 export function whyNot(method: OfferedMethod, loaded: LoadedModels | null): string | null {
   const { methodSelect, openModelFirst } = language.strings;
   if (!loaded) return openModelFirst;

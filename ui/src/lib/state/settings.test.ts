@@ -34,7 +34,7 @@ const info = (ranges: AppInfo['ranges']): AppInfo => ({
 });
 
 describe('Settings', () => {
-  it('has no request before the engine has told its defaults, and carries them after', () => {
+  it('has no request before the engine has reported its defaults, and uses them after', () => {
     const settings = new Settings();
     expect(settings.request()).toBeNull();
     settings.adopt(info([]));
@@ -42,7 +42,7 @@ describe('Settings', () => {
     expect(settings.request()?.sampling).toMatchObject({ temperature: 0.7, top_k: 40, seed: 5 });
   });
 
-  it('keeps values within the ranges the engine told', () => {
+  it('keeps values within the engine’s ranges', () => {
     const settings = new Settings();
     settings.adopt(info([{ name: 'max_draft', min: 1, max: 8 }]));
     expect(settings.maxDraft).toBe('auto');
@@ -53,7 +53,7 @@ describe('Settings', () => {
     expect(settings.range('max_tokens').min).toBe(1);
   });
 
-  it('begins with the method that shows most, and keeps a choice that still works', () => {
+  it('starts with the most telling method, and keeps a choice that still works', () => {
     const settings = new Settings();
     settings.fit(loaded(['plain', 'ngram']), true);
     expect(settings.method).toBe('ngram');
@@ -66,7 +66,7 @@ describe('Settings', () => {
     expect(settings.method).toBe('ngram');
   });
 
-  it('carries the rule, and presets keep it', () => {
+  it('sends the rule, and presets keep it', () => {
     const settings = new Settings();
     settings.adopt(info([]));
     expect(settings.request()?.rule).toEqual({ name: 'lossless' });
@@ -86,7 +86,7 @@ describe('Settings', () => {
 });
 
 describe('whyNot', () => {
-  it('gives a reason for every method that cannot be chosen, and none for the others', () => {
+  it('gives a reason for every unavailable method only', () => {
     expect(whyNot('plain', null)).toBe('Open a model first');
     expect(whyNot('plain', loaded(['plain']))).toBeNull();
     expect(whyNot('draft-model', loaded(['plain']))).toBe('Open a draft first');

@@ -4,21 +4,21 @@ import { StickyEnd } from './sticky';
 const at = (top: number, height = 1000) => ({ top, height, viewport: 400 });
 
 describe('StickyEnd', () => {
-  it('follows from the start, and while the text grows under it', () => {
+  it('follows from the start, and while the text grows', () => {
     const sticky = new StickyEnd();
     sticky.scrolled(at(600));
     sticky.scrolled(at(600, 1400));
     expect(sticky.following).toBe(true);
   });
 
-  it('lets go when the reader scrolls up, however little', () => {
+  it('stops following at the slightest scroll up', () => {
     const sticky = new StickyEnd();
     sticky.scrolled(at(600));
     sticky.scrolled(at(595));
     expect(sticky.following).toBe(false);
   });
 
-  it('stays let go while the text grows and the reader scrolls down part of the way', () => {
+  it('does not follow while the reader scrolls down only part of the way', () => {
     const sticky = new StickyEnd();
     sticky.scrolled(at(600));
     sticky.scrolled(at(300));
@@ -26,7 +26,7 @@ describe('StickyEnd', () => {
     expect(sticky.following).toBe(false);
   });
 
-  it('follows again near the end, and when asked to', () => {
+  it('follows again near the end, and on request', () => {
     const sticky = new StickyEnd();
     sticky.scrolled(at(600));
     sticky.scrolled(at(300));
@@ -38,7 +38,7 @@ describe('StickyEnd', () => {
     expect(sticky.following).toBe(true);
   });
 
-  it('lets go when the reader is taken elsewhere, even downwards, and follows again at the end', () => {
+  it('stops when the view jumps elsewhere, even downwards, and follows again at the end', () => {
     const sticky = new StickyEnd();
     sticky.leave();
     sticky.scrolled(at(300));
@@ -47,7 +47,7 @@ describe('StickyEnd', () => {
     expect(sticky.following).toBe(true);
   });
 
-  it('does not take a page that got shorter for the reader leaving', () => {
+  it('keeps following when the page gets shorter', () => {
     const sticky = new StickyEnd();
     sticky.scrolled(at(600));
     sticky.scrolled(at(100, 500));

@@ -1,26 +1,26 @@
-// Whether a scrolled view follows its end: only while the reader is there. Numbers in, no DOM.
+// Decides whether a scrolling view follows its end: only while the reader is there. Numbers only, no DOM.
 
-/** Where a scrolled element stands, in pixels. */
+/** Scroll position of an element, in pixels. */
 export interface ScrollPlace {
   top: number;
   height: number;
   viewport: number;
 }
 
-/** Distance from the end within which the reader counts as being there, in pixels. */
+/** Distance from the end that counts as being there, in pixels. */
 export const nearEnd = 24;
 
-/** Follows the end until the reader scrolls away, and again once they come back. */
+/** Follows the end until the reader scrolls away, and again when they return. */
 export class StickyEnd {
   #following = true;
   #lastTop = 0;
 
-  /** Whether the view should stay at its end. */
+  /** Whether the view follows its end. */
   get following(): boolean {
     return this.#following;
   }
 
-  /** The view has scrolled, by the reader or by us. */
+  /** Called after any scroll. */
   scrolled(place: ScrollPlace): void {
     const distance = place.height - place.viewport - place.top;
     const upwards = place.top < this.#lastTop - 0.5;
@@ -30,12 +30,12 @@ export class StickyEnd {
     else if (distance <= nearEnd) this.#following = true;
   }
 
-  /** The reader was taken elsewhere. */
+  /** Called when the view jumps elsewhere. */
   leave(): void {
     this.#following = false;
   }
 
-  /** The reader asked for the end. */
+  /** Called when the reader asks for the end. */
   follow(): void {
     this.#following = true;
   }

@@ -1,9 +1,9 @@
-// Recorded streams through the classes the window follows an answer with, over channels that repeat, swap and lose
-// messages: in the end the answer is the one of an undisturbed channel.
+// Recorded streams over channels that repeat, reorder and lose messages. The final answer equals that of a perfect
+// channel.
 
 import { describe, expect, it } from 'vitest';
 import { uniform } from '../../../../tests/ui/fixtures/build';
-import { parseRecording } from '../host/recording';
+import { parseRecording } from '../../../../tests/ui/replay/recording';
 import type { GenerationEvent, StreamMessage } from '../ipc/schema.gen';
 import { EventStream, silenceMs } from '../ipc/stream';
 import { HandClock } from '../ipc/testing';
@@ -23,7 +23,7 @@ type Channel = (messages: readonly StreamMessage[], random: () => number) => Str
 const twice: Channel = (messages, random) =>
   messages.flatMap((message, at) => [message, ...(random() < 0.6 ? [message] : []), ...(random() < 0.2 ? messages.slice(0, at).slice(-1) : [])]);
 
-/** No message is more than a few places from its own. */
+/** No message moves more than a few places. */
 const shuffled: Channel = (messages, random) =>
   messages
     .map((message, at) => ({ message, place: at + 4 * random() }))
@@ -42,7 +42,7 @@ const channels: Record<string, Channel> = {
   'shuffled, some twice, some lost': (messages, random) => lossy(twice(shuffled(messages, random), random), random),
 };
 
-/** Everything an answer says of itself and its tokens. */
+/** All properties of an answer and its tokens. */
 const account = (answer: Answer) => ({
   phase: answer.phase,
   text: answer.text,
@@ -56,14 +56,14 @@ const account = (answer: Answer) => ({
   blocks: answer.said,
 });
 
-/** The answer to a recording, in one piece. */
+/** The answer of a recording, applied at once. */
 function undisturbed(messages: readonly StreamMessage[]): Answer {
   const answer = new Answer();
   answer.apply(messages.flatMap(({ events }) => events));
   return answer;
 }
 
-/** The answer as the window follows it: events of a few messages a frame. Also how often it asked for a snapshot. */
+/** The answer as followed by the window, a few messages per frame, and the number of snapshots. */
 async function followed(messages: readonly StreamMessage[], channel: Channel, random: () => number): Promise<{ answer: Answer; asked: number }> {
   const answer = new Answer();
   const clock = new HandClock();
@@ -88,7 +88,7 @@ async function followed(messages: readonly StreamMessage[], channel: Channel, ra
     await clock.advance(0);
     if (random() < 0.4) frame();
   }
-  // The engine has said all of it, whatever arrived.
+  // The engine has sent everything, whatever arrived.
   said = all.length;
   for (let silence = 0; silence < 5 && !stream.over; silence += 1) await clock.advance(silenceMs);
   frame();
@@ -99,12 +99,12 @@ async function followed(messages: readonly StreamMessage[], channel: Channel, ra
 describe.each(recordings)('$name', ({ messages }) => {
   const wanted = account(undisturbed(messages));
 
-  it('says something', () => {
+  it('has a text', () => {
     expect(wanted.phase).toBe('finished');
     expect(wanted.origins.length).toBeGreaterThan(5);
   });
 
-  it.each(Object.keys(channels))('is the same answer, %s', async (name) => {
+  it.each(Object.keys(channels))('gives the same answer, %s', async (name) => {
     const channel = channels[name] ?? ((sent: readonly StreamMessage[]) => [...sent]);
     for (const seed of [1, 2, 3, 4, 5]) {
       const { answer, asked } = await followed(messages, channel, uniform(seed));

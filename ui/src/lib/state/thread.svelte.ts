@@ -1,44 +1,44 @@
-// One conversation as the window has it: its messages as a tree, the branch that is shown as turns, and what was
-// asked in it in vain. It asks the engine for nothing. No DOM.
+// A conversation: its messages as a tree, the shown branch as turns, and refused questions. Makes no requests. No
+// DOM.
 
 import type { AnswerSettings, Asking, Conversation as Kept, ErrorInfo, MessageState, StoredMessage } from '../ipc/schema.gen';
+import { Latest } from '../latest';
 import { saidOf } from '../text/thinking';
 import { Answer } from './answer.svelte';
 import { newestBelow, pathTo, siblingsOf, type Siblings } from './branches';
 
 /** A question and its answer. */
 export interface Turn {
-  /** Stays the same while the turn is on screen. */
+  /** Stable while the turn is on screen. */
   readonly key: string;
   readonly prompt: string;
   readonly answer: Answer;
-  /** What is kept of the answer's text, to be read where its tokens are not here; null when nothing is. */
+  /** Saved text of the answer, shown until its tokens are loaded; null for none. */
   readonly stored: string | null;
-  /** What the answer was asked with, as it is kept; null when it is not. */
+  /** Saved settings of the answer; null if not saved. */
   readonly settings: AnswerSettings | null;
   /** Their messages; null until the engine has numbered them. */
   readonly question: number | null;
   readonly answerId: number | null;
-  /** What else was asked and answered in the same place. */
+  /** Siblings of the question and of the answer. */
   readonly questions: Siblings | null;
   readonly answers: Siblings | null;
 }
 
-/** A turn whose answer the engine keeps. */
+/** A turn whose answer is saved. */
 export type AnsweredTurn = Turn & { readonly answerId: number };
 
-/** A question that the engine would not take: it stays where it was asked until it is asked again, there or by sending
- * the same text, or dismissed. */
+/** A refused question. It stays until it is repeated, sent again with the same text, or dismissed. */
 export interface Refused {
   readonly turn: Turn;
-  /** The answer it was asked after; null at the beginning. */
+  /** The answer before it; null at the start. */
   readonly after: number | null;
 }
 
-/** What an answer says, without what it thought; of one whose tokens are not here, what is kept of its text. */
+/** Text of an answer without its thought. The saved text, if its tokens are not loaded. */
 export const saidIn = ({ answer, stored }: Turn): string => (answer.tokens.length > 0 ? answer.saidText : saidOf(stored ?? ''));
 
-/** A turn that the engine has not numbered yet. */
+/** Creates a turn without numbers. */
 export const newTurn = (key: string, prompt: string, answer: Answer): Turn => ({
   key,
   prompt,
@@ -53,21 +53,22 @@ export const newTurn = (key: string, prompt: string, answer: Answer): Turn => ({
 
 /** A conversation. */
 export class Thread {
-  /** Its number; null until something was said. */
+  /** Its number; null while it is new. */
   id = $state<number | null>(null);
-  /** Instructions for all of it. */
+  /** Instructions of the conversation. */
   system = $state('');
-  /** The branch that is shown, and what is being asked. */
+  /** The shown branch, and the question being asked. */
   turns = $state.raw<readonly Turn[]>([]);
-  /** Why the last thing that was asked for could not be done, where no answer can say it. */
+  /** Error of the last action, where no answer shows it. */
   error = $state.raw<ErrorInfo | null>(null);
-  /** What was asked in vain. */
+  /** Refused questions. */
   refused: readonly Refused[];
-  /** The instructions as the engine has them, and how often others were given. */
+  /** The instructions stored by the engine. */
   instructed = '';
-  instructions = 0;
+  /** Changes of the instructions. */
+  readonly instructions = new Latest();
 
-  #told: Promise<unknown> = Promise.resolve();
+  #lastRequest: Promise<unknown> = Promise.resolve();
   #messages: readonly StoredMessage[] = [];
   #leaf: number | null = null;
   // Looked up, never drawn from.
@@ -82,7 +83,7 @@ export class Thread {
     this.show();
   }
 
-  /** A conversation that was kept. */
+  /** Creates the thread of a saved conversation. */
   static of({ entry, system, messages, leaf }: Kept, refused: readonly Refused[]): Thread {
     const thread = new Thread(refused);
     thread.id = entry.id;
@@ -94,40 +95,40 @@ export class Thread {
     return thread;
   }
 
-  /** Does what tells the engine something of this conversation, once what was begun before is over: the first gives it
-   * its number, and what does not know that would begin another one. */
+  /** Runs requests that change this conversation one after another: the first gives it its number, without which
+   * the next would create another conversation. */
   inOrder<T>(tell: () => Promise<T>): Promise<T> {
-    const told = this.#told.then(tell);
-    this.#told = told.catch(() => {});
-    return told;
+    const sent = this.#lastRequest.then(tell);
+    this.#lastRequest = sent.catch(() => {});
+    return sent;
   }
 
-  /** The answer that the next question follows; null at the beginning. */
+  /** The answer before the next question; null at the start. */
   get end(): number | null {
     return lastAnswer(this.turns);
   }
 
-  /** Whether a message is of this conversation. */
+  /** Whether a message belongs to this conversation. */
   has(message: number): boolean {
     return this.#find(message) !== undefined;
   }
 
-  /** Whether a message is on the branch that is shown. */
+  /** Whether a message is on the shown branch. */
   shows(message: number): boolean {
     return this.turns.some(({ question, answerId }) => question === message || answerId === message);
   }
 
-  /** Where a message stands; null when it is not kept. */
+  /** Stored state of a message; null if it is not stored. */
   stateOf(message: number): MessageState | null {
     return this.#find(message)?.state ?? null;
   }
 
-  /** Whether an answer is the one of this message. */
+  /** Whether an answer belongs to a message. */
   isAnswer(answer: Answer, message: number): boolean {
     return this.#answers.get(message) === answer;
   }
 
-  /** Shows the branch of a message, at its newest end. Gives that end. */
+  /** Shows the branch of a message. Returns its newest end. */
   choose(message: number): number {
     const leaf = newestBelow(this.#messages, message);
     this.#leaf = leaf;
@@ -135,7 +136,7 @@ export class Thread {
     return leaf;
   }
 
-  /** Adds what was asked and the answer that has begun. `key` is of the turn that is shown for them already. */
+  /** Adds a question and its started answer. `key` is that of the turn on screen. */
   add(asking: Asking, begun: { question: number; answer: number }, by: { key: string; answer: Answer; settings: AnswerSettings }): void {
     const messages = [...this.#messages];
     const created_ms = Date.now();
@@ -149,14 +150,14 @@ export class Thread {
     this.show();
   }
 
-  /** Forgets what has come of an answer, so that it can be fetched once more. Gives its turn as it is now. */
+  /** Discards the loaded answer, so that it can be fetched again. Returns its new turn. */
   forget(message: number): Turn | undefined {
     this.#answers.delete(message);
     this.show();
     return this.turns.find(({ answerId }) => answerId === message);
   }
 
-  /** Makes the branch that is shown out of the tree. What is being asked and has no number yet is left out. */
+  /** Builds the shown branch from the tree. Questions without a number are left out. */
   show(): void {
     const path = pathTo(this.#messages, this.#leaf);
     const refusedAfter = (answer: number | null) => this.refused.filter(({ after }) => after === answer).map(({ turn }) => turn);
@@ -191,10 +192,10 @@ export class Thread {
   }
 }
 
-/** The answer of the last of these turns that has one. */
+/** The last answer of these turns. */
 export const lastAnswer = (turns: readonly Turn[]): number | null => turns.findLast(({ answerId }) => answerId !== null)?.answerId ?? null;
 
-/** The answer to a question that was kept without one. */
+/** The answer of a stored question without one. */
 function unanswered(): Answer {
   const answer = new Answer();
   answer.interrupt();

@@ -3,7 +3,7 @@ import { SilentHost } from '../host/testing';
 import { Preferences } from './preferences.svelte';
 import { Unsent } from './unsent.svelte';
 
-/** A host that keeps preferences. */
+/** A host that stores preferences. */
 class KeepingHost extends SilentHost {
   kept: Record<string, unknown> = {};
   writes = 0;
@@ -37,7 +37,7 @@ async function make(host = new KeepingHost()) {
 }
 
 describe('drafts', () => {
-  it('are kept a moment after the first change, and are there after a restart', async () => {
+  it('are stored a moment after the first change, and restored on restart', async () => {
     const { host, unsent, timers, later } = await make();
     unsent.type(null, 'a');
     unsent.type(null, 'ab');
@@ -51,7 +51,7 @@ describe('drafts', () => {
     expect([again.draftOf(null), again.draftOf(7), again.draftOf(8)]).toEqual(['ab', '', '']);
   });
 
-  it('are kept at once when the window goes, and not again when nothing has changed', async () => {
+  it('are stored at once when the window closes, and not again without a change', async () => {
     const { host, unsent, later } = await make();
     unsent.type(7, 'a');
     unsent.keep();
@@ -64,7 +64,7 @@ describe('drafts', () => {
     expect([host.kept['drafts'], host.writes]).toEqual([{ c7: 'a' }, writes + 1]);
   });
 
-  it('stand for a question until it is answered, and are not seen meanwhile', async () => {
+  it('hold a question until it is answered, without being shown', async () => {
     const { host, unsent, later } = await make();
     unsent.ask(null, 'waits for a model');
     await later();
@@ -72,21 +72,21 @@ describe('drafts', () => {
     unsent.asked();
     await later();
     expect([host.kept['drafts'], unsent.draftOf(null)]).toEqual([{}, '']);
-    // What is typed is not written over.
+    // The typed text is not overwritten.
     unsent.type(7, 'typed');
     unsent.ask(7, 'asked beside it');
     await later();
     expect(host.kept['drafts']).toEqual({ c7: 'typed' });
   });
 
-  it('go along when their conversation begins', async () => {
+  it('move to their conversation when it begins', async () => {
     const { unsent } = await make();
     unsent.type(null, 'typed behind the first question');
     unsent.begun(4);
     expect([unsent.draftOf(null), unsent.draftOf(4)]).toEqual(['', 'typed behind the first question']);
   });
 
-  it('of conversations that are gone are forgotten, so that none gets another one\u2019s', async () => {
+  it('of deleted conversations are deleted, so that none gets another one\u2019s', async () => {
     const host = new KeepingHost();
     host.kept = { drafts: { new: 'n', c1: 'one', c2: 'two', c3: 'three', c4: 5 } };
     const { unsent, later } = await make(host);

@@ -1,10 +1,8 @@
-// The window's state in one place: settings, models, conversation, and what is pointed at. No DOM.
+// State of the window: settings, models, conversations, screens. No DOM.
 
 import { errorLine } from '../errors';
-import { plainAddress } from '../links';
 import type { Host } from '../host';
 import { call, toErrorInfo, watchLibrary } from '../ipc/rpc';
-import type { Answer, TokenDetail } from './answer.svelte';
 import type { ConversationEntry, LibraryEvent, StoreRemedy } from '../ipc/schema.gen';
 import { reportProblem, type ProblemKind } from '../ipc/problems';
 import { language } from '../strings/index.svelte';
@@ -12,105 +10,87 @@ import { Catalogue } from './catalogue.svelte';
 import { Comparison } from './comparison.svelte';
 import { ComparisonPlan } from './comparisonPlan.svelte';
 import { Comparisons } from './comparisons.svelte';
-import { Conversation, type Told } from './conversation.svelte';
+import { Conversation, type ConversationCallbacks } from './conversation.svelte';
 import { Conversations } from './conversations.svelte';
 import { Downloads } from './downloads.svelte';
 import { Drop } from './drop.svelte';
 import { Lab } from './lab.svelte';
 import { Library } from './library.svelte';
+import { LinkQuestion } from './linkQuestion.svelte';
 import { Models } from './models.svelte';
 import { Pairing } from './pairing.svelte';
 import { Preferences, type Preset } from './preferences.svelte';
 import { Settings } from './settings.svelte';
-import { Shelf } from './shelf.svelte';
+import { ModelList } from './modelList.svelte';
+import { TokenFocus } from './tokenFocus.svelte';
 import { Unsent } from './unsent.svelte';
-import type { ColourMode, LibraryPart, MarkClass, Place } from '../strings/keys';
+import type { ColourMode, LibraryPart, Place } from '../strings/keys';
 
-/** A rectangle in the window, in pixels. */
-export interface Anchor {
-  left: number;
-  right: number;
-  top: number;
-  bottom: number;
-}
-
-/** The token the card tells about. */
-export interface Pointed {
-  answer: Answer;
-  detail: TokenDetail;
-  anchor: Anchor;
-  /** Whether the card stays until it is closed, so that something in it can be pressed. */
-  pinned: boolean;
-}
-
-/** A message that a search has found, to be brought before the reader. */
+/** A search hit to scroll to. */
 export interface Sought {
   message: number;
 }
 
-/** Actions that need the DOM; the window sets them once it is drawn. */
+/** Actions that need the DOM. The window sets them once it is drawn. */
 export interface Screen {
-  /** Puts the caret where the next question is typed; in another place than the chat, gives it the focus. */
+  /** Focuses the composer, or the current screen where there is none. */
   compose: () => void;
-  /** Puts the caret into the search for conversations; in the library, into that for models. */
+  /** Focuses the search field of the current screen. */
   search: () => void;
-  /** Puts the caret where the title of a conversation in the list is typed. */
+  /** Starts renaming a conversation in the list. */
   rename: (entry: ConversationEntry) => void;
-  /** Puts the caret where the name of a repository is typed, which the library shows. */
+  /** Focuses the field for a repository in the library. */
   repository: () => void;
-  /** Copies, and says so. */
+  /** Copies a text and shows a notice. */
   copy: (text: string) => unknown;
 }
 
-/** Everything the window shows. */
+/** The state of the window. */
 export class WindowState {
   readonly preferences: Preferences;
   readonly settings: Settings;
-  /** The models on this machine. */
+  /** Models of this machine. */
   readonly library: Library;
-  /** How they are gone through. */
-  readonly shelf: Shelf;
+  /** The list of models with its filters. */
+  readonly modelList: ModelList;
   readonly models: Models;
-  /** The one that is looked at, and its drafts. */
+  /** The selected model and its drafts. */
   readonly pairing: Pairing;
-  /** The target in memory, and its drafts. */
+  /** The loaded target and its drafts. */
   readonly drafting: Pairing;
   readonly catalogue: Catalogue;
   readonly downloads: Downloads;
   readonly conversation: Conversation;
-  /** What was typed and is in no conversation yet. */
+  /** Unsent text. */
   readonly unsent: Unsent;
   readonly conversations: Conversations;
   readonly comparison: Comparison;
   readonly comparisonPlan: ComparisonPlan;
   readonly comparisons: Comparisons;
   readonly lab: Lab;
-  /** Files that are dragged onto the window. */
+  /** Drags of files over the window. */
   readonly drop: Drop;
-  pointed = $state.raw<Pointed | null>(null);
-  /** What the conversation is to show next; null once it has. */
+  readonly tokens = new TokenFocus();
+  readonly links: LinkQuestion;
+  /** Message to scroll to; null once done. */
   sought = $state.raw<Sought | null>(null);
-  /** The one class of tokens that is not dimmed; null dims none. */
-  only = $state<MarkClass | null>(null);
-  /** The address that is asked about, in its plain form. */
-  link = $state<string | null>(null);
-  /** What the window shows. What goes on elsewhere goes on. */
+  /** The current screen. Work on other screens continues. */
   place = $state<Place>('chat');
-  /** What the library shows. */
+  /** The current part of the library. */
   libraryPart = $state<LibraryPart>('here');
-  /** What lies over the window. */
+  /** The open sheet. */
   sheet = $state<'palette' | 'settings' | null>(null);
-  /** The turn whose question is to be asked differently, until it is. */
+  /** Key of the turn to edit, until its editor opens. */
   toEdit = $state<string | null>(null);
-  /** What was done a moment ago, in a word. */
+  /** Notice of a recent action. */
   notice = $state<string | null>(null);
-  /** What could not be done a moment ago, and what can. */
+  /** Recent failure with its remedy. */
   complaint = $state<string | null>(null);
-  /** Does what only the screen can; nothing before there is one. */
+  /** DOM actions; nothing until the window is drawn. */
   screen: Screen = { compose: () => {}, search: () => {}, rename: () => {}, repository: () => {}, copy: () => {} };
 
   readonly #host: Host;
-  /** Set while nobody can see the window. */
+  /** Whether the window is hidden. */
   #hidden = false;
 
   constructor(host: Host) {
@@ -118,7 +98,7 @@ export class WindowState {
     this.preferences = new Preferences(host);
     this.settings = new Settings();
     this.library = new Library(host);
-    this.shelf = new Shelf(this.library);
+    this.modelList = new ModelList(this.library);
     const complain = (text: string) => (this.complaint = text);
     const notify = (text: string) => (this.notice = text);
     this.models = new Models(host, this.settings, { library: this.library, preferences: this.preferences, complain });
@@ -129,31 +109,32 @@ export class WindowState {
     this.catalogue = new Catalogue(host, this.library, this.downloads);
     this.conversations = new Conversations(host, notify);
     this.unsent = new Unsent(this.preferences);
-    const told: Told = {
+    const callbacks: ConversationCallbacks = {
       changed: () => void this.conversations.refresh(),
       ready: () => this.models.restore(),
       refusedElsewhere: (error) => complain(language.strings.conversation.refusedElsewhere(errorLine(error))),
     };
-    this.conversation = new Conversation(host, this.settings, undefined, told, this.unsent);
+    this.conversation = new Conversation(host, this.settings, undefined, callbacks, this.unsent);
     this.comparisons = new Comparisons(host, notify);
     this.comparison = new Comparison(host, () => this.#compared());
     this.pairing = new Pairing(host, { models: this.models, comparison: this.comparison });
     this.drafting = new Pairing(host, { models: this.models, comparison: this.comparison });
     this.comparisonPlan = new ComparisonPlan(this.models, { settings: this.settings, busy: () => this.conversation.running });
     this.lab = new Lab(host, this.models, this.settings, this.conversation);
+    this.links = new LinkQuestion(host, { copy: (text) => this.screen.copy(text), notify });
     this.drop = new Drop(this.models, {
       bring: (paths) => this.#bringFiles(paths),
       complain,
     });
   }
 
-  /** Asks for everything there is, and hears from then on what happens to the library. */
+  /** Loads everything, and subscribes to events of the library. */
   async start(): Promise<void> {
     void this.#listConversations();
-    // First, so that loading is heard too.
+    // First, so that events of loading are received too.
     try {
-      this.downloads.take(await watchLibrary(this.#host, (event) => this.#hear(event)));
-      // It may have been hidden before there was anything to pause.
+      this.downloads.take(await watchLibrary(this.#host, (event) => this.#onLibraryEvent(event)));
+      // It may have been hidden before the watch started.
       if (this.#hidden) this.hide(true);
     } catch (thrown) {
       this.library.error = toErrorInfo(thrown);
@@ -161,39 +142,39 @@ export class WindowState {
     await this.models.start();
   }
 
-  /** Tells the engine whether anybody can see the window: the folders of models are not watched while nobody can. */
+  /** Reports whether the window is visible. Folders of models are not watched while it is hidden. */
   hide(hidden: boolean): void {
     this.#hidden = hidden;
-    // Where that fails, they are watched as before.
+    // On failure they are watched as before.
     void call(this.#host, 'set_window_hidden', { hidden }).catch(() => {});
   }
 
   async #listConversations(): Promise<void> {
     await this.conversations.refresh();
-    // A list that could not be read says nothing of what is there.
+    // An unreadable list does not mean that conversations are gone.
     if (this.conversations.error === null) this.unsent.keepOnly(this.conversations.entries.map(({ id }) => id));
   }
 
-  #hear(event: LibraryEvent): void {
+  #onLibraryEvent(event: LibraryEvent): void {
     switch (event.kind) {
       case 'changed':
         return void this.#libraryChanged();
       case 'download':
       case 'download_gone':
-        return this.downloads.hear(event);
+        return this.downloads.onEvent(event);
       case 'loading':
-        this.comparison.hearLoading();
-        return this.models.hearProgress(event.progress);
+        this.comparison.onLoading();
+        return this.models.onProgress(event.progress);
       case 'store_problem':
         return void this.models.refreshInfo();
       case 'unloaded':
-        return this.models.hearUnloaded(this.models.loading !== null || this.comparison.running);
+        return this.models.onUnloaded(this.models.loading !== null || this.comparison.running);
     }
   }
 
-  /** Does what the person chose about the file of conversations, and shows what is in it. */
-  async mendStore(remedy: StoreRemedy): Promise<void> {
-    if (!(await this.models.mendStore(remedy)) || remedy.type === 'go_without') return;
+  /** Applies a remedy to the file of conversations, and reloads it. */
+  async repairStore(remedy: StoreRemedy): Promise<void> {
+    if (!(await this.models.repairStore(remedy)) || remedy.type === 'go_without') return;
     this.conversation.clear();
     await this.#listConversations();
   }
@@ -203,53 +184,30 @@ export class WindowState {
     this.#refreshPairs();
   }
 
-  /** A comparison has ended: there may be another, and it may have loaded and measured a pair. */
+  /** Reloads what a finished comparison may have changed: the history, the loaded models, measured pairs. */
   #compared(): void {
     void this.comparisons.refresh();
     void this.models.refresh();
     this.#refreshPairs();
   }
 
-  /** Only what is on screen is asked about at once; the rest when it is shown. */
+  /** Reloads visible pairs now, others when shown. */
   #refreshPairs(): void {
     if (this.place === 'library') this.pairing.refresh();
     else this.pairing.outdate();
     this.drafting.outdate();
   }
 
-  /** Tells about a token of an answer; a token that does not exist takes the card away. */
-  point(answer: Answer, index: number, anchor: Anchor): void {
-    if (this.pointed?.pinned && !this.#follows(answer, index)) return;
-    const detail = answer.detail(index);
-    this.pointed = detail ? { answer, detail, anchor, pinned: this.pointed?.pinned ?? false } : null;
-  }
-
-  /** Tells about a token until it is told not to. */
-  pin(answer: Answer, index: number, anchor: Anchor): void {
-    const detail = answer.detail(index);
-    this.pointed = detail ? { answer, detail, anchor, pinned: true } : null;
-  }
-
-  /** Takes the card away, unless it is pinned. */
-  unpoint(): void {
-    if (!this.pointed?.pinned) this.pointed = null;
-  }
-
-  /** Takes the card away. */
-  unpin(): void {
-    this.pointed = null;
-  }
-
-  /** Goes on from the token on the card with another one in its place. */
+  /** Branches the answer at the token of the card, with another token. */
   async branch(token: number): Promise<void> {
-    const pointed = this.pointed;
-    this.unpin();
+    const { pointed } = this.tokens;
+    this.tokens.unpin();
     if (pointed) await this.conversation.branch(pointed.answer, pointed.detail.index, token);
   }
 
-  /** Shows in the lab what happens at the place of the token on the card. */
+  /** Shows the position of the card's token in the lab. */
   showInLab(): void {
-    const pointed = this.pointed;
+    const { pointed } = this.tokens;
     const turn = this.conversation.turns.find(({ answer }) => answer === pointed?.answer);
     if (!pointed || typeof turn?.answerId !== 'number') return;
     this.goTo('lab');
@@ -257,59 +215,26 @@ export class WindowState {
     this.screen.compose();
   }
 
-  /** Whether the card is about this token: then it moves with it. */
-  #follows(answer: Answer, index: number): boolean {
-    return this.pointed?.answer === answer && this.pointed.detail.index === index;
-  }
-
-  /** Dims every class of tokens but this one; the same again dims none. */
-  toggleOnly(mark: MarkClass): void {
-    this.only = this.only === mark ? null : mark;
-  }
-
-  /** Has the colours say something else. */
+  /** Changes the colour mode. */
   colourBy(mode: ColourMode): void {
-    this.only = null;
+    this.tokens.only = null;
     void this.preferences.set('colourMode', mode);
   }
 
-  /** Asks before a link is opened. Shown, copied and opened is its plain address. */
-  askAboutLink(href: string): void {
-    this.link = plainAddress(href);
-  }
-
-  /** Opens the link that is asked about. */
-  async openLink(): Promise<void> {
-    const href = this.link;
-    this.link = null;
-    if (href === null) return;
-    try {
-      await this.#host.openLink(href);
-    } catch (thrown) {
-      this.notice = errorLine(toErrorInfo(thrown));
-    }
-  }
-
-  /** Copies the link that is asked about instead. */
-  copyLink(): void {
-    if (this.link !== null) void this.screen.copy(this.link);
-    this.link = null;
-  }
-
-  /** Shows another place of the window. */
+  /** Switches to another screen. */
   goTo(place: Place): void {
-    this.unpin();
-    this.only = null;
+    this.tokens.unpin();
+    this.tokens.only = null;
     this.place = place;
   }
 
-  /** Shows a part of the library. */
+  /** Switches to a part of the library. */
   showLibrary(part: LibraryPart = 'here'): void {
     this.goTo('library');
     this.libraryPart = part;
   }
 
-  /** Loads the model that is looked at with what is chosen for it. Does nothing while something runs on the one in memory. */
+  /** Loads the selected model with its choices. Does nothing while the loaded one is in use. */
   loadShown(): void {
     if (!this.running) void this.pairing.load();
   }
@@ -320,19 +245,19 @@ export class WindowState {
     void this.comparison.open(id);
   }
 
-  /** Begins a new conversation. */
+  /** Starts a new conversation. */
   newConversation(): void {
     this.goTo('chat');
     this.conversation.clear();
   }
 
-  /** Opens a conversation; at a message if one is named, on whose branch the reader is then. */
+  /** Opens a conversation, at a message and its branch if one is given. */
   async openConversation(id: number, message: number | null = null): Promise<void> {
     this.goTo('chat');
     const { conversation } = this;
     try {
       await conversation.open(id);
-      // Something else may have been opened meanwhile.
+      // Another one may have been opened meanwhile.
       if (message === null || conversation.id !== id) return;
       const choosing = conversation.shows(message) ? null : conversation.choose(message);
       this.sought = { message };
@@ -342,58 +267,57 @@ export class WindowState {
     }
   }
 
-  /** Shows the conversation in which an answer is being written. */
+  /** Shows the conversation of the answer being written. */
   showWriting(): void {
     this.goTo('chat');
     this.conversation.showWriting();
   }
 
-  /** Deletes a conversation, and stops the answer that is being written in it; when it is on screen, a new one takes its
-   * place. */
+  /** Deletes a conversation and stops its answer. If it is on screen, a new one replaces it. */
   async deleteConversation(entry: ConversationEntry): Promise<void> {
     if (entry.id === this.conversation.writing) this.stop();
     const deleted = await this.conversations.remove(entry);
     if (deleted && entry.id === this.conversation.id) this.newConversation();
   }
 
-  /** Puts back what was deleted last. */
+  /** Undoes the last deletion. */
   async undoDelete(): Promise<void> {
     await this.#openQuietly(await this.conversations.undo());
   }
 
-  /** Adds a conversation from a file. */
+  /** Imports a conversation chosen by the user. */
   async importConversation(): Promise<void> {
     await this.#openQuietly(await this.conversations.bring());
   }
 
-  /** Adds conversations from files. */
+  /** Imports conversations from files. */
   async #bringFiles(paths: readonly string[]): Promise<void> {
     await this.#openQuietly(await this.conversations.bringFiles(paths));
   }
 
-  /** Opens a conversation that has come, unless the reader is watching an answer being written: it is in the list. */
+  /** Opens a new conversation of the list, unless the reader watches an answer being written. */
   async #openQuietly(id: number | null): Promise<void> {
     if (id !== null && !this.conversation.writingHere) await this.openConversation(id);
   }
 
-  /** Keeps the instructions and settings of now under a name. */
+  /** Saves the current instructions and settings as a preset. */
   savePreset(name: string): void {
     this.preferences.savePreset({ name, system: this.conversation.system, settings: this.settings.chosen() });
   }
 
-  /** Takes instructions and settings from a preset. */
+  /** Applies a preset. */
   usePreset({ name, system, settings }: Preset): void {
     this.settings.choose(settings, this.models.loaded);
     this.notice = language.strings.notices.presetUsed(name);
     if (system !== this.conversation.system) void this.conversation.instruct(system);
   }
 
-  /** Whether something runs that a stop ends. */
+  /** Whether there is anything to stop. */
   get running(): boolean {
     return this.conversation.running || this.comparison.running;
   }
 
-  /** Whether what runs is on screen: then Escape stops it. */
+  /** Whether the running work is on screen. Then Escape stops it. */
   get runningHere(): boolean {
     const { comparison, conversation, place } = this;
     if (conversation.running) return place === 'chat' && conversation.writingHere;
@@ -401,15 +325,14 @@ export class WindowState {
     return place === 'compare' || (place === 'library' && this.libraryPart === 'here' && this.pairing.measures);
   }
 
-  /** Stops what runs, in whatever place: the answer, else the comparison. An answer that waits for its models does not
-   * wait any longer. */
+  /** Stops the answer, else the comparison, on any screen. An answer that waits for its models stops waiting. */
   stop(): void {
     if (this.conversation.running && this.models.loading !== null) void this.models.cancel();
     if (this.conversation.running) this.conversation.stop();
     else if (this.comparison.running) this.comparison.stop();
   }
 
-  /** Logs what failed. */
+  /** Logs a failure. */
   report(kind: ProblemKind, thrown: unknown): void {
     reportProblem(this.#host, kind, thrown);
   }
@@ -423,7 +346,7 @@ export class WindowState {
     }
   }
 
-  /** Has the native menu speak the window's language, as is usual on this system. */
+  /** Sets the labels of the native menu, in the conventions of the system. */
   labelMenu(platform: 'mac' | 'other'): void {
     const { menu, menuElsewhere } = language.strings;
     this.#host.labelMenu(platform === 'mac' ? menu : { ...menu, ...menuElsewhere });

@@ -9,7 +9,7 @@ import { WindowState } from './window.svelte';
 
 const entries: ConversationEntry[] = [1, 2, 3].map((id) => ({ id, title: `number ${id}`, pinned: false, created_ms: 0, updated_ms: 0 }));
 
-/** A conversation with two answers to one question: 10, 11 and 12 in the first, whose reader is at the second. */
+/** A conversation with two answers, 11 and 12, to question 10. The reader is at the second. */
 const messagesOf = (id: number): StoredMessage[] => {
   const at = { created_ms: 0, state: 'complete' as const, settings: null };
   return [
@@ -23,7 +23,7 @@ class KeepingHost extends SilentHost {
   calls: [string, Record<string, unknown>][] = [];
   /** Commands that fail. */
   failing: string[] = [];
-  /** Why a question is refused, once it is told. */
+  /** Error of a refused question. */
   refusal: Promise<ErrorInfo> | null = null;
   words: Readonly<Record<string, string>> = {};
   opened: string[] = [];
@@ -96,12 +96,12 @@ async function make() {
 const entry = (id: number): ConversationEntry => entries[id - 1]!;
 
 describe('a deletion', () => {
-  it('is told and can be taken back, the last one first', async () => {
+  it('is announced and can be undone, the last one first', async () => {
     const { state, listed } = await make();
     await state.deleteConversation(entry(1));
     await state.deleteConversation(entry(3));
     expect([listed(), state.conversations.deleted.map(({ id }) => id), state.conversations.announced]).toEqual([[2], [1, 3], true]);
-    // Told no longer, it can be taken back all the same.
+    // Without the announcement, it can still be undone.
     state.conversations.announced = false;
     await state.undoDelete();
     expect([listed(), state.conversation.id]).toEqual([[2, 3], 3]);
@@ -111,7 +111,7 @@ describe('a deletion', () => {
     expect(state.conversation.id).toBe(1);
   });
 
-  it('is not told when it failed, and what is on screen stays', async () => {
+  it('is not announced when it failed, and the screen stays', async () => {
     const { host, state, listed } = await make();
     await state.openConversation(1);
     host.failing = ['delete_conversation'];
@@ -120,7 +120,7 @@ describe('a deletion', () => {
     expect([state.conversation.id, listed()]).toEqual([1, [1, 2, 3]]);
   });
 
-  it('that could not be taken back can be tried again', async () => {
+  it('whose undo failed can be undone again', async () => {
     const { host, state, listed } = await make();
     await state.deleteConversation(entry(2));
     host.failing = ['restore_conversation'];
@@ -131,7 +131,7 @@ describe('a deletion', () => {
     expect(listed()).toEqual([1, 2, 3]);
   });
 
-  it('of the conversation that is being written stops its answer first', async () => {
+  it('of the conversation being written stops its answer first', async () => {
     const { host, state } = await make();
     await state.conversation.ask('one');
     await state.openConversation(2);
@@ -143,15 +143,15 @@ describe('a deletion', () => {
   });
 });
 
-describe('what comes into the list', () => {
-  it('does not take the reader away from an answer that is being written', async () => {
+describe('a new conversation in the list', () => {
+  it('does not take the reader away from an answer being written', async () => {
     const { host, state, listed } = await make();
     await state.deleteConversation(entry(2));
     await state.conversation.ask('one');
     await state.undoDelete();
     await state.importConversation();
     expect([state.conversation.id, state.conversation.writingHere, listed(), host.named('import_conversation')]).toEqual([1, true, [1, 2, 3], [{ path: '/tmp/brought.json' }]]);
-    // From elsewhere it does no harm.
+    // From another conversation it does, and the answer continues.
     await state.openConversation(2);
     await state.importConversation();
     expect([state.conversation.id, state.conversation.running]).toEqual([3, true]);
@@ -159,8 +159,8 @@ describe('what comes into the list', () => {
   });
 });
 
-describe('a message that was found', () => {
-  it('is brought before the reader, who is moved to another branch only where it is on one', async () => {
+describe('a search hit', () => {
+  it('is scrolled to, on another branch only if it is not on the current one', async () => {
     const { host, state } = await make();
     await state.openConversation(1, 12);
     expect([state.sought, host.named('choose_branch')]).toEqual([{ message: 12 }, []]);
@@ -172,7 +172,7 @@ describe('a message that was found', () => {
 });
 
 describe('drafts', () => {
-  it('of conversations that are gone are forgotten at the start, unless the list could not be read', async () => {
+  it('of deleted conversations are deleted at the start, unless the list could not be read', async () => {
     const { host, state } = await make();
     await state.preferences.set('drafts', { c1: 'one', c9: 'gone' });
     host.failing = ['list_conversations'];
@@ -186,15 +186,15 @@ describe('drafts', () => {
   });
 });
 
-describe('a window that is hidden', () => {
-  it('has the folders of models left alone until it is shown', async () => {
+describe('a hidden window', () => {
+  it('pauses watching the folders of models', async () => {
     const { host, state } = await make();
     state.hide(true);
     state.hide(false);
     expect(host.named('set_window_hidden')).toEqual([{ hidden: true }, { hidden: false }]);
   });
 
-  it('says so again once there is a watch to pause', async () => {
+  it('reports it again once there is a watch to pause', async () => {
     const host = new KeepingHost();
     const state = new WindowState(host);
     const started = state.start();
@@ -221,19 +221,19 @@ describe('a file of conversations that turns out to be damaged', () => {
 describe('a link', () => {
   it('is shown and opened in its plain form', async () => {
     const { host, state } = await make();
-    state.askAboutLink('https://\u0430pple.com');
-    expect(state.link).toBe('https://xn--pple-43d.com/');
-    await state.openLink();
-    state.askAboutLink('mailto:a@example.org?attach=/etc/passwd');
-    await state.openLink();
+    state.links.ask('https://\u0430pple.com');
+    expect(state.links.address).toBe('https://xn--pple-43d.com/');
+    await state.links.open();
+    state.links.ask('mailto:a@example.org?attach=/etc/passwd');
+    await state.links.open();
     expect(host.opened).toEqual(['https://xn--pple-43d.com/', 'mailto:a@example.org']);
-    state.askAboutLink('file:///etc/passwd');
-    expect(state.link).toBeNull();
+    state.links.ask('file:///etc/passwd');
+    expect(state.links.address).toBeNull();
   });
 });
 
-describe('what runs', () => {
-  it('is on screen only where it is seen: an answer in its conversation', async () => {
+describe('running work', () => {
+  it('is on screen only where it is visible: an answer in its conversation', async () => {
     const { state } = await make();
     expect(state.runningHere).toBe(false);
     await state.openConversation(1);
@@ -249,7 +249,7 @@ describe('what runs', () => {
     expect(state.runningHere).toBe(true);
   });
 
-  it('is on screen only where it is seen: a comparison, and a pair that is measured', async () => {
+  it('is on screen only where it is visible: a comparison, and a measured pair', async () => {
     const { state } = await make();
     void state.comparison.start({} as CompareRequest);
     const seen = () => (['chat', 'compare', 'lab', 'library'] as const).filter((place) => (state.goTo(place), state.runningHere));
@@ -269,7 +269,7 @@ describe('what runs', () => {
 });
 
 describe('in German', () => {
-  it('a question that was refused elsewhere is told in German', async () => {
+  it('a question refused elsewhere is reported in German', async () => {
     const { host, state } = await make();
     setLanguage('de');
     let refuse: (error: ErrorInfo) => void = () => {};
@@ -279,10 +279,10 @@ describe('in German', () => {
     await state.openConversation(2);
     refuse({ code: 'busy', message: 'The engine is busy.', params: {} });
     await asking;
-    expect(state.complaint).toBe(`Deine vorige Frage konnte nicht gestellt werden. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Dein Text steht noch dort, wo du ihn geschrieben hast.`);
+    expect(state.complaint).toBe(`Deine vorige Frage wurde nicht beantwortet. ${de.errors.busy.body?.({})} ${de.errors.busy.advice} Ihr Text steht noch dort, wo du ihn geschrieben hast.`);
   });
 
-  it('the menu has the words of a Mac on a Mac alone', async () => {
+  it('the menu uses Mac labels only on a Mac', async () => {
     const { host, state } = await make();
     for (const platform of ['mac', 'other'] as const) {
       setLanguage('en');

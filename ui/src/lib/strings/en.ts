@@ -1,5 +1,5 @@
-// The words of the window in English, all of them. The shape of this catalogue is the shape of every other.
-// Numbers come in written already; a word that follows a number is one of `nouns`.
+// All English text of the window. Every other language has the same shape.
+// Numbers arrive formatted. A word that follows a number comes from `nouns`.
 
 import type { AnswerOrigin, Appearance, ChoiceName, ColourMode, CommandGroup, CommandName, MarkClass, OfferedMethod, Place, TextSize, View } from './keys';
 import type { AcceptanceRule, StopReason } from '../ipc/schema.gen';
@@ -9,27 +9,27 @@ import { labEn } from './labEn';
 import { libraryEn } from './libraryEn';
 import menu from './menuEn.json';
 
-/** A noun in the forms that a language has after a number. */
+/** A noun in the plural forms of its language. */
 export type Noun = Partial<Record<Intl.LDMLPluralRule, string>> & { other: string };
 
-/** What is named and explained. */
+/** A label with an explanation. */
 export interface Named {
   label: string;
-  /** One sentence for a person who has not read a paper. */
+  /** One sentence for a reader new to speculative decoding. */
   meaning: string;
 }
 
-/** What a command is called. */
+/** The title and search words of a command. */
 export interface CommandWords {
   title: string;
-  /** Words it is found by as well. The English ones work in every language. */
+  /** Extra search words. The English ones work in every language. */
   also?: string;
 }
 
-/** What the commands of a choice are called: one for each of its values. */
+/** The titles and search words of a choice's commands, one command for each value. */
 export interface ChoiceWords {
   title: (value: string) => string;
-  /** Words they are found by as well. The English ones work in every language. */
+  /** Extra search words. The English ones work in every language. */
   also?: string;
 }
 
@@ -48,38 +48,38 @@ const nouns: Record<'answer' | 'download' | 'minute' | 'model' | 'prompt' | 'rou
 };
 
 const origins: Record<AnswerOrigin, Named> = {
-  accepted: { label: 'accepted', meaning: 'Drafted, and kept by the target.' },
-  resampled: { label: 'resampled', meaning: 'Drawn by the target in place of a rejected draft.' },
-  bonus: { label: 'bonus', meaning: 'Drawn by the target after a whole draft was kept.' },
-  plain: { label: 'plain', meaning: 'Drawn by the target with no draft.' },
-  chosen: { label: 'chosen', meaning: 'Chosen by you; the answer goes on from it.' },
+  accepted: { label: 'accepted', meaning: 'Drafted, and accepted by the target.' },
+  resampled: { label: 'resampled', meaning: 'Resampled by the target after a rejected draft.' },
+  bonus: { label: 'bonus', meaning: 'Sampled by the target after a fully accepted draft.' },
+  plain: { label: 'plain', meaning: 'Sampled by the target without a draft.' },
+  chosen: { label: 'chosen', meaning: 'Chosen by you. The answer continues from it.' },
 };
 
 const methods: Record<OfferedMethod, Named> = {
-  'draft-model': { label: 'Draft model', meaning: 'A smaller model guesses ahead' },
-  'draft-tree': { label: 'Draft tree', meaning: 'A smaller model guesses several continuations' },
-  cascade: { label: 'Suffix, then draft', meaning: 'Guesses from the text where that promises more' },
-  ngram: { label: 'N-gram', meaning: 'Guesses from text already there' },
-  suffix: { label: 'Suffix', meaning: 'Guesses what most often followed the same words' },
-  lookahead: { label: 'Lookahead', meaning: 'The model guesses for itself on the side' },
-  'layer-skip': { label: 'Layer skip', meaning: 'The model guesses with some of its layers' },
-  'early-exit': { label: 'Early exit', meaning: 'The model guesses with its first layers' },
-  plain: { label: 'Plain', meaning: 'No guessing, one token a pass' },
+  'draft-model': { label: 'Draft model', meaning: 'A smaller model drafts ahead' },
+  'draft-tree': { label: 'Draft tree', meaning: 'A smaller model drafts several continuations' },
+  cascade: { label: 'Suffix, then draft', meaning: 'Suffix where it is likely to be right, else the draft' },
+  ngram: { label: 'N-gram', meaning: 'Repeats what followed the last tokens before' },
+  suffix: { label: 'Suffix', meaning: 'Repeats the most frequent continuation so far' },
+  lookahead: { label: 'Lookahead', meaning: 'The model drafts in extra rows of its own passes' },
+  'layer-skip': { label: 'Layer skip', meaning: 'The model drafts with some layers skipped' },
+  'early-exit': { label: 'Early exit', meaning: 'The model drafts with its first layers' },
+  plain: { label: 'Plain', meaning: 'No draft, one token per pass' },
 };
 
-/** Which drafted tokens stand, by rule. */
+/** Acceptance rules for drafted tokens. */
 const rules: Record<AcceptanceRule['name'], Named> = {
-  lossless: { label: 'Lossless', meaning: 'As the target writes alone; keeps most drafts' },
-  match: { label: 'Match', meaning: 'Lossless; keeps drafts that the target draws too' },
-  coupled: { label: 'Coupled', meaning: 'Lossless; one seed, one text, drafts or none' },
-  'lossy-typical': { label: 'Lossy, typical', meaning: 'Changes the text; keeps any plausible draft' },
-  'lossy-lenience': { label: 'Lossy, lenient', meaning: 'Changes the text; keeps drafts more readily' },
+  lossless: { label: 'Lossless', meaning: 'Target’s distribution; accepts the most drafts' },
+  match: { label: 'Match', meaning: 'Lossless; accepts what the target samples too' },
+  coupled: { label: 'Coupled', meaning: 'Lossless; one text per seed for all methods' },
+  'lossy-typical': { label: 'Lossy, typical', meaning: 'Changes the text; accepts plausible drafts' },
+  'lossy-lenience': { label: 'Lossy, lenient', meaning: 'Changes the text; accepts drafts more readily' },
 };
 
 const stops: Record<StopReason, string> = {
   end_of_turn: 'Ended by the model',
-  stop_string: 'Ended at a stop text',
-  max_tokens: 'Ended at the longest answer allowed',
+  stop_string: 'Ended at a stop string',
+  max_tokens: 'Ended at the maximum length',
   context_full: 'Ended because the context is full',
   cancelled: 'Stopped by you',
 };
@@ -106,24 +106,24 @@ const commands: Record<CommandName, CommandWords> = {
   'export-markdown': { title: 'Save conversation as Markdown…', also: 'export' },
   'export-json': { title: 'Save conversation as JSON…', also: 'export' },
   import: { title: 'Import conversation…' },
-  stop: { title: 'Stop answer' },
-  'answer-again': { title: 'Answer again', also: 'retry regenerate' },
-  'go-on': { title: 'Go on', also: 'continue' },
+  stop: { title: 'Stop answer', also: 'cancel' },
+  'answer-again': { title: 'Regenerate answer', also: 'regenerate retry again' },
+  'go-on': { title: 'Continue answer', also: 'continue go on resume' },
   'copy-answer': { title: 'Copy last answer' },
-  'edit-question': { title: 'Ask the last question differently…', also: 'edit change' },
+  'edit-question': { title: 'Edit last question…', also: 'edit change ask differently' },
   'previous-branch': { title: 'Previous branch', also: 'answer question version' },
   'next-branch': { title: 'Next branch', also: 'answer question version' },
   palette: { title: 'Commands' },
   settings: { title: 'Settings…', also: 'preferences options language' },
   'text-larger': { title: 'Larger text', also: 'zoom in bigger size' },
   'text-smaller': { title: 'Smaller text', also: 'zoom out size' },
-  'text-usual': { title: 'Usual text size', also: 'zoom reset' },
+  'text-usual': { title: 'Default text size', also: 'zoom reset default usual' },
   'show-log': { title: 'Show log', also: 'problem error crash file' },
   'open-model': { title: 'Open model…' },
   'open-draft': { title: 'Open draft…' },
   'find-model': { title: 'Search models', also: 'library find filter' },
-  'get-model': { title: 'Get a model from the catalogue', also: 'download hub hugging face' },
-  'other-repository': { title: 'Get a model from another repository…', also: 'download hub hugging face url' },
+  'get-model': { title: 'Download a model from the catalogue', also: 'download get hub hugging face' },
+  'other-repository': { title: 'Download from another repository…', also: 'download get model hub hugging face url' },
   'add-folder': { title: 'Add model folder…', also: 'library directory' },
   'unload-models': { title: 'Unload models', also: 'eject free memory' },
   'cancel-loading': { title: 'Cancel loading', also: 'stop' },
@@ -147,7 +147,7 @@ const colourModes: Record<ColourMode, string> = {
   origin: 'Origin',
   off: 'Off',
   confidence: 'Confidence',
-  surprise: 'Surprise',
+  surprise: 'Entropy',
   rounds: 'Rounds',
 };
 
@@ -158,7 +158,7 @@ export const en = {
   origins,
   methods,
   errors: errorsEn,
-  /** What the native menu is called, by id: on a Mac, and what is called otherwise on other systems. */
+  /** Titles of the native menu by id: those of a Mac, and the ones that differ on other systems. */
   menu,
   menuElsewhere: {} as Readonly<Partial<typeof menu>>,
   stops,
@@ -171,9 +171,9 @@ export const en = {
   views,
   loading: (name: string) => `Loading ${name}`,
   openModelFirst: 'Open a model first',
-  /** Where one can be in the window. */
+  /** The screens of the window. */
   places: {
-    label: 'Places',
+    label: 'Screens',
     chat: 'Chat',
     compare: 'Compare',
     lab: 'Lab',
@@ -185,15 +185,15 @@ export const en = {
   library: libraryEn,
   chart: {
     table: 'Table',
-    tableOf: (title: string) => `Table behind “${title}”`,
+    tableOf: (title: string) => `Table of “${title}”`,
   },
-  /** The key that goes with a letter where there is no ⌘. */
+  /** The modifier key of shortcuts on systems without ⌘. */
   controlKey: 'Ctrl',
   shiftKey: 'Shift',
   escapeKey: 'Esc',
   numberField: {
-    less: (label: string) => `Less ${label}`,
-    more: (label: string) => `More ${label}`,
+    less: (label: string) => `Decrease ${label}`,
+    more: (label: string) => `Increase ${label}`,
   },
   dialogs: {
     openModel: 'Open a model',
@@ -201,7 +201,7 @@ export const en = {
     importConversation: 'Import a conversation',
     modelFiles: 'GGUF model',
     conversationFiles: 'Conversation',
-    /** A file's name, when the title gives none. */
+    /** The file name of a conversation whose title gives none. */
     conversationFile: 'conversation',
   },
   models: {
@@ -225,14 +225,14 @@ export const en = {
     label: 'Conversations',
     search: 'Search',
     searchLabel: 'Search conversations',
-    /** What a conversation without a title is called. */
+    /** The title of a conversation that has none. */
     untitled: 'New conversation',
     searchTitle: (keys: string) => `Search all conversations (${keys})`,
     newConversation: 'New conversation',
     newConversationTitle: (keys: string) => `New conversation (${keys})`,
-    found: 'Found',
-    nothingFound: 'Nothing was found',
-    empty: 'What you ask is kept here.',
+    found: 'Results',
+    nothingFound: 'No results',
+    empty: 'Your conversations appear here.',
     groups: {
       pinned: 'Pinned',
       today: 'Today',
@@ -249,31 +249,31 @@ export const en = {
     saveJson: 'Save as JSON…',
     delete: 'Delete',
     deleted: (title: string) => `Deleted “${title}”`,
-    undoTitle: (keys: string) => `Put it back (${keys})`,
+    undoTitle: (keys: string) => `Undo delete (${keys})`,
     writing: 'writing…',
     undo: 'Undo',
     import: 'Import…',
   },
   storeProblem: {
     /** The reason follows. */
-    notKept: 'Conversations are not being saved',
+    notSaved: 'Conversations are not being saved',
     damaged: 'The conversations file is damaged',
-    choose: 'Choose what to do before you ask something, so that nothing is lost.',
+    choose: 'Choose how to continue before you ask something, so that nothing is lost.',
     retry: 'Try again',
-    restore: (date: string) => `Restore copy of ${date}`,
-    startAnew: 'Start with an empty list',
-    setAside: 'The present file is moved to the folder “set-aside” and not deleted',
-    goWithout: 'Continue without saving',
+    restore: (date: string) => `Restore backup from ${date}`,
+    startEmpty: 'Start with an empty list',
+    startEmptyNote: 'Moves the file to the folder “set-aside” and deletes nothing',
+    continueUnsaved: 'Continue without saving',
   },
-  /** What stands over the parts of a conversation that is saved for people. */
+  /** Headings in a conversation exported as Markdown. */
   export: {
     question: 'You',
     answer: 'Answer',
   },
   empty: {
     loadingNote: 'The file is read once and stays in memory.',
-    heading: 'What should it write?',
-    answers: (model: string) => `${model} answers, on this machine.`,
+    heading: 'What do you want to ask?',
+    answers: (model: string) => `${model} runs on this machine.`,
     examples: [
       'Write a Python function that merges two sorted lists.',
       'Explain in three sentences why the sky is blue.',
@@ -282,44 +282,43 @@ export const en = {
     colours: 'What the colours mean',
     openHeading: 'Open a model to begin',
     runs: 'Hunch runs GGUF models on this machine.',
-    /** The folder's path stands between the two. */
+    /** The folder's path goes between the two. */
     looksIn: { before: 'It looks for them in ', after: '.' },
-    listed: 'Or one that is here already:',
+    listed: 'Or open one of these:',
   },
   conversation: {
     failed: 'The answer failed.',
     interrupted: 'The answer was interrupted.',
     answering: 'Answering',
-    finished: (tokens: string, mean: string) => `Finished. ${tokens}, ${mean} tokens a pass.`,
+    finished: (tokens: string, mean: string) => `Finished. ${tokens}, ${mean} tokens per pass.`,
     follow: 'Follow the answer',
     noModel: 'No model is loaded. Open a model first.',
-    /** What went wrong, in a sentence. */
-    refusedElsewhere: (message: string) => `What you asked before could not be done. ${message} Your text is kept where you typed it.`,
+    /** The message is a sentence that says what went wrong. */
+    refusedElsewhere: (message: string) => `Your previous question was not answered. ${message} Its text is still where you typed it.`,
   },
   turn: {
     question: 'Question',
-    askDifferently: 'Ask differently',
     editQuestion: 'Edit question',
     cancel: 'Cancel',
     ask: 'Ask',
-    templateNote: 'The model’s chat template could not be used as it is',
-    draftDropped: (method: string) => `${method} failed; the answer goes on without it`,
+    templateNote: 'The model’s chat template was not used as it is',
+    draftDropped: (method: string) => `${method} failed; continuing without it`,
     /** The reason follows. */
-    notKept: 'This answer is not saved yet; Hunch keeps trying.',
+    notSaved: 'This answer is not saved yet. Hunch keeps trying.',
     /** The reason follows. */
     givenUp: 'This answer was not saved. Save it as a file to keep it.',
     saveAs: 'Save as…',
     saveAsName: 'Answer',
-    interrupted: 'Interrupted: the program ended while this was being written. What is here is kept.',
-    interruptedAtOnce: 'Interrupted: the program ended before anything was written.',
-    answerAgain: 'Answer again',
-    goOn: 'Go on',
-    goOnTitle: 'Go on from here',
+    interrupted: 'Hunch ended while writing this answer. The text so far is kept.',
+    interruptedAtOnce: 'Hunch ended before it wrote anything.',
+    answerAgain: 'Regenerate',
+    goOn: 'Continue',
+    goOnTitle: 'Continue from here',
     copy: 'Copy',
     copied: 'Copied',
-    notCopied: 'The clipboard did not take it',
-    textOnly: 'Of this answer only the text is here: its tokens and figures did not come with it.',
-    /** What the buttons beside each are called. */
+    notCopied: 'Couldn’t copy',
+    textOnly: 'Text only: this answer has no recorded tokens or figures.',
+    /** Accessible names of the buttons next to a question or an answer. */
     of: {
       question: {
         previous: 'Previous question',
@@ -335,46 +334,46 @@ export const en = {
       },
     },
   },
-  /** What a number in front of each means. */
+  /** Figures of an answer. Most follow a number. */
   figures: {
     rate: 'tok/s',
-    rateTitle: 'Tokens a second after the prompt was read, measured',
-    accepted: 'of drafts accepted',
-    acceptedTitle: 'Accepted of all drafted tokens, measured',
-    mean: 'tokens a pass',
+    rateTitle: 'Tokens per second after the prompt was read, measured',
+    accepted: 'accepted',
+    acceptedTitle: 'Share of drafted tokens that was accepted, measured',
+    mean: 'tokens per pass',
     meanTitle: 'Tokens per target pass, measured',
-    parked: 'drafting rests, plain is faster here',
-    /** The gain of drafting one token, two tokens, and so on. */
+    parked: 'parked: plain is faster here',
+    /** Speedups for drafting one token, two tokens, and so on. */
     predicted: (gains: readonly string[]) =>
-      `Predicted speed over plain by tokens drafted: ${gains.map((gain, i) => `${String(i + 1)}: ${gain}x`).join(', ')}`,
+      `Predicted speedup by tokens drafted: ${gains.map((gain, i) => `${String(i + 1)}: ${gain}×`).join(', ')}`,
     reading: 'Reading the prompt',
     readingSoFar: (done: string, tokens: string) => `Reading the prompt, ${done} of ${tokens}`,
     promptRead: 'Prompt read',
     firstToken: (time: string) => `first token ${time}`,
-    promptRate: (rate: string) => `prompt read at ${rate} tok/s`,
-    inAll: (time: string) => `${time} in all`,
+    promptRate: (rate: string) => `prompt ${rate} tok/s`,
+    inAll: (time: string) => `total ${time}`,
     measured: 'measured',
     seed: (seed: number) => `seed ${seed}`,
-    /** What wrote the answer; `draft` is null where no other model drafted. */
+    /** `draft` is null unless a second model drafted. */
     by: (target: string, method: string, draft: string | null) => `by ${target}, ${method}${draft === null ? '' : ` ${draft}`}`,
-    byTitle: 'Model, method and draft that wrote this answer',
-    repeats: 'With the same models, settings and seed the answer is the same',
+    byTitle: 'Model, method and draft of this answer',
+    repeats: 'The same models, settings and seed repeat this answer',
     repeatsWhenCold:
-      'With the same models, settings and seed the answer is the same at temperature 0; above it, with a fixed K too',
+      'The same models, settings and seed repeat this answer at temperature 0. Above 0, K must be fixed too.',
   },
   composer: {
     label: 'Message',
     placeholder: 'Ask something',
     stopping: 'Stopping',
-    escStops: 'Esc stops',
+    escStops: 'Esc to stop',
     comparing: 'A comparison is running.',
     elsewhere: (title: string) => `An answer is still being written in “${title}”.`,
     elsewhereUntitled: 'An answer is still being written in another conversation.',
-    showElsewhere: 'Show it',
-    stopElsewhere: 'Stop it',
+    showElsewhere: 'Show',
+    stopElsewhere: 'Stop',
     depthMark: 'K',
-    depth: 'Tokens drafted a round',
-    depthTitle: 'Most tokens drafted a round; auto measures what pays',
+    depth: 'Draft tokens per round',
+    depthTitle: 'Most draft tokens per round. Auto adapts to what pays.',
     auto: 'auto',
     stop: 'Stop',
     stopTitle: 'Stop (Esc)',
@@ -383,7 +382,7 @@ export const en = {
   },
   methodSelect: {
     label: (method: string) => `Method: ${method}`,
-    title: 'How tokens are guessed ahead',
+    title: 'How tokens are drafted',
     draftDoesNotFit: 'This draft does not fit the model',
     openDraftFirst: 'Open a draft first',
     notAvailable: 'Not available with this model',
@@ -395,16 +394,16 @@ export const en = {
     noInstructions: 'None',
     temperature: 'Temperature',
     temperatureNote: 'Higher is more varied',
-    temperatureZero: '0 takes the likeliest token',
+    temperatureZero: '0 takes the most likely token',
     topK: 'Top K',
     topP: 'Top P',
     minP: 'Min P',
     zeroKeepsAll: '0 keeps all tokens',
     oneKeepsAll: '1 keeps all tokens',
     repeatPenalty: 'Repeat penalty',
-    repeatPenaltyNote: '1 changes nothing',
-    maxTokens: 'Longest answer',
-    maxTokensSpoken: 'Longest answer in tokens',
+    repeatPenaltyNote: '1 is off',
+    maxTokens: 'Maximum length',
+    maxTokensSpoken: 'Maximum length of an answer in tokens',
     maxTokensNote: 'Tokens',
     seed: 'Seed',
     seedNote: 'Same seed, same answer',
@@ -415,15 +414,15 @@ export const en = {
     close: 'Close',
     appearance: 'Appearance',
     textSize: 'Text size',
-    textSizeNote: 'Of the conversation',
+    textSizeNote: 'In conversations',
     language: 'Language',
     systemLanguage: 'System',
     colours: 'Token colours',
     view: 'Answer view',
     conversations: 'Conversations',
-    conversationsNote: 'Size of their file on this machine',
+    conversationsNote: 'File size on this machine',
     presets: 'Presets',
-    presetsNote: 'Instructions and settings under a name',
+    presetsNote: 'Saved instructions and settings',
     noPresets: 'None yet',
     use: 'Use',
     remove: (name: string) => `Delete ${name}`,
@@ -433,75 +432,75 @@ export const en = {
     save: 'Save',
     replace: 'Replace',
     /** The reason follows. */
-    notKept: 'Choices hold until the window closes.',
+    notSaved: 'Changes last until you close the window.',
     temperature: (value: string) => `temperature ${value}`,
     withInstructions: 'with instructions',
   },
   palette: {
     title: 'Commands',
-    placeholder: 'Type a command or a conversation',
+    placeholder: 'Search commands and conversations',
     conversations: 'Conversations',
-    nothingFound: 'Nothing was found',
+    nothingFound: 'No results',
     found: (count: string) => `${count} found`,
   },
-  /** Said when something was done. */
+  /** Short confirmations. */
   notices: {
     copied: 'Copied',
-    notCopied: 'The clipboard did not take it. Nothing has changed; select the text and copy it from there.',
+    notCopied: 'Couldn’t copy. Select the text and copy it by hand.',
     presetUsed: (name: string) => `Using “${name}”`,
     saved: (name: string) => `Saved as “${name}”`,
   },
   broken: {
-    turn: 'This answer can’t be shown with its tokens. Here is its text.',
+    turn: 'This answer can’t be shown token by token. Here is its text.',
     window: 'The window can’t be shown',
-    windowSafe: 'Your conversations are safe on this machine. Load the window again to go on. If it happens again, the log says where it failed.',
-    reload: 'Load the window again',
+    windowSafe: 'Your conversations are safe on this machine. Reload the window to continue. If it fails again, see the log.',
+    reload: 'Reload window',
     showLog: 'Show log',
   },
   errorCard: {
     again: 'Try again',
-    /** Stands before what only the engine says, which is English. */
+    /** Precedes the engine's own message, which is English. */
     details: 'Details:',
     dismiss: 'Dismiss',
   },
   /** Classes of tokens, in every colour mode. */
   marks: {
     ...origins,
-    sure: { label: 'sure', meaning: 'The target gave it 90% or more.' },
-    likely: { label: 'likely', meaning: 'The target gave it 50 to 90%.' },
-    unsure: { label: 'unsure', meaning: 'The target gave it 10 to 50%.' },
-    unlikely: { label: 'unlikely', meaning: 'The target gave it less than 10%.' },
-    settled: { label: 'settled', meaning: 'Less than half a bit: hardly anything else could have come.' },
-    leaning: { label: 'leaning', meaning: 'Half a bit to 1.5: one or two others were possible.' },
-    open: { label: 'open', meaning: '1.5 to 3 bits: several others were possible.' },
-    wide: { label: 'wide open', meaning: 'More than 3 bits: many others were possible.' },
-    whole: { label: 'all kept', meaning: 'In a round whose draft was accepted to its end.' },
-    partly: { label: 'some kept', meaning: 'In a round whose draft was accepted up to a rejected token.' },
-    none: { label: 'none kept', meaning: 'In a round whose draft was rejected at once.' },
-    undrafted: { label: 'no draft', meaning: 'In a round without a draft: one token for one pass.' },
+    sure: { label: 'sure', meaning: 'Target probability 90% or more.' },
+    likely: { label: 'likely', meaning: 'Target probability 50 to 90%.' },
+    unsure: { label: 'unsure', meaning: 'Target probability 10 to 50%.' },
+    unlikely: { label: 'unlikely', meaning: 'Target probability below 10%.' },
+    settled: { label: 'very low', meaning: 'Below 0.5 bits: almost no alternative.' },
+    leaning: { label: 'low', meaning: '0.5 to 1.5 bits: one or two alternatives.' },
+    open: { label: 'medium', meaning: '1.5 to 3 bits: several alternatives.' },
+    wide: { label: 'high', meaning: 'Above 3 bits: many alternatives.' },
+    whole: { label: 'full', meaning: 'From a round whose draft was fully accepted.' },
+    partly: { label: 'partial', meaning: 'From a round whose draft was accepted up to a rejection.' },
+    none: { label: 'rejected', meaning: 'From a round whose first draft token was rejected.' },
+    undrafted: { label: 'no draft', meaning: 'From a round without a draft: one pass, one token.' },
   } satisfies Record<MarkClass, Named>,
   legend: {
     label: {
       origin: 'Tokens by origin',
       off: 'Tokens',
-      confidence: 'Tokens by how likely the target found them',
-      surprise: 'Tokens by how open their place was',
-      rounds: 'Tokens by what became of the draft of their round, and where its time went',
+      confidence: 'Tokens by target probability',
+      surprise: 'Tokens by target entropy',
+      rounds: 'Tokens by acceptance in their round, with its time',
     } satisfies Record<ColourMode, string>,
     /** Parts of a round's time. */
     parts: {
       proposing: 'drafting',
       passing: 'target pass',
       verifying: 'verifying',
-      rest: 'the rest',
+      rest: 'other',
     },
-    title: (meaning: string) => `${meaning} Press to dim the others.`,
+    title: (meaning: string) => `${meaning} Click to highlight.`,
   },
   answerText: {
-    /** What the box of a task says to who cannot see it. */
+    /** Accessible text of a task's checkbox. */
     task: { done: 'done', open: 'to do' },
     thinking: 'Thinking',
-    thought: 'What it thought first',
+    thought: 'Reasoning',
   },
   linkQuestion: {
     title: 'Open this link in the browser?',
@@ -509,19 +508,19 @@ export const en = {
   },
   colourSelect: {
     label: (mode: string) => `Token colours: ${mode}`,
-    title: 'What the colours say',
+    title: 'What the colours show',
     boxed: 'Boxes',
-    boxedTitle: 'Every token in a box, nothing formatted',
+    boxedTitle: 'Every token in a box, without formatting',
     meanings: {
       origin: 'Where each token came from',
-      off: 'Text as it is',
-      confidence: 'How likely the target found each token',
-      surprise: 'How open each place was',
-      rounds: 'What one pass of the target gave, and its time',
+      off: 'Text without colours',
+      confidence: 'The target’s probability of each token',
+      surprise: 'The target’s entropy at each position',
+      rounds: 'Tokens and time of each target pass',
     } satisfies Record<ColourMode, string>,
   },
   tokenText: {
-    label: 'Answer. Tab to a token, arrow keys move, the card tells about it.',
+    label: 'Answer. Tab to a token, move with arrow keys, read its card.',
   },
   tokenCard: {
     label: (text: string) => `Token ${text}`,
@@ -533,11 +532,11 @@ export const en = {
     u: 'u',
     certain: 'certain',
     notDrafted: 'not drafted',
-    notKept: 'not kept',
+    notRecorded: 'not recorded',
     confidence: 'confidence',
     confidenceTitle: 'Target softmax at temperature 1, no filters',
     entropy: 'entropy',
-    entropyTitle: 'Entropy of that softmax: how open the place was',
+    entropyTitle: 'Entropy of the target softmax at temperature 1',
     bits: (entropy: string) => `${entropy} bits`,
     round: 'round',
     position: 'position',
@@ -546,30 +545,30 @@ export const en = {
     rejectedHere: 'Rejected here',
     target: 'Target',
     draft: 'Draft',
-    goOnWith: (text: string) => `Go on with ${text} instead`,
-    goOnWithRejected: (text: string) => `Go on with the rejected ${text} instead`,
+    goOnWith: (text: string) => `Continue with ${text} instead`,
+    goOnWithRejected: (text: string) => `Continue with the rejected ${text} instead`,
     proposing: (time: string) => `drafting ${time}`,
     passing: (time: string) => `target ${time}`,
     verifying: (time: string) => `verifying ${time}`,
-    howToKeep: 'Click or press Return to keep this card.',
-    howToGoOn: 'Press a token to go on with it instead. Esc closes.',
+    howToKeep: 'Click or press Return to pin this card.',
+    howToGoOn: 'Click a token to continue with it. Esc closes.',
   },
   /** Files dragged onto the window. */
   files: {
     asModel: 'Open as model',
     asDraft: 'Use as draft',
     import: (count: number) => (count === 1 ? 'Import conversation' : `Import ${count} conversations`),
-    nothing: 'This cannot be opened here',
+    nothing: 'This file can’t be opened here',
     takes: 'Drop a model (.gguf) or an exported conversation (.json).',
-    leftOut: (names: readonly string[]) =>
-      `${names.join(', ')} cannot be opened. Drop one model (.gguf) or exported conversations (.json).`,
-    stillLoading: (name: string) => `${name} is still being loaded. Drop the model again after that.`,
+    unsupported: (names: readonly string[]) =>
+      `Couldn’t open ${names.join(', ')}. Drop one model (.gguf) or exported conversations (.json).`,
+    stillLoading: (name: string) => `${name} is still loading. Drop the model again afterwards.`,
   },
   rules: {
     ...rules,
     title: 'Acceptance',
-    choose: 'Which drafted tokens stand',
-    /** Why a draft stood or fell. A draft that was certain has no q. */
+    choose: 'Which drafted tokens are accepted',
+    /** The test that a drafted token passed or failed. A deterministic draft has no q. */
     because: {
       accepted: 'accepted',
       rejected: 'rejected',
@@ -577,12 +576,12 @@ export const en = {
       lenient: (lenience: string, certain: boolean) => (certain ? `min(1, p/${lenience})` : `min(1, p/(${lenience} q))`),
       /** H is the entropy of the target's distribution. */
       typical: (epsilon: string, delta: string) => `min(${epsilon}, ${delta} · e^−H)`,
-      matched: 'The target drew it too',
-      unmatched: 'The target drew another token',
-      coupled: 'With the same noise the target drew it too',
-      uncoupled: 'With the same noise the target drew another token',
+      matched: 'The target sampled it too',
+      unmatched: 'The target sampled another token',
+      coupled: 'The target drew it too, with the same noise',
+      uncoupled: 'The target drew another token, with the same noise',
     },
-    /** What an answer says of the rule it was made with. */
+    /** The rule of an answer, unless it was the default. */
     made: {
       match: 'match rule',
       coupled: 'coupled rule',
@@ -593,16 +592,16 @@ export const en = {
   context: {
     label: 'Context',
     used: (used: string, of: string) => `${used} of ${of} of context`,
-    title: 'What the target can read at once. When it is full, the first messages are left out.',
+    title: 'Tokens the target can read at once. When full, the oldest messages are left out.',
     dropped: (count: number, written: string) =>
       count === 1
-        ? 'The first message no longer fits into the context and was not read.'
-        : `The first ${written} messages no longer fit into the context and were not read.`,
+        ? 'The first message no longer fits the context and was not read.'
+        : `The first ${written} messages no longer fit the context and were not read.`,
     alwaysRead: 'Instructions and the last question are always read.',
   },
-  resting: {
-    mostly: 'drafting mostly rested',
-    mostlyTitle: 'Most rounds went without a draft, because plain was faster',
+  parked: {
+    mostly: 'mostly parked',
+    mostlyTitle: 'Most rounds had no draft, because plain was faster',
   },
   settingsButton: {
     label: 'Settings',
@@ -610,5 +609,5 @@ export const en = {
   },
 };
 
-/** The words of the window in a language. */
+/** All text of the window in one language. */
 export type Strings = typeof en;

@@ -1,4 +1,4 @@
-// What the window says of errors: every code of the engine, in every language, with and without what is named.
+// Error texts: every engine code in every language, with and without parameters.
 
 import { afterEach, describe, expect, it } from 'vitest';
 import catalogue from '../../../../crates/hunch-library/src/catalogue.json';
@@ -11,7 +11,7 @@ import { errorParams } from './keys';
 
 afterEach(() => setLanguage('en'));
 
-/** The codes as the engine lists them. */
+/** Error codes of the engine, from the generated schema. */
 const codes = [...(/export type ErrorCode = ([^;]+);/.exec(schema)?.[1] ?? '').matchAll(/"(\w+)"/g)].map(([, code]) => code as ErrorCode);
 
 const named = (code: ErrorCode): ErrorInfo => ({
@@ -20,8 +20,8 @@ const named = (code: ErrorCode): ErrorInfo => ({
   params: Object.fromEntries(errorParams[code].map((name) => [name, `<${name}>`])),
 });
 
-describe('an error', () => {
-  it('of every code of the engine says what happened in every language, with all that was named', () => {
+describe('error text', () => {
+  it('exists for every engine code in every language and includes all parameters', () => {
     expect(codes.length).toBeGreaterThan(20);
     expect(Object.keys(errorParams).sort()).toEqual([...codes].sort());
     for (const { code: language } of languages) {
@@ -35,7 +35,7 @@ describe('an error', () => {
     }
   });
 
-  it('has words of its own in each language', () => {
+  it('differs between languages', () => {
     const told = codes.map((code) =>
       languages.map(({ code: language }) => {
         setLanguage(language);
@@ -49,7 +49,7 @@ describe('an error', () => {
     }
   });
 
-  it('writes numbers and sizes as the language does', () => {
+  it('formats numbers and sizes by the language', () => {
     const long: ErrorInfo = { code: 'context_overflow', message: '', params: { prompt: '5000', context: '4096' } };
     const full: ErrorInfo = { code: 'disk_full', message: '', params: { folder: '/models', missing: '1500000000' } };
     expect([errorFace(long).said, errorFace(full).said].join()).toMatch(/5,000.*4,096.*1\.5 GB/);
@@ -57,23 +57,23 @@ describe('an error', () => {
     expect([errorFace(long).said, errorFace(full).said].join()).toMatch(/5\.000.*4\.096.*1,5 GB/);
   });
 
-  it('of a full disk says what other downloads still need where they need any, and never less than is missing', () => {
+  it('of a full disk rounds up the missing space and names other downloads only if they need any', () => {
     const full = (params: Record<string, string>) => errorFace({ code: 'disk_full', message: '', params: { folder: '/models', missing: '12000001', ...params } });
     const said = {
-      en: ['too little room: 12.1 MB more are needed', 'too little room: with the 1.5 GB that other downloads still need, 12.1 MB more are needed'],
-      de: ['zu wenig Platz: Es fehlen 12,1 MB.', 'zu wenig Platz: Mit den 1,5 GB, die andere Downloads noch brauchen, fehlen 12,1 MB.'],
+      en: ['needs 12.1 MB more free space.', 'needs 12.1 MB more free space (other downloads need 1.5 GB).'],
+      de: ['fehlen 12,1 MB.', 'fehlen 12,1 MB (andere Downloads brauchen 1,5 GB).'],
     } as const;
     for (const { code } of languages) {
       setLanguage(code);
       const [alone, beside] = said[code];
       expect(full({ promised: '1500000000' }).said).toContain(beside);
       expect(full({ promised: '0' }).said).toContain(alone);
-      // An engine from before names none.
+      // Older engines do not report it.
       expect(full({})).toMatchObject({ said: expect.stringContaining(alone), detail: null });
     }
   });
 
-  it('of an engine that names nothing keeps that engine’s words', () => {
+  it('falls back to the engine’s message when it sends no parameters', () => {
     const old: ErrorInfo = { code: 'context_overflow', message: 'Too long.' };
     for (const { code } of languages) {
       setLanguage(code);
@@ -83,22 +83,22 @@ describe('an error', () => {
     expect(errorFace({ code: 'from_tomorrow' as ErrorCode, message: 'New.' }).title).toBe(errorFace(named('internal')).title);
   });
 
-  it('that the window has found is told in the window’s words', () => {
-    const own = ownError('no_model', 'Called off.');
-    expect(errorFace(own)).toMatchObject({ title: 'No model is loaded', said: 'Called off.', detail: null, offersModel: true });
-    expect(errorLine(own)).toBe('Called off.');
+  it('of an error raised by the window is its own message', () => {
+    const own = ownError('no_model', 'Cancelled.');
+    expect(errorFace(own)).toMatchObject({ title: 'No model is loaded', said: 'Cancelled.', detail: null, offersModel: true });
+    expect(errorLine(own)).toBe('Cancelled.');
   });
 
-  it('in a line says the same', () => {
+  it('fits in one line', () => {
     expect(errorLine(named('hub_unreachable'))).toBe('The engine’s own words.');
     setLanguage('de');
-    expect(errorLine(named('hub_unreachable'))).toMatch(/^<endpoint> lässt sich nicht verwenden.* <detail>$/);
-    expect(errorLine(named('busy'))).toBe('Eine Antwort wird geschrieben, oder eine Messung läuft. Halte sie an oder warte, bis sie fertig ist.');
+    expect(errorLine(named('hub_unreachable'))).toMatch(/^Keine Verbindung zu <endpoint>.* <detail>$/);
+    expect(errorLine(named('busy'))).toBe('Eine Antwort oder eine Messung läuft. Stoppe sie oder warte, bis sie fertig ist.');
   });
 });
 
-describe('the notes of the catalogue', () => {
-  it('are there in German, made of the English that the catalogue has now', () => {
+describe('catalogue notes', () => {
+  it('are translated to German, keyed by the current English', () => {
     const notes = new Set(catalogue.models.map(({ note }) => note).filter((note) => note !== ''));
     expect(Object.keys(catalogueNotesDe).sort()).toEqual([...notes].sort());
   });

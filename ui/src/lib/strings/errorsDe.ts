@@ -1,4 +1,4 @@
-// What the window says of an error, in German: what happened, what is safe, what to do.
+// The text of errors in German: what happened, what is safe, what to do.
 
 import type { ErrorCatalogue } from './keys';
 
@@ -7,111 +7,111 @@ export const errorsDe: ErrorCatalogue = {
     title: 'Diese Anfrage lässt sich nicht ausführen',
   },
   model_not_found: {
-    title: 'Das Modell wurde nicht gefunden',
+    title: 'Modell nicht gefunden',
     body: ({ name }) => `Es gibt kein Modell namens „${name}“.`,
+    advice: 'Wähle ein anderes in der Bibliothek.',
   },
   invalid_model_file: {
     title: 'Die Modelldatei ist nicht verwendbar',
-    body: ({ path }) => `${path} ist kein brauchbares GGUF-Modell. Die Datei ist unverändert.`,
+    body: ({ path }) => `${path} ist kein gültiges GGUF-Modell. Die Datei ist unverändert.`,
     advice: 'Lade sie neu herunter oder wähle eine andere.',
   },
   unsupported_model: {
     title: 'Dieses Modell wird nicht unterstützt',
-    body: ({ path }) => `${path} ist von einer Art, die Hunch nicht ausführt. Die Datei ist unverändert.`,
-    advice: 'Wähle ein GGUF-Modell einer unterstützten Architektur.',
+    body: ({ path }) => `Hunch kann ${path} nicht ausführen. Die Datei ist unverändert.`,
+    advice: 'Wähle ein GGUF-Modell mit unterstützter Architektur.',
   },
   vocabulary_mismatch: {
     title: 'Der Draft passt nicht zum Target',
-    body: () => 'Draft und Target zerlegen Text nicht in dieselben Tokens.',
+    body: () => 'Draft und Target haben verschiedene Vokabulare.',
     advice: 'Wähle einen Draft derselben Modellfamilie oder eine Methode, die keinen braucht.',
   },
   context_overflow: {
     title: 'Die Unterhaltung ist zu lang',
-    body: ({ prompt, context }) => `Zu lesen sind ${prompt} Tokens, der Kontext dieses Modells fasst ${context}. Was gesagt wurde, bleibt erhalten.`,
+    body: ({ prompt, context }) => `Der Prompt hat ${prompt} Tokens, der Kontext fasst nur ${context}. Die Unterhaltung bleibt erhalten.`,
     advice: 'Kürze die Frage oder die Anweisungen, oder lade das Modell mit größerem Kontext.',
   },
   out_of_memory: {
     title: 'Der Speicher reicht nicht',
-    body: () => 'Dafür ist nicht genug Speicher da.',
+    body: () => 'Dafür ist nicht genug Speicher frei.',
     advice: 'Wähle ein kleineres Modell, eine kleinere Quantisierung oder weniger Kontext.',
   },
   io: {
     title: 'Eine Datei ließ sich nicht lesen oder schreiben',
-    body: ({ path }) => `Es geht um ${path}.`,
-    advice: 'Sieh nach, ob sie da ist und verwendet werden darf, und versuche es dann erneut.',
+    body: ({ path }) => `Betroffen ist ${path}.`,
+    advice: 'Prüfe, ob die Datei existiert und du darauf zugreifen darfst. Versuche es dann erneut.',
   },
   store: {
-    title: 'Die Unterhaltungen lassen sich nicht speichern',
-    body: () => 'Ihre Datei lässt sich nicht lesen oder schreiben. Was darin war, ist unverändert.',
-    advice: 'Schließe andere Fenster von Hunch, oder sieh nach, ob auf die Festplatte geschrieben werden kann.',
+    title: 'Unterhaltungen lassen sich nicht speichern',
+    body: () => 'Ihre Datei lässt sich nicht lesen oder schreiben. Ihr Inhalt ist unverändert.',
+    advice: 'Schließe andere Fenster von Hunch oder prüfe, ob die Festplatte beschreibbar ist.',
   },
   no_model: {
     title: 'Es ist kein Modell geladen',
-    body: () => 'Ohne Modell lässt sich nichts beantworten.',
+    body: () => 'Ohne Modell gibt es keine Antwort.',
     advice: 'Öffne zuerst ein Modell.',
   },
   busy: {
     title: 'Die Engine ist beschäftigt',
-    body: () => 'Eine Antwort wird geschrieben, oder eine Messung läuft.',
-    advice: 'Halte sie an oder warte, bis sie fertig ist.',
+    body: () => 'Eine Antwort oder eine Messung läuft.',
+    advice: 'Stoppe sie oder warte, bis sie fertig ist.',
   },
   stopped: {
-    title: 'Das Laden wurde angehalten',
-    body: () => 'Was vorher im Speicher war, ist noch da.',
+    title: 'Das Laden wurde abgebrochen',
+    body: () => 'Vorher geladene Modelle sind noch im Speicher.',
   },
   device: {
-    title: 'Fehler auf dem Gerät',
-    body: ({ device }) => `Das Rechnen auf „${device}“ ist gescheitert. Was gesagt wurde, bleibt erhalten.`,
+    title: 'Das Gerät ist ausgefallen',
+    body: ({ device }) => `Die Berechnung auf „${device}“ ist fehlgeschlagen. Die Unterhaltung bleibt erhalten.`,
     advice: 'Starte Hunch neu und versuche es noch einmal.',
   },
   hub_unreachable: {
     title: 'Der Hub ist nicht erreichbar',
-    body: ({ endpoint }) => `${endpoint} lässt sich nicht verwenden. Was schon hier ist, bleibt erhalten.`,
-    advice: 'Prüfe die Verbindung (und HF_ENDPOINT und HTTPS_PROXY, falls sie gesetzt sind) und versuche es dann erneut.',
+    body: ({ endpoint }) => `Keine Verbindung zu ${endpoint}. Heruntergeladene Dateien bleiben erhalten.`,
+    advice: 'Prüfe das Netzwerk und, falls gesetzt, HF_ENDPOINT und HTTPS_PROXY. Versuche es dann erneut.',
   },
   hub_not_found: {
-    title: 'Der Hub hat kein solches Modell',
-    body: ({ what }) => `Der Hub hat das nicht: ${what}.`,
+    title: 'Auf dem Hub nicht gefunden',
+    body: ({ what }) => `Auf dem Hub nicht gefunden: ${what}.`,
   },
   hub_gated: {
-    title: 'Bedingungen müssen angenommen werden',
-    body: ({ repository }) => `Die Eigentümer von ${repository} geben es nur an Leute weiter, die ihren Bedingungen zustimmen.`,
+    title: 'Die Bedingungen müssen zuerst akzeptiert werden',
+    body: ({ repository }) => `${repository} ist nur verfügbar, wenn du den Bedingungen zustimmst.`,
   },
   hub_token: {
-    title: 'Das Token wurde nicht angenommen',
+    title: 'Das Zugriffstoken wurde abgelehnt',
   },
   wrong_checksum: {
     title: 'Der Download ist beschädigt',
     body: ({ file, expected, found, path }) =>
-      `Die Prüfsumme von ${file} ist nicht die, die der Hub nennt (${found} statt ${expected}). Die Datei liegt als ${path} beiseite und wird nicht als Modell verwendet.`,
-    advice: 'Versuche es erneut, um sie neu zu holen; endet das wieder so, verändert sie etwas auf dem Weg.',
+      `Die Prüfsumme von ${file} ist ${found}, der Hub nennt ${expected}. Die Datei liegt als ${path} in Quarantäne.`,
+    advice: 'Lade sie erneut herunter. Wiederholt sich das, prüfe Proxy und Festplatte.',
   },
   not_of_catalogue: {
-    title: 'Der Hub hat inzwischen eine andere Datei',
+    title: 'Die Datei auf dem Hub hat sich geändert',
     body: ({ file, expected, found }) =>
-      `${file} ist nicht mehr die Datei, mit der der Katalog geprüft wurde (ihre Prüfsumme beginnt mit ${found} statt ${expected}). Es wurde nichts geholt, und was hier ist, bleibt.`,
-    advice: 'Vielleicht gibt es eine neue: Um sie zu holen, suche das Repository mit seinem Namen und wähle die Datei dort aus.',
+      `${file} stimmt nicht mehr mit dem Katalog überein: Die Prüfsumme beginnt mit ${found} statt ${expected}. Nichts wurde heruntergeladen.`,
+    advice: 'Um die neue Datei zu laden, suche das Repository mit seinem Namen und wähle sie dort aus.',
   },
   disk_full: {
     title: 'Die Festplatte ist voll',
     body: ({ folder, missing, promised }) =>
-      `Auf der Festplatte von ${folder} ist zu wenig Platz: ${promised === '' ? 'Es' : `Mit den ${promised}, die andere Downloads noch brauchen,`} fehlen ${missing}. Was schon hier ist, bleibt erhalten.`,
-    advice: 'Schaffe Platz und mach dann weiter.',
+      `Auf der Festplatte von ${folder} fehlen ${missing}${promised === '' ? '' : ` (andere Downloads brauchen ${promised})`}. Heruntergeladene Dateien bleiben erhalten.`,
+    advice: 'Schaffe Platz und setze den Download dann fort.',
   },
   download_unreadable: {
-    title: 'Ein angefangener Download kann nicht weitergehen',
-    body: ({ folder, bytes }) =>
-      `Was über ihn aufgeschrieben war, lässt sich nicht lesen. ${bytes} davon liegen in ${folder}; sie sind noch kein Modell, und sonst ist nichts betroffen.`,
-    advice: 'Verwirf ihn, um den Platz freizugeben, und hole das Modell dann neu.',
+    title: 'Ein angefangener Download lässt sich nicht fortsetzen',
+    body: ({ folder, bytes }) => `Sein Zustand lässt sich nicht lesen. ${bytes} davon liegen in ${folder}. Andere Dateien sind nicht betroffen.`,
+    advice: 'Verwirf ihn, um den Platz freizugeben, und lade das Modell dann neu herunter.',
   },
   download_elsewhere: {
-    title: 'Ein anderes Hunch lädt das gerade',
-    body: ({ name }) => `${name} wird von einem anderen Hunch heruntergeladen, das gerade läuft.`,
-    advice: 'Warte darauf, oder halte es dort an und mach hier weiter.',
+    title: 'Ein anderes Hunch lädt das gerade herunter',
+    body: ({ name }) => `${name} wird von einem anderen laufenden Hunch heruntergeladen.`,
+    advice: 'Warte darauf, oder pausiere es dort und setze es hier fort.',
   },
   internal: {
     title: 'In Hunch ist etwas schiefgegangen',
-    body: () => 'Das ist ein Fehler in Hunch. Was gesagt wurde, bleibt erhalten.',
-    advice: 'Versuche es erneut; passiert es wieder, melde es bitte.',
+    body: () => 'Das ist ein Fehler in Hunch. Die Unterhaltung bleibt erhalten.',
+    advice: 'Versuche es erneut. Passiert es wieder, melde es bitte.',
   },
 };

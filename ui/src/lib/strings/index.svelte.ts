@@ -1,24 +1,24 @@
-// The language of the window. Whoever reads a word through `language` is drawn again when it changes.
+// The language of the window. Text read through `language` updates when it changes.
 
 import { de } from './de';
 import { en, type Strings } from './en';
 
-/** A language that the window speaks. */
+/** A supported language. */
 export type LanguageCode = 'en' | 'de';
 
 const catalogues: Record<LanguageCode, Strings> = { en, de };
 
-/** The languages, each by its own name. */
+/** Supported languages, each under its own name. */
 export const languages: readonly { code: LanguageCode; name: string }[] = [
   { code: 'en', name: 'English' },
   { code: 'de', name: 'Deutsch' },
 ];
 
-/** The language in use. English until another is set: nothing here looks at the machine. */
+/** The current language. English until another is set; system preferences are not read here. */
 class Language {
   current = $state<LanguageCode>('en');
 
-  /** The words of the window. */
+  /** All text in the current language. */
   get strings(): Strings {
     return catalogues[this.current];
   }
@@ -26,13 +26,13 @@ class Language {
 
 export const language = new Language();
 
-/** Changes the words of the window, and tells the document, which screen readers go by. */
+/** Sets the language, also on the document for screen readers. */
 export function setLanguage(code: LanguageCode): void {
   language.current = code;
   if (typeof document !== 'undefined') document.documentElement.lang = code;
 }
 
-/** The first of a person's languages (`de-AT`, `en`) that the window speaks; English when it speaks none. */
+/** Returns the first supported language of `wanted` (`de-AT`, `en`), or English. */
 export function preferredLanguage(wanted: readonly string[]): LanguageCode {
   for (const tag of wanted) {
     const known = languages.find(({ code }) => code === tag.toLowerCase().split('-')[0]);

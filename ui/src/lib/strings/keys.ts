@@ -1,18 +1,17 @@
-// Closed lists that the window has words for, and their types. The catalogues are keyed by them, so they stand beside
-// the words and import nothing but wire types.
+// Closed lists that key the string tables, and their types. Imports wire types only.
 
 import type { ErrorCode, LabSource, Method, TokenOrigin } from '../ipc/schema.gen';
 
-/** The places of the window, in the order of the title bar. */
+/** The screens of the window, in the order of the title bar. */
 export const places = ['chat', 'compare', 'lab', 'library'] as const;
 
-/** What the window shows beside its sidebar. */
+/** A screen of the window. */
 export type Place = (typeof places)[number];
 
-/** What commands are grouped under. */
+/** Groups of commands in the palette. */
 export type CommandGroup = 'conversation' | 'answer' | 'window' | 'model' | 'method' | 'preset';
 
-/** A command whose name stands by itself. */
+/** A command without a value. */
 export type CommandName =
   | 'new-conversation'
   | 'search'
@@ -48,63 +47,63 @@ export type CommandName =
   | 'unload-models'
   | 'cancel-loading';
 
-/** Something with a command for each of its values. */
+/** A choice, with one command for each value. */
 export type ChoiceName = 'place' | 'appearance' | 'colours' | 'view' | 'method' | 'preset' | 'model';
 
-/** Origins an answer's token can have. */
+/** Origins of an answer's tokens. */
 export type AnswerOrigin = Exclude<TokenOrigin, 'prompt'>;
 
-/** Every mode in the order it is offered. */
+/** Colour modes, in the order of the menu. */
 export const colourModes = ['origin', 'off', 'confidence', 'surprise', 'rounds'] as const;
-/** What the colours of an answer say. */
+/** A colour mode of an answer. */
 export type ColourMode = (typeof colourModes)[number];
 
-/** Classes of confidence: the target's own probability of the token that stands there. */
+/** Classes of the target's probability of the emitted token. */
 export type ConfidenceClass = 'sure' | 'likely' | 'unsure' | 'unlikely';
-/** Classes of surprise: the entropy of the place, in bits. */
+/** Classes of the target's entropy at a position, in bits. */
 export type SurpriseClass = 'settled' | 'leaning' | 'open' | 'wide';
-/** Classes of rounds: how much of what was drafted was accepted. */
+/** Classes of rounds, by how much of the draft was accepted. */
 export type RoundClass = 'whole' | 'partly' | 'none' | 'undrafted';
-/** A class of any mode. */
+/** A token class of any colour mode. */
 export type MarkClass = AnswerOrigin | ConfidenceClass | SurpriseClass | RoundClass;
 
 export const appearances = ['system', 'light', 'dark'] as const;
-/** Sizes of a conversation's text in pixels, smallest first. */
+/** Text sizes of a conversation in px, smallest first. */
 export const textSizes = [13, 15, 18] as const;
 export const views = ['rich', 'tokens'] as const;
 
 export type Appearance = (typeof appearances)[number];
 export type TextSize = (typeof textSizes)[number];
-/** How an answer is drawn: formatted, or token by token. */
+/** Rendering of an answer: formatted, or token by token. */
 export type View = (typeof views)[number];
 
-/** Methods the window offers, the one to take first in front. The synthetic one is for tests and bench. */
+/** Methods of the window, most recommended first. The synthetic method is for tests and bench only. */
 export const offeredMethods = ['draft-model', 'draft-tree', 'cascade', 'ngram', 'suffix', 'lookahead', 'layer-skip', 'early-exit', 'plain'] as const satisfies readonly Method[];
 
-/** A method the window offers. */
+/** A method of the window. */
 export type OfferedMethod = (typeof offeredMethods)[number];
 
-/** The suites of prompts that the engine brings. */
+/** Built-in prompt suites of the engine. */
 export const suites = ['code', 'prose', 'edit'] as const;
 
-/** What is compared on: a text of the person's, or a suite. */
+/** Prompts of a comparison: the user's own text, or a suite. */
 export type PromptKind = 'text' | (typeof suites)[number];
 
-/** Why a comparison cannot be started. */
+/** Reasons why a comparison cannot start. */
 export type Missing = 'model' | 'loading' | 'method' | 'same' | 'text' | 'chat';
 
-/** Every widget, in the order they are offered. */
+/** Widgets of the lab, in the order of their tabs. */
 export const labWidgets = ['resampling', 'unbiased', 'landscape', 'rules', 'acceptance', 'rounds', 'costs'] as const;
 /** A widget of the lab. */
 export type LabWidget = (typeof labWidgets)[number];
 
-/** The kinds of place. */
+/** Kinds of position in the lab. */
 export type SpotKind = LabSource['kind'];
 
 export const sorts = ['name', 'size', 'parameters', 'speed'] as const;
 export type Sort = (typeof sorts)[number];
 
-/** What models are told apart by. */
+/** Filters of the model list. */
 export const facets = ['source', 'architecture', 'quantisation'] as const;
 export type Facet = (typeof facets)[number];
 
@@ -112,7 +111,7 @@ export type Facet = (typeof facets)[number];
 export const libraryParts = ['here', 'catalogue', 'folders'] as const;
 export type LibraryPart = (typeof libraryParts)[number];
 
-/** What the engine names with each code; a Rust test keeps it to what it does name. */
+/** Parameters of each error code. A Rust test compares them with the engine's. */
 export const errorParams = {
   invalid_request: ['detail'],
   model_not_found: ['name', 'detail'],
@@ -141,15 +140,14 @@ export const errorParams = {
 
 export type ParamOf<C extends ErrorCode> = Exclude<(typeof errorParams)[C][number], 'detail'>;
 
-/** The words for one code. */
+/** The text for one error code. */
 export interface ErrorWords<C extends ErrorCode = ErrorCode> {
   title: string;
-  /** What happened and what is safe; everything that is named is written already, as nothing where there is none of it.
-   * None where the detail says it. */
+  /** Says what happened and what is safe. Parameters arrive formatted, and empty if zero. Absent if the detail says it. */
   body?: (named: Record<ParamOf<C>, string>) => string;
-  /** What to do. None where the detail says it. */
+  /** The remedy. Absent if the detail says it. */
   advice?: string;
 }
 
-/** The words for every code. */
+/** The text for every error code. */
 export type ErrorCatalogue = { [C in ErrorCode]: ErrorWords<C> };

@@ -10,7 +10,7 @@ import { language, languages, preferredLanguage, setLanguage } from './index.sve
 
 afterEach(() => setLanguage('en'));
 
-/** Every entry that is a text, by its path. */
+/** All text entries with their paths. */
 function texts(part: object, path = ''): [string, string][] {
   return Object.entries(part).flatMap(([key, value]: [string, unknown]): [string, string][] => {
     if (typeof value === 'string') return [[path + key, value]];
@@ -18,19 +18,19 @@ function texts(part: object, path = ''): [string, string][] {
   });
 }
 
-describe('the catalogues', () => {
-  it('say something everywhere', () => {
+describe('string tables', () => {
+  it('have no empty text', () => {
     for (const [path, text] of [...texts(en), ...texts(de)]) expect(text.trim(), path).not.toBe('');
     expect(de.empty.examples).toHaveLength(en.empty.examples.length);
   });
 
-  it('keep to one hand: three dots are one sign, and nothing is shouted', () => {
+  it('use the ellipsis character and no exclamation marks', () => {
     for (const [path, text] of [...texts(en), ...texts(de)]) expect(text, path).not.toMatch(/\.\.\.|!/);
   });
 });
 
-describe('a language', () => {
-  it('is the first of a person’s that the window speaks, and English otherwise', () => {
+describe('language', () => {
+  it('is the first preferred language that is supported, otherwise English', () => {
     expect(preferredLanguage(['de-AT', 'en'])).toBe('de');
     expect(preferredLanguage(['fr', 'de'])).toBe('de');
     expect(preferredLanguage(['EN-gb', 'de'])).toBe('en');
@@ -38,25 +38,25 @@ describe('a language', () => {
     expect(preferredLanguage([])).toBe('en');
   });
 
-  it('changes every word at once', () => {
+  it('changes all text at once', () => {
     const entry = { id: 1, title: '', pinned: true, created_ms: 0, updated_ms: 0 };
-    const said = () => [
+    const texts = () => [
       language.strings.composer.send,
       origins[0]?.label,
       errorFace({ code: 'no_model', message: '' }).title,
       whyNot('plain', null),
       grouped([entry], new Date())[0]?.name,
     ];
-    expect(said()).toEqual(['Send', 'accepted', 'No model is loaded', 'Open a model first', 'Pinned']);
+    expect(texts()).toEqual(['Send', 'accepted', 'No model is loaded', 'Open a model first', 'Pinned']);
     setLanguage('de');
-    expect(said()).toEqual(['Senden', 'angenommen', 'Es ist kein Modell geladen', 'Öffne zuerst ein Modell', 'Angeheftet']);
+    expect(texts()).toEqual(['Senden', 'angenommen', 'Es ist kein Modell geladen', 'Öffne zuerst ein Modell', 'Angeheftet']);
   });
 
-  it('goes by its own name', () => {
+  it('is listed under its own name', () => {
     expect(languages.map(({ name }) => name)).toEqual(['English', 'Deutsch']);
   });
 
-  it('writes numbers its own way', () => {
+  it('formats numbers by its own conventions', () => {
     const written = () => [
       formatCount(1234567),
       formatMean(2.614),

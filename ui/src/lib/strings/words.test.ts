@@ -1,5 +1,4 @@
-// The words of the window stand in the catalogues only: a component, or a file of its logic, that writes one
-// itself fails here.
+// All text of the window belongs in the string tables. A component or logic file with its own text fails here.
 
 import { parse, type AST } from 'svelte/compiler';
 import { describe, expect, it } from 'vitest';
@@ -9,14 +8,14 @@ const components = import.meta.glob<string>(['../../App.svelte', '../../{feature
   import: 'default',
   eager: true,
 });
-/** All but the recorded engine, what goes over the wire, the catalogues, and units, the same in every language. */
+/** Excludes the replay host, wire types, the string tables, and units, which are the same in every language. */
 const logic = import.meta.glob<string>(['../**/*.ts', '!../**/*.test.ts', '!../{host,ipc,strings}/**', '!../format.ts', '!../text/markdown/{highlight,testing}.ts'], {
   query: '?raw',
   import: 'default',
   eager: true,
 });
 
-/** Attributes that a person reads or hears. */
+/** Attributes that are visible or read by screen readers. */
 const heard = new Set(['alt', 'aria-description', 'aria-label', 'aria-roledescription', 'aria-valuetext', 'label', 'placeholder', 'title']);
 
 interface Node {
@@ -28,7 +27,7 @@ const isNode = (value: unknown): value is Node => typeof value === 'object' && v
 const children = (node: Node): Node[] => Object.values(node).flat().filter(isNode);
 const letters = (text: string): string[] => (/\p{L}/u.test(text) ? [text.trim()] : []);
 
-/** Texts that an expression gives: not those it only compares, looks up or hands to a function. */
+/** Texts an expression evaluates to, without those it compares, looks up or passes to a function. */
 function given(node: Node): string[] {
   switch (node.type) {
     case 'Literal':
@@ -47,7 +46,7 @@ function given(node: Node): string[] {
   }
 }
 
-/** Words that a component writes itself, from its markup down. */
+/** Hard-coded text in a component's markup. */
 function ownWords(node: Node): string[] {
   switch (node.type) {
     case 'Text':
@@ -64,12 +63,12 @@ function ownWords(node: Node): string[] {
   }
 }
 
-/** Whether a text is a name or has words side by side, and is no style rule. */
+/** True for a capitalised word or several words, unless it looks like CSS. */
 const readsLikeWords = (text: string): boolean => /^\p{Lu}\p{Ll}|\p{L} | \p{L}/u.test(text) && !/[[\]{};]|--/.test(text);
 
-/** Texts in a script that read like words, and whatever is kept as a title or a label. */
+/** Hard-coded text in a script, and any value of a title or label property. */
 function scriptWords(node: Node): string[] {
-  // A type says nothing to anyone; an expression with a type beside it may.
+  // Types contain no visible text, but an expression with a type assertion may.
   if (node.type.startsWith('TS') && !isNode(node['expression'])) return [];
   switch (node.type) {
     case 'Literal':
@@ -100,25 +99,25 @@ function wordsOf(source: string): string[] {
 const wordsOfLogic = (source: string): string[] => wordsOf(`<script lang="ts">${source}</script>`);
 
 describe('a component', () => {
-  it('is found out when it writes words itself', () => {
+  it('is reported for hard-coded text in markup', () => {
     expect(wordsOf('<p title="Told">Said {1} <b>{a ? "this" : `${b} that`}</b></p>')).toEqual(['Told', 'Said', 'this', 'that']);
     expect(wordsOf('{#if a === "b"}<i class="c" data-d="e">{words.f("g")}, {h.i}</i>{:else}kept{/if}')).toEqual(['kept']);
   });
 
-  it('is found out when its script does', () => {
+  it('is reported for hard-coded text in its script', () => {
     const script = (text: string) => wordsOf(`<script lang="ts">${text}</script>`);
     expect(script("const words = { a: 'Said', b: (n: number) => `with ${n} words`, c: 'two words' };")).toEqual(['Said', 'with', 'words', 'two words']);
     expect(script("const all = [{ value: 'en', label: 'told' }].map((x) => ({ ...x, title: x ? 'this' : 'that' }));")).toEqual(['told', 'this', 'that']);
     expect(script("let x: 'Type' = f('escape', y.key === 'Escape'); throw new Error('Not for a person');")).toEqual([]);
   });
 
-  it.each(Object.keys(components))('%s writes no words itself', (path) => {
+  it.each(Object.keys(components))('%s has no hard-coded text', (path) => {
     expect(wordsOf(components[path] ?? '')).toEqual([]);
   });
 });
 
 describe('logic', () => {
-  it.each(Object.keys(logic))('%s writes no words itself', (path) => {
+  it.each(Object.keys(logic))('%s has no hard-coded text', (path) => {
     expect(wordsOfLogic(logic[path] ?? '')).toEqual([]);
   });
 });

@@ -11,7 +11,7 @@ const shape = (layout: Layout) =>
   layout.blocks.map((block) => [block.kind, block.runs.flatMap((run) => run.pieces.map((piece) => piece.text)).join('')]);
 
 describe('Layout', () => {
-  it('keeps all text, in order, whatever the token borders', () => {
+  it('keeps all text in order, whatever the token borders', () => {
     const text = 'One.\n\nTwo `x`.\n```python\ndef f():\n    pass\n```\nThree.\n\n\nFour 🌊';
     for (let size = 1; size < 9; size += 1) {
       const tokens = text.match(new RegExp(`[\\s\\S]{1,${size}}`, 'g')) ?? [];
@@ -25,7 +25,7 @@ describe('Layout', () => {
     expect(shape(laidOut(['a', '\n\n', 'b']))).toEqual([['text', 'a\n\n'], ['text', 'b']]);
   });
 
-  it('moves a fence that came in pieces into the code block', () => {
+  it('moves a fence in several pieces into the code block', () => {
     expect(shape(laidOut(['Look:\n', '`', '``', 'sh\n', 'ls\n', '```', '\n', 'done']))).toEqual([
       ['text', 'Look:\n'],
       ['code', '```sh\nls\n```\n'],
@@ -41,7 +41,7 @@ describe('Layout', () => {
     expect(shape(laidOut(['```\n', 'a\n', '\n', 'b']))).toEqual([['code', '```\na\n\nb']]);
   });
 
-  it('splits a token that crosses a border and marks its first piece', () => {
+  it('splits a token across a border and marks its first piece', () => {
     const pieces = laidOut(['a', '\n\nb']).blocks.flatMap((block) => block.runs.flatMap((run) => run.pieces));
     expect(pieces.filter((piece) => piece.token === 1).map((piece) => [piece.text, piece.first])).toEqual([
       ['\n', true],
@@ -50,7 +50,7 @@ describe('Layout', () => {
     ]);
   });
 
-  it('ignores tokens without text', () => {
+  it('ignores empty tokens', () => {
     expect(laidOut(['', '']).blocks).toEqual([]);
   });
 

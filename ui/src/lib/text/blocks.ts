@@ -1,25 +1,24 @@
-// An answer's tokens as ranges of text in blocks: paragraphs and fenced code, each in small runs, so
-// that drawing one more token touches only the last run. Runs that are closed keep their identity and
-// never change. No DOM, no origins, no figures.
+// Lays out an answer's tokens as blocks: paragraphs and fenced code, each in small runs, so that a new token changes
+// only the last run. Closed runs keep their identity and never change. No DOM, no origins, no figures.
 
-/** A stretch of one token's text. A token that crosses a block's border has more than one. */
+/** A piece of one token's text. A token across block borders has several. */
 export interface Piece {
   /** Index of the token in the answer. */
   token: number;
   text: string;
   /** Whether it is the token's first piece. */
   first: boolean;
-  /** How many tokens right before a first piece are not shown; left out where all are. */
+  /** Number of hidden tokens right before a first piece; missing for none. */
   skipped?: number;
 }
 
-/** Pieces drawn together. */
+/** Pieces that are drawn together. */
 export interface Run {
   readonly id: number;
   readonly pieces: readonly Piece[];
 }
 
-/** A paragraph or a fenced code block, its fence lines included. */
+/** A paragraph or a fenced code block with its fences. */
 export interface Block {
   readonly id: number;
   readonly kind: 'text' | 'code';
@@ -31,24 +30,24 @@ export const runLength = 64;
 
 const fence = /^ {0,3}```/;
 
-/** Lays tokens out as they come. The joined text of all pieces is the joined text of all tokens. */
+/** Lays out tokens as they come. The joined pieces equal the joined tokens. */
 export class Layout {
   #blocks: Block[] = [];
   #nextId = 0;
   #lastToken = -1;
-  /** The current line so far, and how many of the last block's pieces it has. */
+  /** The current line so far, and the number of its pieces in the last block. */
   #line = '';
   #linePieces = 0;
   #lineIsFence = false;
-  /** The next piece starts a new block of this kind, if there is one. */
+  /** Kind of the block that the next piece starts, if any. */
   #pending: Block['kind'] | null = 'text';
 
-  /** The blocks so far. Blocks and runs that did not change are the same objects as before. */
+  /** The blocks so far. Unchanged blocks and runs are the same objects as before. */
   get blocks(): readonly Block[] {
     return this.#blocks;
   }
 
-  /** Adds the text of token number `token`. */
+  /** Adds the text of the token with index `token`. */
   append(token: number, text: string): void {
     const skipped = token - this.#lastToken - 1;
     let first = true;
@@ -59,7 +58,7 @@ export class Layout {
     this.#lastToken = token;
   }
 
-  /** Adds text that holds at most one line end, as its last character. */
+  /** Adds text with at most one line break, at its end. */
   #appendPart(piece: Piece): void {
     this.#line += piece.text;
     if (!this.#lineIsFence && fence.test(this.#line)) this.#beginFence();
@@ -69,7 +68,7 @@ export class Layout {
     if (piece.text.endsWith('\n')) this.#endLine();
   }
 
-  /** The current line turns out to be a fence: outside code, it and its pieces so far begin a block. */
+  /** Handles a line that is a fence. Outside of code, it starts a block with its pieces so far. */
   #beginFence(): void {
     this.#lineIsFence = true;
     if (this.#insideCode || this.#pending === 'code') return;
@@ -81,7 +80,7 @@ export class Layout {
   #endLine(): void {
     const blank = this.#line.trim() === '';
     if (this.#insideCode) {
-      // A block's own first line opens it; any later fence line closes it.
+      // The first line of a block opens it. A later fence closes it.
       const opening = this.#blockPieces === this.#linePieces;
       if (this.#lineIsFence && !opening) this.#pending = 'text';
     } else if (blank) {
@@ -115,7 +114,7 @@ export class Layout {
     this.#replaceLast({ ...block, runs });
   }
 
-  /** Takes the last pieces out of the last block, and the block away if nothing is left. */
+  /** Removes the last pieces from the last block, and the block if it is empty. */
   #takeBack(count: number): Piece[] {
     const taken: Piece[] = [];
     while (taken.length < count) {
@@ -143,7 +142,7 @@ export class Layout {
   }
 }
 
-/** Cuts text after each line end; no part is empty. */
+/** Splits text after each line break. No part is empty. */
 function lines(text: string): string[] {
   return text.match(/[^\n]*\n|[^\n]+/g) ?? [];
 }

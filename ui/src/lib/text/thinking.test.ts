@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { endsUnbegunThought, saidOf, Thinking } from './thinking';
 
-/** What is said and thought when a text comes in pieces of this size. */
+/** Answer and thought of a text that comes in parts of a length. */
 function sorted(text: string, size: number): { thought: string; said: string; thinking: boolean } {
   const thinking = new Thinking();
   const pieces = text.match(new RegExp(`[^]{1,${String(size)}}`, 'g')) ?? [];
@@ -14,7 +14,7 @@ function sorted(text: string, size: number): { thought: string; said: string; th
 }
 
 describe('Thinking', () => {
-  it.each([1, 2, 3, 5, 100])('sorts whatever the tokens are, %i characters each', (size) => {
+  it.each([1, 2, 3, 5, 100])('separates them for tokens of any size, %i characters each', (size) => {
     expect(sorted('<think>\nA < b, </thin and so on.</think>\n\nYes.', size)).toEqual({
       thought: '\nA < b, </thin and so on.',
       said: '\n\nYes.',
@@ -30,7 +30,7 @@ describe('Thinking', () => {
     expect(sorted('<think>a</think', size).thought).toBe('a</think');
   });
 
-  it('knows a thought that the prompt began', () => {
+  it('recognises a thought that the prompt started', () => {
     expect(endsUnbegunThought('Hm.</think>Yes')).toBe(true);
     expect(endsUnbegunThought('<think>Hm.</think>Yes')).toBe(false);
     expect(endsUnbegunThought('Yes')).toBe(false);
@@ -38,7 +38,7 @@ describe('Thinking', () => {
   });
 });
 
-describe('what a whole text says', () => {
+describe('the answer of a whole text', () => {
   it.each([
     ['<think>hm</think>\n\nYes.', 'Yes.'],
     ['The prompt had begun this.</think>Yes.', 'Yes.'],

@@ -1,10 +1,10 @@
-// Tells what a model thinks from what it says: the text between <think> and </think> at the beginning of an
-// answer. Some prompts end in <think>, and the answer has the closing tag alone. No DOM.
+// Separates a model's thought from its answer: the text between <think> and </think> at the start. Some prompts end
+// in <think>, and the answer has only the closing tag. No DOM.
 
-/** Where a stretch of text belongs. */
+/** Part of the text. */
 export type Part = 'thought' | 'said';
 
-/** A stretch of a token's text. */
+/** A piece of a token's text. */
 export interface Stretch {
   part: Part;
   token: number;
@@ -14,10 +14,10 @@ export interface Stretch {
 const opening = '<think>';
 const closing = '</think>';
 
-/** Sorts the tokens of an answer as they come. Tags belong to neither part. */
+/** Separates the tokens of an answer as they come. Tags belong to neither part. */
 export class Thinking {
   #state: 'undecided' | 'thinking' | 'said' = 'undecided';
-  /** What may still be the beginning of a tag. */
+  /** Held text that may be the start of a tag. */
   #held: { token: number; text: string }[] = [];
 
   /** Whether the model is thinking now. */
@@ -25,13 +25,13 @@ export class Thinking {
     return this.#state === 'thinking';
   }
 
-  /** Takes a token's text, and gives what is certain now, in order. */
+  /** Adds a token's text. Returns the decided pieces in order. */
   push(token: number, text: string): Stretch[] {
     this.#held.push({ token, text });
     return this.#release(false);
   }
 
-  /** Gives what was held: no tag will come of it any more. */
+  /** Returns the held text, when no tag can follow. */
   finish(): Stretch[] {
     return this.#release(true);
   }
@@ -65,7 +65,7 @@ export class Thinking {
     }
   }
 
-  /** Takes the first `length` characters out of what is held. */
+  /** Removes the first `length` characters of the held text. */
   #take(length: number): { token: number; text: string }[] {
     const taken: { token: number; text: string }[] = [];
     let left = length;
@@ -81,7 +81,7 @@ export class Thinking {
   }
 }
 
-/** How many characters at the end of `text` begin `tag`. */
+/** Number of characters at the end of `text` that start `tag`. */
 function overlap(text: string, tag: string): number {
   for (let length = Math.min(text.length, tag.length - 1); length > 0; length--) {
     if (tag.startsWith(text.slice(-length))) return length;
@@ -89,11 +89,11 @@ function overlap(text: string, tag: string): number {
   return 0;
 }
 
-/** Whether a text ends a thought that it never began: then all before the tag was one. */
+/** Whether a text closes a thought that it never opened, as all text before the tag was one. */
 export const endsUnbegunThought = (text: string): boolean =>
   text.includes(closing) && !text.trimStart().startsWith(opening) && text.indexOf(closing) < (text.indexOf(opening) + 1 || Infinity);
 
-/** What a whole text says, without what was thought before. */
+/** The answer of a whole text, without its thought. */
 export function saidOf(text: string): string {
   const sorting = new Thinking();
   const whole = endsUnbegunThought(text) ? opening + text : text;

@@ -1,8 +1,11 @@
-//! Renders templates in a child process of this program. A template comes with a model, from anybody, and can
-//! recurse until the stack ends or take all memory, which ends a process; it may be that of the child alone.
+//! Rendering of templates in a sandboxed child process.
 //!
-//! A program offers itself with [`offer`], as the first thing it does: the child is the same binary, started with
-//! an argument of its own. A program that does not offer itself renders where it is.
+//! Templates come with models from any source. A template can overflow the stack or exhaust memory,
+//! which must crash only the child.
+//!
+//! The child is the same binary, started with a special argument. A program enables it by calling
+//! [`offer`] first in `main`. Otherwise templates are rendered in the calling process. The rendering
+//! itself belongs to `renderer`.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -15,35 +18,36 @@ use std::time::{Duration, Instant};
 
 use super::renderer::{Renderer, Request};
 
-/// The argument that makes a process such a child.
+/// Command-line argument that starts a process as rendering child.
 const ARGUMENT: &str = "--render-chat-templates";
-/// Longest that a rendering may take.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest that a child may take to begin: the machine may be busy.
-const BEGINS_WITHIN: Duration = Duration::from_secs(20);
-/// Time between two looks at whether somebody has stopped it.
-const LOOK: Duration = Duration::from_millis(10);
-/// Bytes of memory that a child may take.
+/// Timeout for rendering.
+const RENDER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for starting a child, generous because the machine may be busy.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Interval for polling cancellation.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Memory limit of a child in bytes.
 #[cfg(unix)]
-const MEMORY: u64 = 512 << 20;
-/// Seconds of processor time that a rendering may take: a child whose parent is gone ends by that.
+const MEMORY_LIMIT: u64 = 512 << 20;
+/// CPU time limit per rendering in seconds. Also ends a child whose parent is gone.
 #[cfg(unix)]
-const PROCESSOR_SECONDS: u64 = 5;
-/// Bytes that a request may have: what is rendered takes some times as much memory.
-const MOST_REQUEST: usize = 32 << 20;
-/// What a child says once it can be asked.
+const CPU_SECONDS: u64 = 5;
+/// Maximum size of a request in bytes. Rendering needs several times as much memory.
+const MAX_REQUEST: usize = 32 << 20;
+/// Message of a child that is ready for requests.
 const READY: &[u8] = b"ready";
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// Offers this program as the one that renders chat templates. To be called first in `main`: a process that was
-/// started to render does that here, and ends.
+/// Offers this program for rendering chat templates. Call it first in `main`.
+///
+/// A process started as rendering child serves requests here and exits.
 pub fn offer() {
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(ARGUMENT)) {
-        let ended = serve(&mut io::stdin().lock(), &mut io::stdout().lock(), &ProcessLimits);
-        std::process::exit(i32::from(ended.is_err()));
+        let served = serve(&mut io::stdin().lock(), &mut io::stdout().lock(), &ProcessLimits);
+        std::process::exit(i32::from(served.is_err()));
     }
-    // The name of the running file stays true when an update replaces it.
+    // This path stays valid when an update replaces the executable.
     let running = Path::new("/proc/self/exe");
     let program = if running.exists() { Ok(running.to_path_buf()) } else { std::env::current_exe() };
     if let Ok(program) = program {
@@ -51,28 +55,28 @@ pub fn offer() {
     }
 }
 
-/// Has chat templates rendered by `program`, which calls [`offer`]; the first call counts.
+/// Sets the program that renders chat templates, which must call [`offer`]. Only the first call counts.
 pub fn render_with(program: PathBuf) {
     let _ = PROGRAM.set(program);
 }
 
-/// The program that renders, if one was offered.
+/// Returns the rendering program, if one was offered.
 pub(super) fn program() -> Option<&'static Path> {
     PROGRAM.get().map(PathBuf::as_path)
 }
 
-/// Why there is no text.
+/// Failure to render a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The template says so, or cannot be read.
-    Refused(String),
-    /// The template ended the child, or took too long.
-    Broken(String),
-    /// Somebody stopped it.
-    Stopped,
+    /// The template raised an error or cannot be parsed.
+    Rejected(String),
+    /// The template crashed the child or timed out.
+    Crashed(String),
+    /// The caller cancelled it.
+    Cancelled,
 }
 
-/// A child that renders, and what is said to it.
+/// Child process for rendering, with its request and reply channels.
 #[derive(Debug)]
 pub(super) struct RenderingChild {
     process: Child,
@@ -81,8 +85,8 @@ pub(super) struct RenderingChild {
 }
 
 impl RenderingChild {
-    /// Starts a child and waits until it can be asked.
-    pub(super) fn start(program: &Path, stopped: &dyn Fn() -> bool) -> Result<Self, Failure> {
+    /// Starts a child and waits until it is ready.
+    pub(super) fn start(program: &Path, cancelled: &dyn Fn() -> bool) -> Result<Self, Failure> {
         let started = Command::new(program)
             .arg(ARGUMENT)
             .env_clear()
@@ -90,61 +94,58 @@ impl RenderingChild {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn();
-        let cannot = |error: String| Failure::Broken(format!("it cannot be rendered safely: {error}"));
+        let cannot = |error: String| Failure::Crashed(format!("it cannot be rendered safely: {error}"));
         let mut process = started.map_err(|error| cannot(error.to_string()))?;
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(cannot("the child has no pipes".into()));
+            return Err(cannot("the child process has no pipes".into()));
         };
         let (requests, to_write) = channel();
         let (read, replies) = channel();
-        let talk = move || talk(input, output, &to_write, &read);
-        let talking = thread::Builder::new().name("hunch-template".into()).spawn(talk);
+        let exchange = move || exchange_messages(input, output, &to_write, &read);
+        let thread = thread::Builder::new().name("hunch-template".into()).spawn(exchange);
         let mut child = Self { process, requests, replies };
-        talking.map_err(|error| cannot(error.to_string()))?;
-        match child.wait(BEGINS_WITHIN, stopped)? {
+        thread.map_err(|error| cannot(error.to_string()))?;
+        match child.wait(START_TIMEOUT, cancelled)? {
             reply if reply == READY => Ok(child),
-            _ => Err(cannot("the child does not answer as this program does".into())),
+            _ => Err(cannot("the child process sent an unexpected reply".into())),
         }
     }
 
-    /// Has a request rendered. After [`Failure::Broken`] and [`Failure::Stopped`] the child is of no use.
+    /// Renders a request. After [`Failure::Crashed`] or [`Failure::Cancelled`] the child is unusable.
     pub(super) fn render(
         &mut self,
         request: &Request,
-        stopped: &dyn Fn() -> bool,
+        cancelled: &dyn Fn() -> bool,
     ) -> Result<String, Failure> {
-        let bytes = serde_json::to_vec(request).map_err(|error| Failure::Broken(error.to_string()))?;
-        if bytes.len() > MOST_REQUEST {
-            return Err(Failure::Refused(format!(
-                "the conversation has more than {} MiB",
-                MOST_REQUEST >> 20
-            )));
+        let bytes = serde_json::to_vec(request).map_err(|error| Failure::Crashed(error.to_string()))?;
+        if bytes.len() > MAX_REQUEST {
+            return Err(Failure::Rejected(format!("the conversation exceeds {} MiB", MAX_REQUEST >> 20)));
         }
-        // One that is gone is told of by the wait.
+        // If the child is gone, `wait` reports it.
         let _ = self.requests.send(bytes);
-        let reply = self.wait(PATIENCE, stopped)?;
+        let reply = self.wait(RENDER_TIMEOUT, cancelled)?;
         let reply: Result<String, String> =
-            serde_json::from_slice(&reply).map_err(|error| Failure::Broken(error.to_string()))?;
-        reply.map_err(Failure::Refused)
+            serde_json::from_slice(&reply).map_err(|error| Failure::Crashed(error.to_string()))?;
+        reply.map_err(Failure::Rejected)
     }
 
-    fn wait(&mut self, patience: Duration, stopped: &dyn Fn() -> bool) -> Result<Vec<u8>, Failure> {
-        let begun = Instant::now();
+    fn wait(&mut self, timeout: Duration, cancelled: &dyn Fn() -> bool) -> Result<Vec<u8>, Failure> {
+        let started = Instant::now();
         loop {
-            match self.replies.recv_timeout(LOOK) {
+            match self.replies.recv_timeout(POLL_INTERVAL) {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => {
                     let _ = self.process.kill();
                     let how =
                         self.process.wait().map_or_else(|error| error.to_string(), |how| how.to_string());
-                    return Err(Failure::Broken(format!(
-                        "it ended the process that renders it ({how}), as one does that nests too deep or takes too \
-                         much memory"
+                    return Err(Failure::Crashed(format!(
+                        "it ended the process that renders it ({how}), probably by deep nesting or by using \
+                         too much memory"
                     )));
                 }
-                Err(RecvTimeoutError::Timeout) if stopped() => return Err(Failure::Stopped),
-                Err(RecvTimeoutError::Timeout) if begun.elapsed() >= patience => {
-                    return Err(Failure::Broken(format!("it took longer than {} s", patience.as_secs())));
+                Err(RecvTimeoutError::Timeout) if cancelled() => return Err(Failure::Cancelled),
+                Err(RecvTimeoutError::Timeout) if started.elapsed() >= timeout => {
+                    return Err(Failure::Crashed(format!("it took longer than {} s", timeout.as_secs())));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -154,25 +155,25 @@ impl RenderingChild {
 
 impl Drop for RenderingChild {
     fn drop(&mut self) {
-        // It may be in the middle of something endless. Waited for, so that nothing is left of it.
+        // The child may be in an endless loop. Waiting avoids a zombie process.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Writes what comes and reads what is said to it, until the child or the parent is gone.
-fn talk(
+/// Writes requests and reads replies until the child or the parent is gone.
+fn exchange_messages(
     mut input: ChildStdin,
     mut output: ChildStdout,
     to_write: &Receiver<Vec<u8>>,
     read: &Sender<io::Result<Vec<u8>>>,
 ) {
     let mut exchange = |request: Option<Vec<u8>>| -> io::Result<Vec<u8>> {
-        let most = request.as_ref().map_or(READY.len(), |request| 64 * request.len() + (64 << 20));
+        let max = request.as_ref().map_or(READY.len(), |request| 64 * request.len() + (64 << 20));
         if let Some(request) = request {
             write_frame(&mut input, &request)?;
         }
-        read_frame(&mut output, most)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        read_frame(&mut output, max)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     };
     if read.send(exchange(None)).is_err() {
         return;
@@ -184,25 +185,25 @@ fn talk(
     }
 }
 
-/// The limits a child sets on its own process.
+/// Limits that a child sets on its own process.
 trait Limits {
     /// Limits memory and core dumps.
     fn limit_memory(&self) -> io::Result<()>;
-    /// Limits the processor time of the next rendering.
+    /// Limits the CPU time of the next rendering.
     fn limit_time(&self) -> io::Result<()>;
 }
 
-/// Limits by `setrlimit`, where the system has it.
+/// Limits by `setrlimit`, on systems that have it.
 struct ProcessLimits;
 
-/// Renders the requests of the parent process until it closes the pipe.
+/// Main loop of a child: renders requests until the input ends.
 fn serve(input: &mut impl Read, output: &mut impl Write, limits: &impl Limits) -> io::Result<()> {
-    // A system may refuse a limit: macOS does not support all of them. Fuel, the size of the result and the
-    // parent's timeout still hold, so rendering goes on without it.
+    // A system may refuse a limit: macOS does not support all of them. Fuel, the size limit of the result and
+    // the timeout of the parent still apply, so the child continues without it.
     let _ = limits.limit_memory();
     write_frame(output, READY)?;
     let mut renderer = Renderer::default();
-    while let Some(request) = read_frame(input, MOST_REQUEST)? {
+    while let Some(request) = read_frame(input, MAX_REQUEST)? {
         let _ = limits.limit_time();
         let request: Request = serde_json::from_slice(&request)?;
         write_frame(output, &serde_json::to_vec(&renderer.render(&request))?)?;
@@ -214,14 +215,14 @@ fn serve(input: &mut impl Read, output: &mut impl Write, limits: &impl Limits) -
 impl Limits for ProcessLimits {
     fn limit_memory(&self) -> io::Result<()> {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let limit = |resource, most: u64| {
+        let limit = |resource, max: u64| {
             let allowed = getrlimit(resource).maximum;
-            let most = Some(allowed.map_or(most, |allowed| allowed.min(most)));
-            setrlimit(resource, Rlimit { current: most, maximum: most })
+            let max = Some(allowed.map_or(max, |allowed| allowed.min(max)));
+            setrlimit(resource, Rlimit { current: max, maximum: max })
         };
-        // Each is tried, whatever became of the other. A core dump of a template is of no use.
+        // Core dumps of a child are useless. Each limit is tried even if the other is refused.
         let core = limit(Resource::Core, 0);
-        limit(Resource::Data, MEMORY)?;
+        limit(Resource::Data, MEMORY_LIMIT)?;
         Ok(core?)
     }
 
@@ -230,7 +231,7 @@ impl Limits for ProcessLimits {
         use rustix::time::{ClockId, clock_gettime};
         let spent = u64::try_from(clock_gettime(ClockId::ProcessCPUTime).tv_sec).unwrap_or(0);
         let maximum = getrlimit(Resource::Cpu).maximum;
-        let seconds = (spent + 1 + PROCESSOR_SECONDS).min(maximum.unwrap_or(u64::MAX));
+        let seconds = (spent + 1 + CPU_SECONDS).min(maximum.unwrap_or(u64::MAX));
         setrlimit(Resource::Cpu, Rlimit { current: Some(seconds), maximum })?;
         Ok(())
     }
@@ -247,22 +248,25 @@ impl Limits for ProcessLimits {
     }
 }
 
-/// Writes bytes behind their number.
+/// Writes a frame: the length as u64, then the bytes.
 fn write_frame(output: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     output.write_all(&(bytes.len() as u64).to_le_bytes())?;
     output.write_all(bytes)?;
     output.flush()
 }
 
-/// Reads bytes behind their number; none at the end.
-fn read_frame(input: &mut impl Read, most: usize) -> io::Result<Option<Vec<u8>>> {
+/// Reads a frame of at max `max` bytes. Returns `None` at the end of the input.
+fn read_frame(input: &mut impl Read, max: usize) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 8];
     if let Err(error) = input.read_exact(&mut length) {
         return if error.kind() == io::ErrorKind::UnexpectedEof { Ok(None) } else { Err(error) };
     }
     let length = u64::from_le_bytes(length);
-    if length > most as u64 {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{length} bytes are too many")));
+    if length > max as u64 {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a frame of {length} bytes is too long"),
+        ));
     }
     let mut bytes = Vec::new();
     input.take(length).read_to_end(&mut bytes)?;
@@ -273,7 +277,7 @@ fn read_frame(input: &mut impl Read, most: usize) -> io::Result<Option<Vec<u8>>>
 mod tests {
     use super::*;
 
-    /// A system that supports no limit, as macOS answers with EINVAL.
+    /// A system that refuses every limit, as macOS may with EINVAL.
     struct Refused;
 
     impl Limits for Refused {
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_back_the_frames_it_writes_and_no_others() {
+    fn frames_round_trip_and_invalid_ones_are_rejected() {
         let mut bytes = Vec::new();
         write_frame(&mut bytes, b"one").unwrap();
         write_frame(&mut bytes, b"").unwrap();

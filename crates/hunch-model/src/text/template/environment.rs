@@ -1,5 +1,7 @@
-//! The template language as Hugging Face transformers sets it up (`chat_template_utils.py`): block
-//! trimming, loop controls, Python's string methods, `raise_exception`, `tojson`.
+//! Template environment compatible with Hugging Face transformers (`chat_template_utils.py`).
+//!
+//! Block trimming, loop controls, Python string methods, `raise_exception` and `tojson`. Conversations
+//! do not belong here.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
@@ -7,7 +9,7 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::json;
 
-/// An environment with one template.
+/// Creates an environment with one template.
 pub(super) fn environment(name: &'static str, source: &str) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
@@ -15,7 +17,7 @@ pub(super) fn environment(name: &'static str, source: &str) -> Result<Environmen
     environment.set_unknown_method_callback(unknown_method_callback);
     environment.add_function("raise_exception", raise_exception);
     environment.add_filter("tojson", json::tojson);
-    environment.add_template_owned(name, without_generation_tags(source))?;
+    environment.add_template_owned(name, replace_generation_tags(source))?;
     Ok(environment)
 }
 
@@ -23,9 +25,10 @@ fn raise_exception(message: String) -> Result<String, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message))
 }
 
-/// Training marks what the model says with `{% generation %}`, a tag of transformers' own. It puts
-/// nothing into the text, so it becomes a condition that always holds.
-fn without_generation_tags(source: &str) -> String {
+/// Replaces `{% generation %}` tags by a condition that is always true.
+///
+/// transformers uses the tag to mark the text of the model for training. It adds nothing to the text.
+fn replace_generation_tags(source: &str) -> String {
     let mut result = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {

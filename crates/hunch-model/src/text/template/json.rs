@@ -1,20 +1,21 @@
-//! The `tojson` filter as chat templates expect it: Python's `json.dumps(ensure_ascii=False)`, where
-//! Jinja's own would escape for HTML.
+//! The `tojson` filter for chat templates, compatible with Python's `json.dumps(ensure_ascii=False)`.
+//!
+//! The filter of Jinja would escape for HTML. Only serialisation of template values lives here.
 
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-/// Deepest nesting that is written: a value may hold itself.
-const DEEPEST: usize = 128;
+/// Maximum nesting depth. A value may contain itself.
+const MAX_DEPTH: usize = 128;
 
-/// How the text is laid out.
+/// Output options.
 struct Style {
     indent: Option<usize>,
     ascii: bool,
     sorted: bool,
 }
 
-/// Writes a value as JSON. Takes what templates pass: `indent`, `ensure_ascii`, `sort_keys`.
+/// Serialises a value as JSON. Supports `indent`, `ensure_ascii` and `sort_keys`.
 pub(super) fn tojson(value: Value, indent: Option<usize>, options: Kwargs) -> Result<String, Error> {
     let named: Option<usize> = options.get("indent")?;
     let style = Style {
@@ -29,8 +30,8 @@ pub(super) fn tojson(value: Value, indent: Option<usize>, options: Kwargs) -> Re
 }
 
 fn write(text: &mut String, value: &Value, style: &Style, depth: usize) -> Result<(), Error> {
-    if depth > DEEPEST {
-        let message = format!("a value that nests deeper than {DEEPEST} levels is not written as JSON");
+    if depth > MAX_DEPTH {
+        let message = format!("a value with more than {MAX_DEPTH} levels cannot be written as JSON");
         return Err(Error::new(ErrorKind::BadSerialization, message));
     }
     match value.kind() {
@@ -56,7 +57,7 @@ fn write(text: &mut String, value: &Value, style: &Style, depth: usize) -> Resul
             })?;
         }
         kind => {
-            let message = format!("a value of the kind {kind} cannot be written as JSON");
+            let message = format!("a value of type {kind} cannot be written as JSON");
             return Err(Error::new(ErrorKind::BadSerialization, message));
         }
     }
@@ -101,7 +102,7 @@ fn write_text(text: &mut String, value: &str, style: &Style) {
             '\t' => text.push_str("\\t"),
             '\u{8}' => text.push_str("\\b"),
             '\u{c}' => text.push_str("\\f"),
-            // Characters for private use may stand for a control token that somebody has written.
+            // Private-use characters may be placeholders for control tokens in messages.
             c if c < ' ' || (style.ascii && !c.is_ascii() && c < '\u{f0000}') => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     text.push_str(&format!("\\u{unit:04x}"));

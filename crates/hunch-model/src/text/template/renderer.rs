@@ -1,4 +1,6 @@
-//! Renders a template, wherever that happens: in the child process, or here where there is none.
+//! Rendering of a request with limits on time and output, in the child process or in this one.
+//!
+//! Processes and fallbacks do not belong here.
 
 use minijinja::Environment;
 use minijinja::value::Value;
@@ -9,22 +11,24 @@ use hunch_core::chat::{ChatMessage, Role};
 
 const NAME: &str = "chat";
 
-/// Longest template that is read, in bytes. Those of models have some thousands.
-pub(super) const MOST_SOURCE: usize = 1 << 20;
-/// Instructions that a rendering may take, whatever the conversation is, and more for each byte of it.
-const FUEL: u64 = 2_000_000;
-const FUEL_A_BYTE: u64 = 100;
-/// Bytes that a rendering may have, whatever the conversation is, and more for each byte of it.
-const OUTPUT: usize = 1 << 20;
-const OUTPUT_A_BYTE: usize = 8;
+/// Maximum size of a template in bytes. Templates of models have a few thousand.
+pub(super) const MAX_SOURCE: usize = 1 << 20;
+/// Base limit of template instructions per rendering.
+const BASE_FUEL: u64 = 2_000_000;
+/// Additional template instructions per byte of the conversation.
+const FUEL_PER_BYTE: u64 = 100;
+/// Base limit of the output in bytes.
+const BASE_OUTPUT: usize = 1 << 20;
+/// Additional output in bytes per byte of the conversation.
+const OUTPUT_PER_BYTE: usize = 8;
 
-/// What is to be rendered.
+/// Template and conversation to render.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     pub source: String,
     pub bos: String,
     pub eos: String,
-    /// What `strftime_now` tells, in seconds since 1970.
+    /// Time for `strftime_now`, in seconds since 1970.
     pub time: Option<i64>,
     pub messages: Vec<ChatMessage>,
     pub add_generation_prompt: bool,
@@ -35,40 +39,40 @@ impl Request {
         self.messages.iter().map(|message| message.content.len()).sum()
     }
 
-    /// Most bytes of its result.
-    pub(super) fn most_output(&self) -> usize {
-        self.content_bytes().saturating_mul(OUTPUT_A_BYTE).saturating_add(OUTPUT)
+    /// Returns the maximum output in bytes.
+    pub(super) fn max_output(&self) -> usize {
+        self.content_bytes().saturating_mul(OUTPUT_PER_BYTE).saturating_add(BASE_OUTPUT)
     }
 
     fn fuel(&self) -> u64 {
-        (self.content_bytes() as u64).saturating_mul(FUEL_A_BYTE).saturating_add(FUEL)
+        (self.content_bytes() as u64).saturating_mul(FUEL_PER_BYTE).saturating_add(BASE_FUEL)
     }
 }
 
-/// Renders; keeps the template of the last request.
+/// Template renderer that caches the template of the last request.
 #[derive(Debug, Default)]
 pub(super) struct Renderer {
     parsed: Option<(String, Environment<'static>)>,
 }
 
 impl Renderer {
-    /// Renders, or says why that cannot be done.
+    /// Renders a request. Returns the reason on failure.
     pub(super) fn render(&mut self, request: &Request) -> Result<String, String> {
         if self.parsed.as_ref().is_none_or(|(source, _)| *source != request.source) {
             let environment = environment::environment(NAME, &request.source)
-                .map_err(|error| format!("it cannot be read: {error}"))?;
+                .map_err(|error| format!("it cannot be parsed: {error}"))?;
             self.parsed = Some((request.source.clone(), environment));
         }
-        let Some((_, environment)) = &mut self.parsed else { return Err("it cannot be read".into()) };
+        let Some((_, environment)) = &mut self.parsed else { return Err("it cannot be parsed".into()) };
         environment.set_fuel(Some(request.fuel()));
         if let Some(seconds) = request.time {
             let now = time::CivilTime::from_unix(seconds);
             environment.add_function("strftime_now", move |format: String| now.format(&format));
         }
         let text = render(environment, request).map_err(|error| error.to_string())?;
-        match text.len() <= request.most_output() {
+        match text.len() <= request.max_output() {
             true => Ok(text),
-            false => Err(format!("its result has {} bytes, more than a conversation needs", text.len())),
+            false => Err(format!("its output is too long ({} bytes)", text.len())),
         }
     }
 }
@@ -77,9 +81,10 @@ fn render(environment: &Environment<'static>, request: &Request) -> Result<Strin
     let messages: Vec<Value> = request
         .messages
         .iter()
-        .map(
-            |message| minijinja::context! { role => role(message.role), content => message.content.as_str() },
-        )
+        .map(|message| {
+            let (role, content) = (role_name(message.role), message.content.as_str());
+            minijinja::context! { role, content }
+        })
         .collect();
     environment.get_template(NAME)?.render(minijinja::context! {
         messages => messages,
@@ -91,7 +96,8 @@ fn render(environment: &Environment<'static>, request: &Request) -> Result<Strin
     })
 }
 
-pub(super) fn role(role: Role) -> &'static str {
+/// Returns the name of a role in templates.
+pub(super) fn role_name(role: Role) -> &'static str {
     match role {
         Role::System => "system",
         Role::User => "user",

@@ -1,4 +1,4 @@
-//! Templates of the structures that models come with, written here.
+//! Tests of rendering, with templates structured like those of common models.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn text(source: &str) -> String {
 }
 
 #[test]
-fn qwen_adds_its_default_system_prompt_only_when_there_is_none() {
+fn qwen_adds_default_system_prompt_only_without_one() {
     let plain = rendered(QWEN, &[(Role::User, "Hi")]);
     assert_eq!(
         plain.text,
@@ -40,7 +40,7 @@ fn qwen_adds_its_default_system_prompt_only_when_there_is_none() {
 }
 
 #[test]
-fn llama_3_takes_the_date_it_is_given_or_its_own() {
+fn llama_3_uses_given_date_or_its_default() {
     let mut template = ChatTemplate::from_source(Some(LLAMA3), "<|begin_of_text|>", "<|eot_id|>");
     let parts = conversation(&[(Role::System, " S "), (Role::User, "Hi\n")]);
     let expected = |date| {
@@ -55,16 +55,16 @@ fn llama_3_takes_the_date_it_is_given_or_its_own() {
 }
 
 #[test]
-fn mistral_takes_the_system_message_into_the_first_turn() {
+fn mistral_moves_system_message_into_first_turn() {
     let parts = [(Role::System, "Rhyme."), (Role::User, "Hi"), (Role::Assistant, "Ho"), (Role::User, "x")];
     let prompt = rendered(MISTRAL, &parts);
     assert_eq!(prompt.text, "<s>[INST] Rhyme.\n\nHi [/INST]Ho</s>[INST] x [/INST]");
     assert_eq!(prompt.origin, TemplateOrigin::Model);
-    assert!(prompt.note.unwrap().contains("no system message"));
+    assert!(prompt.note.unwrap().contains("does not support system messages"));
 }
 
 #[test]
-fn a_template_that_raises_is_replaced_and_its_words_are_kept() {
+fn falls_back_when_template_raises_and_notes_its_message() {
     let prompt = rendered(MISTRAL, &[(Role::User, "a"), (Role::User, "b")]);
     assert_eq!(prompt.origin, TemplateOrigin::Plain);
     assert_eq!(prompt.text, "User: a\n\nUser: b\n\nAssistant:");
@@ -72,7 +72,7 @@ fn a_template_that_raises_is_replaced_and_its_words_are_kept() {
 }
 
 #[test]
-fn without_a_template_the_form_follows_the_end_token() {
+fn built_in_template_depends_on_end_token() {
     let parts = conversation(&[(Role::System, "S"), (Role::User, "u"), (Role::Assistant, "a")]);
     let chat_ml = ChatTemplate::from_source(None, "", "<|im_end|>");
     let prompt = chat_ml.render(&parts, true, &|| false).unwrap();
@@ -83,25 +83,24 @@ fn without_a_template_the_form_follows_the_end_token() {
     );
     let plain = ChatTemplate::from_source(Some(" "), "<s>", "</s>");
     assert_eq!(plain.render(&parts, false, &|| false).unwrap().text, "S\n\nUser: u\n\nAssistant: a</s>\n\n");
-    assert!(plain.problem().unwrap().contains("no chat template"));
 }
 
 #[test]
-fn a_template_that_does_not_parse_is_replaced() {
+fn falls_back_when_template_does_not_parse() {
     let template = ChatTemplate::from_source(Some("{% for m in %}"), "", "");
     let prompt = template.render(&conversation(&[(Role::User, "Hi")]), true, &|| false).unwrap();
     assert_eq!(prompt.origin, TemplateOrigin::Plain);
-    assert!(prompt.note.unwrap().contains("cannot be read"));
-    assert!(template.trial().unwrap().contains("cannot be read"));
+    assert!(prompt.note.unwrap().contains("cannot be parsed"));
+    assert!(template.trial().unwrap().contains("cannot be parsed"));
 }
 
 #[test]
-fn an_empty_conversation_is_refused() {
+fn rejects_empty_conversation() {
     assert!(ChatTemplate::from_source(None, "", "").render(&[], true, &|| false).is_err());
 }
 
 #[test]
-fn blocks_are_trimmed_as_transformers_does() {
+fn trims_blocks_like_transformers() {
     assert_eq!(text("a\n  {% if true %}\n  b\n  {% endif %}\nc\n"), "a\n  b\nc");
     assert_eq!(text("{%- generation %}x{% endgeneration -%} y"), "xy");
     assert_eq!(
@@ -111,7 +110,7 @@ fn blocks_are_trimmed_as_transformers_does() {
 }
 
 #[test]
-fn python_methods_namespaces_and_loop_controls_work() {
+fn supports_python_methods_namespaces_and_loop_controls() {
     assert_eq!(text("{{ ' a b '.strip().split(' ') | join('-') }}"), "a-b");
     assert_eq!(
         text("{{ 'abc'.startswith('ab') }}|{{ 'a'.upper() }}|{{ 'a</t>b'.split('</t>')[-1].lstrip('\\n') }}"),
@@ -134,7 +133,7 @@ fn python_methods_namespaces_and_loop_controls_work() {
 }
 
 #[test]
-fn tojson_writes_what_python_would() {
+fn tojson_matches_python() {
     assert_eq!(
         text("{{ {'b': [1, 2.5, true, none], 'a': 'é\"<\\n'} | tojson }}"),
         "{\"b\": [1, 2.5, true, null], \"a\": \"é\\\"<\\n\"}"
@@ -147,25 +146,25 @@ fn tojson_writes_what_python_would() {
 }
 
 #[test]
-fn json_leaves_characters_for_private_use_as_they_are() {
+fn tojson_keeps_private_use_characters() {
     assert_eq!(text("{{ 'é\u{f0000}' | tojson(ensure_ascii=true) }}"), "\"\\u00e9\u{f0000}\"");
 }
 
 #[test]
-fn a_template_without_end_is_stopped() {
+fn stops_endless_template() {
     let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}";
     let prompt = rendered(endless, &[(Role::User, "Hi")]);
     assert_eq!(prompt.origin, TemplateOrigin::Plain);
 }
 
 #[test]
-fn refuses_template_longer_than_a_mebibyte() {
+fn rejects_template_over_one_mebibyte() {
     let template = ChatTemplate::from_source(Some(&"x".repeat((1 << 20) + 1)), "", "");
-    assert!(template.problem().unwrap().contains("1048577 bytes"));
+    assert!(template.trial().unwrap().contains("1048577 bytes"));
 }
 
 #[test]
-fn refuses_json_of_a_value_that_nests_without_end() {
+fn rejects_json_of_cyclic_value() {
     let cycle = "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns | tojson }}";
     let prompt = rendered(cycle, &[(Role::User, "Hi")]);
     assert_eq!(prompt.origin, TemplateOrigin::Plain);
@@ -173,7 +172,7 @@ fn refuses_json_of_a_value_that_nests_without_end() {
 }
 
 #[test]
-fn refuses_result_that_no_conversation_needs() {
+fn rejects_oversized_output() {
     let long = "{% for i in range(3000) %}{{ 'a' * 1000 }}{% endfor %}";
     let prompt = rendered(long, &[(Role::User, "Hi")]);
     assert_eq!(prompt.origin, TemplateOrigin::Plain);

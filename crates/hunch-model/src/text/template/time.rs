@@ -1,5 +1,4 @@
-//! A date and time of day from seconds since 1970, and Python's `strftime` for it. The clock itself
-//! is read outside the core.
+//! Calendar date and time from seconds since 1970, and Python's `strftime`. The clock is not read here.
 
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
@@ -17,26 +16,26 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// A moment in the Gregorian calendar.
+/// Date and time in the Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CivilTime {
     year: i64,
-    /// From 1.
+    /// 1 to 12.
     month: usize,
-    /// From 1.
+    /// 1 to 31.
     day: i64,
-    /// From 1.
+    /// 1 to 366.
     day_of_year: i64,
-    /// From Sunday, 0.
+    /// 0 (Sunday) to 6.
     weekday: usize,
     second_of_day: i64,
 }
 
 impl CivilTime {
-    /// The moment `seconds` after the start of 1970.
+    /// Converts seconds since the start of 1970.
     pub(super) fn from_unix(seconds: i64) -> Self {
         let days = seconds.div_euclid(86_400);
-        // Years counted from March 0000, so that a leap day is a year's last (H. Hinnant,
+        // Years start in March, so that a leap day is the last day of a year (H. Hinnant,
         // "chrono-Compatible Low-Level Date Algorithms", civil_from_days).
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
@@ -62,7 +61,7 @@ impl CivilTime {
         }
     }
 
-    /// Python's `strftime`, in English. What is not known is left as it stands.
+    /// Formats like Python's `strftime` in English. Unknown codes stay unchanged.
     pub(super) fn format(&self, format: &str) -> String {
         let mut text = String::with_capacity(format.len() + 8);
         let mut rest = format.chars();
@@ -121,7 +120,7 @@ mod tests {
     use super::CivilTime;
 
     #[test]
-    fn known_moments() {
+    fn formats_known_dates() {
         let all = "%A %a %d %B %b %Y %y %m %j %H:%M:%S %I %p";
         let at = |seconds| CivilTime::from_unix(seconds).format(all);
         assert_eq!(at(0), "Thursday Thu 01 January Jan 1970 70 01 001 00:00:00 12 AM");
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_and_unknown_codes() {
+    fn supports_unpadded_fields_and_keeps_unknown_codes() {
         let day = CivilTime::from_unix(951_827_696 + 86_400);
         assert_eq!(day.format("%-d/%-m %e %F 100%% %Q %"), "1/3  1 2000-03-01 100% %Q %");
     }

@@ -1,5 +1,7 @@
-//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`): which regular expressions cut the text, and
-//! the merges. The tokenizers crate does the work; what the file says is checked before it gets it.
+//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`): pre-tokeniser patterns and merges.
+//!
+//! The tokenizers crate does the encoding. The metadata of the file are validated before. Special
+//! tokens do not belong here.
 
 use std::collections::HashSet;
 
@@ -10,36 +12,35 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::SplitDelimiterBehavior;
 
-use super::{Entry, Kind};
+use super::{Entry, TokenKind};
 use crate::gguf::Gguf;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-/// How one family of models cuts text before BPE.
+/// Pre-tokeniser of a model family.
 struct PreTokenizer {
     /// Values of `tokenizer.ggml.pre`.
     names: &'static [&'static str],
-    /// Applied one after the other to the pieces that the one before left.
+    /// Regular expressions, each applied to the pieces left by the previous one.
     patterns: &'static [&'static str],
-    /// Whether a piece that is a token as a whole is that token, whatever the merges say.
+    /// `true` if a piece that is a vocabulary entry becomes that token regardless of merges.
     ignore_merges: bool,
-    /// Whether text begins with the BOS token when the file does not say.
+    /// Default for adding the BOS token if the file does not specify it.
     adds_bos: bool,
 }
 
-/// GPT-2's expression (its `encoder.py`).
+/// Pattern of GPT-2 (`encoder.py`).
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// Llama 3's: contractions in any case, numbers in groups of three.
+/// Pattern of Llama 3: contractions in any case, digits in groups of three.
 const LLAMA3: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen 2's: as Llama 3's, each digit alone.
+/// Pattern of Qwen 2: like Llama 3, but each digit alone.
 const QWEN2: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Mistral's Tekken: words are cut where an upper-case letter follows a lower-case one.
+/// Pattern of Mistral's Tekken: splits words where upper case follows lower case.
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// DeepSeek V3's, after numbers and CJK were cut out.
+/// Pattern of DeepSeek V3, applied after splitting off digits and CJK.
 const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
 
-/// The names and expressions of llama.cpp's `llm_tokenizer_bpe`, for the families that come as
-/// architectures Hunch runs.
+/// Names and patterns of llama.cpp's `llm_tokenizer_bpe` for families with supported architectures.
 const PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer {
         names: &["default"],
@@ -98,28 +99,30 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
 ];
 
-/// Longest text that is cut by the expressions at once, in bytes. Onig panics when a match takes more than ten million
-/// steps, as in a run of so many spaces.
-const STRETCH: usize = 1 << 20;
+/// Maximum bytes of text encoded at once.
+///
+/// Onig panics if a match takes more than ten million steps, for example in a run of that many spaces.
+const CHUNK: usize = 1 << 20;
 
-/// A byte-level BPE encoder.
+/// Byte-level BPE encoder.
 pub(super) struct ByteLevel {
     inner: tokenizers::Tokenizer,
 }
 
 impl ByteLevel {
-    /// Builds the encoder; the flag says whether this family's text begins with BOS by default.
+    /// Builds the encoder. The flag is the default of the family for adding the BOS token.
     pub(super) fn new(gguf: &Gguf, entries: &[Entry]) -> Result<(Self, bool)> {
-        // Files without the key are older than it; llama.cpp takes "default" then.
+        // Files without the key predate it. llama.cpp also uses "default" for them.
         let name = gguf.str("tokenizer.ggml.pre").unwrap_or("default");
         let Some(family) = PRE_TOKENIZERS.iter().find(|family| family.names.contains(&name)) else {
             return Err(Error::UnsupportedModel {
                 path: gguf.path.clone(),
-                reason: format!("its pre-tokeniser \"{name}\" is not known"),
+                reason: format!("its pre-tokeniser \"{name}\" is not supported"),
             });
         };
-        // Letters that spell a control token are not one.
-        let ordinary = |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, Kind::Control | Kind::Unknown);
+        // Ordinary text must never become a control token.
+        let ordinary =
+            |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, TokenKind::Control | TokenKind::Unknown);
         let vocab: Vocab =
             (0..).zip(entries).filter(ordinary).map(|(id, entry)| (entry.text.clone(), id)).collect();
         let merges = merges(gguf, entries, &vocab)?;
@@ -133,19 +136,19 @@ impl ByteLevel {
         Ok((Self { inner }, family.adds_bos))
     }
 
-    /// Appends the tokens of ordinary text, until `stopped`, which is asked after each stretch.
+    /// Encodes ordinary text and appends the ids. `cancelled` is polled after each chunk.
     pub(super) fn encode(
         &self,
         text: &str,
         ids: &mut Vec<TokenId>,
-        stopped: &dyn Fn() -> bool,
+        cancelled: &dyn Fn() -> bool,
     ) -> Result<()> {
         let mut rest = text;
         while !rest.is_empty() {
-            let (stretch, after) = rest.split_at(end_of_stretch(rest));
-            let encoding = self.inner.encode_fast(stretch, false).map_err(|e| internal("the text", &e))?;
+            let (chunk, after) = rest.split_at(chunk_end(rest));
+            let encoding = self.inner.encode_fast(chunk, false).map_err(|e| internal("the text", &e))?;
             ids.extend_from_slice(encoding.get_ids());
-            if stopped() {
+            if cancelled() {
                 break;
             }
             rest = after;
@@ -154,16 +157,17 @@ impl ByteLevel {
     }
 }
 
-/// The end of the first stretch of a text: between two words, where every family cuts as well, or anywhere in a
-/// stretch without words.
-fn end_of_stretch(text: &str) -> usize {
-    if text.len() <= STRETCH {
+/// Returns the end of the first chunk of a text.
+///
+/// Chunks end between two words, where all families split too. A chunk without words may end anywhere.
+fn chunk_end(text: &str) -> usize {
+    if text.len() <= CHUNK {
         return text.len();
     }
     let is_between_words =
         |around: &[u8]| around[0].is_ascii_lowercase() && around[1] == b' ' && around[2].is_ascii_lowercase();
-    let space = text.as_bytes()[..STRETCH].windows(3).rposition(is_between_words).map(|at| at + 1);
-    space.unwrap_or_else(|| (0..=STRETCH).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(text.len()))
+    let space = text.as_bytes()[..CHUNK].windows(3).rposition(is_between_words).map(|at| at + 1);
+    space.unwrap_or_else(|| (0..=CHUNK).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(text.len()))
 }
 
 fn internal(what: &str, error: &tokenizers::Error) -> Error {
@@ -175,14 +179,15 @@ fn pre_tokenizer(patterns: &[&str]) -> Result<Sequence> {
     for pattern in patterns {
         let pattern = SplitPattern::Regex((*pattern).to_owned());
         let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false);
-        steps.push(split.map_err(|e| internal("its own pattern", &e))?.into());
+        steps.push(split.map_err(|e| internal("a pattern", &e))?.into());
     }
     steps.push(ByteLevelPreTokenizer::new(false, false, false).into());
     Ok(Sequence::new(steps))
 }
 
-/// The merges as pairs, without those that spell a control token. Each half and the whole must be tokens: the
-/// tokenizers crate counts on it.
+/// Parses the merges, without those that involve a control token.
+///
+/// Both parts and the result must be in the vocabulary, because the tokenizers crate relies on it.
 fn merges(gguf: &Gguf, entries: &[Entry], vocab: &Vocab) -> Result<Merges> {
     let invalid = |reason| Error::InvalidModelFile { path: gguf.path.clone(), reason };
     let every: HashSet<&str> = entries.iter().map(|entry| entry.text.as_str()).collect();
@@ -191,7 +196,7 @@ fn merges(gguf: &Gguf, entries: &[Entry], vocab: &Vocab) -> Result<Merges> {
     let mut whole = String::new();
     for line in lines {
         let Some((left, right)) = line.split_once(' ') else {
-            return Err(invalid(format!("the merge \"{line}\" is not two texts")));
+            return Err(invalid(format!("the merge \"{line}\" does not have two parts")));
         };
         whole.clear();
         whole.push_str(left);
@@ -209,8 +214,9 @@ fn merges(gguf: &Gguf, entries: &[Entry], vocab: &Vocab) -> Result<Merges> {
     Ok(merges)
 }
 
-/// The bytes a byte-level text stands for (GPT-2's `bytes_to_unicode`, undone). A character that
-/// is no byte's stands for itself.
+/// Decodes byte-level text (inverse of GPT-2's `bytes_to_unicode`).
+///
+/// Characters that do not represent a byte stay unchanged.
 pub(super) fn bytes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     for c in text.chars() {
@@ -222,7 +228,9 @@ pub(super) fn bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Printable bytes are written as themselves; the 68 others, in order, as U+0100 and on.
+/// Returns the byte represented by a character.
+///
+/// Printable bytes represent themselves. The other 68 bytes are U+0100 and up, in order.
 fn byte(c: char) -> Option<u8> {
     let code = u32::from(c);
     let byte = match code {
@@ -251,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_has_one_character() {
+    fn every_byte_maps_to_one_character() {
         let alphabet = ByteLevelPreTokenizer::alphabet();
         let known: BTreeSet<u8> = alphabet.iter().map(|&c| byte(c).unwrap()).collect();
         assert_eq!((alphabet.len(), known.len()), (256, 256));
@@ -259,17 +267,17 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_between_words_or_at_characters() {
-        assert_eq!(end_of_stretch("short text"), 10);
-        let words = "some words ".repeat(STRETCH / 8);
-        let end = end_of_stretch(&words);
-        assert!(end > STRETCH - 12 && words[end..].starts_with(' ') && !words[..end].ends_with(' '));
-        let signs = "\u{65e5}".repeat(STRETCH);
-        assert_eq!(end_of_stretch(&signs), STRETCH - STRETCH % 3);
+    fn long_text_is_split_between_words_or_characters() {
+        assert_eq!(chunk_end("short text"), 10);
+        let words = "some words ".repeat(CHUNK / 8);
+        let end = chunk_end(&words);
+        assert!(end > CHUNK - 12 && words[end..].starts_with(' ') && !words[..end].ends_with(' '));
+        let signs = "\u{65e5}".repeat(CHUNK);
+        assert_eq!(chunk_end(&signs), CHUNK - CHUNK % 3);
     }
 
     #[test]
-    fn numbers_are_cut_as_each_family_does() {
+    fn splits_numbers_by_family() {
         assert_eq!(pieces("gpt-2", "a 12345"), ["a", " 12345"]);
         assert_eq!(pieces("smollm", "a 123"), ["a", " ", "1", "2", "3"]);
         assert_eq!(pieces("qwen2", "a 123"), ["a", " ", "1", "2", "3"]);
@@ -279,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn words_contractions_and_space_are_cut_as_each_family_does() {
+    fn splits_words_contractions_and_spaces_by_family() {
         assert_eq!(pieces("gpt-2", "I'LL  go\n\n"), ["I", "'", "LL", " ", " go", "\n\n"]);
         assert_eq!(pieces("qwen2", "I'LL  go\n\nx"), ["I", "'LL", " ", " go", "\n\n", "x"]);
         assert_eq!(pieces("tekken", "camelCase/"), ["camel", "Case", "/"]);

@@ -1,49 +1,38 @@
-//! Whether a draft model can propose tokens for a target: their vocabularies, token by token.
+//! Comparison of vocabularies, to check that a draft model can propose tokens for a target.
+//!
+//! Encoding and decoding do not belong here.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Entry, Kind, Tokenizer, entries, mark_end_texts};
+use super::{Entry, TokenKind, Tokenizer, entries, mark_end_texts};
 use crate::gguf::Gguf;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-/// What two vocabularies that fit have in common.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VocabularyMatch {
-    /// Ids that both have, with the same text.
-    pub shared: usize,
-    /// Ids that at least one of them leaves unused, so that their texts do not matter.
-    pub padding: usize,
-    /// Special tokens for which the two name different ids, in words. The pair works all the same:
-    /// the target alone decides where an answer ends.
-    pub special_differences: Vec<String>,
-}
-
-/// The entries of a vocabulary, without what it takes to cut text into them: quick to read, and enough to say
-/// whether two models go together.
+/// Entries of a vocabulary without an encoder. Quick to load, and enough to compare models.
 #[derive(Debug)]
 pub struct Vocabulary {
     entries: Vec<Entry>,
 }
 
-/// What comparing two vocabularies came to.
+/// Result of comparing two vocabularies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VocabularyVerdict {
-    /// The same tokens, one by one.
+    /// The vocabularies are compatible.
     Same {
-        /// Ids that both have, with the same text.
+        /// Number of ids with the same text in both.
         shared: u32,
-        /// Ids that at least one of them leaves unused, or does not have: padding, or tokens that were added.
+        /// Number of ids that are unused or missing in at least one of them.
         padding: u32,
     },
-    /// Another vocabulary.
+    /// The vocabularies differ.
     Other {
-        /// The first id whose texts differ.
+        /// First id with different texts.
         first: TokenId,
-        /// Its text in the target.
+        /// Text of the id in the target.
         of_target: String,
-        /// Its text in the draft.
+        /// Text of the id in the draft.
         of_draft: String,
     },
 }
@@ -52,25 +41,24 @@ impl Vocabulary {
     /// Reads the vocabulary of a model file.
     ///
     /// # Errors
-    /// When the metadata is missing or contradicts itself.
+    /// If the metadata is missing or inconsistent.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
         let mut entries = entries(gguf)?;
         mark_end_texts(&mut entries);
         Ok(Self { entries })
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// A number that two vocabularies share when every entry has the same text in both, and the same place
-    /// among those that stand for something: SHA-256, in hexadecimal.
+    /// Returns the SHA-256 digest of all texts and padding flags, in hexadecimal.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for entry in &self.entries {
@@ -81,29 +69,31 @@ impl Vocabulary {
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The text of an entry; empty where there is none.
+    /// Returns the text of an entry. Empty for an id outside the vocabulary.
     pub fn text(&self, id: TokenId) -> &str {
         self.entries.get(id as usize).map_or("", |entry| entry.text.as_str())
     }
 
-    /// Of some tokens of another vocabulary, in the order of their ids, the first that shows that it is not
-    /// this one. What stands for nothing here, or lies beyond the end, shows nothing; but most have to be here.
-    pub fn first_unlike<'a>(&self, known: &'a [(TokenId, String)]) -> Option<&'a (TokenId, String)> {
+    /// Returns the first of some known tokens that contradicts this vocabulary, or `None` on a match.
+    ///
+    /// `known` must be sorted by id. Padding and missing entries do not contradict, but more than half
+    /// of the known tokens must be present.
+    pub fn first_mismatch<'a>(&self, known: &'a [(TokenId, String)]) -> Option<&'a (TokenId, String)> {
         let entry = |id: TokenId| self.entries.get(id as usize);
         let same = |(id, text): &&(TokenId, String)| entry(*id).is_some_and(|ours| ours.text == *text);
-        let silent = |id: TokenId| entry(id).is_none_or(is_padding);
-        let unlike = known.iter().find(|token| !same(token) && !silent(token.0));
+        let absent = |id: TokenId| entry(id).is_none_or(is_padding);
+        let mismatch = known.iter().find(|token| !same(token) && !absent(token.0));
         let too_few = || 2 * known.iter().filter(same).count() <= known.len();
-        unlike.or_else(|| known.iter().find(|token| !same(token)).filter(|_| too_few()))
+        mismatch.or_else(|| known.iter().find(|token| !same(token)).filter(|_| too_few()))
     }
 
-    /// Compares it, a target's, with that of a draft.
+    /// Compares this vocabulary of a target with that of a draft.
     pub fn compare(&self, draft: &Self) -> VocabularyVerdict {
         compare_entries(&self.entries, &draft.entries)
     }
 }
 
-/// Compares the ids that both have. Different sizes and unused entries are tolerated; a different text is not.
+/// Compares entries by id. Different sizes and padding are tolerated, different texts are not.
 fn compare_entries(target: &[Entry], draft: &[Entry]) -> VocabularyVerdict {
     let (mut shared, mut padding) = (0, target.len().abs_diff(draft.len()) as u32);
     let other = |first: usize| VocabularyVerdict::Other {
@@ -123,49 +113,30 @@ fn compare_entries(target: &[Entry], draft: &[Entry]) -> VocabularyVerdict {
     if shared == 0 { other(0) } else { VocabularyVerdict::Same { shared, padding } }
 }
 
-/// Compares the vocabularies of a target and a draft model over the ids that both have. Different
-/// sizes, unused entries and different special ids are tolerated; a different text is not.
+/// Checks that a draft can propose tokens for a target.
+///
+/// Different sizes, padding and different special ids are tolerated, because only the target decides
+/// when an answer ends. Different texts are not.
 ///
 /// # Errors
-/// [`Error::VocabularyMismatch`] naming the first id whose texts differ, and both texts.
-pub fn compare_vocabularies(target: &Tokenizer, draft: &Tokenizer) -> Result<VocabularyMatch> {
-    let (shared, padding) = match compare_entries(&target.entries, &draft.entries) {
-        VocabularyVerdict::Same { shared, padding } => {
-            let only_one_has = target.entries.len().abs_diff(draft.entries.len());
-            (shared as usize, padding as usize - only_one_has)
-        }
-        VocabularyVerdict::Other { first, of_target, of_draft } => {
-            return Err(Error::VocabularyMismatch(format!(
-                "token {first} is {of_target:?} in the target and {of_draft:?} in the draft"
-            )));
-        }
-    };
-    let mut found = VocabularyMatch { shared, padding, special_differences: Vec::new() };
-    let ids = [("beginning", target.bos, draft.bos), ("end", target.eos, draft.eos)];
-    for (name, ours, theirs) in ids {
-        if ours != theirs {
-            found.special_differences.push(format!(
-                "the token for the {name} of a text is {} in the target and {} in the draft",
-                named(target, ours),
-                named(draft, theirs)
-            ));
-        }
+/// [`Error::VocabularyMismatch`] with the first id whose texts differ, and both texts.
+pub fn check_vocabularies(target: &Tokenizer, draft: &Tokenizer) -> Result<()> {
+    match compare_entries(&target.entries, &draft.entries) {
+        VocabularyVerdict::Same { .. } => Ok(()),
+        VocabularyVerdict::Other { first, of_target, of_draft } => Err(Error::VocabularyMismatch(format!(
+            "token {first} is {of_target:?} in the target and {of_draft:?} in the draft"
+        ))),
     }
-    Ok(found)
 }
 
-fn named(tokenizer: &Tokenizer, id: Option<TokenId>) -> String {
-    id.map_or_else(|| "not set".into(), |id| format!("{id} ({:?})", tokenizer.token_text(id)))
-}
-
-/// An entry that stands for nothing: marked unused, filled in by a converter (`[PAD151936]`), or
-/// reserved for later (`<|reserved_special_token_4|>`).
+/// Returns `true` for padding: unused entries, entries added by a converter (`[PAD151936]`), and
+/// reserved tokens (`<|reserved_special_token_4|>`).
 fn is_padding(entry: &Entry) -> bool {
     let text = &entry.text;
     let numbered = text.strip_prefix("[PAD").and_then(|rest| rest.strip_suffix(']'));
-    entry.kind == Kind::Unused
+    entry.kind == TokenKind::Unused
         || numbered.is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))
-        || (entry.kind == Kind::Control && text.contains("reserved"))
+        || (entry.kind == TokenKind::Control && text.contains("reserved"))
 }
 
 #[cfg(test)]
@@ -173,12 +144,12 @@ mod tests {
     use super::*;
 
     fn vocabulary(texts: &[&str]) -> Vocabulary {
-        let entry = |text: &&str| Entry { text: (*text).into(), kind: Kind::Normal };
+        let entry = |text: &&str| Entry { text: (*text).into(), kind: TokenKind::Normal };
         Vocabulary { entries: texts.iter().map(entry).collect() }
     }
 
     #[test]
-    fn padding_and_added_tokens_are_tolerated_and_the_first_difference_is_told() {
+    fn tolerates_padding_and_reports_first_difference() {
         let target = vocabulary(&["a", "b", "c", "[PAD3]"]);
         let same = |shared, padding| VocabularyVerdict::Same { shared, padding };
         assert_eq!(target.compare(&target), same(4, 0));
@@ -195,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_tokens_tell_vocabularies_apart_but_padding_tells_nothing() {
+    fn known_tokens_identify_vocabulary_but_padding_does_not() {
         let ours = vocabulary(&["a", "b", "c", "d", "[PAD4]"]);
         let known = |tokens: &[(TokenId, &str)]| -> Vec<(TokenId, String)> {
             tokens.iter().map(|(id, text)| (*id, (*text).into())).collect()
@@ -203,17 +174,17 @@ mod tests {
         for like in
             [&[(0, "a"), (2, "c")][..], &[(0, "a"), (1, "b"), (4, "x")], &[(0, "a"), (3, "d"), (9, "y")]]
         {
-            assert_eq!(ours.first_unlike(&known(like)), None, "{like:?}");
+            assert_eq!(ours.first_mismatch(&known(like)), None, "{like:?}");
         }
-        let unlike = |tokens: &[(TokenId, &str)]| ours.first_unlike(&known(tokens)).cloned();
-        assert_eq!(unlike(&[(0, "a"), (1, "x"), (3, "y")]), Some((1, "x".into())));
-        // Nothing contradicts, but next to nothing is here either.
-        assert_eq!(unlike(&[(0, "a"), (4, "x"), (9, "y")]), Some((4, "x".into())));
+        let mismatch = |tokens: &[(TokenId, &str)]| ours.first_mismatch(&known(tokens)).cloned();
+        assert_eq!(mismatch(&[(0, "a"), (1, "x"), (3, "y")]), Some((1, "x".into())));
+        // No token contradicts, but too few are present.
+        assert_eq!(mismatch(&[(0, "a"), (4, "x"), (9, "y")]), Some((4, "x".into())));
         assert_eq!((ours.text(2), ours.text(9)), ("c", ""));
     }
 
     #[test]
-    fn a_digest_is_of_texts_in_their_order() {
+    fn digest_depends_on_texts_and_their_order() {
         let digest = |texts: &[&str]| vocabulary(texts).digest();
         assert_eq!(digest(&["a", "b"]), digest(&["a", "b"]));
         assert_eq!(digest(&["a"]).len(), 64);

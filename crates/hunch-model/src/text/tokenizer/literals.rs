@@ -1,35 +1,39 @@
-//! Control tokens that somebody has written out in a message: they stay the text that they are. While a chat template
-//! is rendered a character that nobody uses stands for each, so that the template's own control tokens can be told
-//! from them.
+//! Escaping of control tokens in message text, so that they stay ordinary text.
+//!
+//! While a chat template is rendered, a placeholder character replaces each control token found in a
+//! message. The control tokens of the template itself can then be distinguished. Rendering does not
+//! belong here.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::special::SpecialTokens;
 use hunch_error::{Error, Result};
 
-/// Characters for private use, which stand for nothing.
+/// Private-use characters that serve as placeholders.
 const PLACEHOLDERS: [std::ops::RangeInclusive<char>; 2] =
     ['\u{f0000}'..='\u{ffffd}', '\u{100000}'..='\u{10fffd}'];
 
-/// What stands for the control tokens that messages have in their text.
-pub struct Literals<'a> {
+/// Placeholders for the control tokens in the messages of a conversation.
+pub(in crate::text) struct Literals<'a> {
     special: &'a SpecialTokens,
     placeholders: HashMap<String, char>,
     texts: HashMap<char, String>,
 }
 
 impl<'a> Literals<'a> {
-    /// Finds the control tokens in `contents`.
+    /// Finds the control tokens in `contents` and assigns placeholders.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when the contents leave no character to stand for them.
-    pub(super) fn of<'t>(
+    /// [`Error::InvalidRequest`] if the contents leave no private-use character unused.
+    pub(super) fn find<'t>(
         special: &'a SpecialTokens,
         contents: impl Iterator<Item = &'t str> + Clone,
     ) -> Result<Self> {
         let found: BTreeSet<&str> = contents
             .clone()
-            .flat_map(|content| special.written_out(content).map(|place| &content[place]).collect::<Vec<_>>())
+            .flat_map(|content| {
+                special.control_ranges(content).map(|range| &content[range]).collect::<Vec<_>>()
+            })
             .collect();
         let mut literals = Self { special, placeholders: HashMap::new(), texts: HashMap::new() };
         if found.is_empty() {
@@ -39,9 +43,7 @@ impl<'a> Literals<'a> {
         let mut free = PLACEHOLDERS.into_iter().flatten().filter(|c| !used.contains(c));
         for text in found {
             let placeholder = free.next().ok_or_else(|| {
-                Error::invalid(
-                    "The conversation uses every character for private use. Leave some of them out.",
-                )
+                Error::invalid("The conversation uses all private-use characters. Remove some of them.")
             })?;
             literals.placeholders.insert(text.to_owned(), placeholder);
             literals.texts.insert(placeholder, text.to_owned());
@@ -49,25 +51,25 @@ impl<'a> Literals<'a> {
         Ok(literals)
     }
 
-    /// The content with a character in place of each control token, but for those in `kept`.
-    pub fn mask(&self, content: &str, kept: &[&str]) -> String {
+    /// Replaces each control token in `content` by its placeholder, except those in `kept`.
+    pub(in crate::text) fn mask(&self, content: &str, kept: &[&str]) -> String {
         if self.placeholders.is_empty() {
             return content.to_owned();
         }
         let (mut masked, mut start) = (String::with_capacity(content.len()), 0);
-        for place in self.special.written_out(content) {
-            let text = &content[place.clone()];
+        for range in self.special.control_ranges(content) {
+            let text = &content[range.clone()];
             let Some(&placeholder) = self.placeholders.get(text).filter(|_| !kept.contains(&text)) else {
                 continue;
             };
-            masked.push_str(&content[start..place.start]);
+            masked.push_str(&content[start..range.start]);
             masked.push(placeholder);
-            start = place.end;
+            start = range.end;
         }
         masked + &content[start..]
     }
 
-    /// The text with what stood there before.
+    /// Replaces placeholders by their control tokens.
     pub(super) fn unmask(&self, text: &str) -> String {
         if self.texts.is_empty() {
             return text.to_owned();
@@ -82,7 +84,7 @@ impl<'a> Literals<'a> {
         unmasked
     }
 
-    /// Whether nothing is to be put back.
+    /// Returns `true` if there are no placeholders.
     pub(super) fn is_empty(&self) -> bool {
         self.texts.is_empty()
     }

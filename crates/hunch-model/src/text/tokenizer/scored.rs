@@ -1,23 +1,25 @@
-//! SentencePiece BPE (`tokenizer.ggml.model` = `llama`): neighbours are merged into the token of the
-//! highest score until none is left; what is no token is written as bytes. This is the algorithm of
-//! SentencePiece's `bpe_model.cc`, which merges by score and has no list of merges.
+//! SentencePiece BPE (`tokenizer.ggml.model` = `llama`), which merges by score.
+//!
+//! Neighbouring symbols are merged into the token with the highest score until no merge is possible.
+//! Symbols that are not tokens are encoded as bytes. This is the algorithm of SentencePiece's
+//! `bpe_model.cc`. Special tokens do not belong here.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::{Entry, Kind};
+use super::{Entry, TokenKind};
 use crate::gguf::Gguf;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
-/// Merges between two looks at whether somebody has stopped it.
-const MERGES_A_LOOK: usize = 1 << 14;
+/// Merges between two polls for cancellation.
+const MERGES_PER_POLL: usize = 1 << 14;
 
-/// A SentencePiece BPE encoder.
+/// SentencePiece BPE encoder.
 pub(super) struct Scored {
     ids: HashMap<String, TokenId>,
     scores: Vec<f32>,
-    /// The token of each byte.
+    /// Token of each byte.
     byte_ids: Vec<TokenId>,
     adds_space: bool,
 }
@@ -28,15 +30,16 @@ impl Scored {
         let scores = gguf.require_f32s("tokenizer.ggml.scores")?;
         if scores.len() != entries.len() {
             return Err(invalid(format!(
-                "its vocabulary has {} tokens and {} scores",
+                "its vocabulary has {} tokens but {} scores",
                 entries.len(),
                 scores.len()
             )));
         }
-        // Letters that spell a control token are not one.
-        let spelled = |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, Kind::Control | Kind::Unknown);
+        // Ordinary text must never become a control token.
+        let ordinary =
+            |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, TokenKind::Control | TokenKind::Unknown);
         let ids: HashMap<String, TokenId> =
-            (0..).zip(entries).filter(spelled).map(|(id, entry)| (entry.text.clone(), id)).collect();
+            (0..).zip(entries).filter(ordinary).map(|(id, entry)| (entry.text.clone(), id)).collect();
         let byte_id = |byte: u8| {
             let own = ids.get(&format!("<0x{byte:02X}>")).copied();
             own.or(unknown).ok_or_else(|| {
@@ -48,12 +51,20 @@ impl Scored {
         Ok(Self { scores: scores.to_vec(), byte_ids, adds_space, ids })
     }
 
-    /// Appends the tokens of ordinary text; `first` when it starts the text or follows a special
-    /// token, where this kind of tokeniser puts a space before it. Once `stopped`, it merges no further.
-    pub(super) fn encode(&self, text: &str, first: bool, ids: &mut Vec<TokenId>, stopped: &dyn Fn() -> bool) {
+    /// Encodes ordinary text and appends the ids.
+    ///
+    /// `first` must be `true` at the start of the text and after a special token, where this tokeniser
+    /// inserts a space. Once `cancelled` returns `true`, no more symbols are merged.
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        first: bool,
+        ids: &mut Vec<TokenId>,
+        cancelled: &dyn Fn() -> bool,
+    ) {
         let space = if first && self.adds_space { " " } else { "" };
         let escaped = format!("{space}{text}").replace(' ', "\u{2581}");
-        for symbol in self.merged(&escaped, stopped) {
+        for symbol in self.merged(&escaped, cancelled) {
             match self.ids.get(symbol) {
                 Some(&id) => ids.push(id),
                 None => ids.extend(symbol.bytes().map(|byte| self.byte_ids[usize::from(byte)])),
@@ -61,7 +72,7 @@ impl Scored {
         }
     }
 
-    fn merged<'a>(&self, text: &'a str, stopped: &dyn Fn() -> bool) -> Vec<&'a str> {
+    fn merged<'a>(&self, text: &'a str, cancelled: &dyn Fn() -> bool) -> Vec<&'a str> {
         let mut symbols = Symbols::new(text);
         let mut queue = BinaryHeap::new();
         for right in 1..symbols.list.len() {
@@ -70,10 +81,10 @@ impl Scored {
         let mut merges = 0usize;
         while let Some(Merge { left, right, len, .. }) = queue.pop() {
             merges += 1;
-            if merges.is_multiple_of(MERGES_A_LOOK) && stopped() {
+            if merges.is_multiple_of(MERGES_PER_POLL) && cancelled() {
                 break;
             }
-            // A symbol that has changed since makes the merge stale.
+            // The merge is stale if one of its symbols has changed.
             let (l, r) = (&symbols.list[left], &symbols.list[right]);
             if l.len == 0 || r.len == 0 || l.len + r.len != len {
                 continue;
@@ -95,7 +106,7 @@ impl Scored {
     }
 }
 
-/// A stretch of the text; of length 0 once it was joined to its left neighbour.
+/// Part of the text. Its length is 0 after it has been joined to its left neighbour.
 struct Symbol {
     start: usize,
     len: usize,
@@ -131,7 +142,7 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// A possible merge; the greatest is the one of the highest score, then the leftmost.
+/// Candidate merge. Ordered by score, then from right to left.
 struct Merge {
     score: f32,
     left: usize,
@@ -159,7 +170,7 @@ impl PartialEq for Merge {
 
 impl Eq for Merge {}
 
-/// The bytes a token's text stands for: `<0x41>` for one byte, `▁` for a space.
+/// Decodes the text of a token: `<0x41>` is one byte, `▁` is a space.
 pub(super) fn bytes(text: &str) -> Vec<u8> {
     let hex = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
     if let Some(hex) = hex.filter(|hex| hex.len() == 2)

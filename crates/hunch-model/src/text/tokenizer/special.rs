@@ -1,55 +1,58 @@
-//! Finding special tokens in text before the rest is tokenised. Only splitting lives here.
+//! Splitting text at special tokens. Encoding the rest does not belong here.
 
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::{Entry, Kind};
+use super::{Entry, TokenKind};
 use hunch_core::token::TokenId;
 
-/// Most special tokens of a vocabulary, and most bytes of their texts: those of models have some hundreds. What finds
-/// more would take gigabytes.
-const MOST_TOKENS: usize = 100_000;
-const MOST_BYTES: usize = 4 << 20;
+/// Maximum number of special tokens. Models have a few hundred, and an automaton for more would need
+/// gigabytes.
+const MAX_TOKENS: usize = 100_000;
+/// Maximum total size of the texts of special tokens in bytes.
+const MAX_BYTES: usize = 4 << 20;
 
-/// A part of a text.
+/// Part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// Ordinary text, not empty.
+    /// Ordinary, non-empty text.
     Text(&'a str),
-    /// A special token that was written out.
+    /// Special token.
     Special(TokenId),
 }
 
-/// The tokens that are looked for in text.
+/// Searchable set of special tokens.
 pub(super) struct SpecialTokens {
-    /// All of them.
-    every: Finder,
-    /// Those that are part of ordinary text, as control tokens are not.
+    /// All special tokens.
+    all: Finder,
+    /// User-defined tokens, which are also parsed in raw text.
     user_defined: Finder,
 }
 
-/// Finds texts in a text in one go.
+/// Multi-pattern search for token texts.
 struct Finder {
-    /// None where there is nothing to find.
+    /// `None` if there are no tokens.
     automaton: Option<AhoCorasick>,
-    /// The token of each text, and whether it is a control token.
+    /// Token id of each pattern, and `true` for control tokens.
     tokens: Vec<(TokenId, bool)>,
 }
 
 impl Finder {
+    /// Builds the search automaton.
+    ///
     /// # Errors
-    /// Says that the texts are too many.
+    /// If there are too many tokens.
     fn new<'a>(found: impl Iterator<Item = (TokenId, &'a Entry)>) -> Result<Self, String> {
         let (mut texts, mut tokens) = (Vec::new(), Vec::new());
         for (id, entry) in found {
             texts.push(entry.text.as_bytes());
-            tokens.push((id, entry.kind != Kind::UserDefined));
+            tokens.push((id, entry.kind != TokenKind::UserDefined));
         }
         let bytes: usize = texts.iter().map(|text| text.len()).sum();
-        if texts.len() > MOST_TOKENS || bytes > MOST_BYTES {
+        if texts.len() > MAX_TOKENS || bytes > MAX_BYTES {
             return Err(format!(
-                "there are {} with {bytes} bytes, and at most {MOST_TOKENS} with {MOST_BYTES} bytes are read",
+                "there are {} with {bytes} bytes, and the limit is {MAX_TOKENS} with {MAX_BYTES} bytes",
                 texts.len()
             ));
         }
@@ -60,8 +63,8 @@ impl Finder {
         Ok(Self { automaton: (!texts.is_empty()).then_some(automaton), tokens })
     }
 
-    /// The places in the text, from left to right, with their tokens.
-    fn places<'s>(&'s self, text: &'s str) -> impl Iterator<Item = (Range<usize>, TokenId, bool)> + 's {
+    /// Returns the matches in the text, left to right: range, token id, and `true` for control tokens.
+    fn matches<'s>(&'s self, text: &'s str) -> impl Iterator<Item = (Range<usize>, TokenId, bool)> + 's {
         let matches = self.automaton.iter().flat_map(move |automaton| automaton.find_iter(text));
         matches.map(|found| {
             let (id, control) = self.tokens[found.pattern().as_usize()];
@@ -71,30 +74,32 @@ impl Finder {
 }
 
 impl SpecialTokens {
+    /// Collects the special tokens of a vocabulary.
+    ///
     /// # Errors
-    /// Says that there are too many of them.
+    /// If there are too many special tokens.
     pub(super) fn new(entries: &[Entry]) -> Result<Self, String> {
-        let of_kinds = |kinds: &'static [Kind]| {
+        let of_kinds = |kinds: &'static [TokenKind]| {
             let entries = (0..).zip(entries);
             Finder::new(entries.filter(|(_, entry)| kinds.contains(&entry.kind) && !entry.text.is_empty()))
         };
         Ok(Self {
-            every: of_kinds(&[Kind::Control, Kind::Unknown, Kind::UserDefined])?,
-            user_defined: of_kinds(&[Kind::UserDefined])?,
+            all: of_kinds(&[TokenKind::Control, TokenKind::Unknown, TokenKind::UserDefined])?,
+            user_defined: of_kinds(&[TokenKind::UserDefined])?,
         })
     }
 
-    /// Cuts the text at special tokens: the leftmost first, of two at one place the longest.
+    /// Splits the text at special tokens. The leftmost match wins, then the longest.
     pub(super) fn split<'a>(&self, text: &'a str, parse_control: bool) -> Vec<Piece<'a>> {
-        let finder = if parse_control { &self.every } else { &self.user_defined };
+        let finder = if parse_control { &self.all } else { &self.user_defined };
         let mut pieces = Vec::new();
         let mut start = 0;
-        for (place, id, _) in finder.places(text) {
-            if start < place.start {
-                pieces.push(Piece::Text(&text[start..place.start]));
+        for (range, id, _) in finder.matches(text) {
+            if start < range.start {
+                pieces.push(Piece::Text(&text[start..range.start]));
             }
             pieces.push(Piece::Special(id));
-            start = place.end;
+            start = range.end;
         }
         if start < text.len() {
             pieces.push(Piece::Text(&text[start..]));
@@ -102,9 +107,9 @@ impl SpecialTokens {
         pieces
     }
 
-    /// Where control tokens are written out in the text.
-    pub(super) fn written_out<'s>(&'s self, text: &'s str) -> impl Iterator<Item = Range<usize>> + 's {
-        self.every.places(text).filter(|(_, _, control)| *control).map(|(place, _, _)| place)
+    /// Returns the ranges of control tokens in the text.
+    pub(super) fn control_ranges<'s>(&'s self, text: &'s str) -> impl Iterator<Item = Range<usize>> + 's {
+        self.all.matches(text).filter(|(_, _, control)| *control).map(|(range, _, _)| range)
     }
 }
 
@@ -115,33 +120,33 @@ mod tests {
     fn tokens() -> SpecialTokens {
         let entry = |text: &str, kind| Entry { text: text.into(), kind };
         SpecialTokens::new(&[
-            entry("<a>", Kind::Control),
-            entry("<a><b>", Kind::Control),
-            entry("<tool>", Kind::UserDefined),
-            entry("x", Kind::Normal),
-            entry("", Kind::Control),
+            entry("<a>", TokenKind::Control),
+            entry("<a><b>", TokenKind::Control),
+            entry("<tool>", TokenKind::UserDefined),
+            entry("x", TokenKind::Normal),
+            entry("", TokenKind::Control),
         ])
         .unwrap()
     }
 
     #[test]
-    fn the_leftmost_and_longest_wins() {
+    fn leftmost_longest_match_wins() {
         use Piece::{Special, Text};
         let found = tokens().split("é<a><b><a>x<a", true);
         assert_eq!(found, [Text("é"), Special(1), Special(0), Text("x<a")]);
     }
 
     #[test]
-    fn refuses_more_special_tokens_than_a_model_has() {
+    fn rejects_too_many_special_tokens() {
         let entries: Vec<Entry> =
-            (0..=MOST_TOKENS).map(|n| Entry { text: format!("<{n}>"), kind: Kind::Control }).collect();
+            (0..=MAX_TOKENS).map(|n| Entry { text: format!("<{n}>"), kind: TokenKind::Control }).collect();
         assert!(SpecialTokens::new(&entries).is_err_and(|why| why.contains("100001")));
-        let long = [Entry { text: "x".repeat(MOST_BYTES + 1), kind: Kind::UserDefined }];
+        let long = [Entry { text: "x".repeat(MAX_BYTES + 1), kind: TokenKind::UserDefined }];
         assert!(SpecialTokens::new(&long).is_err());
     }
 
     #[test]
-    fn control_tokens_in_raw_text_stay_text() {
+    fn control_tokens_in_raw_text_are_not_parsed() {
         use Piece::{Special, Text};
         assert_eq!(tokens().split("<a><tool>", false), [Text("<a>"), Special(2)]);
         assert_eq!(tokens().split("", true), []);

@@ -1,10 +1,11 @@
-// What was accepted, over the open conversation or over all. No DOM.
+// The acceptance map of a conversation or of all. No DOM.
 
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
 import type { AcceptanceMap, ErrorInfo } from '../../ipc/schema.gen';
+import { Latest } from '../../latest';
 
-/** Over which answers. */
+/** Scope of the map. */
 export type Reach = 'conversation' | 'all';
 
 /** The acceptance map on screen. */
@@ -14,21 +15,21 @@ export class Acceptance {
   error = $state.raw<ErrorInfo | null>(null);
 
   readonly #host: Host;
-  #asked = 0;
+  readonly #requests = new Latest();
 
   constructor(host: Host) {
     this.#host = host;
   }
 
-  /** Asks for the map of a conversation, or of all where none is open or all are wanted. */
+  /** Loads the map of a conversation, or of all if none is open or all are chosen. */
   async load(conversation: number | null): Promise<void> {
-    const asked = ++this.#asked;
+    const isLatest = this.#requests.start();
     this.error = null;
     try {
       const map = await call(this.#host, 'acceptance_map', { conversation: this.reach === 'all' ? null : conversation });
-      if (this.#asked === asked) this.map = map;
+      if (isLatest()) this.map = map;
     } catch (thrown) {
-      if (this.#asked === asked) this.error = toErrorInfo(thrown);
+      if (isLatest()) this.error = toErrorInfo(thrown);
     }
   }
 }

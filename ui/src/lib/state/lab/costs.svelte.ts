@@ -1,4 +1,4 @@
-// What a pass costs on this machine: the last curve, and measuring it again while it tells how far it is. No DOM.
+// The cost curve of this machine: the last one, and measuring it with progress. No DOM.
 
 import type { Host } from '../../host';
 import { call, measureCosts, toErrorInfo } from '../../ipc/rpc';
@@ -7,11 +7,11 @@ import { pageClock, type Clock } from '../../ipc/stream';
 import type { Progress } from '../answer.svelte';
 import { Measurement } from '../measurement.svelte';
 
-/** The costs on screen. */
+/** The shown costs. */
 export class Costs {
-  /** The last curve; null when none was measured. */
+  /** The last curve; null for none. */
   curve = $state.raw<CostCurve | null>(null);
-  /** How far measuring is; null when nothing is measured. */
+  /** Progress of measuring; null when idle. */
   progress = $state.raw<Progress | null>(null);
   /** Whether the last measurement was stopped. */
   stopped = $state(false);
@@ -26,7 +26,7 @@ export class Costs {
     this.#clock = clock;
   }
 
-  /** Asks for the last curve. */
+  /** Loads the last curve. */
   async open(): Promise<void> {
     if (this.progress) return;
     try {
@@ -36,7 +36,7 @@ export class Costs {
     }
   }
 
-  /** Measures. Does nothing while it does. */
+  /** Starts measuring. Does nothing while it runs. */
   async measure(): Promise<void> {
     if (this.progress) return;
     this.error = null;
@@ -45,24 +45,24 @@ export class Costs {
     this.#measurement = new Measurement<CostEvent>(this.#host, {
       begin: (receive) => measureCosts(this.#host, receive),
       snapshot: (id, from) => call(this.#host, 'costs_snapshot', { id, from }),
-      deliver: (events) => this.#hear(events),
+      deliver: (events) => this.#apply(events),
       lost: (error) => this.#end(error),
       clock: this.#clock,
     });
     await this.#measurement.begin();
   }
 
-  /** Whether a stop was asked for and the engine has not ended yet: it is still in a pass. */
+  /** Whether a stop was requested and the engine is still in a pass. */
   get stopping(): boolean {
     return this.#measurement?.stopping ?? false;
   }
 
-  /** Asks for its end; what was measured so far is not kept. */
+  /** Requests a stop. The measurement is discarded. */
   stop(): void {
     this.#measurement?.stop();
   }
 
-  #hear(events: readonly CostEvent[]): void {
+  #apply(events: readonly CostEvent[]): void {
     for (const event of events) {
       if (event.type === 'progress') this.progress = { done: event.done, total: event.total };
       else if (event.type === 'failed') this.#end(event.error);

@@ -1,20 +1,20 @@
-// One answer round by round, from the events that were kept of it, and what it would have been with other
-// settings, which the engine works out. No DOM.
+// An answer by rounds, from its saved events, and what-if results from the engine. No DOM.
 
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
 import type { ErrorInfo, GenerationEvent, RoundEvent, WhatIf } from '../../ipc/schema.gen';
+import { Latest } from '../../latest';
 
-/** The answer that is looked at. */
+/** The inspected answer. */
 export class Inspector {
-  /** Its message; null when none is. */
+  /** Its message; null for none. */
   message = $state<number | null>(null);
   rounds = $state.raw<readonly RoundEvent[]>([]);
-  /** Number of the round on screen, from 0. */
+  /** Index of the shown round. */
   at = $state(0);
-  /** Most tokens drafted a round, in the question what would have been. */
+  /** Longest draft of the what-if. */
   maxDraft = $state(6);
-  /** The temperature in that question; null is as it was. */
+  /** Temperature of the what-if; null for the actual one. */
   temperature = $state<number | null>(null);
   whatIf = $state.raw<WhatIf | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
@@ -22,16 +22,16 @@ export class Inspector {
   round = $derived(this.rounds[this.at] ?? null);
 
   readonly #host: Host;
-  #opened = 0;
-  #asked = 0;
+  readonly #openings = new Latest();
+  readonly #questions = new Latest();
 
   constructor(host: Host) {
     this.#host = host;
   }
 
-  /** Looks at an answer; the same one stays at its round, and shows what came since. */
+  /** Loads an answer. The same one keeps its round and shows new ones. */
   async open(message: number | null): Promise<void> {
-    const opened = ++this.#opened;
+    const isLatest = this.#openings.start();
     const same = message === this.message;
     this.message = message;
     this.error = null;
@@ -44,23 +44,23 @@ export class Inspector {
     this.loading = true;
     try {
       const events = await call(this.#host, 'answer_events', { message });
-      if (this.#opened !== opened) return;
+      if (!isLatest()) return;
       this.rounds = events.filter(isRound);
       this.go(this.at);
       await this.#ask();
     } catch (thrown) {
-      if (this.#opened === opened) this.error = toErrorInfo(thrown);
+      if (isLatest()) this.error = toErrorInfo(thrown);
     } finally {
-      if (this.#opened === opened) this.loading = false;
+      if (isLatest()) this.loading = false;
     }
   }
 
-  /** Goes to a round, or to the nearest there is. */
+  /** Goes to the nearest existing round. */
   go(round: number): void {
     this.at = Math.max(0, Math.min(this.rounds.length - 1, round));
   }
 
-  /** Asks what the answer would have been. */
+  /** Requests the what-if with changed settings. */
   async suppose(change: { maxDraft?: number; temperature?: number | null }): Promise<void> {
     this.maxDraft = change.maxDraft ?? this.maxDraft;
     if (change.temperature !== undefined) this.temperature = change.temperature;
@@ -70,14 +70,14 @@ export class Inspector {
   async #ask(): Promise<void> {
     const { message, maxDraft, temperature } = this;
     if (message === null) return;
-    const asked = ++this.#asked;
+    const isLatest = this.#questions.start();
     this.error = null;
     try {
       const request = { message, max_draft: maxDraft, temperature };
       const whatIf = await call(this.#host, 'what_if', { request });
-      if (this.#asked === asked && this.message === message) this.whatIf = whatIf;
+      if (isLatest() && this.message === message) this.whatIf = whatIf;
     } catch (thrown) {
-      if (this.#asked !== asked) return;
+      if (!isLatest()) return;
       this.whatIf = null;
       this.error = toErrorInfo(thrown);
     }

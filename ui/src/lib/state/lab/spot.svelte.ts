@@ -1,5 +1,4 @@
-// The position that the lab looks at: where it is, both distributions there, what the acceptance rules make of them,
-// and the rounds drawn there. No DOM.
+// The position shown in the lab: its source, both distributions, the acceptance rules, and sampled rounds. No DOM.
 
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
@@ -9,58 +8,58 @@ import type { Models } from '../models.svelte';
 import type { Settings } from '../settings.svelte';
 import type { AnsweredTurn } from '../thread.svelte';
 import { pageFrame, type NextFrame } from '../frame';
-import { Trials } from './trials.svelte';
+import { RuleTests } from './ruleTests.svelte';
 import type { SpotKind } from '../../strings/keys';
 
-/** Temperatures at which the rules are compared: 0 takes the likeliest, then closer where more happens. */
+/** Temperatures of the rules: 0 is greedy, then denser where more changes. */
 export const temperatures: readonly number[] = [
   ...[0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3],
   ...Array.from({ length: 17 }, (_, step) => (4 + step) / 10),
 ];
 
-/** The answers of the open conversation. */
+/** Answers of the open conversation. */
 export interface Answers {
   readonly answered: readonly Pick<AnsweredTurn, 'answer' | 'answerId'>[];
 }
 
-/** The token whose place says most about an answer: the first that was resampled, or one in the middle. */
+/** The most interesting token of an answer: the first resampled one, or one in the middle. */
 function tellingToken(tokens: readonly TokenEvent[]): number {
   const resampled = tokens.findIndex(({ origin }) => origin === 'resampled');
   return resampled >= 0 ? resampled : Math.floor(tokens.length / 2);
 }
 
-/** A position, from being asked for on. */
+/** A position and its requests. */
 export class Spot {
-  /** What kind of place is chosen. */
+  /** Kind of the chosen source. */
   kind = $state<SpotKind>('toy');
-  /** A text that is typed, at the end of which to look. */
+  /** A typed text, whose end is the position. */
   text = $state('');
-  /** The token that is chosen: its answer's message and its number. */
+  /** The chosen token: its answer's message and its index. */
   chosen = $state.raw<{ message: number; token: number } | null>(null);
-  /** Of both distributions. At 0 each is one token, so the lab begins with 1 where answers are drawn at 0. */
+  /** Temperature of both distributions. At 0 each has one token, so the lab starts with 1 if the chat uses 0. */
   temperature = $state(1);
   position = $state.raw<LabPosition | null>(null);
   rules = $state.raw<readonly LabRuleRow[]>([]);
   looking = $state(false);
   error = $state.raw<ErrorInfo | null>(null);
-  readonly trials: Trials;
+  readonly ruleTests: RuleTests;
 
   readonly #host: Host;
   readonly #models: Models;
   readonly #settings: Settings;
   readonly #answers: Answers;
-  /** The place that was asked for last. */
+  /** The requested source. */
   #source: LabSource | null = null;
-  /** Where to look instead when that is refused; what a person chose is not replaced. */
+  /** Fallbacks if it is refused. A chosen source has none. */
   #instead: readonly LabSource[] = [];
-  /** The place that `rules` are of. */
+  /** Source of `rules`. */
   #ruled: LabSource | null = null;
-  /** Whether something newer is wanted than what is being looked at. */
+  /** Whether a newer request waits. */
   #again = false;
   #begun = false;
-  /** Whether the person has chosen a place. */
+  /** Whether the user has chosen a source. */
   #chose = false;
-  /** The pair of models that the place was found for, as long as the person has chosen none; undefined before. */
+  /** Pair of models that the first position was found for, while the user has chosen none; undefined before. */
   #openedWith: string | null | undefined;
 
   constructor(host: Host, models: Models, settings: Settings, answers: Answers, nextFrame: NextFrame = pageFrame) {
@@ -68,16 +67,16 @@ export class Spot {
     this.#models = models;
     this.#settings = settings;
     this.#answers = answers;
-    this.trials = new Trials(host, nextFrame);
+    this.ruleTests = new RuleTests(host, nextFrame);
   }
 
-  /** Whether there are two models whose distributions can be looked at. */
+  /** Whether a pair of models is loaded. */
   get paired(): boolean {
     return this.#pair !== null;
   }
 
-  /** Shows something when the lab is opened and the person has chosen nothing: what the models really say, where
-   * there is a pair of them, or else the toy. Again with another pair. */
+  /** Shows a first position when the lab is opened, unless the user has chosen one: of the loaded pair, or the toy.
+   * Again for another pair. */
   async open(): Promise<void> {
     if (this.#chose || this.#openedWith === this.#pair) return;
     this.#begin();
@@ -86,7 +85,7 @@ export class Spot {
     if (first) await this.#look(first, rest);
   }
 
-  /** Chooses a kind of place, and looks where that says enough. */
+  /** Chooses a kind of source, and requests it if it is complete. */
   async choose(kind: SpotKind): Promise<void> {
     this.#chose = true;
     this.kind = kind;
@@ -96,28 +95,28 @@ export class Spot {
     else this.#drop();
   }
 
-  /** Drops what other models made: all but the toy. */
+  /** Drops results of other models, all but the toy. */
   forget(): void {
     if (this.#source === null || this.#source.kind === 'toy') return;
     this.chosen = null;
     this.#drop();
   }
 
-  /** Looks at the place of a token of an answer. */
+  /** Shows the position of a token of an answer. */
   async lookAt(message: number, token: number): Promise<void> {
     this.#chose = true;
     this.#begin();
     await this.#look({ kind: 'answer', message, token });
   }
 
-  /** Looks at the end of the text that is typed. */
+  /** Shows the end of the typed text. */
   async read(): Promise<void> {
     this.#chose = true;
     if (this.text === '') return;
     await this.#look({ kind: 'text', text: this.text });
   }
 
-  /** Makes both distributions of the same place at another temperature. */
+  /** Requests the same position at another temperature. */
   async warm(temperature: number): Promise<void> {
     this.temperature = temperature;
     if (this.#source) await this.#look(this.#source, this.#instead);
@@ -129,13 +128,13 @@ export class Spot {
     if (this.#settings.temperature > 0) this.temperature = this.#settings.temperature;
   }
 
-  /** What the distributions are of; null without a pair of models. */
+  /** Identifies the loaded pair; null for none. */
   get #pair(): string | null {
     const { loaded } = this.#models;
     return loaded?.draft ? `${loaded.target.path}\n${loaded.draft.path}` : null;
   }
 
-  /** Where the lab may open, the best first. The engine refuses an answer that other models wrote. */
+  /** First positions, best first. The engine refuses answers of other models. */
   #openings(): LabSource[] {
     const toy: LabSource = { kind: 'toy' };
     if (!this.paired) return [toy];
@@ -144,8 +143,7 @@ export class Spot {
     return turn ? [{ kind: 'answer', message: turn.answerId, token: tellingToken(turn.answer.tokens) }, text, toy] : [text, toy];
   }
 
-  /** Looks at a place, or at others where it is refused. The engine looks at one at a time: while it does, only
-   * the last one wanted is remembered. */
+  /** Requests a source, with fallbacks. The engine handles one at a time; meanwhile only the latest request waits. */
   async #look(source: LabSource, instead: readonly LabSource[] = []): Promise<void> {
     this.#point(source, instead);
     this.error = null;
@@ -159,7 +157,7 @@ export class Spot {
     this.looking = false;
   }
 
-  /** Has the place on screen be this one. */
+  /** Makes a source the current one. */
   #point(source: LabSource, instead: readonly LabSource[]): void {
     this.#source = source;
     this.#instead = instead;
@@ -169,7 +167,7 @@ export class Spot {
   }
 
   async #ask(source: LabSource): Promise<void> {
-    // Something newer may be wanted by then, or nothing at all.
+    // Something newer may be wanted by then, or nothing.
     const wanted = (): boolean => !this.#again && this.#source === source;
     const sampling = this.#settings.request()?.sampling;
     if (!sampling) return;
@@ -179,7 +177,7 @@ export class Spot {
       if (!wanted()) return;
       this.#instead = [];
       this.#show(position);
-      // The rules go over all temperatures: at the same place they stay as they were.
+      // The rules cover all temperatures, so they stay for the same source.
       if (this.#ruled !== source) this.rules = [];
       this.#ruled = source;
       const rules = await call(this.#host, 'lab_rules', { position: position.id, temperatures: [...temperatures] });
@@ -193,14 +191,14 @@ export class Spot {
         this.error = error;
         return;
       }
-      // Nothing is wrong with the place: it is tried again when the lab is opened again.
+      // The source is fine, so it is tried again when the lab is reopened.
       if (error.code === 'busy') this.#openedWith = undefined;
       this.#point(next, rest);
       this.#again = true;
     }
   }
 
-  /** Looks at nothing; what is still being read is not shown. */
+  /** Shows nothing. A late response is dropped. */
   #drop(): void {
     this.#source = null;
     this.#again = false;
@@ -210,7 +208,7 @@ export class Spot {
 
   #show(position: LabPosition | null): void {
     this.position = position;
-    this.trials.at(position?.id ?? null);
+    this.ruleTests.at(position?.id ?? null);
     if (position) return;
     this.rules = [];
     this.#ruled = null;

@@ -1,15 +1,15 @@
-// Code as runs of lines with colours, as it comes and when it is complete. Finished lines are coloured
-// from the last place where nothing was open; the complete code is coloured once more as a whole.
+// Highlighted code in runs of lines, while it comes and when it is complete. Complete lines are highlighted from the
+// last point without open constructs; complete code is highlighted once more as a whole.
 
 import { highlight, highlightAll, knows, type Stretch } from './highlight';
 import type { CodeNode, CodePart, CodePiece, CodeRun, Piece } from './nodes';
 import { reuse } from './reuse';
 
-/** A run ends with the line that reaches one of these. */
+/** Limits that end a run after the current line. */
 export const linesPerRun = 12;
 export const piecesPerRun = 64;
 
-/** How far back colouring begins at most while code comes. */
+/** Most text before new lines that is highlighted again. */
 const longestContext = 4096;
 
 interface OpenRun {
@@ -17,22 +17,22 @@ interface OpenRun {
   pieces: CodePiece[];
 }
 
-/** The lines of one block of code. */
+/** The lines of a code block. */
 export class CodeLines {
   #text = '';
   readonly #runs: OpenRun[] = [];
   #drawn: CodeRun[] = [];
-  /** Runs before this one are drawn as they are. */
+  /** Runs before this one are final. */
   #changedFrom = 0;
   #colouredTo = 0;
-  /** Where the last uncoloured piece is: its run, its place in it. */
+  /** Position of the last piece without colour: its run, and its index there. */
   #next = { run: 0, piece: 0 };
   #restart = 0;
   #closed = false;
 
   constructor(readonly lang: string | null) {}
 
-  /** Adds a line with its end, or a long part of one. */
+  /** Adds a line with its line break, or a long part of one. */
   add(pieces: readonly Piece[]): void {
     let run = this.#runs.at(-1);
     if (!run || run.lines >= linesPerRun || run.pieces.length >= piecesPerRun) {
@@ -47,7 +47,7 @@ export class CodeLines {
     this.#changedFrom = Math.min(this.#changedFrom, this.#runs.length - 1);
   }
 
-  /** No line comes any more. */
+  /** Marks the code as complete. */
   close(): void {
     this.#closed = true;
     if (!knows(this.lang)) return;
@@ -56,7 +56,7 @@ export class CodeLines {
     this.#changedFrom = 0;
   }
 
-  /** What there is, with the pieces of a line that is not complete. */
+  /** The code so far, with the pieces of an incomplete line. */
   node(open: readonly Piece[] = []): CodeNode {
     if (!this.#closed) this.#colour();
     for (let index = this.#changedFrom; index < this.#runs.length; index += 1) {
@@ -76,7 +76,7 @@ export class CodeLines {
     return { kind: 'code', lang: this.lang, runs: [...runs], closed: this.#closed };
   }
 
-  /** Colours the lines that came since the last time. */
+  /** Highlights the lines added since the last time. */
   #colour(): void {
     const end = this.#text.length;
     if (this.#colouredTo === end || !knows(this.lang)) return;
@@ -94,7 +94,7 @@ export class CodeLines {
     this.#restart = this.#safeRestart(stretches);
   }
 
-  /** The last line that begins at the margin, after a line end that is part of nothing. */
+  /** The last line that starts at the margin, after a line break outside of any construct. */
   #safeRestart(stretches: readonly Stretch[]): number {
     const from = this.#restart;
     let index = stretches.length - 1;
@@ -106,7 +106,7 @@ export class CodeLines {
   }
 }
 
-/** Gives pieces that follow each other their colours. */
+/** Colours consecutive pieces. */
 class Painter {
   #index = 0;
 
@@ -130,7 +130,7 @@ class Painter {
   }
 }
 
-/** Cuts pieces after each line end. */
+/** Splits pieces after each line break. */
 export function linesOf(pieces: readonly Piece[]): Piece[][] {
   const lines: Piece[][] = [[]];
   for (const piece of pieces) {

@@ -1,5 +1,5 @@
-// The parser's tree to ours: what is shown of each node, and which tokens wrote it. Where a node has no
-// drawing of its own its text is shown as it was written; nothing is ever lost.
+// Converts the parser's tree to ours: what is shown of each node, and which tokens wrote it. Nodes without a drawing
+// show their source text; nothing is ever lost.
 
 import type { List, Nodes, Parents, PhrasingContent, RootContent, Table, TableRow } from 'mdast';
 import { plainAddress } from '../../links';
@@ -11,10 +11,10 @@ import type { PieceCutter } from './source';
 
 type Node = Nodes | (MathNode & Pick<Nodes, 'position'>);
 
-/** Deeper than this, text is shown as it was written. */
+/** Below this depth, text is shown as source. */
 const deepest = 28;
 
-/** The address of a link as it was written, or null when it cannot be opened. */
+/** Address of a link as written; null if it cannot be opened. */
 function safeHref(url: string): string | null {
   return plainAddress(url) === null ? null : url;
 }
@@ -22,7 +22,7 @@ function safeHref(url: string): string | null {
 export class Converter {
   constructor(
     readonly cutter: PieceCutter,
-    /** Where the parsed text begins in the whole. */
+    /** Offset of the parsed text in the whole. */
     readonly base: number,
     /** Code that ends before here is complete. */
     readonly complete: number,
@@ -63,7 +63,7 @@ export class Converter {
     }
   }
 
-  /** Items of a list, from one to before another. */
+  /** Items of a list in a range. */
   list(list: List, first: number, last: number, start: number, continued: boolean, depth = 0): BlockNode {
     const items = list.children.slice(first, last).map(
       (item): ListItem => ({ checked: item.checked ?? null, children: this.#blocks(item, depth) }),
@@ -116,7 +116,7 @@ export class Converter {
     }
   }
 
-  /** The line end of a break that two spaces or a backslash make. */
+  /** The line break of a hard break by two spaces or a backslash. */
   #lineBreak(to: number): Piece[] {
     const end = this.cutter.source.slice(to - 1, to) === '\n' ? to : to + 1;
     return this.cutter.source.slice(end - 1, end) === '\n' ? this.cutter.range(end - 1, end) : [];
@@ -133,7 +133,7 @@ export class Converter {
     return this.cutter.value(url, from + Math.max(0, address), to);
   }
 
-  /** Code inside other blocks, or indented; fences at the top level are read elsewhere. */
+  /** Code inside other blocks, or indented. Top-level fences are handled elsewhere. */
   #code(node: Extract<RootContent, { type: 'code' }>): CodeNode {
     const to = this.to(node);
     let from = this.from(node);
@@ -146,7 +146,7 @@ export class Converter {
     return lines.node();
   }
 
-  /** The rows of a table that begin before a place, after those of its earlier parts. */
+  /** Table rows that start before an offset, after those of earlier parts. */
   table(table: Table, earlier?: TableNode, before = Infinity, depth = 0): TableNode {
     const read = (row: TableRow) => row.children.map((cell) => this.#inlines(cell.children, depth));
     const [first, ...body] = table.children;

@@ -1,30 +1,30 @@
-// Where parsed text may be cut so that what is before never changes, whatever comes: at a block after a
-// blank line, at an item of a long list, at a row of a long table. What is cut here is the same whether
-// text came at once or in pieces; nothing here keeps state.
+// Finds where parsed text may be cut so that nothing before the cut changes later: at a block after a blank line, at
+// an item of a long list, at a row of a long table. The cuts do not depend on how text arrived; nothing here keeps
+// state.
 
 import type { List, RootContent, Table } from 'mdast';
 import type { Converter } from './convert';
 import { fenceStart } from './fence';
 import type { MarkdownBlock, TableNode } from './nodes';
 
-/** A list goes on as a new block at the first item after this much text. */
+/** Length after which a list is continued in a new block at the next item. */
 export const longestListPart = 600;
 
-/** A table's rows are settled in parts of this much text. */
+/** Length of the parts in which table rows are settled. */
 export const longestTablePart = 600;
 
-/** The longest head of a table that is read again with each part of it. */
+/** Longest head of a table that is parsed again with each part. */
 const longestHead = 1000;
 
-/** What the text goes on with, when it was cut inside a block. */
+/** Context of the text after a cut inside a block. */
 export interface Continuation {
-  /** The number of a list's next item. */
+  /** Number of the next list item. */
   list?: number;
-  /** A table so far, and its first two lines as they were written. */
+  /** Rows of a table so far, and its first two lines as written. */
   table?: { id: number; head: string; node: TableNode };
 }
 
-/** A place before which all is settled. */
+/** An offset before which everything is settled. */
 export interface Cut {
   at: number;
   inside: RootContent | null;
@@ -36,7 +36,7 @@ interface Part {
   continued: boolean;
 }
 
-/** Where the parts of a list begin: the item, its number, whether another part comes before. */
+/** First item of each part of a list, its number, and whether another part precedes. */
 function partsOf(list: List, next: number | undefined): Part[] {
   const start = next ?? list.start ?? 1;
   const parts: Part[] = [{ first: 0, start, continued: next !== undefined }];
@@ -50,7 +50,7 @@ function partsOf(list: List, next: number | undefined): Part[] {
   return parts;
 }
 
-/** The top-level blocks that begin before a place. Long lists are several. */
+/** Top-level blocks that start before an offset. A long list becomes several. */
 export function blocksOf(children: readonly RootContent[], converter: Converter, goesOn: Continuation, before = Infinity): MarkdownBlock[] {
   const blocks: MarkdownBlock[] = [];
   for (const [index, child] of children.entries()) {
@@ -73,7 +73,7 @@ export function blocksOf(children: readonly RootContent[], converter: Converter,
   return blocks;
 }
 
-/** What comes after a cut, given the blocks before it. */
+/** Context after a cut, given the blocks before it. */
 export function continuation(cut: Cut, children: readonly RootContent[], text: string, goesOn: Continuation, last: MarkdownBlock | undefined): Continuation {
   const { inside } = cut;
   const before = children[0] === inside ? goesOn : {};
@@ -87,7 +87,7 @@ export function continuation(cut: Cut, children: readonly RootContent[], text: s
   return {};
 }
 
-/** A table's first two lines. */
+/** The first two lines of a table. */
 function headOf(table: Table, text: string): string {
   const from = lineStart(text, table);
   return text.slice(from, text.indexOf('\n', text.indexOf('\n', from) + 1) + 1);
@@ -95,7 +95,7 @@ function headOf(table: Table, text: string): string {
 
 const blankLineBefore = /(?:^|\n)[ \t\r]*\n$/;
 
-/** The last place before which nothing changes whatever comes. `ended`: nothing comes. */
+/** The last offset before which nothing can change. `ended`: no text follows. */
 export function lastCut(children: readonly RootContent[], text: string, ended: boolean, goesOn: Continuation): Cut | null {
   const complete = (at: number) => ended || text.indexOf('\n', at) >= 0;
   for (let index = children.length - 1; index >= 0; index -= 1) {
@@ -103,17 +103,17 @@ export function lastCut(children: readonly RootContent[], text: string, ended: b
     const inside = placesInside(child, text, index === 0 ? goesOn : {}).filter(complete).at(-1);
     if (inside !== undefined) return { at: inside, inside: child };
     const previous = children[index - 1];
-    // After indented code the parser reads some beginnings of lists otherwise than after nothing.
+    // After indented code the parser reads some starts of lists differently than at the start.
     if (!previous || (previous.type === 'code' && !fenceStart.test(text.slice(previous.position!.start.offset!)))) continue;
     const at = lineStart(text, child);
     if (!blankLineBefore.test(text.slice(Math.max(0, at - 200), at))) continue;
-    // A line that begins at the margin, with no marker, cannot go on with what was before the blank line.
+    // A line at the margin without a marker cannot continue a block from before the blank line.
     if (complete(at) || /^[^\s\-+*\d]/.test(text.slice(at, at + 1))) return { at, inside: null };
   }
   return null;
 }
 
-/** Places inside a long block where it may be cut, in order. */
+/** Offsets inside a long block where it may be cut, in order. */
 function placesInside(child: RootContent, text: string, goesOn: Continuation): number[] {
   if (child.type === 'list') {
     return partsOf(child, goesOn.list)
@@ -132,13 +132,13 @@ function placesInside(child: RootContent, text: string, goesOn: Continuation): n
   return places;
 }
 
-/** Where a node's line begins. */
+/** Start of a node's line. */
 export function lineStart(text: string, node: Pick<RootContent, 'position'>): number {
   const at = node.position!.start.offset!;
   return at === 0 ? 0 : text.lastIndexOf('\n', at - 1) + 1;
 }
 
-/** Where to cut a block that is too long: after a line, a word, anywhere, in this order. */
+/** Where to cut a block that is too long: after a line, a word, or anywhere, in this order. */
 export function forcedCut(text: string): number {
   for (const border of ['\n', ' ']) {
     const at = text.lastIndexOf(border);

@@ -6,7 +6,7 @@ import { cutAtRandom, documentOf, fenceMarks, piecesOf, randomNumbers, sample, s
 
 const plain = (blocks: readonly MarkdownBlock[]) => JSON.parse(JSON.stringify(blocks)) as unknown;
 
-/** Whether one text can be had from another by leaving characters out. */
+/** Whether a text results from another by leaving out characters. */
 function isWithin(part: string, whole: string): boolean {
   let at = 0;
   for (const character of part) {
@@ -16,7 +16,7 @@ function isWithin(part: string, whole: string): boolean {
   return true;
 }
 
-/** For the tests that take many random answers, on a machine that is busy. */
+/** Timeout of tests with many random answers, on a busy machine. */
 const patience = 30_000;
 
 const fragments = [
@@ -312,7 +312,7 @@ describe('the tree', () => {
     `);
   });
 
-  it('knows formulas from prices', () => {
+  it('distinguishes formulas from prices', () => {
     expect(shapeOf('`$HOME`, $PATH, $5-$10, $5 and 6$, $ x $, US$3')).toEqual([
       ['paragraph', ['inlineCode', '$HOME'], ', $PATH, $5-$10, $5 and 6$, $ x $, US$3'],
     ]);
@@ -321,13 +321,13 @@ describe('the tree', () => {
     expect(shapeOf('\\\\(x\\\\)')).toEqual([['paragraph', '\\(x\\)']]);
   });
 
-  it('leaves definitions and footnotes as they were written', () => {
+  it('leaves definitions and footnotes as written', () => {
     expect(shapeOf('[a]: https://b.c\n[^1] [a]')).toEqual([
       ['paragraph', '[a]: ', ['link', 'https://b.c', 'https://b.c'], '\n[^1] [a]'],
     ]);
   });
 
-  it('makes links of three protocols and of nothing else', () => {
+  it('makes links of three protocols only', () => {
     const links = ['https://a.b', 'http://a.b', 'mailto:a@b.c', 'javascript:alert(1)', 'data:text/html,x', 'file:///x', 'x.md', '//a.b'];
     expect(links.map((url) => shapeOf(`[x](${url})`)[0])).toEqual([
       ...links.slice(0, 3).map((url) => ['paragraph', ['link', url, 'x']]),
@@ -337,7 +337,7 @@ describe('the tree', () => {
 });
 
 describe('pieces', () => {
-  it('name the token of each character and mark what is first seen of it', () => {
+  it('name the token of each character and mark its first visible piece', () => {
     const [block] = documentOf(['**bo', 'ld** t', 'ext &am', 'p; `a', 'b`', '**', '\\*']).blocks;
     expect(piecesOf(block).map(({ token, text, first }) => [token, text, first])).toEqual([
       [0, 'bo', true], [1, 'ld', true], [1, ' t', false], [2, 'ext &', true], [3, ' ', true],
@@ -351,7 +351,7 @@ describe('pieces', () => {
     expect(code.map(({ token, text }) => [token, text])).toEqual([[2, 'a\n'], [3, '  b']]);
   });
 
-  it('are the text in its order, whatever the answer and the token borders', { timeout: patience }, () => {
+  it('are the text in order, whatever the answer and the token borders', { timeout: patience }, () => {
     const random = randomNumbers(7);
     for (let round = 0; round < 200; round += 1) {
       const text = Array.from({ length: 40 }, () => fragments[Math.floor(random() * fragments.length)]).join('');
@@ -367,7 +367,7 @@ describe('pieces', () => {
   });
 });
 
-describe('text that comes in pieces', () => {
+describe('text in parts', () => {
   it('gives the tree of the whole text', { timeout: patience }, () => {
     const random = randomNumbers(1);
     for (let round = 0; round < 12; round += 1) {
@@ -406,7 +406,7 @@ describe('text that comes in pieces', () => {
     }
   });
 
-  it('numbers the parts of a long list on', () => {
+  it('continues the numbers of a long list', () => {
     const { blocks } = documentOf([Array.from({ length: 300 }, () => '1. an item of a long list\n').join('')], 1);
     const lists = blocks.map(({ node }) => node).filter((node) => node.kind === 'list');
     expect(lists.length).toBeGreaterThan((300 * 26) / (longestListPart + 26) - 2);
@@ -419,8 +419,8 @@ describe('text that comes in pieces', () => {
   });
 });
 
-describe('what is settled', () => {
-  it('stays the same object, and so do equal parts of what is not', () => {
+describe('settled parts', () => {
+  it('stay the same objects, and so do equal unsettled parts', () => {
     const document = new MarkdownDocument();
     let before: readonly MarkdownBlock[] = [];
     const seen = new Map<number, MarkdownBlock>();
@@ -444,7 +444,7 @@ describe('what is settled', () => {
     expect(second.items[1]).toBe(first.items[1]);
   });
 
-  it('grows code by its last run alone, with colours for its complete lines', () => {
+  it('grow code only in its last run, with colours for complete lines', () => {
     const document = new MarkdownDocument();
     const code = () => document.blocks[0]?.node as CodeNode;
     document.append(0, `${fenceMarks}js\n`);
@@ -462,7 +462,7 @@ describe('what is settled', () => {
     expect(code().closed).toBe(true);
   });
 
-  it('does not show a line that means nothing yet', () => {
+  it('hide a line that may still change its meaning', () => {
     const document = new MarkdownDocument();
     document.append(0, 'Points:\n');
     for (const [index, beginning] of ['-', '=', '1', '**', '#', '> -'].entries()) {
@@ -472,7 +472,7 @@ describe('what is settled', () => {
     }
   });
 
-  it('is never more than a bounded text away from the end', () => {
+  it('never lag behind the end by more than a bounded length', () => {
     const document = new MarkdownDocument();
     document.append(0, 'x'.repeat(5 * longestTail));
     expect(document.blocks.length).toBeGreaterThanOrEqual(5);

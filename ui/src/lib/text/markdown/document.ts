@@ -1,5 +1,5 @@
-// An answer's Markdown while it comes: a list of top-level blocks of which all but the last stay as they
-// are. Text is parsed when the blocks are read, and only what is not settled yet. No DOM, no drawing.
+// Parses an answer's Markdown while it comes: a list of top-level blocks of which all but the last are final. Text is
+// parsed when blocks are read, and only the unsettled part. No DOM.
 
 import type { RootContent } from 'mdast';
 import { Converter } from './convert';
@@ -11,7 +11,7 @@ import { parse } from './parse';
 import { reuse } from './reuse';
 import { PieceCutter, Source } from './source';
 
-/** The most text that is parsed at once. A block that is longer is cut. */
+/** Longest text parsed at once. A longer block is cut. */
 export const longestTail = 8192;
 
 export class MarkdownDocument {
@@ -25,20 +25,20 @@ export class MarkdownDocument {
   #finished = false;
   #changed = false;
 
-  /** Adds the text of token number `token`. Numbers go up. Nothing may be added after the end. */
+  /** Adds the text of the token with index `token`. Indices ascend. Nothing may be added after the end. */
   append(token: number, text: string): void {
     if (this.#finished) throw new Error('the document is finished');
     this.#source.append(token, text);
     this.#changed = true;
   }
 
-  /** No more text comes: what was undecided is decided. */
+  /** Marks the text as complete, which settles everything. */
   finish(): void {
     this.#finished = true;
     this.#changed = true;
   }
 
-  /** The blocks so far. What did not change since the last time is the same object. */
+  /** The blocks so far. Unchanged ones are the same objects as the last time. */
   get blocks(): readonly MarkdownBlock[] {
     if (this.#changed) {
       this.#changed = false;
@@ -48,7 +48,7 @@ export class MarkdownDocument {
     return this.#blocks;
   }
 
-  /** Whether the fence was closed, so that there may be more after it. */
+  /** Whether the fence was closed, so that text may follow. */
   #readFence(fence: Fence): boolean {
     const closed = fence.read(this.#finished);
     const block = { id: fence.id, node: fence.node() };
@@ -60,12 +60,12 @@ export class MarkdownDocument {
     return true;
   }
 
-  /** Parses what is not settled, and settles what can be; whether there is more to read after that. */
+  /** Parses the unsettled text and settles what can be. Returns whether more can be read. */
   #readTail(): boolean {
     const from = this.#source.base;
     const whole = this.#source.end - from <= longestTail;
     const ended = whole && this.#finished;
-    // A table's later rows mean nothing without its head.
+    // Later rows of a table mean nothing without its head.
     const head = this.#goesOn.table?.head ?? '';
     const base = from - head.length;
     let text = head + this.#source.slice(from, whole ? undefined : from + longestTail);
@@ -78,7 +78,7 @@ export class MarkdownDocument {
     if (cut) {
       const fresh = this.#convert(children, base, base + cut.at);
       const goesOn = continuation(cut, children, text, this.#goesOn, fresh.at(-1));
-      // A table that goes on is not settled yet.
+      // A continued table is not settled yet.
       this.#settle(goesOn.table ? fresh.slice(0, -1) : fresh, base + cut.at, goesOn);
       return true;
     }
@@ -103,7 +103,7 @@ export class MarkdownDocument {
     return true;
   }
 
-  /** The blocks before a place, complete. */
+  /** Complete blocks before an offset. */
   #convert(children: readonly RootContent[], base: number, before: number): MarkdownBlock[] {
     const cutter = new PieceCutter(this.#source, this.#lastShown);
     const blocks = blocksOf(children, new Converter(cutter, base, Infinity), this.#goesOn, before);
@@ -122,7 +122,7 @@ export class MarkdownDocument {
   }
 }
 
-/** A fence whose opening line is complete. */
+/** A fence with a complete opening line. */
 function startsFence(child: RootContent, text: string, ended: boolean): boolean {
   if (child.type !== 'code') return false;
   const from = child.position!.start.offset!;

@@ -1,11 +1,10 @@
-// A fenced block of code at the top level, read line by line as it comes. However long it gets, no line
-// is read twice.
+// A fenced code block at the top level, read line by line as it comes. No line is read twice, however long the block.
 
 import { CodeLines } from './code';
 import type { CodeNode } from './nodes';
 import { PieceCutter, type Source } from './source';
 
-/** A line without an end is taken in parts of this length. */
+/** Length of the parts of a line without an end. */
 const longestPart = 2000;
 
 export const fenceStart = /^(`{3,}|~{3,})/;
@@ -14,16 +13,16 @@ export class Fence {
   readonly cutter: PieceCutter;
   readonly #lines: CodeLines;
   readonly #closing: RegExp;
-  /** What may become the closing line is not shown before it is known. */
+  /** A line that may become the closing fence is not shown yet. */
   readonly #maybeClosing: RegExp;
   readonly #indent: number;
   #lineStart = true;
   #closed = false;
 
-  /** Begins after the opening line; the source begins there too. `opening` is that line. */
+  /** Starts after the opening line `opening`, where the source starts too. */
   constructor(
     readonly source: Source,
-    /** Where it begins. */
+    /** Offset of its start. */
     readonly id: number,
     opening: string,
     lang: string | null,
@@ -37,7 +36,7 @@ export class Fence {
     this.#maybeClosing = new RegExp(`^ {0,3}${marks[0]!}+[ \\t]*\\r?$`);
   }
 
-  /** Takes what came, and lets go of it in the source. Whether it is closed now. */
+  /** Reads new text and frees it in the source. Returns whether the block is closed. */
   read(finished: boolean): boolean {
     while (!this.#closed) {
       const from = this.source.base;
@@ -79,12 +78,12 @@ export class Fence {
     this.source.drop(to);
   }
 
-  /** Not between the halves of a character. */
+  /** Not between the halves of a surrogate pair. */
   #whole(to: number): number {
     return /[\uD800-\uDBFF]/.test(this.source.slice(to - 1, to)) ? to - 1 : to;
   }
 
-  /** A fence's own indentation is not part of its lines. */
+  /** The indentation of a fence is not part of its lines. */
   #unindented(from: number, to: number): number {
     if (!this.#lineStart) return from;
     let at = from;

@@ -1,8 +1,8 @@
-// The first token of an answer that is seen, which Tab reaches.
+// The first visible token of an answer, which Tab reaches.
 
 import type { MarkdownBlock } from './nodes';
 
-/** Its number, or -1 while none is seen. */
+/** Its index; -1 if none is visible. */
 export function firstToken(blocks: readonly MarkdownBlock[]): number {
   for (const block of blocks) {
     const found = firstIn(block.node);
@@ -11,7 +11,7 @@ export function firstToken(blocks: readonly MarkdownBlock[]): number {
   return -1;
 }
 
-/** Order of keys is order of reading in every node. */
+/** In every node, the order of keys is reading order. */
 function firstIn(value: unknown): number {
   if (typeof value !== 'object' || value === null) return -1;
   if ('token' in value && 'first' in value) return value.first === true ? Number(value.token) : -1;

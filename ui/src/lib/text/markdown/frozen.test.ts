@@ -1,8 +1,8 @@
-// The window freezes Object.prototype before anything is loaded; libraries must live with that.
+// The window freezes Object.prototype before anything is loaded. Libraries must work with that.
 
 import { expect, it } from 'vitest';
 
-it('parses and colours everything with a frozen Object.prototype', async () => {
+it('parses and highlights everything with a frozen Object.prototype', async () => {
   Object.freeze(Object.prototype);
   const { documentOf, sample, shape } = await import('./testing');
   const { common } = await import('lowlight');

@@ -1,24 +1,23 @@
-// What the parser is kept from: input whose only purpose, or accident, is to nest without end or to make
-// every delimiter look for a partner among thousands. Such characters are replaced one for one by a
-// placeholder, so places stay, and the text is shown as it was written.
+// Guards the parser against input that nests without end, or makes every delimiter search among thousands. Such
+// characters are replaced one for one by a placeholder, so offsets stay, and the text is shown as written.
 
 import { placeholder } from './source';
 
-/** Containers that a line may open, columns it may be indented, delimiters it and its paragraph may have. */
+/** Limits of a line: containers, columns of indentation, delimiters in it and in its paragraph. */
 export const limits = { markers: 12, indent: 60, lineDelimiters: 240, delimiters: 1500 };
 
 const delimiter = /[*_~[\]!`$<&\\]/g;
 const blankOrRow = /^[ \t\r]*(?:\||$)/;
 const marker = /[ \t]*(?:>|[-+*](?=[ \t]|$)|\d{1,9}[.)](?=[ \t]|$))/y;
 
-/** The same text without what would be too much. */
+/** Replaces characters beyond the limits. */
 export function guarded(text: string): string {
   let paragraph = 0;
   const lines = text.split('\n');
   let changed = false;
   for (let index = 0; index < lines.length; index += 1) {
     const line = lines[index]!;
-    // A table's rows do not look for partners in each other.
+    // Table rows do not match delimiters of other rows.
     if (blankOrRow.test(line)) paragraph = 0;
     const { text: shallow, prefix } = withoutDepth(line);
     const room = Math.min(limits.lineDelimiters, limits.delimiters - paragraph);
@@ -35,7 +34,7 @@ export function guarded(text: string): string {
   return changed ? lines.join('\n') : text;
 }
 
-/** A line with no more containers and indentation than allowed, and how far its containers reach. */
+/** A line within the limits of containers and indentation, and the end of its containers. */
 function withoutDepth(line: string): { text: string; prefix: number } {
   const indent = /^[ \t]*/.exec(line)![0].length;
   if (indent > limits.indent) {
@@ -54,10 +53,10 @@ function withoutDepth(line: string): { text: string; prefix: number } {
   }
 }
 
-/** Line beginnings that mean one thing now and may mean another with the next character. */
+/** Starts of lines whose meaning the next character may change. */
 const undecided = /^[ \t>]*(?:[-=*+_#]+|\d{1,9}[.)]?|`+|~+|\||\\|\$+|(?:[-+*]|\d{1,9}[.)])[ \t]+(?:\[[ xX]?\]?|[*_`]+))[ \t]*$/;
 
-/** How much at the end of a text that goes on had better not be shown yet: a `-` may be a heading's line. */
+/** Length at the end of unfinished text that is better hidden: a `-` may underline a heading. */
 export function undecidedLength(text: string): number {
   const line = text.slice(text.lastIndexOf('\n') + 1);
   return line.length < 40 && undecided.test(line) ? line.length : 0;

@@ -1,23 +1,22 @@
-// Colours of code: a language's words sorted into the few scopes that have a colour. Ranges only, no
-// markup; nothing here knows tokens.
+// Syntax highlighting: ranges of the few scopes that have a colour. No markup, no tokens.
 
 import type { RootContent } from 'hast';
 import { common, createLowlight } from 'lowlight';
 import type { Scope } from './nodes';
 
-/** A stretch of code with one scope; stretches follow each other without gaps. */
+/** A range of code with one scope. Ranges are contiguous. */
 export interface Stretch {
   end: number;
   scope: Scope | null;
 }
 
-/** Longest code that is looked at in one go, and longest line at all: beyond it some grammars crawl. */
+/** Longest code that is highlighted at once, and longest line, beyond which some grammars are slow. */
 export const longestPart = 32_768;
 const longestLine = 2000;
 
 const lowlight = createLowlight(common);
 
-/** Grammar's class to scope. */
+/** Scopes by the grammar's classes. */
 const scopes = new Map<string, Scope>(
   (
     [
@@ -36,15 +35,15 @@ const scopes = new Map<string, Scope>(
     ] as const
   ).flatMap(([scope, classes]) => classes.split(' ').map((name) => [`hljs-${name}`, scope] as const)),
 );
-// Their contents are words of several kinds; a colour for the rest of them says nothing.
+// Their contents are of several kinds, so the rest has no colour.
 for (const name of ['hljs-params', 'hljs-function', 'hljs-class']) scopes.delete(name);
 
-/** Whether there is a grammar for a language as a fence names it. */
+/** Whether there is a grammar for a fence's language. */
 export function knows(lang: string | null): lang is string {
   return lang !== null && lowlight.registered(lang.toLowerCase());
 }
 
-/** The stretches of a code; one without scope where its language is not known. */
+/** The ranges of a code; one without scope for an unknown language. */
 export function highlight(lang: string | null, code: string): Stretch[] {
   if (!knows(lang) || code.length > longestPart + longestLine || hasLongLine(code)) return [{ end: code.length, scope: null }];
   const stretches: Stretch[] = [];
@@ -74,7 +73,7 @@ function hasLongLine(code: string): boolean {
   return code.split('\n').some((line) => line.length > longestLine);
 }
 
-/** All of a code in parts of bounded length, cut at line ends. */
+/** Splits code into parts of bounded length, at line breaks. */
 export function highlightAll(lang: string | null, code: string): Stretch[] {
   const stretches: Stretch[] = [];
   for (let from = 0; from < code.length; ) {

@@ -1,17 +1,17 @@
-// Formulas as Markdown syntax: $$ $$ and \[ \] as blocks and in text, \( \) and a careful $ $ in text.
-// A micromark extension and its tree side; nothing here draws or evaluates a formula.
+// Formulas as Markdown syntax: $$ $$ and \[ \] as blocks and inline, \( \) and a careful $ $ inline. A micromark
+// extension with its mdast side. Nothing here draws or evaluates a formula.
 
 import type { Extension as TreeExtension } from 'mdast-util-from-markdown';
 import { asciiAlphanumeric, markdownLineEnding, markdownLineEndingOrSpace, markdownSpace } from 'micromark-util-character';
 import type { Code, Construct, Extension, State, TokenizeContext, Tokenizer, TokenType } from 'micromark-util-types';
 
-/** A formula in the parser's tree. Its value has its delimiters. */
+/** A formula in the parser's tree. Its value includes the delimiters. */
 export interface MathNode {
   type: 'displayMath' | 'inlineMath';
   value: string;
 }
 
-/** Longest formula: a delimiter that is never closed is looked for no further. */
+/** Longest formula. An unclosed delimiter is searched no further. */
 const longest = 4000;
 const longestSingle = 400;
 
@@ -27,7 +27,7 @@ const block = tokenType('displayMath');
 const inText = tokenType('inlineMath');
 const content = tokenType('mathContent');
 
-/** What makes `5 $ …` a formula and not a price: `$5 and 6$` has none of it. */
+/** Characters that make `5 $ …` a formula and not a price: `$5 and 6$` has none. */
 const formulaSigns = new Set([...'\\^_=+*/<>{}|'].map((sign) => sign.charCodeAt(0)));
 const digits = { first: 48, last: 57 };
 
@@ -44,7 +44,7 @@ const nextLine: Construct = {
   },
 };
 
-/** A block from a line that begins with `$$` or `\[` to one that ends with its other end; no blank line in it. */
+/** A block from a line that starts with `$$` or `\[` to one that ends with its counterpart, without blank lines. */
 const tokenizeBlock: Tokenizer = function (this: TokenizeContext, effects, ok, nok) {
   const interrupting = this.interrupt;
   let dollars = false;
@@ -70,7 +70,7 @@ const tokenizeBlock: Tokenizer = function (this: TokenizeContext, effects, ok, n
     if (code === null || code === backtick || ++size > longest) return nok(code);
     if (markdownLineEnding(code)) {
       if (blank) return nok(code);
-      // Whether it is closed is not known before more lines are; it may begin after a paragraph all the same.
+      // Whether it is closed is only known later; it may still interrupt a paragraph.
       if (interrupting) return done(code);
       effects.exit(content);
       return effects.attempt(nextLine, lineStart, nok)(code);
@@ -211,13 +211,13 @@ const tokenizeText: Tokenizer = function (this: TokenizeContext, effects, ok, no
 const blockConstruct: Construct = { name: 'displayMath', tokenize: tokenizeBlock, concrete: true };
 const textConstruct: Construct = { name: 'inlineMath', tokenize: tokenizeText, previous: (code) => code !== dollar };
 
-/** The syntax. */
+/** The micromark extension. */
 export const mathSyntax: Extension = {
   flow: { [dollar]: blockConstruct, [backslash]: blockConstruct },
   text: { [dollar]: textConstruct, [backslash]: textConstruct },
 };
 
-/** Its nodes in the tree. */
+/** The mdast extension. */
 export const mathTree: TreeExtension = {
   enter: Object.fromEntries(
     (['displayMath', 'inlineMath'] as const).map((type) => [

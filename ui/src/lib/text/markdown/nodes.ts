@@ -1,11 +1,11 @@
-// The tree a Markdown answer is drawn from: blocks, inlines, and the stretches of tokens in their
-// leaves. Types only: no parser's types, no DOM.
+// Tree of a formatted answer: blocks, inlines, and pieces of tokens in their leaves. Types only, without parser
+// types. No DOM.
 
 import type { Piece } from '../blocks';
 
 export type { Piece };
 
-/** What a stretch of code is, as far as colour goes. */
+/** Scopes of code that have a colour. */
 export type Scope =
   | 'keyword'
   | 'string'
@@ -20,29 +20,29 @@ export type Scope =
   | 'added'
   | 'removed';
 
-/** Part of a token's text with one colour. */
+/** A piece of a token's text with one colour. */
 export interface CodePart {
   text: string;
   scope: Scope | null;
 }
 
-/** A piece of code; without parts it has no colours (yet). */
+/** A piece of code. Without parts it has no colours yet. */
 export interface CodePiece extends Piece {
   parts: readonly CodePart[] | null;
 }
 
-/** Lines of code drawn together. A run that is not its block's last never gets more pieces. */
+/** Lines of code drawn together. Only the last run of a block grows. */
 export interface CodeRun {
   readonly id: number;
   readonly pieces: readonly CodePiece[];
 }
 
-/** The tokens a formula was written with; it is drawn as one element that stands for the first. */
+/** Tokens of a formula, drawn as one element for the first of them. */
 interface Formula {
   tex: string;
   token: number;
   lastToken: number;
-  /** Whether it is the first that is seen of its first token. */
+  /** Whether its first token is first visible here. */
   first: boolean;
   /** As in a piece. */
   skipped?: number;
@@ -53,15 +53,15 @@ export type Inline =
   | { kind: 'emphasis' | 'strong' | 'delete'; children: readonly Inline[] }
   | { kind: 'inlineCode'; pieces: readonly Piece[] }
   | { kind: 'link'; href: string; children: readonly Inline[] }
-  /** Its alternative text; the image itself is never loaded. */
+  /** Alternative text. The image itself is never loaded. */
   | { kind: 'image'; href: string | null; pieces: readonly Piece[] }
   | ({ kind: 'inlineMath'; display: boolean } & Formula)
   | { kind: 'break'; pieces: readonly Piece[] }
-  /** Markup of the answer's own, as it was written. */
+  /** HTML in the answer, as written. */
   | { kind: 'html'; pieces: readonly Piece[] };
 
 export interface ListItem {
-  /** Null when it is no task. */
+  /** Null if it is no task. */
   checked: boolean | null;
   children: readonly BlockNode[];
 }
@@ -70,7 +70,7 @@ export interface CodeNode {
   kind: 'code';
   lang: string | null;
   runs: readonly CodeRun[];
-  /** Whether all of it is here. */
+  /** Whether it is complete. */
   closed: boolean;
 }
 
@@ -93,7 +93,7 @@ export type BlockNode =
   | ({ kind: 'math' } & Formula)
   | { kind: 'html'; pieces: readonly Piece[] };
 
-/** A top-level block. Its id is where it begins in the text, and stays. */
+/** A top-level block. Its id is its offset in the text, and is stable. */
 export interface MarkdownBlock {
   readonly id: number;
   readonly node: BlockNode;

@@ -1,5 +1,5 @@
-// Markdown text to the parser's tree: which syntax counts, and which does not. Definitions do not (they
-// would make text vanish and reach across blocks), nor what the parser would guess after the fact.
+// Parses Markdown into the parser's tree. Definitions are off, because they hide text and act across blocks, and so
+// are the parser's guesses afterwards.
 
 import type { Root } from 'mdast';
 import { fromMarkdown } from 'mdast-util-from-markdown';
@@ -24,7 +24,7 @@ const extensions = [
 ];
 
 const mdastExtensions = [
-  // Its transform makes nodes that have no place in the text.
+  // Its transform creates nodes without a position in the text.
   { ...gfmAutolinkLiteralFromMarkdown(), transforms: [] },
   gfmStrikethroughFromMarkdown(),
   gfmTableFromMarkdown(),
@@ -32,7 +32,7 @@ const mdastExtensions = [
   mathTree,
 ];
 
-/** The tree of a text. Places in it are places in the text; a character may be a placeholder. */
+/** Parses a text. Offsets in the tree are offsets in the text; a character may be a placeholder. */
 export function parse(text: string): Root {
   return fromMarkdown(guarded(text), { extensions, mdastExtensions });
 }

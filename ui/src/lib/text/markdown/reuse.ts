@@ -1,6 +1,6 @@
-// Keeping what did not change: a tree that was made anew takes over the equal parts of the one before.
+// Reuses unchanged parts: a new tree takes over the equal parts of the old one.
 
-/** `fresh`, with every part that equals its counterpart in `old` replaced by it. Changes `fresh`. */
+/** Returns `fresh` with every part that equals its counterpart in `old` replaced by it. Changes `fresh`. */
 export function reuse<T>(old: unknown, fresh: T): T {
   if (old === fresh || typeof fresh !== 'object' || fresh === null || typeof old !== 'object' || old === null) return fresh;
   if (Array.isArray(old) !== Array.isArray(fresh)) return fresh;

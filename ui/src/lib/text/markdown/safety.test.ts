@@ -27,7 +27,7 @@ describe('markup in an answer', () => {
   );
 });
 
-describe('an answer that is built to do harm', () => {
+describe('a hostile answer', () => {
   const deep = 10_000;
   const inputs: Record<string, string> = {
     quotes: '>'.repeat(deep),
@@ -57,7 +57,7 @@ describe('an answer that is built to do harm', () => {
     'columns of nothing': ' '.repeat(100_000) + 'x',
   };
 
-  it.each(Object.entries(inputs))('ends, and loses nothing that is no markup: %s', { timeout: 30_000 }, (_, text) => {
+  it.each(Object.entries(inputs))('terminates, and loses nothing but markup: %s', { timeout: 30_000 }, (_, text) => {
     const document = new MarkdownDocument();
     for (let at = 0; at < text.length; at += 4096) {
       document.append(at, text.slice(at, at + 4096));
@@ -70,7 +70,7 @@ describe('an answer that is built to do harm', () => {
     expect(depthOf(document.blocks)).toBeLessThan(200);
   });
 
-  it('is as it was written where it was too much', () => {
+  it('is shown as written beyond the limits', () => {
     expect(shown('*a '.repeat(deep)).replace(/\s/g, '')).toBe('*a'.repeat(deep));
     expect(shown('['.repeat(deep))).toBe('['.repeat(deep));
   });

@@ -1,15 +1,15 @@
-// Which token wrote which character, and cutting what is shown into pieces of tokens. Knows nothing of
-// Markdown beyond how a parser may change a leaf's characters: escapes, entities, indentation.
+// Maps characters to their tokens, and cuts shown text into pieces of tokens. All it knows of Markdown is how a
+// parser changes the characters of a leaf: escapes, entities, indentation.
 
 import { decodeString } from 'micromark-util-decode-string';
 import type { Piece } from './nodes';
 
-/** Stands for a character that the parser must not see; takes one place, and has no meaning in Markdown. */
+/** Replaces a character that the parser must not see. Takes one place and has no meaning in Markdown. */
 export const placeholder = '\uE000';
 
-/** The tokens' text that is still needed, by place in the whole text. */
+/** Text of the tokens that is still needed, by offset in the whole. */
 export class Source {
-  /** Place of the first character that is still here. */
+  /** Offset of the first kept character. */
   base = 0;
   #text = '';
   readonly #starts: number[] = [];
@@ -26,7 +26,7 @@ export class Source {
     this.#text += text;
   }
 
-  /** Forgets all text before a place. */
+  /** Frees all text before an offset. */
   drop(before: number): void {
     this.#text = this.#text.slice(before - this.base);
     this.base = before;
@@ -41,7 +41,7 @@ export class Source {
     return found < 0 ? -1 : found + this.base;
   }
 
-  /** Number among the tokens that have text of the one at a place. */
+  /** Ordinal, among tokens with text, of the token at an offset. */
   ordinalAt(place: number): number {
     let low = 0;
     let high = this.#starts.length - 1;
@@ -57,7 +57,7 @@ export class Source {
     return this.#tokens[this.ordinalAt(place)] ?? 0;
   }
 
-  /** Place where the token of an ordinal begins; the end for one that is not there yet. */
+  /** Start of the token with an ordinal; the end for a future one. */
   startOf(ordinal: number): number {
     return this.#starts[ordinal] ?? this.end;
   }
@@ -65,21 +65,21 @@ export class Source {
 
 type Shown = Pick<Piece, 'first' | 'skipped'>;
 
-/** Cuts leaves into pieces, in the order of the text, and marks what is first seen of each token. */
+/** Cuts leaves into pieces in text order, and marks the first visible piece of each token. */
 export class PieceCutter {
   constructor(
     readonly source: Source,
-    /** The last token that something is shown of. */
+    /** The last visible token. */
     public lastShown: number,
   ) {}
 
-  /** The first token of a range, noted as shown. */
+  /** The first token of a range, marked as visible. */
   mark(from: number, to: number): { token: number; lastToken: number } & Shown {
     const token = this.source.tokenAt(from);
     return { token, lastToken: this.source.tokenAt(Math.max(from, to - 1)), ...this.#show(token) };
   }
 
-  /** Pieces of a range that is shown as it was written. */
+  /** Pieces of a range that is shown as written. */
   range(from: number, to: number): Piece[] {
     const pieces: Piece[] = [];
     let ordinal = this.source.ordinalAt(from);
@@ -92,7 +92,7 @@ export class PieceCutter {
     return pieces;
   }
 
-  /** Pieces of a value that the parser made of a range. `spaced`: line ends may have become spaces. */
+  /** Pieces of a parser's value of a range. `spaced`: line breaks may have become spaces. */
   value(value: string, from: number, to: number, spaced = false): Piece[] {
     const written = this.source.slice(from, to);
     if (value === written) return this.range(from, to);
@@ -118,7 +118,7 @@ export class PieceCutter {
 
 const entity = /&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-zA-Z][a-zA-Z\d]{1,31});/y;
 
-/** Finds each character of a value in the text it was made of; places never go back. */
+/** Finds the source of each character of a value. Offsets only ascend. */
 export function align(value: string, written: string, spaced: boolean): { text: string; places: number[] } {
   const places: number[] = [];
   let text = '';
@@ -137,7 +137,7 @@ export function align(value: string, written: string, spaced: boolean): { text: 
     let found = at;
     while (found < written.length && !stands(wanted, written[found]!, spaced)) found += 1;
     if (found === written.length) {
-      // Nothing wrote it (a tab's further columns): it belongs to what comes before.
+      // Not in the source (further columns of a tab): it belongs to the character before.
       places.push(Math.max(0, at - 1));
       text += wanted;
       continue;
@@ -150,7 +150,7 @@ export function align(value: string, written: string, spaced: boolean): { text: 
   return { text, places };
 }
 
-/** Whether a shown character can come from a written one. */
+/** Whether a shown character can come from a source character. */
 function stands(shown: string, written: string, spaced: boolean): boolean {
   if (shown === written || shown === placeholder) return true;
   if (shown === ' ') return written === '\t' || (spaced && (written === '\n' || written === '\r'));

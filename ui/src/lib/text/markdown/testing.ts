@@ -1,11 +1,11 @@
-// Helpers of this folder's tests: a sample answer, tokens cut at random, a tree in a few words.
+// Helpers of the tests in this folder: a sample answer, random tokens, a compact tree.
 
 import { MarkdownDocument } from './document';
 import type { BlockNode, Inline, MarkdownBlock, Piece } from './nodes';
 
 export const fenceMarks = '```';
 
-/** One of everything. */
+/** One of every construct. */
 export const sample = [
   '# Title with `code`',
   'A paragraph with *emphasis*, **strong _both_**, ~~gone~~, a [link](https://example.org "t") and &copy; \\*stars\\*.\nSecond line  \nafter a break<br>and <b>html</b>.',
@@ -25,7 +25,7 @@ export const sample = [
   'The end: 🌊 \u00e9.',
 ].join('\n\n');
 
-/** A generator of numbers from 0 to 1 that gives the same ones for a seed. */
+/** A seeded generator of uniform numbers in [0, 1). */
 export function randomNumbers(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -34,7 +34,7 @@ export function randomNumbers(seed: number): () => number {
   };
 }
 
-/** A text cut at random. */
+/** Splits a text at random. */
 export function cutAtRandom(text: string, random: () => number, longest: number): string[] {
   const tokens: string[] = [];
   const characters = [...text];
@@ -46,7 +46,7 @@ export function cutAtRandom(text: string, random: () => number, longest: number)
   return tokens;
 }
 
-/** A finished document of tokens, read after each `every` of them; 0 for at the end only. */
+/** A complete document of tokens, read after every `every` tokens; 0 for at the end only. */
 export function documentOf(tokens: readonly string[], every = 0): MarkdownDocument {
   const document = new MarkdownDocument();
   tokens.forEach((text, index) => {
@@ -57,7 +57,7 @@ export function documentOf(tokens: readonly string[], every = 0): MarkdownDocume
   return document;
 }
 
-/** All pieces of a tree in the order they are shown; formulas as their tokens without text. */
+/** All pieces of a tree in display order. Formulas are tokens without text. */
 export function piecesOf(value: unknown): Piece[] {
   if (Array.isArray(value)) return value.flatMap(piecesOf);
   if (typeof value !== 'object' || value === null) return [];
@@ -67,7 +67,7 @@ export function piecesOf(value: unknown): Piece[] {
 
 const joined = (pieces: readonly Piece[]) => pieces.map((piece) => piece.text).join('');
 
-/** A tree in a few words. */
+/** A compact form of a tree. */
 export function shape(value: MarkdownBlock | BlockNode | Inline): unknown {
   if ('node' in value) return shape(value.node);
   switch (value.kind) {
@@ -103,7 +103,7 @@ export function shape(value: MarkdownBlock | BlockNode | Inline): unknown {
   }
 }
 
-/** The shape of a text. */
+/** The compact tree of a text. */
 export function shapeOf(text: string): unknown[] {
   return documentOf([text]).blocks.map(shape);
 }

@@ -1,0 +1,130 @@
+//! Commands that concern models: the library, loading, pairing, the catalogue, the Hub and downloads.
+
+use hunch::api::{LoadedModels, MeasurementMessage};
+use hunch::bench::compare::report::CompareEvent;
+use hunch_library::types::{
+    Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, FitVerdict, HubRepository, HubState,
+    Library, LibraryEvent, LoadRequest,
+};
+
+use super::{CommandResult, Shell, Sink};
+use crate::desk;
+
+pub(super) fn library(shell: &Shell) -> CommandResult<Library> {
+    shell.with_app(|app| app.library())
+}
+
+pub(super) fn add_model_folder(shell: &Shell, path: String) -> CommandResult<Library> {
+    desk::check_chosen(&shell.handle, path.as_ref())?;
+    shell.with_app(|app| app.add_model_folder(&path))
+}
+
+pub(super) fn remove_model_folder(shell: &Shell, path: String) -> CommandResult<Library> {
+    shell.with_app(|app| app.remove_model_folder(&path))
+}
+
+pub(super) fn remove_model(shell: &Shell, path: String) -> CommandResult<Library> {
+    shell.with_app(|app| app.remove_model(&path))
+}
+
+pub(super) fn reveal_model(shell: &Shell, path: String) -> CommandResult<()> {
+    check_models(shell, [&*path])?;
+    desk::reveal(&shell.handle, path.as_ref())
+}
+
+pub(super) fn template_note(shell: &Shell, path: String) -> CommandResult<Option<String>> {
+    check_models(shell, [&*path])?;
+    shell.with_app(|app| app.template_note(&path))
+}
+
+pub(super) fn watch_library(shell: &Shell, sink: Sink<LibraryEvent>) -> CommandResult<Vec<Download>> {
+    shell.with_app(|app| app.watch_library(sink))
+}
+
+pub(super) fn load_models(shell: &Shell, request: LoadRequest) -> CommandResult<LoadedModels> {
+    check_models(shell, named_in(&request.target, request.draft.as_ref()))?;
+    shell.with_app(|app| app.load_models(request))
+}
+
+pub(super) fn cancel_loading(shell: &Shell) -> CommandResult<()> {
+    shell.app()?.cancel_loading();
+    Ok(())
+}
+
+pub(super) fn unload_models(shell: &Shell) -> CommandResult<()> {
+    shell.with_app(|app| app.unload_models())
+}
+
+pub(super) fn fit(shell: &Shell, request: FitRequest) -> CommandResult<Fit> {
+    check_models(shell, named_in(&request.target, request.draft.as_ref()))?;
+    shell.with_app(|app| app.fit(&request))
+}
+
+pub(super) fn fit_verdicts(shell: &Shell, targets: Vec<String>) -> CommandResult<Vec<Option<FitVerdict>>> {
+    check_models(shell, targets.iter().map(String::as_str))?;
+    Ok(shell.app()?.fit_verdicts(&targets))
+}
+
+pub(super) fn draft_offers(
+    shell: &Shell,
+    target: String,
+    context: Option<u32>,
+) -> CommandResult<DraftOffers> {
+    check_models(shell, [&*target])?;
+    shell.with_app(|app| app.draft_offers(&target, context))
+}
+
+pub(super) fn measure_pair(
+    shell: &Shell,
+    request: LoadRequest,
+    sink: Sink<MeasurementMessage<CompareEvent>>,
+) -> CommandResult<u32> {
+    check_models(shell, named_in(&request.target, request.draft.as_ref()))?;
+    shell.engine.start_measurement(|app| app.measure_pair(request, sink))
+}
+
+pub(super) fn catalogue(shell: &Shell) -> CommandResult<Catalogue> {
+    Ok(shell.app()?.catalogue())
+}
+
+pub(super) fn hub_repository(shell: &Shell, repository: String) -> CommandResult<HubRepository> {
+    shell.with_app(|app| app.hub_repository(&repository))
+}
+
+pub(super) fn hub_state(shell: &Shell) -> CommandResult<HubState> {
+    shell.with_app(|app| app.hub_state())
+}
+
+pub(super) fn set_hub_token(shell: &Shell, token: Option<String>) -> CommandResult<HubState> {
+    shell.with_app(|app| app.set_hub_token(token.as_deref()))
+}
+
+pub(super) fn downloads(shell: &Shell) -> CommandResult<Vec<Download>> {
+    shell.with_app(|app| app.downloads())
+}
+
+pub(super) fn start_download(shell: &Shell, request: DownloadRequest) -> CommandResult<Download> {
+    shell.with_app(|app| app.start_download(&request))
+}
+
+pub(super) fn pause_download(shell: &Shell, id: String) -> CommandResult<()> {
+    shell.with_app(|app| app.pause_download(&id))
+}
+
+pub(super) fn resume_download(shell: &Shell, id: String) -> CommandResult<()> {
+    shell.with_app(|app| app.resume_download(&id))
+}
+
+pub(super) fn remove_download(shell: &Shell, id: String) -> CommandResult<()> {
+    shell.with_app(|app| app.remove_download(&id))
+}
+
+/// Checks that the page may name these models.
+fn check_models<'a>(shell: &Shell, names: impl IntoIterator<Item = &'a str>) -> CommandResult<()> {
+    desk::check_models(&shell.handle, shell.app()?, names)
+}
+
+/// Returns the models that a request names.
+fn named_in<'a>(target: &'a str, draft: Option<&'a String>) -> impl Iterator<Item = &'a str> {
+    [Some(target), draft.map(String::as_str)].into_iter().flatten()
+}

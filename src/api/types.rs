@@ -1,0 +1,25 @@
+//! Every type that the list of commands names, in one place for the macros that read the list.
+
+pub use std::collections::BTreeMap;
+pub use std::path::PathBuf;
+
+pub use hunch_core::pass_cost::CostCurve;
+pub use hunch_error::ErrorInfo;
+pub use hunch_library::types::{
+    Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, FitVerdict, HubRepository, HubState,
+    Library, LibraryEvent, LoadRequest,
+};
+
+pub use super::{
+    AnswerRequest, Answering, AppInfo, Conversation, ConversationEntry, ExportFormat, ExportWords,
+    LoadedModels, MeasurementMessage, OpenKind, PreferenceValue, SaveKind, SavePlace, SearchHit, StoreRemedy,
+    StreamMessage,
+};
+pub use crate::bench::compare::report::{
+    CompareEvent, CompareRequest, ComparisonEntry, ComparisonFormat, ComparisonReport,
+};
+pub use crate::event::GenerationEvent;
+pub use crate::lab::report::{
+    AcceptanceMap, CostEvent, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest, LabRuleRow,
+    LabSession, Landscape, WhatIf, WhatIfRequest,
+};

@@ -1,0 +1,174 @@
+//! The cost curve: cost of a pass by its rows, for target and draft, with the floor set by memory bandwidth.
+
+use candle_core::{DType, Tensor};
+
+use crate::bench::model_bench::{ModelPass, time_pass};
+use crate::bench::pass_timer::{PassTimer, PassTimes, Watch, seconds_of};
+use crate::bench::passes::MemoryReader;
+use crate::generate::Models;
+use hunch_core::limits::MAX_ROWS;
+use hunch_core::method::Method;
+use hunch_core::model::VocabSubset;
+use hunch_core::pass_cost::{CostCurve, CostPoint, ModelCosts};
+use hunch_core::propose::MethodOptions;
+use hunch_error::{Error, Result};
+use hunch_model::device::Compute;
+
+/// Rounds, after one that warms up.
+const ROUNDS: usize = 5;
+
+/// Something that is timed once per round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timed {
+    /// Reading memory: seconds per 10^9 bytes.
+    Memory,
+    /// A target pass of some rows: seconds.
+    Target(usize),
+    /// A pass of the draft model of some rows: seconds.
+    Draft(usize),
+}
+
+/// Measures passes of 1 to 16 rows of target and draft. The models stay as they are.
+///
+/// `stopped` is asked before every pass; `None` when it says yes. `progress` gets rounds done and rounds in all. The
+/// caller fills in the time of the measurement.
+///
+/// # Errors
+/// When a pass fails.
+pub fn measure(
+    models: &Models,
+    compute: &Compute,
+    stopped: &dyn Fn() -> bool,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Option<CostCurve>> {
+    let mut models = models.fork()?;
+    let mut memory = Memory::new(compute)?;
+    let mut head_share = 1.0;
+    let passes = (1..=MAX_ROWS).flat_map(|rows| [Timed::Target(rows), Timed::Draft(rows)]);
+    let mut timer = PassTimer::new([Timed::Memory].into_iter().chain(passes).collect());
+    let mut time = |_: usize, timed: &Timed| match *timed {
+        Timed::Memory => Ok(Some(1.0 / memory.gb_s()?)),
+        Timed::Target(rows) => time_pass(models.target(), &ModelPass::of(rows)).map(Some),
+        Timed::Draft(rows) => models.with_drafter(
+            Method::DraftModel,
+            &MethodOptions::default(),
+            &[],
+            |model, _, vocab_subset| {
+                head_share = scored(vocab_subset, model.info().n_vocab);
+                time_pass(model, &ModelPass { vocab_subset, ..ModelPass::of(rows) })
+            },
+        ),
+    };
+    if !timer.run(ROUNDS, &mut time, Watch { on_round: progress, stopped })? {
+        return Ok(None);
+    }
+    let times = timer.since(0);
+    // The highest rate: passes must not fall below the floor.
+    let memory_gb_s = 1.0 / times.least(&Timed::Memory).ok_or_else(nothing)?;
+    let read = models.memory();
+    let name = models.draft_name();
+    let draft = name.zip(read.1).map(|(name, memory)| {
+        let unread = memory.head as f64 * (1.0 - head_share);
+        let weight_bytes = memory.read_by_a_pass.saturating_sub(unread as usize);
+        costs(&times, Timed::Draft, name, weight_bytes, memory_gb_s)
+    });
+    let target = costs(&times, Timed::Target, models.target_name(), read.0.read_by_a_pass, memory_gb_s)?;
+    Ok(Some(CostCurve {
+        measured_ms: 0,
+        device: compute.name().into(),
+        threads: compute.threads().count() as u32,
+        memory_gb_s,
+        target,
+        draft: draft.transpose()?,
+    }))
+}
+
+/// Share of the vocabulary that is scored.
+fn scored(vocab_subset: Option<&VocabSubset>, n_vocab: usize) -> f64 {
+    vocab_subset.map_or(1.0, |vocab_subset| vocab_subset.share_of(n_vocab))
+}
+
+fn nothing() -> Error {
+    Error::Internal("no pass was measured".into())
+}
+
+/// Computes the costs of one model. `pass` names its pass of some rows.
+fn costs(
+    times: &PassTimes<'_, Timed>,
+    pass: fn(usize) -> Timed,
+    name: String,
+    weight_bytes: usize,
+    memory_gb_s: f64,
+) -> Result<ModelCosts> {
+    let point = |rows: usize| {
+        let relative = times.ratio(&pass(rows), &pass(1)).ok_or_else(nothing)?;
+        let ms = times.median(&pass(rows)).ok_or_else(nothing)? * 1e3;
+        Ok(CostPoint { rows: rows as u32, ms, relative })
+    };
+    Ok(ModelCosts {
+        name,
+        points: (1..=MAX_ROWS).map(point).collect::<Result<_>>()?,
+        weight_bytes: weight_bytes as u64,
+        floor_ms: weight_bytes as f64 / memory_gb_s / 1e6,
+    })
+}
+
+/// Measures memory bandwidth: reads by the CPU's threads, or reads and writes by the GPU.
+enum Memory<'a> {
+    Host(MemoryReader<'a>),
+    Device(&'a Compute, Tensor),
+}
+
+impl<'a> Memory<'a> {
+    fn new(compute: &'a Compute) -> Result<Self> {
+        if compute.device().is_cpu() {
+            return Ok(Self::Host(MemoryReader::new(compute.threads())));
+        }
+        // 256 MiB, larger than any cache.
+        Ok(Self::Device(compute, Tensor::zeros(1 << 26, DType::F32, compute.device())?))
+    }
+
+    /// Bandwidth in 10^9 bytes per second.
+    fn gb_s(&mut self) -> Result<f64> {
+        let (compute, tensor) = match self {
+            Self::Host(reader) => return Ok(reader.gb_s()),
+            Self::Device(compute, tensor) => (compute, tensor),
+        };
+        let mut best = f64::INFINITY;
+        for _ in 0..3 {
+            compute.synchronise()?;
+            let mut copy = None;
+            best = best.min(seconds_of(|| {
+                copy = Some(tensor.affine(1.0, 1.0)?);
+                compute.synchronise()
+            })?);
+            drop(copy);
+        }
+        Ok(2.0 * (tensor.elem_count() * size_of::<f32>()) as f64 / best / 1e9)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_medians_and_ratios_within_a_round() {
+        let (one, two) = ([0.01, 0.02, 0.01], [0.015, 0.024, 0.014]);
+        let passes = (1..=MAX_ROWS).map(Timed::Target).collect();
+        let mut timer = PassTimer::new(passes);
+        let mut time = |round: usize, timed: &Timed| {
+            let round = round.saturating_sub(1);
+            Ok(Some(if *timed == Timed::Target(1) { one[round] } else { two[round] }))
+        };
+        assert!(timer.run(3, &mut time, Watch { on_round: &mut |_, _| (), stopped: &|| false }).unwrap());
+        let times = timer.since(0);
+        let costs = |pass| costs(&times, pass, "big".into(), 500_000_000, 50.0);
+        let target = costs(Timed::Target).unwrap();
+        assert_eq!(target.points.len(), MAX_ROWS);
+        assert!((target.points[1].relative - 1.4).abs() < 1e-12 && (target.points[1].ms - 15.0).abs() < 1e-9);
+        assert!((target.points[0].relative - 1.0).abs() < 1e-12);
+        assert!((target.floor_ms - 10.0).abs() < 1e-9);
+        assert!(costs(Timed::Draft).is_err());
+    }
+}

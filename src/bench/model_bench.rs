@@ -1,0 +1,209 @@
+//! [`Bench`] and [`PassBench`] on loaded models, measured by the wall clock.
+
+use std::collections::HashMap;
+
+use crate::bench::cost_table::{PassBench, READING};
+use crate::bench::lanes::{self, Lane, LaneRun};
+use crate::bench::pass_timer::seconds_of;
+use crate::bench::runner::{Bench, BetweenSlices};
+use crate::bench::suite::SuitePrompt;
+use crate::bench::turns::Answer;
+use crate::engine::PausableStopwatch;
+use crate::event::GenerationEvent;
+use crate::generate::{GenerationPlan, Models, Prompt};
+use hunch_core::method::Method;
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step, VocabSubset};
+use hunch_core::propose::MethodOptions;
+use hunch_core::sample::SamplingParams;
+use hunch_core::token::TokenId;
+use hunch_error::Result;
+
+/// Tokens in the cache during a timed pass, unless a prompt sets another length.
+const CONTEXT: usize = 128;
+/// Longest context of a timed pass. A longer one changes little and takes long to read.
+const MAX_CONTEXT: usize = 2048;
+
+/// Times passes of loaded models.
+pub struct ModelPasses<'a> {
+    models: &'a mut Models,
+    /// Tokens in the cache during a pass.
+    context: usize,
+    /// Tokens in the cache while a prompt is read: half the prompt, on average.
+    reading: usize,
+    /// Text from which drafters choose the vocabulary subset they score.
+    text: Vec<TokenId>,
+}
+
+impl<'a> ModelPasses<'a> {
+    /// Creates a timer of the passes of these models.
+    pub fn new(models: &'a mut Models) -> Self {
+        Self { models, context: CONTEXT, reading: CONTEXT / 2, text: Vec::new() }
+    }
+
+    /// Sets the context of timed passes to the middle of an answer of `max_tokens` to the prompt of median length.
+    pub fn set_context(&mut self, prompts: &[SuitePrompt], max_tokens: usize) {
+        let ids = |prompt: &SuitePrompt| self.models.prompt_ids(&Prompt::Chat(prompt.messages())).ok();
+        let mut prompts: Vec<Vec<TokenId>> = prompts.iter().filter_map(ids).collect();
+        if prompts.is_empty() {
+            return;
+        }
+        prompts.sort_by_key(Vec::len);
+        self.text = prompts.swap_remove(prompts.len() / 2);
+        self.context = (self.text.len() + max_tokens / 2).min(MAX_CONTEXT);
+        self.reading = (self.text.len() / 2).min(MAX_CONTEXT);
+    }
+}
+
+impl PassBench for ModelPasses<'_> {
+    fn target_pass(&mut self, rows: usize) -> Result<f64> {
+        time_pass(self.models.target(), &ModelPass { context: self.context, ..ModelPass::of(rows) })
+    }
+
+    fn draft_pass(&mut self, drafter: Method, options: &MethodOptions, rows: usize) -> Result<Option<f64>> {
+        let (logits, context) =
+            if rows == READING { (LogitRows::None, self.reading) } else { (LogitRows::All, self.context) };
+        self.models.with_drafter(drafter, options, &self.text, |model, layers, vocab_subset| {
+            time_pass(model, &ModelPass { rows, context, logits, layers, vocab_subset })
+        })
+    }
+}
+
+/// Benchmark of loaded models.
+pub struct ModelBench<'a> {
+    /// Owner of the models.
+    passes: ModelPasses<'a>,
+    /// Forks of the models, one per lane.
+    lanes: Vec<Models>,
+    /// Plain's greedy answers by prompt: the scripts of the synthetic method.
+    scripts: HashMap<String, Vec<TokenId>>,
+}
+
+impl<'a> ModelBench<'a> {
+    /// Creates a benchmark of these models.
+    pub fn new(models: &'a mut Models) -> Self {
+        Self { passes: ModelPasses::new(models), lanes: Vec::new(), scripts: HashMap::new() }
+    }
+
+    /// Returns plain's greedy answer: the script of the synthetic method.
+    fn script(
+        &mut self,
+        prompt: &SuitePrompt,
+        ids: &[TokenId],
+        plan: &GenerationPlan,
+    ) -> Result<Vec<TokenId>> {
+        if let Some(script) = self.scripts.get(&prompt.prompt) {
+            return Ok(script.clone());
+        }
+        let plain =
+            GenerationPlan { method: Method::Plain, sampling: SamplingParams::greedy(), ..plan.clone() };
+        let models = std::slice::from_mut(&mut *self.passes.models);
+        let answers = answer(models, ids, &[plain], 0, &mut |_| Ok(()))?;
+        let script = answers.into_iter().flat_map(|answer| answer.ids).collect::<Vec<_>>();
+        self.scripts.insert(prompt.prompt.clone(), script.clone());
+        Ok(script)
+    }
+}
+
+/// Runs all lanes from empty caches and returns their answers.
+fn answer(
+    lanes: &mut [Models],
+    prompt: &[TokenId],
+    plans: &[GenerationPlan],
+    number: usize,
+    between: &mut dyn FnMut(&[TokenId]) -> Result<()>,
+) -> Result<Vec<Answer>> {
+    let clocks: Vec<PausableStopwatch> = lanes.iter().map(|_| PausableStopwatch::default()).collect();
+    let mut ids: Vec<Vec<TokenId>> = vec![Vec::new(); lanes.len()];
+    let inputs = lanes.iter_mut().zip(plans).zip(&clocks).zip(&mut ids);
+    let lanes = inputs.map(|(((models, plan), clock), ids)| {
+        let sink = |event: GenerationEvent| ids.extend(event.tokens().iter().map(|token| token.id));
+        Lane { models, plan, clock, sink }
+    });
+    let run = LaneRun { prompt, number, stopped: &|| false };
+    let answered = lanes::answer(lanes.collect(), &run, &mut |_| (), between)?.unwrap_or_default();
+    let stats: Vec<_> = answered.into_iter().map(|lane| lane.stats).collect();
+    Ok(stats.into_iter().zip(ids).map(|(stats, ids)| Answer { stats, ids }).collect())
+}
+
+impl Bench for ModelBench<'_> {
+    fn set_context(&mut self, prompt: &SuitePrompt, max_tokens: usize) {
+        self.passes.set_context(std::slice::from_ref(prompt), max_tokens);
+    }
+
+    fn begin(&mut self, lanes: usize) -> Result<()> {
+        self.lanes = (0..lanes).map(|_| self.passes.models.fork()).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        prompt: &SuitePrompt,
+        plans: &[GenerationPlan],
+        number: usize,
+        between: BetweenSlices<'_>,
+    ) -> Result<Vec<Answer>> {
+        let ids = self.passes.models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
+        for (lane, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.method == Method::Synthetic) {
+            let script = self.script(prompt, &ids, plan)?;
+            self.lanes[lane].set_synthetic_script(script, plan.options.synthetic_acceptance)?;
+        }
+        let Self { passes, lanes, .. } = self;
+        answer(lanes, &ids, plans, number, &mut |text| {
+            text.clone_into(&mut passes.text);
+            between(passes)
+        })
+    }
+
+    fn passes(&mut self) -> &mut dyn PassBench {
+        &mut self.passes
+    }
+}
+
+/// A pass of a loaded model, for [`time_pass`].
+#[derive(Clone, Copy, Debug)]
+pub struct ModelPass<'a> {
+    /// Rows of the pass.
+    pub rows: usize,
+    /// Tokens in the cache, at most as many as the model's context allows.
+    pub context: usize,
+    /// Rows that get logits.
+    pub logits: LogitRows,
+    /// Layers that run.
+    pub layers: LayerPlan<'a>,
+    /// Vocabulary subset that is scored. `None` scores all tokens.
+    pub vocab_subset: Option<&'a VocabSubset>,
+}
+
+impl ModelPass<'_> {
+    /// A verify pass early in an answer: logits of all rows, all layers, the whole vocabulary.
+    pub fn of(rows: usize) -> Self {
+        Self { rows, context: CONTEXT, logits: LogitRows::All, layers: LayerPlan::All, vocab_subset: None }
+    }
+}
+
+/// Runs one pass and returns its seconds. The context is read first if the cache does not hold it.
+///
+/// # Errors
+/// When the model fails.
+pub fn time_pass(model: &mut dyn LanguageModel, pass: &ModelPass<'_>) -> Result<f64> {
+    let &ModelPass { rows, context, logits, layers, vocab_subset } = pass;
+    let context = context.min(model.info().context_length.saturating_sub(rows.max(READING)));
+    let tokens = synthetic_tokens(context + rows, model.info().n_vocab);
+    // The tokens in the cache do not matter either: only their number changes the time of a pass.
+    model.truncate(model.cache_len().min(context))?;
+    for chunk in tokens[model.cache_len()..context].chunks(model.prefill_rows().max(1)) {
+        model.forward(Step::chain(chunk, LogitRows::None))?;
+    }
+    let step = Step { vocab_subset, layers, ..Step::chain(&tokens[context..], logits) };
+    let seconds = seconds_of(|| {
+        model.forward(step)?;
+        Ok(())
+    })?;
+    model.truncate(context)?;
+    Ok(seconds)
+}
+
+/// Returns tokens to time a pass with. Their values do not change its time.
+pub(super) fn synthetic_tokens(count: usize, n_vocab: usize) -> Vec<TokenId> {
+    (0..count).map(|i| ((i * 7 + 100) % n_vocab) as TokenId).collect()
+}

@@ -1,0 +1,26 @@
+// Types derived from the generated list of commands. Nothing here names a command.
+
+import type { Commands } from './schema.gen';
+
+/** Name of a command. */
+export type CommandName = keyof Commands;
+
+/** Arguments of a command. */
+export type Arguments<N extends CommandName> = Commands[N]['args'];
+
+/** Result of a command. */
+export type Result<N extends CommandName> = Commands[N]['result'];
+
+/** Messages that a command sends over a channel; `never` if it has none. */
+export type Message<N extends CommandName> = Commands[N] extends { message: infer M } ? M : never;
+
+/** Name of a command that sends messages over a channel. */
+export type StreamingName = { [N in CommandName]: Commands[N] extends { message: unknown } ? N : never }[CommandName];
+
+/**
+ * An implementation of every command, for a host without an engine. A missing or an unknown command is a type error.
+ * `send` delivers a message to the page.
+ */
+export type Handlers = {
+  [N in CommandName]: (args: Arguments<N>, send: (message: Message<N>) => void) => Result<N> | Promise<Result<N>>;
+};
