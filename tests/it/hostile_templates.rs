@@ -263,7 +263,7 @@ fn control_tokens_in_a_message_stay_text_with_sentencepiece() {
         let path = folder.path().join("vocabulary.gguf");
         std::fs::write(&path, writer.bytes()).unwrap();
         let tokenizer = Tokenizer::from_gguf(&Gguf::read(&path).unwrap()).unwrap();
-        let template = ChatTemplate::of(&tokenizer);
+        let template = ChatTemplate::from_tokenizer(&tokenizer);
         let said = |role, content: &str| ChatMessage { role, content: content.into() };
         let ids = |content: &str| {
             let turns =

@@ -95,14 +95,15 @@ fn encodes_merges_and_special_tokens() {
 fn encoding_can_be_cancelled() {
     for writer in [byte_level(), scored()] {
         let tokenizer = tokenizer(&writer);
-        let text = "ab ba ".repeat(1 << 19);
-        let literals = tokenizer.literals(std::iter::once(text.as_str())).unwrap();
+        // A built-in template is rendered without polls.
+        let template = ChatTemplate::from_source(None, "", "");
+        let question = ChatMessage { role: Role::User, content: "ab ba ".repeat(1 << 19) };
         let polls = std::cell::Cell::new(0);
         let cancelled = || {
             polls.set(polls.get() + 1);
             true
         };
-        let ids = tokenizer.encode_with_literals(&text, RAW, &literals, &cancelled).unwrap();
+        let (ids, _) = template.ids(&tokenizer, &[question], &cancelled).unwrap();
         assert!(!ids.is_empty(), "an empty prompt would be refused");
         assert_eq!(polls.get(), 2, "once inside the text and once after it");
     }

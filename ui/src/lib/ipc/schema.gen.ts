@@ -24,6 +24,23 @@ message: string,
 params?: { [key in string]: string }, };
 
 /**
+ * Range of a numeric setting, both ends included.
+ */
+export type ParameterRange = { 
+/**
+ * Field name of the setting, such as `temperature`.
+ */
+name: string, 
+/**
+ * Smallest value.
+ */
+min: number, 
+/**
+ * Largest value.
+ */
+max: number, };
+
+/**
  * Sampling settings, shared by the settings form, the command line and bench plans.
  *
  * Stages run in llama.cpp's order: penalties, logit bias, top-k, top-p, min-p, temperature. The
@@ -193,40 +210,6 @@ methods: Array<Method>,
 template_note?: string, };
 
 /**
- * Range of a numeric setting, both ends included.
- */
-export type ParameterRange = { 
-/**
- * Field name of the setting, such as `temperature`.
- */
-name: string, 
-/**
- * Smallest value.
- */
-min: number, 
-/**
- * Largest value.
- */
-max: number, };
-
-/**
- * Models to load.
- */
-export type LoadRequest = { 
-/**
- * Path or short name of the target.
- */
-target: string, 
-/**
- * Path or short name of the draft model.
- */
-draft: string | null, 
-/**
- * Tokens that both caches hold. Absent: the target's default context.
- */
-context: number | null, };
-
-/**
  * A backup copy of the store.
  */
 export type StoreCopy = { 
@@ -267,6 +250,23 @@ replaceable: boolean,
  * Backup copies that can be restored, newest first.
  */
 copies: Array<StoreCopy>, };
+
+/**
+ * Models to load.
+ */
+export type LoadRequest = { 
+/**
+ * Path or short name of the target.
+ */
+target: string, 
+/**
+ * Path or short name of the draft model.
+ */
+draft: string | null, 
+/**
+ * Tokens that both caches hold. Absent: the target's default context.
+ */
+context: number | null, };
 
 /**
  * Facts about the app that the window asks for at the start.
@@ -342,6 +342,20 @@ name: string, };
 export type PreferenceValue = unknown;
 
 /**
+ * The memory of this machine, in bytes.
+ */
+export type MachineMemory = { 
+/**
+ * Total memory.
+ */
+total: number, 
+/**
+ * Memory available to models: on a Mac, the working set that Metal recommends. Elsewhere, the memory
+ * available now plus what loaded models hold.
+ */
+usable: number, };
+
+/**
  * A folder searched for models. Hunch writes only to its own.
  */
 export type ModelFolder = { 
@@ -367,20 +381,6 @@ models: number,
 problem: string | null, };
 
 /**
- * The memory of this machine, in bytes.
- */
-export type MachineMemory = { 
-/**
- * Total memory.
- */
-total: number, 
-/**
- * Memory available to models: on a Mac, the working set that Metal recommends. Elsewhere, the memory
- * available now plus what loaded models hold.
- */
-usable: number, };
-
-/**
  * The models on this machine, and its memory.
  */
 export type Library = { 
@@ -396,23 +396,6 @@ folders: Array<ModelFolder>,
  * Memory of the machine.
  */
 machine: MachineMemory, };
-
-/**
- * Progress of loading.
- */
-export type LoadProgress = { 
-/**
- * Short name of the model being read.
- */
-name: string, 
-/**
- * Bytes of weights loaded so far.
- */
-done_bytes: number, 
-/**
- * Bytes of all weights to load.
- */
-total_bytes: number, };
 
 /**
  * A file to download.
@@ -484,6 +467,23 @@ error: ErrorInfo | null,
 path: string | null, };
 
 /**
+ * Progress of loading.
+ */
+export type LoadProgress = { 
+/**
+ * Short name of the model being read.
+ */
+name: string, 
+/**
+ * Bytes of weights loaded so far.
+ */
+done_bytes: number, 
+/**
+ * Bytes of all weights to load.
+ */
+total_bytes: number, };
+
+/**
  * A change of the library. Each event carries the full new state of its subject, so a lost one does no
  * harm.
  */
@@ -499,7 +499,7 @@ id: string, } | { "kind": "loading",
 /**
  * Current progress.
  */
-progress: LoadProgress, } | { "kind": "unloaded" };
+progress: LoadProgress, } | { "kind": "unloaded" } | { "kind": "store_problem" };
 
 /**
  * Models whose memory to predict.
@@ -519,9 +519,17 @@ draft: string | null,
 context: number | null, };
 
 /**
- * Degree to which something fits in memory.
+ * Predicted memory of one model, in bytes.
  */
-export type FitVerdict = "fits" | "tight" | "too_large";
+export type PredictedMemory = { 
+/**
+ * Weights.
+ */
+weights: number, 
+/**
+ * The full KV cache.
+ */
+cache: number, };
 
 /**
  * An alternative that fits in memory.
@@ -549,17 +557,9 @@ id: string,
 name: string, };
 
 /**
- * Predicted memory of one model, in bytes.
+ * Degree to which something fits in memory.
  */
-export type PredictedMemory = { 
-/**
- * Weights.
- */
-weights: number, 
-/**
- * The full KV cache.
- */
-cache: number, };
+export type FitVerdict = "fits" | "tight" | "too_large";
 
 /**
  * Predicted memory of a target and its draft.
@@ -599,27 +599,6 @@ verdict: FitVerdict,
 smaller: Array<SmallerChoice>, };
 
 /**
- * A speedup measured on this machine.
- */
-export type MeasuredSpeedup = { 
-/**
- * Speedup over plain decoding.
- */
-speedup: number, 
-/**
- * The method that reached it.
- */
-method: Method, 
-/**
- * End of the comparison, in milliseconds since 1970.
- */
-ended_ms: number, 
-/**
- * Id of the comparison.
- */
-comparison: number, };
-
-/**
  * A predicted speedup.
  */
 export type PredictedSpeedup = { 
@@ -639,6 +618,27 @@ depth: number,
  * Set if pass costs were measured on this machine. Otherwise they are estimated from sizes.
  */
 costs_measured: boolean, };
+
+/**
+ * A speedup measured on this machine.
+ */
+export type MeasuredSpeedup = { 
+/**
+ * Speedup over plain decoding.
+ */
+speedup: number, 
+/**
+ * The method that reached it.
+ */
+method: Method, 
+/**
+ * End of the comparison, in milliseconds since 1970.
+ */
+ended_ms: number, 
+/**
+ * Id of the comparison.
+ */
+comparison: number, };
 
 /**
  * Verdict on a model as a draft for a target.
@@ -742,24 +742,6 @@ offers: Array<DraftOffer>,
 without_draft: Array<Method>, };
 
 /**
- * Most tokens to draft in a round: a number, or `"auto"`.
- */
-export type MaxDraft = number | "auto";
-
-/**
- * A method with its draft length.
- */
-export type MethodConfig = { 
-/**
- * The method.
- */
-method: Method, 
-/**
- * Most tokens drafted per round. Ignored by plain.
- */
-max_draft: MaxDraft, };
-
-/**
  * Rule by which drafted tokens are accepted. Rules that can change the output distribution are named
  * `lossy`.
  */
@@ -776,6 +758,24 @@ delta: number, } | { "name": "lossy-lenience",
  * Above 0, at most 1. At 1 the rule is lossless.
  */
 lenience: number, };
+
+/**
+ * Most tokens to draft in a round: a number, or `"auto"`.
+ */
+export type MaxDraft = number | "auto";
+
+/**
+ * A method with its draft length.
+ */
+export type MethodConfig = { 
+/**
+ * The method.
+ */
+method: Method, 
+/**
+ * Most tokens drafted per round. Ignored by plain.
+ */
+max_draft: MaxDraft, };
 
 /**
  * A prompt of a comparison.
@@ -844,223 +844,46 @@ runs: number,
 slice_tokens: number, };
 
 /**
- * Origin of a committed token. The window colours tokens by it.
+ * An answer that differs from plain's.
  */
-export type TokenOrigin = "prompt" | "accepted" | "resampled" | "bonus" | "plain" | "chosen";
-
+export type Difference = { 
 /**
- * A candidate token of a position: number in the vocabulary, text and probability.
+ * Name of the suite.
  */
-export type Alternative = [number, string, number];
-
+suite: string, 
 /**
- * A token of the answer. The joined texts of all tokens are the answer.
+ * Id of the prompt.
  */
-export type TokenEvent = { 
+prompt: string, 
 /**
- * Vocabulary number.
+ * The method.
  */
-id: number, 
+method: Method, 
 /**
- * Text that the token completes; empty while a character is incomplete.
+ * Most tokens drafted a round; 0 for plain.
  */
-text: string, 
+max_draft: MaxDraft, 
 /**
- * Origin: the method that drafted it, or the target.
+ * Number of the run, from 0.
  */
-origin: TokenOrigin, 
+run: number, 
 /**
- * Target probability in the test, after filters and temperature.
- */
-p: number, 
-/**
- * Draft probability. Absent for proposals without probabilities and for tokens that were not drafted.
- */
-q: number | null, 
-/**
- * Uniform random number of the test. Absent for tokens that were not drafted and under rules that draw none.
- */
-u: number | null, 
-/**
- * Upper bound of `u` for acceptance: min(1, p/q), after the mass of rejected siblings is removed from both.
- */
-threshold: number | null, 
-/**
- * Target probability at temperature 1 without filters. 0 if unknown: the token was not among the most likely.
- */
-confidence: number, 
-/**
- * Entropy of the target at temperature 1 without filters, in nats. Absent in answers of older versions.
- */
-entropy: number | null, 
-/**
- * Most likely tokens of the target at temperature 1 without filters, in descending order.
- */
-top: Array<Alternative>, 
-/**
- * Most likely tokens of the draft model; empty if no model drafted this position.
- */
-guesses: Array<Alternative>, 
-/**
- * Number of the round, from 0.
- */
-round: number, 
-/**
- * Position in the round, from 0.
+ * Index of the first token that differs, or the shorter length when one answer is a prefix of the other.
  */
 position: number, };
 
 /**
- * Time of one round by phase, in milliseconds.
+ * Comparison of greedy answers, token for token.
  */
-export type RoundTiming = { 
+export type IdentityReport = { 
 /**
- * Drafting.
+ * Number of answers compared with plain's.
  */
-propose_ms: number, 
+compared: number, 
 /**
- * Target pass.
+ * Answers that differ.
  */
-target_ms: number, 
-/**
- * Computing distributions and verifying the draft.
- */
-verify_ms: number, 
-/**
- * Everything else: cache maintenance, text, events.
- */
-other_ms: number, };
-
-/**
- * The state of the controller, for display.
- */
-export type DepthState = { 
-/**
- * Whether plain decoding is expected to be faster, so that nothing is drafted.
- */
-parked: boolean, 
-/**
- * Predicted speedup over plain decoding when 1, 2, 3, ... tokens are drafted in a round.
- */
-gains: Array<number>, };
-
-/**
- * Fate of a drafted token.
- */
-export type DraftFate = "accepted" | "rejected" | "untested";
-
-/**
- * A drafted token, as a node of the draft tree.
- */
-export type DraftedEvent = { 
-/**
- * Vocabulary number.
- */
-id: number, 
-/**
- * Its text on its own.
- */
-text: string, 
-/**
- * Index of the parent node; `None` for a child of the last token before the round.
- */
-parent: number | null, 
-/**
- * Outcome of the test.
- */
-fate: DraftFate, };
-
-/**
- * A drafted token that was rejected.
- */
-export type RejectedEvent = { 
-/**
- * Vocabulary number.
- */
-id: number, 
-/**
- * Its text on its own.
- */
-text: string, 
-/**
- * Target probability in the test.
- */
-p: number, 
-/**
- * Draft probability. Absent for proposals without probabilities.
- */
-q: number | null, 
-/**
- * Uniform random number of the test.
- */
-u: number, 
-/**
- * Position in the round of the token that replaced it.
- */
-position: number, };
-
-/**
- * Figures of a running generation.
- */
-export type LiveFigures = { 
-/**
- * Tokens generated so far.
- */
-generated_tokens: number, 
-/**
- * Rounds so far: target passes after prefill.
- */
-rounds: number, 
-/**
- * Generated tokens per second since prefill ended.
- */
-decode_tok_s: number, 
-/**
- * accepted / drafted; 0 if nothing was drafted.
- */
-acceptance_rate: number, 
-/**
- * 1 + accepted / rounds: tokens per target pass.
- */
-mean_acceptance_length: number, };
-
-/**
- * One round: a draft, a target pass and the tokens it emitted.
- */
-export type RoundEvent = { 
-/**
- * Number of the round, from 0.
- */
-round: number, 
-/**
- * Number of drafted tokens.
- */
-drafted: number, 
-/**
- * Drafted tokens, parents before children. In a chain each is the parent of the next. Absent in answers of
- * older versions.
- */
-draft: Array<DraftedEvent>, 
-/**
- * Emitted tokens in order. May include tokens of earlier rounds that were held back for a stop string.
- */
-tokens: Array<TokenEvent>, 
-/**
- * Drafted tokens that were tested and rejected.
- */
-rejected: Array<RejectedEvent>, 
-/**
- * Time spent in each stage.
- */
-timing: RoundTiming, 
-/**
- * State of the depth controller, if the draft length is automatic.
- */
-depth: DepthState | null, 
-/**
- * Figures of the generation so far.
- */
-figures: LiveFigures, };
+differences: Array<Difference>, };
 
 /**
  * All figures of a generation. `accepted + resampled + bonus + plain == generated_tokens`.
@@ -1169,6 +992,291 @@ device: string, };
 export type StopReason = "end_of_turn" | "stop_string" | "max_tokens" | "context_full" | "cancelled";
 
 /**
+ * One lane's answer to one prompt in one run.
+ */
+export type ComparedAnswer = { 
+/**
+ * Number of the prompt, from 0.
+ */
+prompt: number, 
+/**
+ * Number of the run, from 0.
+ */
+run: number, 
+/**
+ * Number of the lane, from 0.
+ */
+lane: number, 
+/**
+ * Plain's wall time in this turn / this answer's; 1 for plain. `None` when nothing was generated.
+ */
+speedup: number | null, 
+/**
+ * Figures of the answer.
+ */
+stats: GenerationStats, 
+/**
+ * Reason the answer ended.
+ */
+stop: StopReason, 
+/**
+ * Text of the answer.
+ */
+text: string, 
+/**
+ * Milliseconds on the lane's clock and tokens so far, round by round.
+ */
+timeline: Array<[number, number]>, 
+/**
+ * Milliseconds on the lane's clock and tokens per second over the last rounds.
+ */
+rates: Array<[number, number]>, };
+
+/**
+ * Memory of a comparison, in bytes.
+ */
+export type ComparisonMemory = { 
+/**
+ * Weights of the target.
+ */
+target_weights: number, 
+/**
+ * KV cache of the target, in the lane where it was largest.
+ */
+target_cache: number, 
+/**
+ * Weights of the draft model.
+ */
+draft_weights: number | null, 
+/**
+ * KV cache of the draft model, in the lane where it was largest.
+ */
+draft_cache: number | null, 
+/**
+ * Peak memory of the process. 0 when unknown.
+ */
+peak: number, };
+
+/**
+ * Time of one round by phase, in milliseconds.
+ */
+export type RoundTiming = { 
+/**
+ * Drafting.
+ */
+propose_ms: number, 
+/**
+ * Target pass.
+ */
+target_ms: number, 
+/**
+ * Computing distributions and verifying the draft.
+ */
+verify_ms: number, 
+/**
+ * Everything else: cache maintenance, text, events.
+ */
+other_ms: number, };
+
+/**
+ * Fate of a drafted token.
+ */
+export type DraftFate = "accepted" | "rejected" | "untested";
+
+/**
+ * A drafted token, as a node of the draft tree.
+ */
+export type DraftedEvent = { 
+/**
+ * Vocabulary number.
+ */
+id: number, 
+/**
+ * Its text on its own.
+ */
+text: string, 
+/**
+ * Index of the parent node; `None` for a child of the last token before the round.
+ */
+parent: number | null, 
+/**
+ * Outcome of the test.
+ */
+fate: DraftFate, };
+
+/**
+ * A candidate token of a position: number in the vocabulary, text and probability.
+ */
+export type Alternative = [number, string, number];
+
+/**
+ * Origin of a committed token. The window colours tokens by it.
+ */
+export type TokenOrigin = "prompt" | "accepted" | "resampled" | "bonus" | "plain" | "chosen";
+
+/**
+ * A token of the answer. The joined texts of all tokens are the answer.
+ */
+export type TokenEvent = { 
+/**
+ * Vocabulary number.
+ */
+id: number, 
+/**
+ * Text that the token completes; empty while a character is incomplete.
+ */
+text: string, 
+/**
+ * Origin: the method that drafted it, or the target.
+ */
+origin: TokenOrigin, 
+/**
+ * Target probability in the test, after filters and temperature.
+ */
+p: number, 
+/**
+ * Draft probability. Absent for proposals without probabilities and for tokens that were not drafted.
+ */
+q: number | null, 
+/**
+ * Uniform random number of the test. Absent for tokens that were not drafted and under rules that draw none.
+ */
+u: number | null, 
+/**
+ * Upper bound of `u` for acceptance: min(1, p/q), after the mass of rejected siblings is removed from both.
+ */
+threshold: number | null, 
+/**
+ * Target probability at temperature 1 without filters. 0 if unknown: the token was not among the most likely.
+ */
+confidence: number, 
+/**
+ * Entropy of the target at temperature 1 without filters, in nats. Absent in answers of older versions.
+ */
+entropy: number | null, 
+/**
+ * Most likely tokens of the target at temperature 1 without filters, in descending order.
+ */
+top: Array<Alternative>, 
+/**
+ * Most likely tokens of the draft model; empty if no model drafted this position.
+ */
+guesses: Array<Alternative>, 
+/**
+ * Number of the round, from 0.
+ */
+round: number, 
+/**
+ * Position in the round, from 0.
+ */
+position: number, };
+
+/**
+ * The state of the controller, for display.
+ */
+export type DepthState = { 
+/**
+ * Whether plain decoding is expected to be faster, so that nothing is drafted.
+ */
+parked: boolean, 
+/**
+ * Predicted speedup over plain decoding when 1, 2, 3, ... tokens are drafted in a round.
+ */
+gains: Array<number>, };
+
+/**
+ * Figures of a running generation.
+ */
+export type LiveFigures = { 
+/**
+ * Tokens generated so far.
+ */
+generated_tokens: number, 
+/**
+ * Rounds so far: target passes after prefill.
+ */
+rounds: number, 
+/**
+ * Generated tokens per second since prefill ended.
+ */
+decode_tok_s: number, 
+/**
+ * accepted / drafted; 0 if nothing was drafted.
+ */
+acceptance_rate: number, 
+/**
+ * 1 + accepted / rounds: tokens per target pass.
+ */
+mean_acceptance_length: number, };
+
+/**
+ * A drafted token that was rejected.
+ */
+export type RejectedEvent = { 
+/**
+ * Vocabulary number.
+ */
+id: number, 
+/**
+ * Its text on its own.
+ */
+text: string, 
+/**
+ * Target probability in the test.
+ */
+p: number, 
+/**
+ * Draft probability. Absent for proposals without probabilities.
+ */
+q: number | null, 
+/**
+ * Uniform random number of the test.
+ */
+u: number, 
+/**
+ * Position in the round of the token that replaced it.
+ */
+position: number, };
+
+/**
+ * One round: a draft, a target pass and the tokens it emitted.
+ */
+export type RoundEvent = { 
+/**
+ * Number of the round, from 0.
+ */
+round: number, 
+/**
+ * Number of drafted tokens.
+ */
+drafted: number, 
+/**
+ * Drafted tokens, parents before children. In a chain each is the parent of the next. Absent in answers of
+ * older versions.
+ */
+draft: Array<DraftedEvent>, 
+/**
+ * Emitted tokens in order. May include tokens of earlier rounds that were held back for a stop string.
+ */
+tokens: Array<TokenEvent>, 
+/**
+ * Drafted tokens that were tested and rejected.
+ */
+rejected: Array<RejectedEvent>, 
+/**
+ * Time spent in each stage.
+ */
+timing: RoundTiming, 
+/**
+ * State of the depth controller, if the draft length is automatic.
+ */
+depth: DepthState | null, 
+/**
+ * Figures of the generation so far.
+ */
+figures: LiveFigures, };
+
+/**
  * An event of a generation.
  */
 export type GenerationEvent = { "type": "started", 
@@ -1255,7 +1363,11 @@ error: ErrorInfo, } | { "type": "not_kept",
 /**
  * Error of the store.
  */
-error: ErrorInfo, } | { "type": "kept" };
+error: ErrorInfo, } | { "type": "kept" } | { "type": "given_up", 
+/**
+ * The store's last reason.
+ */
+error: ErrorInfo, };
 
 /**
  * An event of a lane with its time.
@@ -1294,23 +1406,6 @@ verify_ms: number,
  * The rest.
  */
 other_ms: number, };
-
-/**
- * Acceptance at one position of the draft, over all of a lane's answers.
- */
-export type PositionReport = { 
-/**
- * Rounds that drafted to this position.
- */
-drafted: number, 
-/**
- * Rounds whose token at this position was accepted.
- */
-accepted: number, 
-/**
- * accepted / drafted.
- */
-share: number, };
 
 /**
  * The largest loss of a lane against the gain of its accepted tokens.
@@ -1357,6 +1452,23 @@ wider_share: number,
  * Share of decoding time in acceptance, text and the rest.
  */
 loop_share: number, };
+
+/**
+ * Acceptance at one position of the draft, over all of a lane's answers.
+ */
+export type PositionReport = { 
+/**
+ * Rounds that drafted to this position.
+ */
+drafted: number, 
+/**
+ * Rounds whose token at this position was accepted.
+ */
+accepted: number, 
+/**
+ * accepted / drafted.
+ */
+share: number, };
 
 /**
  * Figures of one lane over all prompts and runs.
@@ -1419,114 +1531,6 @@ split: TimeSplit,
  * Verdict against plain. `None` for plain itself.
  */
 verdict: Verdict | null, };
-
-/**
- * Memory of a comparison, in bytes.
- */
-export type ComparisonMemory = { 
-/**
- * Weights of the target.
- */
-target_weights: number, 
-/**
- * KV cache of the target, in the lane where it was largest.
- */
-target_cache: number, 
-/**
- * Weights of the draft model.
- */
-draft_weights: number | null, 
-/**
- * KV cache of the draft model, in the lane where it was largest.
- */
-draft_cache: number | null, 
-/**
- * Peak memory of the process. 0 when unknown.
- */
-peak: number, };
-
-/**
- * An answer that differs from plain's.
- */
-export type Difference = { 
-/**
- * Name of the suite.
- */
-suite: string, 
-/**
- * Id of the prompt.
- */
-prompt: string, 
-/**
- * The method.
- */
-method: Method, 
-/**
- * Most tokens drafted a round; 0 for plain.
- */
-max_draft: MaxDraft, 
-/**
- * Number of the run, from 0.
- */
-run: number, 
-/**
- * Index of the first token that differs, or the shorter length when one answer is a prefix of the other.
- */
-position: number, };
-
-/**
- * Comparison of greedy answers, token for token.
- */
-export type IdentityReport = { 
-/**
- * Number of answers compared with plain's.
- */
-compared: number, 
-/**
- * Answers that differ.
- */
-differences: Array<Difference>, };
-
-/**
- * One lane's answer to one prompt in one run.
- */
-export type ComparedAnswer = { 
-/**
- * Number of the prompt, from 0.
- */
-prompt: number, 
-/**
- * Number of the run, from 0.
- */
-run: number, 
-/**
- * Number of the lane, from 0.
- */
-lane: number, 
-/**
- * Plain's wall time in this turn / this answer's; 1 for plain. `None` when nothing was generated.
- */
-speedup: number | null, 
-/**
- * Figures of the answer.
- */
-stats: GenerationStats, 
-/**
- * Reason the answer ended.
- */
-stop: StopReason, 
-/**
- * Text of the answer.
- */
-text: string, 
-/**
- * Milliseconds on the lane's clock and tokens so far, round by round.
- */
-timeline: Array<[number, number]>, 
-/**
- * Milliseconds on the lane's clock and tokens per second over the last rounds.
- */
-rates: Array<[number, number]>, };
 
 /**
  * Result of a comparison. Everything is measured except figures called `predicted`.
@@ -1803,11 +1807,6 @@ licence: string | null,
 files: Array<HubFile>, };
 
 /**
- * Source of the Hub token.
- */
-export type HubTokenSource = "absent" | "environment" | "keychain" | "file";
-
-/**
  * Reason for not using a configured token.
  */
 export type HubTokenProblem = { "kind": "environment" } | { "kind": "keychain", 
@@ -1815,6 +1814,11 @@ export type HubTokenProblem = { "kind": "environment" } | { "kind": "keychain",
  * The system's reason.
  */
 reason: string, } | { "kind": "unencrypted" };
+
+/**
+ * Source of the Hub token.
+ */
+export type HubTokenSource = "absent" | "environment" | "keychain" | "file";
 
 /**
  * State of the Hub connection. The token itself never leaves the engine.
@@ -1836,6 +1840,35 @@ can_keep_token: boolean,
  * Reasons for not using configured tokens.
  */
 problems: Array<HubTokenProblem>, };
+
+/**
+ * The part of a conversation to answer.
+ */
+export type Asking = { "kind": "question", 
+/**
+ * Message to follow; `None` at the start of the conversation.
+ */
+parent: number | null, 
+/**
+ * Text of the question.
+ */
+text: string, } | { "kind": "again", 
+/**
+ * Number of the question.
+ */
+question: number, } | { "kind": "continue", 
+/**
+ * Number of the answer.
+ */
+answer: number, 
+/**
+ * Tokens to keep; `None` keeps all.
+ */
+tokens: number | null, 
+/**
+ * Token to append first: one of the alternatives reported at that position.
+ */
+then: number | null, };
 
 /**
  * Settings of an answer.
@@ -1873,35 +1906,6 @@ target: string,
  * Name of the draft model, if one was loaded. The engine fills it in.
  */
 draft: string | null, };
-
-/**
- * The part of a conversation to answer.
- */
-export type Asking = { "kind": "question", 
-/**
- * Message to follow; `None` at the start of the conversation.
- */
-parent: number | null, 
-/**
- * Text of the question.
- */
-text: string, } | { "kind": "again", 
-/**
- * Number of the question.
- */
-question: number, } | { "kind": "continue", 
-/**
- * Number of the answer.
- */
-answer: number, 
-/**
- * Tokens to keep; `None` keeps all.
- */
-tokens: number | null, 
-/**
- * Token to append first: one of the alternatives reported at that position.
- */
-then: number | null, };
 
 /**
  * A request for an answer in a conversation.
@@ -1989,14 +1993,14 @@ created_ms: number,
 updated_ms: number, };
 
 /**
- * State of a message.
- */
-export type MessageState = "complete" | "streaming" | "interrupted" | "failed";
-
-/**
  * Author of a message.
  */
 export type Role = "system" | "user" | "assistant";
+
+/**
+ * State of a message.
+ */
+export type MessageState = "complete" | "streaming" | "interrupted" | "failed";
 
 /**
  * A message of a conversation. Messages form a tree by their parents.
@@ -2311,31 +2315,6 @@ source: LabSource,
 sampling: SamplingParams, };
 
 /**
- * Sums over all tokens that are not listed.
- */
-export type LabRest = { 
-/**
- * Number of tokens with p or q above 0.
- */
-tokens: number, 
-/**
- * Sum of p.
- */
-p: number, 
-/**
- * Sum of q.
- */
-q: number, 
-/**
- * Sum of min(p, q).
- */
-overlap: number, 
-/**
- * Sum of the residual distribution.
- */
-residual: number, };
-
-/**
  * A listed token of a position.
  */
 export type LabToken = { 
@@ -2367,6 +2346,31 @@ residual: number,
  * overlap + Z * residual, which is p.
  */
 total: number, };
+
+/**
+ * Sums over all tokens that are not listed.
+ */
+export type LabRest = { 
+/**
+ * Number of tokens with p or q above 0.
+ */
+tokens: number, 
+/**
+ * Sum of p.
+ */
+p: number, 
+/**
+ * Sum of q.
+ */
+q: number, 
+/**
+ * Sum of min(p, q).
+ */
+overlap: number, 
+/**
+ * Sum of the residual distribution.
+ */
+residual: number, };
 
 /**
  * Both distributions at a position.
@@ -2803,6 +2807,8 @@ export interface Commands {
   remove_model: { args: { path: string }; result: Library };
   /** Shows a model in the system's file manager. */
   reveal_model: { args: { path: string }; result: null };
+  /** Returns why the model's chat template cannot be used as it is; null if it can. */
+  template_note: { args: { path: string }; result: string | null };
   /** Sends library events from now on. Returns the current downloads. */
   watch_library: { args: Record<string, never>; result: Array<Download>; message: LibraryEvent };
   /** Loads a target model and, if requested, a draft model. */
