@@ -222,10 +222,11 @@ pub enum GenerationEvent {
     },
     /// The whole answer so far is stored, after [`NotKept`](Self::NotKept).
     Kept,
-    /// The answer could not be written to the store and no further attempt follows. Sent after the last event, after
-    /// [`NotKept`](Self::NotKept). Never part of what is stored.
+    /// The answer could not be stored, and no attempt follows.
+    ///
+    /// Sent after the end and after [`NotKept`](Self::NotKept). Never stored itself.
     GivenUp {
-        /// The store's last reason.
+        /// Last error of the store.
         error: ErrorInfo,
     },
 }

@@ -250,7 +250,7 @@ fn control_tokens_in_messages_stay_text_in_every_family() {
     }
 }
 
-/// Vocabularies of Llama 2 and of the first Mistral models.
+/// Uses vocabularies as in Llama 2 and the first Mistral models.
 #[test]
 fn control_tokens_in_a_message_stay_text_with_sentencepiece() {
     render_in_children();

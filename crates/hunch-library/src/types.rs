@@ -568,6 +568,6 @@ pub enum LibraryEvent {
     },
     /// The models were unloaded, by the user or after the idle time.
     Unloaded,
-    /// The file of conversations is damaged, or another one is in use: ask again what the application says of itself.
+    /// The store is damaged, or another file is in use. Request the app's state again.
     StoreProblem,
 }

@@ -1365,7 +1365,7 @@ error: ErrorInfo, } | { "type": "not_kept",
  */
 error: ErrorInfo, } | { "type": "kept" } | { "type": "given_up", 
 /**
- * The store's last reason.
+ * Last error of the store.
  */
 error: ErrorInfo, };
 

@@ -46,8 +46,8 @@ export const silenceMs = 2000;
 /** Interval of snapshots once the channel has lost a message, in milliseconds. */
 export const lossySilenceMs = 250;
 
-/** Follows one generation or measurement until it has finished or failed. What the channel brings after that, such as
- * that an answer is saved at last, is delivered as well; a silence is no longer asked about. */
+/** Follows one generation or measurement until it has finished or failed. Later events, such as that an answer is saved
+ * at last, are delivered too, but silence no longer causes a snapshot request. */
 export class EventStream<E extends StreamedEvent> {
   readonly #port: StreamPort<E>;
   #id: number | null = null;

@@ -28,7 +28,7 @@ class KeepingHost extends SilentHost {
   words: Readonly<Record<string, string>> = {};
   opened: string[] = [];
   info: unknown = app.info;
-  /** Tells whoever watches the library. */
+  /** Sends an event to the watcher of the library. */
   tell: (event: LibraryEvent) => void = () => {};
   #deleted = new Set<unknown>();
 
@@ -205,8 +205,8 @@ describe('a hidden window', () => {
   });
 });
 
-describe('a file of conversations that turns out to be damaged', () => {
-  it('is shown once the engine tells of it', async () => {
+describe('a damaged file of conversations', () => {
+  it('is shown once the engine reports it', async () => {
     const host = new KeepingHost();
     const state = new WindowState(host);
     await state.start();
