@@ -24,64 +24,26 @@ message: string,
 params?: { [key in string]: string }, };
 
 /**
- * Sampling settings, shared by the settings form, the command line and bench plans.
- *
- * Stages run in llama.cpp's order: penalties, logit bias, top-k, top-p, min-p, temperature. The
- * filters therefore see the distribution at temperature 1.
+ * Range of a numeric setting, both ends included.
  */
-export type SamplingParams = { 
+export type ParameterRange = { 
 /**
- * Flattens (above 1) or sharpens (below 1) the distribution. 0 always takes the most likely token.
+ * Field name of the setting, such as `temperature`.
  */
-temperature: number, 
+name: string, 
 /**
- * Keeps this many of the most likely tokens; 0 keeps all.
+ * Smallest value.
  */
-top_k: number, 
+min: number, 
 /**
- * Keeps the fewest most likely tokens whose probabilities sum to this; 1 keeps all.
+ * Largest value.
  */
-top_p: number, 
-/**
- * Keeps tokens at least this fraction as likely as the most likely one; 0 keeps all.
- */
-min_p: number, 
-/**
- * Penalty of recent tokens: divides positive logits and multiplies negative ones by it
- * (CTRL, arXiv 1909.05858); 1 changes nothing.
- */
-repeat_penalty: number, 
-/**
- * Subtracted from the logit of every recent token; 0 changes nothing.
- */
-presence_penalty: number, 
-/**
- * Subtracted from a token's logit once per recent occurrence; 0 changes nothing.
- */
-frequency_penalty: number, 
-/**
- * Number of last tokens, prompt included, that count as recent; 0 disables penalties.
- */
-penalty_last_n: number, 
-/**
- * Added to the logit of a token, by token ID.
- */
-logit_bias: Record<number, number>, 
-/**
- * Makes a generation repeatable; `None` picks a new seed each time. At most 2^53 - 1, the largest
- * integer that JavaScript represents exactly.
- */
-seed: number | null, };
+max: number, };
 
 /**
  * A drafting method: how tokens are proposed ahead of the target.
  */
 export type Method = "plain" | "draft-model" | "draft-tree" | "ngram" | "suffix" | "cascade" | "lookahead" | "early-exit" | "layer-skip" | "low-bit" | "synthetic";
-
-/**
- * Owner of the folder a model is in.
- */
-export type ModelSource = "hunch" | "added" | "hugging_face" | "lm_studio" | "ollama" | "llama_cpp" | "jan";
 
 /**
  * Role of a model when its speed was measured.
@@ -91,6 +53,11 @@ export type SpeedRole = { "kind": "target",
  * The method. Plain decoding is the model by itself.
  */
 method: Method, } | { "kind": "draft" };
+
+/**
+ * Owner of the folder a model is in.
+ */
+export type ModelSource = "hunch" | "added" | "hugging_face" | "lm_studio" | "ollama" | "llama_cpp" | "jan";
 
 /**
  * A model file on this machine.
@@ -193,21 +160,54 @@ methods: Array<Method>,
 template_note?: string, };
 
 /**
- * Range of a numeric setting, both ends included.
+ * Sampling settings, shared by the settings form, the command line and bench plans.
+ *
+ * Stages run in llama.cpp's order: penalties, logit bias, top-k, top-p, min-p, temperature. The
+ * filters therefore see the distribution at temperature 1.
  */
-export type ParameterRange = { 
+export type SamplingParams = { 
 /**
- * Field name of the setting, such as `temperature`.
+ * Flattens (above 1) or sharpens (below 1) the distribution. 0 always takes the most likely token.
  */
-name: string, 
+temperature: number, 
 /**
- * Smallest value.
+ * Keeps this many of the most likely tokens; 0 keeps all.
  */
-min: number, 
+top_k: number, 
 /**
- * Largest value.
+ * Keeps the fewest most likely tokens whose probabilities sum to this; 1 keeps all.
  */
-max: number, };
+top_p: number, 
+/**
+ * Keeps tokens at least this fraction as likely as the most likely one; 0 keeps all.
+ */
+min_p: number, 
+/**
+ * Penalty of recent tokens: divides positive logits and multiplies negative ones by it
+ * (CTRL, arXiv 1909.05858); 1 changes nothing.
+ */
+repeat_penalty: number, 
+/**
+ * Subtracted from the logit of every recent token; 0 changes nothing.
+ */
+presence_penalty: number, 
+/**
+ * Subtracted from a token's logit once per recent occurrence; 0 changes nothing.
+ */
+frequency_penalty: number, 
+/**
+ * Number of last tokens, prompt included, that count as recent; 0 disables penalties.
+ */
+penalty_last_n: number, 
+/**
+ * Added to the logit of a token, by token ID.
+ */
+logit_bias: Record<number, number>, 
+/**
+ * Makes a generation repeatable; `None` picks a new seed each time. At most 2^53 - 1, the largest
+ * integer that JavaScript represents exactly.
+ */
+seed: number | null, };
 
 /**
  * Models to load.
@@ -342,6 +342,20 @@ name: string, };
 export type PreferenceValue = unknown;
 
 /**
+ * The memory of this machine, in bytes.
+ */
+export type MachineMemory = { 
+/**
+ * Total memory.
+ */
+total: number, 
+/**
+ * Memory available to models: on a Mac, the working set that Metal recommends. Elsewhere, the memory
+ * available now plus what loaded models hold.
+ */
+usable: number, };
+
+/**
  * A folder searched for models. Hunch writes only to its own.
  */
 export type ModelFolder = { 
@@ -367,20 +381,6 @@ models: number,
 problem: string | null, };
 
 /**
- * The memory of this machine, in bytes.
- */
-export type MachineMemory = { 
-/**
- * Total memory.
- */
-total: number, 
-/**
- * Memory available to models: on a Mac, the working set that Metal recommends. Elsewhere, the memory
- * available now plus what loaded models hold.
- */
-usable: number, };
-
-/**
  * The models on this machine, and its memory.
  */
 export type Library = { 
@@ -396,23 +396,6 @@ folders: Array<ModelFolder>,
  * Memory of the machine.
  */
 machine: MachineMemory, };
-
-/**
- * Progress of loading.
- */
-export type LoadProgress = { 
-/**
- * Short name of the model being read.
- */
-name: string, 
-/**
- * Bytes of weights loaded so far.
- */
-done_bytes: number, 
-/**
- * Bytes of all weights to load.
- */
-total_bytes: number, };
 
 /**
  * A file to download.
@@ -484,6 +467,23 @@ error: ErrorInfo | null,
 path: string | null, };
 
 /**
+ * Progress of loading.
+ */
+export type LoadProgress = { 
+/**
+ * Short name of the model being read.
+ */
+name: string, 
+/**
+ * Bytes of weights loaded so far.
+ */
+done_bytes: number, 
+/**
+ * Bytes of all weights to load.
+ */
+total_bytes: number, };
+
+/**
  * A change of the library. Each event carries the full new state of its subject, so a lost one does no
  * harm.
  */
@@ -519,9 +519,17 @@ draft: string | null,
 context: number | null, };
 
 /**
- * Degree to which something fits in memory.
+ * Predicted memory of one model, in bytes.
  */
-export type FitVerdict = "fits" | "tight" | "too_large";
+export type PredictedMemory = { 
+/**
+ * Weights.
+ */
+weights: number, 
+/**
+ * The full KV cache.
+ */
+cache: number, };
 
 /**
  * An alternative that fits in memory.
@@ -549,17 +557,9 @@ id: string,
 name: string, };
 
 /**
- * Predicted memory of one model, in bytes.
+ * Degree to which something fits in memory.
  */
-export type PredictedMemory = { 
-/**
- * Weights.
- */
-weights: number, 
-/**
- * The full KV cache.
- */
-cache: number, };
+export type FitVerdict = "fits" | "tight" | "too_large";
 
 /**
  * Predicted memory of a target and its draft.
@@ -620,27 +620,6 @@ ended_ms: number,
 comparison: number, };
 
 /**
- * A predicted speedup.
- */
-export type PredictedSpeedup = { 
-/**
- * Speedup over plain decoding.
- */
-speedup: number, 
-/**
- * Assumed acceptance rate.
- */
-acceptance: number, 
-/**
- * Best draft length in tokens, or 0 if plain decoding is fastest.
- */
-depth: number, 
-/**
- * Set if pass costs were measured on this machine. Otherwise they are estimated from sizes.
- */
-costs_measured: boolean, };
-
-/**
  * Verdict on a model as a draft for a target.
  */
 export type PairVerdict = { "kind": "suits", 
@@ -669,6 +648,27 @@ of_draft: string, } | { "kind": "not_smaller" } | { "kind": "unusable",
  * The reason.
  */
 reason: string, };
+
+/**
+ * A predicted speedup.
+ */
+export type PredictedSpeedup = { 
+/**
+ * Speedup over plain decoding.
+ */
+speedup: number, 
+/**
+ * Assumed acceptance rate.
+ */
+acceptance: number, 
+/**
+ * Best draft length in tokens, or 0 if plain decoding is fastest.
+ */
+depth: number, 
+/**
+ * Set if pass costs were measured on this machine. Otherwise they are estimated from sizes.
+ */
+costs_measured: boolean, };
 
 /**
  * A possible draft for a target.
@@ -742,6 +742,23 @@ offers: Array<DraftOffer>,
 without_draft: Array<Method>, };
 
 /**
+ * A prompt of a comparison.
+ */
+export type ComparedPrompt = { 
+/**
+ * Id in its suite. Empty for a prompt typed by the user.
+ */
+id: string, 
+/**
+ * System message. May be empty.
+ */
+system: string, 
+/**
+ * User message.
+ */
+text: string, };
+
+/**
  * Most tokens to draft in a round: a number, or `"auto"`.
  */
 export type MaxDraft = number | "auto";
@@ -776,23 +793,6 @@ delta: number, } | { "name": "lossy-lenience",
  * Above 0, at most 1. At 1 the rule is lossless.
  */
 lenience: number, };
-
-/**
- * A prompt of a comparison.
- */
-export type ComparedPrompt = { 
-/**
- * Id in its suite. Empty for a prompt typed by the user.
- */
-id: string, 
-/**
- * System message. May be empty.
- */
-system: string, 
-/**
- * User message.
- */
-text: string, };
 
 /**
  * Models, machine and parameters of a comparison.
@@ -911,6 +911,40 @@ round: number,
 position: number, };
 
 /**
+ * Reason that a generation ended.
+ */
+export type StopReason = "end_of_turn" | "stop_string" | "max_tokens" | "context_full" | "cancelled";
+
+/**
+ * A drafted token that was rejected.
+ */
+export type RejectedEvent = { 
+/**
+ * Vocabulary number.
+ */
+id: number, 
+/**
+ * Its text on its own.
+ */
+text: string, 
+/**
+ * Target probability in the test.
+ */
+p: number, 
+/**
+ * Draft probability. Absent for proposals without probabilities.
+ */
+q: number | null, 
+/**
+ * Uniform random number of the test.
+ */
+u: number, 
+/**
+ * Position in the round of the token that replaced it.
+ */
+position: number, };
+
+/**
  * Time of one round by phase, in milliseconds.
  */
 export type RoundTiming = { 
@@ -969,35 +1003,6 @@ parent: number | null,
  * Outcome of the test.
  */
 fate: DraftFate, };
-
-/**
- * A drafted token that was rejected.
- */
-export type RejectedEvent = { 
-/**
- * Vocabulary number.
- */
-id: number, 
-/**
- * Its text on its own.
- */
-text: string, 
-/**
- * Target probability in the test.
- */
-p: number, 
-/**
- * Draft probability. Absent for proposals without probabilities.
- */
-q: number | null, 
-/**
- * Uniform random number of the test.
- */
-u: number, 
-/**
- * Position in the round of the token that replaced it.
- */
-position: number, };
 
 /**
  * Figures of a running generation.
@@ -1164,11 +1169,6 @@ peak_memory_bytes: number,
 device: string, };
 
 /**
- * Reason that a generation ended.
- */
-export type StopReason = "end_of_turn" | "stop_string" | "max_tokens" | "context_full" | "cancelled";
-
-/**
  * An event of a generation.
  */
 export type GenerationEvent = { "type": "started", 
@@ -1271,156 +1271,6 @@ at_ms: number,
 event: GenerationEvent, };
 
 /**
- * Mean time of a lane's answers by part, in milliseconds per answer.
- */
-export type TimeSplit = { 
-/**
- * Reading the prompt.
- */
-prefill_ms: number, 
-/**
- * Drafting.
- */
-propose_ms: number, 
-/**
- * Target passes.
- */
-target_ms: number, 
-/**
- * Distributions and acceptance.
- */
-verify_ms: number, 
-/**
- * The rest.
- */
-other_ms: number, };
-
-/**
- * Acceptance at one position of the draft, over all of a lane's answers.
- */
-export type PositionReport = { 
-/**
- * Rounds that drafted to this position.
- */
-drafted: number, 
-/**
- * Rounds whose token at this position was accepted.
- */
-accepted: number, 
-/**
- * accepted / drafted.
- */
-share: number, };
-
-/**
- * The largest loss of a lane against the gain of its accepted tokens.
- */
-export type Loss = "drafting" | "wider_passes" | "loop" | "nothing";
-
-/**
- * Verdict on a lane: the parts of one sentence.
- */
-export type Verdict = { 
-/**
- * Median speedup.
- */
-speedup: number, 
-/**
- * True if there are several samples, all on one side of 1.
- */
-unanimous: boolean, 
-/**
- * Unanimous with at least six samples. Equal lanes give this once in 32 times (a sign test).
- */
-certain: boolean, 
-/**
- * Tokens per target pass.
- */
-tokens_per_pass: number, 
-/**
- * Mean target pass of this lane over plain's, both measured in these turns.
- */
-pass_cost: number, 
-/**
- * Largest loss.
- */
-loss: Loss, 
-/**
- * Share of decoding time spent drafting.
- */
-drafting_share: number, 
-/**
- * Share of decoding time by which target passes exceed as many of plain's.
- */
-wider_share: number, 
-/**
- * Share of decoding time in acceptance, text and the rest.
- */
-loop_share: number, };
-
-/**
- * Figures of one lane over all prompts and runs.
- */
-export type LaneReport = { 
-/**
- * Method and depth.
- */
-contender: MethodConfig, 
-/**
- * Tokens per second after prefill: the median over all answers.
- */
-tok_s: number, 
-/**
- * Milliseconds to the first token: the median over all answers.
- */
-ttft_ms: number, 
-/**
- * Plain's wall time / this lane's within one turn: the median over the prompts (each the median of its runs),
- * or over the runs of a single prompt.
- */
-speedup: number, 
-/**
- * 10th percentile of the speedup.
- */
-speedup_low: number, 
-/**
- * 90th percentile of the speedup.
- */
-speedup_high: number, 
-/**
- * Number of samples, which are prompts or runs.
- */
-samples: number, 
-/**
- * Median speedup without prefill.
- */
-decode_speedup: number, 
-/**
- * Speedup without prefill, predicted from the costs of the lane's passes.
- */
-predicted_speedup: number | null, 
-/**
- * accepted / drafted over all answers.
- */
-acceptance_rate: number, 
-/**
- * 1 + accepted / rounds over all answers.
- */
-mean_acceptance_length: number, 
-/**
- * Acceptance by position in the draft.
- */
-positions: Array<PositionReport>, 
-/**
- * Time by part.
- */
-split: TimeSplit, 
-/**
- * Verdict against plain. `None` for plain itself.
- */
-verdict: Verdict | null, };
-
-/**
  * Memory of a comparison, in bytes.
  */
 export type ComparisonMemory = { 
@@ -1486,6 +1336,156 @@ compared: number,
  * Answers that differ.
  */
 differences: Array<Difference>, };
+
+/**
+ * Acceptance at one position of the draft, over all of a lane's answers.
+ */
+export type PositionReport = { 
+/**
+ * Rounds that drafted to this position.
+ */
+drafted: number, 
+/**
+ * Rounds whose token at this position was accepted.
+ */
+accepted: number, 
+/**
+ * accepted / drafted.
+ */
+share: number, };
+
+/**
+ * The largest loss of a lane against the gain of its accepted tokens.
+ */
+export type Loss = "drafting" | "wider_passes" | "loop" | "nothing";
+
+/**
+ * Verdict on a lane: the parts of one sentence.
+ */
+export type Verdict = { 
+/**
+ * Median speedup.
+ */
+speedup: number, 
+/**
+ * True if there are several samples, all on one side of 1.
+ */
+unanimous: boolean, 
+/**
+ * Unanimous with at least six samples. Equal lanes give this once in 32 times (a sign test).
+ */
+certain: boolean, 
+/**
+ * Tokens per target pass.
+ */
+tokens_per_pass: number, 
+/**
+ * Mean target pass of this lane over plain's, both measured in these turns.
+ */
+pass_cost: number, 
+/**
+ * Largest loss.
+ */
+loss: Loss, 
+/**
+ * Share of decoding time spent drafting.
+ */
+drafting_share: number, 
+/**
+ * Share of decoding time by which target passes exceed as many of plain's.
+ */
+wider_share: number, 
+/**
+ * Share of decoding time in acceptance, text and the rest.
+ */
+loop_share: number, };
+
+/**
+ * Mean time of a lane's answers by part, in milliseconds per answer.
+ */
+export type TimeSplit = { 
+/**
+ * Reading the prompt.
+ */
+prefill_ms: number, 
+/**
+ * Drafting.
+ */
+propose_ms: number, 
+/**
+ * Target passes.
+ */
+target_ms: number, 
+/**
+ * Distributions and acceptance.
+ */
+verify_ms: number, 
+/**
+ * The rest.
+ */
+other_ms: number, };
+
+/**
+ * Figures of one lane over all prompts and runs.
+ */
+export type LaneReport = { 
+/**
+ * Method and depth.
+ */
+contender: MethodConfig, 
+/**
+ * Tokens per second after prefill: the median over all answers.
+ */
+tok_s: number, 
+/**
+ * Milliseconds to the first token: the median over all answers.
+ */
+ttft_ms: number, 
+/**
+ * Plain's wall time / this lane's within one turn: the median over the prompts (each the median of its runs),
+ * or over the runs of a single prompt.
+ */
+speedup: number, 
+/**
+ * 10th percentile of the speedup.
+ */
+speedup_low: number, 
+/**
+ * 90th percentile of the speedup.
+ */
+speedup_high: number, 
+/**
+ * Number of samples, which are prompts or runs.
+ */
+samples: number, 
+/**
+ * Median speedup without prefill.
+ */
+decode_speedup: number, 
+/**
+ * Speedup without prefill, predicted from the costs of the lane's passes.
+ */
+predicted_speedup: number | null, 
+/**
+ * accepted / drafted over all answers.
+ */
+acceptance_rate: number, 
+/**
+ * 1 + accepted / rounds over all answers.
+ */
+mean_acceptance_length: number, 
+/**
+ * Acceptance by position in the draft.
+ */
+positions: Array<PositionReport>, 
+/**
+ * Time by part.
+ */
+split: TimeSplit, 
+/**
+ * Verdict against plain. `None` for plain itself.
+ */
+verdict: Verdict | null, };
 
 /**
  * One lane's answer to one prompt in one run.
@@ -1838,6 +1838,35 @@ can_keep_token: boolean,
 problems: Array<HubTokenProblem>, };
 
 /**
+ * The part of a conversation to answer.
+ */
+export type Asking = { "kind": "question", 
+/**
+ * Message to follow; `None` at the start of the conversation.
+ */
+parent: number | null, 
+/**
+ * Text of the question.
+ */
+text: string, } | { "kind": "again", 
+/**
+ * Number of the question.
+ */
+question: number, } | { "kind": "continue", 
+/**
+ * Number of the answer.
+ */
+answer: number, 
+/**
+ * Tokens to keep; `None` keeps all.
+ */
+tokens: number | null, 
+/**
+ * Token to append first: one of the alternatives reported at that position.
+ */
+then: number | null, };
+
+/**
  * Settings of an answer.
  */
 export type AnswerSettings = { 
@@ -1873,35 +1902,6 @@ target: string,
  * Name of the draft model, if one was loaded. The engine fills it in.
  */
 draft: string | null, };
-
-/**
- * The part of a conversation to answer.
- */
-export type Asking = { "kind": "question", 
-/**
- * Message to follow; `None` at the start of the conversation.
- */
-parent: number | null, 
-/**
- * Text of the question.
- */
-text: string, } | { "kind": "again", 
-/**
- * Number of the question.
- */
-question: number, } | { "kind": "continue", 
-/**
- * Number of the answer.
- */
-answer: number, 
-/**
- * Tokens to keep; `None` keeps all.
- */
-tokens: number | null, 
-/**
- * Token to append first: one of the alternatives reported at that position.
- */
-then: number | null, };
 
 /**
  * A request for an answer in a conversation.
@@ -1989,14 +1989,14 @@ created_ms: number,
 updated_ms: number, };
 
 /**
- * State of a message.
- */
-export type MessageState = "complete" | "streaming" | "interrupted" | "failed";
-
-/**
  * Author of a message.
  */
 export type Role = "system" | "user" | "assistant";
+
+/**
+ * State of a message.
+ */
+export type MessageState = "complete" | "streaming" | "interrupted" | "failed";
 
 /**
  * A message of a conversation. Messages form a tree by their parents.
@@ -2311,31 +2311,6 @@ source: LabSource,
 sampling: SamplingParams, };
 
 /**
- * Sums over all tokens that are not listed.
- */
-export type LabRest = { 
-/**
- * Number of tokens with p or q above 0.
- */
-tokens: number, 
-/**
- * Sum of p.
- */
-p: number, 
-/**
- * Sum of q.
- */
-q: number, 
-/**
- * Sum of min(p, q).
- */
-overlap: number, 
-/**
- * Sum of the residual distribution.
- */
-residual: number, };
-
-/**
  * A listed token of a position.
  */
 export type LabToken = { 
@@ -2367,6 +2342,31 @@ residual: number,
  * overlap + Z * residual, which is p.
  */
 total: number, };
+
+/**
+ * Sums over all tokens that are not listed.
+ */
+export type LabRest = { 
+/**
+ * Number of tokens with p or q above 0.
+ */
+tokens: number, 
+/**
+ * Sum of p.
+ */
+p: number, 
+/**
+ * Sum of q.
+ */
+q: number, 
+/**
+ * Sum of min(p, q).
+ */
+overlap: number, 
+/**
+ * Sum of the residual distribution.
+ */
+residual: number, };
 
 /**
  * Both distributions at a position.
