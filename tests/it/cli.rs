@@ -225,7 +225,7 @@ fn skip_search_saves_its_result() {
     assert_eq!(accepted(&[]), usual(other));
     let wrong = hunch(data.path(), &[&run[..], &["--skip-layers", "7"]].concat());
     assert_eq!(wrong.status.code(), Some(4));
-    assert!(text(&wrong.stderr).contains("the layers 0 to 4"), "{}", text(&wrong.stderr));
+    assert!(text(&wrong.stderr).contains("layers 0 to 4"), "{}", text(&wrong.stderr));
 }
 
 // Also when the requested value is the default of a new conversation.

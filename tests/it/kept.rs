@@ -332,7 +332,7 @@ fn takes_no_question_that_would_be_lost_until_the_person_chooses_so() {
     let app = start_whatever_the_store(folder.path(), 2);
     let problem = app.info().store_problem.unwrap();
     assert_eq!(problem.error.code, ErrorCode::Store);
-    assert!(problem.error.message.contains("Nothing that was there has been changed"));
+    assert!(problem.error.message.contains("Nothing was changed"));
     assert!(problem.in_memory && !problem.accepted && problem.replaceable, "{problem:?}");
     let request = AnswerRequest { conversation: None, asking: question(None, "abc"), settings: settings(4) };
     let refused = app.answer(request, Box::new(|_| {})).unwrap_err();

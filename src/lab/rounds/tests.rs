@@ -178,7 +178,7 @@ fn rejects_invalid_requests() {
     assert!(check(&request(1, wrong)).is_err() && Rounds::new(1, &distributions(), wrong, 1).is_err());
     let mut lab = Rounds::new(1, &distributions(), AcceptanceRule::Match, 1).unwrap();
     lab.run(1).unwrap();
-    assert!(lab.run(u32::MAX).unwrap_err().to_string().contains("afresh"));
+    assert!(lab.run(u32::MAX).unwrap_err().to_string().contains("Start again"));
 }
 
 proptest! {
