@@ -1176,7 +1176,11 @@ error: ErrorInfo, } | { "type": "not_kept",
 /**
  * Error of the store.
  */
-error: ErrorInfo, } | { "type": "kept" };
+error: ErrorInfo, } | { "type": "kept" } | { "type": "given_up", 
+/**
+ * Last error of the store.
+ */
+error: ErrorInfo, };
 
 /**
  * All figures of a generation. `accepted + resampled + bonus + plain == generated_tokens`.
@@ -1836,7 +1840,7 @@ id: string, } | { "kind": "loading",
 /**
  * Current progress.
  */
-progress: LoadProgress, } | { "kind": "unloaded" };
+progress: LoadProgress, } | { "kind": "unloaded" } | { "kind": "store_problem" };
 
 /**
  * Figures of a running generation.
@@ -2803,6 +2807,8 @@ export interface Commands {
   remove_model: { args: { path: string }; result: Library };
   /** Shows a model in the system's file manager. */
   reveal_model: { args: { path: string }; result: null };
+  /** Returns why the model's chat template cannot be used as it is; null if it can. */
+  template_note: { args: { path: string }; result: string | null };
   /** Sends library events from now on. Returns the current downloads. */
   watch_library: { args: Record<string, never>; result: Array<Download>; message: LibraryEvent };
   /** Loads a target model and, if requested, a draft model. */
