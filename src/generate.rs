@@ -52,7 +52,7 @@ pub struct GenerationPlan {
     pub sampling: SamplingParams,
     /// Rule that accepts or rejects drafted tokens.
     pub rule: AcceptanceRule,
-    /// Stop strings; none of them empty.
+    /// Stop strings, which may not be empty.
     pub stop: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Measures the longest time without a token while the store works: an answer streams alone, then beside an import of
-//! 200 MB, then beside searches over 10,000 messages. Run with `cargo run --example store-waits`.
+//! Measures the longest time without a token while the store works: an answer streams alone, then during an import of
+//! 200 MB, then during searches over 10,000 messages. Run with `cargo run --example store-waits`.
 //!
 //! One thread decodes, so that the store's work has a core of its own. Tokens arrive once a frame (16 ms).
 

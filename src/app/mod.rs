@@ -321,7 +321,7 @@ impl App {
                 }
             }),
             Box::new(move || {
-                // Locked here: whoever opens the downloads holds the lock while it reads the disk. Taken out of the
+                // Locked here: opening the downloads holds the lock while it reads the disk. Taken out of the
                 // lock before they are closed, which waits for their writes.
                 let downloads = lock(&downloads.shared.downloads).take();
                 drop(downloads);

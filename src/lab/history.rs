@@ -1,7 +1,7 @@
 //! Stored answers as the lab reads them: generations and the drafted tokens each of them tested.
 //!
-//! A continued answer has several generations, whose rounds all begin at 0. A token may be in a later event than its
-//! round's, because it was held back for a possible stop string.
+//! A continued answer has several generations. The rounds of each begin at 0. A token that was held back for a possible
+//! stop string is in a later event than its round.
 
 use std::collections::BTreeMap;
 

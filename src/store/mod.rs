@@ -194,7 +194,7 @@ fn read_only(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Takes the lock file next to `path`, retrying for `patience`. On a volume without locks, goes on without it.
+/// Takes the lock file next to `path`, retrying for `patience`. On a volume without locks, continues without it.
 fn lock(path: &Path, patience: Duration) -> Result<File> {
     let path = path.with_extension("lock");
     let opened = File::options().create(true).truncate(false).write(true).open(&path);

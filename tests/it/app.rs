@@ -157,8 +157,8 @@ fn snapshot_after_the_end_is_what_was_told_also_of_an_answer_that_went_on() {
     assert!([&[second], &later[..]].concat().iter().all(|id| app.generation_snapshot(*id, 0).is_ok()));
 }
 
-/// What was drafted is told whole: every node has a parent before it, the rejected ones are those of
-/// `rejected`, in order, and the accepted ones a path whose tokens are the accepted ones of the answer.
+/// Asserts that the reported draft is complete. Every node has a parent before it. The rejected nodes are those of
+/// `rejected`, in order. The accepted nodes form a path with the accepted tokens of the answer.
 fn tree_adds_up(round: &RoundEvent) {
     assert_eq!(round.draft.len() as u32, round.drafted);
     let of = |fate| round.draft.iter().enumerate().filter(move |(_, node)| node.fate == fate);

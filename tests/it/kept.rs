@@ -138,7 +138,7 @@ fn questions_are_answered_again_and_answers_go_on() {
     let asked = answer(&app, chat, first).parent.unwrap();
     let (_, again) = ask(&app, Some(chat), Asking::Again { question: asked }, 24);
     assert_eq!(answer(&app, chat, again).parent, Some(asked));
-    // An answer that goes on is what one longer answer would have been.
+    // A continued answer equals one longer answer.
     let (_, longer) = ask(&app, Some(chat), Asking::Continue { answer: first, tokens: None, then: None }, 12);
     let ids = |message| tokens(&app.answer_events(message).unwrap()).iter().map(|t| t.id).collect::<Vec<_>>();
     assert_eq!((ids(first).len(), ids(longer)), (12, ids(again)));
@@ -154,7 +154,7 @@ fn questions_are_answered_again_and_answers_go_on() {
     app.load_models(LoadRequest { target: "target".into(), draft: None, context: None }).unwrap();
     app.choose_branch(first).unwrap();
     assert_eq!(app.open_conversation(chat).unwrap().branch().last().unwrap().id, first);
-    // An edited question is a branch beside the old one.
+    // An edited question is a new branch next to the old one.
     let (_, other) = ask(&app, Some(chat), question(None, "three"), 4);
     let conversation = app.open_conversation(chat).unwrap();
     assert_eq!(conversation.branch().iter().map(|m| m.content.as_str()).next(), Some("three"));
@@ -423,7 +423,7 @@ fn say(what: impl serde::Serialize) {
     println!("said {}", serde_json::to_string(&what).unwrap());
 }
 
-/// What the process that is to be killed has told.
+/// Messages of the process that will be killed.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 enum Said {
     /// An answer is finished and kept.
@@ -524,7 +524,7 @@ fn killed_again_and_again(kills: std::ops::Range<u32>) -> (usize, usize) {
             .collect();
         let heard: String = rounds.iter().map(|(_, text)| *text).collect();
         assert!(kept.content.starts_with(&heard) || heard.starts_with(&kept.content), "another text is kept");
-        // A round is written before the next one ends, or at most so much later.
+        // A round is written before the next one ends, or at most `AT_MOST_LOST_MS` later.
         let last = rounds.last().unwrap().0;
         let old = rounds.windows(2).take_while(|pair| pair[1].0 <= last - AT_MOST_LOST_MS);
         let had_to_be_kept: usize = old.map(|pair| pair[0].1.len()).sum();

@@ -1,5 +1,5 @@
-//! Models come into memory and go: progress, stopping, another draft beside the same target, letting go by
-//! hand and by time, and the context that was asked for.
+//! Loading and unloading of models: progress, cancelling, changing the draft of a loaded target, unloading by
+//! hand and by time, and the requested context.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -134,7 +134,7 @@ fn models_that_had_to_go_for_others_that_did_not_come_are_back() {
     let stopped = LoadPlan { progress: Some(stop), ..LoadPlan::of(&file("other")) };
     let failure = engine.load(stopped, true).err().unwrap();
     assert_eq!((failure.error.code(), failure.empty), (ErrorCode::Stopped, false));
-    // What is not sound lets nothing go.
+    // A broken file unloads nothing.
     std::fs::write(file("broken"), b"GGUF").unwrap();
     let failure = engine.load(LoadPlan::of(&file("broken")), true).err().unwrap();
     assert_eq!((failure.error.code(), failure.empty), (ErrorCode::InvalidModelFile, false));

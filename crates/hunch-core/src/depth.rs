@@ -2,8 +2,8 @@
 //! decoding and as fast as its draft allows.
 //!
 //! Three parts, each testable alone. [`CostModel`] estimates the time of passes, [`AcceptanceModel`] the acceptance of
-//! drafted tokens, and [`DepthController`] picks the depth with the best expected tokens per millisecond: SmartSpec's
-//! goodput (Liu et al., arXiv 2406.14066) for one conversation, with dynamic stopping inside a draft (Mamou et al.,
+//! drafted tokens, and [`DepthController`] picks the depth with the best expected tokens per millisecond. This is
+//! SmartSpec's goodput (Liu et al., arXiv 2406.14066) for one conversation, with dynamic stopping inside a draft (Mamou et al.,
 //! arXiv 2405.04304).
 //!
 //! A *loss budget* bounds what drafting may cost. It holds the time, in plain passes, that drafting may still lose.
@@ -42,7 +42,7 @@ pub struct DepthConfig {
     /// Tests, and times of one kind of pass, that an estimate remembers. Fewer follow a change of topic sooner, more
     /// give steadier depths.
     pub memory: f64,
-    /// Passes after which a change of the machine's speed is believed.
+    /// Passes after which a change of the machine's speed counts fully.
     pub speed_memory: f64,
     /// Acceptance of a first token before any test. Pairs of one model family reach 0.6 to 0.9.
     pub prior_acceptance: f64,
@@ -131,7 +131,7 @@ pub struct DepthController {
     throughput: Throughput,
     /// Time that drafting may still lose, in plain passes.
     budget: f64,
-    /// What drafting has won since the conversation was read, less the reading, in plain passes.
+    /// Time won by drafting since the conversation was read, less the reading, in plain passes.
     read_balance: f64,
     parked: bool,
     /// Whether the next draft is only made to learn.
@@ -222,7 +222,7 @@ impl DepthController {
         DraftPlan { max_draft, deepest: MAX_DRAFT, stop: Some(stop) }
     }
 
-    /// How many tokens of a drafted chain are worth a row of the target pass. Only for chains whose tokens were not
+    /// Returns the number of tokens of a drafted chain that are worth a row of the target pass. Only for chains whose tokens were not
     /// sampled. `confidence` has an element for each token. `rival` is the round that another proposer would lead to.
     pub fn keep(&mut self, confidence: &[Option<f32>], rival: Option<ExpectedRound>) -> usize {
         let own = self.rate(self.best(MAX_DRAFT, 0.0).1);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::token::{TokenId, TokenProb};
 
-/// How a drafted token was chosen, as the acceptance rule needs to know.
+/// The way a drafted token was chosen, which the acceptance rule depends on.
 #[derive(Clone, Debug)]
 pub enum DraftProb {
     /// Chosen deterministically (greedy draft, n-gram): q is a point mass.

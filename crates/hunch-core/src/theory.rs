@@ -46,14 +46,17 @@ pub fn matching(p: &[f32], q: &[f32]) -> f64 {
     p.iter().zip(q).map(|(&p, &q)| f64::from(p) * f64::from(q)).sum()
 }
 
-/// Returns the probability that a token sampled from q is accepted with lenience l in (0, 1]: the sum
-/// of q min(1, p / (l q)) = sum of min(q, p / l) (Leviathan et al., appendix A.5).
+/// Returns the probability that a token sampled from q is accepted with lenience l in (0, 1].
+///
+/// It is `sum q min(1, p / (l q)) = sum min(q, p / l)` (Leviathan et al., appendix A.5).
 pub fn lenient_acceptance(p: &[f32], q: &[f32], lenience: f64) -> f64 {
     p.iter().zip(q).map(|(&p, &q)| f64::from(q).min(f64::from(p) / lenience)).sum()
 }
 
-/// Returns the probability that typical acceptance accepts a token sampled from q: the sum of q over
-/// all x with p(x) > min(epsilon, delta e^-H(p)) (Medusa, Cai et al., arXiv 2401.10774, section 2.3.1).
+/// Returns the probability that typical acceptance accepts a token sampled from q.
+///
+/// It is the sum of q over all x with `p(x) > min(epsilon, delta e^-H(p))` (Medusa, Cai et al., arXiv 2401.10774,
+/// section 2.3.1).
 pub fn typical_acceptance(p: &[f32], q: &[f32], epsilon: f64, delta: f64) -> f64 {
     let threshold = epsilon.min(delta * (-entropy(p)).exp());
     p.iter().zip(q).filter(|(p, _)| f64::from(**p) > threshold).map(|(_, &q)| f64::from(q)).sum()
@@ -224,8 +227,10 @@ pub fn expected_variation(distribution: &[f64], rounds: u64) -> f64 {
     0.5 * deviations / rounds as f64
 }
 
-/// Returns E|X - np| of a binomial X: 2 k C(n, k) p^k (1 - p)^(n - k + 1) with k = floor(np) + 1,
-/// computed in logarithms (de Moivre 1730; see Diaconis and Zabell, Statistical Science 6(3), 1991).
+/// Returns E|X - np| of a binomial X, computed in logarithms.
+///
+/// It is `2 k C(n, k) p^k (1 - p)^(n - k + 1)` with `k = floor(np) + 1` (de Moivre 1730; see Diaconis and Zabell,
+/// Statistical Science 6(3), 1991).
 fn mean_absolute_deviation(n: u64, p: f64) -> f64 {
     let n = n as f64;
     let k = (n * p).floor() + 1.0;

@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// Replays of each cell, which begin at different times of the recorded machine.
 const REPLAYS: usize = 16;
 
-/// How often a replay plays the answers of its cell, one after the other: one controller sees all of them.
+/// Times that a replay plays the answers of its cell, one after the other: one controller sees all of them.
 const CONVERSATIONS: usize = 2;
 
 /// One recorded answer.

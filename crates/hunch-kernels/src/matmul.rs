@@ -453,8 +453,8 @@ unsafe fn multiply_group<F: Format, I: Isa>(job: &Job<'_>, out: &mut Tile) {
     let m = job.activations.len() / job.per_row;
     assert!(m <= TILE, "a job must have at most {TILE} activation rows");
     // SAFETY: the caller guarantees complete rows and the instruction set. Activations are read inside
-    // `[m, per_row]`: `k / BLOCK` is below the number of activation blocks per weight block, and 16 of
-    // the 32 codes of a block are read from 0 or 16. The `m` sums are written before they are read.
+    // `[m, per_row]`, since `k / BLOCK` is below the number of activation blocks per weight block. 16 of the
+    // 32 codes of a block are read, from 0 or 16. The `m` sums are written before they are read.
     unsafe {
         let mut sums = [MaybeUninit::<I::Floats>::uninit(); TILE];
         let sums = &mut sums[..m];

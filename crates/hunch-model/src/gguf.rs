@@ -83,7 +83,7 @@ pub enum Array {
 /// Shape, type and position of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
-    /// Dimensions, outermost first, so that a matrix is `[rows, columns]`. One to four, none of them 0.
+    /// Dimensions, outermost first, so that a matrix is `[rows, columns]`. One to four dimensions, all above 0.
     ///
     /// This is the order of candle. The file stores them in reverse.
     pub shape: Vec<usize>,

@@ -31,7 +31,7 @@ fn listing(bytes: &[u8]) {
         let is_hash =
             |text: &str| text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         assert!(file.sha256.as_deref().is_none_or(is_hash));
-        // What is listed can be asked for by its path, unless that is also the name of another file.
+        // A listed file can be requested by its path, unless that is also the name of another file.
         if let Ok(chosen) = hub::choose_file(&repository, Some(&file.path)) {
             assert_eq!(chosen.path, file.path);
         }

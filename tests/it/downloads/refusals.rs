@@ -237,7 +237,7 @@ proptest! {
     }
 }
 
-/// Whatever names the Hub lists, downloads change nothing outside the models folder.
+/// Downloads change nothing outside the models folder, for any names that the Hub lists.
 #[test]
 fn downloads_write_to_the_models_folder_only() {
     let hub = TestHub::start();

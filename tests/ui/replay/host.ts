@@ -1,10 +1,14 @@
 // The replay host: plays recorded streams in place of an engine, for the browser tests and for working on the window
-// without a model. Parameters in the page's address:
-//   replay=NAME[,NAME]  recordings, one per generation; the last one repeats
-//   app=NAME            the recorded app_info, and the models of the library
-//   compare=NAME        the recorded comparison
-//   speed=N|instant     playback speed, 1 as recorded
-//   lose=3,4            indices of messages that are not delivered
+// without a model.
+//
+// Parameters in the page's address:
+//
+// - replay=NAME[,NAME]: recordings, one per generation; the last one repeats
+// - app=NAME: the recorded app_info, and the models of the library
+// - compare=NAME: the recorded comparison
+// - speed=N|instant: playback speed, 1 as recorded
+// - lose=3,4: indices of messages that are not delivered
+//
 // Tests control it through `window.hunchReplay`.
 
 import type {

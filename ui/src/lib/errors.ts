@@ -9,7 +9,7 @@ import { errorParams, type ErrorWords, type ParamOf } from './strings/keys';
 /** Content of an error card. */
 export interface ErrorFace {
   title: string;
-  /** What happened, what is safe and what to do; null if the engine gave too few details. */
+  /** The failure, what is safe and what to do; null if the engine gave too few details. */
   said: string | null;
   /** The engine's message, in English; null if it adds nothing. */
   detail: string | null;

@@ -24,7 +24,7 @@ pub(super) struct CostModel {
     passes: [Timed; MAX_ROWS + 1],
     draft: Timed,
     read: Timed,
-    /// How slow the machine is now, relative to its first passes.
+    /// Slowness of the machine now, relative to its first passes.
     slowdown: f64,
     /// Cost of a drafted token before it is measured, in plain passes.
     expected_draft: f64,

@@ -19,7 +19,7 @@ impl ExpectedRound {
     }
 }
 
-/// How far a proposer may draft in this round.
+/// Limits of a proposer's draft in one round.
 #[derive(Clone, Debug)]
 pub struct DraftPlan {
     /// Most tokens: the length of a chain, all nodes of a tree. 0 drafts nothing.

@@ -77,7 +77,7 @@ const FLAT: Machine = Machine { draft: 3.0, row: 0.1 };
 const STEEP: Machine = Machine { draft: 4.2, row: 0.3 };
 
 proptest! {
-    /// Whatever is accepted, and in whatever order: the loss stays within the budget. The first drafts may cost more
+    /// The loss stays within the budget for any sequence of acceptances. The first drafts may cost more
     /// than was assumed before anything was measured, which is what the slack is for.
     #[test]
     fn never_loses_more_than_the_budget(

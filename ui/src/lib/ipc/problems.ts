@@ -3,7 +3,7 @@
 import type { Host } from '../host';
 import { call } from './rpc';
 
-/** How a failure was noticed. */
+/** The way a failure was noticed. */
 export type ProblemKind = 'error' | 'rejection' | 'drawing' | 'start';
 
 /** The part of `window` that reports failures. */

@@ -62,7 +62,7 @@ export class Comparison {
   error = $state.raw<ErrorInfo | null>(null);
   /** Whether the last comparison measured a pair. */
   ofPair = $state(false);
-  /** How measuring the pair ended; null while it runs. */
+  /** Outcome of measuring the pair; null while it runs. */
   pairEnd = $state.raw<{ report: ComparisonReport | null; stopped: boolean; error: ErrorInfo | null } | null>(null);
   /** Text of each lane, live or in the replay. */
   lanes = $derived.by((): readonly LaneView[] => this.race?.lanes ?? this.#live);

@@ -37,7 +37,7 @@ export class Models {
   loaded = $state.raw<LoadedModels | null>(null);
   /** Name of what is being loaded; null when idle. */
   loading = $state<string | null>(null);
-  /** Progress of reading files, whoever requested it; null when unknown. */
+  /** Progress of reading files, for any requester; null when unknown. */
   progress = $state.raw<LoadProgress | null>(null);
   /** Whether loading was cancelled and has not ended yet. */
   cancelling = $state(false);
@@ -54,7 +54,7 @@ export class Models {
   readonly #complain: (text: string) => void;
   #picking = false;
   #unloading = false;
-  /** Last models in memory since the start, whoever loaded them. */
+  /** Last models in memory since the start, loaded by this window or another caller. */
   #brought = $state.raw<LastModels | null>(null);
   /** A target that the engine could not find, which is not reloaded. */
   #gone = $state.raw<LastModels | null>(null);

@@ -17,7 +17,7 @@ const files = import.meta.glob<string>(['../../../../tests/streams/*.jsonl', '..
 });
 const recordings = Object.entries(files).map(([path, text]) => ({ name: path.split('/').at(-1) ?? path, messages: parseRecording(text).messages }));
 
-/** What a channel makes of messages; some may come twice, late or never. */
+/** Delivers messages as a faulty channel does: some twice, late or never. */
 type Channel = (messages: readonly StreamMessage[], random: () => number) => StreamMessage[];
 
 const twice: Channel = (messages, random) =>
