@@ -76,7 +76,11 @@ fn parse(text: &str, endpoint: &str) -> Result<(String, Option<String>)> {
         // Ollama's "latest" means that nothing was chosen.
         selector = Some(after.to_owned()).filter(|after| !["", "latest"].contains(&after.as_str()));
     }
-    if parts.len() > 2 || !parts.iter().all(|part| is_repository_part(part)) {
+    // Read again, such a name would be an address and mean another repository.
+    let is_host =
+        |part: &str| HOSTS.into_iter().chain(own.as_deref()).any(|host| part.eq_ignore_ascii_case(host));
+    let owned_by_host = parts.len() == 2 && is_host(parts[0]);
+    if parts.len() > 2 || owned_by_host || !parts.iter().all(|part| is_repository_part(part)) {
         return Err(refused());
     }
     Ok((parts.join("/"), selector))
@@ -216,6 +220,8 @@ mod tests {
             "https://me@huggingface.co/a/b",
             "https://huggingface.co",
             "github.com:443/a/b",
+            "https://huggingface.co/HF.co/a",
+            "huggingface.co/huggingface.co/a",
         ] {
             assert!(repository_at(text, "https://huggingface.co").is_err(), "{text:?}");
         }
