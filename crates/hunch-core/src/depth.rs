@@ -206,7 +206,7 @@ impl DepthController {
             true if !self.parked => affordable,
             _ => 0,
         };
-        let ms = depth as f64 * self.costs.draft() + self.costs.pass(self.rows(depth));
+        let ms = self.round_ms(depth);
         let stop = StopRule {
             rate: self.rate(gain),
             expected: ExpectedRound { tokens: gain * ms / one, ms },
@@ -222,8 +222,9 @@ impl DepthController {
         DraftPlan { max_draft, deepest: MAX_DRAFT, stop: Some(stop) }
     }
 
-    /// Returns the number of tokens of a drafted chain that are worth a row of the target pass. Only for chains whose tokens were not
-    /// sampled. `confidence` has an element for each token. `rival` is the round that another proposer would lead to.
+    /// Returns the number of tokens of a drafted chain that are worth a row of the target pass. Only for chains whose
+    /// tokens were not sampled. `confidence` has an element for each token. `rival` is the round that another proposer
+    /// would lead to.
     pub fn keep(&mut self, confidence: &[Option<f32>], rival: Option<ExpectedRound>) -> usize {
         let own = self.rate(self.best(MAX_DRAFT, 0.0).1);
         let other = rival.unwrap_or(ExpectedRound { tokens: 1.0, ms: self.costs.pass(1) });
@@ -310,8 +311,12 @@ impl DepthController {
             reach *= accepted;
             tokens += reach;
         }
-        let ms = depth as f64 * self.costs.draft() + self.costs.pass(self.rows(depth));
-        tokens * self.costs.pass(1) / ms
+        tokens * self.costs.pass(1) / self.round_ms(depth)
+    }
+
+    /// Expected milliseconds of a round at a fixed depth.
+    fn round_ms(&self, depth: usize) -> f64 {
+        depth as f64 * self.costs.draft() + self.costs.pass(self.rows(depth))
     }
 
     /// Probability that each position is accepted at a fixed depth, given that those before it are. A draft model goes
