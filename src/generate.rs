@@ -108,6 +108,21 @@ pub struct GenerationContext<'a> {
     pub template_note: Option<&'a str>,
 }
 
+impl<'a> GenerationContext<'a> {
+    /// The context of a measured answer: it runs to its end, or fails with its draft.
+    pub fn measured(clock: &'a dyn Stopwatch) -> Self {
+        Self {
+            id: 0,
+            clock,
+            begun: 0,
+            dropped: 0,
+            cancelled: &|| false,
+            strict_drafts: true,
+            template_note: None,
+        }
+    }
+}
+
 /// Outcome of a generation.
 #[derive(Clone, Debug)]
 pub struct Finished {
@@ -141,6 +156,24 @@ pub fn generate(
 ) -> Result<Finished> {
     let generation = Generation::begin(models, prompt, plan, context, sink)?;
     generation.run(sink)
+}
+
+/// Generates a measured answer and returns its tokens and statistics.
+///
+/// # Errors
+/// As [`generate`]. A draft that fails ends the generation.
+pub fn answer_ids(
+    models: &mut Models,
+    prompt: &[TokenId],
+    plan: &GenerationPlan,
+    clock: &dyn Stopwatch,
+) -> Result<(Vec<TokenId>, GenerationStats)> {
+    let mut ids = Vec::new();
+    let mut sink = |event: GenerationEvent| ids.extend(event.tokens().iter().map(|token| token.id));
+    let finished = generate(models, prompt, plan, &GenerationContext::measured(clock), &mut sink)?;
+    let Finished { held, stats, .. } = finished;
+    ids.extend(held.iter().map(|token| token.id));
+    Ok((ids, stats))
 }
 
 /// A running generation, driven step by step so that the caller can do other work in between.

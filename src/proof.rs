@@ -6,8 +6,7 @@
 use serde::Deserialize;
 
 use crate::engine::WallClock;
-use crate::event::GenerationEvent;
-use crate::generate::{Finished, GenerationContext, GenerationPlan, Models, Prompt, generate};
+use crate::generate::{GenerationPlan, Models, Prompt, answer_ids};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
@@ -114,25 +113,7 @@ impl std::fmt::Display for Drafting {
 
 /// Generates an answer and returns its tokens. Uses wall time, because `auto` chooses the draft length by it.
 fn ids(models: &mut Models, prompt: &[TokenId], plan: &GenerationPlan) -> Result<(Vec<TokenId>, Drafting)> {
-    let mut ids = Vec::new();
-    let mut sink = |event: GenerationEvent| {
-        if let GenerationEvent::Round(round) = event {
-            ids.extend(round.tokens.iter().map(|t| t.id));
-        }
-    };
-    let clock = WallClock::start();
-    let context = GenerationContext {
-        id: 0,
-        clock: &clock,
-        begun: 0,
-        dropped: 0,
-        cancelled: &|| false,
-        strict_drafts: true,
-        template_note: None,
-    };
-    let finished = generate(models, prompt, plan, &context, &mut sink)?;
-    ids.extend(finished.held.iter().map(|t| t.id));
-    let Finished { stats, .. } = finished;
+    let (ids, stats) = answer_ids(models, prompt, plan, &WallClock::start())?;
     Ok((ids, Drafting { drafted: stats.drafted, accepted: stats.accepted }))
 }
 

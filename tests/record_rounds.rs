@@ -12,8 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use hunch::bench::Suite;
 use hunch::engine::WallClock;
-use hunch::event::GenerationEvent;
-use hunch::generate::{GenerationContext, GenerationPlan, Models, Prompt, evaluate_drafts, generate};
+use hunch::generate::{GenerationPlan, Models, Prompt, answer_ids, evaluate_drafts};
 use hunch_core::depth::MaxDraft;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
@@ -96,19 +95,7 @@ fn answer(
     temperature: f32,
     clock: &WallClock,
 ) -> Result<Vec<TokenId>> {
-    let mut text = Vec::new();
-    let mut sink = |event: GenerationEvent| text.extend(event.tokens().iter().map(|token| token.id));
-    let context = GenerationContext {
-        id: 0,
-        clock,
-        begun: 0,
-        dropped: 0,
-        cancelled: &|| false,
-        strict_drafts: true,
-        template_note: None,
-    };
-    let finished = generate(models, prompt, &plan(Method::Plain, 1, temperature), &context, &mut sink)?;
-    sink(finished.into_event());
+    let (text, _) = answer_ids(models, prompt, &plan(Method::Plain, 1, temperature), clock)?;
     Ok(text)
 }
 

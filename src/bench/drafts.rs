@@ -8,8 +8,7 @@ use crate::bench::MethodConfig;
 use crate::bench::figures::{Estimate, mean_of_texts};
 use crate::bench::runner::BenchPlan;
 use crate::engine::WallClock;
-use crate::event::GenerationEvent;
-use crate::generate::{GenerationContext, Models, Prompt, evaluate_drafts, generate};
+use crate::generate::{Models, Prompt, answer_ids, evaluate_drafts};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::session::{DraftQuality, Overlap};
@@ -94,20 +93,7 @@ fn plain_text(
     clock: &WallClock,
 ) -> Result<Vec<TokenId>> {
     let plain = plan.generation(MethodConfig { method: Method::Plain, max_draft: MaxDraft::Auto }, run);
-    let mut text = Vec::new();
-    let mut sink = |event: GenerationEvent| text.extend(event.tokens().iter().map(|token| token.id));
-    let context = GenerationContext {
-        id: 0,
-        clock,
-        begun: 0,
-        dropped: 0,
-        cancelled: &|| false,
-        strict_drafts: true,
-        template_note: None,
-    };
-    let finished = generate(models, prompt, &plain, &context, &mut sink)?;
-    sink(finished.into_event());
-    Ok(text)
+    answer_ids(models, prompt, &plain, clock).map(|(text, _)| text)
 }
 
 fn report(

@@ -59,15 +59,7 @@ pub(super) fn answer<S: EventSink>(
     let mut running = Vec::with_capacity(count);
     for Lane { models, plan, clock, mut sink } in lanes {
         models.forget()?;
-        let context = GenerationContext {
-            id: 0,
-            clock,
-            begun: 0,
-            dropped: 0,
-            cancelled: stopped,
-            strict_drafts: true,
-            template_note: None,
-        };
+        let context = GenerationContext { cancelled: stopped, ..GenerationContext::measured(clock) };
         clock.resume();
         let generation = Generation::begin(models, prompt, plan, &context, &mut sink)?;
         clock.pause();

@@ -85,15 +85,7 @@ fn reply(models: &mut Models, messages: &[ChatMessage], plan: &GenerationPlan) -
         _ => {}
     };
     let clock = WallClock::start();
-    let context = GenerationContext {
-        id: 0,
-        clock: &clock,
-        begun: 0,
-        dropped: 0,
-        cancelled: &|| false,
-        strict_drafts: true,
-        template_note: None,
-    };
+    let context = GenerationContext::measured(&clock);
     let finished = generate(models, &ids, plan, &context, &mut sink)?;
     finished.held.iter().for_each(|token| text.push_str(&token.text));
     Ok(Reply { text, read: read.into(), ttft_ms: finished.stats.ttft_ms })

@@ -135,15 +135,7 @@ fn failed_answer_emits_held_back_tokens() {
     let mut emitted = Vec::new();
     let mut sink = |event: GenerationEvent| emitted.extend(event.tokens().iter().map(|token| token.id));
     let clock = WallClock::start();
-    let context = GenerationContext {
-        id: 0,
-        clock: &clock,
-        begun: 0,
-        dropped: 0,
-        cancelled: &|| false,
-        strict_drafts: true,
-        template_note: None,
-    };
+    let context = GenerationContext::measured(&clock);
     generate(&mut models, &prompt, &plan, &context, &mut sink).unwrap_err();
     assert!(!emitted.is_empty() && emitted.iter().all(|&token| token == letter));
     let second = [&prompt[..], &emitted, &[70]].concat();
