@@ -135,12 +135,11 @@ fn learn(timed: &mut Timed, slowdown: &mut f64, ms: f64, expected: Option<f64>, 
         return;
     }
     let Some(known) = timed.ms else {
-        // A first time well above what was expected is often an accident, and would not be measured again.
-        let first = match expected {
-            Some(expected) if expected > 0.0 => ms.min((ms + expected) / 2.0),
-            _ => ms,
-        };
-        *timed = Timed { ms: Some(first / *slowdown), measurements: 1.0 };
+        // A first time well above what was expected is often an accident, and would not be measured again. Half a guess
+        // is no measurement, so the next time replaces it and leaves the slowdown alone.
+        let guess = expected.filter(|&expected| expected > 0.0 && expected < ms).map(|expected| (ms + expected) / 2.0);
+        let measurements = if guess.is_some() { 0.0 } else { 1.0 };
+        *timed = Timed { ms: Some(guess.unwrap_or(ms) / *slowdown), measurements };
         return;
     };
     timed.measurements = (timed.measurements + 1.0).min(memory.0);
