@@ -63,7 +63,7 @@ impl Default for DepthConfig {
             speed_memory: 5.0,
             prior_acceptance: 0.7,
             loss_allowance: 3.0,
-            loss_share: 0.01,
+            loss_share: 0.005,
             horizon: 128.0,
         }
     }
@@ -272,8 +272,11 @@ impl DepthController {
         self.costs.add_pass(seen.rows, seen.target_ms, memories);
 
         let one = self.costs.pass(1);
-        let took = (seen.propose_ms - reading).min(2.0 * passes * self.costs.draft()).max(0.0) / one
-            + seen.target_ms.min(2.0 * self.costs.pass(seen.rows)) / one;
+        // Estimates, not this round's times: on a busy machine one pass may take three times the next, and a loss
+        // would look like a win.
+        let drafting =
+            if self.has_model && seen.propose_ms > 0.0 { passes * self.costs.draft() } else { 0.0 };
+        let took = (drafting + self.costs.pass(seen.rows)) / one;
         self.throughput.tokens += seen.emitted as f64 - self.throughput.tokens / memory;
         self.throughput.time += took - self.throughput.time / memory;
 

@@ -137,7 +137,9 @@ fn learn(timed: &mut Timed, slowdown: &mut f64, ms: f64, expected: Option<f64>, 
     let Some(known) = timed.ms else {
         // A first time well above what was expected is often an accident, and would not be measured again. Half a guess
         // is no measurement, so the next time replaces it and leaves the slowdown alone.
-        let guess = expected.filter(|&expected| expected > 0.0 && expected < ms).map(|expected| (ms + expected) / 2.0);
+        let guess = expected
+            .filter(|&expected| expected > 0.0 && expected < ms)
+            .map(|expected| (ms + expected) / 2.0);
         let measurements = if guess.is_some() { 0.0 } else { 1.0 };
         *timed = Timed { ms: Some(guess.unwrap_or(ms) / *slowdown), measurements };
         return;
