@@ -198,6 +198,21 @@ describe('the card over a token', () => {
     await card.waitFor({ state: 'detached' });
   });
 
+  it('stays away once another screen is shown, whatever scrolls there', async () => {
+    const page = await hunch.open({ replay: 'fixture-story' });
+    await ask(page);
+    await ended(page);
+    // Without a pointer over the token, nothing says that it was left.
+    const press = (selector: string) => page.evaluate((pressed) => document.querySelector<HTMLElement>(pressed)?.click(), selector);
+    await press('[data-testid=token][data-origin=resampled]');
+    await page.getByTestId('token-card').waitFor();
+    await press('[data-testid=place-lab]');
+    await page.getByTestId('lab-resampling').waitFor();
+    await page.evaluate(() => window.dispatchEvent(new Event('scroll')));
+    await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+    expect(await page.getByTestId('token-card').count()).toBe(0);
+  });
+
   it('shows q of an accepted token, and "certain" where the draft left nothing to chance', async () => {
     const sampled = await hunch.open({ replay: 'fixture-story' });
     await ask(sampled);

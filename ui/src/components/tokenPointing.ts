@@ -86,10 +86,10 @@ export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing
     if (next) point(next);
   }
 
-  /** The page scrolled under the card: follow the token, or hide the card if it is gone. */
+  /** The page scrolled under the card: follow the token, or hide the card if it is gone or its screen is hidden. */
   function onscroll() {
     if (!pointed) return;
-    if (pointed.isConnected) point(pointed);
+    if (pointed.getClientRects().length > 0) point(pointed);
     else unpoint();
   }
 
