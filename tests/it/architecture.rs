@@ -1,5 +1,6 @@
 //! The invariants of ARCHITECTURE.md that a look at the source can check.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
@@ -96,4 +97,59 @@ fn the_interface_never_trusts_markup() {
             assert!(!code(&text).any(|line| line.contains(word)), "{name} uses {word}");
         }
     }
+}
+
+/// The modules of a crate that each of its modules names, at the top level.
+fn module_graph(crate_root: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let files = sources(crate_root, &["rs"]);
+    let module_of = |name: &str| {
+        let path = name.strip_prefix(crate_root).unwrap().trim_start_matches('/');
+        path.split(['/', '.']).next().unwrap().to_owned()
+    };
+    let modules: BTreeSet<String> = files.iter().map(|(name, _)| module_of(name)).collect();
+    for (name, text) in &files {
+        let module = module_of(name);
+        if ["lib", "main"].contains(&module.as_str()) {
+            continue;
+        }
+        // Tests may name what is above.
+        let tested = text.split("\n#[cfg(test)]").next().unwrap();
+        for line in code(tested) {
+            for named in line.split("crate::").skip(1) {
+                let named: String =
+                    named.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+                if named != module && modules.contains(&named) {
+                    graph.entry(module.clone()).or_default().insert(named);
+                }
+            }
+        }
+    }
+    graph
+}
+
+/// Removes modules that name no other until none is left, and returns those in or above a circle.
+fn in_circles(mut graph: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    loop {
+        let above: BTreeSet<String> = graph.keys().cloned().collect();
+        let before = graph.len();
+        graph.retain(|_, named| named.iter().any(|name| above.contains(name)));
+        if graph.len() == before {
+            return above;
+        }
+    }
+}
+
+#[test]
+fn modules_of_a_crate_form_no_circle() {
+    let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| {
+        let name = entry.unwrap().file_name();
+        format!("crates/{}/src", name.display())
+    });
+    for crate_root in crates.chain(["src".into(), "src-tauri/src".into()]) {
+        assert_eq!(in_circles(module_graph(&crate_root)), BTreeSet::new(), "{crate_root}");
+    }
+    let circle = [("a", "b"), ("b", "a"), ("c", "a"), ("d", "e")]
+        .map(|(from, to)| (from.to_owned(), BTreeSet::from([to.to_owned()])));
+    assert_eq!(in_circles(circle.into()), ["a", "b", "c"].map(str::to_owned).into());
 }
