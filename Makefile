@@ -1,6 +1,6 @@
 # What a person does with Hunch, one target each. The work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help setup ui run test fuzz soak check bench mac-check arm-test sanitize app
+.PHONY: help setup ui run test fuzz soak check bench pictures mac-check arm-test sanitize app
 
 # What bench measures; override as in: make bench TARGET=qwen.gguf DRAFT=small.gguf
 TARGET ?= smollm2-135m-instruct-q4_1
@@ -39,6 +39,10 @@ check: ## Format, lints, types, licences and advisories, with warnings as errors
 bench: ## Measure methods and passes (TARGET=..., DRAFT=..., LLAMA=1 for llama.cpp too)
 	@scripts/setup run
 	@scripts/bench "$(TARGET)" "$(DRAFT)" "$(LLAMA)"
+
+pictures: ## Take the README's pictures from the real window (TARGET=file.gguf DRAFT=file.gguf)
+	@scripts/setup test
+	@scripts/pictures "$(TARGET)" "$(DRAFT)"
 
 mac-check: ## Type-check everything for Apple Silicon, also on Debian
 	@scripts/mac-check

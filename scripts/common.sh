@@ -70,3 +70,19 @@ unpack_wheel() {
   python3 -m zipfile -e "$wheel" "$2"
   rm -rf "$download"
 }
+
+# Builds the WebDriver of the app's web view on first use, and sets what it and the app need on a bare machine.
+need_driver() {
+  local version=2.1.0
+  local tools="$cache/tauri-driver-$version"
+  if [ ! -x "$tools/bin/tauri-driver" ]; then
+    say "Building tauri-driver $version"
+    # A target folder of its own: its crates are not those of the workspace.
+    CARGO_TARGET_DIR="$tools/target" cargo install --quiet --locked --root "$tools" --version "$version" tauri-driver
+    rm -rf "$tools/target"
+  fi
+  export HUNCH_E2E_DRIVER="$tools/bin/tauri-driver"
+  # Web rendering without a graphics card, and no search for assistive technology.
+  export WEBKIT_DISABLE_COMPOSITING_MODE=1 NO_AT_BRIDGE=1 LIBGL_ALWAYS_SOFTWARE=1
+  unset WAYLAND_DISPLAY
+}
