@@ -103,6 +103,8 @@ pub struct Session<'a> {
 /// Output of a target pass and the verdict on its draft.
 struct Verified {
     output: StepOutput,
+    /// Layers of its taps.
+    taps: Vec<usize>,
     verdict: Verdict,
     emitted: Vec<EmittedToken>,
     ended: Option<EndReason>,
@@ -276,17 +278,21 @@ impl<'a> Session<'a> {
             }
             (verified, _) => verified?,
         };
-        let Verified { output, verdict, emitted, ended, target_done, verify_done } = verified;
+        let Verified { output, taps, verdict, emitted, ended, target_done, verify_done } = verified;
         let tree = &proposal.tree;
         self.commit(base, tree, &verdict, &emitted)?;
         // An end token or the token limit can cut off the end of the accepted path.
         let n_kept = emitted.iter().filter(|t| t.origin == TokenOrigin::Accepted).count();
         let accepted = verdict.accepted_nodes();
+        let before_last = emitted.len().checked_sub(2).and_then(|before| accepted.get(before));
+        let last_row = before_last.map_or(0, |node| node + 1);
         let outcome = RoundOutcome {
             accepted: &accepted,
             kept: &accepted[..n_kept],
             committed: &self.committed,
             target: &output,
+            tap_layers: &taps,
+            last_row,
             aux_start: tree.len() + 1,
         };
         self.stages.accept(&proposal, &outcome);
@@ -338,28 +344,29 @@ impl<'a> Session<'a> {
     /// Steps 2 and 3: runs the target over a proposal and verifies the draft. Commits nothing.
     fn score_and_verify(&mut self, proposal: &Proposal) -> Result<Verified> {
         let tree = &proposal.tree;
-        let output = self.forward(proposal)?;
+        let taps = self.stages.taps();
+        let output = self.forward(proposal, &taps)?;
         let target_done = self.clock.elapsed();
         let mut target = SampledRows::new(&output.logits, &self.sampler, &self.committed);
         let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
         let (emitted, ended) = self.emit(tree, &verdict, &target);
         let verify_done = self.clock.elapsed();
-        Ok(Verified { output, verdict, emitted, ended, target_done, verify_done })
+        Ok(Verified { output, taps, verdict, emitted, ended, target_done, verify_done })
     }
 
     /// Step 2: one target pass over the root, the draft tree and the proposer's auxiliary rows.
-    fn forward(&mut self, proposal: &Proposal) -> Result<StepOutput> {
-        let Proposal { tree, demand, .. } = proposal;
+    fn forward(&mut self, proposal: &Proposal, taps: &[usize]) -> Result<StepOutput> {
+        let Proposal { tree, aux, .. } = proposal;
         let root = *self.committed.last().expect("a round has a prompt");
-        let drafted = tree.tokens().iter().chain(&demand.aux.tokens).copied();
+        let drafted = tree.tokens().iter().chain(&aux.tokens).copied();
         let tokens: Vec<TokenId> = std::iter::once(root).chain(drafted).collect();
         let below_root = |first: usize| move |parent: &Option<usize>| Some(parent.map_or(0, |p| first + p));
         let drafted = tree.parents().iter().map(below_root(1));
-        let aux = demand.aux.parents.iter().map(below_root(1 + tree.len()));
-        let parents: Vec<Option<usize>> = std::iter::once(None).chain(drafted).chain(aux).collect();
-        let chain = tree.is_chain() && demand.aux.is_empty();
+        let aux_parents = aux.parents.iter().map(below_root(1 + tree.len()));
+        let parents: Vec<Option<usize>> = std::iter::once(None).chain(drafted).chain(aux_parents).collect();
+        let chain = tree.is_chain() && aux.is_empty();
         let layout = if chain { RowLayout::Chain } else { RowLayout::Tree { parents: &parents } };
-        self.target.forward(Step { layout, taps: &demand.taps, ..Step::chain(&tokens, LogitRows::All) })
+        self.target.forward(Step { layout, taps, ..Step::chain(&tokens, LogitRows::All) })
     }
 
     /// Returns the tokens of a verdict up to an end token or the limit, and which of the two it was.

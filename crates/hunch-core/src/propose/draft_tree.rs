@@ -661,6 +661,8 @@ mod tests {
                 kept: &[first, second],
                 committed: &committed,
                 target: &target,
+                tap_layers: &[],
+                last_row: 0,
                 aux_start: 0,
             })
             .unwrap();
@@ -710,6 +712,8 @@ mod tests {
             kept: &[],
             committed: &[],
             target: &StepOutput::default(),
+            tap_layers: &[],
+            last_row: 0,
             aux_start: 0,
         };
         for _ in 0..60 {
@@ -732,7 +736,7 @@ mod tests {
             std::iter::repeat_with(|| {
                 let tree = propose(draft, committed, SamplingParams::unfiltered(), 12);
                 draft
-                    .accept(&RoundOutcome { accepted: &[], kept: &[], committed, target, aux_start: 0 })
+                    .accept(&RoundOutcome { accepted: &[], kept: &[], committed, target, tap_layers: &[], last_row: 0, aux_start: 0 })
                     .unwrap();
                 (tree.tokens().to_vec(), tree.parents().to_vec())
             })

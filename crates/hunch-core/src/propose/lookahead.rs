@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{AuxRows, Method, ProposeContext, Proposer, RoundOutcome, TargetDemand};
+use super::{AuxRows, Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::Result;
 use crate::limits::MAX_DRAFT;
@@ -109,7 +109,7 @@ impl Proposer for Lookahead {
         Method::Lookahead
     }
 
-    fn demand(&self) -> TargetDemand {
+    fn aux_rows(&self) -> AuxRows {
         let mut aux = AuxRows::default();
         if self.window_in_pass {
             for (l, level) in self.levels.iter().enumerate() {
@@ -119,7 +119,7 @@ impl Proposer for Lookahead {
                 }
             }
         }
-        TargetDemand { aux, ..TargetDemand::default() }
+        aux
     }
 
     fn extra_rows(&self) -> usize {
@@ -222,7 +222,7 @@ mod tests {
         for _ in 0..12 {
             let base = target.cache_len();
             propose(&mut lookahead, &committed, &mut target);
-            let aux = lookahead.demand().aux;
+            let aux = lookahead.aux_rows();
             let tokens = [&[*committed.last().unwrap()], &aux.tokens[..]].concat();
             let parents: Vec<Option<usize>> = std::iter::once(None)
                 .chain(aux.parents.iter().map(|parent| Some(parent.map_or(0, |p| p + 1))))
@@ -241,6 +241,8 @@ mod tests {
                 kept: &[],
                 committed: &committed,
                 target: &output,
+                tap_layers: &[],
+                last_row: 0,
                 aux_start: 1,
             };
             lookahead.accept(&outcome).unwrap();

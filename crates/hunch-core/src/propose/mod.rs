@@ -6,6 +6,7 @@
 mod chain;
 pub mod draft_model;
 pub mod draft_tree;
+pub mod head;
 pub mod layer_skip;
 pub mod lookahead;
 pub mod ngram;
@@ -39,15 +40,6 @@ pub struct MethodOptions {
     pub skipped_layers: Option<Vec<usize>>,
     /// Fraction of correct tokens of `synthetic`, from 0 to 1.
     pub synthetic_acceptance: f64,
-}
-
-/// Extra work a proposer requests from the target pass.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TargetDemand {
-    /// Layers whose residual stream the proposer reads.
-    pub taps: Vec<usize>,
-    /// Auxiliary rows, which are not part of the draft.
-    pub aux: AuxRows,
 }
 
 /// Auxiliary rows of a target pass: a tree below the root that is not verified.
@@ -100,8 +92,20 @@ pub struct RoundOutcome<'a> {
     pub committed: &'a [TokenId],
     /// Output of the target pass. Row 0 is the root and row `i + 1` is node i of the tree.
     pub target: &'a StepOutput,
+    /// Layers of the taps in `target`: those that any proposer of the session reads.
+    pub tap_layers: &'a [usize],
+    /// Row of `target` that produced the last committed token, whichever proposer drafted.
+    pub last_row: usize,
     /// Index of the first auxiliary row in `target`.
     pub aux_start: usize,
+}
+
+impl RoundOutcome<'_> {
+    /// Returns the residual stream after a layer at [`last_row`](Self::last_row); `None` if it was not tapped.
+    pub fn tap(&self, layer: usize) -> Option<&[f32]> {
+        let at = self.tap_layers.iter().position(|&tapped| tapped == layer)?;
+        self.target.taps.get(at).map(|rows| rows.row(self.last_row))
+    }
 }
 
 /// A drafting method.
@@ -111,9 +115,13 @@ pub struct RoundOutcome<'a> {
 pub trait Proposer: Send {
     /// Returns the method.
     fn method(&self) -> Method;
-    /// Returns the extra work requested from the pass that verifies the last proposal.
-    fn demand(&self) -> TargetDemand {
-        TargetDemand::default()
+    /// Returns the auxiliary rows of the pass that verifies the last proposal.
+    fn aux_rows(&self) -> AuxRows {
+        AuxRows::default()
+    }
+    /// Returns the layers of the target whose residual stream it reads in [`accept`](Self::accept), after every pass.
+    fn taps(&self) -> &[usize] {
+        &[]
     }
     /// Returns the usual number of auxiliary rows, for cost estimates.
     fn extra_rows(&self) -> usize {

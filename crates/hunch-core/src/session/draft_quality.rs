@@ -76,7 +76,7 @@ impl Session<'_> {
             // Measuring a method that no longer drafts would mislead.
             return Err(dropped.error);
         }
-        let output = self.forward(&proposal)?;
+        let output = self.forward(&proposal, &[])?;
         let passed = self.clock.elapsed();
         let tree = &proposal.tree;
         let mut target = SampledRows::new(&output.logits, &self.sampler, &self.committed);
@@ -100,6 +100,8 @@ impl Session<'_> {
             kept: &[],
             committed: &self.committed,
             target: &output,
+            tap_layers: &[],
+            last_row: 0,
             aux_start: tree.len() + 1,
         };
         self.stages.accept(&proposal, &outcome);
@@ -120,7 +122,17 @@ impl Session<'_> {
         self.committed.extend(tokens);
         let read = &self.committed[base..self.committed.len() - 1];
         if !read.is_empty() {
-            self.target.forward(Step::chain(read, LogitRows::None))?;
+            let taps = self.stages.taps();
+            let output = self.target.forward(Step { taps: &taps, ..Step::chain(read, LogitRows::None) })?;
+            self.stages.read(&RoundOutcome {
+                accepted: &[],
+                kept: &[],
+                committed: &self.committed,
+                target: &output,
+                tap_layers: &taps,
+                last_row: read.len() - 1,
+                aux_start: read.len(),
+            });
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::method::Method;
 use crate::model::{LanguageModel, LogitRows, Step};
-use crate::propose::{ProposeContext, Proposer, RoundOutcome, TargetDemand};
+use crate::propose::{AuxRows, ProposeContext, Proposer, RoundOutcome};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
 use crate::stats::{RoundTiming, Stopwatch, millis};
@@ -57,8 +57,8 @@ struct StageRun {
 /// Rows of the next target pass after the root.
 pub(super) struct Proposal {
     pub(super) tree: DraftTree,
-    /// Taps and auxiliary rows for the proposer.
-    pub(super) demand: TargetDemand,
+    /// Auxiliary rows for the proposer.
+    pub(super) aux: AuxRows,
     /// Index of the stage that drafted; `None` without a draft.
     pub(super) stage: Option<usize>,
 }
@@ -66,12 +66,12 @@ pub(super) struct Proposal {
 impl Proposal {
     /// Creates the proposal of a plain round.
     pub(super) fn empty() -> Self {
-        Self { tree: DraftTree::new(), demand: TargetDemand::default(), stage: None }
+        Self { tree: DraftTree::new(), aux: AuxRows::default(), stage: None }
     }
 
     /// Returns the rows of the target pass, the root included.
     pub(super) fn rows(&self) -> usize {
-        1 + self.tree.len() + self.demand.aux.len()
+        1 + self.tree.len() + self.aux.len()
     }
 }
 
@@ -212,8 +212,8 @@ impl<'a> Stages<'a> {
                 tree.truncate(depth.keep(tree.confidence(), alternative));
             }
             stage.run.took = cx.clock.elapsed().saturating_sub(start);
-            let demand = stage.proposer.demand();
-            let (rows, room) = (tree.len() + demand.aux.len(), MAX_DRAFT.min(cx.rows_left));
+            let aux = stage.proposer.aux_rows();
+            let (rows, room) = (tree.len() + aux.len(), MAX_DRAFT.min(cx.rows_left));
             if rows > room {
                 let error = stage.contract_error(&format!("requests {rows} rows but {room} are left"));
                 self.drop_stage(i, error);
@@ -222,11 +222,20 @@ impl<'a> Stages<'a> {
             if let Some(error) = failure {
                 self.drop_stage(i, error);
             }
-            if !tree.is_empty() || !demand.aux.is_empty() {
-                return Ok(Proposal { tree, demand, stage: Some(i) });
+            if !tree.is_empty() || !aux.is_empty() {
+                return Ok(Proposal { tree, aux, stage: Some(i) });
             }
         }
         Ok(Proposal::empty())
+    }
+
+    /// Returns the layers that any proposer reads, ascending.
+    pub(super) fn taps(&self) -> Vec<usize> {
+        let used = self.stages.iter().filter(|stage| !stage.dropped);
+        let mut taps: Vec<usize> = used.flat_map(|stage| stage.proposer.taps().iter().copied()).collect();
+        taps.sort_unstable();
+        taps.dedup();
+        taps
     }
 
     /// Returns the rows of all draft passes of this round.
@@ -244,6 +253,19 @@ impl<'a> Stages<'a> {
             let own = proposal.stage == Some(i);
             let (accepted, kept) = if own { (outcome.accepted, outcome.kept) } else { Default::default() };
             if let Err(error) = stage.proposer.accept(&RoundOutcome { accepted, kept, ..*outcome }) {
+                self.drop_stage(i, error);
+            }
+        }
+    }
+
+    /// Reports the pass over tokens that nobody drafted to the proposers that read hidden states.
+    pub(super) fn read(&mut self, outcome: &RoundOutcome<'_>) {
+        for i in 0..self.stages.len() {
+            let stage = &mut self.stages[i];
+            if !stage.dropped
+                && !stage.proposer.taps().is_empty()
+                && let Err(error) = stage.proposer.accept(outcome)
+            {
                 self.drop_stage(i, error);
             }
         }
@@ -302,7 +324,7 @@ fn tested(proposal: &Proposal, verdict: &Verdict) -> (Vec<bool>, Vec<Option<f32>
     // statistics upwards.
     let confidence_at = |depth: usize| tree.confidence()[depth].filter(|_| tree.is_chain());
     let mut confidence: Vec<_> = (0..tested.len()).map(confidence_at).collect();
-    if tree.is_empty() && !proposal.demand.aux.is_empty() {
+    if tree.is_empty() && !proposal.aux.is_empty() {
         // Auxiliary rows were paid for without a draft. Count that as a rejection.
         (tested, confidence) = (vec![false], vec![None]);
     }
