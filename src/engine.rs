@@ -442,7 +442,7 @@ impl Job {
                     let clock = WallClock::start();
                     let stopped = || cancel.load(Ordering::Relaxed);
                     let FittingPrompt { ids, dropped, template_note } =
-                        models.fitting_ids(&prompt, plan.max_tokens, &stopped)?;
+                        models.encoder().fitting_ids(&prompt, plan.max_tokens, &stopped)?;
                     let begun = prompt.begun();
                     let context = GenerationContext {
                         id,
@@ -496,12 +496,12 @@ fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: 
     let (of_target, of_draft) = models.memory();
     let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
     Ok(Loaded {
-        tokenizer: models.shared_tokenizer(),
+        tokenizer: models.encoder().tokenizer().clone(),
         target: models.target_name(),
         draft: models.draft_name(),
         read_by_a_pass: (read(of_target), of_draft.map(read)),
         context: models.context(),
-        template_note: models.template_note(),
+        template_note: models.encoder().template_note(),
     })
 }
 

@@ -13,7 +13,7 @@ use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step, VocabSubset};
-use hunch_core::propose::MethodOptions;
+use hunch_core::propose::{MethodOptions, Needs};
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -143,7 +143,8 @@ impl Bench for ModelBench<'_> {
         between: BetweenSlices<'_>,
     ) -> Result<Vec<Answer>> {
         let ids = self.passes.models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
-        for (lane, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.method == Method::Synthetic) {
+        for (lane, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.method.needs() == Needs::Script)
+        {
             let script = self.script(prompt, &ids, plan)?;
             self.lanes[lane].set_synthetic_script(script, plan.options.synthetic_acceptance)?;
         }

@@ -97,3 +97,14 @@ fn the_interface_never_trusts_markup() {
         }
     }
 }
+
+#[test]
+fn every_method_names_a_section_of_the_documentation() {
+    let docs = std::fs::read_to_string(root().join("docs/methods.md")).unwrap();
+    let anchor = |heading: &str| heading.trim_start_matches(['#', ' ']).to_lowercase().replace(' ', "-");
+    let anchors: Vec<String> = docs.lines().filter(|line| line.starts_with('#')).map(anchor).collect();
+    for method in hunch_core::method::Method::REGISTERED {
+        let section = method.entry().docs;
+        assert!(anchors.iter().any(|anchor| anchor == section), "{method}: docs/methods.md#{section}");
+    }
+}

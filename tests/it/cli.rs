@@ -49,7 +49,7 @@ pub(super) fn last_json(output: &Output) -> Value {
 #[test]
 fn run_prints_one_consistent_json_object() {
     let data = data_folder();
-    for method in hunch_core::method::Method::ALL.map(|method| method.name()) {
+    for method in hunch_core::method::Method::selectable().map(|method| method.name()) {
         let json = last_json(&hunch(
             data.path(),
             &[

@@ -2005,7 +2005,7 @@ export type MessageState = "complete" | "streaming" | "interrupted" | "failed";
 /**
  * A drafting method: how tokens are proposed ahead of the target.
  */
-export type Method = "plain" | "draft-model" | "draft-tree" | "ngram" | "suffix" | "cascade" | "lookahead" | "early-exit" | "layer-skip" | "low-bit" | "synthetic";
+export type Method = string;
 
 /**
  * A method with its draft length.
