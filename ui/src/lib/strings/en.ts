@@ -1,7 +1,7 @@
 // All English text of the window. Every other language has the same shape.
 // Numbers arrive formatted. A word that follows a number comes from `nouns`.
 
-import type { AnswerOrigin, Appearance, ChoiceName, ColourMode, CommandGroup, CommandName, MarkClass, OfferedMethod, Place, TextSize, View } from './keys';
+import type { AnswerOrigin, Appearance, ChoiceName, ColourMode, CommandGroup, CommandName, MarkClass, Place, TextSize, View, WordedMethod } from './keys';
 import type { AcceptanceRule, StopReason } from '../ipc/schema.gen';
 import { compareEn } from './compareEn';
 import { errorsEn } from './errorsEn';
@@ -55,7 +55,7 @@ const origins: Record<AnswerOrigin, Named> = {
   chosen: { label: 'chosen', meaning: 'Chosen by you. The answer continues from it.' },
 };
 
-const methods: Record<OfferedMethod, Named> = {
+const methods: Record<WordedMethod, Named> = {
   'draft-model': { label: 'Draft model', meaning: 'A smaller model drafts ahead' },
   'draft-tree': { label: 'Draft tree', meaning: 'A smaller model drafts several continuations' },
   cascade: { label: 'Suffix, then draft', meaning: 'Suffix where it is likely to be right, else the draft' },
